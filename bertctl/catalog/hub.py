@@ -1,0 +1,134 @@
+"""The one door to the hub: files by name, from the cache where they are there, else over the network, soon or not at all.
+
+Nothing here imports torch or transformers.
+"""
+
+import functools
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from http.client import HTTPException
+from pathlib import Path
+from typing import Literal
+
+from bertctl.errors import UnavailableError
+
+REACH_SECONDS = 5.0
+"""How long the hub may take for its first answer; `bertctl` ends within 10 s where there is none."""
+
+RepoType = Literal["model", "dataset"]
+
+
+def is_offline() -> bool:
+    """Whether no connection may be tried (`--offline`, `HF_HUB_OFFLINE`, `TRANSFORMERS_OFFLINE`)."""
+    return any(
+        os.environ.get(name, "").lower() in ("1", "true", "yes", "on")
+        for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+    )
+
+
+def endpoint() -> str:
+    """Address of the hub, `HF_ENDPOINT` where it is set."""
+    return os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+
+
+def fetch_file(
+    repo: str, filename: str, *, revision: str | None, repo_type: RepoType, wanted: str, ways: Sequence[str]
+) -> Path:
+    """A file of a hub repository, on this disk.
+
+    Args:
+        repo: `org/name`.
+        filename: path inside the repository.
+        revision: commit, tag or branch; with a commit the cache answers without any connection.
+        repo_type: `model` or `dataset`.
+        wanted: what the person asked for, for the message.
+        ways: remedies, each a line: the other ways to have it.
+
+    Raises:
+        UnavailableError: offline and not cached, no answer, or not there.
+    """
+    from huggingface_hub import hf_hub_download, try_to_load_from_cache
+
+    cached = try_to_load_from_cache(repo, filename, revision=revision, repo_type=repo_type)
+    if isinstance(cached, str):
+        return Path(cached)
+    _refuse_unreachable(f"{wanted} ({repo}/{filename} on the hub)", ways)
+    try:
+        return Path(hf_hub_download(repo, filename, revision=revision, repo_type=repo_type))
+    except Exception as error:
+        raise _failure(f"{wanted} ({repo}/{filename})", error, ways) from error
+
+
+def fetch_folder(
+    repo: str,
+    *,
+    revision: str | None,
+    patterns: Sequence[str],
+    required: Sequence[str],
+    wanted: str,
+    ways: Sequence[str],
+) -> Path:
+    """The files of a hub model repository that match `patterns`, as a folder on this disk.
+
+    Args:
+        required: names of which at least one must be in a cached copy for it to be taken without a connection.
+
+    Raises:
+        UnavailableError: offline and not cached, no answer, or not there.
+    """
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        cached = Path(snapshot_download(repo, revision=revision, allow_patterns=list(patterns), local_files_only=True))
+    except LocalEntryNotFoundError:
+        pass
+    else:
+        if (cached / "config.json").exists() and any((cached / name).exists() for name in required):
+            return cached
+    _refuse_unreachable(f"{wanted} ({repo} on the hub)", ways)
+    try:
+        return Path(snapshot_download(repo, revision=revision, allow_patterns=list(patterns)))
+    except Exception as error:
+        raise _failure(f"{wanted} ({repo})", error, ways) from error
+
+
+def _refuse_unreachable(what: str, ways: Sequence[str]) -> None:
+    if is_offline():
+        raise UnavailableError(f"{what} is not in the cache, and offline mode is on", remedy=_ways(ways))
+    problem = _reach(endpoint())
+    if problem:
+        raise UnavailableError(
+            f"{what} is not in the cache, and the hub at {endpoint()} can't be reached: {problem}", remedy=_ways(ways)
+        )
+
+
+@functools.cache
+def _reach(address: str) -> str:
+    """Why the hub can't be reached, or an empty string. One question a process."""
+    try:
+        request = urllib.request.Request(address, method="HEAD", headers={"User-Agent": "bertctl"})
+        urllib.request.urlopen(request, timeout=REACH_SECONDS).close()
+    except urllib.error.HTTPError:
+        return ""  # it answered
+    except TimeoutError:
+        return f"no answer within {REACH_SECONDS:.0f} s"
+    except urllib.error.URLError as error:
+        reason = error.reason
+        return f"no answer within {REACH_SECONDS:.0f} s" if isinstance(reason, TimeoutError) else str(reason)
+    except (OSError, HTTPException, ValueError) as error:
+        return str(error) or type(error).__name__
+    return ""
+
+
+def _failure(what: str, error: Exception, ways: Sequence[str]) -> UnavailableError:
+    lines = str(error).strip().splitlines()
+    return UnavailableError(
+        f"{what} can't be had from the hub: {type(error).__name__}: {lines[0] if lines else ''}", remedy=_ways(ways)
+    )
+
+
+def _ways(ways: Sequence[str]) -> str:
+    return "Ways to have it:\n" + "\n".join(f"  - {way}" for way in ways) if ways else ""

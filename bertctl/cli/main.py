@@ -1,0 +1,117 @@
+"""The one error boundary: every way out of `bertctl` passes through `main`."""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import typer
+
+from bertctl.cli.app import VERBS, build
+from bertctl.cli.output import Output
+from bertctl.errors import (
+    BertctlError,
+    DeviceError,
+    ExitCode,
+    InterruptedRunError,
+    UnavailableError,
+    UsageError,
+    did_you_mean,
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line.
+
+    Args:
+        argv: arguments without the program's name; `sys.argv` when left out.
+
+    Returns:
+        The exit code, one of `ExitCode`.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    out = Output(debug="--debug" in arguments)
+
+    def adopt(verbs_output: Output) -> None:
+        nonlocal out
+        out = verbs_output
+
+    try:
+        code = _run(arguments, adopt)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader (head, say) has left: not our error, and nothing more can be said on stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.OK
+    except KeyboardInterrupt:
+        return _report(out, InterruptedRunError("interrupted; nothing had been started that could be saved"))
+    except BertctlError as error:
+        return _report(out, error)
+    except Exception as error:  # the boundary: a person gets a sentence, --debug gets the rest
+        return _report(out, _translate(error))
+    return code
+
+
+def _run(arguments: list[str], adopt: object) -> int:
+    command = typer.main.get_command(build(arguments, adopt))  # type: ignore[arg-type]
+    try:
+        result = command.main(args=arguments, prog_name="bertctl", standalone_mode=False)
+    except typer.Abort as error:
+        raise KeyboardInterrupt from error
+    except typer.TyperException as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            sys.stdout.write(error.format_message() + "\n")
+            return ExitCode.USAGE
+        raise _usage(arguments, error) from error
+    if result == ExitCode.INTERRUPTED:  # Typer turns Ctrl-C into this code
+        raise KeyboardInterrupt
+    return int(result or ExitCode.OK)
+
+
+def _usage(arguments: Sequence[str], error: typer.TyperException) -> UsageError:
+    message = error.format_message()
+    typed = next((word for word in arguments if not word.startswith("-")), "")
+    names = [verb.name for verb in VERBS]
+    if typed and typed not in names:
+        hint = did_you_mean(typed, names)
+        return UsageError(
+            f"there is no verb '{typed}'" + (f": {hint}" if hint else ""),
+            remedy=f"Verbs: {', '.join(names)}. Type `bertctl --help` for what they do.",
+        )
+    return UsageError(message, remedy=f"Type `bertctl {typed} --help` for what it takes." if typed else "")
+
+
+def _translate(error: Exception) -> BertctlError:
+    """What can go wrong anywhere, as one of our errors; anything else is a bug of ours."""
+    if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
+        translated: BertctlError = DeviceError(
+            "out of memory",
+            remedy="Try a smaller --max-length, a smaller --batch-size, or --set training.accumulation_steps=2.",
+        )
+    elif isinstance(error, OSError) and error.filename is not None:
+        translated = UnavailableError(f"{error.filename}: {error.strerror or error}")
+    elif isinstance(error, OSError) and error.strerror:
+        translated = UnavailableError(error.strerror)
+    else:
+        translated = BertctlError(
+            f"{type(error).__name__}: {error}",
+            remedy="This is a bug in bertctl. Run the same command with --debug for the traceback to report.",
+        )
+    translated.__cause__ = error
+    return translated
+
+
+def _report(out: Output, error: BertctlError) -> int:
+    if out.debug:
+        out.close()
+        traceback.print_exception(error)
+    try:
+        out.error(error)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+    return int(error.exit_code)
+
+
+def entry() -> None:
+    """The console script."""
+    sys.exit(main())

@@ -1,0 +1,147 @@
+"""The one sink: stdout is the answer, stderr is the talk. No bar and no prompt when nobody is watching."""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from bertctl.errors import BertctlError
+from bertctl.progress import Listener
+
+_PIPE_WIDTH = 200  # a table in a pipe or a CI log is not folded at 80 columns
+_SECONDS_BETWEEN_LINES = 10.0  # without a terminal, progress is a plain line this often
+
+
+class Output(Listener):
+    """Shows what a verb says and what it answers.
+
+    Args:
+        as_json: the answer is one JSON document instead of a table.
+        quiet: no talk but warnings and errors.
+        verbose: more talk: third-party warnings too.
+        debug: errors come with their traceback.
+    """
+
+    def __init__(
+        self, *, as_json: bool = False, quiet: bool = False, verbose: bool = False, debug: bool = False
+    ) -> None:
+        self.as_json = as_json
+        self.quiet = quiet
+        self.verbose = verbose
+        self.debug = debug
+        self.answers = _console(sys.stdout)
+        self.talk = _console(sys.stderr)
+        self._progress: Progress | None = None
+        self._bars: dict[str, TaskID] = {}
+        self._last_line: dict[str, float] = {}
+
+    def say(self, text: str) -> None:
+        """One line of talk on stderr; nothing with `--quiet`."""
+        if not self.quiet:
+            self.talk.print(Text(text))
+
+    def detail(self, text: str) -> None:
+        """Talk for `--verbose` only."""
+        if self.verbose:
+            self.talk.print(Text(text, style="dim"))
+
+    def warn(self, text: str) -> None:
+        """A warning on stderr, shown with `--quiet` too."""
+        self.talk.print(Text.assemble(("warning: ", "bold yellow"), text))
+
+    def show(self, renderable: RenderableType) -> None:
+        """Talk that is more than a line (a table, an aligned view), on stderr."""
+        if not self.quiet:
+            self.talk.print(renderable)
+
+    def answer(self, document: Mapping[str, Any], renderable: RenderableType | None = None) -> None:
+        """The verb's answer on stdout: the document with `--json`, else the renderable."""
+        if self.as_json:
+            sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+            sys.stdout.flush()
+        elif renderable is not None:
+            self.answers.print(renderable)
+
+    def error(self, error: BertctlError) -> None:
+        """What was given, then what to type."""
+        self.close()
+        self.talk.print(Text.assemble(("error: ", "bold red"), error.message))
+        if error.remedy:
+            self.talk.print(Text(error.remedy))
+
+    def advance(self, phase: str, done: int, total: int, figures: Mapping[str, float | str] | None = None) -> None:
+        """A bar on a terminal, a plain line now and then elsewhere."""
+        if self.quiet:
+            return
+        shown = "  ".join(f"{name} {_figure(value)}" for name, value in (figures or {}).items())
+        if self.talk.is_terminal:
+            self._advance_bar(phase, done, total, shown)
+            return
+        now = time.monotonic()
+        if done >= total or now - self._last_line.setdefault(phase, now) >= _SECONDS_BETWEEN_LINES:
+            self._last_line[phase] = now
+            self.talk.print(Text(f"{phase} {done}/{total}  {shown}".rstrip()))
+
+    def finish(self, phase: str) -> None:
+        """The phase's bar goes away."""
+        self._last_line.pop(phase, None)
+        if self._progress is not None and phase in self._bars:
+            self._progress.remove_task(self._bars.pop(phase))
+            if not self._bars:
+                self.close()
+
+    def close(self) -> None:
+        """Take all bars off the screen; safe to call at any time."""
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
+            self._bars = {}
+
+    def _advance_bar(self, phase: str, done: int, total: int, shown: str) -> None:
+        if self._progress is None:
+            self._progress = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=24),
+                TextColumn("{task.completed}/{task.total}"),
+                TextColumn("{task.fields[shown]}"),
+                TimeRemainingColumn(compact=True),
+                console=self.talk,
+                transient=True,
+            )
+            self._progress.start()
+        if phase not in self._bars:
+            self._bars[phase] = self._progress.add_task(phase, total=total, shown=shown)
+        self._progress.update(self._bars[phase], completed=done, total=total, shown=shown)
+
+
+def plain_table(*headers: str, title: str | None = None, right: tuple[str, ...] = ()) -> Table:
+    """The look of every table: no box, bold header; the columns named in `right` are right-aligned."""
+    table = Table(title=title, box=None, title_justify="left", header_style="bold", pad_edge=False)
+    for header in headers:
+        table.add_column(header, justify="right" if header in right else "left")
+    return table
+
+
+def _console(stream: Any) -> Console:
+    watched = stream.isatty() and os.environ.get("TERM") != "dumb"
+    return Console(
+        file=stream,
+        width=None if watched else _PIPE_WIDTH,
+        force_terminal=watched,
+        highlight=False,
+        markup=False,
+        soft_wrap=not watched,
+    )
+
+
+def _figure(value: float | str) -> str:
+    if isinstance(value, str):
+        return value
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

@@ -1,0 +1,210 @@
+"""The recipe: strict, frozen sections. The docstring under a field is its help text, its comment in a
+dumped recipe and its documentation; nothing else describes it."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+TaskName = Literal["text-classification", "text-regression"]
+
+Fraction = Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)]
+PositiveFloat = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+NonNegativeFloat = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+PositiveInt = Annotated[int, Field(ge=1)]
+
+
+class Section(BaseModel):
+    """What all sections share: no unknown key, no silent conversion, no change after reading."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True, protected_namespaces=()
+    )
+
+
+class DataSection(Section):
+    """Which rows, from where, under which column names."""
+
+    name: str | None = None
+    """Data set by its catalog name (`bertctl recipes ls --data`); files of your own go into the fields below."""
+    data_dir: str | None = None
+    """Folder with the data set's official files, searched as DIR/FILE and DIR/NAME/FILE; else the hub is asked."""
+    train_file: str | None = None
+    """Training rows: CSV, TSV, JSONL or Parquet, each also as .gz."""
+    validation_file: str | None = None
+    """Rows to score on during and after training; without it a part of the training rows is held out."""
+    test_file: str | None = None
+    """Rows never looked at unless `evaluation.splits` or `--split` names `test`."""
+    text_column: str | None = None
+    """Column with the text (the first sentence of a pair); guessed from the usual names when left out."""
+    pair_column: str | None = None
+    """Column with the second sentence of a pair; guessed only where the text column was guessed too."""
+    label_column: str | None = None
+    """Column with the label or the score; guessed from the usual names when left out."""
+    id_column: str | None = None
+    """Column with each row's id; without it rows are numbered from 0."""
+    delimiter: str | None = None
+    """Field separator of CSV and TSV files; detected when left out."""
+    header: bool | None = None
+    """Whether CSV and TSV files begin with column names; detected when left out."""
+    encoding: str | None = None
+    """Encoding of text files, such as `utf-8` or `latin-1`; UTF-8 (with or without BOM) when left out."""
+    validation_fraction: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1
+    """Share of the training rows held out when there is no validation file: seeded, stratified by label."""
+    max_train_rows: PositiveInt | None = None
+    """Train on a seeded sample of this many rows."""
+    max_eval_rows: PositiveInt | None = None
+    """Score at most this many rows of each split, the first ones."""
+
+
+class ModelSection(Section):
+    """Which encoder, and how it reads."""
+
+    name: str = "bert-base"
+    """Catalog name (`bertctl recipes ls --models`), folder, hub id, or the folder of an earlier run."""
+    revision: str | None = None
+    """Branch, tag or commit of a hub model; the catalog's or the hub's default when left out."""
+    max_length: Annotated[int, Field(ge=4)] = 128
+    """Longest input in tokens, special tokens included; what is cut is counted and shown."""
+    lowercase: bool | None = None
+    """Whether text is lower-cased; must agree with the model. Left out: as the model's tokenizer says."""
+    dropout: Fraction = 0.1
+    """Dropout of hidden states, attention and classifier (paper, appendix A.2)."""
+
+
+class TrainingSection(Section):
+    """How long, in which portions, from which seed."""
+
+    epochs: PositiveInt = 3
+    """Passes over the training rows (paper, appendix A.3: 2, 3 or 4)."""
+    batch_size: PositiveInt = 32
+    """Examples for each optimizer step, over all devices and accumulation steps (paper: 16 or 32)."""
+    accumulation_steps: PositiveInt = 1
+    """Parts a batch is computed in, one after the other, to save memory; the numbers stay the same."""
+    seed: Annotated[int, Field(ge=0)] = 42
+    """Seed of the new head, the data order, dropout and every sample."""
+    evaluate_every: PositiveInt | None = None
+    """Score the validation split every this many steps; after each epoch when left out."""
+    patience: PositiveInt | None = None
+    """Stop after this many evaluations without a better primary metric; never when left out."""
+    log_every: PositiveInt = 10
+    """Steps between two lines of history.jsonl."""
+    group_by_length: bool = True
+    """Form batches of like lengths, in an order fixed by seed and epoch: the same steps, less padding."""
+
+
+class OptimizerSection(Section):
+    """torch.optim.AdamW and the paper's schedule."""
+
+    learning_rate: PositiveFloat = 5e-5
+    """Peak rate (paper, appendix A.3: 5e-5, 3e-5 or 2e-5)."""
+    weight_decay: NonNegativeFloat = 0.01
+    """Decoupled decay of every weight except biases and normalisation (google-research/bert: the same)."""
+    warmup_fraction: Fraction = 0.1
+    """Share of all steps in which the rate rises from 0 to its peak; it then falls straight to 0. google-research/bert
+    lets the falling line start at step 0, so its peak is 10 % lower and the warm-up ends with a step down."""
+    beta1: Fraction = 0.9
+    """Decay of the gradient's running mean."""
+    beta2: Fraction = 0.999
+    """Decay of the squared gradient's running mean."""
+    epsilon: PositiveFloat = 1e-8
+    """Added to the denominator; google-research/bert has 1e-6 and, unlike AdamW here, no bias correction
+    (`optimization.py::AdamWeightDecayOptimizer`), which makes its first steps larger."""
+    max_grad_norm: PositiveFloat = 1.0
+    """The gradient's global norm is clipped to this (google-research/bert: 1.0)."""
+
+
+class EvaluationSection(Section):
+    """What is scored, and what is kept of it."""
+
+    splits: list[str] = []
+    """Splits scored at the end; when left out, the validation splits of the data. `test` only if named here."""
+    primary_metric: str | None = None
+    """Metric that picks the best weights; the data set's or the task's own when left out."""
+    batch_size: PositiveInt = 64
+    """Examples for each forward pass in evaluation and prediction."""
+    bootstrap_resamples: Annotated[int, Field(ge=100)] = 1000
+    """Resamples behind the 95 % interval of metrics that are not proportions."""
+    slice_columns: list[str] = []
+    """Columns copied into the prediction files, to look at parts of a split later."""
+    keep_text: bool = True
+    """Whether prediction files hold the texts."""
+    metric_scripts: list[str] = []
+    """Local `evaluate` metric scripts to compute as well. They are run: name only code you trust."""
+
+
+class RuntimeSection(Section):
+    """Where and how it computes. Decides speed, and the last digits of the numbers."""
+
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """Device; `auto` takes CUDA, then MPS, then the CPU. A device that is asked for and absent is an error."""
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    """Arithmetic of the forward and backward pass (weights stay fp32); `auto` is bf16 where it is fast."""
+    threads: PositiveInt | None = None
+    """CPU threads; all cores of the process when left out."""
+    log_to: list[Literal["tensorboard", "mlflow", "wandb"]] = []
+    """Trackers that get the history too, through accelerate; each needs its extra."""
+
+
+class TextClassificationSection(Section):
+    """Settings of the task `text-classification`."""
+
+    labels: list[str] | None = None
+    """Label names in the model's order; when left out, the data set's, else sorted as found in training."""
+    multi_label: bool | None = None
+    """Whether an example can have several labels or none; seen from list-valued labels when left out."""
+    label_separator: str | None = None
+    """Character that separates several labels in one field of a CSV or TSV file; makes the task multi-label."""
+    threshold: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5
+    """Probability from which a label counts as predicted (multi-label only)."""
+
+
+class TextRegressionSection(Section):
+    """Settings of the task `text-regression`."""
+
+    clip_to_training_range: bool = False
+    """Whether predictions are cut to the lowest and highest score seen in training."""
+
+
+class Recipe(Section):
+    """One fine-tuning run, complete."""
+
+    name: str = "recipe"
+    """Short name; names the run folder."""
+    description: str = ""
+    """What it is for, and why its settings are what they are."""
+    task: TaskName = "text-classification"
+    """What is learned."""
+    data: DataSection = DataSection()
+    """Which rows, from where, under which column names."""
+    model: ModelSection = ModelSection()
+    """Which encoder, and how it reads."""
+    training: TrainingSection = TrainingSection()
+    """How long, in which portions, from which seed."""
+    optimizer: OptimizerSection = OptimizerSection()
+    """AdamW and the paper's schedule."""
+    evaluation: EvaluationSection = EvaluationSection()
+    """What is scored, and what is kept of it."""
+    runtime: RuntimeSection = RuntimeSection()
+    """Where and how it computes."""
+    text_classification: TextClassificationSection = TextClassificationSection()
+    """Settings of the task `text-classification`."""
+    text_regression: TextRegressionSection = TextRegressionSection()
+    """Settings of the task `text-regression`."""
+
+    @model_validator(mode="after")
+    def _sections_agree(self) -> Self:
+        if self.training.batch_size % self.training.accumulation_steps:
+            raise ValueError(
+                f"training.accumulation_steps: {self.training.accumulation_steps} does not divide "
+                f"training.batch_size {self.training.batch_size}"
+            )
+        if self.data.name and self.data.train_file:
+            raise ValueError("data.train_file: data.name already says which rows; leave one of the two out")
+        return self
+
+
+TASK_SECTIONS: dict[str, str] = {
+    "text-classification": "text_classification",
+    "text-regression": "text_regression",
+}
+"""The recipe section that holds a task's own settings."""

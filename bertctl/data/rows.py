@@ -1,0 +1,55 @@
+"""`Rows`: one split as columns of plain Python values, with where each row came from."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Rows:
+    """One split, column by column.
+
+    Attributes:
+        split: `train`, `validation`, `test`, or the data set's own split name.
+        columns: column name -> values, all of one length. Columns have their canonical names:
+            `text`, `pair` (only where the task has pairs), `label` (only where the split has labels);
+            others keep the name they have in the file.
+        ids: one string for each row, unique within the split.
+        source: the file or hub address, for messages.
+        lines: line in the file where each row begins, counted from 1; empty where there are no lines (Parquet).
+    """
+
+    split: str
+    columns: Mapping[str, Sequence[Any]]
+    ids: Sequence[str]
+    source: str
+    lines: Sequence[int] = ()
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """The rows one by one, as dictionaries."""
+        names = list(self.columns)
+        for values in zip(*self.columns.values(), strict=True):
+            yield dict(zip(names, values, strict=True))
+
+    def has(self, column: str) -> bool:
+        """Whether the split has this column."""
+        return column in self.columns
+
+    def where(self, index: int) -> str:
+        """`file:line` (or `file, row n`) of a row, for messages."""
+        if self.lines:
+            return f"{self.source}:{self.lines[index]}"
+        return f"{self.source}, row {index + 1}"
+
+    def select(self, indices: Sequence[int], *, split: str | None = None) -> "Rows":
+        """The rows at these positions, in this order."""
+        return replace(
+            self,
+            split=split or self.split,
+            columns={name: [values[i] for i in indices] for name, values in self.columns.items()},
+            ids=[self.ids[i] for i in indices],
+            lines=[self.lines[i] for i in indices] if self.lines else (),
+        )

@@ -1,0 +1,111 @@
+"""Every way `bertctl` refuses, each with its exit code and its remedy.
+
+    BertctlError                 1  a bug of ours, when nothing better fits
+    ├── UsageError               2  an option, a recipe, a combination that makes no sense
+    ├── DataError                3  rows, columns, labels, bytes that are not what they should be
+    ├── UnavailableError         4  a file, model or data set that can't be had, or can't be written
+    ├── DeviceError              5  a device that is absent, or out of memory
+    ├── DivergedError            6  training exploded, or collapsed under --strict
+    ├── GateNotMetError          7  the gate's verdict is fail
+    ├── GateInconclusiveError    8  the gate's verdict is undecided
+    └── InterruptedRunError    130  Ctrl-C (143 for SIGTERM), after saving what there was
+
+A message has three parts: what was given, what fits, what to type. The first is `message`, the rest is
+`remedy`; the command line prints them on lines of their own, on stderr.
+"""
+
+import difflib
+from collections.abc import Iterable
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What the process returns; documented in the README and kept stable."""
+
+    OK = 0
+    BUG = 1
+    USAGE = 2
+    DATA = 3
+    UNAVAILABLE = 4
+    DEVICE = 5
+    DIVERGED = 6
+    GATE_NOT_MET = 7
+    GATE_INCONCLUSIVE = 8
+    INTERRUPTED = 130
+    TERMINATED = 143
+
+
+class BertctlError(Exception):
+    """Base of the tree.
+
+    Args:
+        message: what was given and why it does not work, one or more lines.
+        remedy: what fits and what to type; may be empty where the message says it all.
+    """
+
+    exit_code: ExitCode = ExitCode.BUG
+
+    def __init__(self, message: str, *, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+
+class UsageError(BertctlError):
+    """An option, a recipe key or a combination that can't be meant."""
+
+    exit_code = ExitCode.USAGE
+
+
+class DataError(BertctlError):
+    """Input whose content is wrong: a row, a column, a label, a byte."""
+
+    exit_code = ExitCode.DATA
+
+
+class UnavailableError(BertctlError):
+    """A file, model or data set that is not there, or a place that can't be written."""
+
+    exit_code = ExitCode.UNAVAILABLE
+
+
+class DeviceError(BertctlError):
+    """A device that was asked for and is not there, or has too little memory."""
+
+    exit_code = ExitCode.DEVICE
+
+
+class DivergedError(BertctlError):
+    """A loss or gradient that is not a number, or exploded."""
+
+    exit_code = ExitCode.DIVERGED
+
+
+class GateNotMetError(BertctlError):
+    """The whole interval is on the wrong side of the limit."""
+
+    exit_code = ExitCode.GATE_NOT_MET
+
+
+class GateInconclusiveError(BertctlError):
+    """The interval straddles the limit."""
+
+    exit_code = ExitCode.GATE_INCONCLUSIVE
+
+
+class InterruptedRunError(BertctlError):
+    """A signal ended the run after what there was had been saved."""
+
+    exit_code = ExitCode.INTERRUPTED
+
+    def __init__(self, message: str, *, remedy: str = "", terminated: bool = False) -> None:
+        super().__init__(message, remedy=remedy)
+        if terminated:
+            self.exit_code = ExitCode.TERMINATED
+
+
+def did_you_mean(given: str, known: Iterable[str], *, limit: int = 3) -> str:
+    """The nearest of the known words as `did you mean a or b?`, or an empty string."""
+    by_lower = {word.lower(): word for word in known}
+    nearest = difflib.get_close_matches(given.lower(), by_lower, n=limit, cutoff=0.6)
+    return f"did you mean {' or '.join(by_lower[word] for word in nearest)}?" if nearest else ""

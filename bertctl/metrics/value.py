@@ -1,0 +1,33 @@
+"""What a metric is: a number, its interval, how many examples it stands on, and which way is better."""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class MetricValue:
+    """One metric of one split.
+
+    Attributes:
+        value: a fraction for scores (0 to 1, or -1 to 1), the plain number for losses.
+        low: lower end of the 95 % interval; None where none can be given.
+        high: upper end.
+        n: examples it was computed from.
+        higher_is_better: direction.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    n: int
+    higher_is_better: bool = True
+
+    def as_json(self) -> dict[str, Any]:
+        """The layout of metrics.json."""
+        return {
+            "value": self.value,
+            "low": self.low,
+            "high": self.high,
+            "n": self.n,
+            "higher_is_better": self.higher_is_better,
+        }

@@ -1,0 +1,197 @@
+"""What a run leaves behind: the names and schemas of its files, each replaced atomically.
+
+    RUN/status.json              running, done, failed, interrupted; pid, host, last step
+    RUN/recipe.yaml              what ran, fully resolved
+    RUN/environment.json         versions, device, threads, precision, seeds, data hashes, command line
+    RUN/metrics.json             values, intervals, n; the same bytes from one equal run to the next
+    RUN/performance.json         timings, throughput, padding share, peak memory
+    RUN/predictions/SPLIT.jsonl  one line an example
+    RUN/history.jsonl            one line a logging step
+    RUN/log.txt                  third-party warnings that were kept off the screen
+    RUN/model/                   weights, config and tokenizer, for the Auto classes of transformers
+    RUN/checkpoints/             only what a resume needs
+"""
+
+import errno
+import json
+import os
+import shutil
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from bertctl.errors import UnavailableError, UsageError
+
+SCHEMA = 1
+"""Version of the JSON layouts below."""
+
+
+def atomic_write(path: Path, write: Callable[[Path], None]) -> None:
+    """Replace `path` by what `write(aside)` puts into a file beside it: written, synced, renamed.
+
+    A reader sees the old content or the new, never a part; a full disk leaves the old content.
+
+    Raises:
+        UnavailableError: the disk is full, or the place can't be written.
+    """
+    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(aside)
+        with aside.open("rb") as written:
+            os.fsync(written.fileno())
+        aside.replace(path)
+    except OSError as error:
+        raise write_failure(path, error) from error
+    finally:
+        with suppress(OSError):
+            aside.unlink()
+
+
+def write_failure(path: Path, error: OSError) -> UnavailableError:
+    """The error for a place that can't be written, with what to do about it."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        kept = " (the version written before is whole)" if path.exists() else ""
+        return UnavailableError(
+            f"{path}: the disk is full{kept}",
+            remedy=f"Free some space on the disk of {path.parent}, or choose another folder with -o.",
+        )
+    return UnavailableError(
+        f"{path}: can't be written ({error.strerror or error})",
+        remedy="Check that the folder exists and that you may write there, or choose another with -o.",
+    )
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a text file atomically (UTF-8)."""
+    atomic_write(path, lambda aside: _write(aside, text))
+
+
+def write_json(path: Path, document: Mapping[str, Any]) -> None:
+    """Replace a JSON file atomically; keys stay in the order given, numbers at full precision."""
+    write_text(path, json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Replace a JSON Lines file atomically."""
+
+    def write(aside: Path) -> None:
+        with aside.open("w", encoding="utf-8") as out:
+            for row in rows:
+                out.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+    atomic_write(path, write)
+
+
+def _write(path: Path, text: str) -> None:
+    with path.open("w", encoding="utf-8", newline="\n") as out:
+        out.write(text)
+
+
+class RunFolder:
+    """The folder of one run. Creating the object touches nothing; `create` and `open` do."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.status = path / "status.json"
+        self.recipe = path / "recipe.yaml"
+        self.environment = path / "environment.json"
+        self.metrics = path / "metrics.json"
+        self.performance = path / "performance.json"
+        self.history = path / "history.jsonl"
+        self.log = path / "log.txt"
+        self.model = path / "model"
+        self.checkpoints = path / "checkpoints"
+
+    def predictions(self, split: str) -> Path:
+        """The prediction file of a split."""
+        return self.path / "predictions" / f"{split}.jsonl"
+
+    @staticmethod
+    def check_free(path: Path, *, overwrite: bool) -> None:
+        """Refuse a place that holds something, before anything expensive is done.
+
+        Raises:
+            UsageError: it exists and is not empty, and `overwrite` is off; or it is no run and would be lost.
+        """
+        if path.is_file():
+            raise UsageError(f"{path} is a file", remedy="Name a folder with -o.")
+        if not path.is_dir() or not any(path.iterdir()):
+            return
+        if not overwrite:
+            raise UsageError(
+                f"the folder {path} exists and is not empty",
+                remedy="Choose another with -o, or add --overwrite to replace the run in it.",
+            )
+        if not (path / "status.json").exists():
+            raise UsageError(
+                f"{path} is not empty and does not hold a run, so --overwrite will not delete it",
+                remedy="Empty it yourself, or choose another folder with -o.",
+            )
+
+    @classmethod
+    def create(cls, path: Path, *, overwrite: bool = False) -> "RunFolder":
+        """Make the folder, replacing the run in it only with `overwrite`.
+
+        Raises:
+            UsageError: see `check_free`.
+            UnavailableError: it can't be written.
+        """
+        cls.check_free(path, overwrite=overwrite)
+        try:
+            if path.is_dir() and any(path.iterdir()):
+                shutil.rmtree(path)
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise write_failure(path, error) from error
+        folder = cls(path)
+        folder.set_status("running", step=0)
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> "RunFolder":
+        """An existing run.
+
+        Raises:
+            UnavailableError: there is no such folder, or it holds no run.
+        """
+        if not (path / "status.json").is_file():
+            what = "is not a run folder (no status.json)" if path.exists() else "does not exist"
+            raise UnavailableError(
+                f"{path} {what}",
+                remedy="Give the folder that `bertctl finetune` named in its last line, such as runs/sst2-1a2b3c4d.",
+            )
+        return cls(path)
+
+    def set_status(self, state: str, *, step: int, message: str = "") -> None:
+        """Write status.json; `state` is running, done, failed or interrupted."""
+        document: dict[str, Any] = {
+            "schema": SCHEMA,
+            "state": state,
+            "step": step,
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+        }
+        if message:
+            document["message"] = message
+        write_json(self.status, document)
+
+    def read(self, path: Path) -> dict[str, Any]:
+        """One of the JSON files of this run.
+
+        Raises:
+            UnavailableError: it is missing or no JSON.
+        """
+        try:
+            document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            state = self.read(self.status)["state"] if path != self.status else "unknown"
+            raise UnavailableError(
+                f"{path} is missing: the run's state is '{state}'",
+                remedy="Wait for the run to finish, or run it again with --overwrite.",
+            ) from error
+        except (OSError, ValueError) as error:
+            raise UnavailableError(f"{path} can't be read as JSON: {error}") from error
+        return document
