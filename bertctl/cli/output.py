@@ -1,10 +1,13 @@
 """The one sink: stdout is the answer, stderr is the talk. No bar and no prompt when nobody is watching."""
 
+import contextlib
 import json
+import logging
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console, RenderableType
@@ -104,6 +107,21 @@ class Output(Listener):
             self._progress = None
             self._bars = {}
 
+    @contextlib.contextmanager
+    def third_party_kept(self) -> Iterator["ThirdPartyLog"]:
+        """Warnings and log lines of other libraries go to the run's log instead of the screen (`--verbose`: both)."""
+        log = ThirdPartyLog(echo=self.detail if self.verbose else None)
+        root = logging.getLogger()
+        before = root.handlers[:]
+        logging.captureWarnings(capture=True)
+        root.handlers = [log]
+        try:
+            yield log
+        finally:
+            root.handlers = before
+            logging.captureWarnings(capture=False)
+            log.close()
+
     def _advance_bar(self, phase: str, done: int, total: int, shown: str) -> None:
         if self._progress is None:
             self._progress = Progress(
@@ -119,6 +137,37 @@ class Output(Listener):
         if phase not in self._bars:
             self._bars[phase] = self._progress.add_task(phase, total=total, shown=shown)
         self._progress.update(self._bars[phase], completed=done, total=total, shown=shown)
+
+
+class ThirdPartyLog(logging.Handler):
+    """Collects what other libraries log, and writes it to a file once there is one."""
+
+    def __init__(self, *, echo: Callable[[str], None] | None) -> None:
+        super().__init__(logging.WARNING)
+        self.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
+        self._echo = echo
+        self._waiting: list[str] = []
+        self._path: Path | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep one line."""
+        line = self.format(record)
+        if self._echo is not None:
+            self._echo(line)
+        self._waiting.append(line)
+        self._flush_lines()
+
+    def write_to(self, path: Path) -> None:
+        """From now on lines go into this file, those kept so far first."""
+        self._path = path
+        self._flush_lines()
+
+    def _flush_lines(self) -> None:
+        if self._path is None or not self._waiting:
+            return
+        with contextlib.suppress(OSError), self._path.open("a", encoding="utf-8") as out:
+            out.write("".join(f"{line}\n" for line in self._waiting))
+        self._waiting = []
 
 
 def plain_table(*headers: str, title: str | None = None, right: tuple[str, ...] = ()) -> Table:

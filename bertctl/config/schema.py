@@ -1,9 +1,17 @@
 """The recipe: strict, frozen sections. The docstring under a field is its help text, its comment in a
-dumped recipe and its documentation; nothing else describes it."""
+dumped recipe and its documentation; nothing else describes it.
 
-from typing import Annotated, Literal, Self
+Paths (`data.data_dir`, `data.*_file`, `evaluation.metric_scripts`, `model.name` where it is a folder) are relative to
+the recipe file's folder when they stand in the file, and to the current directory when they are typed as an option or
+after `--set`; `~` is the home folder. `load.load_recipe` makes them absolute, so a saved recipe runs from anywhere.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic.fields import FieldInfo
 
 TaskName = Literal["text-classification", "text-regression"]
 
@@ -11,6 +19,8 @@ Fraction = Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)]
 PositiveFloat = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 NonNegativeFloat = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 PositiveInt = Annotated[int, Field(ge=1)]
+Text = Annotated[str, Field(min_length=1)]
+Character = Annotated[str, Field(min_length=1, max_length=1)]
 
 
 class Section(BaseModel):
@@ -24,29 +34,30 @@ class Section(BaseModel):
 class DataSection(Section):
     """Which rows, from where, under which column names."""
 
-    name: str | None = None
+    name: Text | None = None
     """Data set by its catalog name (`bertctl recipes ls --data`); files of your own go into the fields below."""
-    data_dir: str | None = None
-    """Folder with the data set's official files, searched as DIR/FILE and DIR/NAME/FILE; else the hub is asked."""
-    train_file: str | None = None
+    data_dir: Text | None = None
+    """Folder with the data set's official files, searched as DIR/FILE and DIR/NAME/FILE. Left out: the folder that
+    the environment variable BERTCTL_DATA names, else the hub is asked."""
+    train_file: Text | None = None
     """Training rows: CSV, TSV, JSONL or Parquet, each also as .gz."""
-    validation_file: str | None = None
+    validation_file: Text | None = None
     """Rows to score on during and after training; without it a part of the training rows is held out."""
-    test_file: str | None = None
+    test_file: Text | None = None
     """Rows never looked at unless `evaluation.splits` or `--split` names `test`."""
-    text_column: str | None = None
+    text_column: Text | None = None
     """Column with the text (the first sentence of a pair); guessed from the usual names when left out."""
-    pair_column: str | None = None
+    pair_column: Text | None = None
     """Column with the second sentence of a pair; guessed only where the text column was guessed too."""
-    label_column: str | None = None
+    label_column: Text | None = None
     """Column with the label or the score; guessed from the usual names when left out."""
-    id_column: str | None = None
+    id_column: Text | None = None
     """Column with each row's id; without it rows are numbered from 0."""
-    delimiter: str | None = None
+    delimiter: Character | None = None
     """Field separator of CSV and TSV files; detected when left out."""
     header: bool | None = None
     """Whether CSV and TSV files begin with column names; detected when left out."""
-    encoding: str | None = None
+    encoding: Text | None = None
     """Encoding of text files, such as `utf-8` or `latin-1`; UTF-8 (with or without BOM) when left out."""
     validation_fraction: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1
     """Share of the training rows held out when there is no validation file: seeded, stratified by label."""
@@ -59,16 +70,17 @@ class DataSection(Section):
 class ModelSection(Section):
     """Which encoder, and how it reads."""
 
-    name: str = "bert-base"
+    name: Text = "bert-base"
     """Catalog name (`bertctl recipes ls --models`), folder, hub id, or the folder of an earlier run."""
-    revision: str | None = None
+    revision: Text | None = None
     """Branch, tag or commit of a hub model; the catalog's or the hub's default when left out."""
     max_length: Annotated[int, Field(ge=4)] = 128
     """Longest input in tokens, special tokens included; what is cut is counted and shown."""
     lowercase: bool | None = None
     """Whether text is lower-cased; must agree with the model. Left out: as the model's tokenizer says."""
-    dropout: Fraction = 0.1
-    """Dropout of hidden states, attention and classifier (paper, appendix A.2)."""
+    dropout: Fraction | None = None
+    """Dropout of hidden states, attention and classifier; as the model was made when left out (BERT: 0.1, paper,
+    appendix A.2)."""
 
 
 class TrainingSection(Section):
@@ -80,7 +92,7 @@ class TrainingSection(Section):
     """Examples for each optimizer step, over all devices and accumulation steps (paper: 16 or 32)."""
     accumulation_steps: PositiveInt = 1
     """Parts a batch is computed in, one after the other, to save memory; the numbers stay the same."""
-    seed: Annotated[int, Field(ge=0)] = 42
+    seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 42
     """Seed of the new head, the data order, dropout and every sample."""
     evaluate_every: PositiveInt | None = None
     """Score the validation split every this many steps; after each epoch when left out."""
@@ -116,19 +128,19 @@ class OptimizerSection(Section):
 class EvaluationSection(Section):
     """What is scored, and what is kept of it."""
 
-    splits: list[str] = []
+    splits: list[Text] = []
     """Splits scored at the end; when left out, the validation splits of the data. `test` only if named here."""
-    primary_metric: str | None = None
+    primary_metric: Text | None = None
     """Metric that picks the best weights; the data set's or the task's own when left out."""
     batch_size: PositiveInt = 64
     """Examples for each forward pass in evaluation and prediction."""
     bootstrap_resamples: Annotated[int, Field(ge=100)] = 1000
     """Resamples behind the 95 % interval of metrics that are not proportions."""
-    slice_columns: list[str] = []
+    slice_columns: list[Text] = []
     """Columns copied into the prediction files, to look at parts of a split later."""
     keep_text: bool = True
     """Whether prediction files hold the texts."""
-    metric_scripts: list[str] = []
+    metric_scripts: list[Text] = []
     """Local `evaluate` metric scripts to compute as well. They are run: name only code you trust."""
 
 
@@ -148,11 +160,11 @@ class RuntimeSection(Section):
 class TextClassificationSection(Section):
     """Settings of the task `text-classification`."""
 
-    labels: list[str] | None = None
+    labels: list[Text] | None = None
     """Label names in the model's order; when left out, the data set's, else sorted as found in training."""
     multi_label: bool | None = None
     """Whether an example can have several labels or none; seen from list-valued labels when left out."""
-    label_separator: str | None = None
+    label_separator: Text | None = None
     """Character that separates several labels in one field of a CSV or TSV file; makes the task multi-label."""
     threshold: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5
     """Probability from which a label counts as predicted (multi-label only)."""
@@ -168,8 +180,8 @@ class TextRegressionSection(Section):
 class Recipe(Section):
     """One fine-tuning run, complete."""
 
-    name: str = "recipe"
-    """Short name; names the run folder."""
+    name: Annotated[str, Field(pattern=r"^\w[\w.-]*$", max_length=100)] = "recipe"
+    """Short name of letters, digits, `.`, `_` and `-`; names the run folder. Left out: the recipe file's name."""
     description: str = ""
     """What it is for, and why its settings are what they are."""
     task: TaskName = "text-classification"
@@ -193,13 +205,9 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Self:
-        if self.training.batch_size % self.training.accumulation_steps:
-            raise ValueError(
-                f"training.accumulation_steps: {self.training.accumulation_steps} does not divide "
-                f"training.batch_size {self.training.batch_size}"
-            )
-        if self.data.name and self.data.train_file:
-            raise ValueError("data.train_file: data.name already says which rows; leave one of the two out")
+        found = [*_disagreements(self)]
+        if found:
+            raise DisagreementError(found)
         return self
 
 
@@ -208,3 +216,93 @@ TASK_SECTIONS: dict[str, str] = {
     "text-regression": "text_regression",
 }
 """The recipe section that holds a task's own settings."""
+
+
+class Disagreement(NamedTuple):
+    """Fields that are possible each by itself, but not together.
+
+    Attributes:
+        fields: dotted names; the first is the one to change.
+        message: why they don't fit.
+    """
+
+    fields: tuple[str, ...]
+    message: str
+
+
+class DisagreementError(ValueError):
+    """All the disagreements of one recipe."""
+
+    def __init__(self, found: Sequence[Disagreement]) -> None:
+        super().__init__("; ".join(f"{item.fields[0]}: {item.message}" for item in found))
+        self.found = found
+
+
+def _disagreements(recipe: Recipe) -> Iterator[Disagreement]:
+    data, training, labels = recipe.data, recipe.training, recipe.text_classification
+    if training.batch_size % training.accumulation_steps:
+        yield Disagreement(
+            ("training.accumulation_steps", "training.batch_size"),
+            f"{training.accumulation_steps} does not divide training.batch_size {training.batch_size}",
+        )
+    if data.name:
+        for file in ("train_file", "validation_file", "test_file"):
+            if getattr(data, file):
+                yield Disagreement(
+                    (f"data.{file}", "data.name"), f"data.name '{data.name}' already says which rows; leave one out"
+                )
+    elif data.data_dir:
+        yield Disagreement(
+            ("data.data_dir", "data.name"), "of use only with data.name; your own files go into data.train_file"
+        )
+    columns = ("text_column", "pair_column", "label_column")
+    if data.encoding is not None and not _is_encoding(data.encoding):
+        yield Disagreement(("data.encoding",), f"there is no text encoding '{data.encoding}'; utf-8 or latin-1 fits")
+    for one, other in itertools.combinations(columns, 2):
+        if getattr(data, one) is not None and getattr(data, one) == getattr(data, other):
+            yield Disagreement((f"data.{other}", f"data.{one}"), f"the same column as data.{one}")
+    if labels.label_separator and labels.multi_label is False:
+        yield Disagreement(
+            ("text_classification.label_separator", "text_classification.multi_label"),
+            "several labels in a field, but text_classification.multi_label is false",
+        )
+    for name, values in {
+        "text_classification.labels": labels.labels or (),
+        "evaluation.splits": recipe.evaluation.splits,
+        "evaluation.slice_columns": recipe.evaluation.slice_columns,
+    }.items():
+        twice = sorted({value for value in values if values.count(value) > 1})
+        if twice:
+            yield Disagreement((name,), f"given twice: {', '.join(twice)}")
+    for task, section in TASK_SECTIONS.items():
+        changed = getattr(recipe, section).model_dump(exclude_defaults=True)
+        if task != recipe.task and changed:
+            yield Disagreement(
+                (f"{section}.{next(iter(changed))}", "task"),
+                f"a setting of the task '{task}', but this recipe's task is '{recipe.task}'",
+            )
+
+
+def _is_encoding(name: str) -> bool:
+    try:
+        "".encode(name)
+    except (LookupError, ValueError):
+        return False
+    return True
+
+
+def fields() -> dict[str, FieldInfo]:
+    """Every field that holds a value, by its dotted name (`training.epochs`), in the schema's order."""
+    found: dict[str, FieldInfo] = {}
+    for name, info in Recipe.model_fields.items():
+        if isinstance(info.annotation, type) and issubclass(info.annotation, Section):
+            found |= {f"{name}.{inner}": inner_info for inner, inner_info in info.annotation.model_fields.items()}
+        else:
+            found[name] = info
+    return found
+
+
+def sections() -> list[str]:
+    """Names of the sections, in the schema's order."""
+    known = fields()
+    return [name for name in Recipe.model_fields if name not in known]

@@ -49,7 +49,6 @@ class Task(Protocol):
         name: as in `recipe.task`.
         auto_class: the Auto class of transformers that has the head.
         columns: canonical columns it needs; `label` only for training and scoring.
-        primary_metric: what picks the best weights, unless the data set or the recipe says otherwise.
     """
 
     name: ClassVar[str]
@@ -88,28 +87,31 @@ class Task(Protocol):
     def encode(self, rows: "Rows", tokenizer: "Tokenizer", *, max_length: int) -> Features:
         """Columns to numbers; labels too where the rows have them."""
 
-    def collate(self, features: Features, indices: NDArray[np.int64], *, pad_id: int, pad_left: bool) -> "Batch":
+    def collate(self, features: Any, indices: NDArray[np.int64], *, pad_id: int, pad_left: bool) -> "Batch":
         """Some examples as padded tensors, to the longest among them."""
 
-    def loss(self, logits: "Tensor", batch: "Batch") -> "Tensor":
+    def loss(self, logits: "Tensor", batch: Any) -> "Tensor":
         """Loss of each example, (B,); the loop divides its sum by the whole global batch's `weight`."""
 
-    def weight(self, batch: "Batch") -> int:
+    def weight(self, batch: Any) -> int:
         """How many things the batch's loss is a sum over: examples, or labelled words."""
 
     def decode(self, logits: NDArray[np.float32], rows: "Rows") -> list[dict[str, Any]]:
         """(N, C) logits to one answer an example: `prediction`, and `probabilities` where there are any."""
 
     def score(
-        self, logits: NDArray[np.float32], features: Features, rows: "Rows", *, resamples: int, seed: int
+        self, logits: NDArray[np.float32], features: Any, *, resamples: int, seed: int
     ) -> "dict[str, MetricValue]":
         """The official metrics of the task, with 95 % intervals."""
 
-    def baseline(self, train: "Rows", rows: "Rows") -> "dict[str, MetricValue]":
+    def baseline(self, train: Any, features: Any) -> dict[str, float]:
         """The same metrics for the answer that ignores the text: the majority class, the mean score."""
 
     def describe(self, rows: "Rows") -> str:
         """The label counts (or the range of the scores) of a split, in a line."""
+
+    def gold(self, rows: "Rows", index: int) -> Any:
+        """The label of a row, as prediction files show it."""
 
 
 class Batch(Protocol):

@@ -1,16 +1,26 @@
-"""Texts to ids, for training, evaluation, prediction and features: the library `tokenizers`, no padding, no torch.
+"""Texts to ids, for training, evaluation, prediction and features: no padding, no torch.
+
+Ids are those of the library `tokenizers`, always; texts for which a faster library is exact go there (`route.py`).
 
 Letters: N texts, T tokens of all of them together.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
+
+from bertctl.tokenization.layout import Layout, Ragged, longest_first, merge
+from bertctl.tokenization.route import Route, find_route
 
 _CHUNK = 4096  # texts handed to the library at once; bounds the memory of its Encoding objects
+_CHUNK_CHARACTERS = 1_000_000
+_WORTH_ROUTING = 100_000  # characters; loading the faster library takes as long as the reference takes for these
+
+Input = TypeVar("Input", str, str | tuple[str, str])
 
 
 @dataclass(frozen=True)
@@ -60,55 +70,166 @@ def load_tokenizer(tokenizer_json: str) -> Tokenizer:
 
 
 def encode_texts(
-    tokenizer: Tokenizer, texts: Sequence[str], pairs: Sequence[str] | None = None, *, max_length: int
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    pairs: Sequence[str] | None = None,
+    *,
+    max_length: int | None,
+    special_tokens: bool = True,
 ) -> EncodedTexts:
-    """Encode texts or pairs, special tokens added, the longer sentence of a pair cut first.
+    """Encode texts or pairs, the longer sentence of a pair cut first.
 
     Args:
         tokenizer: with truncation and padding off; it is left that way.
         texts: N first (or only) sentences.
         pairs: N second sentences, or None.
-        max_length: longest result in tokens (google-research/bert `run_classifier.py::_truncate_seq_pair`).
+        max_length: longest result in tokens (google-research/bert `run_classifier.py::_truncate_seq_pair`); None for
+            no cut.
+        special_tokens: whether [CLS], [SEP] or what stands for them are added.
     """
-    inputs: Sequence[str | tuple[str, str]] = texts if pairs is None else list(zip(texts, pairs, strict=True))
-    unknown_id = _unknown_id(tokenizer)
-    ids: list[NDArray[np.int32]] = []
-    type_ids: list[NDArray[np.uint8]] = []
-    full_lengths = np.zeros(len(texts), dtype=np.int64)
-    lengths = np.zeros(len(texts), dtype=np.int64)
-    unknown = np.zeros(len(texts), dtype=np.int64)
-    for first in range(0, len(inputs), _CHUNK):
-        chunk = inputs[first : first + _CHUNK]
-        encodings = tokenizer.encode_batch_fast(chunk)
-        long = [i for i, encoding in enumerate(encodings) if len(encoding) > max_length]
-        for i, encoding in enumerate(encodings):
-            full_lengths[first + i] = len(encoding)
-            if unknown_id is not None:
-                unknown[first + i] = encoding.ids.count(unknown_id)
-        if long:
-            for i, cut in zip(long, _cut(tokenizer, [chunk[i] for i in long], max_length), strict=True):
-                encodings[i] = cut
-        for i, encoding in enumerate(encodings):
-            lengths[first + i] = len(encoding)
-            ids.append(np.array(encoding.ids, dtype=np.int32))
-            type_ids.append(np.array(encoding.type_ids, dtype=np.uint8))
-    return EncodedTexts(
-        ids=np.concatenate(ids) if ids else np.zeros(0, dtype=np.int32),
-        type_ids=np.concatenate(type_ids) if type_ids else np.zeros(0, dtype=np.uint8),
-        starts=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-        full_lengths=full_lengths,
-        unknown=unknown,
+    inputs = [texts] if pairs is None else [texts, pairs]
+    worth_it = sum(len(text) for part in inputs for text in part) > _WORTH_ROUTING
+    return TextEncoder(tokenizer, max_length=max_length, special_tokens=special_tokens, routed=worth_it).encode(
+        texts, pairs
     )
 
 
-def _cut(tokenizer: Tokenizer, inputs: Sequence[str | tuple[str, str]], max_length: int) -> list:  # type: ignore[type-arg]
-    tokenizer.enable_truncation(max_length, strategy="longest_first")
-    try:
-        return list(tokenizer.encode_batch_fast(inputs))
-    finally:
-        tokenizer.no_truncation()
+class TextEncoder:
+    """Encodes portion after portion with the same settings.
+
+    Args:
+        tokenizer: with truncation and padding off; it must not change as long as this lives.
+        max_length: as in `encode_texts`.
+        special_tokens: as in `encode_texts`.
+        routed: whether the faster library is used where it is exact. Off, everything takes the reference.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, *, max_length: int | None = None, special_tokens: bool = True, routed: bool = True
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.max_length = max_length
+        self.special_tokens = special_tokens
+        self.route: Route | None = find_route(tokenizer) if routed else None
+        self._unknown_id = unknown_id(tokenizer)
+
+    def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> EncodedTexts:
+        """Encode N texts, or N pairs."""
+        if pairs is not None and len(pairs) != len(texts):
+            raise ValueError(f"{len(texts)} texts and {len(pairs)} second sentences")
+        if self.route is None:
+            return self._encode_by_reference(texts, pairs)
+        sequences = [self._flat(self.route, part) for part in ([texts] if pairs is None else [texts, pairs])]
+        layout = Layout.of(self.tokenizer, pair=pairs is not None, special_tokens=self.special_tokens)
+        full = sum((s.lengths for s in sequences), start=np.full(len(texts), layout.special, dtype=np.int64))
+        unknown = np.zeros(len(texts), dtype=np.int64)
+        if self._unknown_id is not None:
+            for sequence in sequences:
+                unknown += sequence.count(self._unknown_id)
+        if self.max_length is not None and len(full) and full.max() > self.max_length:
+            second = sequences[1].lengths if pairs is not None else None
+            kept = longest_first(sequences[0].lengths, second, self.max_length - layout.special)
+            sequences = [s.cut(lengths) for s, lengths in zip(sequences, kept, strict=False) if lengths is not None]
+        ids, type_ids, starts = layout.fill(sequences)
+        return EncodedTexts(ids, type_ids, starts, full, unknown)
+
+    def _flat(self, route: Route, texts: Sequence[str]) -> Ragged:
+        """Ids without special tokens."""
+        others = route.unsafe(texts)
+        if not others:
+            ids, lengths = route.encode(texts)
+            return Ragged.joined(ids.view(np.int32), lengths)
+        is_safe = np.ones(len(texts), dtype=np.bool_)
+        is_safe[others] = False
+        safe = np.flatnonzero(is_safe)
+        ids, lengths = route.encode([texts[i] for i in safe.tolist()])
+        return merge(
+            len(texts),
+            [
+                (safe, Ragged.joined(ids.view(np.int32), lengths)),
+                (np.array(others), self._flat_by_reference([texts[i] for i in others])),
+            ],
+        )
+
+    def _flat_by_reference(self, texts: Sequence[str]) -> Ragged:
+        parts = [cut_at_spaces(text, _CHUNK_CHARACTERS) for text in texts]
+        ids: list[NDArray[np.int32]] = []
+        for chunk in chunks([part for text in parts for part in text]):
+            encodings = self.tokenizer.encode_batch_fast(chunk, add_special_tokens=False)
+            ids += [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
+        lengths = np.array([len(i) for i in ids], dtype=np.int64)
+        first_parts = np.cumsum([0, *map(len, parts[:-1])])
+        return Ragged.joined(np.concatenate(ids), np.add.reduceat(lengths, first_parts))
+
+    def _encode_by_reference(self, texts: Sequence[str], pairs: Sequence[str] | None) -> EncodedTexts:
+        inputs: Sequence[str | tuple[str, str]] = texts if pairs is None else list(zip(texts, pairs, strict=True))
+        ids: list[NDArray[np.int32]] = []
+        type_ids: list[NDArray[np.uint8]] = []
+        full_lengths: list[int] = []
+        unknown: list[int] = []
+        for chunk in chunks(inputs):
+            encodings = self.tokenizer.encode_batch_fast(chunk, add_special_tokens=self.special_tokens)
+            full_lengths += map(len, encodings)
+            unknown += [0 if self._unknown_id is None else e.ids.count(self._unknown_id) for e in encodings]
+            if self.max_length is not None:
+                self._cut(chunk, encodings, self.max_length)
+            for encoding in encodings:
+                ids.append(np.array(encoding.ids, dtype=np.int32))
+                type_ids.append(np.array(encoding.type_ids, dtype=np.uint8))
+        lengths = np.array([len(i) for i in ids], dtype=np.int64)
+        return EncodedTexts(
+            ids=np.concatenate(ids) if ids else np.zeros(0, dtype=np.int32),
+            type_ids=np.concatenate(type_ids) if type_ids else np.zeros(0, dtype=np.uint8),
+            starts=np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)]),
+            full_lengths=np.array(full_lengths, dtype=np.int64),
+            unknown=np.array(unknown, dtype=np.int64),
+        )
+
+    def _cut(self, inputs: Sequence[str | tuple[str, str]], encodings: list[Encoding], max_length: int) -> None:
+        """Replace those that are too long."""
+        long = [i for i, encoding in enumerate(encodings) if len(encoding) > max_length]
+        if not long:
+            return
+        self.tokenizer.enable_truncation(max_length, strategy="longest_first")
+        try:
+            cut = self.tokenizer.encode_batch_fast([inputs[i] for i in long], add_special_tokens=self.special_tokens)
+        finally:
+            self.tokenizer.no_truncation()
+        for i, encoding in zip(long, cut, strict=True):
+            encodings[i] = encoding
 
 
-def _unknown_id(tokenizer: Tokenizer) -> int | None:
+def chunks(inputs: Sequence[Input]) -> Iterator[Sequence[Input]]:
+    """Portions that the reference can take at once without much memory; a longer text is a portion of its own."""
+    first, characters = 0, 0
+    for i, item in enumerate(inputs):
+        length = len(item) if isinstance(item, str) else len(item[0]) + len(item[1])
+        if i > first and (i - first == _CHUNK or characters + length > _CHUNK_CHARACTERS):
+            yield inputs[first:i]
+            first, characters = i, 0
+        characters += length
+    if first < len(inputs):
+        yield inputs[first:]
+
+
+def cut_at_spaces(text: str, size: int) -> list[str]:
+    """The text in parts of about `size` characters, each cut before a space.
+
+    BERT's pipeline splits there anyway, so the parts have the same pieces as the whole (tokens were not added with a
+    space in them where there is a `Route`).
+    """
+    parts: list[str] = []
+    start = 0
+    while len(text) - start > size:
+        end = text.find(" ", start + size)
+        if end < 0:
+            break
+        parts.append(text[start:end])
+        start = end
+    return [*parts, text[start:]]
+
+
+def unknown_id(tokenizer: Tokenizer) -> int | None:
+    """Id of the unknown token, or None where there is none (byte-level vocabularies)."""
     name = getattr(tokenizer.model, "unk_token", None)
     return tokenizer.token_to_id(name) if name else None

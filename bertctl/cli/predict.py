@@ -1,0 +1,126 @@
+"""`bertctl predict`."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bertctl.cli.options import (
+    BatchSizeOption,
+    DataDirOption,
+    DeviceOption,
+    KeepTextOption,
+    PairColumnOption,
+    PrecisionOption,
+    RunArgument,
+    TextColumnOption,
+    ThreadsOption,
+    collect,
+)
+from bertctl.cli.output import Output
+from bertctl.errors import UsageError
+
+FileArgument = Annotated[
+    str,
+    typer.Argument(metavar="[FILE|-]", help="Lines, CSV, TSV, JSONL or Parquet (.gz too); - is stdin.", show_default=False),
+]
+SplitOption = Annotated[
+    str | None,
+    typer.Option("--split", help="Predict a split of the run's own data instead of a file.", show_default=False),
+]
+DataOption = Annotated[
+    str | None,
+    typer.Option("--data", metavar="NAME", help="Predict another catalog data set's split, such as ax.", show_default=False),
+]
+FormatOption = Annotated[
+    str, typer.Option("--format", metavar="jsonl|csv|glue", help="Layout of the answers; glue is what its server takes.")
+]
+InputFormatOption = Annotated[
+    str | None,
+    typer.Option(
+        "--input-format",
+        metavar="lines|csv|tsv|jsonl|parquet",
+        help="Layout of the input; by suffix when left out, lines on stdin.",
+        show_default=False,
+    ),
+]
+AnswersOption = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="PATH", help="File for the answers (glue: folder); stdout when left out.", show_default=False),
+]
+
+
+def predict(
+    out: Output,
+    run: RunArgument,
+    file: FileArgument = "",
+    split: SplitOption = None,
+    data: DataOption = None,
+    output: AnswersOption = None,
+    layout: FormatOption = "jsonl",
+    input_format: InputFormatOption = None,
+    data_dir: DataDirOption = None,
+    text_column: TextColumnOption = None,
+    pair_column: PairColumnOption = None,
+    batch_size: Annotated[int | None, typer.Option("--batch-size", min=1, help="Examples for each forward pass.", show_default=False)] = None,
+    device: DeviceOption = None,
+    precision: PrecisionOption = None,
+    threads: ThreadsOption = None,
+    keep_text: KeepTextOption = None,
+) -> None:
+    """Predict with a run: label names and probabilities, in the order of the input, for files of any size.
+
+    echo "a fine film" | bertctl predict runs/sst2-1a2b3c4d -
+
+    bertctl predict RUN --split test --format glue -o submission
+    """
+    _check(file, split, data, output, layout)
+    options: dict[str, Any] = collect(
+        data_dir=data_dir,
+        text_column=text_column,
+        pair_column=pair_column,
+        device=device,
+        precision=precision,
+        threads=threads,
+        keep_text=keep_text,
+    )
+    if batch_size:
+        options["evaluation.batch_size"] = batch_size
+    from bertctl.inference.trained import open_run
+
+    trained = open_run(run, options=options)
+    if split or data:
+        from bertctl.inference.predict import predict_splits
+
+        written = predict_splits(
+            trained, split or "test", data=data, output=output, layout=layout, stdout=sys.stdout, listener=out
+        )
+    else:
+        from bertctl.inference.predict import predict_file
+
+        written = predict_file(
+            trained, file, output=output, layout=layout, kind=input_format, stdout=sys.stdout, listener=out
+        )
+    if output:
+        out.answer({"run": str(run), **written}, None)
+        out.say(f"{written['examples']} answers written to {', '.join(written['files'])}")
+
+
+def _check(file: str, split: str | None, data: str | None, output: Path | None, layout: str) -> None:
+    if layout not in ("jsonl", "csv", "glue"):
+        raise UsageError(f"there is no format '{layout}'", remedy="Choose from jsonl, csv, glue.")
+    if file and (split or data):
+        raise UsageError("a file and --split (or --data) exclude each other", remedy="Give one of the two.")
+    if not file and not split and not data:
+        raise UsageError(
+            "nothing to predict",
+            remedy="Give a file, - for stdin, or --split NAME for a split of the run's own data.",
+        )
+    if layout == "glue" and not (split or data):
+        raise UsageError("--format glue answers a GLUE split", remedy="Add --split test, or --data ax.")
+    if layout == "glue" and output is None:
+        raise UsageError("--format glue writes files", remedy="Say where: -o DIR.")
+
+
+COMMAND = predict

@@ -1,0 +1,251 @@
+"""`bertctl recipes`: list, show, copy and validate recipes; list models and data sets. Nothing here needs torch."""
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from bertctl.cli.options import OverwriteOption, RecipeArgument, SetOption
+from bertctl.cli.output import Output, plain_table
+from bertctl.config.dump import dump_recipe
+from bertctl.config.load import RecipeEntry, expanded_path, find_recipe, load_recipe, recipe_entries
+from bertctl.config.problems import RecipeError
+from bertctl.config.schema import Recipe
+from bertctl.errors import BertctlError, UnavailableError, UsageError, did_you_mean
+from bertctl.run_folder import write_text
+
+
+def ls(
+    out: Output,
+    models: Annotated[bool, typer.Option("--models", help="The models by name instead.")] = False,
+    data: Annotated[bool, typer.Option("--data", help="The data sets by name instead.")] = False,
+) -> None:
+    """List the built-in recipes; with --models the models, with --data the data sets."""
+    parts = []
+    if models:
+        parts.append(_models())
+    if data:
+        parts.append(_datasets())
+    if not parts:
+        parts.append(_recipes())
+    document = {name: rows for name, rows, _ in parts}
+    out.answer(document, Group(*(table for _, _, table in parts)))
+
+
+def show(out: Output, recipe: RecipeArgument, sets: SetOption = None) -> None:
+    """Print a recipe complete, every field under a line that says what it means; --set is laid over it."""
+    loaded = load_recipe(recipe, sets=sets or ())
+    command = shlex.join(["bertctl", "finetune", recipe, *(word for given in sets or () for word in ("--set", given))])
+    out.answer(loaded.model_dump(), Text(dump_recipe(loaded, command=command).rstrip("\n")))
+
+
+def cp(
+    out: Output,
+    recipe: Annotated[str, typer.Argument(metavar="NAME", help="Name of a built-in recipe.")],
+    destination: Annotated[str, typer.Argument(metavar="DEST", help="File to write, or a folder for NAME.yaml.")],
+    overwrite: OverwriteOption = False,
+) -> None:
+    """Copy a built-in recipe to a file of your own, to edit and run."""
+    path = copy_recipe(recipe, destination, overwrite=overwrite)
+    command = f"bertctl finetune {_runnable(path)}"
+    out.answer({"recipe": recipe, "path": str(path), "command": command}, Text(command))
+    out.say(f"{path} is yours to edit; every field and what it means: bertctl recipes show {_runnable(path)}")
+
+
+def validate(
+    out: Output,
+    recipes: Annotated[list[str], typer.Argument(metavar="RECIPE...", help="Names of built-in recipes, or files.")],
+) -> None:
+    """Check recipes without running them: keys, values, model and data set names. Files named in them are not read."""
+    found = {recipe: check_recipe(recipe) for recipe in dict.fromkeys(recipes)}
+    lines = [f"{recipe}: {'ok' if error is None else 'refused'}" for recipe, error in found.items()]
+    rows = [
+        {"recipe": recipe, "ok": error is None, "problems": list(_sentences(error))} for recipe, error in found.items()
+    ]
+    errors = [error for error in found.values() if error is not None]
+    out.answer({"ok": not errors, "recipes": rows}, Text("\n".join(lines)))
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        kind = UsageError if any(isinstance(error, UsageError) for error in errors) else UnavailableError
+        remedies = dict.fromkeys(error.remedy for error in errors)
+        raise kind(
+            f"{len(errors)} of {len(found)} recipes are refused\n"
+            + "\n".join(f"  {sentence}" for error in errors for sentence in _sentences(error)),
+            remedy="\n".join(remedies),
+        )
+
+
+COMMANDS = {"ls": ls, "show": show, "cp": cp, "validate": validate}
+
+
+def copy_recipe(name: str, destination: str, *, overwrite: bool = False) -> Path:
+    """Write a built-in recipe to a file; its opening command names the copy.
+
+    Args:
+        name: of a built-in recipe.
+        destination: a file, or a folder (one that is there, or a name that ends in a slash).
+        overwrite: replace a file that is there.
+
+    Returns:
+        The file.
+
+    Raises:
+        UsageError: no built-in recipe has this name, or the file is there.
+        UnavailableError: it can't be written.
+    """
+    source = next((entry.path for entry in recipe_entries() if entry.name == name), None)
+    if source is None:
+        find_recipe(name)  # refuses a name that nothing has
+        raise UsageError(f"{name} is not a built-in recipe", remedy=f"Copy a file with: cp {shlex.quote(name)} DEST")
+    path = expanded_path(destination)
+    if destination.endswith("/") or path.is_dir():
+        path = path / source.name
+    if path.exists() and not overwrite:
+        raise UsageError(f"{path} exists", remedy="Name another file, or add --overwrite to replace it.")
+    text = source.read_text(encoding="utf-8")
+    copied = text.replace(f"bertctl finetune {name}", f"bertctl finetune {_runnable(path)}", 1)
+    write_text(path, copied)
+    return path
+
+
+def check_recipe(name_or_path: str) -> BertctlError | None:
+    """What is wrong with a recipe, the names of its model and data set included; None where nothing is.
+
+    Nothing is fetched, and files named in the recipe are not looked for: it may be meant for another machine.
+    """
+    try:
+        recipe = load_recipe(name_or_path)
+    except BertctlError as error:
+        return error
+    problems = list(_unknown_names(recipe))
+    if not problems:
+        return None
+    return RecipeError(
+        name_or_path,
+        [f"{name_or_path}: {problem}" for problem in problems],
+        remedy="`bertctl recipes ls --models` and `bertctl recipes ls --data` list the names.",
+    )
+
+
+def _unknown_names(recipe: Recipe) -> list[str]:
+    from bertctl.catalog.datasets import find_dataset
+
+    problems = []
+    if recipe.data.name:
+        try:
+            task = find_dataset(recipe.data.name).task
+            if task != recipe.task:
+                problems.append(f"task: {recipe.task} given, but the data set '{recipe.data.name}' is for {task}")
+        except UsageError as error:
+            problems.append(f"data.name: {error.message}")
+    problems += _unknown_model(recipe.model.name)
+    return problems
+
+
+def _unknown_model(name: str) -> list[str]:
+    """A hub id or a path may be right on another machine; a bare word is a name of the catalog or a folder here."""
+    from bertctl.catalog.models import MODELS
+
+    known = {spelling for row in MODELS.values() for spelling in (row.name, row.hub_id.split("/")[1])}
+    if name in known or "/" in name or Path(name).is_dir():
+        return []
+    hint = did_you_mean(name, MODELS)
+    return [f"model.name: there is no model '{name}'" + (f": {hint}" if hint else "")]
+
+
+def _sentences(error: BertctlError | None) -> Sequence[str]:
+    if error is None:
+        return ()
+    return error.problems if isinstance(error, RecipeError) else (error.message,)
+
+
+def _runnable(path: Path) -> str:
+    """The path as a shell word that `finetune` takes for a path, not for a built-in name."""
+    text = str(path)
+    looks_like_path = "/" in text or path.suffix.lower() in (".yaml", ".yml")
+    return shlex.quote(text if looks_like_path else f"./{text}")
+
+
+def _first_sentence(text: str) -> str:
+    match = re.match(r".*?[.?!](?=\s|$)", text, flags=re.DOTALL)
+    return match.group() if match else text
+
+
+def _recipe_row(entry: RecipeEntry) -> dict[str, Any]:
+    recipe = load_recipe(entry.name)
+    return {
+        "name": entry.name,
+        "task": recipe.task,
+        "data": recipe.data.name,
+        "model": recipe.model.name,
+        "epochs": recipe.training.epochs,
+        "batch_size": recipe.training.batch_size,
+        "learning_rate": recipe.optimizer.learning_rate,
+        "description": recipe.description,
+    }
+
+
+def _recipes() -> tuple[str, list[dict[str, Any]], Table]:
+    rows = [_recipe_row(entry) for entry in recipe_entries()]
+    table = plain_table(
+        "recipe", "task", "data", "model", "epochs", "batch", "rate", "what", right=("epochs", "batch", "rate")
+    )
+    for row in rows:
+        numbers = (str(row["epochs"]), str(row["batch_size"]), f"{row['learning_rate']:g}")
+        what = _first_sentence(row["description"])
+        table.add_row(row["name"], row["task"], row["data"] or "your files", row["model"], *numbers, what)
+    return "recipes", rows, table
+
+
+def _models() -> tuple[str, list[dict[str, Any]], Table]:
+    from bertctl.catalog.models import MODELS
+
+    table = plain_table(
+        "model",
+        "parameters",
+        "vocabulary",
+        "positions",
+        "case",
+        "hub",
+        "note",
+        right=("parameters", "vocabulary", "positions"),
+    )
+    for row in MODELS.values():
+        sizes = (f"{row.parameters:g} M", f"{row.vocabulary:,}", f"{row.positions:,}")
+        table.add_row(row.name, *sizes, "lower-cased" if row.lowercase else "cased", row.hub_id, row.note)
+    return "models", [asdict(row) for row in MODELS.values()], table
+
+
+def _datasets() -> tuple[str, list[dict[str, Any]], Table]:
+    from bertctl.catalog.datasets import DATASETS
+
+    table = plain_table("data", "task", "labels", "primary metric", "published BERT-base (split)", "what")
+    rows = []
+    for row in DATASETS.values():
+        scores = [asdict(score) for score in row.published]
+        rows.append(
+            {
+                "name": row.name,
+                "task": row.task,
+                "description": row.description,
+                "labels": list(row.labels),
+                "splits": list(row.split_names),
+                "metrics": list(row.metrics),
+                "primary_metric": row.primary_metric,
+                "published": scores,
+                "official_files": list(row.official_files),
+                "note": row.note,
+            }
+        )
+        published = ", ".join(f"{score['metric']} {score['value']:.3f} ({score['split']})" for score in scores)
+        labels = ", ".join(row.labels) or "a number"
+        table.add_row(row.name, row.task, labels, row.primary_metric, published or "none", row.description)
+    return "data", rows, table

@@ -1,0 +1,118 @@
+"""Recipes as text: commented YAML that reads back equal, and the hash over what decides the numbers."""
+
+import hashlib
+import json
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from bertctl.config.load import field_help
+from bertctl.config.schema import TASK_SECTIONS, Recipe, fields
+from bertctl.config.strict_yaml import Dumper, Prose
+
+_WIDTH = 110
+
+_NOT_IN_HASH = frozenset(
+    {
+        "name",
+        "description",
+        "data.data_dir",
+        "data.train_file",
+        "data.validation_file",
+        "data.test_file",
+        "model.name",
+        "model.revision",
+        "training.log_every",
+        "evaluation.slice_columns",
+        "evaluation.keep_text",
+        "evaluation.metric_scripts",
+        "runtime.log_to",
+    }
+)
+"""Fields that decide no number (texts, logging), or decide it by the content behind a path, which is hashed instead."""
+
+
+def dump_recipe(recipe: Recipe, *, command: str, full: bool = True) -> str:
+    """The recipe as YAML: a comment with the command that runs it, then each field under its docstring.
+
+    `load_recipe` reads it back equal. The settings of other tasks are left out: they can only be the defaults.
+
+    Args:
+        recipe: what to write.
+        command: such as `bertctl finetune RUN/recipe.yaml`.
+        full: every field; otherwise only name, task and what differs from the defaults, without docstrings.
+    """
+    lines = [f"# {' '.join(command.split())}"]
+    section_before = ""
+    for dotted, value in _own_fields(recipe):
+        section, _, name = dotted.rpartition(".")
+        if not full and dotted not in ("name", "task") and value == fields()[dotted].get_default():
+            continue
+        indent = "  " if section else ""
+        if section != section_before:
+            lines += ["", *(_comment(_section_help(section), "") if full else []), f"{section}:"]
+            section_before = section
+        elif not section and full:
+            lines.append("")
+        if full:
+            lines += _comment(field_help(dotted), indent)
+        lines += textwrap.indent(_yaml(name, value), indent).splitlines()
+    return "\n".join(lines) + "\n"
+
+
+def recipe_hash(recipe: Recipe, *, data_hashes: Mapping[str, str], model_hash: str) -> str:
+    """SHA-256, in hexadecimal, over what decides a run's numbers: settings, data by content, model by its files.
+
+    Names, descriptions, paths, logging and what is kept of the texts are not in it, nor are other tasks' settings.
+
+    Args:
+        recipe: resolved: with the device, precision and threads that are used in place of `auto` and nothing.
+        data_hashes: split (or metric script) -> hash of its content.
+        model_hash: of the encoder's files, in place of `model.name` and `model.revision`.
+    """
+    decides = {dotted: value for dotted, value in _own_fields(recipe) if dotted not in _NOT_IN_HASH}
+    document = {"recipe": decides, "data": dict(data_hashes), "model": model_hash}
+    canonical = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _own_fields(recipe: Recipe) -> Iterator[tuple[str, Any]]:
+    """The fields of the recipe's shared sections and of its task's section."""
+    values = recipe.model_dump()
+    others = {section for task, section in TASK_SECTIONS.items() if task != recipe.task}
+    for dotted in fields():
+        section, _, name = dotted.rpartition(".")
+        if section not in others:
+            yield dotted, values[section][name] if section else values[name]
+
+
+def _section_help(section: str) -> str:
+    return Recipe.model_fields[section].description or ""
+
+
+def _comment(text: str, indent: str) -> list[str]:
+    hash_mark = f"{indent}# "
+    return textwrap.wrap(
+        " ".join(text.split()),
+        _WIDTH,
+        initial_indent=hash_mark,
+        subsequent_indent=hash_mark,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+
+
+def _yaml(name: str, value: Any) -> str:
+    if isinstance(value, list):
+        return f"{name}: {_dumped(value, flow=True, width=sys.maxsize)}"
+    if name == "description" and len(value) > _WIDTH and value.isprintable():
+        return _dumped({name: Prose(value)}, flow=False, width=_WIDTH)
+    return _dumped({name: value}, flow=False, width=sys.maxsize)
+
+
+def _dumped(value: Any, *, flow: bool, width: int) -> str:
+    text: str = yaml.dump(value, Dumper=Dumper, default_flow_style=flow, allow_unicode=True, width=width)
+    return text.rstrip("\n")

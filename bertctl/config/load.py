@@ -1,0 +1,289 @@
+"""Recipes by name or path: file, `--set` and options laid over the defaults; all that is wrong is said at once."""
+
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+import bertctl
+from bertctl.config.problems import RecipeError, describe, field_schema, unknown_key
+from bertctl.config.schema import DisagreementError, Recipe, fields, sections
+from bertctl.config.strict_yaml import read_document, read_value
+from bertctl.errors import BertctlError, UnavailableError, UsageError, did_you_mean
+
+_SUFFIXES = (".yaml", ".yml")
+_PATH_FIELDS = (
+    "data.data_dir",
+    "data.train_file",
+    "data.validation_file",
+    "data.test_file",
+    "evaluation.metric_scripts",
+    "model.name",
+)
+
+
+@dataclass(frozen=True)
+class RecipeEntry:
+    """One built-in recipe.
+
+    Attributes:
+        name: what is typed after `finetune`.
+        path: its YAML file.
+    """
+
+    name: str
+    path: Path
+
+
+def load_recipe(name_or_path: str, *, sets: Sequence[str] = (), options: Mapping[str, Any] | None = None) -> Recipe:
+    """A recipe, complete and checked. Nearest source wins: options, then `sets`, then the file, then the defaults.
+
+    Args:
+        name_or_path: a built-in recipe, or a YAML file (see `find_recipe`).
+        sets: `section.field=value` each, the value in YAML (a text needs no quotes).
+        options: dotted field -> value, from the command line; None means not given.
+
+    Raises:
+        RecipeError: a UsageError with every unknown key, wrong type, impossible value and disagreement at once.
+        UsageError: no built-in recipe has this name.
+        UnavailableError: the file is not there or can't be read.
+    """
+    path = find_recipe(name_or_path)
+    layers = _Layers(path, named=name_or_path)
+    for given in sets:
+        layers.add_set(given)
+    for dotted, value in (options or {}).items():
+        if value is not None:
+            layers.add_option(dotted, value)
+    layers.add_environment()
+    return layers.recipe()
+
+
+def recipe_entries() -> list[RecipeEntry]:
+    """The built-in recipes, by name."""
+    folder = _builtin_folder()
+    entries = [RecipeEntry(path.stem, path) for path in folder.rglob("*") if path.suffix in _SUFFIXES]
+    return sorted(entries, key=lambda entry: entry.name)
+
+
+def recipe_names() -> list[str]:
+    """Names of the built-in recipes, sorted."""
+    return [entry.name for entry in recipe_entries()]
+
+
+def find_recipe(name_or_path: str) -> Path:
+    """The YAML file of a built-in recipe, or of a path: what has a slash or a YAML suffix, or is a file that is there.
+
+    Raises:
+        UsageError: a name that no built-in recipe has, or a folder.
+        UnavailableError: a path where there is no file.
+    """
+    path = expanded_path(name_or_path)
+    looks_like_path = "/" in name_or_path or os.sep in name_or_path or path.suffix.lower() in _SUFFIXES
+    builtin = {entry.name: entry.path for entry in recipe_entries()}
+    if not looks_like_path and name_or_path in builtin:
+        return builtin[name_or_path]
+    if path.is_file():
+        return path
+    if name_or_path and path.is_dir():
+        inside = path / "recipe.yaml"
+        remedy = (
+            f"Its recipe is {inside}." if inside.is_file() else "Give a YAML file, or a name from `bertctl recipes ls`."
+        )
+        raise UsageError(f"{name_or_path} is a folder, not a recipe", remedy=remedy)
+    if looks_like_path:
+        hint = did_you_mean(path.stem, builtin)
+        raise UnavailableError(
+            f"the recipe file {name_or_path} does not exist" + (f"; for a built-in recipe: {hint}" if hint else ""),
+            remedy="Check the path, or copy a recipe with `bertctl recipes cp NAME FILE`.",
+        )
+    hint = did_you_mean(name_or_path, builtin)
+    raise UsageError(
+        f"there is no recipe '{name_or_path}'" + (f": {hint}" if hint else ""),
+        remedy=f"Recipes: {', '.join(builtin)}. `bertctl recipes ls` says what they are; a YAML file fits too.",
+    )
+
+
+def expanded_path(path: str) -> Path:
+    """The path with `~` written out; one that can't be (no such user) stays as it is."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111  # Path.expanduser raises where there is no such user
+
+
+def field_help(dotted: str) -> str:
+    """The docstring under a field, as one line; for `--help`.
+
+    Raises:
+        KeyError: there is no such field.
+    """
+    return " ".join((fields()[dotted].description or "").split())
+
+
+def _builtin_folder() -> Path:
+    """`bertctl/_recipes` of an installed wheel, or `recipes/` beside the package in a checkout."""
+    package = Path(bertctl.__file__).resolve().parent
+    checkout = package.parent / "recipes"
+    if (package / "_recipes").is_dir():
+        return package / "_recipes"
+    if checkout.is_dir() and (package.parent / "pyproject.toml").is_file():
+        return checkout
+    raise BertctlError("the built-in recipes are missing from this installation", remedy="Reinstall bertctl with pip.")
+
+
+def _read(path: Path) -> str:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UnavailableError(f"the recipe file {path} can't be read: {error.strerror}") from error
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UsageError(
+            f"{path}:{line}: byte 0x{content[error.start]:02x} is not UTF-8", remedy="Save the recipe as UTF-8."
+        ) from error
+
+
+class _Origin(NamedTuple):
+    """Where a value was given: its line in the file (or after the last), and what is shown of it."""
+
+    line: int
+    shown: str
+
+
+_SET = _Origin(sys.maxsize - 1, "--set")
+_OPTION = _Origin(sys.maxsize, "command line")
+_ENVIRONMENT = _Origin(sys.maxsize, "BERTCTL_DATA")
+
+
+class _Layers:
+    """The sources of one recipe, laid over each other, with where each value came from."""
+
+    def __init__(self, path: Path, *, named: str) -> None:
+        document = read_document(_read(path))
+        source = named if path == expanded_path(named) else path.name
+        self._named = named
+        self._readable = not document.problems
+        self._problems = [(_Origin(line, f"{source}:{line}"), sentence) for line, sentence in document.problems]
+        self._origins = {".".join(key): _Origin(line, f"{source}:{line}") for key, line in document.lines.items()}
+        self._values = document.values
+        self._values.setdefault("name", re.sub(r"[^\w.-]+", "-", path.stem).strip(".-")[:100] or "recipe")
+        for section in sections():
+            if self._values.get(section, self) is None:  # `training:` with every line below it commented out
+                self._values[section] = {}
+        for dotted in _PATH_FIELDS:
+            self._make_absolute(dotted, path.parent)
+
+    def add_set(self, given: str) -> None:
+        """Lay one `section.field=value` on top."""
+        dotted, separator, text = given.partition("=")
+        dotted = dotted.strip()
+        if not separator or not dotted:
+            self._problems.append((_SET, f"{given!r} given, section.field=value fits, such as training.epochs=2"))
+        elif dotted in sections():
+            inside = next(name for name in fields() if name.startswith(f"{dotted}."))
+            self._problems.append((_SET, f"{dotted}: a section; name a field in it, such as {inside}"))
+        elif dotted not in fields():
+            self._problems.append((_SET, unknown_key(dotted)))
+        else:
+            self._put(dotted, read_value(text, as_text=field_schema(dotted)["type"] == "string"), _SET)
+
+    def add_option(self, dotted: str, value: Any) -> None:
+        """Lay a command-line option on top; a path may be a `Path`, a list may be a tuple."""
+        if dotted not in fields():
+            raise KeyError(dotted)
+        value = list(value) if isinstance(value, tuple) else value
+        self._put(dotted, str(value) if isinstance(value, Path) else value, _OPTION)
+
+    def add_environment(self) -> None:
+        """BERTCTL_DATA stands in for `data.data_dir` where a data set is named."""
+        folder = os.environ.get("BERTCTL_DATA")
+        data = self._values.get("data")
+        if folder and isinstance(data, dict) and data.get("name") and data.get("data_dir") is None:
+            self._put("data.data_dir", folder, _ENVIRONMENT)
+
+    def recipe(self) -> Recipe:
+        """The checked whole.
+
+        Raises:
+            RecipeError: with all problems, those of the file first, line by line.
+        """
+        try:
+            recipe = Recipe.model_validate(self._values)
+        except ValidationError as error:
+            self._note(error)
+        if self._problems:
+            found = sorted(self._problems, key=lambda problem: problem[0].line)
+            raise RecipeError(
+                self._named,
+                [f"{origin.shown}: {sentence}" for origin, sentence in found],
+                remedy="`bertctl recipes show text-classification` prints every field with what it means.",
+            )
+        return recipe
+
+    def _put(self, dotted: str, value: Any, origin: _Origin) -> None:
+        section, _, name = dotted.rpartition(".")
+        into = self._values.setdefault(section, {}) if section else self._values
+        if isinstance(into, dict):  # a section that is none is reported by itself
+            into[name] = value
+            self._origins[dotted] = origin
+            if dotted in _PATH_FIELDS:
+                self._make_absolute(dotted, Path.cwd())
+
+    def _make_absolute(self, dotted: str, base: Path) -> None:
+        section, _, name = dotted.partition(".")
+        inside = self._values.get(section)
+        if not isinstance(inside, dict):
+            return
+        value = inside.get(name)
+        if isinstance(value, str) and (dotted != "model.name" or _is_folder(value, base)):
+            inside[name] = _absolute(value, base)
+        elif isinstance(value, list):
+            inside[name] = [_absolute(item, base) if isinstance(item, str) else item for item in value]
+
+    def _note(self, error: ValidationError) -> None:
+        """Keep what pydantic found, then look for disagreements between the fields that are right by themselves."""
+        bad: list[str] = []
+        for entry in error.errors(include_url=False):
+            clash = entry.get("ctx", {}).get("error")
+            if isinstance(clash, DisagreementError):
+                return self._note_disagreements(clash, bad)
+            dotted, sentence = describe(entry)
+            bad.append(dotted)
+            self._problems.append((self._origin(dotted), sentence))
+        rest = {key: dict(value) if isinstance(value, dict) else value for key, value in self._values.items()}
+        for dotted in bad:
+            section, _, name = dotted.rpartition(".")
+            (rest[section] if section else rest).pop(name, None)
+        try:
+            Recipe.model_validate(rest)
+        except ValidationError as remaining:
+            self._note_disagreements(remaining.errors()[0]["ctx"]["error"], bad)
+        return None
+
+    def _note_disagreements(self, clash: DisagreementError, bad: Sequence[str]) -> None:
+        for names, message in clash.found:
+            if self._readable and not any(
+                name == other or name.startswith(f"{other}.") for name in names for other in bad
+            ):
+                origin = next((self._origins[name] for name in names if name in self._origins), self._origin(names[0]))
+                self._problems.append((origin, f"{names[0]}: {message}"))
+
+    def _origin(self, dotted: str) -> _Origin:
+        """Of the value, or of the section it stands in."""
+        section = dotted.partition(".")[0]
+        return self._origins.get(dotted) or self._origins.get(section) or _Origin(0, self._named)
+
+
+def _absolute(path: str, base: Path) -> str:
+    """`path` seen from `base`; symbolic links stay as they are."""
+    return os.path.abspath(base / expanded_path(path)) if path else path  # noqa: PTH100  # Path.resolve follows links
+
+
+def _is_folder(model: str, base: Path) -> bool:
+    """Whether a model name is meant as a folder: it begins like a path, or has a slash and a folder is there."""
+    return model.startswith((".", "~", "/")) or ("/" in model and (base / model).is_dir())

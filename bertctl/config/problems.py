@@ -1,0 +1,186 @@
+"""One sentence for each thing that is wrong with a recipe: its path, what was given, what fits, the nearest word."""
+
+import difflib
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bertctl.config.schema import Recipe, fields, sections
+from bertctl.errors import UsageError, did_you_mean
+
+_ELSEWHERE = {
+    "lr": "optimizer.learning_rate",
+    "warmup": "optimizer.warmup_fraction",
+    "warmup_ratio": "optimizer.warmup_fraction",
+    "adam_beta1": "optimizer.beta1",
+    "adam_beta2": "optimizer.beta2",
+    "adam_epsilon": "optimizer.epsilon",
+    "num_train_epochs": "training.epochs",
+    "train_batch_size": "training.batch_size",
+    "per_device_train_batch_size": "training.batch_size",
+    "per_device_eval_batch_size": "evaluation.batch_size",
+    "gradient_accumulation_steps": "training.accumulation_steps",
+    "eval_steps": "training.evaluate_every",
+    "logging_steps": "training.log_every",
+    "early_stopping_patience": "training.patience",
+    "metric_for_best_model": "evaluation.primary_metric",
+    "max_seq_length": "model.max_length",
+    "max_seq_len": "model.max_length",
+    "model_name_or_path": "model.name",
+    "do_lower_case": "model.lowercase",
+    "task_name": "data.name",
+    "dataset": "data.name",
+    "dataset_name": "data.name",
+    "max_train_samples": "data.max_train_rows",
+    "max_eval_samples": "data.max_eval_rows",
+    "report_to": "runtime.log_to",
+    "no_cuda": "runtime.device",
+    "bf16": "runtime.precision",
+    "fp16": "runtime.precision",
+}
+"""What run_glue.py, the Trainer and google-research/bert call our fields."""
+
+
+class RecipeError(UsageError):
+    """A recipe that can't be meant, with everything that is wrong with it.
+
+    Attributes:
+        problems: one sentence each, beginning with where it stands.
+    """
+
+    def __init__(self, what: str, problems: Sequence[str], *, remedy: str = "") -> None:
+        self.problems = tuple(problems)
+        lines = [f"{what}: {len(problems)} problems", *(f"  {problem}" for problem in problems)]
+        super().__init__(problems[0] if len(problems) == 1 else "\n".join(lines), remedy=remedy)
+
+
+def describe(error: Mapping[str, Any]) -> tuple[str, str]:
+    """The path and the sentence for one entry of pydantic's `ValidationError.errors()`."""
+    location = [part for part in error["loc"] if isinstance(part, str)]
+    path = ".".join(location)
+    items = "".join(f"[{part}]" for part in error["loc"] if isinstance(part, int))
+    given = error["input"]
+    if error["type"] == "extra_forbidden":
+        return path, unknown_key(path)
+    if path in sections():
+        names = ", ".join(name.split(".")[1] for name in fields() if name.startswith(f"{path}."))
+        return path, f"{path}: {shown(given)} given, a section with fields fits: {names}"
+    schema = field_schema(path)
+    if items:
+        schema = schema["items"]
+    sentence = f"{path}{items}: {shown(given)} given, {_what_fits(schema)} fits"
+    hint = _hint(given, schema)
+    return path, f"{sentence}; {hint}" if hint else sentence
+
+
+def _hint(given: Any, schema: Mapping[str, Any]) -> str:
+    """What to type, where it can be guessed from what was given."""
+    kind = schema["type"]
+    if isinstance(given, str) and "enum" in schema:
+        return did_you_mean(given, schema["enum"])
+    if kind == "string" and isinstance(given, bool | int | float):
+        return f'write it in quotes: "{json.dumps(given)}"'
+    if kind == "array" and isinstance(given, str):
+        return f"write [{given}]"
+    if isinstance(given, str) and kind not in ("string", "array") and _is_plain(given):
+        return "write it without quotes"
+    return ""
+
+
+def unknown_key(path: str) -> str:
+    """The sentence for a key that the schema does not have, with the field that was probably meant."""
+    nearest = _nearest(path)
+    hint = f", did you mean {' or '.join(nearest)}?" if nearest else ""
+    return f"{path}: unknown key{hint}"
+
+
+def shown(value: Any) -> str:
+    """A value as it would stand in the recipe, cut to a line."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _nearest(path: str) -> list[str]:
+    section, _, word = path.rpartition(".")
+    word = word.replace("-", "_").lower()
+    known = list(fields())
+    own = {name.split(".")[-1]: name for name in known if name.rpartition(".")[0] == section}
+    if not section:
+        own |= {name: name for name in sections()}
+    elsewhere: dict[str, list[str]] = {}
+    for name in known:
+        elsewhere.setdefault(name.split(".")[-1], []).append(name)
+    if word in own:
+        return [own[word]]
+    if word in elsewhere:
+        return elsewhere[word]
+    if word in _ELSEWHERE:
+        return [_ELSEWHERE[word]]
+    near = difflib.get_close_matches(word, own, n=1)
+    if near:
+        return [own[near[0]]]
+    near = difflib.get_close_matches(word, elsewhere, n=1)
+    return elsewhere[near[0]] if near else []
+
+
+@functools.cache
+def _json_schema() -> dict[str, Any]:
+    return Recipe.model_json_schema()
+
+
+def field_schema(path: str) -> dict[str, Any]:
+    """The JSON schema of one field, without the choice of leaving it out."""
+    whole = _json_schema()
+    found: dict[str, Any] = whole
+    for part in path.split("."):
+        found = found["properties"][part]
+        if "$ref" in found:
+            found = whole["$defs"][found["$ref"].rsplit("/", 1)[1]]
+    choices = found.get("anyOf")
+    if choices is None:
+        return found
+    return {**next(choice for choice in choices if choice["type"] != "null"), "nullable": True}
+
+
+def _what_fits(schema: Mapping[str, Any]) -> str:
+    fits = _what_fits_itself(schema)
+    return f"{fits}, or null," if schema.get("nullable") else fits
+
+
+def _what_fits_itself(schema: Mapping[str, Any]) -> str:
+    if "enum" in schema:
+        return f"{', '.join(schema['enum'][:-1])} or {schema['enum'][-1]}"
+    match schema["type"]:
+        case "boolean":
+            return "true or false"
+        case "array":
+            return f"a list ({_what_fits_itself(schema['items'])} each)"
+        case "string":
+            if schema.get("maxLength") == 1:
+                return 'a single character (a tab is "\\t")'
+            return "a name of letters, digits, `.`, `_` and `-`" if "pattern" in schema else "a text"
+    return ("a whole number" if schema["type"] == "integer" else "a number") + _range(schema)
+
+
+def _range(schema: Mapping[str, Any]) -> str:
+    low, above = schema.get("minimum"), schema.get("exclusiveMinimum")
+    high, below = schema.get("maximum"), schema.get("exclusiveMaximum")
+    parts = []
+    if low is not None:
+        parts.append(f"of at least {low:.12g}")
+    if above is not None:
+        parts.append(f"above {above:.12g}")
+    if high is not None:
+        parts.append(f"at most {high:.12g}")
+    if below is not None:
+        parts.append(f"below {below:.12g}")
+    return f" {' and '.join(parts)}" if parts else ""
+
+
+def _is_plain(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return text.lower() in ("true", "false", "null")
+    return True

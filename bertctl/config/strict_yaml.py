@@ -1,0 +1,174 @@
+"""YAML as a person means it: YAML 1.2's plain values, no key twice, and every value knows its line.
+
+PyYAML reads YAML 1.1, where `5e-5` is a text, `no` is false, `1:30` is 90 and `010` is 8. Here `5e-5` is a number,
+only `true` and `false` are booleans, and numbers are decimal. Anchors, aliases and tags that make objects are refused.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+KeyPath = tuple[str, ...]
+
+_NUMBER_START = list("-+0123456789.")
+_PLAIN_VALUES = (
+    ("tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")),
+    ("tag:yaml.org,2002:int", re.compile(r"^[-+]?[0-9]+$"), list("-+0123456789")),
+    (
+        "tag:yaml.org,2002:float",
+        re.compile(
+            r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN))$"
+        ),
+        _NUMBER_START,
+    ),
+    ("tag:yaml.org,2002:null", re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
+)
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader with YAML 1.2's plain values and without aliases."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  # PyYAML's own attribute, emptied for this class
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()  # type: ignore[no-untyped-call]
+            raise yaml.composer.ComposerError(
+                None, None, f"the alias *{event.anchor}: write the value out", event.start_mark
+            )
+        return super().compose_node(parent, index)
+
+
+class Dumper(yaml.SafeDumper):
+    """SafeDumper that quotes every text which YAML 1.1 or the loader above would take for something else."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
+        """Equal lists are written out each time."""
+        return True
+
+    def represent_line(self, data: str) -> yaml.ScalarNode:
+        """A text, on one line whatever is in it."""
+        style = '"' if not data.isprintable() else None
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
+
+    def represent_prose(self, data: "Prose") -> yaml.ScalarNode:
+        """A long text, folded where it can be read back so."""
+        return self.represent_scalar("tag:yaml.org,2002:str", str(data), style=">")
+
+
+class Prose(str):
+    """A text for reading, whose lines may be folded."""
+
+    __slots__ = ()
+
+
+Dumper.add_representer(str, Dumper.represent_line)
+Dumper.add_representer(Prose, Dumper.represent_prose)
+
+for _tag, _pattern, _first in _PLAIN_VALUES:
+    _Loader.add_implicit_resolver(_tag, _pattern, _first)
+    Dumper.add_implicit_resolver(_tag, _pattern, _first)
+
+
+@dataclass
+class Document:
+    """A YAML mapping as plain values.
+
+    Attributes:
+        values: nested dictionaries, lists and plain values; empty where the text could not be read.
+        lines: line (from 1) of each key, by its path.
+        problems: (line, sentence) of what is wrong with the text itself.
+    """
+
+    values: dict[str, Any] = field(default_factory=dict)
+    lines: dict[KeyPath, int] = field(default_factory=dict)
+    problems: list[tuple[int, str]] = field(default_factory=list)
+
+
+def read_document(text: str) -> Document:
+    """The mapping that a YAML text holds. Nothing is raised: what is wrong is in `problems`."""
+    document = Document()
+    try:
+        node = _Loader(text).get_single_node()
+        if isinstance(node, yaml.MappingNode):
+            document.values = _mapping(node, (), document)
+        else:
+            found = {yaml.SequenceNode: "a list", yaml.ScalarNode: "a single value"}.get(type(node), "nothing")
+            document.problems.append((1, f"{found} found; sections with fields fit, such as `training:`"))
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        document.problems.append((line, f"the character {chr(error.character)!r} is not allowed in YAML"))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        what = " ".join(part for part in (error.context, error.problem) if part)
+        document.problems.append((line, f"column {column}: not YAML: {what}"))
+    except RecursionError:
+        document.problems.append((1, "not a recipe: nested too deeply"))
+    return document
+
+
+def read_value(text: str, *, as_text: bool = False) -> Any:
+    """The plain value or list that stands behind `--set field=`.
+
+    A text needs no quotes, whatever is in it; where it has them, they are taken off.
+
+    Args:
+        text: what stands behind the equals sign.
+        as_text: the field holds a text, so `5` and `true` are texts too; only `null`, `~` and nothing are not.
+    """
+    text = text.strip()
+    document = Document()
+    try:
+        node = _Loader(text).get_single_node()
+        value = None if node is None else _value(node, (), document)
+    except (yaml.YAMLError, RecursionError):
+        return text
+    quoted = isinstance(value, str) and text.startswith(("'", '"'))
+    if quoted or (node is not None and value is None and not document.problems) or not text:
+        return value
+    # YAML would cut `a #b` short, and take `a: b` apart
+    is_text = as_text or isinstance(value, str | dict) or node is None or document.problems
+    return text if is_text else value
+
+
+def _mapping(node: yaml.MappingNode, path: KeyPath, document: Document) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for key_node, value_node in node.value:
+        line = key_node.start_mark.line + 1
+        if not isinstance(key_node, yaml.ScalarNode):
+            document.problems.append((line, "a list or mapping stands where a key should be"))
+            continue
+        key: str = key_node.value
+        where = (*path, key)
+        if key in values:
+            name = ".".join(where)
+            document.problems.append((line, f"{name}: given twice, first in line {document.lines[where]}; keep one"))
+            continue
+        document.lines[where] = line
+        values[key] = _value(value_node, where, document)
+    return values
+
+
+def _value(node: yaml.Node, path: KeyPath, document: Document) -> Any:
+    if isinstance(node, yaml.MappingNode) and node.tag == "tag:yaml.org,2002:map":
+        return _mapping(node, path, document)
+    if isinstance(node, yaml.SequenceNode) and node.tag == "tag:yaml.org,2002:seq":
+        return [_value(item, path, document) for item in node.value]
+    text = str(node.value)
+    match node.tag:
+        case "tag:yaml.org,2002:str":
+            return text
+        case "tag:yaml.org,2002:null":
+            return None
+        case "tag:yaml.org,2002:bool" if text.lower() in ("true", "false"):
+            return text.lower() == "true"
+        case "tag:yaml.org,2002:int" if re.fullmatch(r"[-+]?[0-9]{1,400}", text):
+            return int(text)
+        case "tag:yaml.org,2002:float" if _PLAIN_VALUES[2][1].match(text):
+            return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+    line = node.start_mark.line + 1
+    document.problems.append((line, f"{'.'.join(path)}: the tag {node.tag} on this value is not allowed"))
+    return None

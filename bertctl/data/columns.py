@@ -1,0 +1,238 @@
+"""Which column is which: as the recipe says, or guessed from the usual names; then a file's columns as `Rows`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bertctl.config.schema import DataSection
+from bertctl.data.names import ID_NAMES, LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, folded
+from bertctl.data.rows import Rows
+from bertctl.data.table import Table
+from bertctl.errors import DataError, UsageError, did_you_mean
+from bertctl.progress import Listener
+
+_OPTIONS = {"text": "--text-column", "pair": "--pair-column", "label": "--label-column"}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The file's names of the canonical columns.
+
+    Attributes:
+        text: the text, or the first sentence of a pair.
+        pair: the second sentence, or None.
+        label: the label or score, or None.
+        id: the column with ids, or None.
+    """
+
+    text: str
+    pair: str | None
+    label: str | None
+    id: str | None
+
+    def names(self) -> dict[str, str]:
+        """Canonical name -> name in the file."""
+        found = {"text": self.text, "pair": self.pair, "label": self.label}
+        return {canonical: name for canonical, name in found.items() if name is not None}
+
+
+def choose_columns(table: Table, settings: DataSection, *, label_needed: bool, listener: Listener) -> Choice:
+    """Find the canonical columns; what was guessed is told.
+
+    Args:
+        table: the file as it was read.
+        settings: the columns that the person named.
+        label_needed: whether to refuse a table without a label column.
+        listener: told of guesses.
+
+    Raises:
+        DataError: a column that was named is not there (those there are shown).
+        UsageError: a column can't be guessed, or one column was named twice.
+    """
+    given = {
+        "text": settings.text_column,
+        "pair": settings.pair_column,
+        "label": settings.label_column,
+        "id": settings.id_column,
+    }
+    for role, name in given.items():
+        if name is not None and name not in table.columns and (role != "label" or label_needed):
+            raise _absent(name, table)
+    taken = [name for name in given.values() if name is not None]
+    twice = next((name for name in taken if taken.count(name) > 1), None)
+    if twice:
+        raise UsageError(f"the column '{twice}' is named for two things", remedy=_shown(table))
+    label = settings.label_column if settings.label_column in table.columns else None
+    text, pair = settings.text_column, settings.pair_column
+    guessed: list[str] = []
+    if text is None:
+        text, partner = _guess_text(table, taken, pair=pair, label=label, header=table.header)
+        guessed.append(f"text from '{text}'")
+        if pair is None and partner is not None:
+            pair = partner
+            guessed.append(f"pair from '{pair}'")
+    if label is None and settings.label_column is None:
+        label = _guess_label(table, [*taken, text, *([pair] if pair else [])], needed=label_needed)
+        if label is not None:
+            guessed.append(f"label from '{label}'")
+    if guessed:
+        others = [name for name in table.columns if name not in (text, pair, label)]
+        listener.say(
+            f"{table.source}: {', '.join(guessed)} (guessed{'; also there: ' + ', '.join(others) if others else ''})"
+        )
+    return Choice(text, pair, label, settings.id_column)
+
+
+def rows_from(table: Table, choice: Choice, *, split: str, first_id: int = 0) -> tuple[Rows, int]:
+    """A file's columns under their canonical names, and the number of blank texts among them.
+
+    Args:
+        table: the file as it was read.
+        choice: which column is which.
+        split: what the rows are to be called.
+        first_id: number of the first row, where there is no id column.
+
+    Raises:
+        DataError: a column is missing, a text is no text, an id is missing or stands twice.
+    """
+    names = choice.names()
+    for name in (*names.values(), *([choice.id] if choice.id else [])):
+        if name not in table.columns:
+            raise _absent(name, table)
+    columns: dict[str, Sequence[Any]] = {}
+    blank = 0
+    for canonical, name in names.items():
+        if canonical == "label":
+            columns[canonical] = table.columns[name]
+        else:
+            columns[canonical], blanks = _texts(table, name)
+            blank += blanks if canonical == "text" else 0
+    for name, values in table.columns.items():
+        if name not in names.values():
+            columns[name if name not in ("text", "pair", "label") else f"file_{name}"] = values
+    ids = _ids(table, choice.id) if choice.id else [str(i) for i in range(first_id, first_id + len(table))]
+    return Rows(split, columns, ids, table.source, table.lines), blank
+
+
+def say_blank(count: int, total: int, source: str, listener: Listener) -> None:
+    """Tell of blank texts, which are examples like others."""
+    if count:
+        listener.say(f"{source}: {count} of {total} texts are blank; they stay in as examples")
+
+
+def _texts(table: Table, name: str) -> tuple[Sequence[str], int]:
+    values = table.columns[name]
+    if any(type(value) is not str for value in values):
+        values = [_text(value, name, index, table) for index, value in enumerate(values)]
+    return values, sum(not value or value.isspace() for value in values)
+
+
+def _text(value: Any, name: str, index: int, table: Table) -> str:
+    """None is a blank text; a number is its digits."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    if isinstance(value, (int, float)):
+        return str(value)
+    raise DataError(
+        f"{table.where(index)}: column '{name}' holds {type(value).__name__} where a text is needed: {value!r:.80}",
+        remedy=f"Name the column with the texts with --text-column. {_shown(table)}",
+    )
+
+
+def _ids(table: Table, name: str) -> list[str]:
+    ids = ["" if value is None else str(value) for value in table.columns[name]]
+    seen: dict[str, int] = {}
+    for index, value in enumerate(ids):
+        if value == "" or value in seen:
+            what = "is blank" if value == "" else f"'{value}' stands at {table.where(seen[value])} already"
+            raise DataError(f"{table.where(index)}: the id {what}", remedy="Leave id_column out to number the rows.")
+        seen[value] = index
+    return ids
+
+
+def _guess_text(
+    table: Table, taken: Sequence[str], *, pair: str | None, label: str | None, header: bool
+) -> tuple[str, str | None]:
+    """The text column, and its partner where both have the names of a pair."""
+    free = {folded(name): name for name in table.columns if name not in taken}
+    if not header:
+        return _guess_headerless(table, list(free.values()), label), None
+    pairs = [(free[a], free[b]) for a, b in PAIR_NAMES if a in free and b in free]
+    if pair is not None:
+        pairs = [(free[a], pair) for a, b in PAIR_NAMES if b == folded(pair) and a in free]
+    of_pairs = {name for found in pairs for name in found}
+    singles = [free[name] for name in TEXT_NAMES if name in free and free[name] not in of_pairs]
+    if len(pairs) == 1 and not singles:
+        return pairs[0]
+    if not pairs and "text" in free:
+        return free["text"], None
+    if not pairs and len(singles) == 1:
+        return singles[0], None
+    if not pairs and not singles:
+        rest = [name for key, name in free.items() if key not in (*LABEL_NAMES, *ID_NAMES)]
+        if len(rest) == 1:
+            return rest[0], None
+        what = "no column has one of the usual names for a text"
+    else:
+        candidates = ", ".join(dict.fromkeys([*(name for found in pairs for name in found), *singles]))
+        what = f"several columns could be the text: {candidates}"
+    raise UsageError(
+        f"{table.source}: {what}",
+        remedy=f"Name it: --text-column NAME (and --pair-column NAME for a second sentence). {_shown(table)}",
+    )
+
+
+def _guess_headerless(table: Table, free: Sequence[str], label: str | None) -> str:
+    """Of two columns without names, the text is the one with more different values; alone, it is the text."""
+    if len(free) == 1:
+        return free[0]
+    if len(free) == 2 and label is None:
+        kinds = {name: len(set(table.columns[name])) for name in free}
+        few, many = sorted(free, key=lambda name: kinds[name])
+        if kinds[few] < kinds[many] or kinds[few] <= len(table) // 2:
+            return many
+    raise UsageError(
+        f"{table.source}: it has no header, and which of its {len(table.columns)} columns is the text can't be seen",
+        remedy="Name them: --text-column column1 --label-column column2, as the numbers are; "
+        "if the first line is a header, add --set data.header=true.",
+    )
+
+
+def _guess_label(table: Table, taken: Sequence[str], *, needed: bool) -> str | None:
+    free = {folded(name): name for name in table.columns if name not in taken}
+    if not table.header:
+        found = list(free.values()) if len(free) == 1 else []
+    else:
+        found = [free[name] for name in LABEL_NAMES if name in free]
+    if "label" in free or len(found) == 1:
+        return free.get("label", found[0])
+    if not needed:
+        return None
+    what = f"several columns could be the label: {', '.join(found)}" if found else "no column is known as the label"
+    raise UsageError(f"{table.source}: {what}", remedy=f"Name it: --label-column NAME. {_shown(table)}")
+
+
+def _absent(name: str, table: Table) -> DataError:
+    hint = did_you_mean(name, table.columns)
+    return DataError(
+        f"{table.source} has no column '{name}'" + (f": {hint}" if hint else ""),
+        remedy=_shown(table)
+        + ("" if table.header else " (No header was found: --set data.header=true says there is.)"),
+    )
+
+
+def _shown(table: Table) -> str:
+    return f"Columns there: {', '.join(table.columns)}."
+
+
+def as_settings(settings: DataSection, choice: Choice, *, header: bool) -> DataSection:
+    """The same settings with the choice written in, so that the next file is read as the first was."""
+    update: Mapping[str, Any] = {
+        "text_column": choice.text,
+        "pair_column": choice.pair,
+        "label_column": choice.label,
+        "header": settings.header if header else False,
+    }
+    return settings.model_copy(update=dict(update))

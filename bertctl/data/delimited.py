@@ -1,0 +1,277 @@
+"""CSV and TSV: delimiter, quoting and header detected where they are not said, every record checked, its line kept."""
+
+import csv
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from bertctl.config.schema import DataSection
+from bertctl.data.names import known_name
+from bertctl.errors import DataError, UsageError
+from bertctl.progress import Listener
+
+SAMPLE_LINES = 1000
+"""Lines that delimiter and header are detected from."""
+
+_DELIMITERS = (",", "\t", ";", "|")
+_CLEARLY = 0.6  # share of like records from which a separator that the suffix doesn't suggest is believed
+_WORDS = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
+_SPELLINGS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "pipe": "|", "bar": "|"}
+_FIELD_LIMIT = 2**31 - 1  # a C long on every platform; the library's own limit of 131,072 refuses long documents
+_NUMBER = re.compile(r"[-+]?\d+([.,]\d+)?([eE][-+]?\d+)?")
+
+Record = tuple[int, list[str]]
+"""Line where it begins, and its fields."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a file is written.
+
+    Attributes:
+        delimiter: one character.
+        quoted: whether fields may be quoted as in CSV; else quotes are characters like any other.
+        header: whether the first record holds the names.
+        names: the columns' names, from the file or `column1`, `column2`, ...
+    """
+
+    delimiter: str
+    quoted: bool
+    header: bool
+    names: tuple[str, ...]
+
+
+def detect_layout(
+    sample: Sequence[str], whole: Iterable[str], *, tabs: bool, settings: DataSection, source: str, listener: Listener
+) -> Layout:
+    """Find out how a file is written; everything that is not as its suffix says is told.
+
+    Args:
+        sample: its first lines, at most `SAMPLE_LINES`.
+        whole: all of its lines where they can be had, else the sample again: quoting in tab-separated files is
+            judged by all of it.
+        tabs: whether its suffix says tabs.
+        settings: delimiter, header and columns, where the person said them.
+        source: the file, for messages.
+        listener: told of what was found.
+
+    Raises:
+        UsageError: a delimiter of more than one character.
+        DataError: no line with content, two columns of one name.
+    """
+    csv.field_size_limit(_FIELD_LIMIT)
+    expected = "\t" if tabs else ","
+    delimiter = _delimiter(sample, expected, settings)
+    if delimiter != expected and settings.delimiter is None:
+        listener.say(f"{source}: fields are separated by {_WORDS[delimiter]}s")
+    quoted = _quoted(whole, delimiter, source, listener)
+    records = [fields for fields in _sample_records(sample, delimiter, quoted=quoted) if fields]
+    if not records:
+        raise DataError(f"{source} holds nothing but blank lines", remedy="Give a file with rows.")
+    header = _has_header(records, settings) if settings.header is None else settings.header
+    if header:
+        names = tuple(cell.strip() or f"column{i}" for i, cell in enumerate(records[0], start=1))
+        repeated = next((name for name in names if names.count(name) > 1), None)
+        if repeated:
+            raise DataError(
+                f"{source}:1: two columns are called '{repeated}'",
+                remedy="Rename one of them; if the first line is data, add --set data.header=false.",
+            )
+    else:
+        names = tuple(f"column{i}" for i in range(1, len(records[0]) + 1))
+        if settings.header is None:
+            listener.say(f"{source}: no header found, its columns are called {', '.join(names)}")
+    return Layout(delimiter, quoted, header, names)
+
+
+def records(lines: Iterable[str], layout: Layout, *, source: str, listener: Listener) -> Iterator[Record]:
+    """The records of a file without its header, each with as many fields as there are names.
+
+    Raises:
+        DataError: a record with more or fewer fields, a quoted field that is not closed, with file and line.
+    """
+    width = len(layout.names)
+    pending_header = layout.header
+    blank = skipped = 0
+    for line, fields in _split(lines, layout.delimiter, quoted=layout.quoted, source=source):
+        if not fields:
+            blank += 1
+            continue
+        skipped += blank
+        blank = 0
+        if len(fields) != width:
+            raise _wrong_width(fields, line, layout, source)
+        if pending_header:
+            pending_header = False
+            continue
+        yield line, fields
+    if skipped:
+        listener.warn(f"{source}: {skipped} blank lines between the rows are no rows")
+
+
+def _split(lines: Iterable[str], delimiter: str, *, quoted: bool, source: str) -> Iterator[Record]:
+    """All records, blank lines as empty lists."""
+    if not quoted:
+        for number, line in enumerate(lines, start=1):
+            bare = line.rstrip("\n").removesuffix("\r")
+            yield number, bare.split(delimiter) if bare else []
+        return
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    begins = 1
+    while True:
+        try:
+            fields = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise _bad_quotes(error, begins, reader.line_num, source) from error
+        yield begins, fields
+        begins = reader.line_num + 1
+
+
+def _wrong_width(fields: Sequence[str], line: int, layout: Layout, source: str) -> DataError:
+    delimiter = _WORDS.get(layout.delimiter, repr(layout.delimiter))
+    said_by = "the header has" if layout.header else "the first row has"
+    remedy = (
+        f"A {delimiter} inside a field needs quotes around the field."
+        if layout.quoted
+        else f"A {delimiter} can't stand inside a field of this file, whose quotes are no CSV quotes."
+    )
+    return DataError(
+        f"{source}:{line}: {_count(len(fields), 'field')} where {said_by} {len(layout.names)} "
+        f"({', '.join(layout.names)}): {_start_of(layout.delimiter.join(fields))}",
+        remedy=remedy + " Separator and header can be said: --set data.delimiter=tab, --set data.header=false.",
+    )
+
+
+def _bad_quotes(error: csv.Error, begins: int, seen: int, source: str) -> DataError:
+    if "unexpected end" in str(error):
+        what = "a quoted field is opened in this record and never closed"
+    elif "new-line character" in str(error):
+        what = "a carriage return stands inside a field that is not quoted"
+    else:
+        what = f"after a closing quote (line {seen}) there is neither a separator nor the end of the line"
+    return DataError(
+        f"{source}:{begins}: {what}",
+        remedy='A quote inside a quoted field is written twice: "He said ""no""."',
+    )
+
+
+def _start_of(text: str, limit: int = 80) -> str:
+    return repr(text if len(text) <= limit else text[:limit] + "…")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _delimiter(sample: Sequence[str], expected: str, settings: DataSection) -> str:
+    if settings.delimiter is not None:
+        given = _SPELLINGS.get(settings.delimiter, settings.delimiter)
+        if len(given) != 1 or given in '"\r\n':
+            raise UsageError(
+                f"data.delimiter: '{settings.delimiter}' is not one character",
+                remedy="Give one character, or one of the words tab, comma, semicolon, bar.",
+            )
+        return given
+    best, best_score = expected, 0.0
+    for candidate in (expected, *(d for d in _DELIMITERS if d != expected)):
+        score = _consistency(sample, candidate)
+        if score > best_score and (candidate == expected or score >= _CLEARLY):
+            best, best_score = candidate, score
+    return best
+
+
+def _consistency(sample: Sequence[str], delimiter: str) -> float:
+    """Share of records with as many fields as the first; 0 where the first has only one field."""
+    share = 0.0
+    for quoted in (True, False) if delimiter == "\t" else (True,):
+        widths = [len(fields) for fields in _sample_records(sample, delimiter, quoted=quoted) if fields]
+        if widths and widths[0] > 1:
+            share = max(share, sum(width == widths[0] for width in widths) / len(widths))
+    return share
+
+
+def _sample_records(sample: Sequence[str], delimiter: str, *, quoted: bool) -> list[list[str]]:
+    """The sample's records, as well as they can be read; one that the end of the sample cuts off is left out."""
+    if not quoted:
+        return [fields for _, fields in _split(sample, delimiter, quoted=False, source="")]
+    reader = csv.reader(sample, delimiter=delimiter)
+    found: list[list[str]] = []
+    try:
+        found.extend(reader)
+    except csv.Error:
+        return found
+    return found[:-1] if len(sample) >= SAMPLE_LINES and len(found) > 1 else found
+
+
+def _quoted(lines: Iterable[str], delimiter: str, source: str, listener: Listener) -> bool:
+    """Whether quotes mean what they mean in CSV. Always, except between tabs, where files without any quoting are as
+    common (GLUE's): there they do where they are balanced, give even records, and don't glue even lines together.
+    """
+    if delimiter != "\t":
+        return True
+    plain = _PlainCount(lines)
+    reader = csv.reader(plain, delimiter="\t", strict=True)
+    widths: set[int] = set()
+    count = 0
+    try:
+        for fields in reader:
+            if fields:
+                widths.add(len(fields))
+                count += 1
+        sound = len(widths) == 1
+    except csv.Error:
+        sound = False
+        plain.exhaust()
+    if not plain.opening_quotes:
+        return False  # either way reads the same
+    plain_sound = len(plain.widths) == 1
+    if sound and (count == plain.count or not plain_sound):
+        return True
+    listener.say(f"{source}: quotes are taken as plain characters, since they are not balanced as CSV quotes are")
+    return False
+
+
+class _PlainCount:
+    """Passes lines on and counts their fields as if there were no quoting."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._lines = iter(lines)
+        self.widths: set[int] = set()
+        self.count = 0
+        self.opening_quotes = False
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = next(self._lines)
+        if line.strip("\r\n"):
+            self.widths.add(line.count("\t") + 1)
+            self.count += 1
+            self.opening_quotes = self.opening_quotes or line.startswith('"') or '\t"' in line
+        return line
+
+    def exhaust(self) -> None:
+        for _ in self:
+            pass
+
+
+def _has_header(records: Sequence[Sequence[str]], settings: DataSection) -> bool:
+    """Whether the first record holds names: it has one that was given or is usual, or nothing in it looks like data."""
+    first = [cell.strip() for cell in records[0]]
+    rest = [record for record in records[1:] if len(record) == len(first)]
+    given = {settings.text_column, settings.pair_column, settings.label_column, settings.id_column}
+    if given & set(first):
+        return True
+    recurs = [any(record[i].strip() == cell for record in rest) for i, cell in enumerate(first)]
+    if any(known_name(cell) and not again for cell, again in zip(first, recurs, strict=True)):
+        return True
+    if len(first) == 1:
+        return False
+    numbers = [bool(rest) and all(_NUMBER.fullmatch(r[i].strip()) for r in rest) for i in range(len(first))]
+    if any(column and not _NUMBER.fullmatch(cell) for column, cell in zip(numbers, first, strict=True)):
+        return True
+    looks_like_data = any(recurs) or not all(first) or any(_NUMBER.fullmatch(cell) for cell in first)
+    return not looks_like_data

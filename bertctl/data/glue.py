@@ -1,0 +1,226 @@
+"""The catalog's data sets, from official files or from the hub's Parquet files: the same rows from both.
+
+As the hub's conversion did (`datasets/glue/glue.py` in huggingface/datasets): official files have no quoting, rows that
+lack a field are left out (and counted here), labels written as numbers stand for the name at that place, and nothing is
+stripped. Only the canonical columns are kept, since the hub has no others.
+"""
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertctl.catalog import hub
+from bertctl.catalog.datasets import Columns, DatasetRow, SplitRow, bundled_folder
+from bertctl.data.rows import Rows
+from bertctl.data.text_files import read_text, require_file
+from bertctl.errors import DataError, UnavailableError, did_you_mean
+from bertctl.progress import Listener
+
+_NO_LABEL = ("", "-", "-1")
+
+
+def read_bundled(row: DatasetRow, split: SplitRow, listener: Listener) -> Rows:
+    """A split of a data set that ships inside the package."""
+    from bertctl.config.schema import DataSection
+    from bertctl.data.files import read_file
+
+    settings = DataSection(text_column=split.columns.text, label_column=split.columns.label, delimiter=",", header=True)
+    return read_file(bundled_folder(row) / split.files[0], settings, split=split.name, listener=listener)
+
+
+def find_split_file(row: DatasetRow, split: SplitRow, folder: Path) -> Path | None:
+    """The file of a split below a data folder: an official one, else the hub's Parquet file, else None."""
+    return next((path for path in _candidates(row, split, folder) if path.is_file()), None)
+
+
+def _candidates(row: DatasetRow, split: SplitRow, folder: Path) -> list[Path]:
+    places = (folder / row.folder, folder / row.name, folder)
+    found = [place / name for place in places for name in split.files]
+    return list(dict.fromkeys([*found, folder / split.hub_file]))
+
+
+def read_from_folder(row: DatasetRow, split: SplitRow, folder: Path, listener: Listener) -> Rows:
+    """A split from a data folder.
+
+    Raises:
+        UnavailableError: no such folder, or none of the files that were tried is in it.
+        DataError: the file is not what it should be.
+    """
+    if not folder.is_dir():
+        raise UnavailableError(f"the data folder {folder} does not exist", remedy=_files_wanted(row))
+    path = find_split_file(row, split, folder)
+    if path is None:
+        tried = "\n".join(f"  - {path}" for path in _candidates(row, split, folder))
+        raise UnavailableError(
+            f"{folder} has no {split.name} file of '{row.name}'; tried:\n{tried}", remedy=_files_wanted(row)
+        )
+    if path.suffix == ".parquet":
+        return _read_parquet(row, split, path, str(path), listener)
+    return _read_official(row, split, path, listener)
+
+
+def read_from_hub(row: DatasetRow, split: SplitRow, listener: Listener) -> Rows:
+    """A split from the hub's Parquet file, out of the cache where it is there.
+
+    Raises:
+        UnavailableError: neither in the cache nor to be had.
+        DataError: the file is not what it should be.
+    """
+    path = hub.fetch_file(
+        row.hub_repo,
+        split.hub_file,
+        revision=row.hub_revision,
+        repo_type="dataset",
+        wanted=f"the data set '{row.name}'",
+        ways=[
+            f"--data-dir DIR (or BERTCTL_DATA=DIR) with the official files: {', '.join(row.official_files)}",
+            "a warmed cache: run the same command once where the hub can be reached, and keep HF_HOME",
+            "other rows: files of your own with --train-file, or the data set `demo`, which needs nothing",
+        ],
+    )
+    source = f"{row.hub_repo}/{split.hub_file}@{row.hub_revision[:8]}"
+    return _read_parquet(row, split, path, source, listener)
+
+
+def _files_wanted(row: DatasetRow) -> str:
+    return (
+        f"--data-dir DIR needs the official files: {', '.join(row.official_files)}, below DIR or in DIR itself. "
+        "Without --data-dir and BERTCTL_DATA the hub is asked."
+    )
+
+
+def _read_official(row: DatasetRow, split: SplitRow, path: Path, listener: Listener) -> Rows:
+    require_file(path)
+    text = read_text(path, None, listener)
+    if "\r" in text:  # Python's universal line ends, with which the hub's conversion read them
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    lines = text.split("\n")
+    at = _positions(split, lines[0], path)
+    first = 1 if split.header else 0
+    width = 1 + max(at.values())
+    records: list[tuple[int, list[str]]] = []
+    short = 0
+    for number, line in enumerate(lines[first:], start=first + 1):
+        fields = line.split("\t")
+        if len(fields) >= width:
+            records.append((number, fields))
+        elif line:
+            short += 1
+            if not split.header:
+                raise DataError(
+                    f"{path}:{number}: {len(fields)} tab-separated fields where {width} are needed: {line[:80]!r}",
+                    remedy=f"Is this the official file of '{row.name}'?",
+                )
+    if short:
+        listener.warn(f"{path}: {short} rows lack a field and are left out, as the hub's conversion does")
+    columns = {name: [fields[i] for _, fields in records] for name, i in at.items()}
+    return _canonical(row, split, columns, str(path), [number for number, _ in records], listener)
+
+
+def _positions(split: SplitRow, first_line: str, path: Path) -> dict[str, int]:
+    """Canonical name -> position in the official file."""
+    wanted = _wanted(split.columns, labelled=split.labelled)
+    if not split.header:
+        return {name: int(column) for name, column in wanted.items()}
+    names = first_line.split("\t")
+    for column in wanted.values():
+        if column not in names:
+            hint = did_you_mean(column, names)
+            raise DataError(
+                f"{path}:1: there is no column '{column}'" + (f": {hint}" if hint else ""),
+                remedy=f"Columns there: {', '.join(names)[:300]}.",
+            )
+    return {name: names.index(column) for name, column in wanted.items()}
+
+
+def _wanted(columns: Columns, *, labelled: bool) -> dict[str, str]:
+    named = {"text": columns.text, "pair": columns.pair, "label": columns.label if labelled else None}
+    return {name: column for name, column in named.items() if column is not None}
+
+
+def _read_parquet(row: DatasetRow, split: SplitRow, path: Path, source: str, listener: Listener) -> Rows:
+    """The hub's file through the library `datasets`, whose features carry the label names."""
+    import datasets
+
+    datasets.disable_progress_bars()
+    with tempfile.TemporaryDirectory(
+        prefix="bertctl-"
+    ) as scratch:  # so that nothing is left, and nothing stale is read
+        try:
+            data = datasets.Dataset.from_parquet(str(path), cache_dir=scratch, keep_in_memory=True)
+        except Exception as error:
+            raise DataError(f"{source} can't be read: {type(error).__name__}: {str(error)[:200]}") from error
+    wanted = _wanted(row.columns, labelled=split.labelled)
+    for column in wanted.values():
+        if column not in data.column_names:
+            raise DataError(f"{source}: there is no column '{column}'", remedy=f"Columns: {data.column_names}.")
+    names = getattr(data.features.get(wanted.get("label", "")), "names", None)
+    if names is not None and tuple(names) != row.labels:
+        raise DataError(
+            f"{source}: its label names {names} are not those of '{row.name}': {list(row.labels)}",
+            remedy="Use the pinned revision, or the official files with --data-dir.",
+        )
+    columns = {name: data.data.column(column).to_pylist() for name, column in wanted.items()}
+    return _canonical(row, split, columns, source, [], listener)
+
+
+def _canonical(
+    row: DatasetRow,
+    split: SplitRow,
+    columns: Mapping[str, Sequence[Any]],
+    source: str,
+    lines: Sequence[int],
+    listener: Listener,
+) -> Rows:
+    """Labels as names or scores, rows without one left out, rows numbered from 0."""
+    every = Rows(split.name, columns, [str(i) for i in range(len(columns["text"]))], source, lines)
+    if "label" in columns:
+        reading = _score if not row.labels else _namer(row.labels)
+        labels = [reading(value) for value in columns["label"]]
+        every = Rows(split.name, {**columns, "label": labels}, every.ids, source, lines)
+        _refuse_strange(row, columns["label"], every)
+    complete = [i for i, values in enumerate(zip(*every.columns.values(), strict=True)) if None not in values]
+    if not complete:
+        raise DataError(f"{source} has no rows", remedy=f"Is this the official file of '{row.name}'?")
+    if len(complete) < len(every):
+        listener.warn(f"{source}: {len(every) - len(complete)} rows without a label or a text are left out")
+        every = every.select(complete)
+        every = Rows(split.name, every.columns, [str(i) for i in range(len(complete))], source, every.lines)
+    return every
+
+
+_STRANGE = object()
+
+
+def _namer(labels: Sequence[str]) -> Callable[[Any], Any]:
+    """Label as written -> its name; None for no label, `_STRANGE` for one that is not of this data set."""
+    known: dict[Any, Any] = dict.fromkeys((None, *_NO_LABEL, -1))
+    for index, name in enumerate(labels):
+        known.update({name: name, str(index): name, index: name})
+
+    def name_of(value: Any) -> Any:
+        return known.get(value, _STRANGE)
+
+    return name_of
+
+
+def _score(value: Any) -> Any:
+    """The hub holds single precision: a score is the shortest decimal number with the same single-precision value."""
+    import numpy as np
+
+    if value is None or value in _NO_LABEL:
+        return None
+    try:
+        return float(str(np.float32(value)))
+    except ValueError:
+        return _STRANGE
+
+
+def _refuse_strange(row: DatasetRow, written: Sequence[Any], rows: Rows) -> None:
+    for index, label in enumerate(rows.columns["label"]):
+        if label is _STRANGE:
+            fits = ", ".join(row.labels) if row.labels else "a number"
+            raise DataError(
+                f"{rows.where(index)}: '{written[index]}' is no label of '{row.name}'", remedy=f"Labels: {fits}."
+            )

@@ -1,0 +1,90 @@
+"""Parts of a split, fixed by the seed: a hold-out, a sample, the first rows; and what a split's content hashes to."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bertctl.data.rows import Rows
+from bertctl.errors import DataError
+
+_HOLD_OUT_STREAM, _SAMPLE_STREAM = 1, 2  # so that the two draws from one seed have nothing to do with each other
+_CANONICAL = ("text", "pair", "label")
+
+
+def hold_out(rows: Rows, *, fraction: float, seed: int, stratify: bool) -> tuple[Rows, Rows, bool]:
+    """Training rows parted in two, each in file order.
+
+    Args:
+        rows: the training rows.
+        fraction: share of the rows that is held out, rounded; at least one row.
+        seed: decides which rows.
+        stratify: whether each label gives its share. A label keeps at least one row in training.
+
+    Returns:
+        What is left for training, what is held out (called `validation`), and whether it was stratified: labels that
+        can't be counted (lists) or that are nearly all different can't be.
+
+    Raises:
+        DataError: fewer than two rows.
+    """
+    n = len(rows)
+    if n < 2:
+        raise DataError(
+            f"{rows.source} has {n} row, and none can be held out for validation",
+            remedy="Give more rows, or a validation file with --validation-file.",
+        )
+    rng = np.random.default_rng([seed, _HOLD_OUT_STREAM])
+    wanted = min(max(1, round(n * fraction)), n - 1)
+    held = _stratified(rows.columns["label"], wanted, rng) if stratify and rows.has("label") else None
+    chosen = held if held is not None else [int(i) for i in rng.permutation(n)[:wanted]]
+    inside = set(chosen)
+    left = rows.select([i for i in range(n) if i not in inside])
+    return left, rows.select(sorted(inside), split="validation"), held is not None
+
+
+def _stratified(labels: Sequence[Any], wanted: int, rng: np.random.Generator) -> list[int] | None:
+    """Positions of `wanted` rows, each label in its share by largest remainder; None where that can't be done."""
+    groups: dict[Any, list[int]] = {}
+    try:
+        for index, label in enumerate(labels):
+            groups.setdefault(label, []).append(index)
+    except TypeError:
+        return None
+    sizes = np.array([len(group) for group in groups.values()])
+    room = sizes - 1
+    if 2 * len(groups) > len(labels) or room.sum() < wanted:
+        return None
+    quota = sizes * (wanted / len(labels))
+    take = np.minimum(np.floor(quota).astype(int), room)
+    while take.sum() < wanted:  # the largest remainder that still has room, the first label on a tie
+        take[int(np.argmax(np.where(take < room, quota - take, -np.inf)))] += 1
+    chosen: list[int] = []
+    for group, count in zip(groups.values(), take, strict=True):
+        chosen += [group[int(i)] for i in rng.permutation(len(group))[:count]]
+    return chosen
+
+
+def sample(rows: Rows, size: int, *, seed: int) -> Rows:
+    """A seeded sample in file order; all rows where there are no more than `size`."""
+    if len(rows) <= size:
+        return rows
+    rng = np.random.default_rng([seed, _SAMPLE_STREAM])
+    return rows.select(sorted(int(i) for i in rng.choice(len(rows), size, replace=False)))
+
+
+def first(rows: Rows, size: int) -> Rows:
+    """The first rows; all where there are no more than `size`."""
+    return rows if len(rows) <= size else rows.select(range(size))
+
+
+def content_hash(rows: Rows) -> str:
+    """SHA-256 of the canonical columns' values, in hexadecimal: no path, no id, no other column."""
+    digest = hashlib.sha256()
+    for name in _CANONICAL:
+        if rows.has(name):
+            values = json.dumps(list(rows.columns[name]), default=str, separators=(",", ":"))
+            digest.update(f"{name}\n{values}\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,194 @@
+"""Bytes of a file (plain, .gz, stdin) to text; bytes that are not the encoding are refused with file, line and byte."""
+
+import codecs
+import gzip
+import io
+import sys
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Literal, cast
+
+from bertctl.errors import DataError, UnavailableError, UsageError, did_you_mean
+from bertctl.progress import Listener
+
+Source = Path | Literal["-"]
+"""A file, or `-` for stdin."""
+
+_UTF16_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+def source_name(source: Source) -> str:
+    """What messages call it."""
+    return "stdin" if source == "-" else str(source)
+
+
+def require_file(path: Path) -> None:
+    """Refuse a path that is no file.
+
+    Raises:
+        UnavailableError: nothing there (the nearest names in its folder are shown), or a folder.
+    """
+    if path.is_file():
+        return
+    if path.is_dir():
+        raise UnavailableError(f"{path} is a folder, not a file", remedy=_names_in(path))
+    if path.exists():  # a pipe, /dev/stdin
+        return
+    if not path.parent.is_dir():
+        raise UnavailableError(f"{path} does not exist, nor does the folder {path.parent}")
+    hint = did_you_mean(path.name, (p.name for p in path.parent.iterdir()))
+    raise UnavailableError(f"{path} does not exist" + (f": {hint}" if hint else ""), remedy=_names_in(path.parent))
+
+
+def _names_in(folder: Path) -> str:
+    names = sorted(p.name + "/" * p.is_dir() for p in folder.iterdir() if not p.name.startswith("."))
+    shown = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+    return f"In {folder}: {shown}." if names else f"{folder} is empty."
+
+
+@contextmanager
+def open_bytes(source: Source) -> Iterator[BinaryIO]:
+    """The bytes of a file, unpacked where it is gzip by name; of stdin, unpacked where it is gzip by its first bytes.
+
+    Raises:
+        UnavailableError: it is not there or can't be read.
+        DataError: it is named .gz but is not gzip, or breaks off.
+    """
+    name = source_name(source)
+    if source != "-":
+        require_file(source)
+    try:
+        with _plain_bytes(source) as raw:
+            packed = source.suffix == ".gz" if source != "-" else raw.peek(2)[:2] == b"\x1f\x8b"
+            yield cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if packed else raw  # a GzipFile reads as one
+    except gzip.BadGzipFile as error:
+        raise DataError(f"{name} is named .gz but is not gzip: {error}", remedy="Rename it, or pack it.") from error
+    except (EOFError, zlib.error) as error:
+        raise DataError(f"{name} breaks off or is damaged: {error}", remedy="Get the file again.") from error
+    except OSError as error:
+        raise UnavailableError(f"{name} can't be read: {error.strerror or error}") from error
+
+
+@contextmanager
+def _plain_bytes(source: Source) -> Iterator[io.BufferedReader]:
+    if source == "-":
+        yield cast(io.BufferedReader, sys.stdin.buffer)
+    else:
+        with source.open("rb") as file:
+            yield file
+
+
+def read_text(path: Path, encoding: str | None, listener: Listener) -> str:
+    """A whole text file, without its byte-order mark.
+
+    Raises:
+        UsageError: no such encoding.
+        UnavailableError: not there.
+        DataError: empty, or bytes that are not the encoding.
+    """
+    check_encoding(encoding)
+    with open_bytes(path) as file:
+        data = file.read()
+    if not data:
+        raise DataError(f"{path} is empty", remedy="Give a file with rows.")
+    used = encoding or _encoding_of(data[:4096], str(path), listener)
+    try:
+        text = data.decode(used)
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        line_start = data.rfind(b"\n", 0, error.start) + 1
+        raise _undecodable(str(path), used, data[error.start :], line, error.start - line_start, error.start) from error
+    return text.removeprefix("\ufeff")
+
+
+def text_lines(text: str) -> Iterable[str]:
+    """The lines of a text with their ends. Only a file without any line feed is split at carriage returns."""
+    if "\n" not in text and "\r" in text:
+        text = text.replace("\r", "\n")
+    return io.StringIO(text, newline="\n")
+
+
+def stream_lines(file: BinaryIO, source: str, encoding: str | None, listener: Listener) -> Iterator[str]:
+    """The lines of a stream with their ends, decoded one by one, without the byte-order mark.
+
+    Raises:
+        UsageError: no such encoding.
+        DataError: bytes that are not the encoding.
+    """
+    check_encoding(encoding)
+    head = file.readline()
+    used = encoding or _encoding_of(head, source, listener)
+    if codecs.lookup(used).name.startswith(("utf-16", "utf-32")):
+        yield from _wide_lines(head + file.read(), used, source)  # a line end has several bytes: the whole is decoded
+        return
+    offset = 0
+    for number, line in enumerate(_with_head(head, file), start=1):
+        try:
+            text = line.decode(used)
+        except UnicodeDecodeError as error:
+            place = offset + error.start
+            raise _undecodable(source, used, line[error.start :], number, error.start, place) from error
+        offset += len(line)
+        yield text.removeprefix("\ufeff") if number == 1 else text
+
+
+def _with_head(head: bytes, file: BinaryIO) -> Iterator[bytes]:
+    if head:
+        yield head
+    yield from file
+
+
+def _wide_lines(data: bytes, encoding: str, source: str) -> Iterator[str]:
+    try:
+        text = data.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise _undecodable(source, encoding, data[error.start :], 1, error.start, error.start) from error
+    yield from text_lines(text.removeprefix("\ufeff"))
+
+
+def check_encoding(encoding: str | None) -> None:
+    """Refuse an encoding that Python doesn't know.
+
+    Raises:
+        UsageError: unknown name.
+    """
+    if encoding is None:
+        return
+    try:
+        codecs.lookup(encoding)
+    except LookupError as error:
+        raise UsageError(
+            f"data.encoding: there is no encoding '{encoding}'", remedy="Usual ones: utf-8, utf-16, latin-1, cp1252."
+        ) from error
+
+
+def _encoding_of(head: bytes, source: str, listener: Listener) -> str:
+    """UTF-8 unless the first bytes say UTF-16."""
+    if head.startswith(_UTF16_BOMS):
+        listener.say(f"{source}: read as UTF-16, as its byte-order mark says")
+        return "utf-16"
+    if head.count(0) > len(head) // 10:
+        raise DataError(
+            f"{source} is not text: its beginning is full of NUL bytes",
+            remedy="If it is UTF-16 without a byte-order mark, add --set data.encoding=utf-16-le; "
+            "if it is Parquet or packed, give it the suffix .parquet or .gz.",
+        )
+    return "utf-8"
+
+
+def _undecodable(source: str, encoding: str, rest: bytes, line: int, in_line: int, offset: int) -> DataError:
+    """`rest` begins with the byte that is not the encoding."""
+    likely = "cp1252" if any(0x80 <= byte < 0xA0 for byte in rest[:4096]) else "latin-1"
+    known = codecs.lookup(encoding).name
+    remedy = (
+        f"It looks like {likely}: add --set data.encoding={likely}"
+        if known == "utf-8"
+        else "Leave data.encoding out for UTF-8, or name another encoding."
+    )
+    return DataError(
+        f"{source}:{line}: byte 0x{rest[0]:02x} is not {known} "
+        f"(byte {in_line + 1} of the line, offset {offset} in the file)",
+        remedy=remedy,
+    )

@@ -1,0 +1,171 @@
+"""Scoring a split, and writing down every prediction: the same code at the end of training and in `evaluate`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.config.schema import EvaluationSection
+from bertctl.data.rows import Rows
+from bertctl.errors import UsageError, did_you_mean
+from bertctl.inference.forward import forward
+from bertctl.metrics.regression import loss_metric
+from bertctl.metrics.scripts import script_metrics
+from bertctl.metrics.value import MetricValue
+from bertctl.progress import SILENT, Listener
+from bertctl.run_folder import SCHEMA
+from bertctl.runtime.device import Compute
+from bertctl.tasks.base import Features, Task
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from bertctl.modeling.load import LoadedModel
+
+TRUNCATION_WARNING_SHARE = 0.01
+"""Share of cut examples (or unknown tokens) above which a warning says what to change."""
+
+
+@dataclass(frozen=True)
+class SplitResult:
+    """What a forward pass over a labelled split gave.
+
+    Attributes:
+        rows: the split.
+        features: as the model read it.
+        logits: (N, C).
+        losses: (N,).
+        metrics: by name, `loss` included.
+    """
+
+    rows: Rows
+    features: Features
+    logits: NDArray[np.float32]
+    losses: NDArray[np.float32]
+    metrics: dict[str, MetricValue]
+
+
+def evaluate_split(
+    network: "nn.Module",
+    loaded: "LoadedModel",
+    task: Task,
+    rows: Rows,
+    features: Features,
+    *,
+    compute: Compute,
+    settings: EvaluationSection,
+    seed: int,
+    listener: Listener = SILENT,
+) -> SplitResult:
+    """Score a labelled split.
+
+    Args:
+        network: the model, perhaps wrapped.
+        loaded: what it was loaded with.
+        task: the task, fitted.
+        rows: N labelled rows.
+        features: the same rows, encoded.
+        compute: device and precision.
+        settings: batch size, resamples, metric scripts.
+        seed: of the bootstrap.
+        listener: hears of progress.
+
+    Raises:
+        UsageError: a metric script that can't be used.
+    """
+    logits, losses = forward(
+        network,
+        loaded,
+        task,
+        features,
+        compute=compute,
+        batch_size=settings.batch_size,
+        phase=f"scoring {rows.split}",
+        listener=listener,
+    )
+    assert losses is not None, "a split without labels is refused before"
+    metrics = task.score(logits, features, resamples=settings.bootstrap_resamples, seed=seed)
+    metrics["loss"] = loss_metric(losses, resamples=settings.bootstrap_resamples, seed=seed)
+    if settings.metric_scripts:
+        answers = [answer["prediction"] for answer in task.decode(logits, rows)]
+        gold = [task.gold(rows, i) for i in range(len(rows))]
+        metrics.update(script_metrics(settings.metric_scripts, predictions=answers, references=gold))
+    return SplitResult(rows, features, logits, losses, metrics)
+
+
+def choose_primary(asked: str | None, catalog: str | None, task: Task, known: Sequence[str]) -> str:
+    """Name of the metric that picks the best weights: the recipe's, else the data set's, else the task's.
+
+    Raises:
+        UsageError: the recipe names one that this task does not compute.
+    """
+    if asked is not None and asked not in known:
+        hint = did_you_mean(asked, known)
+        raise UsageError(
+            f"evaluation.primary_metric: there is no metric '{asked}' here" + (f", {hint}" if hint else ""),
+            remedy=f"Choose from {', '.join(known)}.",
+        )
+    return asked or (catalog if catalog in known else None) or task.primary_metric
+
+
+def truncation_counts(features: Features) -> dict[str, int]:
+    """What was lost of a split: examples cut, tokens cut off, unknown tokens, tokens read."""
+    return {
+        "examples": len(features),
+        "truncated": int(features.truncated.sum()),
+        "lost_tokens": int(features.lost_tokens.sum()),
+        "unknown_tokens": int(features.unknown.sum()),
+        "tokens": int(features.lengths.sum()),
+    }
+
+
+def warn_of_losses(split: str, counts: Mapping[str, int], *, max_length: int, listener: Listener) -> None:
+    """Say aloud what was cut or unknown; above 1 % a warning says what to change."""
+    examples, truncated = counts["examples"], counts["truncated"]
+    if truncated:
+        share = truncated / examples
+        text = (
+            f"{split}: {truncated} of {examples} examples ({100 * share:.1f} %) are longer than {max_length} tokens "
+            f"and lose {counts['lost_tokens']} tokens"
+        )
+        if share > TRUNCATION_WARNING_SHARE:
+            listener.warn(f"{text}; a larger --max-length keeps them")
+        else:
+            listener.say(text)
+    unknown = counts["unknown_tokens"]
+    if unknown > TRUNCATION_WARNING_SHARE * max(1, counts["tokens"]):
+        listener.warn(
+            f"{split}: {unknown} of {counts['tokens']} tokens are unknown to the model; "
+            "is the language or the case the model's?"
+        )
+
+
+def prediction_lines(
+    task: Task, result: SplitResult, *, settings: EvaluationSection
+) -> Iterator[dict[str, Any]]:
+    """One dictionary an example, in the order of the rows: id, texts, gold, prediction, probabilities, loss, tokens."""
+    rows = result.rows
+    truncated, lengths = result.features.truncated, result.features.lengths
+    for i, answer in enumerate(task.decode(result.logits, rows)):
+        line: dict[str, Any] = {"id": rows.ids[i]}
+        if settings.keep_text:
+            line |= {name: rows.columns[name][i] for name in ("text", "pair") if rows.has(name)}
+        line["gold"] = task.gold(rows, i)
+        line |= answer
+        line |= {"loss": float(result.losses[i]), "tokens": int(lengths[i]), "truncated": bool(truncated[i])}
+        line |= {name: rows.columns[name][i] for name in settings.slice_columns if rows.has(name)}
+        yield line
+
+
+def metrics_document(results: Mapping[str, SplitResult], *, primary: str, selection: str) -> dict[str, Any]:
+    """The layout of metrics.json: nothing in it changes from one equal run to the next."""
+    return {
+        "schema": SCHEMA,
+        "metrics": {
+            split: {name: metric.as_json() for name, metric in result.metrics.items()}
+            for split, result in results.items()
+        },
+        "primary": {"split": selection, "name": primary},
+    }

@@ -1,0 +1,253 @@
+"""`predict`: answers for rows of any number, in their order, in bounded memory."""
+
+import csv
+import itertools
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from bertctl.catalog.datasets import DatasetRow, SplitRow, find_dataset
+from bertctl.data.load import load_data
+from bertctl.data.stream import stream_rows
+from bertctl.data.rows import Rows
+from bertctl.errors import UsageError
+from bertctl.inference.evaluate import truncation_counts, warn_of_losses
+from bertctl.inference.forward import forward
+from bertctl.inference.trained import TrainedRun
+from bertctl.progress import SILENT, Listener
+from bertctl.run_folder import atomic_write
+from bertctl.runtime.device import Compute
+
+if TYPE_CHECKING:
+    from bertctl.modeling.load import LoadedModel
+
+
+GLUE_WORDS = ("mnli", "qnli", "rte", "ax")
+"""Tasks whose official files have label words; the others have numbers."""
+
+_CHUNK = 2048  # rows predicted at once: memory holds so many, and batches of like lengths are formed among them
+
+
+class Predictor:
+    """A run with its model loaded.
+
+    Attributes:
+        counts: examples, truncated examples, lost and unknown tokens so far.
+    """
+
+    def __init__(self, run: TrainedRun) -> None:
+        self.run = run
+        self._loaded: LoadedModel
+        self._compute: Compute
+        self._loaded, self._compute = run.load()
+        self.counts: dict[str, int] = {}
+
+    def predict(self, chunks: Iterable[Rows], *, listener: Listener = SILENT) -> Iterator[dict[str, Any]]:
+        """One answer a row, in order: id, texts, prediction, probabilities, tokens, truncated.
+
+        Args:
+            chunks: rows, some at a time; memory holds one chunk.
+            listener: warned once rows are cut.
+        """
+        settings = self.run.recipe.evaluation
+        for rows in chunks:
+            features = self.run.task.encode(rows, self._loaded.tokenizer, max_length=self.run.recipe.model.max_length)
+            logits, _ = forward(
+                self._loaded.network,
+                self._loaded,
+                self.run.task,
+                features,
+                compute=self._compute,
+                batch_size=settings.batch_size,
+            )
+            for name, count in truncation_counts(features).items():
+                self.counts[name] = self.counts.get(name, 0) + count
+            listener.advance("predicting", self.counts["examples"], self.counts["examples"])
+            lengths, truncated = features.lengths, features.truncated
+            for i, answer in enumerate(self.run.task.decode(logits, rows)):
+                line: dict[str, Any] = {"id": rows.ids[i]}
+                if settings.keep_text:
+                    line |= {name: rows.columns[name][i] for name in ("text", "pair") if rows.has(name)}
+                yield line | answer | {"tokens": int(lengths[i]), "truncated": bool(truncated[i])}
+
+
+def predict_file(
+    run: TrainedRun,
+    source: str,
+    *,
+    output: Path | None,
+    layout: str,
+    kind: str | None,
+    stdout: TextIO,
+    listener: Listener = SILENT,
+) -> dict[str, Any]:
+    """Answer a file or stdin (`-`), some rows at a time.
+
+    Args:
+        run: opened.
+        source: path, or `-`.
+        output: file for the answers; None writes them to `stdout`.
+        layout: `jsonl` or `csv`.
+        kind: layout of the input; by suffix when None.
+        stdout: where answers go without `output`.
+
+    Returns:
+        Counts, and the files written.
+    """
+    chunks = stream_rows("-" if source == "-" else Path(source), run.recipe.data, kind=kind, listener=listener)
+    first = next(chunks, None)  # a wrong file is refused before the model is loaded
+    predictor = Predictor(run)
+    rest = chunks if first is None else itertools.chain([first], chunks)
+    answers = predictor.predict(map(_without_label, rest), listener=listener)
+    return _write_answers_to(answers, predictor, output, layout, stdout, listener)
+
+
+def predict_splits(
+    run: TrainedRun,
+    split: str,
+    *,
+    data: str | None,
+    output: Path | None,
+    layout: str,
+    stdout: TextIO,
+    listener: Listener = SILENT,
+) -> dict[str, Any]:
+    """Answer a split of the run's own data, or of another catalog data set with the same labels.
+
+    Args:
+        run: opened.
+        split: its name; with `glue`, `test` is both test splits of MNLI.
+        data: another data set's catalog name.
+        output: file for the answers; with `glue` the folder for one file a split.
+        layout: `jsonl`, `csv` or `glue`.
+        stdout: where answers go without `output`.
+
+    Returns:
+        Counts, and the files written.
+
+    Raises:
+        UsageError: a split the data does not have, or that the server takes no answers for.
+    """
+    section = run.recipe.data
+    if data:
+        section = section.model_copy(update={"name": find_dataset(data).name})
+    recipe = run.recipe.model_copy(update={"data": section})
+    dataset = find_dataset(section.name) if section.name else None
+    if layout == "glue":
+        wanted = glue_splits(dataset, split)
+        loaded = load_data(recipe, splits=[row.name for row in wanted], listener=listener)
+        predictor = Predictor(run)
+        files = []
+        assert output is not None
+        assert dataset is not None
+        for row in wanted:
+            path = output / row.glue_file
+            answers = predictor.predict(_chunks(loaded.splits[row.name]), listener=listener)
+            write_glue(answers, path, dataset=dataset)
+            files.append(str(path))
+        listener.finish("predicting")
+        return {**predictor.counts, "files": files}
+    loaded = load_data(recipe, splits=[split], listener=listener)
+    predictor = Predictor(run)
+    answers = predictor.predict(_chunks(loaded.splits[split]), listener=listener)
+    return _write_answers_to(answers, predictor, output, layout, stdout, listener)
+
+
+def _write_answers_to(
+    answers: Iterable[dict[str, Any]],
+    predictor: Predictor,
+    output: Path | None,
+    layout: str,
+    stdout: TextIO,
+    listener: Listener,
+) -> dict[str, Any]:
+    def write(aside: Path) -> None:
+        with aside.open("w", encoding="utf-8", newline="\n") as out:
+            write_answers(answers, out, layout=layout)
+
+    if output is None:
+        write_answers(answers, stdout, layout=layout)
+    else:
+        atomic_write(output, write)
+    listener.finish("predicting")
+    counts = {"examples": 0, **predictor.counts}
+    if counts["examples"]:
+        warn_of_losses("input", counts, max_length=predictor.run.recipe.model.max_length, listener=listener)
+    return {**counts, "files": [str(output)] if output else []}
+
+
+def _chunks(rows: Rows) -> Iterator[Rows]:
+    for first in range(0, len(rows), _CHUNK):
+        yield _without_label(rows.select(range(first, min(first + _CHUNK, len(rows)))))
+
+
+def _without_label(rows: Rows) -> Rows:
+    """Prediction looks at no label, right or wrong."""
+    return replace(rows, columns={name: values for name, values in rows.columns.items() if name != "label"})
+
+
+def write_answers(answers: Iterable[dict[str, Any]], out: TextIO, *, layout: str) -> None:
+    """Write answers as they come: `jsonl`, or `csv` with one probability column a label.
+
+    Each line is whole when it is written, so that whoever reads along, or stops us, has whole lines.
+    """
+    if layout == "jsonl":
+        for answer in answers:
+            out.write(json.dumps(answer, ensure_ascii=False) + "\n")
+        return
+    writer: csv.DictWriter[str] | None = None
+    for answer in answers:
+        flat: dict[str, Any] = {}
+        for name, value in answer.items():
+            if isinstance(value, dict):
+                flat |= {f"probability_{key}": inner for key, inner in value.items()}
+            else:
+                flat[name] = json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
+        if writer is None:
+            writer = csv.DictWriter(out, list(flat), lineterminator="\n")
+            writer.writeheader()
+        writer.writerow(flat)
+
+
+def glue_splits(dataset: DatasetRow | None, split: str) -> list[SplitRow]:
+    """The splits of a GLUE task that `split` means: `test` is both of MNLI's.
+
+    Raises:
+        UsageError: not a GLUE data set, or a split that the server takes no answers for.
+    """
+    found = [
+        row
+        for row in (dataset.splits if dataset else ())
+        if row.glue_file and (row.name == split or row.name.startswith(f"{split}_"))
+    ]
+    if not found:
+        what = f"the data set '{dataset.name}'" if dataset else "a file of your own"
+        raise UsageError(
+            f"the GLUE server takes no predictions for the split '{split}' of {what}",
+            remedy="Use --split test on a run of one of the nine tasks, or --data ax on a run of mnli.",
+        )
+    return found
+
+
+def write_glue(answers: Iterable[dict[str, Any]], path: Path, *, dataset: DatasetRow) -> None:
+    """Write one file as the GLUE server takes it: a header, then index TAB prediction.
+
+    Class names where the official training file has names, class numbers where it has numbers, scores with three
+    decimals (gluebenchmark.com, FAQ; the sample submission has these forms).
+    """
+    number = {name: i for i, name in enumerate(dataset.labels)}
+
+    def write(aside: Path) -> None:
+        with aside.open("w", encoding="utf-8", newline="\n") as out:
+            out.write("index\tprediction\n")
+            for index, answer in enumerate(answers):
+                prediction = answer["prediction"]
+                if not dataset.labels:
+                    shown = f"{min(max(prediction, 0.0), 5.0):.3f}"
+                else:
+                    shown = prediction if dataset.name in GLUE_WORDS else str(number[prediction])
+                out.write(f"{index}\t{shown}\n")
+
+    atomic_write(path, write)

@@ -1,0 +1,102 @@
+"""`evaluate`: score a trained run on one of its splits, or on a person's file."""
+
+from pathlib import Path
+from typing import Any
+
+from bertctl.config.dump import dump_recipe
+from bertctl.data.load import load_data
+from bertctl.data.files import read_file
+from bertctl.data.rows import Rows
+from bertctl.errors import DataError
+from bertctl.inference.evaluate import (
+    SplitResult,
+    evaluate_split,
+    metrics_document,
+    prediction_lines,
+    truncation_counts,
+    warn_of_losses,
+)
+from bertctl.inference.trained import TrainedRun
+from bertctl.progress import SILENT, Listener
+from bertctl.run_folder import RunFolder, write_json, write_jsonl, write_text
+
+
+def evaluate_run(run: TrainedRun, *, split: str | None = None, listener: Listener = SILENT) -> dict[str, Any]:
+    """Score splits of the run's own data; each is added to the run's metrics.json and predictions.
+
+    Args:
+        run: opened.
+        split: which; the data's validation splits when left out.
+
+    Returns:
+        The new content of metrics.json.
+
+    Raises:
+        DataError: a split without labels, or with labels the model doesn't know.
+    """
+    data = load_data(run.recipe, splits=[split] if split else None, listener=listener)
+    names = (split,) if split else data.validation_splits
+    results = _score(run, {name: data.splits[name] for name in names}, listener)
+    metrics = run.folder.read(run.folder.metrics)
+    fresh = metrics_document(results, primary=metrics["primary"]["name"], selection=metrics["primary"]["split"])
+    metrics["metrics"] |= fresh["metrics"]
+    metrics["data"] |= {name: truncation_counts(result.features) for name, result in results.items()}
+    _write(run, run.folder, results, metrics)
+    return metrics
+
+
+def evaluate_file(
+    run: TrainedRun, path: Path, output: Path, *, overwrite: bool = False, listener: Listener = SILENT
+) -> dict[str, Any]:
+    """Score a labelled file; the result is a folder of its own that `gate` and `compare` read like a run.
+
+    Raises:
+        DataError: rows without labels, or with labels the model doesn't know.
+    """
+    rows = read_file(path, run.recipe.data, split="file", listener=listener)
+    results = _score(run, {"file": rows}, listener)
+    trained = run.folder.read(run.folder.metrics) if run.folder.metrics.exists() else {}
+    primary = trained.get("primary", {}).get("name", run.task.primary_metric)
+    metrics = metrics_document(results, primary=primary, selection="file")
+    metrics["data"] = {"file": truncation_counts(results["file"].features)}
+    folder = RunFolder.create(output, overwrite=overwrite)
+    write_text(folder.recipe, dump_recipe(run.recipe, command=f"bertctl evaluate {run.folder.path} --file {path}"))
+    _write(run, folder, results, metrics)
+    folder.set_status("done", step=0)
+    return metrics
+
+
+def _score(run: TrainedRun, splits: dict[str, Rows], listener: Listener) -> dict[str, SplitResult]:
+    for name, rows in splits.items():
+        if not rows.has("label"):
+            raise DataError(
+                f"'{name}' ({rows.source}) has no labels, so it can't be scored",
+                remedy=f"Use `bertctl predict {run.folder.path}` for answers, or name the column with --label-column.",
+            )
+        run.task.check(rows)
+    loaded, compute = run.load()
+    listener.say(f"compute: {compute.why}")
+    results = {}
+    for name, rows in splits.items():
+        features = run.task.encode(rows, loaded.tokenizer, max_length=run.recipe.model.max_length)
+        warn_of_losses(name, truncation_counts(features), max_length=run.recipe.model.max_length, listener=listener)
+        results[name] = evaluate_split(
+            loaded.network,
+            loaded,
+            run.task,
+            rows,
+            features,
+            compute=compute,
+            settings=run.recipe.evaluation,
+            seed=run.recipe.training.seed,
+            listener=listener,
+        )
+    return results
+
+
+def _write(run: TrainedRun, folder: RunFolder, results: dict[str, SplitResult], metrics: dict[str, Any]) -> None:
+    for name, result in results.items():
+        write_jsonl(
+            folder.predictions(name), prediction_lines(run.task, result, settings=run.recipe.evaluation)
+        )
+    write_json(folder.metrics, metrics)

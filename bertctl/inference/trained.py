@@ -1,0 +1,67 @@
+"""A finished run, opened again to be used: its recipe, its task, its model."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bertctl.config.load import load_recipe
+from bertctl.config.schema import ModelSection, Recipe
+from bertctl.errors import UnavailableError
+from bertctl.modeling.source import ModelSource, inspect_model
+from bertctl.run_folder import RunFolder
+from bertctl.runtime.device import Compute, choose_compute
+from bertctl.tasks.base import Task
+from bertctl.tasks.registry import task_from_model
+
+if TYPE_CHECKING:
+    from bertctl.modeling.load import LoadedModel
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A run whose model can answer; nothing is loaded before `load`.
+
+    Attributes:
+        folder: the run.
+        recipe: as it ran, with what the caller changed since (device, threads).
+        source: its model's files.
+        task: with the label names the model carries.
+    """
+
+    folder: RunFolder
+    recipe: Recipe
+    source: ModelSource
+    task: Task
+
+    def load(self) -> "tuple[LoadedModel, Compute]":
+        """The model on its device."""
+        from bertctl.modeling.load import load_model
+
+        compute = choose_compute(self.recipe.runtime)
+        loaded = load_model(self.source, self.task.auto_class, head=None)
+        loaded.network.to(compute.device)
+        loaded.network.eval()
+        return loaded, compute
+
+
+def open_run(path: Path, *, options: dict[str, object] | None = None) -> TrainedRun:
+    """Open a run folder.
+
+    Args:
+        path: RUN.
+        options: recipe fields to change, by dotted name: `runtime.device`, `evaluation.batch_size`, `data.data_dir`.
+
+    Raises:
+        UnavailableError: no run, or one without a model.
+        UsageError: options that don't fit.
+    """
+    folder = RunFolder.open(path)
+    if not (folder.model / "model.safetensors").exists() and not list(folder.model.glob("model*.safetensors")):
+        state = folder.read(folder.status)["state"]
+        raise UnavailableError(
+            f"{path} holds no model: the run's state is '{state}'",
+            remedy="Wait for it to finish, or train again with --overwrite.",
+        )
+    recipe = load_recipe(str(folder.recipe), options=options)
+    source = inspect_model(ModelSection(name=str(folder.model), max_length=recipe.model.max_length))
+    return TrainedRun(folder, recipe, source, task_from_model(recipe, source.config))

@@ -1,0 +1,145 @@
+"""Metrics of scores. The correlations equal scipy's; they are written out because they run on 1,000 resamples at once.
+
+Letters: N examples, R resamples, G different values.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.errors import DivergedError
+from bertctl.metrics.names import metric_value
+from bertctl.metrics.statistics import Statistic, bootstrap_interval, mean_interval
+from bertctl.metrics.value import MetricValue
+
+Floats = NDArray[np.float64]
+
+
+def regression_metrics(
+    gold: NDArray[np.floating], predicted: NDArray[np.floating], *, resamples: int, seed: int
+) -> dict[str, MetricValue]:
+    """`pearson`, `spearman` (ties get their mean rank) and `mse`.
+
+    A correlation with a constant is undefined: scipy returns NaN with a warning; here it is 0, as one answer to all
+    is worth nothing, without an interval. The same for fewer than 3 examples. Time grows with N x resamples: 1,500
+    rows of STS-B take 0.1 s for 1,000.
+
+    Args:
+        gold: (N,) finite; N at least 1.
+        predicted: (N,).
+        resamples: of the bootstrap behind the intervals.
+        seed: of the bootstrap.
+
+    Raises:
+        DivergedError: predictions that are not finite.
+    """
+    refuse_not_finite(predicted, "predictions")
+    n = int(gold.size)
+    x, y = gold.astype(np.float64), predicted.astype(np.float64)
+    metrics: dict[str, MetricValue] = {}
+    for name, make in (("pearson", _pearson_statistic), ("spearman", _spearman_statistic)):
+        if n < 3 or _is_constant(x) or _is_constant(y):
+            metrics[name] = metric_value(name, 0.0, None, n)
+            continue
+        statistic = make(x, y)
+        value = float(statistic(np.ones((1, n)))[0])
+        interval = bootstrap_interval(statistic, n, resamples=resamples, seed=seed, method="percentile")
+        metrics[name] = metric_value(name, value, interval, n)
+    metrics["mse"] = mean_metric("mse", (x - y) ** 2, resamples=resamples, seed=seed)
+    return metrics
+
+
+def loss_metric(losses: NDArray[np.floating], *, resamples: int, seed: int) -> MetricValue:
+    """`loss`: the mean, lower is better.
+
+    Args:
+        losses: (N,) loss of each example, not negative; N at least 1.
+        resamples: of the bootstrap behind the interval.
+        seed: of the bootstrap.
+
+    Raises:
+        DivergedError: losses that are not finite.
+    """
+    refuse_not_finite(losses, "losses")
+    return mean_metric("loss", losses.astype(np.float64), resamples=resamples, seed=seed)
+
+
+def mean_metric(name: str, values: Floats, *, resamples: int, seed: int) -> MetricValue:
+    """The mean of values that can't be negative; no interval for a single one."""
+    n = int(values.size)
+    if n < 2:
+        return metric_value(name, float(values.mean()), None, n)
+    low, high = mean_interval(values, resamples=resamples, seed=seed)
+    return metric_value(name, float(values.mean()), (max(0.0, low), high), n)
+
+
+def refuse_not_finite(values: NDArray[np.floating], what: str) -> None:
+    """Raise DivergedError where some of the values are infinite or not a number: JSON has no word for them."""
+    bad = int((~np.isfinite(values)).sum())
+    if bad:
+        raise DivergedError(
+            f"{bad} of {values.size} {what} are not finite numbers",
+            remedy="The model has diverged: lower optimizer.learning_rate, or set runtime.precision=fp32.",
+        )
+
+
+def _is_constant(values: Floats) -> bool:
+    """Whether what differs is rounding (scipy warns at the same threshold)."""
+    centred = values - values.mean()
+    return bool(np.linalg.norm(centred) <= 1e-13 * abs(values.mean()) or not centred.any())
+
+
+def _correlation(covariance_R: Floats, variance_x_R: Floats, variance_y_R: Floats, smallest: float) -> Floats:
+    """Correlations; 0 where a resample holds a single value, which leaves a variance of rounding errors only."""
+    defined = (variance_x_R > smallest) & (variance_y_R > smallest)
+    product = np.sqrt(np.where(defined, variance_x_R * variance_y_R, 1.0))
+    return np.clip(np.where(defined, covariance_R / product, 0.0), -1.0, 1.0)
+
+
+def _pearson_statistic(x_N: Floats, y_N: Floats) -> Statistic:
+    n = x_N.size
+    x_N, y_N = (x_N - x_N.mean()) / x_N.std(), (y_N - y_N.mean()) / y_N.std()
+    columns = (x_N, y_N, x_N * y_N, x_N * x_N, y_N * y_N)
+
+    def pearson(counts_RN: Floats) -> Floats:
+        # einsum, not a matrix product: the same bits with any number of BLAS threads.
+        x, y, xy, xx, yy = (np.einsum("rn,n->r", counts_RN, column) / n for column in columns)
+        return _correlation(xy - x * y, xx - x * x, yy - y * y, 1e-14)
+
+    return pearson
+
+
+def _spearman_statistic(x_N: Floats, y_N: Floats) -> Statistic:
+    n = x_N.size
+    # With the examples in the order of x, only y's ranks need to be put back into it.
+    order = np.argsort(x_N, kind="stable")
+    starts_x, group_x = _groups(x_N[order])
+    y_sorted = y_N[order]
+    by_y = np.argsort(y_sorted, kind="stable")
+    starts_y, group_of_sorted = _groups(y_sorted[by_y])
+    group_y = np.empty(n, dtype=np.int64)
+    group_y[by_y] = group_of_sorted
+    mean = (n + 1) / 2
+
+    def spearman(counts_RN: Floats) -> Floats:
+        counts_RN = counts_RN[:, order]
+        sizes_x, ranks_x = _mean_ranks(counts_RN, starts_x)
+        sizes_y, ranks_y = _mean_ranks(counts_RN[:, by_y], starts_y)
+        ranks_x, ranks_y = ranks_x - mean, ranks_y - mean
+        covariance = np.einsum("rn,rn->r", counts_RN * ranks_x[:, group_x], ranks_y[:, group_y])
+        variance_x = np.einsum("rg,rg->r", sizes_x * ranks_x, ranks_x)
+        variance_y = np.einsum("rg,rg->r", sizes_y * ranks_y, ranks_y)
+        return _correlation(covariance, variance_x, variance_y, 0.25)
+
+    return spearman
+
+
+def _groups(ascending_N: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where each group of equal values starts, (G,), and the group of each value, (N,)."""
+    first = np.concatenate([[True], ascending_N[1:] != ascending_N[:-1]])
+    return np.flatnonzero(first).astype(np.int64), np.cumsum(first) - 1
+
+
+def _mean_ranks(counts_RN: Floats, starts_G: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """How often each value was drawn, (R, G), and the mean rank of those, (R, G), without sorting again."""
+    sizes_RG = np.add.reduceat(counts_RN, starts_G, axis=1)
+    return sizes_RG, np.cumsum(sizes_RG, axis=1) - (sizes_RG - 1) / 2

@@ -1,0 +1,114 @@
+"""Metric scripts that a person brings: local files in the format of the library `evaluate`, run only when named."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.catalog.hub import is_offline
+from bertctl.errors import UnavailableError, UsageError
+from bertctl.metrics.names import METRICS
+from bertctl.metrics.value import MetricValue
+
+Column = Sequence[Any] | NDArray[Any]
+
+
+def find_script(given: str) -> Path:
+    """The .py file that a path names: the file itself, or FOLDER/FOLDER.py as `evaluate` has it.
+
+    Nothing is imported, so a recipe can be checked with it.
+
+    Raises:
+        UsageError: a bare name, which would be a download; or a folder or file that is no metric script.
+        UnavailableError: a path with nothing there.
+    """
+    path = Path(given).expanduser()
+    if path.is_dir():
+        inside = path.resolve() / f"{path.resolve().name}.py"
+        if not inside.is_file():
+            raise UsageError(
+                f"{given} is a folder without {inside.name}",
+                remedy="Name the script itself, a .py file.",
+            )
+        return inside
+    if path.is_file():
+        if path.suffix != ".py":
+            raise UsageError(f"{given} is not a Python file", remedy="Name a metric script, a .py file.")
+        return path.resolve()
+    if path.suffix == ".py" or given.startswith((".", "~", "/")):
+        raise UnavailableError(f"the metric script {given} does not exist", remedy=f"Looked for {path.absolute()}.")
+    raise UsageError(
+        f"'{given}' is not a metric script on this disk, and one from the hub is downloaded code, which is not run",
+        remedy=f"Built in, and always computed where they apply: {', '.join(METRICS)}. For another, save its script "
+        "and name the file: ./my_metric.py",
+    )
+
+
+def script_metrics(paths: Sequence[str], *, predictions: Column, references: Column) -> dict[str, MetricValue]:
+    """What local `evaluate` scripts make of the answers. This runs their code.
+
+    Args:
+        paths: .py files, or folders that hold one of the same name.
+        predictions: (N,) answers, in the type that the scripts declare.
+        references: (N,) gold.
+
+    Returns:
+        Each number of a script's result as `SCRIPT_KEY`, or `SCRIPT` where the key is the script's own name. What is
+        no single number (a list of precisions) is left out. No intervals; higher counts as better, as a script does not
+        say.
+
+    Raises:
+        UsageError: a name that is no local script (see `find_script`), one that fails, gives no finite number, or a
+            name that another metric has.
+        UnavailableError: a path with nothing there.
+    """
+    scripts = [find_script(path) for path in paths]
+    metrics: dict[str, MetricValue] = {}
+    for script in scripts:
+        for key, value in _run(script, predictions, references).items():
+            name = script.stem if key == script.stem and key not in METRICS else f"{script.stem}_{key}"
+            if name in metrics or name in METRICS:
+                raise UsageError(
+                    f"{script}: its result '{key}' would be called {name}, which is another metric's name",
+                    remedy="Rename the script's file.",
+                )
+            metrics[name] = MetricValue(value, None, None, len(predictions))
+    return metrics
+
+
+def _run(script: Path, predictions: Column, references: Column) -> dict[str, float]:
+    # Importing `evaluate` and a stranger's script may warn about anything; none of it is about this run.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import evaluate
+
+        if is_offline():
+            evaluate.config.HF_EVALUATE_OFFLINE = True  # a script may name files to download
+        try:
+            # In memory: its cache of answers is a file beside the hub's, with a lock, of no use here.
+            metric = evaluate.load(str(script), keep_in_memory=True)
+            result = metric.compute(predictions=predictions, references=references)
+        except Exception as error:
+            raise UsageError(
+                f"the metric script {script} failed: {type(error).__name__}: {error}",
+                remedy="Run it by itself: evaluate.load(PATH).compute(predictions=..., references=...).",
+            ) from error
+    return _numbers(script, result)
+
+
+def _numbers(script: Path, result: Any) -> dict[str, float]:
+    numbers = {}
+    if isinstance(result, Mapping):
+        numbers = {str(key): float(value) for key, value in result.items() if isinstance(value, Real)}
+    bad = [key for key, value in numbers.items() if not np.isfinite(value)]
+    if bad or not numbers:
+        what = f"{', '.join(bad)} is not a finite number" if bad else f"no number by name in {result!r:.200}"
+        raise UsageError(
+            f"the metric script {script}: {what}",
+            remedy='Let its _compute return a dictionary such as {"my_metric": 0.5}.',
+        )
+    return numbers

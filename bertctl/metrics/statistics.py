@@ -1,0 +1,217 @@
+"""Intervals: how far a metric of n examples may lie from the metric of all the examples there could be.
+
+Letters: R resamples, M kinds of examples, N examples.
+
+The methods were chosen by simulation: coverage of the 95 % interval in percent, 1,000 resamples, 600 to 2,000 trials a
+figure (standard error 0.5 to 0.9). `tests/numeric/test_interval_coverage.py` repeats the essential part.
+
+    metric              n      percentile  BCa        studentised  taken
+    F1, accuracy .8     150    96.5        97.2 a)    95.8         BCa
+    F1, accuracy .97    150    92.8        95.2       81.2         BCa
+    Matthews, .97       150    94.0        95.0       79.0         BCa
+    Matthews, .97       400    92.2        93.0       91.5         BCa
+    macro F1, 3 labels  150    90.7        93.3       88.7         BCa
+    Pearson .5 to .97   150    93.0-95.0   93.5-95.0  -            percentile b)
+    Pearson, heavy tail 500    94.2        91.0       -            percentile b)
+    Spearman            150    94.7-95.7   94.4-95.3  -            percentile
+    mean, calibrated    150    92.3        92.8       94.6         studentised
+    mean, log-normal    150    92.6        93.1       94.5         studentised
+    mean, 5 % outliers  150    88.9        92.8       96.5         studentised
+
+a) BCa stays within 93 to 97 while about five errors are to be expected; with fewer it is wide rather than wrong (98).
+b) Fisher's formula 1 / sqrt(n - 3) gives 95.2 for normal data, but 97 for scores bounded as STS-B's, 80 for heavy tails.
+No method sees what is not in the sample: where an outlier comes once in 100 examples, 150 examples lack it one time in
+four, and the interval of the mean then covers 76 %.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from statistics import NormalDist
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Statistic = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+"""A metric as a function of how often each kind of example occurs: (R, M) counts to (R,) finite values."""
+
+CHUNK = 4_000_000
+"""Counts held in memory at a time (32 MB)."""
+
+MAX_KINDS = 2_000
+"""Kinds of examples for which the jackknife behind BCa's acceleration is computed; with more, n is so large that the
+acceleration, of the order of 1 / (6 sqrt n), no longer matters."""
+
+LARGE = 20_000
+"""Examples from which the mean's interval is the normal one: measured the same as the studentised from 1,000 on."""
+
+FLOOR = 0.2
+"""Smallest standard deviation of a resample, as a share of the sample's, that studentised intervals divide by. Without
+it a resample that lacks the only outlier stretches the interval tenfold, for the same coverage (97.0; with it 96.5)."""
+
+SAME = 1e-12
+"""Values this close are the same: only the order of additions differs."""
+
+
+def wilson_interval(successes: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
+    """The score interval of a proportion (Wilson 1927; Brown, Cai and DasGupta 2001 recommend it).
+
+    Coverage computed exactly, at 95 %: 94.3 to 96.7 for proportions .5 to .95 and n of 150 to 1,821; at .99 it is 93.5
+    (n = 150), 96.4 (n = 1,000), and 97.7 at worst (n = 277), as few counts are possible there.
+
+    Returns:
+        Low and high, fractions; (0, 1) where n is 0.
+    """
+    if n == 0:
+        return 0.0, 1.0
+    z = _z(confidence)
+    share, spread = successes / n, z * z / n
+    centre = (share + spread / 2) / (1 + spread)
+    half = z * math.sqrt(share * (1 - share) / n + spread / (4 * n)) / (1 + spread)
+    low = 0.0 if successes == 0 else max(0.0, centre - half)
+    high = 1.0 if successes == n else min(1.0, centre + half)
+    return low, high
+
+
+def bootstrap_interval(
+    statistic: Statistic,
+    counts: int | NDArray[np.int64],
+    *,
+    resamples: int,
+    seed: int,
+    confidence: float = 0.95,
+    method: Literal["bca", "percentile"] = "bca",
+) -> tuple[float, float]:
+    """The interval of a statistic, from examples drawn again with replacement.
+
+    Examples that are alike are counted, not listed: drawing the cell counts of a confusion table from a multinomial
+    distribution is exactly the bootstrap of its examples, and as fast for 40,000 of them as for 400.
+
+    Where all resamples agree (not one error, or one answer for all), the examples say nothing about kinds of examples
+    that they lack. The interval then reaches as far as the statistic would move if one such kind had the largest share
+    that n examples without it leave possible (Wilson's), whichever kind moves it most.
+
+    Args:
+        statistic: metric as a function of the counts of each kind of example; vectorised over rows.
+        counts: (M,) how often each kind occurs, 0 for kinds that could; or n for n examples all different.
+        resamples: how many times to draw.
+        seed: of PCG64; the same seed gives the same interval.
+        confidence: share of intervals that are to cover the truth.
+        method: `bca` corrects the percentiles for bias and skewness (Efron 1987), `percentile` takes them as they are.
+
+    Returns:
+        Low and high; the statistic of the sample is always between them.
+    """
+    counts_M = np.ones(counts, dtype=np.int64) if isinstance(counts, int) else counts
+    value = float(statistic(counts_M[None, :].astype(np.float64))[0])
+    rng = np.random.Generator(np.random.PCG64(seed))
+    drawn_R = np.concatenate([statistic(chunk) for chunk in _draw(counts_M, resamples, rng)])
+    if float(np.ptp(drawn_R)) <= SAME:
+        return _unseen_interval(statistic, counts_M, value, confidence)
+    tails = np.array([(1 - confidence) / 2, (1 + confidence) / 2])
+    if method == "bca":
+        tails = _bca_tails(drawn_R, value, _acceleration(statistic, counts_M), confidence)
+    low, high = np.quantile(drawn_R, tails)
+    return min(float(low), value), max(float(high), value)
+
+
+def mean_interval(
+    values: NDArray[np.float64], *, resamples: int, seed: int, confidence: float = 0.95
+) -> tuple[float, float]:
+    """The studentised bootstrap interval of a mean, which follows the skewness of losses.
+
+    Args:
+        values: (N,) finite, at least two.
+        resamples: how many times to draw; not used from 20,000 values on, where the normal interval is the same.
+        seed: of PCG64.
+        confidence: share of intervals that are to cover the truth.
+    """
+    n = values.size
+    mean, deviation = float(values.mean()), float(values.std())
+    if n >= LARGE or deviation <= SAME * abs(mean):
+        half = _z(confidence) * deviation / math.sqrt(n)
+        return mean - half, mean + half
+    rng = np.random.Generator(np.random.PCG64(seed))
+    scores: list[NDArray[np.float64]] = []
+    for rows in _portions(resamples, n):
+        drawn = values[rng.integers(0, n, (rows, n))]
+        deviations = np.maximum(drawn.std(axis=1), FLOOR * deviation)
+        scores.append((drawn.mean(axis=1) - mean) / deviations)
+    lower, upper = np.quantile(np.concatenate(scores), [(1 - confidence) / 2, (1 + confidence) / 2])
+    return min(mean, mean - float(upper) * deviation), max(mean, mean - float(lower) * deviation)
+
+
+def _z(confidence: float) -> float:
+    return NormalDist().inv_cdf((1 + confidence) / 2)
+
+
+def _portions(resamples: int, width: int) -> Iterator[int]:
+    """Numbers of resamples that fit into memory at once, adding up to all."""
+    rows = max(1, CHUNK // max(1, width))
+    for start in range(0, resamples, rows):
+        yield min(rows, resamples - start)
+
+
+def _draw(counts_M: NDArray[np.int64], resamples: int, rng: np.random.Generator) -> Iterator[NDArray[np.float64]]:
+    """Counts of resampled examples, (rows, M) at a time."""
+    n, M = int(counts_M.sum()), counts_M.size
+    # A multinomial draw costs M binomial ones, each dearer than the draw of an index, of which there are n.
+    few_kinds = n >= 4 * M
+    kind_of_example = np.repeat(np.arange(M), counts_M)
+    for rows in _portions(resamples, max(M, 1 if few_kinds else n)):
+        if few_kinds:
+            yield rng.multinomial(n, counts_M / n, size=rows).astype(np.float64)
+        else:
+            kinds = kind_of_example[rng.integers(0, n, (rows, n))] + M * np.arange(rows)[:, None]
+            yield np.bincount(kinds.ravel(), minlength=rows * M).reshape(rows, M).astype(np.float64)
+
+
+def _acceleration(statistic: Statistic, counts_M: NDArray[np.int64]) -> float:
+    """BCa's acceleration by the jackknife: a sixth of the skewness of the examples' influence."""
+    present = np.flatnonzero(counts_M)
+    if present.size > MAX_KINDS or counts_M.sum() < 2:
+        return 0.0
+    without: list[NDArray[np.float64]] = []
+    start = 0
+    for rows in _portions(present.size, counts_M.size):
+        left_out = np.repeat(counts_M[None, :].astype(np.float64), rows, axis=0)
+        left_out[np.arange(rows), present[start : start + rows]] -= 1
+        without.append(statistic(left_out))
+        start += rows
+    jackknife, weights = np.concatenate(without), counts_M[present]
+    influence = np.average(jackknife, weights=weights) - jackknife
+    squares = float((weights * influence**2).sum())
+    return float((weights * influence**3).sum()) / (6 * squares**1.5) if squares > SAME**2 else 0.0
+
+
+def _bca_tails(
+    drawn_R: NDArray[np.float64], value: float, acceleration: float, confidence: float
+) -> NDArray[np.float64]:
+    """The two quantiles of the resampled values that BCa reads instead of 2.5 and 97.5 %."""
+    normal, R = NormalDist(), drawn_R.size
+    # Values of a small table are few and often equal: half of the equal ones count as below.
+    below = float(np.mean(drawn_R < value - SAME) + np.mean(drawn_R <= value + SAME)) / 2
+    bias = normal.inv_cdf(min(max(below, 1 / R), 1 - 1 / R))
+    tails = []
+    for z in (-_z(confidence), _z(confidence)):
+        stretch = max(1 - acceleration * (bias + z), SAME)
+        tails.append(normal.cdf(bias + (bias + z) / stretch))
+    return np.array(tails)
+
+
+def _unseen_interval(
+    statistic: Statistic, counts_M: NDArray[np.int64], value: float, confidence: float
+) -> tuple[float, float]:
+    n, M = int(counts_M.sum()), counts_M.size
+    unseen = wilson_interval(0, n, confidence)[1]
+    # Any kind could be the one; of very many, evenly spaced ones stand for all.
+    kinds = np.unique(np.linspace(0, M - 1, min(M, MAX_KINDS)).astype(np.int64))
+    moved: list[NDArray[np.float64]] = []
+    start = 0
+    for rows in _portions(kinds.size, M):
+        shifted = np.repeat((1 - unseen) * counts_M[None, :], rows, axis=0)
+        shifted[np.arange(rows), kinds[start : start + rows]] += unseen * n
+        moved.append(statistic(shifted))
+        start += rows
+    reached = np.concatenate(moved)
+    return min(value, float(reached.min())), max(value, float(reached.max()))

@@ -1,0 +1,164 @@
+"""Model and tokenizer through the Auto classes of transformers, and the one way they are saved."""
+
+import functools
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokenizers import Tokenizer
+
+from bertctl.errors import UnavailableError
+from bertctl.modeling.source import ModelSource
+from bertctl.run_folder import atomic_write, write_failure
+from bertctl.tokenization.encode import load_tokenizer
+
+if TYPE_CHECKING:
+    from torch import nn
+
+_DROPOUT_FIELDS = (
+    "hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "classifier_dropout_prob",
+    "dropout", "attention_dropout", "seq_classif_dropout", "qa_dropout", "summary_last_dropout", "pooler_dropout",
+    "embedding_dropout", "mlp_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop", "summary_first_dropout",
+)  # fmt: skip
+"""What the families call it: bert, distilbert, xlnet, deberta, modernbert, gpt2."""
+
+
+@dataclass
+class LoadedModel:
+    """A model ready to compute.
+
+    Attributes:
+        network: the transformers model with its head, on the CPU until something moves it.
+        tokenizer: the library's tokenizer, truncation and padding off.
+        saved_tokenizer: the transformers tokenizer, kept to be saved beside the model.
+        pad_id: id that fills up a batch.
+        pad_left: whether padding goes before the text (XLNet, GPT).
+        has_segments: whether the family takes token type ids.
+    """
+
+    network: "nn.Module"
+    tokenizer: Tokenizer
+    saved_tokenizer: Any
+    pad_id: int
+    pad_left: bool
+    has_segments: bool
+
+
+def load_model(source: ModelSource, auto_class: str, *, head: Mapping[str, Any] | None, dropout: float | None = None) -> LoadedModel:
+    """Load weights, config and tokenizer; nothing downloaded is executed.
+
+    Args:
+        source: where the files are.
+        auto_class: name of the Auto class in transformers that has the head; a BERT becomes a BertFor...
+        head: config fields of a new head (num_labels, id2label, ...); None keeps the head that was trained.
+        dropout: for every dropout of the network; None leaves the model's own.
+
+    Raises:
+        UnavailableError: files that transformers can't load.
+    """
+    import transformers
+
+    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()  # "newly initialized: classifier" is what fine-tuning means
+    try:
+        config = transformers.AutoConfig.from_pretrained(source.folder, trust_remote_code=False, **(head or {}))
+        saved_tokenizer = transformers.AutoTokenizer.from_pretrained(
+            source.folder, trust_remote_code=False, clean_up_tokenization_spaces=False
+        )
+        for field in _DROPOUT_FIELDS:
+            if dropout is not None and hasattr(config, field):
+                setattr(config, field, dropout)
+        pad_id = _ensure_pad(config, saved_tokenizer)
+        network = getattr(transformers, auto_class).from_pretrained(
+            source.folder,
+            config=config,
+            trust_remote_code=False,
+            use_safetensors=True,
+            dtype="float32",
+            ignore_mismatched_sizes=head is not None,  # another run's head may have other labels: it is new then
+        )
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise UnavailableError(
+            f"transformers can't load the model in {source.folder}: {str(error).splitlines()[0]}",
+            remedy="The folder must hold config.json, model.safetensors and a tokenizer of one family that "
+            f"{auto_class} knows.",
+        ) from error
+    saved_tokenizer.model_max_length = source.max_length
+    return LoadedModel(
+        network=network,
+        tokenizer=_backend(saved_tokenizer, source),
+        saved_tokenizer=saved_tokenizer,
+        pad_id=pad_id,
+        pad_left=saved_tokenizer.padding_side == "left",
+        has_segments="token_type_ids" in saved_tokenizer.model_input_names and getattr(config, "type_vocab_size", 2) >= 2,
+    )
+
+
+def save_model(loaded: LoadedModel, network: "nn.Module", folder: Path) -> None:
+    """Write config, tokenizer and weights as `save_pretrained` lays them out, each file replaced atomically.
+
+    A full disk leaves the files of the last save as they were.
+
+    Raises:
+        UnavailableError: the disk is full, or the place can't be written.
+    """
+    aside = folder.with_name(f".{folder.name}.part")
+    try:
+        shutil.rmtree(aside, ignore_errors=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        network.save_pretrained(aside)  # type: ignore[operator]
+        loaded.saved_tokenizer.save_pretrained(aside)
+        # Weights first: they are what a full disk stops at.
+        for path in sorted(aside.iterdir(), key=lambda p: p.suffix != ".safetensors"):
+            atomic_write(folder / path.name, functools.partial(_move, path))
+    except OSError as error:
+        raise write_failure(folder, error) from error
+    except Exception as error:
+        # safetensors reports a full disk as an error of its own, with the system's message inside.
+        if "No space left" in str(error) or "File too large" in str(error):
+            raise write_failure(folder / "model.safetensors", OSError(28, "No space left on device")) from error
+        raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _move(path: Path, target: Path) -> None:
+    path.rename(target)
+
+
+def load_weights(network: "nn.Module", folder: Path) -> None:
+    """Put the weights that `save_model` wrote back into the network they came from."""
+    saved = type(network).from_pretrained(folder, use_safetensors=True, dtype="float32")  # type: ignore[attr-defined]
+    network.load_state_dict(saved.state_dict())
+
+
+def _backend(saved_tokenizer: Any, source: ModelSource) -> Tokenizer:
+    if not getattr(saved_tokenizer, "is_fast", False):
+        raise UnavailableError(
+            f"the tokenizer in {source.folder} has no fast form (tokenizer.json)",
+            remedy="Convert it once: AutoTokenizer.from_pretrained(folder).save_pretrained(folder).",
+        )
+    backend = saved_tokenizer.backend_tokenizer
+    backend.no_truncation()
+    backend.no_padding()
+    document = json.loads(backend.to_str())
+    normalizer = document.get("normalizer") or {}
+    if source.lowercase is not None and normalizer.get("type") == "BertNormalizer":
+        normalizer["lowercase"] = source.lowercase
+        changed = Tokenizer.from_str(json.dumps(document))
+        backend.normalizer = changed.normalizer
+        document = json.loads(changed.to_str())
+    return load_tokenizer(json.dumps(document))
+
+
+def _ensure_pad(config: Any, saved_tokenizer: Any) -> int:
+    """A pad token for families without one (GPT): the end-of-text token, told to the config so that the head
+    finds the last real token."""
+    if saved_tokenizer.pad_token_id is None:
+        saved_tokenizer.pad_token = saved_tokenizer.eos_token or saved_tokenizer.unk_token
+    pad_id = int(saved_tokenizer.pad_token_id)
+    config.pad_token_id = pad_id
+    return pad_id

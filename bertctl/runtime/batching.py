@@ -1,0 +1,54 @@
+"""Which examples go together: batches of like lengths, in an order fixed by seed and epoch.
+
+Batches are formed once, globally; whoever computes (one process, many, accumulation) is dealt parts of them.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+_POOL_BATCHES = 64
+"""Batches drawn at random and then sorted by length among themselves: enough to leave little padding
+(3 % on SST-2, against 1 % when the whole set is sorted), few enough that batches stay mixed from epoch to epoch."""
+
+Plan = list[NDArray[np.int64]]
+
+
+def training_plan(
+    lengths: NDArray[np.int64], batch_size: int, *, seed: int, epoch: int, group_by_length: bool = True
+) -> Plan:
+    """The batches of one epoch: each example once, the last batch perhaps smaller.
+
+    Args:
+        lengths: (N,) tokens of each example.
+        batch_size: examples for each optimizer step, over all devices and accumulation steps.
+        seed: the run's seed.
+        epoch: counted from 0; each has an order of its own.
+        group_by_length: sort pools of batches by length; the order of the batches is random all the same.
+    """
+    rng = np.random.default_rng([seed, epoch])
+    order = rng.permutation(len(lengths))
+    if group_by_length:
+        pool = batch_size * _POOL_BATCHES
+        pools = [order[first : first + pool] for first in range(0, len(order), pool)]
+        # A stable sort keeps the random order among examples of one length.
+        order = np.concatenate([p[np.argsort(lengths[p], kind="stable")] for p in pools]) if pools else order
+    batches = _cut(order, batch_size)
+    if group_by_length:
+        batches = [batches[i] for i in rng.permutation(len(batches))]
+    return batches
+
+
+def evaluation_plan(lengths: NDArray[np.int64], batch_size: int) -> Plan:
+    """Batches for a forward pass over all examples: longest first, so that memory peaks at the start."""
+    return _cut(np.argsort(-lengths, kind="stable"), batch_size)
+
+
+def padding_share(lengths: NDArray[np.int64], plan: Plan) -> float:
+    """Share of the positions that are padding when each batch is padded to its longest."""
+    padded = sum(int(lengths[batch].max()) * len(batch) for batch in plan)
+    real = sum(int(lengths[batch].sum()) for batch in plan)
+    return 1.0 - real / padded if padded else 0.0
+
+
+def _cut(order: NDArray[np.int64], size: int) -> Plan:
+    return [order[first : first + size] for first in range(0, len(order), size)]

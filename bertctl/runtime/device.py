@@ -1,0 +1,120 @@
+"""Which device computes, in which precision, with how many threads, and why."""
+
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+from bertctl.config.schema import RuntimeSection
+from bertctl.errors import DeviceError, UsageError
+
+
+@dataclass(frozen=True)
+class Compute:
+    """Where and how a job computes, all of it resolved.
+
+    Attributes:
+        device: `cpu`, `cuda` or `mps`.
+        precision: `fp32`, `bf16` or `fp16`; weights are kept in fp32 whatever it is.
+        threads: CPU threads.
+        why: one line for a person.
+    """
+
+    device: str
+    precision: str
+    threads: int
+    why: str
+
+
+def choose_compute(settings: RuntimeSection) -> Compute:
+    """Resolve `auto` and check what was asked for; sets the number of CPU threads of this process.
+
+    Raises:
+        DeviceError: the device is absent, or can't do the precision.
+    """
+    import torch
+
+    device, device_why = _choose_device(settings.device)
+    precision, precision_why = _choose_precision(settings.precision, device)
+    cores = available_cores()
+    threads = settings.threads or cores
+    torch.set_num_threads(threads)
+    threads_why = "" if settings.threads else ", all cores of this process"
+    return Compute(
+        device=device,
+        precision=precision,
+        threads=threads,
+        why=f"{device} ({device_why}), {precision} ({precision_why}), {threads} threads{threads_why}",
+    )
+
+
+def available_cores() -> int:
+    """Cores this process may use (a container or taskset may allow fewer than the machine has)."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def cpu_has_fast_bf16() -> bool:
+    """Whether the CPU multiplies bf16 matrices in hardware (AVX-512 BF16, AMX, or Arm's BF16 extension)."""
+    if platform.system() == "Darwin":
+        return False
+    try:
+        words = set(Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").split())
+    except OSError:
+        return False
+    return bool(words & {"avx512_bf16", "amx_bf16"}) or ("bf16" in words and platform.machine() == "aarch64")
+
+
+def _choose_device(asked: str) -> tuple[str, str]:
+    import torch
+
+    present = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if asked != "auto":
+        if not present[asked]:
+            there = ", ".join(name for name, is_there in present.items() if is_there)
+            raise DeviceError(
+                f"the device '{asked}' was asked for and is not there (found: {there})",
+                remedy=f"Use --device auto or --device {there.split(', ')[0]}, or run where there is one "
+                "(a CUDA device needs a CUDA build of torch).",
+            )
+        return asked, "as asked"
+    for name in ("cuda", "mps"):
+        if present[name]:
+            return name, "found"
+    return "cpu", "no CUDA or MPS device here"
+
+
+def _choose_precision(asked: str, device: str) -> tuple[str, str]:
+    if asked == "auto":
+        return _fastest_precision(device)
+    if asked == "fp16" and device == "cpu":
+        raise DeviceError(
+            "fp16 was asked for, and a CPU does not train in it",
+            remedy="Use --precision bf16 or --precision fp32.",
+        )
+    return asked, "as asked"
+
+
+def _fastest_precision(device: str) -> tuple[str, str]:
+    import torch
+
+    if device == "cuda":
+        if torch.cuda.get_device_capability()[0] >= 8:  # Ampere, the first with bf16 in its tensor cores
+            return "bf16", "fast here"
+        return "fp32", "this GPU has no fast bf16"
+    if device == "mps":
+        return "fp32", "the safe choice on MPS"
+    if cpu_has_fast_bf16():
+        return "bf16", "this CPU multiplies it in hardware"
+    return "fp32", "this CPU has no fast bf16"
+
+
+def check_precision(name: str) -> None:
+    """Refuse a precision name that isn't one (for verbs that take a list of them).
+
+    Raises:
+        UsageError: with the names that are.
+    """
+    if name not in ("fp32", "bf16", "fp16"):
+        raise UsageError(f"there is no precision '{name}'", remedy="Choose from fp32, bf16, fp16.")

@@ -1,0 +1,25 @@
+"""The task types, by the name a recipe gives them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bertctl.config.schema import Recipe
+from bertctl.data.rows import Rows
+from bertctl.tasks.base import Task
+from bertctl.tasks.text_classification import TextClassification
+from bertctl.tasks.text_regression import TextRegression
+
+TASKS: dict[str, type[Task]] = {
+    task.name: task  # type: ignore[misc]
+    for task in (TextClassification, TextRegression)
+}
+
+
+def task_from_data(recipe: Recipe, train: Rows, labels: Sequence[str] | None) -> Task:
+    """The recipe's task, fitted to its training rows."""
+    return TASKS[recipe.task].from_data(recipe, train, labels)
+
+
+def task_from_model(recipe: Recipe, model_config: Mapping[str, Any]) -> Task:
+    """The task of a trained model."""
+    return TASKS[recipe.task].from_model(recipe, model_config)

@@ -1,0 +1,131 @@
+"""Examples that are one text or one pair: their numbers, and their batches."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.data.rows import Rows
+from bertctl.errors import DataError
+from bertctl.tokenization.encode import EncodedTexts, encode_texts
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class SequenceFeatures:
+    """A split of texts or pairs as numbers.
+
+    Attributes:
+        encoded: ids, segments, lengths.
+        labels: (N,) int64 class numbers, (N, C) float32 several-label rows, (N,) float32 scores, or None.
+    """
+
+    encoded: EncodedTexts
+    labels: NDArray[np.generic] | None
+
+    def __len__(self) -> int:
+        return len(self.encoded)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """(N,) tokens of each example."""
+        return self.encoded.lengths
+
+    @property
+    def truncated(self) -> NDArray[np.bool_]:
+        """(N,) whether something was cut off."""
+        return self.encoded.truncated
+
+    @property
+    def lost_tokens(self) -> NDArray[np.int64]:
+        """(N,) tokens cut off."""
+        return self.encoded.full_lengths - self.encoded.lengths
+
+    @property
+    def unknown(self) -> NDArray[np.int64]:
+        """(N,) unknown tokens."""
+        return self.encoded.unknown
+
+
+@dataclass(frozen=True)
+class SequenceBatch:
+    """Tensors of B examples, padded to the longest among them.
+
+    Attributes:
+        inputs: input_ids, attention_mask, token_type_ids: (B, T) int64 each.
+        labels: (B,) or (B, C), or None.
+    """
+
+    inputs: "dict[str, Tensor]"
+    labels: "Tensor | None"
+
+
+def encode_rows(
+    rows: Rows, labels: NDArray[np.generic] | None, tokenizer: "Tokenizer", *, max_length: int
+) -> SequenceFeatures:
+    """The `text` (and `pair`) columns as numbers, beside the labels given."""
+    pairs: Sequence[str] | None = rows.columns["pair"] if rows.has("pair") else None
+    return SequenceFeatures(encode_texts(tokenizer, rows.columns["text"], pairs, max_length=max_length), labels)
+
+
+def collate_sequences(
+    features: SequenceFeatures, indices: NDArray[np.int64], *, pad_id: int, pad_left: bool, width: int | None = None
+) -> SequenceBatch:
+    """Some examples as padded tensors.
+
+    Args:
+        features: the split.
+        indices: (B,) which examples.
+        pad_id: id that fills up.
+        pad_left: whether padding goes before the text.
+        width: T to pad to; the longest of the batch when left out.
+    """
+    import torch
+
+    encoded = features.encoded
+    lengths = encoded.lengths[indices]
+    longest = width or int(lengths.max())
+    ids = np.full((len(indices), longest), pad_id, dtype=np.int64)
+    types = np.zeros((len(indices), longest), dtype=np.int64)
+    columns = np.arange(longest)
+    mask = columns >= (longest - lengths)[:, None] if pad_left else columns < lengths[:, None]
+    # One gather for the whole batch: the tokens of its examples, in the order the mask visits them (row by row).
+    flat = np.concatenate([np.arange(encoded.starts[i], encoded.starts[i + 1]) for i in indices])
+    ids[mask] = encoded.ids[flat]
+    types[mask] = encoded.type_ids[flat]
+    labels = None if features.labels is None else torch.from_numpy(features.labels[indices])
+    return SequenceBatch(
+        inputs={
+            "input_ids": torch.from_numpy(ids),
+            "attention_mask": torch.from_numpy(mask.astype(np.int64)),
+            "token_type_ids": torch.from_numpy(types),
+        },
+        labels=labels,
+    )
+
+
+def require_label(rows: Rows, index: int) -> object:
+    """The label of a row.
+
+    Raises:
+        DataError: it is missing (empty, null or NaN).
+    """
+    label = rows.columns["label"][index]
+    if label is None or label == "" or (isinstance(label, float) and label != label):
+        shown = "NaN" if isinstance(label, float) else "empty"
+        raise DataError(
+            f"{rows.where(index)}: the label is {shown}",
+            remedy="Every row of a labelled split needs a label: fill it in, or take the row out.",
+        )
+    return label
+
+
+def shown(names: Sequence[str], limit: int = 12) -> str:
+    """A list of names for a message, cut where it would fill the screen."""
+    head = ", ".join(repr(name) for name in names[:limit])
+    return head + (f", ... ({len(names)} in all)" if len(names) > limit else "")

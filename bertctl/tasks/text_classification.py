@@ -1,0 +1,267 @@
+"""Sentence and sentence-pair classification, one label an example or several (paper, section 4.1: GLUE)."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.config.schema import Recipe
+from bertctl.data.rows import Rows
+from bertctl.errors import DataError, did_you_mean
+from bertctl.metrics.classification import classification_metrics, multi_label_metrics
+from bertctl.metrics.value import MetricValue
+from bertctl.tasks.sequences import (
+    SequenceBatch,
+    SequenceFeatures,
+    collate_sequences,
+    encode_rows,
+    require_label,
+    shown,
+)
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class TextClassification:
+    """One of C labels for each text or pair; or, multi-label, any number of them.
+
+    Attributes:
+        labels: names, in the order of the head's outputs.
+        multi_label: whether an example can have several labels or none.
+        separator: what separates several labels in one field.
+        threshold: probability from which a label counts (multi-label).
+    """
+
+    labels: tuple[str, ...]
+    multi_label: bool
+    separator: str | None
+    threshold: float
+
+    name: ClassVar[str] = "text-classification"
+    auto_class: ClassVar[str] = "AutoModelForSequenceClassification"
+    columns: ClassVar[tuple[str, ...]] = ("text",)
+
+    @property
+    def primary_metric(self) -> str:
+        """Accuracy; micro F1 where several labels are possible."""
+        return "f1" if self.multi_label else "accuracy"
+
+    @classmethod
+    def from_data(cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None) -> "TextClassification":
+        """Learn the label names: those of the recipe, else the data set's official order, else sorted as found.
+
+        Raises:
+            DataError: missing or float labels, one label only, more labels than could be meant.
+        """
+        settings = recipe.text_classification
+        found_lists = any(isinstance(label, list | tuple) for label in train.columns["label"])
+        multi_label = settings.multi_label if settings.multi_label is not None else (
+            found_lists or settings.label_separator is not None
+        )
+        task = cls((), multi_label, settings.label_separator, settings.threshold)
+        counts = Counter(name for i in range(len(train)) for name in task._names(train, i))
+        names = tuple(settings.labels or labels or sorted(counts, key=_natural))
+        if len(set(names)) != len(names):
+            raise DataError(f"the label list names a label twice: {shown(names)}")
+        task = cls(names, multi_label, settings.label_separator, settings.threshold)
+        if len(counts) < 2 and not multi_label:
+            only = next(iter(counts), "none")
+            raise DataError(
+                f"{train.source}: there is one label only ('{only}', {counts[only]} rows); nothing can be learned",
+                remedy="Check --label-column, or add rows with another label.",
+            )
+        if len(names) > max(50, len(train) // 2) and not (settings.labels or labels):
+            raise DataError(
+                f"{train.source}: {len(names)} different labels in {len(train)} rows",
+                remedy="Is --label-column the right one? For numbers use the recipe text-regression.",
+            )
+        task.check(train)
+        return task
+
+    @classmethod
+    def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "TextClassification":
+        """The label names that the trained model carries in `id2label`."""
+        by_id = {int(number): str(name) for number, name in model_config["id2label"].items()}
+        settings = recipe.text_classification
+        return cls(
+            labels=tuple(by_id[number] for number in sorted(by_id)),
+            multi_label=model_config.get("problem_type") == "multi_label_classification",
+            separator=settings.label_separator,
+            threshold=settings.threshold,
+        )
+
+    def head(self) -> dict[str, Any]:
+        """num_labels, the names both ways, and the problem type."""
+        return {
+            "num_labels": len(self.labels),
+            "id2label": dict(enumerate(self.labels)),
+            "label2id": {name: number for number, name in enumerate(self.labels)},
+            "problem_type": "multi_label_classification" if self.multi_label else "single_label_classification",
+        }
+
+    def check(self, rows: Rows) -> None:
+        """Refuse labels that training has never seen.
+
+        Raises:
+            DataError: with file, line, and both lists.
+        """
+        known = set(self.labels)
+        for i in range(len(rows)):
+            for name in self._names(rows, i):
+                if name not in known:
+                    hint = did_you_mean(name, self.labels)
+                    raise DataError(
+                        f"{rows.where(i)}: the label {name!r} is not one the model knows ({shown(self.labels)})",
+                        remedy=hint or "Correct the label, or train with rows that have it "
+                        "(or name all labels: --set text_classification.labels='[a, b]').",
+                    )
+
+    def encode(self, rows: Rows, tokenizer: "Tokenizer", *, max_length: int) -> SequenceFeatures:
+        """Texts to ids; label names to class numbers, (N,), or to 0/1 rows, (N, C)."""
+        labels = self._numbers(rows) if rows.has("label") else None
+        return encode_rows(rows, labels, tokenizer, max_length=max_length)
+
+    def collate(
+        self, features: SequenceFeatures, indices: NDArray[np.int64], *, pad_id: int, pad_left: bool
+    ) -> SequenceBatch:
+        """Padded to the longest of the batch."""
+        return collate_sequences(features, indices, pad_id=pad_id, pad_left=pad_left)
+
+    def loss(self, logits: "Tensor", batch: SequenceBatch) -> "Tensor":
+        """Cross-entropy of each example, (B,); multi-label: the mean over labels of the binary one."""
+        from torch.nn import functional
+
+        assert batch.labels is not None
+        if self.multi_label:
+            each = functional.binary_cross_entropy_with_logits(logits, batch.labels, reduction="none")
+            return each.mean(dim=1)
+        return functional.cross_entropy(logits, batch.labels, reduction="none")
+
+    def weight(self, batch: SequenceBatch) -> int:
+        """B."""
+        return len(batch.inputs["input_ids"])
+
+    def decode(self, logits: NDArray[np.float32], rows: Rows) -> list[dict[str, Any]]:
+        """The label (multi-label: the list of labels) and the probability of every label by name."""
+        probabilities = self._probabilities(logits)
+        answers: list[dict[str, Any]] = []
+        for row in probabilities:
+            by_name = {name: float(p) for name, p in zip(self.labels, row, strict=True)}
+            if self.multi_label:
+                chosen: Any = [name for name, p in by_name.items() if p >= self.threshold]
+            else:
+                chosen = self.labels[int(row.argmax())]
+            answers.append({"prediction": chosen, "probabilities": by_name})
+        return answers
+
+    def score(
+        self, logits: NDArray[np.float32], features: SequenceFeatures, *, resamples: int, seed: int
+    ) -> dict[str, MetricValue]:
+        """Accuracy, F1 and Matthews; multi-label: exact-set accuracy, micro and macro F1."""
+        assert features.labels is not None
+        if self.multi_label:
+            predicted = self._probabilities(logits) >= self.threshold
+            return multi_label_metrics(features.labels.astype(bool), predicted, resamples=resamples, seed=seed)
+        return self._single(features.labels.astype(np.int64), logits.argmax(axis=1), resamples=resamples, seed=seed)
+
+    def baseline(self, train: SequenceFeatures, features: SequenceFeatures) -> dict[str, float]:
+        """The metrics of the answer that ignores the text: the most frequent label (or set) of the training rows."""
+        assert train.labels is not None
+        assert features.labels is not None
+        if self.multi_label:
+            sets, counts = np.unique(train.labels, axis=0, return_counts=True)
+            predicted = np.broadcast_to(sets[counts.argmax()].astype(bool), features.labels.shape)
+            scored = multi_label_metrics(features.labels.astype(bool), predicted, resamples=100, seed=0)
+        else:
+            majority = np.bincount(train.labels.astype(np.int64)).argmax()
+            predicted = np.full(len(features), majority)
+            scored = self._single(features.labels.astype(np.int64), predicted, resamples=100, seed=0)
+        return {name: metric.value for name, metric in scored.items()}
+
+    def describe(self, rows: Rows) -> str:
+        """How many of each label."""
+        counts = Counter(name for i in range(len(rows)) for name in self._names(rows, i))
+        parts = [f"{name} {counts[name]}" for name in self.labels[:10]]
+        return ", ".join(parts) + (f", ... ({len(self.labels)} labels)" if len(self.labels) > 10 else "")
+
+    def gold(self, rows: Rows, index: int) -> Any:
+        """The label (or labels) of a row, as prediction files show it."""
+        names = self._names(rows, index)
+        return names if self.multi_label else names[0]
+
+    def _single(
+        self, gold: NDArray[np.int64], predicted: NDArray[np.int64], *, resamples: int, seed: int
+    ) -> dict[str, MetricValue]:
+        # Binary F1 is that of the second label: the official order of MRPC and QQP ends with the positive one.
+        positive = 1 if len(self.labels) == 2 else None
+        return classification_metrics(
+            gold, predicted, n_labels=len(self.labels), positive=positive, resamples=resamples, seed=seed
+        )
+
+    def _probabilities(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+        from scipy.special import expit, softmax
+
+        probabilities: NDArray[np.float32] = expit(logits) if self.multi_label else softmax(logits, axis=1)
+        return probabilities
+
+    def _numbers(self, rows: Rows) -> NDArray[np.generic]:
+        number = {name: i for i, name in enumerate(self.labels)}
+        if not self.multi_label:
+            return np.array([number[self._names(rows, i)[0]] for i in range(len(rows))], dtype=np.int64)
+        labels = np.zeros((len(rows), len(self.labels)), dtype=np.float32)
+        for i in range(len(rows)):
+            labels[i, [number[name] for name in self._names(rows, i)]] = 1.0
+        return labels
+
+    def _names(self, rows: Rows, index: int) -> list[str]:
+        """The label names of a row; exactly one unless multi-label.
+
+        Raises:
+            DataError: missing, a float, or a list where one label is meant.
+        """
+        if self.multi_label:
+            found = rows.columns["label"][index]
+            if isinstance(found, list | tuple):
+                return [str(name) for name in found]
+            if found is None or found == "":
+                return []
+            parts = str(found).split(self.separator) if self.separator else [str(found)]
+            return [part.strip() for part in parts if part.strip()]
+        found = require_label(rows, index)
+        if isinstance(found, list | tuple):
+            raise DataError(
+                f"{rows.where(index)}: the label is a list ({found!r})",
+                remedy="For several labels an example add --set text_classification.multi_label=true.",
+            )
+        if isinstance(found, bool):
+            return ["true" if found else "false"]
+        if _is_fraction(found):
+            raise DataError(
+                f"{rows.where(index)}: the label {found!r} is a fraction, not a class",
+                remedy="To learn numbers use the recipe text-regression; else check --label-column.",
+            )
+        return [str(int(found))] if isinstance(found, float) else [str(found)]
+
+
+def _is_fraction(label: object) -> bool:
+    """Whether a label is a number with a fraction: 3.5, '0.25'; not 3, '3' or '3.0' written as a float 3.0."""
+    if isinstance(label, float):
+        return not label.is_integer()
+    if isinstance(label, str) and "." in label:
+        try:
+            float(label)
+        except ValueError:
+            return False
+        return True
+    return False
+
+
+def _natural(name: str) -> tuple[int, float, str]:
+    """Sort key: numbers by value first, then words."""
+    return (0, float(name), "") if name.lstrip("-").isdigit() else (1, 0.0, name)

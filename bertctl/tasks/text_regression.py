@@ -1,0 +1,150 @@
+"""Scores for texts and pairs (paper, section 4.1: STS-B): one output, squared error."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.config.schema import Recipe
+from bertctl.data.rows import Rows
+from bertctl.errors import DataError
+from bertctl.metrics.regression import regression_metrics
+from bertctl.metrics.value import MetricValue
+from bertctl.tasks.sequences import SequenceBatch, SequenceFeatures, collate_sequences, encode_rows, require_label
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class TextRegression:
+    """One number for each text or pair.
+
+    Attributes:
+        low: lowest score that is predicted; None for no limit.
+        high: highest.
+    """
+
+    low: float | None
+    high: float | None
+
+    name: ClassVar[str] = "text-regression"
+    auto_class: ClassVar[str] = "AutoModelForSequenceClassification"
+    columns: ClassVar[tuple[str, ...]] = ("text",)
+    primary_metric: ClassVar[str] = "spearman"
+
+    @classmethod
+    def from_data(cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None) -> "TextRegression":  # noqa: ARG003
+        """Read the range of the scores.
+
+        Raises:
+            DataError: a label that is no finite number, or one value only.
+        """
+        scores = _scores(train)
+        low, high = float(scores.min()), float(scores.max())
+        if low == high:
+            raise DataError(
+                f"{train.source}: every score is {low:g}; nothing can be learned",
+                remedy="Check --label-column, or add rows with other scores.",
+            )
+        return cls(low, high) if recipe.text_regression.clip_to_training_range else cls(None, None)
+
+    @classmethod
+    def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "TextRegression":  # noqa: ARG003
+        """The limits, where the model's config has them."""
+        low, high = model_config.get("score_range") or (None, None)
+        return cls(low, high)
+
+    def head(self) -> dict[str, Any]:
+        """One output, named `score`."""
+        limits = {} if self.low is None else {"score_range": [self.low, self.high]}
+        return {
+            "num_labels": 1,
+            "id2label": {0: "score"},
+            "label2id": {"score": 0},
+            "problem_type": "regression",
+            **limits,
+        }
+
+    def check(self, rows: Rows) -> None:
+        """Refuse labels that are no finite numbers.
+
+        Raises:
+            DataError: with file and line.
+        """
+        _scores(rows)
+
+    def encode(self, rows: Rows, tokenizer: "Tokenizer", *, max_length: int) -> SequenceFeatures:
+        """Texts to ids, scores to (N,) float32."""
+        labels = _scores(rows).astype(np.float32) if rows.has("label") else None
+        return encode_rows(rows, labels, tokenizer, max_length=max_length)
+
+    def collate(
+        self, features: SequenceFeatures, indices: NDArray[np.int64], *, pad_id: int, pad_left: bool
+    ) -> SequenceBatch:
+        """Padded to the longest of the batch."""
+        return collate_sequences(features, indices, pad_id=pad_id, pad_left=pad_left)
+
+    def loss(self, logits: "Tensor", batch: SequenceBatch) -> "Tensor":
+        """Squared error of each example, (B,)."""
+        assert batch.labels is not None
+        return (logits[:, 0] - batch.labels) ** 2
+
+    def weight(self, batch: SequenceBatch) -> int:
+        """B."""
+        return len(batch.inputs["input_ids"])
+
+    def decode(self, logits: NDArray[np.float32], rows: Rows) -> list[dict[str, Any]]:  # noqa: ARG002
+        """The score."""
+        return [{"prediction": float(score)} for score in self._clipped(logits)]
+
+    def score(
+        self, logits: NDArray[np.float32], features: SequenceFeatures, *, resamples: int, seed: int
+    ) -> dict[str, MetricValue]:
+        """Pearson, Spearman and mean squared error."""
+        assert features.labels is not None
+        return regression_metrics(
+            features.labels.astype(np.float64), self._clipped(logits), resamples=resamples, seed=seed
+        )
+
+    def baseline(self, train: SequenceFeatures, features: SequenceFeatures) -> dict[str, float]:
+        """The metrics of always answering the training mean: no correlation, and the variance as the error."""
+        assert train.labels is not None
+        assert features.labels is not None
+        error = features.labels.astype(np.float64) - float(train.labels.astype(np.float64).mean())
+        return {"pearson": 0.0, "spearman": 0.0, "mse": float((error**2).mean())}
+
+    def describe(self, rows: Rows) -> str:
+        """Range and mean."""
+        scores = _scores(rows)
+        return f"scores {scores.min():g} to {scores.max():g}, mean {scores.mean():.3g}"
+
+    def gold(self, rows: Rows, index: int) -> float:
+        """The score of a row."""
+        return _score(rows, index)
+
+    def _clipped(self, logits: NDArray[np.float32]) -> NDArray[np.float64]:
+        scores = logits[:, 0].astype(np.float64)
+        return scores if self.low is None else np.clip(scores, self.low, self.high)
+
+
+def _scores(rows: Rows) -> NDArray[np.float64]:
+    return np.array([_score(rows, i) for i in range(len(rows))], dtype=np.float64)
+
+
+def _score(rows: Rows, index: int) -> float:
+    label: Any = require_label(rows, index)
+    try:
+        score = float(label)
+    except (TypeError, ValueError):
+        score = math.nan
+    if not math.isfinite(score):
+        raise DataError(
+            f"{rows.where(index)}: the label {label!r} is no finite number",
+            remedy="To learn classes use the recipe text-classification; else check --label-column.",
+        )
+    return score

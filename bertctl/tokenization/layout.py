@@ -1,0 +1,164 @@
+"""Where special tokens, first and second sentences stand, and the cut, for many texts at once, in numpy.
+
+Letters: N rows, T tokens of all of them together.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """N rows of different lengths in one array; a row may be a part of what lies there.
+
+    Attributes:
+        flat: (T,) values.
+        starts: (N,) where each row begins in `flat`.
+        lengths: (N,) its length.
+    """
+
+    flat: NDArray[np.int32]
+    starts: Ints
+    lengths: Ints
+
+    @classmethod
+    def joined(cls, flat: NDArray[np.int32], lengths: Ints) -> Self:
+        """Rows that lie one behind the other."""
+        return cls(flat, np.cumsum(lengths) - lengths, lengths)
+
+    def count(self, value: int) -> Ints:
+        """(N,) how often `value` stands in each row."""
+        running = np.concatenate([[0], np.cumsum(self.flat == value)])
+        counts: Ints = running[self.starts + self.lengths] - running[self.starts]
+        return counts
+
+    def cut(self, lengths: Ints) -> "Ragged":
+        """The first `lengths` values of each row."""
+        return Ragged(self.flat, self.starts, lengths)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One part of a row: a run of special tokens, or a place for a sentence.
+
+    Attributes:
+        ids: the special tokens; empty where `sequence` is given.
+        type_id: segment of all its tokens.
+        sequence: 0 first sentence, 1 second, None special tokens.
+    """
+
+    ids: tuple[int, ...]
+    type_id: int
+    sequence: int | None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The row's parts in order: for BERT's pair [CLS] first [SEP] second [SEP]."""
+
+    slots: tuple[Slot, ...]
+
+    @property
+    def special(self) -> int:
+        """Special tokens in each row."""
+        return sum(len(slot.ids) for slot in self.slots)
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, *, pair: bool, special_tokens: bool = True) -> "Layout":
+        """Read the layout off an encoded example."""
+        example = tokenizer.encode("a", "b" if pair else None, add_special_tokens=special_tokens)
+        slots: list[Slot] = []
+        for token, type_id, sequence in zip(example.ids, example.type_ids, example.sequence_ids, strict=True):
+            last = slots[-1] if slots else None
+            if sequence is not None:
+                if last is None or last.sequence != sequence:
+                    slots.append(Slot((), type_id, sequence))
+            elif last is not None and last.sequence is None and last.type_id == type_id:
+                slots[-1] = Slot((*last.ids, token), type_id, None)
+            else:
+                slots.append(Slot((token,), type_id, None))
+        return cls(tuple(slots))
+
+    def fill(self, sequences: Sequence[Ragged]) -> tuple[NDArray[np.int32], NDArray[np.uint8], Ints]:
+        """Put the sentences in their places.
+
+        Returns:
+            (T,) ids, (T,) type ids, (N + 1,) starts.
+        """
+        rows = len(sequences[0].lengths)
+        lengths = np.full(rows, self.special, dtype=np.int64)
+        for sequence in sequences:
+            lengths += sequence.lengths
+        starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
+        ids = np.empty(starts[-1], dtype=np.int32)
+        type_ids = np.zeros(starts[-1], dtype=np.uint8)
+        at = starts[:-1].copy()
+        for slot in self.slots:
+            if slot.sequence is None:
+                for token in slot.ids:
+                    ids[at] = token
+                    type_ids[at] = slot.type_id
+                    at += 1
+                continue
+            sequence = sequences[slot.sequence]
+            target = _positions(at, sequence.lengths)
+            ids[target] = sequence.flat[_positions(sequence.starts, sequence.lengths)]
+            if slot.type_id:
+                type_ids[target] = slot.type_id
+            at += sequence.lengths
+        return ids, type_ids, starts
+
+
+def longest_first(first: Ints, second: Ints | None, room: int) -> tuple[Ints, Ints | None]:
+    """Lengths after the cut, tokens taken from the longer sentence first.
+
+    The rule of the library `tokenizers` (`utils/truncation.rs`), which gives the odd token to the longer sentence:
+    google-research/bert's `_truncate_seq_pair`, without its loop.
+
+    Args:
+        first: (N,) tokens of the first sentences.
+        second: (N,) tokens of the second sentences, or None.
+        room: tokens that fit, special tokens not counted.
+    """
+    if second is None:
+        return np.minimum(first, room), None
+    shorter, longer = np.minimum(first, second), np.maximum(first, second)
+    rest = np.where(shorter > room, shorter, np.maximum(shorter, room - shorter))
+    too_long = shorter + rest > room
+    kept_shorter = np.where(too_long, room // 2, shorter)
+    kept_longer = np.where(too_long, room - room // 2, np.minimum(rest, longer))
+    fits = first + second <= room
+    swapped = first > second
+    kept_first = np.where(fits, first, np.where(swapped, kept_longer, kept_shorter))
+    kept_second = np.where(fits, second, np.where(swapped, kept_shorter, kept_longer))
+    return np.minimum(kept_first, first), np.minimum(kept_second, second)
+
+
+def merge(rows: int, parts: Sequence[tuple[Ints, Ragged]]) -> Ragged:
+    """Rows that come from several places, in one order.
+
+    Args:
+        rows: how many there are.
+        parts: for each place the (n,) positions of its rows in the whole, and the rows.
+    """
+    flat = np.concatenate([part.flat for _, part in parts])
+    starts, lengths = np.empty(rows, dtype=np.int64), np.empty(rows, dtype=np.int64)
+    offset = 0
+    for positions, part in parts:
+        starts[positions], lengths[positions] = part.starts + offset, part.lengths
+        offset += len(part.flat)
+    return Ragged(flat[_positions(starts, lengths)], np.cumsum(lengths) - lengths, lengths)
+
+
+def _positions(starts: Ints, lengths: Ints) -> Ints:
+    """For each row the indices start, start + 1, ..., one row behind the other."""
+    before = np.cumsum(lengths) - lengths
+    positions: Ints = np.repeat(starts - before, lengths) + np.arange(lengths.sum(), dtype=np.int64)
+    return positions

@@ -1,0 +1,75 @@
+"""A stream of bytes as portions of lines, in bounded memory."""
+
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from bertctl.errors import DataError
+
+BLOCK = 1 << 20
+"""Bytes read at once."""
+
+
+class LineReader:
+    """Reads the lines of one file, portion by portion.
+
+    Lines end with a line feed, or carriage return and line feed; a byte-order mark at the beginning is dropped. A
+    portion is what one read gave, so lines from a slow pipe come as they are written.
+
+    Args:
+        file: opened for bytes.
+        source: its name, for messages.
+        replace: whether bytes that are not UTF-8 become U+FFFD; they are counted in `replaced`.
+    """
+
+    def __init__(self, file: BinaryIO, source: str, *, replace: bool = False) -> None:
+        self.replaced = 0
+        self._file = file
+        self._source = source
+        self._replace = replace
+        self._lines = 0
+        self._bytes = 0
+
+    def __iter__(self) -> Iterator[list[str]]:
+        """Portions of lines, without their ends.
+
+        Raises:
+            DataError: bytes that are not UTF-8, with line and byte.
+        """
+        read = getattr(self._file, "read1", self._file.read)
+        rest: list[bytes] = []
+        while chunk := read(BLOCK):
+            if self._bytes == 0 and not rest:
+                chunk = chunk.removeprefix(b"\xef\xbb\xbf")
+            end = chunk.rfind(b"\n")
+            if end < 0:
+                rest.append(chunk)
+                continue
+            yield self._split(b"".join([*rest, chunk[:end]]))
+            rest = [chunk[end + 1 :]] if end + 1 < len(chunk) else []
+        if rest:
+            yield self._split(b"".join(rest))
+
+    def _split(self, block: bytes) -> list[str]:
+        try:
+            text = block.decode("utf-8")
+        except UnicodeDecodeError as error:
+            if not self._replace:
+                raise self._refusal(block, error.start) from error
+            text = block.decode("utf-8", "replace")
+            self.replaced += text.count("\ufffd") - block.count("\ufffd".encode())
+        lines = text.split("\n")
+        if "\r" in text:
+            lines = [line.removesuffix("\r") for line in lines]
+        self._lines += len(lines)
+        self._bytes += len(block) + 1
+        return lines
+
+    def _refusal(self, block: bytes, at: int) -> DataError:
+        line = self._lines + block.count(b"\n", 0, at) + 1
+        column = at - (block.rfind(b"\n", 0, at) + 1) + 1
+        wide = block[:2] in (b"\xff\xfe", b"\xfe\xff") and self._bytes == 0
+        return DataError(
+            f"{self._source}:{line}: byte {column} of the line (0x{block[at]:02x}, byte {self._bytes + at + 1} of the "
+            f"file) is not UTF-8" + (": the file begins like UTF-16" if wide else ""),
+            remedy="Convert it (iconv -f latin1 -t utf-8), or add --errors replace, which counts what it replaces.",
+        )

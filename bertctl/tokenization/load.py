@@ -1,0 +1,259 @@
+"""A tokenizer by name, folder, run, hub id, `tokenizer.json` or bare `vocab.txt`, and what kind it is."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+from bertctl.catalog.models import MODELS, LocatedModel, locate_model
+from bertctl.errors import BertctlError, DataError, UnavailableError, UsageError
+from bertctl.progress import SILENT, Listener
+from bertctl.tokenization.encode import load_tokenizer
+
+DEFAULT_MODEL = "bert-base"
+_STAND_IN = "minilm"  # a package with bert-base-uncased's vocabulary, piece for piece
+_UNKNOWN = "[UNK]"
+_SPECIAL = ("[PAD]", _UNKNOWN, "[CLS]", "[SEP]", "[MASK]")
+
+
+@dataclass(frozen=True)
+class OpenTokenizer:
+    """A tokenizer, ready to use.
+
+    Attributes:
+        name: as it was asked for, or what stood in.
+        tokenizer: with truncation and padding off.
+        file: what it was read from.
+        kind: in words, such as `WordPiece, 30,522 pieces, lower-cased`.
+        is_bert: whether it is BERT's pipeline: WordPiece on words of letters and digits.
+        positions: longest input of the model it belongs to, where that is known.
+    """
+
+    name: str
+    tokenizer: Tokenizer
+    file: Path
+    kind: str
+    is_bert: bool
+    positions: int | None = None
+
+
+def open_tokenizer(
+    name: str | None = None, *, lowercase: bool | None = None, listener: Listener = SILENT
+) -> OpenTokenizer:
+    """Find and read a tokenizer.
+
+    Args:
+        name: catalog name, folder, run folder, hub id, or a file `*.json` or `*.txt`. None is `bert-base`; where that
+            is not cached and the package of `minilm` is installed, its identical vocabulary is used, and said.
+        lowercase: for a bare `vocab.txt` whose folder does not say it; must not contradict a `tokenizer.json`.
+        listener: told of a stand-in, and of a tokenizer that is no BERT.
+
+    Raises:
+        UsageError: no such model, or lower-casing that is unknown or contradicts the file.
+        UnavailableError: no tokenizer there, or a hub out of reach.
+        DataError: a vocabulary or tokenizer.json that is no good.
+    """
+    located = _locate(name, listener)
+    file = _tokenizer_file(located)
+    if file.suffix == ".txt":
+        tokenizer = read_vocab_txt(file, lowercase=_lowercase_of(file, lowercase))
+    else:
+        tokenizer = _read_json(file)
+    document = json.loads(tokenizer.to_str())
+    opened = OpenTokenizer(
+        name=located.name,
+        tokenizer=tokenizer,
+        file=file,
+        kind=_kind(tokenizer, document),
+        is_bert=_type(document, "model") == "WordPiece" and _type(document, "pre_tokenizer") == "BertPreTokenizer",
+        positions=_positions(file.parent),
+    )
+    stored = (document.get("normalizer") or {}).get("lowercase")
+    if lowercase is not None and stored is not None and stored != lowercase:
+        raise UsageError(
+            f"{file} says lower-casing {'on' if stored else 'off'}, and the command line says the opposite",
+            remedy="Leave --lowercase and --cased out; they are for a bare vocab.txt.",
+        )
+    if not opened.is_bert:
+        listener.say(f"{opened.name} is no BERT tokenizer: {opened.kind}")
+    return opened
+
+
+def read_vocab_txt(file: Path, *, lowercase: bool) -> Tokenizer:
+    """BERT's pipeline around a vocabulary with one piece a line (google-research/bert `tokenization.py`).
+
+    Options of the normalizer (`strip_accents`, `tokenize_chinese_chars`) are read from a `tokenizer_config.json`
+    beside it.
+
+    Raises:
+        DataError: not UTF-8, a piece twice, or no [UNK].
+        UnavailableError: it can't be read.
+    """
+    vocabulary = _read_pieces(file)
+    config = _read_config(file.parent / "tokenizer_config.json")
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=_UNKNOWN, max_input_chars_per_word=100))
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=bool(config.get("tokenize_chinese_chars", True)),
+        strip_accents=config.get("strip_accents"),
+        lowercase=lowercase,
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece(prefix="##")
+    tokenizer.add_special_tokens([AddedToken(piece, normalized=False) for piece in _SPECIAL if piece in vocabulary])
+    if "[CLS]" in vocabulary and "[SEP]" in vocabulary:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single="[CLS]:0 $A:0 [SEP]:0",
+            pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+            special_tokens=[("[CLS]", vocabulary["[CLS]"]), ("[SEP]", vocabulary["[SEP]"])],
+        )
+    return tokenizer
+
+
+def _read_pieces(file: Path) -> dict[str, int]:
+    try:
+        lines = file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file}: byte {error.start} is not UTF-8", remedy="Give a vocabulary in UTF-8.") from error
+    except OSError as error:
+        raise UnavailableError(f"{file} can't be read: {error.strerror}") from error
+    vocabulary: dict[str, int] = {}
+    for number, line in enumerate(lines):
+        piece = line.removesuffix("\r")
+        if piece in vocabulary:
+            raise DataError(
+                f"{file}:{number + 1}: the piece '{piece}' stands on line {vocabulary[piece] + 1} already",
+                remedy="A piece has one id, its line. Replace the second one by a name of its own, such as [unused0].",
+            )
+        vocabulary[piece] = number
+    if "[UNK]" not in vocabulary:
+        raise _no_unknown(file, "[UNK]")
+    return vocabulary
+
+
+def _no_unknown(file: Path, piece: str) -> DataError:
+    return DataError(
+        f"{file} has no piece {piece}, which a WordPiece vocabulary needs for words it has no pieces for",
+        remedy=f"Add a line {piece} to it (in vocab.txt at the end, so that no other id moves).",
+    )
+
+
+def _read_json(file: Path) -> Tokenizer:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UnavailableError(f"{file} can't be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file}: byte {error.start} is not UTF-8", remedy="Give a tokenizer.json.") from error
+    try:
+        tokenizer = load_tokenizer(text)
+    except Exception as error:  # the library raises bare Exception
+        raise DataError(
+            f"{file} is no tokenizer that the library `tokenizers` can read: {error}",
+            remedy="Give the tokenizer.json that save_pretrained wrote, or the vocab.txt.",
+        ) from error
+    if isinstance(tokenizer.model, models.WordPiece) and tokenizer.token_to_id(tokenizer.model.unk_token) is None:
+        raise _no_unknown(file, tokenizer.model.unk_token)
+    return tokenizer
+
+
+def _locate(name: str | None, listener: Listener) -> LocatedModel:
+    if name is None:
+        return _locate_default(listener)
+    path = Path(name).expanduser()
+    if name not in MODELS:
+        if path.suffix in (".json", ".txt") and (path.exists() or path.parent != Path()):
+            if not path.is_file():
+                raise UnavailableError(f"{path} does not exist", remedy="Give a tokenizer.json or a vocab.txt.")
+            return LocatedModel(name, path, None)
+        if path.is_dir() and any((path / file).is_file() for file in ("tokenizer.json", "vocab.txt")):
+            return LocatedModel(name, path, None)
+    return locate_model(name, weights=False)
+
+
+def _locate_default(listener: Listener) -> LocatedModel:
+    if _is_cached(MODELS[DEFAULT_MODEL].hub_id):
+        return locate_model(DEFAULT_MODEL, weights=False)
+    try:
+        stand_in = locate_model(_STAND_IN, weights=False) if _is_installed(_STAND_IN) else None
+    except BertctlError:
+        stand_in = None
+    if stand_in is None:
+        return locate_model(DEFAULT_MODEL, weights=False)
+    listener.say(f"{DEFAULT_MODEL} is not cached; using {_STAND_IN}, which has the same vocabulary")
+    return stand_in
+
+
+def _is_installed(name: str) -> bool:
+    from importlib.util import find_spec
+
+    return find_spec(MODELS[name].package) is not None
+
+
+def _is_cached(hub_id: str) -> bool:
+    """Whether a tokenizer of this repository lies in the hub's cache (looked up without the library's slow import)."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    snapshots = Path(HF_HUB_CACHE) / f"models--{hub_id.replace('/', '--')}" / "snapshots"
+    return any(any(snapshots.glob(f"*/{file}")) for file in ("tokenizer.json", "vocab.txt"))
+
+
+def _tokenizer_file(located: LocatedModel) -> Path:
+    if located.folder.is_file():
+        return located.folder
+    for name in ("tokenizer.json", "vocab.txt"):
+        if (located.folder / name).is_file():
+            return located.folder / name
+    found = ", ".join(sorted(p.name for p in located.folder.iterdir())[:10])
+    raise UnavailableError(
+        f"{located.folder} holds neither tokenizer.json nor vocab.txt (found: {found or 'nothing'})",
+        remedy="Convert it once with transformers: AutoTokenizer.from_pretrained(...).save_pretrained(FOLDER).",
+    )
+
+
+def _lowercase_of(file: Path, said: bool | None) -> bool:
+    stored = _read_config(file.parent / "tokenizer_config.json").get("do_lower_case")
+    if said is not None and isinstance(stored, bool) and said != stored:
+        raise UsageError(
+            f"{file.parent / 'tokenizer_config.json'} says do_lower_case {stored}, the command line the opposite",
+            remedy="Leave --lowercase and --cased out; they are for a vocabulary without that file.",
+        )
+    if said is not None:
+        return said
+    if isinstance(stored, bool):
+        return stored
+    raise UsageError(
+        f"{file} does not say whether its text is lower-cased, and there is no tokenizer_config.json beside it",
+        remedy="Add --lowercase (bert-base-uncased and its like) or --cased (bert-base-cased).",
+    )
+
+
+def _read_config(file: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise DataError(f"{file} can't be read as JSON: {error}", remedy="Repair it, or move it away.") from error
+    return document if isinstance(document, dict) else {}
+
+
+def _positions(folder: Path) -> int | None:
+    positions = _read_config(folder / "config.json").get("max_position_embeddings")
+    return positions if isinstance(positions, int) else None
+
+
+def _type(document: dict[str, Any], part: str) -> str:
+    return str((document.get(part) or {}).get("type", ""))
+
+
+def _kind(tokenizer: Tokenizer, document: dict[str, Any]) -> str:
+    kind = _type(document, "model") or "unknown model"
+    if "ByteLevel" in json.dumps([document.get("pre_tokenizer"), document.get("decoder")]):
+        kind = f"byte-level {kind}"
+    normalizer = document.get("normalizer") or {}
+    lowercase = normalizer.get("lowercase")
+    case = "" if lowercase is None else ", lower-cased" if lowercase else ", cased"
+    return f"{kind}, {tokenizer.get_vocab_size():,} pieces{case}"

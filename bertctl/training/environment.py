@@ -1,0 +1,36 @@
+"""What the numbers were computed with: versions, machine, seeds, content hashes."""
+
+import importlib.metadata
+import platform
+import shlex
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from bertctl import __version__
+from bertctl.config.schema import Recipe
+from bertctl.run_folder import SCHEMA
+from bertctl.runtime.device import Compute
+
+_PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "datasets", "safetensors", "numpy", "scikit-learn", "scipy")
+
+
+def describe_environment(
+    recipe: Recipe, compute: Compute, *, data_hashes: Mapping[str, str], model_hash: str, recipe_hash: str
+) -> dict[str, Any]:
+    """The content of environment.json."""
+    return {
+        "schema": SCHEMA,
+        "bertctl": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": {name: importlib.metadata.version(name) for name in _PACKAGES},
+        "device": compute.device,
+        "precision": compute.precision,
+        "threads": compute.threads,
+        "seed": recipe.training.seed,
+        "recipe_hash": recipe_hash,
+        "model_hash": model_hash,
+        "data_hashes": dict(data_hashes),
+        "command": shlex.join(["bertctl", *sys.argv[1:]]),
+    }

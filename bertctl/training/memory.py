@@ -1,0 +1,68 @@
+"""What a run will need, before it is started, and what it took, after."""
+
+import resource
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from bertctl.config.schema import Recipe
+
+_FP32 = 4
+
+
+@dataclass(frozen=True)
+class MemoryEstimate:
+    """Bytes, from the model's sizes; an estimate, good to about a third.
+
+    Attributes:
+        weights: parameters, their gradients and AdamW's two moments, all fp32.
+        activations: what the backward pass needs of the largest part of a batch.
+    """
+
+    weights: int
+    activations: int
+
+    @property
+    def total(self) -> int:
+        """Both, without Python and its libraries (about 0.7 GB)."""
+        return self.weights + self.activations
+
+
+def estimate_memory(
+    recipe: Recipe, config: dict[str, Any], *, parameters: int, longest: int, precision: str
+) -> MemoryEstimate:
+    """Estimate what fine-tuning needs.
+
+    A transformer layer keeps about 34 T H + 5 A T^2 bytes for each example in half precision (Korthikanti et al.
+    2022, "Reducing Activation Recomputation in Large Transformer Models", section 4.1), twice that in fp32.
+
+    Args:
+        recipe: batch size and accumulation.
+        config: the model's config.json: layers, hidden size H, heads A.
+        parameters: of the model.
+        longest: T, tokens of the longest example as the model reads it.
+        precision: fp32 or a half precision.
+    """
+    layers = int(config.get("num_hidden_layers") or config.get("n_layers") or config.get("n_layer") or 12)
+    hidden = int(config.get("hidden_size") or config.get("dim") or config.get("d_model") or 768)
+    heads = int(config.get("num_attention_heads") or config.get("n_heads") or config.get("n_head") or 12)
+    examples = -(-recipe.training.batch_size // recipe.training.accumulation_steps)
+    each = layers * (34 * longest * hidden + 5 * heads * longest * longest)
+    return MemoryEstimate(
+        weights=parameters * _FP32 * 4, activations=examples * each * (2 if precision == "fp32" else 1)
+    )
+
+
+def peak_memory_bytes() -> int:
+    """Largest resident size of this process so far."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def human_bytes(count: float) -> str:
+    """`1.2 GB`."""
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"

@@ -1,0 +1,128 @@
+"""Score metrics and losses against scipy and scikit-learn, and what is undefined."""
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from sklearn.metrics import mean_squared_error
+
+from bertctl.errors import DivergedError, ExitCode
+from bertctl.metrics.names import METRICS
+from bertctl.metrics.regression import loss_metric, regression_metrics
+
+
+def _scores(n, seed=0):
+    """Like STS-B: gold from 0 to 5 with many ties, predictions as float32."""
+    rng = np.random.default_rng(seed)
+    gold = np.round(rng.uniform(0, 5, n) * 5) / 5
+    return gold, (gold * 0.8 + rng.normal(0, 0.7, n)).astype(np.float32)
+
+
+def test_values_equal_scipy_and_scikit_learn():
+    gold, predicted = _scores(700)
+    metrics = regression_metrics(gold, predicted, resamples=100, seed=1)
+    assert metrics["pearson"].value == pytest.approx(stats.pearsonr(gold, predicted).statistic, abs=1e-9)
+    exact = predicted.astype(np.float64)
+    assert metrics["pearson"].value == pytest.approx(stats.pearsonr(gold, exact).statistic, abs=1e-12)
+    assert metrics["spearman"].value == pytest.approx(stats.spearmanr(gold, exact).statistic, abs=1e-12)
+    assert metrics["mse"].value == pytest.approx(mean_squared_error(gold, exact), abs=1e-12)
+    assert not metrics["mse"].higher_is_better
+    assert metrics["pearson"].higher_is_better
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=3, max_size=15))
+def test_values_with_ties_equal_scipy_and_lie_in_their_intervals(pairs):
+    gold, predicted = np.array(pairs, dtype=np.float64).T
+    metrics = regression_metrics(gold, predicted, resamples=100, seed=1)
+    if np.ptp(gold) == 0 or np.ptp(predicted) == 0:
+        assert metrics["pearson"].value == metrics["spearman"].value == 0.0
+        assert metrics["pearson"].low is metrics["pearson"].high is metrics["spearman"].low is None
+        return
+    assert metrics["pearson"].value == pytest.approx(stats.pearsonr(gold, predicted).statistic, abs=1e-12)
+    assert metrics["spearman"].value == pytest.approx(stats.spearmanr(gold, predicted).statistic, abs=1e-12)
+    for metric in metrics.values():
+        assert metric.low <= metric.value <= metric.high
+
+
+@pytest.mark.parametrize(("name", "of_sample"), [("pearson", stats.pearsonr), ("spearman", stats.spearmanr)])
+def test_intervals_equal_scipys_bootstrap(name, of_sample):
+    gold, predicted = _scores(120, seed=4)
+    predicted = predicted.astype(np.float64)
+    drawn = np.random.default_rng(8).integers(0, 120, (4000, 120))
+    expected = np.quantile([of_sample(gold[row], predicted[row]).statistic for row in drawn], [0.025, 0.975])
+    metric = regression_metrics(gold, predicted, resamples=4000, seed=1)[name]
+    assert (metric.low, metric.high) == pytest.approx(expected, abs=0.05 * (expected[1] - expected[0]))
+
+
+@pytest.mark.parametrize("predicted", [np.full(50, 2.5), np.full(50, 0.1) + np.arange(50) * 1e-17])
+def test_a_constant_prediction_is_worth_nothing_and_warns_of_nothing(predicted):
+    metrics = regression_metrics(np.linspace(0, 5, 50), predicted, resamples=100, seed=1)
+    for name in ("pearson", "spearman"):
+        assert (metrics[name].value, metrics[name].low, metrics[name].high) == (0.0, None, None)
+    assert metrics["mse"].low < metrics["mse"].value < metrics["mse"].high
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_too_few_examples_have_no_correlation(n):
+    metrics = regression_metrics(np.arange(n) * 1.0, np.arange(n) * 2.0, resamples=100, seed=1)
+    assert metrics["pearson"].value == metrics["spearman"].value == 0.0
+    assert metrics["mse"].n == n
+
+
+def test_perfect_predictions():
+    gold = np.linspace(0, 5, 40)
+    metrics = regression_metrics(gold, gold, resamples=100, seed=1)
+    assert metrics["pearson"].value == pytest.approx(1.0)
+    assert metrics["spearman"].value == 1.0
+    assert (metrics["mse"].value, metrics["mse"].low, metrics["mse"].high) == (0.0, 0.0, 0.0)
+
+
+def test_predictions_that_are_all_one_but_one_give_finite_intervals():
+    predicted = np.zeros(30)
+    predicted[3] = 1.0  # a third of the resamples lack it and are constant
+    metrics = regression_metrics(np.linspace(0, 5, 30), predicted, resamples=500, seed=1)
+    for metric in metrics.values():
+        assert np.isfinite([metric.low, metric.high]).all()
+
+
+def test_not_a_number_is_a_diverged_model():
+    with pytest.raises(DivergedError, match="1 of 3 predictions") as caught:
+        regression_metrics(np.arange(3.0), np.array([1.0, np.nan, 2.0]), resamples=100, seed=1)
+    assert caught.value.exit_code == ExitCode.DIVERGED
+    with pytest.raises(DivergedError, match="2 of 3 losses"):
+        loss_metric(np.array([np.inf, 0.1, np.nan]), resamples=100, seed=1)
+
+
+def test_loss_is_the_mean_and_lower_is_better():
+    losses = np.random.default_rng(1).exponential(0.3, 500)
+    metric = loss_metric(losses.astype(np.float32), resamples=1000, seed=1)
+    assert metric.value == pytest.approx(losses.mean(), rel=1e-6)
+    assert 0 <= metric.low < metric.value < metric.high
+    assert (metric.n, metric.higher_is_better) == (500, False)
+    assert loss_metric(np.array([0.4]), resamples=100, seed=1).low is None
+
+
+def test_same_seed_same_numbers():
+    gold, predicted = _scores(200)
+    first, again, other = (regression_metrics(gold, predicted, resamples=300, seed=seed) for seed in (1, 1, 2))
+    assert first == again
+    assert first["spearman"].low != other["spearman"].low
+
+
+def test_fifteen_hundred_rows_of_spearman_in_half_a_second():
+    gold, predicted = _scores(1500)
+    start = time.perf_counter()
+    regression_metrics(gold, predicted, resamples=1000, seed=1)
+    assert time.perf_counter() - start < 1.0  # all three; Spearman alone takes about 0.15 s
+
+
+def test_every_metric_that_is_computed_has_a_row():
+    gold, predicted = _scores(10)
+    names = set(regression_metrics(gold, predicted, resamples=100, seed=1)) | {"loss"}
+    assert names <= set(METRICS)
+    assert {name for name, row in METRICS.items() if not row.higher_is_better} == {"mse", "loss"}
+    assert all(row.name == name and row.description and row.interval for name, row in METRICS.items())
