@@ -85,6 +85,19 @@ def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     atomic_write(path, write)
 
 
+def append_jsonl(path: Path, row: Mapping[str, Any]) -> None:
+    """Add one whole line to a JSON Lines file that grows while it is read.
+
+    Raises:
+        UnavailableError: the disk is full, or the place can't be written.
+    """
+    try:
+        with path.open("a", encoding="utf-8") as out:
+            out.write(json.dumps(row, ensure_ascii=False) + "\n")
+    except OSError as error:
+        raise write_failure(path, error) from error
+
+
 def _write(path: Path, text: str) -> None:
     with path.open("w", encoding="utf-8", newline="\n") as out:
         out.write(text)

@@ -53,3 +53,45 @@ def bertctl(tmp_path: Path) -> Run:
         )
 
     return run
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a randomly initialised BERT with unequal sizes (so that a mixed-up axis shows) and its tokenizer.
+
+    Its vocabulary is the letters, their continuations and a few words, so any lower-case ASCII text has pieces.
+    """
+    import torch
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    folder = tmp_path_factory.mktemp("tiny-bert")
+    letters = "abcdefghijklmnopqrstuvwxyz0123456789.,!?'-"
+    words = ["good", "bad", "film", "food", "not", "very", "the", "a", "was", "it", "fine", "poor", "dull", "bright"]
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    vocabulary = [*special, *letters, *(f"##{letter}" for letter in letters), *words]
+    (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
+    tokenizer = BertTokenizerFast(vocab=str(folder / "vocab.txt"), do_lower_case=True)
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=36,
+        num_hidden_layers=2,
+        num_attention_heads=3,
+        intermediate_size=37,
+        max_position_embeddings=41,
+    )
+    BertModel(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def opinions(tmp_path: Path) -> Path:
+    """A CSV of 16 short opinions with two labels, easy enough to be learned by heart."""
+    path = tmp_path / "opinions.csv"
+    rows = ["text,label"]
+    for i in range(8):
+        rows.append(f"the film was good {'very ' * (i % 3)}fine {i},pos")
+        rows.append(f"it was bad food {'not ' * (i % 4)}dull {i},neg")
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return path

@@ -36,6 +36,8 @@ VERBS = (
     Verb("evaluate", "evaluate", "Score a run on a split or on a file of your own.", "Use"),
     Verb("predict", "predict", "Predict with a run: lines, CSV or JSONL, from a file or stdin.", "Use"),
     Verb("recipes", "recipes", "List, show, copy and validate recipes; list models and data sets.", "Prepare"),
+    Verb("tokenize", "tokenize", "See what the model reads: pieces and ids, or the numbers of a corpus.", "Look"),
+    Verb("vocab", "vocab", "Search, count, compare, check and train vocabularies.", "Look"),
     Verb("benchmark", "benchmark", "Measure what precision, padding, batch size and length cost here.", "Prepare"),
 )
 

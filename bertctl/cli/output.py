@@ -88,7 +88,7 @@ class Output(Listener):
             self._advance_bar(phase, done, total, shown)
             return
         now = time.monotonic()
-        if done >= total or now - self._last_line.setdefault(phase, now) >= _SECONDS_BETWEEN_LINES:
+        if now - self._last_line.setdefault(phase, now) >= _SECONDS_BETWEEN_LINES:
             self._last_line[phase] = now
             self.talk.print(Text(f"{phase} {done}/{total}  {shown}".rstrip()))
 

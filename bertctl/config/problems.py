@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bertctl.config.schema import Recipe, fields, sections
+from bertctl.config.strict_yaml import read_value
 from bertctl.errors import UsageError, did_you_mean
 
 _ELSEWHERE = {
@@ -83,7 +84,7 @@ def _hint(given: Any, schema: Mapping[str, Any]) -> str:
         return f'write it in quotes: "{json.dumps(given)}"'
     if kind == "array" and isinstance(given, str):
         return f"write [{given}]"
-    if isinstance(given, str) and kind not in ("string", "array") and _is_plain(given):
+    if isinstance(given, str) and _is_quoted(given, kind):
         return "write it without quotes"
     return ""
 
@@ -178,9 +179,8 @@ def _range(schema: Mapping[str, Any]) -> str:
     return f" {' and '.join(parts)}" if parts else ""
 
 
-def _is_plain(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return text.lower() in ("true", "false", "null")
-    return True
+def _is_quoted(given: str, kind: str) -> bool:
+    """Whether the text would fit without its quotes."""
+    kinds: dict[str, type | tuple[type, ...]] = {"integer": int, "number": (int, float), "boolean": bool}
+    value = read_value(given)
+    return isinstance(value, kinds.get(kind, ())) and isinstance(value, bool) == (kind == "boolean")

@@ -27,6 +27,10 @@ _PLAIN_VALUES = (
 )
 
 
+_REFUSED = object()
+"""A value that was noted as a problem, and is left out."""
+
+
 class _Loader(yaml.SafeLoader):
     """SafeLoader with YAML 1.2's plain values and without aliases."""
 
@@ -127,7 +131,7 @@ def read_value(text: str, *, as_text: bool = False) -> Any:
     except (yaml.YAMLError, RecursionError):
         return text
     quoted = isinstance(value, str) and text.startswith(("'", '"'))
-    if quoted or (node is not None and value is None and not document.problems) or not text:
+    if quoted or (node is not None and value is None) or not text:
         return value
     # YAML would cut `a #b` short, and take `a: b` apart
     is_text = as_text or isinstance(value, str | dict) or node is None or document.problems
@@ -143,12 +147,14 @@ def _mapping(node: yaml.MappingNode, path: KeyPath, document: Document) -> dict[
             continue
         key: str = key_node.value
         where = (*path, key)
-        if key in values:
+        if where in document.lines:
             name = ".".join(where)
             document.problems.append((line, f"{name}: given twice, first in line {document.lines[where]}; keep one"))
             continue
         document.lines[where] = line
-        values[key] = _value(value_node, where, document)
+        value = _value(value_node, where, document)
+        if value is not _REFUSED:
+            values[key] = value
     return values
 
 
@@ -171,4 +177,4 @@ def _value(node: yaml.Node, path: KeyPath, document: Document) -> Any:
             return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
     line = node.start_mark.line + 1
     document.problems.append((line, f"{'.'.join(path)}: the tag {node.tag} on this value is not allowed"))
-    return None
+    return _REFUSED

@@ -1,0 +1,1 @@
+"""Rows out of files and data sets: readers, column names, splits."""

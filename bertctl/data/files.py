@@ -10,7 +10,7 @@ from bertctl.config.schema import DataSection
 from bertctl.data.columns import Choice, choose_columns, rows_from, say_blank
 from bertctl.data.delimited import SAMPLE_LINES, detect_layout, records
 from bertctl.data.rows import Rows
-from bertctl.data.table import Table, columns_of
+from bertctl.data.table import Table, table_of_records
 from bertctl.data.text_files import open_bytes, read_text, require_file, text_lines
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT, Listener
@@ -72,8 +72,8 @@ def read_file_choosing(
     path: Path, settings: DataSection, *, split: str, label_needed: bool, listener: Listener
 ) -> tuple[Rows, Choice, bool]:
     """As `read_file`; also which columns were taken, and whether the file had names for them."""
-    kind = kind_of(path)
     require_file(path)
+    kind = kind_of(path)
     readers: Mapping[Kind, Callable[[Path, DataSection, Listener], Table]] = {
         "csv": _read_delimited,
         "tsv": _read_delimited,
@@ -96,9 +96,8 @@ def _read_delimited(path: Path, settings: DataSection, listener: Listener) -> Ta
     layout = detect_layout(
         lines[:SAMPLE_LINES], lines, tabs=kind_of(path) != "csv", settings=settings, source=source, listener=listener
     )
-    found = list(records(lines, layout, source=source, listener=listener))
-    columns = columns_of(layout.names, (fields for _, fields in found))
-    return Table(columns, source, [line for line, _ in found], header=layout.header)
+    found = records(lines, layout, source=source, listener=listener)
+    return table_of_records(layout.names, found, source, header=layout.header)
 
 
 def _read_jsonl(path: Path, settings: DataSection, listener: Listener) -> Table:

@@ -12,6 +12,9 @@ from typing import Any
 
 from bertctl.catalog import hub
 from bertctl.catalog.datasets import Columns, DatasetRow, SplitRow, bundled_folder
+from bertctl.config.schema import DataSection
+from bertctl.data.columns import say_blank
+from bertctl.data.files import read_file
 from bertctl.data.rows import Rows
 from bertctl.data.text_files import read_text, require_file
 from bertctl.errors import DataError, UnavailableError, did_you_mean
@@ -22,9 +25,6 @@ _NO_LABEL = ("", "-", "-1")
 
 def read_bundled(row: DatasetRow, split: SplitRow, listener: Listener) -> Rows:
     """A split of a data set that ships inside the package."""
-    from bertctl.config.schema import DataSection
-    from bertctl.data.files import read_file
-
     settings = DataSection(text_column=split.columns.text, label_column=split.columns.label, delimiter=",", header=True)
     return read_file(bundled_folder(row) / split.files[0], settings, split=split.name, listener=listener)
 
@@ -99,12 +99,16 @@ def _read_official(row: DatasetRow, split: SplitRow, path: Path, listener: Liste
     at = _positions(split, lines[0], path)
     first = 1 if split.header else 0
     width = 1 + max(at.values())
-    records: list[tuple[int, list[str]]] = []
+    columns: dict[str, list[str]] = {name: [] for name in at}
+    places = [(columns[name], i) for name, i in at.items()]
+    numbers: list[int] = []
     short = 0
     for number, line in enumerate(lines[first:], start=first + 1):
         fields = line.split("\t")
         if len(fields) >= width:
-            records.append((number, fields))
+            numbers.append(number)
+            for column, i in places:
+                column.append(fields[i])
         elif line:
             short += 1
             if not split.header:
@@ -114,8 +118,7 @@ def _read_official(row: DatasetRow, split: SplitRow, path: Path, listener: Liste
                 )
     if short:
         listener.warn(f"{path}: {short} rows lack a field and are left out, as the hub's conversion does")
-    columns = {name: [fields[i] for _, fields in records] for name, i in at.items()}
-    return _canonical(row, split, columns, str(path), [number for number, _ in records], listener)
+    return _canonical(row, split, columns, str(path), numbers, listener)
 
 
 def _positions(split: SplitRow, first_line: str, path: Path) -> dict[str, int]:
@@ -187,6 +190,8 @@ def _canonical(
         listener.warn(f"{source}: {len(every) - len(complete)} rows without a label or a text are left out")
         every = every.select(complete)
         every = Rows(split.name, every.columns, [str(i) for i in range(len(complete))], source, every.lines)
+    blank = sum(not text.strip() for text in every.columns["text"])
+    say_blank(blank, len(every), source, listener)
     return every
 
 

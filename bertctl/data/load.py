@@ -127,11 +127,6 @@ class _CatalogSource:
         self._listener = listener
         self.dataset: DatasetRow | None = self._row
         self.columns: Mapping[str, str] = {}
-        if section.validation_file or section.test_file:
-            raise UsageError(
-                f"data.name '{section.name}' already says which rows to score on",
-                remedy="Leave data.validation_file and data.test_file out; `bertctl evaluate RUN --file` scores a file.",
-            )
         if self._row.task != recipe.task:
             raise UsageError(
                 f"the data set '{self._row.name}' is for {self._row.task}, the recipe's task is {recipe.task}",

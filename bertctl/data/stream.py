@@ -11,8 +11,8 @@ from bertctl.data.columns import Choice, choose_columns, rows_from, say_blank
 from bertctl.data.delimited import SAMPLE_LINES, detect_layout, records
 from bertctl.data.files import KINDS, Kind, json_objects, kind_of, parquet_tables, table_of_objects
 from bertctl.data.rows import Rows
-from bertctl.data.table import Table, columns_of
-from bertctl.data.text_files import Source, open_bytes, source_name, stream_lines
+from bertctl.data.table import Table, table_of_records
+from bertctl.data.text_files import Source, open_bytes, require_file, source_name, stream_lines
 from bertctl.errors import DataError, UsageError, did_you_mean
 from bertctl.progress import SILENT, Listener
 
@@ -66,6 +66,8 @@ def stream_rows(
 
 
 def _kind(source: Source, given: str | None) -> Kind:
+    if source != "-":
+        require_file(source)
     if given is None:
         return "lines" if source == "-" else kind_of(source)
     if given not in KINDS:
@@ -111,8 +113,7 @@ def _delimited_tables(
             layout = detect_layout(sample, whole, tabs=tabs, settings=settings, source=name, listener=listener)
     everything = itertools.chain(sample, lines)
     for portion in _portions(records(everything, layout, source=name, listener=listener), rows):
-        columns = columns_of(layout.names, (fields for _, fields in portion))
-        yield Table(columns, name, [line for line, _ in portion], header=layout.header)
+        yield table_of_records(layout.names, portion, name, header=layout.header)
 
 
 def _portions(items: Iterable[_Item], size: int) -> Iterator[list[_Item]]:

@@ -1,8 +1,11 @@
 """`Table`: what a reader found in a file, before anybody decided what the columns mean."""
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+_PORTION = 4096
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,18 @@ class Table:
         return f"{self.source}:{self.lines[index]}" if self.lines else f"{self.source}, row {index + 1}"
 
 
-def columns_of(names: Sequence[str], records: Iterable[Sequence[Any]]) -> dict[str, Sequence[Any]]:
-    """Records turned into columns; the same number of fields in each is taken for granted."""
-    values = list(zip(*records, strict=True))
-    return {name: list(values[i]) if values else [] for i, name in enumerate(names)}
+def table_of_records(
+    names: Sequence[str], records: Iterable[tuple[int, Sequence[str]]], source: str, *, header: bool
+) -> Table:
+    """Records with the line where each begins, turned into columns; each has as many fields as there are names.
+
+    They are turned in portions: hundreds of thousands of records kept as lists make the garbage collector slow.
+    """
+    lines: list[int] = []
+    columns: list[list[Any]] = [[] for _ in names]
+    left = iter(records)
+    while portion := list(itertools.islice(left, _PORTION)):
+        lines.extend(line for line, _ in portion)
+        for column, values in zip(columns, zip(*(fields for _, fields in portion), strict=True), strict=True):
+            column.extend(values)
+    return Table(dict(zip(names, columns, strict=True)), source, lines, header=header)

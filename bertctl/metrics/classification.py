@@ -63,10 +63,10 @@ def multi_label_metrics(
     correct = int((gold == predicted).all(axis=1).sum())
     metrics = {"accuracy": metric_value("accuracy", correct / n, wilson_interval(correct, n), n)}
     seen, seen_counts = np.unique(np.hstack([gold, predicted]), axis=0, return_counts=True)
-    # Kinds that could occur and did not: one label missed, one label invented.
+    # Kinds that could occur and perhaps did not: one label missed, one invented, one found.
     single, none = np.eye(n_labels, dtype=np.bool_), np.zeros((n_labels, n_labels), dtype=np.bool_)
-    kinds = np.vstack([seen, np.hstack([single, none]), np.hstack([none, single])])
-    counts = np.concatenate([seen_counts, np.zeros(2 * n_labels, dtype=np.int64)]).astype(np.int64)
+    kinds = np.vstack([seen, np.hstack([single, none]), np.hstack([none, single]), np.hstack([single, single])])
+    counts = np.concatenate([seen_counts, np.zeros(3 * n_labels, dtype=np.int64)]).astype(np.int64)
     for name, statistic in _multi_label_statistics(kinds[:, :n_labels], kinds[:, n_labels:]).items():
         metrics[name] = _bootstrapped(name, statistic, counts, n, resamples, seed)
     return metrics

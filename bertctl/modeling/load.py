@@ -47,7 +47,14 @@ class LoadedModel:
     has_segments: bool
 
 
-def load_model(source: ModelSource, auto_class: str, *, head: Mapping[str, Any] | None, dropout: float | None = None) -> LoadedModel:
+def load_model(
+    source: ModelSource,
+    auto_class: str,
+    *,
+    head: Mapping[str, Any] | None,
+    dropout: float | None = None,
+    weights: bool = True,
+) -> LoadedModel:
     """Load weights, config and tokenizer; nothing downloaded is executed.
 
     Args:
@@ -55,6 +62,7 @@ def load_model(source: ModelSource, auto_class: str, *, head: Mapping[str, Any] 
         auto_class: name of the Auto class in transformers that has the head; a BERT becomes a BertFor...
         head: config fields of a new head (num_labels, id2label, ...); None keeps the head that was trained.
         dropout: for every dropout of the network; None leaves the model's own.
+        weights: whether the weights are read; else they are random, from the config alone (to measure speed).
 
     Raises:
         UnavailableError: files that transformers can't load.
@@ -72,13 +80,18 @@ def load_model(source: ModelSource, auto_class: str, *, head: Mapping[str, Any] 
             if dropout is not None and hasattr(config, field):
                 setattr(config, field, dropout)
         pad_id = _ensure_pad(config, saved_tokenizer)
-        network = getattr(transformers, auto_class).from_pretrained(
-            source.folder,
-            config=config,
-            trust_remote_code=False,
-            use_safetensors=True,
-            dtype="float32",
-            ignore_mismatched_sizes=head is not None,  # another run's head may have other labels: it is new then
+        auto = getattr(transformers, auto_class)
+        network = (
+            auto.from_pretrained(
+                source.folder,
+                config=config,
+                trust_remote_code=False,
+                use_safetensors=True,
+                dtype="float32",
+                ignore_mismatched_sizes=head is not None,  # another run's head may have other labels: it is new then
+            )
+            if weights
+            else auto.from_config(config, trust_remote_code=False, dtype="float32")
         )
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise UnavailableError(

@@ -6,7 +6,7 @@ Batches are formed once, globally; whoever computes (one process, many, accumula
 import numpy as np
 from numpy.typing import NDArray
 
-_POOL_BATCHES = 64
+POOL_BATCHES = 64
 """Batches drawn at random and then sorted by length among themselves: enough to leave little padding
 (3 % on SST-2, against 1 % when the whole set is sorted), few enough that batches stay mixed from epoch to epoch."""
 
@@ -28,7 +28,7 @@ def training_plan(
     rng = np.random.default_rng([seed, epoch])
     order = rng.permutation(len(lengths))
     if group_by_length:
-        pool = batch_size * _POOL_BATCHES
+        pool = batch_size * POOL_BATCHES
         pools = [order[first : first + pool] for first in range(0, len(order), pool)]
         # A stable sort keeps the random order among examples of one length.
         order = np.concatenate([p[np.argsort(lengths[p], kind="stable")] for p in pools]) if pools else order

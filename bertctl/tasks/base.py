@@ -87,8 +87,10 @@ class Task(Protocol):
     def encode(self, rows: "Rows", tokenizer: "Tokenizer", *, max_length: int) -> Features:
         """Columns to numbers; labels too where the rows have them."""
 
-    def collate(self, features: Any, indices: NDArray[np.int64], *, pad_id: int, pad_left: bool) -> "Batch":
-        """Some examples as padded tensors, to the longest among them."""
+    def collate(
+        self, features: Any, indices: NDArray[np.int64], *, pad_id: int, pad_left: bool, width: int | None = None
+    ) -> "Batch":
+        """Some examples as padded tensors: to `width` tokens, or to the longest among them when left out."""
 
     def loss(self, logits: "Tensor", batch: Any) -> "Tensor":
         """Loss of each example, (B,); the loop divides its sum by the whole global batch's `weight`."""

@@ -84,10 +84,16 @@ class TextRegression:
         return encode_rows(rows, labels, tokenizer, max_length=max_length)
 
     def collate(
-        self, features: SequenceFeatures, indices: NDArray[np.int64], *, pad_id: int, pad_left: bool
+        self,
+        features: SequenceFeatures,
+        indices: NDArray[np.int64],
+        *,
+        pad_id: int,
+        pad_left: bool,
+        width: int | None = None,
     ) -> SequenceBatch:
-        """Padded to the longest of the batch."""
-        return collate_sequences(features, indices, pad_id=pad_id, pad_left=pad_left)
+        """Padded to `width`, or to the longest of the batch."""
+        return collate_sequences(features, indices, pad_id=pad_id, pad_left=pad_left, width=width)
 
     def loss(self, logits: "Tensor", batch: SequenceBatch) -> "Tensor":
         """Squared error of each example, (B,)."""

@@ -5,22 +5,19 @@ Ids are those of the library `tokenizers`, always; texts for which a faster libr
 Letters: N texts, T tokens of all of them together.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
 from bertctl.tokenization.layout import Layout, Ragged, longest_first, merge
+from bertctl.tokenization.reference import CHUNK_CHARACTERS, chunks, cut_at_spaces, unknown_id
+from bertctl.tokenization.reference import load_tokenizer as load_tokenizer
 from bertctl.tokenization.route import Route, find_route
 
-_CHUNK = 4096  # texts handed to the library at once; bounds the memory of its Encoding objects
-_CHUNK_CHARACTERS = 1_000_000
 _WORTH_ROUTING = 100_000  # characters; loading the faster library takes as long as the reference takes for these
-
-Input = TypeVar("Input", str, str | tuple[str, str])
 
 
 @dataclass(frozen=True)
@@ -58,17 +55,6 @@ class EncodedTexts:
         return self.full_lengths > self.lengths
 
 
-def load_tokenizer(tokenizer_json: str) -> Tokenizer:
-    """A `tokenizers.Tokenizer` from its serialised form, with any stored truncation and padding switched off.
-
-    (The file of all-MiniLM-L6-v2 carries both, set to 128.)
-    """
-    tokenizer = Tokenizer.from_str(tokenizer_json)
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    return tokenizer
-
-
 def encode_texts(
     tokenizer: Tokenizer,
     texts: Sequence[str],
@@ -87,11 +73,7 @@ def encode_texts(
             no cut.
         special_tokens: whether [CLS], [SEP] or what stands for them are added.
     """
-    inputs = [texts] if pairs is None else [texts, pairs]
-    worth_it = sum(len(text) for part in inputs for text in part) > _WORTH_ROUTING
-    return TextEncoder(tokenizer, max_length=max_length, special_tokens=special_tokens, routed=worth_it).encode(
-        texts, pairs
-    )
+    return TextEncoder(tokenizer, max_length=max_length, special_tokens=special_tokens).encode(texts, pairs)
 
 
 class TextEncoder:
@@ -101,7 +83,8 @@ class TextEncoder:
         tokenizer: with truncation and padding off; it must not change as long as this lives.
         max_length: as in `encode_texts`.
         special_tokens: as in `encode_texts`.
-        routed: whether the faster library is used where it is exact. Off, everything takes the reference.
+        routed: whether the faster library is used where it is exact, once there is enough text to be worth loading it.
+            Off, everything takes the reference.
     """
 
     def __init__(
@@ -110,13 +93,17 @@ class TextEncoder:
         self.tokenizer = tokenizer
         self.max_length = max_length
         self.special_tokens = special_tokens
-        self.route: Route | None = find_route(tokenizer) if routed else None
+        self.route: Route | None = None
+        self._undecided = routed
+        self._characters = 0
         self._unknown_id = unknown_id(tokenizer)
 
     def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> EncodedTexts:
         """Encode N texts, or N pairs."""
         if pairs is not None and len(pairs) != len(texts):
             raise ValueError(f"{len(texts)} texts and {len(pairs)} second sentences")
+        if self._undecided:
+            self._decide(texts, pairs or ())
         if self.route is None:
             return self._encode_by_reference(texts, pairs)
         sequences = [self._flat(self.route, part) for part in ([texts] if pairs is None else [texts, pairs])]
@@ -132,6 +119,12 @@ class TextEncoder:
             sequences = [s.cut(lengths) for s, lengths in zip(sequences, kept, strict=False) if lengths is not None]
         ids, type_ids, starts = layout.fill(sequences)
         return EncodedTexts(ids, type_ids, starts, full, unknown)
+
+    def _decide(self, *sides: Sequence[str]) -> None:
+        self._characters += sum(len(text) for side in sides for text in side)
+        if self._characters > _WORTH_ROUTING:
+            self.route = find_route(self.tokenizer)
+            self._undecided = False
 
     def _flat(self, route: Route, texts: Sequence[str]) -> Ragged:
         """Ids without special tokens."""
@@ -152,7 +145,7 @@ class TextEncoder:
         )
 
     def _flat_by_reference(self, texts: Sequence[str]) -> Ragged:
-        parts = [cut_at_spaces(text, _CHUNK_CHARACTERS) for text in texts]
+        parts = [cut_at_spaces(text, CHUNK_CHARACTERS) for text in texts]
         ids: list[NDArray[np.int32]] = []
         for chunk in chunks([part for text in parts for part in text]):
             encodings = self.tokenizer.encode_batch_fast(chunk, add_special_tokens=False)
@@ -197,39 +190,3 @@ class TextEncoder:
             self.tokenizer.no_truncation()
         for i, encoding in zip(long, cut, strict=True):
             encodings[i] = encoding
-
-
-def chunks(inputs: Sequence[Input]) -> Iterator[Sequence[Input]]:
-    """Portions that the reference can take at once without much memory; a longer text is a portion of its own."""
-    first, characters = 0, 0
-    for i, item in enumerate(inputs):
-        length = len(item) if isinstance(item, str) else len(item[0]) + len(item[1])
-        if i > first and (i - first == _CHUNK or characters + length > _CHUNK_CHARACTERS):
-            yield inputs[first:i]
-            first, characters = i, 0
-        characters += length
-    if first < len(inputs):
-        yield inputs[first:]
-
-
-def cut_at_spaces(text: str, size: int) -> list[str]:
-    """The text in parts of about `size` characters, each cut before a space.
-
-    BERT's pipeline splits there anyway, so the parts have the same pieces as the whole (tokens were not added with a
-    space in them where there is a `Route`).
-    """
-    parts: list[str] = []
-    start = 0
-    while len(text) - start > size:
-        end = text.find(" ", start + size)
-        if end < 0:
-            break
-        parts.append(text[start:end])
-        start = end
-    return [*parts, text[start:]]
-
-
-def unknown_id(tokenizer: Tokenizer) -> int | None:
-    """Id of the unknown token, or None where there is none (byte-level vocabularies)."""
-    name = getattr(tokenizer.model, "unk_token", None)
-    return tokenizer.token_to_id(name) if name else None

@@ -4,7 +4,6 @@ Letters: N texts, T tokens of all of them together, V pieces in the vocabulary.
 """
 
 import io
-import json
 import tempfile
 import zipfile
 from collections.abc import Sequence
@@ -13,9 +12,10 @@ from typing import Any, BinaryIO, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Tokenizer
 
 from bertctl.tokenization.encode import EncodedTexts
+from bertctl.tokenization.reference import id_count, pieces_by_id
 
 Format = Literal["jsonl", "ids", "pieces", "parquet", "npz"]
 
@@ -75,7 +75,8 @@ class _ByteTable:
         if self._padded is None:
             return b"".join(map(self._strings.__getitem__, index.tolist()))
         gathered = self._padded[index].view(np.uint8)
-        return gathered[gathered != 0].tobytes()
+        joined: bytes = gathered[gathered != 0].tobytes()
+        return joined
 
 
 class ParquetWriter:
@@ -135,7 +136,11 @@ class NpzWriter:
 
     def close(self) -> None:
         """The archive."""
-        types = {"ids": np.dtype(np.int32), "type_ids": np.dtype(np.uint8), "offsets": np.dtype(np.int64)}
+        types: dict[str, np.dtype[Any]] = {
+            "ids": np.dtype(np.int32),
+            "type_ids": np.dtype(np.uint8),
+            "offsets": np.dtype(np.int64),
+        }
         with zipfile.ZipFile(self._out, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
             for name, file in self._files.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
@@ -157,49 +162,9 @@ def _npy_header(dtype: np.dtype[Any], length: int) -> bytes:
 
 def ids_writer(out: BinaryIO, tokenizer: Tokenizer) -> LineWriter:
     """Ids as decimal numbers, a line for each text."""
-    return LineWriter(out, [str(i) for i in range(_id_count(tokenizer))])
+    return LineWriter(out, [str(i) for i in range(id_count(tokenizer))])
 
 
 def pieces_writer(out: BinaryIO, tokenizer: Tokenizer) -> LineWriter:
     """Pieces, a line for each text."""
     return LineWriter(out, pieces_by_id(tokenizer))
-
-
-def pieces_by_id(tokenizer: Tokenizer) -> list[str]:
-    """(V,) the piece of each id; an empty string where an id is not in use."""
-    pieces = [""] * _id_count(tokenizer)
-    for piece, index in tokenizer.get_vocab().items():
-        pieces[index] = piece
-    return pieces
-
-
-def _id_count(tokenizer: Tokenizer) -> int:
-    return max(tokenizer.get_vocab().values(), default=-1) + 1
-
-
-def record(
-    encoding: Encoding, *, index: int, window: int | None = None, truncated: bool | None = None
-) -> dict[str, Any]:
-    """What the format jsonl says of one text (or of one window of it).
-
-    `offsets` are pairs of characters in the text a piece comes from (in the second one where its type id is 1), `[0, 0]`
-    for special tokens; `word_ids` number the words of each text, `null` for special tokens.
-    """
-    document: dict[str, Any] = {"index": index}
-    if window is not None:
-        document["window"] = window
-    document |= {
-        "pieces": encoding.tokens,
-        "ids": encoding.ids,
-        "type_ids": encoding.type_ids,
-        "offsets": encoding.offsets,
-        "word_ids": encoding.word_ids,
-    }
-    if truncated is not None:
-        document["truncated"] = truncated
-    return document
-
-
-def json_line(document: dict[str, Any]) -> bytes:
-    """A JSON document on one line."""
-    return json.dumps(document, ensure_ascii=False).encode() + b"\n"

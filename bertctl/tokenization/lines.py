@@ -19,6 +19,10 @@ class LineReader:
         file: opened for bytes.
         source: its name, for messages.
         replace: whether bytes that are not UTF-8 become U+FFFD; they are counted in `replaced`.
+
+    Attributes:
+        replaced: how many byte sequences were replaced.
+        bytes: how many were read so far.
     """
 
     def __init__(self, file: BinaryIO, source: str, *, replace: bool = False) -> None:
@@ -27,7 +31,7 @@ class LineReader:
         self._source = source
         self._replace = replace
         self._lines = 0
-        self._bytes = 0
+        self.bytes = 0
 
     def __iter__(self) -> Iterator[list[str]]:
         """Portions of lines, without their ends.
@@ -38,7 +42,7 @@ class LineReader:
         read = getattr(self._file, "read1", self._file.read)
         rest: list[bytes] = []
         while chunk := read(BLOCK):
-            if self._bytes == 0 and not rest:
+            if self.bytes == 0 and not rest:
                 chunk = chunk.removeprefix(b"\xef\xbb\xbf")
             end = chunk.rfind(b"\n")
             if end < 0:
@@ -61,15 +65,15 @@ class LineReader:
         if "\r" in text:
             lines = [line.removesuffix("\r") for line in lines]
         self._lines += len(lines)
-        self._bytes += len(block) + 1
+        self.bytes += len(block) + 1
         return lines
 
     def _refusal(self, block: bytes, at: int) -> DataError:
         line = self._lines + block.count(b"\n", 0, at) + 1
         column = at - (block.rfind(b"\n", 0, at) + 1) + 1
-        wide = block[:2] in (b"\xff\xfe", b"\xfe\xff") and self._bytes == 0
+        wide = block[:2] in (b"\xff\xfe", b"\xfe\xff") and self.bytes == 0
         return DataError(
-            f"{self._source}:{line}: byte {column} of the line (0x{block[at]:02x}, byte {self._bytes + at + 1} of the "
+            f"{self._source}:{line}: byte {column} of the line (0x{block[at]:02x}, byte {self.bytes + at + 1} of the "
             f"file) is not UTF-8" + (": the file begins like UTF-16" if wide else ""),
             remedy="Convert it (iconv -f latin1 -t utf-8), or add --errors replace, which counts what it replaces.",
         )

@@ -10,7 +10,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from bertctl.catalog.models import MODELS, LocatedModel, locate_model
 from bertctl.errors import BertctlError, DataError, UnavailableError, UsageError
 from bertctl.progress import SILENT, Listener
-from bertctl.tokenization.encode import load_tokenizer
+from bertctl.tokenization.reference import load_tokenizer
 
 DEFAULT_MODEL = "bert-base"
 _STAND_IN = "minilm"  # a package with bert-base-uncased's vocabulary, piece for piece

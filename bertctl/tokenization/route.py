@@ -76,8 +76,10 @@ class Route:
             words.append("[" + "".join(map(re.escape, sorted(bad))) + "]")
         if not words:
             return []
-        search = re.compile("|".join(words)).search
-        return [i for i, text in enumerate(texts) if search(text)]
+        found = [match.start() for match in re.finditer("|".join(words), joined)]
+        ends = np.cumsum(np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)) + 1)
+        rows: list[int] = np.unique(np.searchsorted(ends, found, side="right")).tolist()
+        return rows
 
     def is_safe(self, character: str) -> bool:
         """Whether this character is encoded alike wherever it stands."""

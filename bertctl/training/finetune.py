@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from bertctl.config.dump import dump_recipe, recipe_hash
 from bertctl.config.schema import Recipe
 from bertctl.data.load import LoadedData, load_data
-from bertctl.errors import BertctlError, DataError, InterruptedRunError, UsageError
+from bertctl.errors import BertctlError, DataError, InterruptedRunError, UnavailableError, UsageError
 from bertctl.inference.evaluate import (
     SplitResult,
     choose_primary,
@@ -26,7 +26,7 @@ from bertctl.inference.evaluate import (
 from bertctl.metrics.names import METRICS
 from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.progress import SILENT, Listener
-from bertctl.run_folder import SCHEMA, RunFolder, write_json, write_jsonl, write_text
+from bertctl.run_folder import SCHEMA, RunFolder, append_jsonl, write_json, write_jsonl, write_text
 from bertctl.runtime.device import Compute, choose_compute
 from bertctl.runtime.seeding import seed_everything
 from bertctl.tasks.base import Features, Task
@@ -107,8 +107,7 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> Job:
     """
     started = time.perf_counter()
     check_trackers(recipe.runtime.log_to)
-    source = inspect_model(recipe.model)
-    data = load_data(recipe, listener=listener)
+    data, source = _find(recipe, listener)
     evaluated = tuple(recipe.evaluation.splits) or data.validation_splits
     _check_splits(data, evaluated)
     task = task_from_data(recipe, data.splits["train"], data.labels)
@@ -154,6 +153,31 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> Job:
     )
     job.seconds = {"read": read - started, "load": model_read - read, "encode": time.perf_counter() - model_read}
     return job
+
+
+def _find(recipe: Recipe, listener: Listener) -> tuple[LoadedData, ModelSource]:
+    """The rows and the model's files; where neither can be had, one error says so of both.
+
+    Raises:
+        BertctlError: any refusal of data or model.
+    """
+    missing: list[UnavailableError] = []
+    data, source = None, None
+    try:
+        data = load_data(recipe, listener=listener)
+    except UnavailableError as error:
+        missing.append(error)
+    try:
+        source = inspect_model(recipe.model)
+    except UnavailableError as error:
+        missing.append(error)
+    if data is None or source is None:
+        if len(missing) == 1:
+            raise missing[0]
+        raise UnavailableError(
+            "\n".join(error.message for error in missing), remedy="\n".join(error.remedy for error in missing)
+        )
+    return data, source
 
 
 def announce(job: Job, *, listener: Listener) -> None:
@@ -238,8 +262,7 @@ def _train_and_score(job: Job, folder: RunFolder, outcome: Outcome, listener: Li
         )
 
     def on_log(figures: dict[str, float]) -> None:
-        outcome.history.append(figures)
-        write_jsonl(folder.history, outcome.history)
+        append_jsonl(folder.history, figures)
         accelerator.log({name: value for name, value in figures.items() if name != "step"}, step=int(figures["step"]))
 
     def on_evaluate(step: int) -> tuple[float, float]:

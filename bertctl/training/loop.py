@@ -7,7 +7,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -70,7 +70,6 @@ class Outcome:
     tokens: int = 0
     padding: float = 0.0
     stopped_early: bool = False
-    history: list[dict[str, float]] = field(default_factory=list)
 
 
 def plan_epoch(recipe: Recipe, features: Features, epoch: int) -> Plan:
@@ -137,7 +136,17 @@ def train(
         outcome.padding = float(np.mean(padded))
         for position, indices in enumerate(plan):
             started = time.perf_counter()
-            loss, norm = _step(network, loaded, task, features, indices, recipe, compute, accelerator)
+            loss, norm = training_step(
+                network,
+                loaded,
+                task,
+                features,
+                indices,
+                parts=recipe.training.accumulation_steps,
+                max_grad_norm=recipe.optimizer.max_grad_norm,
+                compute=compute,
+                accelerator=accelerator,
+            )
             rate = float(schedule.get_last_lr()[0])
             # Under fp16 the scaler meets infinite gradients on purpose, skips the step and lowers its scale.
             if not (math.isfinite(loss) and (math.isfinite(norm) or compute.precision == "fp16")):
@@ -167,19 +176,41 @@ def train(
     return network  # type: ignore[no-any-return]
 
 
-def _step(
+def training_step(
     network: "nn.Module",
     loaded: "LoadedModel",
     task: Task,
     features: Features,
     indices: NDArray[np.int64],
-    recipe: Recipe,
+    *,
+    parts: int,
+    max_grad_norm: float,
     compute: Compute,
     accelerator: "Accelerator",
+    width: int | None = None,
 ) -> tuple[float, float]:
-    """Forward and backward over one global batch, in parts; returns its mean loss and the gradient's norm."""
-    parts = [p for p in np.array_split(indices, recipe.training.accumulation_steps) if len(p)]
-    batches = [task.collate(features, part, pad_id=loaded.pad_id, pad_left=loaded.pad_left) for part in parts]
+    """Forward and backward over one global batch, and the clipping; the optimizer's step is the caller's.
+
+    Args:
+        network: the model, perhaps wrapped.
+        loaded: what it was loaded with.
+        task: collates and computes losses.
+        features: the training rows.
+        indices: (B,) the batch.
+        parts: how many parts it is computed in, one after the other.
+        max_grad_norm: the gradient's norm is clipped to this.
+        compute: device and precision.
+        accelerator: does backward and clipping.
+        width: T that every part is padded to; the longest of the part when left out.
+
+    Returns:
+        The batch's mean loss, and the gradient's norm before the clipping.
+    """
+    batches = [
+        task.collate(features, part, pad_id=loaded.pad_id, pad_left=loaded.pad_left, width=width)
+        for part in np.array_split(indices, parts)
+        if len(part)
+    ]
     # The sum over all parts is divided by the whole batch's count, so that an uneven split changes nothing.
     weight = sum(task.weight(batch) for batch in batches)
     total = 0.0
@@ -190,7 +221,7 @@ def _step(
             loss = task.loss(logits, on_device(batch, compute)).sum() / weight
             accelerator.backward(loss)
         total += float(loss.detach())
-    norm = accelerator.clip_grad_norm_(network.parameters(), recipe.optimizer.max_grad_norm)
+    norm = accelerator.clip_grad_norm_(network.parameters(), max_grad_norm)
     return total, float(norm)
 
 

@@ -25,7 +25,8 @@ def _write_script(path: Path, body: str) -> Path:
 
         class OwnMetric(evaluate.Metric):
             def _info(self):
-                features = datasets.Features({"predictions": datasets.Value("int64"), "references": datasets.Value("int64")})
+                number = datasets.Value("int64")
+                features = datasets.Features({"predictions": number, "references": number})
                 return evaluate.MetricInfo(description="", citation="", inputs_description="", features=features)
 
             def _compute(self, predictions, references):
@@ -35,22 +36,32 @@ def _write_script(path: Path, body: str) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _offline_and_own_caches(monkeypatch, tmp_path):
+def _evaluate_offline_again(monkeypatch):
     import evaluate
 
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr(evaluate.config, "HF_EVALUATE_OFFLINE", False)
-    monkeypatch.setattr(evaluate.config, "HF_METRICS_CACHE", tmp_path / "hf" / "metrics")
 
 
 def test_a_local_script_is_run_on_the_answers(tmp_path):
     script = _write_script(
         tmp_path / "near_hits.py",
-        'return {"near_hits": 0.5, "off_by": float(sum(abs(p - r) for p, r in zip(predictions, references))), "raw": [1]}',
+        'return {"near_hits": 0.5, "off_by": sum(abs(p - r) for p, r in zip(predictions, references)), "raw": [1]}',
     )
     metrics = script_metrics([str(script)], predictions=[1, 2, 5], references=[1, 3, 3])
     assert {name: metric.value for name, metric in metrics.items()} == {"near_hits": 0.5, "near_hits_off_by": 3.0}
     assert all((metric.low, metric.high, metric.n) == (None, None, 3) for metric in metrics.values())
+
+
+def test_offline_reaches_what_a_script_may_download(tmp_path, monkeypatch):
+    import evaluate
+
+    script = str(_write_script(tmp_path / "own.py", 'return {"x": 1.0}'))
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    script_metrics([script], predictions=[1], references=[1])
+    assert not evaluate.config.HF_EVALUATE_OFFLINE
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    script_metrics([script], predictions=[1], references=[1])
+    assert evaluate.config.HF_EVALUATE_OFFLINE
 
 
 def test_a_folder_with_a_script_of_its_name_is_run_and_a_relative_path_too(tmp_path, monkeypatch):
@@ -110,7 +121,8 @@ def test_nothing_heavy_is_imported_before_a_script_is_named():
         "from bertctl.metrics.classification import classification_metrics\n"
         "from bertctl.metrics.regression import regression_metrics\n"
         "from bertctl.metrics.scripts import script_metrics\n"
-        "classification_metrics(np.array([0, 1, 1]), np.array([0, 1, 0]), n_labels=2, positive=1, resamples=100, seed=0)\n"
+        "labels = np.array([0, 1, 1])\n"
+        "classification_metrics(labels, labels[::-1], n_labels=2, positive=1, resamples=100, seed=0)\n"
         "regression_metrics(np.arange(5.), np.arange(5.) ** 2, resamples=100, seed=0)\n"
         "script_metrics([], predictions=[], references=[])\n"
         "print(sorted({'torch', 'transformers', 'evaluate', 'datasets', 'scipy', 'sklearn'} & set(sys.modules)))\n"

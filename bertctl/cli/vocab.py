@@ -1,0 +1,289 @@
+"""`bertctl vocab show|search|stats|coverage|diff|train`."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bertctl.cli.output import Output, plain_table
+from bertctl.cli.tokenize import (
+    DataDirOption,
+    DataOption,
+    ErrorsOption,
+    InputFormatOption,
+    LowercaseOption,
+    PairColumnOption,
+    SplitOption,
+    TextColumnOption,
+    check_choice,
+)
+from bertctl.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from bertctl.cli.texts import TextSource
+    from bertctl.tokenization.vocab import VocabularyStats
+
+ModelArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[MODEL]",
+        help="Model name, folder, run, hub id, tokenizer.json or vocab.txt; bert-base when left out.",
+        show_default=False,
+    ),
+]
+ModelOption = Annotated[
+    str | None,
+    typer.Option(
+        "--model", "-m", metavar="NAME|PATH|HUB-ID", help="As MODEL; bert-base when left out.", show_default=False
+    ),
+]
+FilesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[FILE ...|-]",
+        help="Lines, CSV, TSV, JSONL or Parquet (.gz too); - is stdin.",
+        show_default=False,
+    ),
+]
+
+
+def show(out: Output, model: ModelArgument = None, lowercase: LowercaseOption = None) -> None:
+    """Dump a vocabulary, a piece a line with its id before it; paged on a terminal.
+
+    bertctl vocab show minilm | grep -i transform
+    """
+    from rich.text import Text
+
+    from bertctl.tokenization.load import open_tokenizer
+    from bertctl.tokenization.reference import pieces_by_id
+
+    opened = open_tokenizer(model, lowercase=lowercase, listener=out)
+    pieces = pieces_by_id(opened.tokenizer)
+    document = {"model": opened.name, "tokenizer": opened.kind, "pieces": pieces}
+    lines = "".join(f"{index}\t{piece}\n" for index, piece in enumerate(pieces))
+    if out.as_json:
+        out.answer(document)
+    elif out.answers.is_terminal:
+        with out.answers.pager():
+            out.answers.print(Text(lines))
+    else:
+        sys.stdout.write(lines)  # a console would need a second for as many lines
+
+
+def search(
+    out: Output,
+    pattern: Annotated[str, typer.Argument(metavar="PATTERN", help="A piece, a glob such as 'embed*', or an id.")],
+    model: ModelArgument = None,
+    lowercase: LowercaseOption = None,
+) -> None:
+    """Find pieces by name, glob or id; exit code 3 where there is none.
+
+    bertctl vocab search 'embed*'
+    """
+    from rich.text import Text
+
+    from bertctl.tokenization.load import open_tokenizer
+    from bertctl.tokenization.vocab import search as find
+
+    opened = open_tokenizer(model, lowercase=lowercase, listener=out)
+    found = find(opened.tokenizer, pattern)
+    if not found:
+        pieces = opened.tokenizer.encode(pattern.replace("*", ""), add_special_tokens=False).tokens
+        raise DataError(
+            f"no piece of {opened.name} fits '{pattern}'",
+            remedy=f"The tokenizer makes of it: {' '.join(pieces) or 'nothing'}.",
+        )
+    document = {"model": opened.name, "found": [{"piece": piece, "id": index} for piece, index in found]}
+    out.answer(document, Text("\n".join(f"{index}\t{piece}" for piece, index in found)))
+
+
+def stats(out: Output, model: ModelArgument = None, lowercase: LowercaseOption = None) -> None:
+    """Count what kinds of pieces there are, and where each kind begins and ends."""
+    from bertctl.tokenization.load import open_tokenizer
+    from bertctl.tokenization.vocab import stats as count
+
+    opened = open_tokenizer(model, lowercase=lowercase, listener=out)
+    counted = count(opened.tokenizer)
+    out.answer({"model": opened.name, "tokenizer": opened.kind, **counted.as_json()})
+    if not out.as_json:
+        _show_stats(out, opened.kind, counted)
+
+
+def _show_stats(out: Output, kind: str, counted: "VocabularyStats") -> None:
+    from rich.text import Text
+
+    table = plain_table("kind", "pieces", "first", "last", title=kind, right=("pieces",))
+    for name, place in (
+        ("unused slots", counted.unused),
+        ("single characters", counted.characters),
+        ("whole words", counted.words),
+        ("continuations", counted.continuations),
+    ):
+        ends = [Text("" if at is None else f"{at[0]} {at[1]}") for at in (place.first, place.last)]
+        table.add_row(name, f"{place.count:,}", *ends)
+    out.answers.print(table)
+    special = ", ".join(f"{piece} {index}" for piece, index in counted.special.items())
+    scripts = ", ".join(f"{name} {count}" for name, count in counted.scripts.items())
+    longest = ", ".join(f"{piece} {index}" for piece, index in counted.longest)
+    for name, value in (("special tokens", special), ("scripts", scripts), ("longest", longest)):
+        out.answers.print(Text(f"{name}: {value}"))
+
+
+def coverage(
+    out: Output,
+    files: FilesArgument = None,
+    model: ModelOption = None,
+    top: Annotated[int, typer.Option("--top", min=1, help="How many words to show.")] = 20,
+    data: DataOption = None,
+    split: SplitOption = "train",
+    data_dir: DataDirOption = None,
+    text_column: TextColumnOption = None,
+    pair_column: PairColumnOption = None,
+    input_format: InputFormatOption = None,
+    errors: ErrorsOption = "strict",
+    lowercase: LowercaseOption = None,
+) -> None:
+    """Words of a corpus that have no piece of their own, and what a domain vocabulary would gain.
+
+    bertctl vocab coverage abstracts.txt --top 50
+    """
+    from bertctl.tokenization.load import open_tokenizer
+    from bertctl.tokenization.vocab import coverage as measure
+    from bertctl.tokenization.vocab import require_bert
+
+    source = _source(files, data, split, data_dir, text_column, pair_column, input_format, errors)
+    opened = open_tokenizer(model, lowercase=lowercase, listener=out)
+    require_bert(opened, "coverage")
+    found = measure(opened.tokenizer, source.portions(out))
+    if not found.texts:
+        raise DataError("there are no texts to count", remedy="Give a file with lines or rows.")
+    out.answer({"model": opened.name, "tokenizer": opened.kind, **found.as_json(top)})
+    if out.as_json:
+        return
+    from bertctl.cli.token_tables import word_table
+
+    share = found.own_piece / max(found.words, 1)
+    out.answers.print(
+        f"{found.words:,} words in {found.texts:,} texts; {share:.1%} have a piece of their own, "
+        f"{len(found.lacking):,} different words have none",
+        highlight=False,
+    )
+    out.answers.print(word_table("most frequent words without a piece of their own", found.lacking[:top]))
+    table = plain_table(
+        "new pieces", "tokens saved", title="what new pieces would save", right=("new pieces", "tokens saved")
+    )
+    for pieces, saved in found.gains:
+        table.add_row(f"{pieces:,}", f"{saved:.1%}")
+    out.answers.print(table)
+
+
+def diff(
+    out: Output,
+    first: Annotated[str, typer.Argument(metavar="A", help="A model, folder, tokenizer.json or vocab.txt.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="What it is compared with.")],
+    lowercase: LowercaseOption = None,
+    top: Annotated[int, typer.Option("--top", min=1, help="How many pieces of each side to show.")] = 20,
+) -> None:
+    """How two vocabularies differ: pieces only in one, pieces under other ids."""
+    from rich.text import Text
+
+    from bertctl.tokenization.load import open_tokenizer
+    from bertctl.tokenization.vocab import diff as compare
+
+    a, b = (open_tokenizer(name, lowercase=lowercase, listener=out) for name in (first, second))
+    found = compare(a.tokenizer, b.tokenizer)
+    out.answer(
+        {
+            "first": {"model": first, "tokenizer": a.kind, "only": list(found.only_first)},
+            "second": {"model": second, "tokenizer": b.kind, "only": list(found.only_second)},
+            "common": found.common,
+            "moved": [{"piece": piece, "first": i, "second": j} for piece, i, j in found.moved],
+            "identical": found.identical,
+        }
+    )
+    if out.as_json:
+        return
+    if found.identical:
+        out.answers.print(f"identical: {found.common:,} pieces under the same ids", highlight=False)
+        return
+    out.answers.print(f"{found.common:,} pieces in both, {len(found.moved):,} under other ids", highlight=False)
+    for name, only in ((first, found.only_first), (second, found.only_second)):
+        shown = " ".join(only[:top]) + (" …" if len(only) > top else "")
+        out.answers.print(Text(f"only in {name}: {len(only):,}  {shown}".rstrip()))
+
+
+def train(
+    out: Output,
+    files: FilesArgument = None,
+    size: Annotated[int, typer.Option("--size", min=1, help="Most pieces, special tokens included.")] = 30522,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR", help="Folder for the vocabulary.", show_default=False),
+    ] = None,
+    lowercase: Annotated[
+        bool, typer.Option("--lowercase/--cased", help="Whether texts are lower-cased and accents stripped first.")
+    ] = True,
+    min_frequency: Annotated[int, typer.Option("--min-frequency", min=1, help="A piece must be seen this often.")] = 2,
+    data: DataOption = None,
+    split: SplitOption = "train",
+    data_dir: DataDirOption = None,
+    text_column: TextColumnOption = None,
+    pair_column: PairColumnOption = None,
+    input_format: InputFormatOption = None,
+    errors: ErrorsOption = "strict",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the vocabulary in the folder.")] = False,
+) -> None:
+    """Make a new WordPiece vocabulary from texts; the folder is then good for --model.
+
+    bertctl vocab train abstracts.txt --size 8000 -o medical-vocab
+    """
+    from bertctl.tokenization import vocab
+
+    source = _source(files, data, split, data_dir, text_column, pair_column, input_format, errors)
+    if output is None:
+        raise UsageError("there is no place for the vocabulary", remedy="Name a folder: -o DIR.")
+    if output.exists() and not (output.is_dir() and (overwrite or not any(output.iterdir()))):
+        raise UsageError(
+            f"{output} exists already", remedy="Choose another folder with -o, or add --overwrite for a vocabulary."
+        )
+    trained = vocab.train(source.portions(out), size=size, lowercase=lowercase, min_frequency=min_frequency)
+    complete = vocab.save(trained, output, lowercase=lowercase)
+    pieces = complete.get_vocab_size()
+    out.answer({"output": str(output), "pieces": pieces, "lowercase": lowercase})
+    if pieces < size:
+        out.say(f"the texts gave {pieces:,} pieces, not {size:,}: more text, or a smaller --min-frequency, gives more")
+    out.say(f"{pieces:,} pieces written to {output}; use it with --model {output}")
+
+
+def _source(
+    files: list[str] | None,
+    data: str | None,
+    split: str,
+    data_dir: Path | None,
+    text_column: str | None,
+    pair_column: str | None,
+    input_format: str | None,
+    errors: str,
+) -> "TextSource":
+    from bertctl.cli.texts import TextSource
+
+    check_choice("--errors", errors, ("strict", "replace"))
+    if bool(files) == (data is not None):
+        raise UsageError(
+            "files and --data exclude each other" if files else "there are no texts",
+            remedy="Give files (- is stdin), or --data NAME.",
+        )
+    return TextSource(
+        files or (), data, split, data_dir, text_column, pair_column, input_format, replace=errors == "replace"
+    )
+
+
+COMMANDS = {
+    "show": show,
+    "search": search,
+    "stats": stats,
+    "coverage": coverage,
+    "diff": diff,
+    "train": train,
+}

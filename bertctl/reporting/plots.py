@@ -1,0 +1,97 @@
+"""Pictures, drawn from the JSON documents that runs and benchmarks leave; PNG and SVG, no display needed."""
+
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bertctl.run_folder import atomic_write
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_COLOURS = {"fp32": "#9aa5b1", "bf16": "#1f6feb", "fp16": "#8250df"}
+_PADDINGS = {"fixed": "padded to max_length", "dynamic": "padded to the longest", "length": "batches of like lengths"}
+_PROFILE_COLOUR = "#57606a"
+_DPI = 150
+
+
+def draw_benchmark(document: Mapping[str, Any], paths: Sequence[Path]) -> None:
+    """Draw what `bertctl benchmark training` measured: the rate of every arm, and where the default arm's time goes.
+
+    Args:
+        document: content of benchmark.json.
+        paths: files to write; the suffix says the format (.png, .svg).
+
+    Raises:
+        UnavailableError: a file can't be written.
+    """
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    arms, shares = document["arms"], document["profile"]["shares"]
+    heights = [max(2.0, 0.36 * len(arms)), max(1.6, 0.26 * len(shares))]
+    figure = Figure(figsize=(9.5, sum(heights) + 2.0), layout="constrained")
+    FigureCanvasAgg(figure)
+    upper, lower = figure.subplots(2, 1, height_ratios=heights)
+    weights = ", random weights" if document["random_init"] else ""
+    figure.suptitle(
+        f"{document['recipe']}, {document['model']}{weights}: training on {document['device_name']}, "
+        f"{document['threads']} threads"
+    )
+    _draw_arms(upper, arms)
+    _draw_shares(lower, document["profile"])
+    with matplotlib.rc_context({"svg.hashsalt": "bertctl"}):  # the same figures give the same file
+        for path in paths:
+            atomic_write(path, functools.partial(_save, figure, path.suffix.removeprefix(".")))
+
+
+def _save(figure: "Figure", kind: str, path: Path) -> None:
+    figure.savefig(path, format=kind, dpi=_DPI, metadata={"Date": None} if kind == "svg" else {})
+
+
+def _draw_arms(axes: "Axes", arms: Sequence[Mapping[str, Any]]) -> None:
+    from matplotlib.patches import Patch
+
+    one_size = len({(arm["batch_size"], arm["max_length"]) for arm in arms}) == 1
+    names = []
+    for position, arm in enumerate(arms):
+        rate, ratio = arm["examples_per_second"], arm["ratio_to_fp32_fixed"]
+        bar = axes.barh(position, rate, height=0.7, color=_COLOURS[arm["precision"]])
+        text = f"{rate:.3g}" + (f"  ({ratio:.1f}x)" if ratio is not None else "")
+        axes.bar_label(bar, [text], padding=4, fontweight="bold" if arm["default"] else "normal")
+        size = "" if one_size else f", batch {arm['batch_size']}, {arm['max_length']} tokens"
+        names.append(f"{arm['precision']}, {_PADDINGS[arm['padding']]}{size}" + (" *" if arm["default"] else ""))
+    axes.set_yticks(range(len(arms)), names)
+    axes.invert_yaxis()
+    axes.margins(x=0.14)
+    of_size = f" {arms[0]['max_length']}" if one_size else ""
+    axes.set_title(f"examples a second, and times fp32 padded to max_length{of_size}", loc="left", fontsize=10)
+    precisions = dict.fromkeys(arm["precision"] for arm in arms)
+    axes.legend(
+        handles=[Patch(color=_COLOURS[name], label=name) for name in precisions], loc="upper right", frameon=False
+    )
+    _bare(axes)
+
+
+def _draw_shares(axes: "Axes", profile: Mapping[str, Any]) -> None:
+    shares = profile["shares"]
+    bars = axes.barh(range(len(shares)), [100 * share for share in shares.values()], height=0.7, color=_PROFILE_COLOUR)
+    axes.bar_label(bars, [f"{100 * share:.1f} %" for share in shares.values()], padding=4)
+    axes.set_yticks(range(len(shares)), list(shares))
+    axes.invert_yaxis()
+    axes.margins(x=0.14)
+    arm = profile["arm"]
+    axes.set_title(
+        f"where the time of * goes ({arm['precision']}, {_PADDINGS[arm['padding']]})", loc="left", fontsize=10
+    )
+    _bare(axes)
+
+
+def _bare(axes: "Axes") -> None:
+    """No frame: the bars carry their numbers."""
+    for side in ("top", "right", "bottom"):
+        axes.spines[side].set_visible(False)
+    axes.tick_params(axis="x", bottom=False, labelbottom=False)

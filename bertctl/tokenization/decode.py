@@ -1,0 +1,60 @@
+"""Ids back to text."""
+
+import json
+from collections.abc import Sequence
+
+from tokenizers import Tokenizer
+
+from bertctl.errors import DataError
+from bertctl.tokenization.layout import Layout
+
+_PADDING = ("[PAD]", "<pad>")
+
+
+class Decoder:
+    """Turns lines of ids into texts. [CLS], [SEP] and padding are left out; [UNK] and [MASK] stay.
+
+    Args:
+        tokenizer: whose ids they are.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._known = frozenset(tokenizer.get_vocab().values())
+        layouts = [Layout.of(tokenizer, pair=pair) for pair in (False, True)]
+        self._dropped: set[int | None] = {i for layout in layouts for slot in layout.slots for i in slot.ids}
+        self._dropped |= {tokenizer.token_to_id(name) for name in _PADDING}
+        self._lines = 0
+
+    def decode(self, lines: Sequence[str]) -> list[str]:
+        """One text a line.
+
+        Args:
+            lines: ids with spaces or commas between, or as a JSON list, or a jsonl record with `ids`.
+
+        Raises:
+            DataError: something that is no id of this vocabulary, with its line.
+        """
+        rows = [self._ids(line, self._lines + number) for number, line in enumerate(lines, start=1)]
+        self._lines += len(lines)
+        return self._tokenizer.decode_batch(rows, skip_special_tokens=False)
+
+    def _ids(self, line: str, number: int) -> list[int]:
+        try:
+            if line.lstrip().startswith(("{", "[")):
+                document = json.loads(line)
+                values = [int(i) for i in (document["ids"] if isinstance(document, dict) else document)]
+            else:
+                values = [int(i) for i in line.replace(",", " ").split()]
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(
+                f"line {number} is not a row of ids: {line.strip()[:60]!r}",
+                remedy='Give ids with spaces between ("101 2293 102"), or what --format ids or jsonl wrote.',
+            ) from error
+        for value in values:
+            if value not in self._known:
+                raise DataError(
+                    f"line {number}: {value} is no id of this vocabulary of {len(self._known):,} pieces",
+                    remedy="Name the model that the ids come from with --model.",
+                )
+        return [value for value in values if value not in self._dropped]

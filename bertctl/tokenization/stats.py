@@ -1,0 +1,260 @@
+"""What a tokenizer makes of texts, in numbers: lengths, losses, padding, unknown and broken words.
+
+Letters: N texts, T tokens of all of them together, L the longest text in tokens.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from bertctl.tokenization.encode import TextEncoder
+from bertctl.tokenization.layout import Layout
+from bertctl.tokenization.stream import Portion
+from bertctl.tokenization.words import CountedWord, WordCounter
+
+LIMITS = (64, 128, 256, 512)
+"""Lengths for which losses are shown."""
+_KEPT = 0.99
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What a cut at `length` tokens would lose.
+
+    Attributes:
+        length: longest row in tokens, special tokens included.
+        texts: texts that would be cut.
+        tokens: tokens that would be gone.
+    """
+
+    length: int
+    texts: int
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Padding:
+    """Share of padding among all tokens of a batch, by how batches are formed.
+
+    Attributes:
+        batch_size: texts in a batch.
+        length: the fixed length of the first way, to which longer texts are cut.
+        fixed: every text padded to `length`.
+        in_order: batches in the order of the input, padded to the longest in them.
+        by_length: batches of like lengths, padded to the longest in them.
+    """
+
+    batch_size: int
+    length: int
+    fixed: float
+    in_order: float
+    by_length: float
+
+
+@dataclass(frozen=True)
+class TokenStats:
+    """The numbers of one tokenizer on one input.
+
+    Attributes:
+        texts: N, texts or pairs.
+        tokens: T, special tokens included.
+        mean, median, p90, p95, p99, longest: of the lengths in tokens.
+        histogram: (L + 1,) how many texts have each length.
+        losses: one for each of `LIMITS`.
+        enough_for_texts: smallest length at which 99 % of the texts stay whole.
+        enough_for_tokens: smallest length at which 99 % of the tokens stay.
+        words: words seen, without punctuation.
+        pieces_per_word: their pieces, on average.
+        unknown: unknown tokens.
+        unknown_share: their share of all tokens that are not special.
+        padding: of batches.
+        broken: words of several pieces, those first that cost the most tokens.
+        unknown_words: words that became the unknown token, the most frequent first.
+        forgotten: rare words no longer counted because there were too many different ones.
+    """
+
+    texts: int
+    tokens: int
+    mean: float
+    median: int
+    p90: int
+    p95: int
+    p99: int
+    longest: int
+    histogram: NDArray[np.int64]
+    losses: tuple[Loss, ...]
+    enough_for_texts: int
+    enough_for_tokens: int
+    words: int
+    pieces_per_word: float
+    unknown: int
+    unknown_share: float
+    padding: Padding
+    broken: tuple[CountedWord, ...]
+    unknown_words: tuple[CountedWord, ...]
+    forgotten: int
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it as plain values; the histogram in 20 equal steps."""
+        return {
+            "texts": self.texts,
+            "tokens": self.tokens,
+            "length": {name: getattr(self, name) for name in ("mean", "median", "p90", "p95", "p99", "longest")},
+            "histogram": [{"from": a, "to": b, "texts": n} for a, b, n in bins(self.histogram)],
+            "losses": [vars(loss) for loss in self.losses],
+            "enough_for_99_percent": {"of_texts": self.enough_for_texts, "of_tokens": self.enough_for_tokens},
+            "words": self.words,
+            "pieces_per_word": self.pieces_per_word,
+            "unknown": self.unknown,
+            "unknown_share": self.unknown_share,
+            "padding": vars(self.padding),
+            "broken_words": [_word_json(word) for word in self.broken],
+            "unknown_words": [_word_json(word) for word in self.unknown_words],
+            "rare_words_forgotten": self.forgotten,
+        }
+
+
+class StatsCollector:
+    """Takes portions, gives `TokenStats`. Memory does not grow with the number of texts.
+
+    Args:
+        tokenizer: with truncation and padding off.
+        special_tokens: whether they are added, and counted in the lengths.
+        batch_size: of the padding figures.
+        fixed_length: length of the fixed-length batches they compare with.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, *, special_tokens: bool = True, batch_size: int = 32, fixed_length: int = 128
+    ) -> None:
+        self._encoder = TextEncoder(tokenizer, special_tokens=False)
+        self._special = [
+            Layout.of(tokenizer, pair=pair, special_tokens=special_tokens).special for pair in (False, True)
+        ]
+        self._words = WordCounter(tokenizer, special_tokens=False)
+        self._batch_size = batch_size
+        self._fixed_length = fixed_length
+        self._histogram = np.zeros(1, dtype=np.int64)
+        self._tokens = self._bare_tokens = 0
+        self._open: NDArray[np.int64] = np.zeros(0, dtype=np.int64)  # lengths of the batch in the making
+        self._padded_in_order = 0
+
+    def add(self, portion: Portion) -> None:
+        """Count a portion."""
+        sides = [portion.texts] if portion.pairs is None else [portion.texts, portion.pairs]
+        lengths = np.full(len(portion.texts), self._special[portion.pairs is not None], dtype=np.int64)
+        for side in sides:
+            encoded = self._encoder.encode(side)
+            lengths += encoded.lengths
+            self._bare_tokens += len(encoded.ids)
+            self._words.add(side, encoded)
+        self._tokens += int(lengths.sum())
+        counts = np.bincount(lengths, minlength=len(self._histogram))
+        counts[: len(self._histogram)] += self._histogram
+        self._histogram = counts
+        self._add_batches(lengths)
+
+    def _add_batches(self, lengths: NDArray[np.int64]) -> None:
+        lengths = np.concatenate([self._open, lengths])
+        whole = len(lengths) // self._batch_size * self._batch_size
+        batches = lengths[:whole].reshape(-1, self._batch_size)
+        self._padded_in_order += int(batches.max(axis=1, initial=0).sum()) * self._batch_size
+        self._open = lengths[whole:]
+
+    def result(self, *, words: int = 20) -> TokenStats:
+        """The numbers of all that was added.
+
+        Args:
+            words: how many unknown and broken words.
+        """
+        histogram = self._histogram
+        texts = int(histogram.sum())
+        at = np.arange(len(histogram), dtype=np.int64)
+        kept = np.cumsum(np.cumsum(histogram[::-1])[::-1]) - texts  # (L + 1,) tokens kept by a cut at each length
+        return TokenStats(
+            texts=texts,
+            tokens=self._tokens,
+            mean=self._tokens / max(texts, 1),
+            **{
+                name: quantile(histogram, share)
+                for name, share in (("median", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99), ("longest", 1.0))
+            },
+            histogram=histogram,
+            losses=tuple(
+                Loss(n, int(histogram[n + 1 :].sum()), int((histogram * np.maximum(at - n, 0)).sum())) for n in LIMITS
+            ),
+            enough_for_texts=quantile(histogram, _KEPT),
+            enough_for_tokens=int(np.searchsorted(kept, _KEPT * self._tokens)) if texts else 0,
+            words=self._words.words,
+            pieces_per_word=self._words.pieces / max(self._words.words, 1),
+            unknown=self._words.unknown,
+            unknown_share=self._words.unknown / max(self._bare_tokens, 1),
+            padding=self._padding(texts),
+            broken=tuple(self._words.most_broken(words)),
+            unknown_words=tuple(self._words.most_unknown(words)),
+            forgotten=self._words.forgotten,
+        )
+
+    def _padding(self, texts: int) -> Padding:
+        size, length = self._batch_size, self._fixed_length
+        at = np.arange(len(self._histogram), dtype=np.int64)
+        cut_tokens = int((np.minimum(at, length) * self._histogram).sum())
+        in_order = self._padded_in_order + (int(self._open.max()) * len(self._open) if len(self._open) else 0)
+        running = np.cumsum(self._histogram)
+        ends = np.minimum(np.arange(size, texts + size, size), texts)  # texts up to the end of each sorted batch
+        longest = np.searchsorted(running, ends)
+        by_length = int((longest * np.diff(ends, prepend=0)).sum())
+        return Padding(
+            size,
+            length,
+            fixed=_waste(cut_tokens, texts * length),
+            in_order=_waste(self._tokens, in_order),
+            by_length=_waste(self._tokens, by_length),
+        )
+
+
+def collect(portions: Iterable[Portion], tokenizers: Sequence[Tokenizer], **options: Any) -> list[TokenStats]:
+    """The numbers of several tokenizers on the same input, read once; `options` are those of `StatsCollector`."""
+    collectors = [StatsCollector(tokenizer, **options) for tokenizer in tokenizers]
+    for portion in portions:
+        for collector in collectors:
+            collector.add(portion)
+    return [collector.result() for collector in collectors]
+
+
+def quantile(histogram: NDArray[np.int64], share: float) -> int:
+    """The smallest length that at least this share of the texts does not exceed."""
+    running = np.cumsum(histogram)
+    if not len(running) or running[-1] == 0:
+        return 0
+    return int(np.searchsorted(running, np.ceil(share * running[-1])))
+
+
+def bins(histogram: NDArray[np.int64], steps: int = 20) -> list[tuple[int, int, int]]:
+    """The histogram in at most `steps` equal steps from the shortest to the longest: first length, last length, texts.
+
+    What lies beyond the 99.5th percentile is one step of its own, so that a single long text does not flatten it.
+    """
+    used = np.flatnonzero(histogram)
+    if not len(used):
+        return []
+    first, last = int(used[0]), int(used[-1])
+    most = quantile(histogram, 0.995)
+    width = max(1, -(-(most - first + 1) // steps))
+    edges = list(range(first, most + 1, width))
+    parts = [(a, min(a + width - 1, last)) for a in edges]
+    if parts[-1][1] < last:
+        parts.append((parts[-1][1] + 1, last))
+    return [(a, b, int(histogram[a : b + 1].sum())) for a, b in parts]
+
+
+def _waste(tokens: int, padded: int) -> float:
+    return 1 - tokens / padded if padded else 0.0
+
+
+def _word_json(word: CountedWord) -> dict[str, Any]:
+    return {"word": word.word, "pieces": list(word.pieces), "count": word.count}

@@ -1,0 +1,107 @@
+"""How the model sees one text, aligned for a person: pieces above, ids below, then segments and words."""
+
+from collections.abc import Iterator
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+from tokenizers import Encoding
+
+_WORD_STYLES = ("cyan", "green")  # neighbouring words differ
+_SPECIAL_STYLE = "magenta"
+_UNKNOWN_STYLE = "bold red"
+_ROWS = ("pieces", "ids", "segment", "word")
+_INDENT = max(map(len, _ROWS)) + 2
+
+
+class TokenView:
+    """A renderable: the four rows of an encoded text or pair, folded to the width at hand, and a line of counts.
+
+        pieces   [CLS]  in    terms  of    architecture  …  transform ##er  [SEP]
+        ids      101    1999  3408   1997  4294          …  10938     2121  102
+        segment  0      0     0      0     0             …  0         0     0
+        word     -      0     1      2     3             …  11        11    -
+
+    Special tokens have no word (`-`); pieces of one word share its number and colour; unknown tokens are red and are
+    named with the text they stand for.
+
+    Args:
+        encoding: by the reference library, with offsets.
+        text: the (first) text.
+        pair: the second text, or None.
+        unknown: id of the unknown token, or None.
+        full_length: tokens without the cut.
+    """
+
+    def __init__(
+        self, encoding: Encoding, text: str, pair: str | None, *, unknown: int | None, full_length: int | None = None
+    ) -> None:
+        self._encoding = encoding
+        self._sides = (text, pair or "")
+        self._unknown = unknown
+        self._full_length = len(encoding) if full_length is None else full_length
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The rows, folded."""
+        if not len(self._encoding):
+            yield Text("no tokens")
+            return
+        for first, last in self._folds(options.max_width - _INDENT):
+            for row, name in enumerate(_ROWS):
+                line = Text(no_wrap=True)
+                line.append(f"{name:<{_INDENT}}", style="dim")
+                for i in range(first, last):
+                    cell = self._cells(i)
+                    line.append(cell[row], style=self._style(i) if row == 0 else "")
+                    if i + 1 < last:
+                        line.append(" " * (self._width(i) - cell_len(cell[row]) + self._gap(i)))
+                yield line
+            yield Text("")
+        yield Text(self.summary())
+
+    def summary(self) -> str:
+        """The line of counts."""
+        encoding = self._encoding
+        special = sum(1 for sequence in encoding.sequence_ids if sequence is None)
+        words = {pair for pair in zip(encoding.sequence_ids, encoding.word_ids, strict=True) if pair[1] is not None}
+        missing = [i for i, token in enumerate(encoding.ids) if token == self._unknown]
+        parts = [f"{len(encoding)} tokens", f"{special} special", f"{len(words)} words"]
+        if words:
+            parts.append(f"{(len(encoding) - special) / len(words):.2f} pieces a word")
+        parts.append(f"{len(missing)} unknown" + (f" ({', '.join(map(self._source, missing))})" if missing else ""))
+        if self._full_length > len(encoding):
+            parts.append(f"{self._full_length - len(encoding)} tokens cut off")
+        return ", ".join(parts)
+
+    def _folds(self, width: int) -> Iterator[tuple[int, int]]:
+        first = used = 0
+        for i in range(len(self._encoding)):
+            if i > first and used + self._width(i) > width:
+                yield first, i
+                first, used = i, 0
+            used += self._width(i) + self._gap(i)
+        yield first, len(self._encoding)
+
+    def _cells(self, i: int) -> tuple[str, str, str, str]:
+        encoding = self._encoding
+        word = encoding.word_ids[i]
+        return encoding.tokens[i], str(encoding.ids[i]), str(encoding.type_ids[i]), "-" if word is None else str(word)
+
+    def _gap(self, i: int) -> int:
+        """Spaces behind a piece: the border of a word is wider."""
+        words = self._encoding.word_ids
+        return 1 if words[i] is not None and words[i] == words[min(i + 1, len(words) - 1)] else 2
+
+    def _width(self, i: int) -> int:
+        return max(map(cell_len, self._cells(i)))
+
+    def _style(self, i: int) -> str:
+        encoding = self._encoding
+        if encoding.ids[i] == self._unknown:
+            return _UNKNOWN_STYLE
+        word = encoding.word_ids[i]
+        return _SPECIAL_STYLE if word is None else _WORD_STYLES[word % len(_WORD_STYLES)]
+
+    def _source(self, i: int) -> str:
+        start, end = self._encoding.offsets[i]
+        return self._sides[self._encoding.sequence_ids[i] or 0][start:end]

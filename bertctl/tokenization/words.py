@@ -1,0 +1,145 @@
+"""Words found again in their pieces, counted: which are unknown, which are broken, how often.
+
+Letters: N texts, T tokens of all of them together, V pieces in the vocabulary.
+"""
+
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from bertctl.tokenization.encode import EncodedTexts
+from bertctl.tokenization.layout import Layout
+from bertctl.tokenization.reference import chunks, pieces_by_id, unknown_id
+
+_MOST_WORDS = 1_000_000  # different words kept; beyond, those seen once are forgotten, so that memory has an end
+
+
+@dataclass(frozen=True)
+class CountedWord:
+    """A word of the texts.
+
+    Attributes:
+        word: lower-cased where the tokenizer does that; an unknown one as it stands in the text.
+        pieces: what it becomes.
+        count: how often it was seen.
+    """
+
+    word: str
+    pieces: tuple[str, ...]
+    count: int
+
+    @property
+    def cost(self) -> int:
+        """Tokens that a piece of its own would save."""
+        return self.count * (len(self.pieces) - 1)
+
+
+class WordCounter:
+    """Counts the words of encoded texts.
+
+    A word is what the tokenizer takes as one; for BERT a run of letters, digits and symbols. Marks of punctuation are
+    not counted as words, nor are special tokens.
+
+    Args:
+        tokenizer: with truncation and padding off.
+        special_tokens: whether the encoded texts have them.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, special_tokens: bool = True) -> None:
+        self.words = 0
+        self.pieces = 0
+        self.broken_words = 0
+        self.unknown = 0
+        self.forgotten = 0
+        self._tokenizer = tokenizer
+        self._special_tokens = special_tokens
+        self._unknown_id = unknown_id(tokenizer)
+        self._names = pieces_by_id(tokenizer)
+        self._broken: Counter[tuple[int, ...]] = Counter()
+        self._unknown_words: Counter[str] = Counter()
+        continuation = getattr(tokenizer.model, "continuing_subword_prefix", None)
+        self._prefix: str | None = continuation if isinstance(continuation, str) and continuation else None
+        layouts = [Layout.of(tokenizer, pair=pair) for pair in (False, True)]
+        special = {i for layout in layouts for slot in layout.slots for i in slot.ids}
+        self._is_continuation = np.array([bool(self._prefix) and n.startswith(self._prefix or "") for n in self._names])
+        self._is_word = np.array(
+            [i not in special and not all(unicodedata.category(c)[0] == "P" for c in n or "-") for i, n in
+             enumerate(self._names)]
+        )  # fmt: skip
+        if self._unknown_id is not None:
+            self._is_word[self._unknown_id] = True
+
+    def add(self, texts: Sequence[str], encoded: EncodedTexts) -> None:
+        """Count the words of N texts, given as they were encoded without any cut (for pairs: once for each side)."""
+        begins = self._begins(texts, encoded)
+        starts = np.flatnonzero(begins)
+        lengths = np.diff(starts, append=len(encoded.ids))
+        is_word = self._is_word[encoded.ids[starts]] | (lengths > 1)
+        self.words += int(is_word.sum())
+        self.pieces += int(lengths[is_word].sum())
+        several = is_word & (lengths > 1)
+        self.broken_words += int(several.sum())
+        values = encoded.ids.tolist()
+        self._broken.update(
+            tuple(values[start : start + length])
+            for start, length in zip(starts[several].tolist(), lengths[several].tolist(), strict=True)
+        )
+        if self._unknown_id is not None and encoded.unknown.any():
+            self._add_unknown([texts[i] for i in np.flatnonzero(encoded.unknown).tolist()])
+        for counter in (self._broken, self._unknown_words):
+            self.forgotten += _forget_rare(counter)
+
+    def _begins(self, texts: Sequence[str], encoded: EncodedTexts) -> NDArray[np.bool_]:
+        """(T,) whether a token begins a word (special tokens do)."""
+        if self._prefix is not None:
+            begins: NDArray[np.bool_] = ~self._is_continuation[encoded.ids]
+            return begins
+        words: list[int] = []
+        for chunk in chunks(texts):
+            for encoding in self._tokenizer.encode_batch(chunk, add_special_tokens=self._special_tokens):
+                numbers = [-1 if word is None else word for word in encoding.word_ids]
+                words += [int(i == 0 or w < 0 or w != numbers[i - 1]) for i, w in enumerate(numbers)]
+        return np.array(words, dtype=np.bool_)
+
+    def _add_unknown(self, texts: Sequence[str]) -> None:
+        for chunk in chunks(texts):
+            for text, encoding in zip(chunk, self._tokenizer.encode_batch(chunk), strict=True):
+                for token, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
+                    if token == self._unknown_id:
+                        self.unknown += 1
+                        self._unknown_words[text[start:end]] += 1
+
+    def most_broken(self, limit: int | None = 20) -> list[CountedWord]:
+        """Words of several pieces, those first that cost the most tokens."""
+        counted = [
+            CountedWord(self._word(ids), tuple(self._names[i] for i in ids), count)
+            for ids, count in self._broken.items()
+        ]
+        return sorted(counted, key=lambda w: (-w.cost, w.word))[:limit]
+
+    def most_unknown(self, limit: int | None = 20) -> list[CountedWord]:
+        """Words that became the unknown token, the most frequent first."""
+        name = "" if self._unknown_id is None else self._names[self._unknown_id]
+        ordered = sorted(self._unknown_words.items(), key=lambda item: (-item[1], item[0]))
+        return [CountedWord(word, (name,), count) for word, count in ordered[:limit]]
+
+    def _word(self, ids: tuple[int, ...]) -> str:
+        if self._prefix is None:
+            return self._tokenizer.decode(list(ids)).strip()
+        first, *rest = (self._names[i] for i in ids)
+        return first + "".join(piece.removeprefix(self._prefix) for piece in rest)
+
+
+def _forget_rare(counter: Counter[Any]) -> int:
+    if len(counter) <= _MOST_WORDS:
+        return 0
+    rare = [key for key, count in counter.items() if count == 1]
+    for key in rare:
+        del counter[key]
+    return len(rare)

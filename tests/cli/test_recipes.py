@@ -1,0 +1,333 @@
+"""`bertctl recipes` through the real process, and the built-in recipes themselves."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bertctl.catalog.datasets import DATASETS
+from bertctl.catalog.models import MODELS
+from bertctl.cli.recipes import check_recipe, copy_recipe
+from bertctl.config.load import load_recipe, recipe_entries, recipe_names
+from bertctl.config.schema import fields
+
+ROOT = Path(__file__).resolve().parents[2]
+GLUE = ["cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb", "wnli"]
+NAMES = sorted([*GLUE, "demo", "text-classification", "text-regression"])
+
+
+def test_there_are_twelve_recipes():
+    assert recipe_names() == NAMES
+    assert len(list((ROOT / "recipes").rglob("*.y*ml"))) == len(NAMES) == 12
+
+
+def test_ls_shows_every_recipe_with_what_it_is_for(bertctl):
+    result = bertctl("recipes", "ls")
+    assert result.returncode == 0
+    assert result.stderr == ""
+    lines = result.stdout.splitlines()
+    assert lines[0].split() == ["recipe", "task", "data", "model", "epochs", "batch", "rate", "what"]
+    assert [line.split()[0] for line in lines[1:]] == NAMES
+    (sst2,) = [line for line in lines if line.startswith("sst2")]
+    assert sst2.split()[:7] == ["sst2", "text-classification", "sst2", "bert-base", "3", "32", "5e-05"]
+    assert sst2.rstrip().endswith("is a phrase from a film review positive or negative?")
+
+
+def test_ls_as_json_agrees_with_the_recipes(bertctl):
+    result = bertctl("recipes", "ls", "--json")
+    rows = json.loads(result.stdout)["recipes"]
+    assert [row["name"] for row in rows] == NAMES
+    for row in rows:
+        recipe = load_recipe(row["name"])
+        assert (row["epochs"], row["batch_size"]) == (recipe.training.epochs, recipe.training.batch_size)
+        assert row["learning_rate"] == recipe.optimizer.learning_rate
+        assert (row["task"], row["data"], row["model"]) == (recipe.task, recipe.data.name, recipe.model.name)
+
+
+def test_ls_models_shows_size_and_vocabulary_of_each(bertctl):
+    lines = bertctl("recipes", "ls", "--models").stdout.splitlines()
+    assert set(MODELS) <= {line.split()[0] for line in lines if line.split()}
+    (minilm,) = [line for line in lines if line.startswith("minilm")]
+    assert "23 M" in minilm
+    assert "30,522" in minilm
+    assert "lower-cased" in minilm
+    rows = json.loads(bertctl("recipes", "ls", "--models", "--json").stdout)["models"]
+    assert {row["name"]: row["vocabulary"] for row in rows} == {row.name: row.vocabulary for row in MODELS.values()}
+
+
+def test_ls_data_shows_labels_metric_and_published_score(bertctl):
+    both = json.loads(bertctl("recipes", "ls", "--data", "--models", "--json").stdout)
+    assert set(both) == {"data", "models"}
+    rows = {row["name"]: row for row in both["data"]}
+    assert set(rows) == set(DATASETS)
+    assert rows["sst2"]["labels"] == ["negative", "positive"]
+    assert rows["sst2"]["published"][0]["value"] == DATASETS["sst2"].published[0].value
+    text = bertctl("recipes", "ls", "--data").stdout
+    assert "matthews" in text
+    assert "accuracy 0.935 (test)" in text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_recipe_opens_with_its_command_and_says_why(name):
+    (path,) = [entry.path for entry in recipe_entries() if entry.name == name]
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert re.match(rf"# bertctl finetune {name}( --|$)", lines[0])
+    recipe = load_recipe(name)
+    assert recipe.name == name == path.stem
+    assert len(recipe.description) > 100
+    stated = {"name", "description", "task", "data", "model", "training", "optimizer", "evaluation"}
+    assert set(yaml.safe_load("\n".join(lines))) <= stated  # nothing a machine decides
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "demo"])
+def test_each_recipe_is_a_point_of_the_papers_grid_and_leaves_the_test_split_alone(name):
+    recipe = load_recipe(name)
+    assert recipe.training.batch_size in (16, 32)
+    assert recipe.optimizer.learning_rate in (5e-5, 3e-5, 2e-5)
+    assert recipe.training.epochs in (2, 3, 4)
+    assert recipe.model.name == "bert-base"
+    assert not [split for split in recipe.evaluation.splits if split.startswith("test")]
+
+
+@pytest.mark.parametrize("name", [*GLUE, "demo"])
+def test_each_data_set_recipe_fits_its_catalog_row(name):
+    recipe, row = load_recipe(name), DATASETS[name]
+    assert recipe.data.name == name
+    assert recipe.task == row.task
+    assert set(recipe.evaluation.splits) <= set(row.split_names)
+
+
+def test_only_the_demo_scores_its_test_split_and_says_so():
+    demo = load_recipe("demo")
+    assert demo.evaluation.splits == ["validation", "test"]
+    assert "test split" in demo.description
+    assert "leaves the paper's grid" in demo.description
+
+
+def test_show_prints_a_recipe_that_reads_back_equal(bertctl, tmp_path):
+    result = bertctl("recipes", "show", "mnli", "--set", "training.epochs=2")
+    assert result.returncode == 0
+    assert result.stderr == ""
+    assert result.stdout.startswith("# bertctl finetune mnli --set training.epochs=2\n")
+    (tmp_path / "shown.yaml").write_text(result.stdout, encoding="utf-8")
+    shown = load_recipe(str(tmp_path / "shown.yaml"))
+    assert shown == load_recipe("mnli", sets=["training.epochs=2"])
+    assert shown.training.epochs == 2
+    for section_field in ("warmup_fraction:", "max_grad_norm:", "keep_text:", "threshold:"):
+        assert section_field in result.stdout
+
+
+def test_show_as_json_holds_every_field(bertctl):
+    document = json.loads(bertctl("recipes", "show", "rte", "--json").stdout)
+    for dotted in fields():
+        section, _, name = dotted.rpartition(".")
+        assert name in (document[section] if section else document)
+    assert document["model"]["max_length"] == 256
+
+
+def test_show_a_file_of_ones_own_with_odd_labels(bertctl, tmp_path):
+    file = tmp_path / "my recipe.yaml"
+    file.write_text("text_classification: {labels: [no, 'null', größe]}\ndata: {train_file: a.csv}\n", encoding="utf-8")
+    result = bertctl("recipes", "show", file.name)
+    assert result.stdout.startswith("# bertctl finetune 'my recipe.yaml'\n")
+    assert "labels: ['no', 'null', größe]" in result.stdout
+    assert f"train_file: {tmp_path}/a.csv" in result.stdout
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_copy_runs_as_the_original_does(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = copy_recipe(name, "mine/copy.yaml")
+    original = next(entry.path for entry in recipe_entries() if entry.name == name).read_text(encoding="utf-8")
+    first, rest = path.read_text(encoding="utf-8").split("\n", 1)
+    assert first == original.split("\n", 1)[0].replace(f"finetune {name}", "finetune mine/copy.yaml")
+    assert rest == original.split("\n", 1)[1]
+    assert check_recipe("mine/copy.yaml") is None
+    assert load_recipe("mine/copy.yaml") == load_recipe(name)
+
+
+def test_copy_then_validate_then_show(bertctl, tmp_path):
+    (tmp_path / "folder").mkdir()
+    copied = bertctl("recipes", "cp", "sst2", "folder", "--json")
+    assert json.loads(copied.stdout) == {
+        "recipe": "sst2",
+        "path": "folder/sst2.yaml",
+        "command": "bertctl finetune folder/sst2.yaml",
+    }
+    validated = bertctl("recipes", "validate", "folder/sst2.yaml")
+    assert (validated.returncode, validated.stdout) == (0, "folder/sst2.yaml: ok\n")
+    shown = bertctl("recipes", "show", "folder/sst2.yaml")
+    assert shown.stdout.startswith("# bertctl finetune folder/sst2.yaml\n")
+
+
+def test_a_copy_whose_name_is_a_recipes_is_still_named_as_a_file(bertctl, tmp_path):
+    result = bertctl("recipes", "cp", "sst2", "cola")
+    assert result.stdout == "bertctl finetune ./cola\n"
+    assert load_recipe(shlex.split(result.stdout)[-1].replace("./", f"{tmp_path}/")).name == "sst2"
+
+
+def test_a_copy_replaces_nothing_without_overwrite(bertctl, tmp_path):
+    (tmp_path / "mine.yaml").write_text("precious")
+    refused = bertctl("recipes", "cp", "sst2", "mine.yaml")
+    assert refused.returncode == 2
+    assert "mine.yaml exists" in refused.stderr
+    assert "--overwrite" in refused.stderr
+    assert (tmp_path / "mine.yaml").read_text() == "precious"
+    assert bertctl("recipes", "cp", "sst2", "mine.yaml", "--overwrite").returncode == 0
+    assert load_recipe(str(tmp_path / "mine.yaml")).name == "sst2"
+
+
+def test_only_built_in_recipes_are_copied(bertctl, tmp_path):
+    (tmp_path / "mine.yaml").write_text("name: mine")
+    assert "not a built-in recipe" in bertctl("recipes", "cp", "mine.yaml", "other.yaml").stderr
+    nearest = bertctl("recipes", "cp", "sst", "other.yaml")
+    assert nearest.returncode == 2
+    assert "did you mean sst2?" in nearest.stderr
+    assert not (tmp_path / "other.yaml").exists()
+
+
+def test_a_copy_to_where_nothing_can_be_written_is_unavailable(bertctl, tmp_path):
+    (tmp_path / "file").write_text("")
+    result = bertctl("recipes", "cp", "sst2", "file/sst2.yaml")
+    assert result.returncode == 4
+    assert "can't be written" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_validate_takes_all_built_in_recipes(bertctl):
+    result = bertctl("recipes", "validate", *NAMES)
+    assert result.returncode == 0
+    assert result.stdout.splitlines() == [f"{name}: ok" for name in NAMES]
+
+
+def test_validate_lists_every_problem_of_every_file(bertctl, tmp_path):
+    (tmp_path / "a.yaml").write_text("training: {epoch: 2, seed: -1}\n")
+    (tmp_path / "b.yaml").write_text("data: {name: sst-3}\nmodel: {name: bert-bse}\n")
+    (tmp_path / "c.yaml").write_text("task: text-regression\ndata: {name: sst2}\n")
+    result = bertctl("recipes", "validate", "a.yaml", "sst2", "b.yaml", "c.yaml", "nope.yaml")
+    assert result.returncode == 2
+    assert result.stdout.splitlines() == [
+        "a.yaml: refused",
+        "sst2: ok",
+        "b.yaml: refused",
+        "c.yaml: refused",
+        "nope.yaml: refused",
+    ]
+    for sentence in (
+        "4 of 5 recipes are refused",
+        "a.yaml:1: training.epoch: unknown key, did you mean training.epochs?",
+        "a.yaml:1: training.seed: -1 given",
+        "b.yaml: data.name: there is no data set 'sst-3': did you mean sst2",
+        "b.yaml: model.name: there is no model 'bert-bse': did you mean bert-base",
+        "c.yaml: task: text-regression given, but the data set 'sst2' is for text-classification",
+        "the recipe file nope.yaml does not exist",
+    ):
+        assert sentence in result.stderr
+    documents = json.loads(bertctl("recipes", "validate", "a.yaml", "sst2", "--json").stdout)
+    assert documents["ok"] is False
+    assert [(row["recipe"], row["ok"], len(row["problems"])) for row in documents["recipes"]] == [
+        ("a.yaml", False, 2),
+        ("sst2", True, 0),
+    ]
+
+
+def test_validate_takes_hub_ids_and_folders_without_looking_for_them(bertctl, tmp_path):
+    (tmp_path / "a.yaml").write_text("model: {name: someone/some-bert}\ndata: {train_file: not-here.csv}\n")
+    (tmp_path / "b.yaml").write_text("model: {name: bert-base-uncased}\n")
+    assert bertctl("recipes", "validate", "a.yaml", "b.yaml").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["show", "stt2"], 2, "there is no recipe 'stt2': did you mean sst2?"),
+        (["show", "missing.yaml"], 4, "the recipe file missing.yaml does not exist"),
+        (
+            ["show", "sst2", "--set", "training.epoch=2"],
+            2,
+            "training.epoch: unknown key, did you mean training.epochs?",
+        ),
+        (["show", "sst2", "--set", "training.epochs=none"], 2, "a whole number of at least 1 fits"),
+        (["show", "sst2", "--set", "training.epochs"], 2, "section.field=value fits"),
+        (["validate"], 2, "Missing argument"),
+        (["validate", "missing.yaml"], 4, "the recipe file missing.yaml does not exist"),
+        (["validate", "missing.yaml", "gone.yaml"], 4, "gone.yaml does not exist"),
+        (["ls", "--model"], 2, "--model"),
+    ],
+)
+def test_refusals_have_their_exit_code_and_no_traceback(bertctl, arguments, code, said):
+    result = bertctl("recipes", *arguments)
+    assert result.returncode == code
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+HEAVY = (
+    "{'torch','transformers','datasets','accelerate','evaluate','sklearn','scipy','pyarrow','numpy','huggingface_hub'}"
+)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["ls"],
+        ["ls", "--models"],
+        ["ls", "--data"],
+        ["show", "sst2", "--set", "training.epochs=2"],
+        ["validate", *NAMES],
+        ["cp", "sst2", "x.yaml"],
+    ],
+)
+def test_nothing_heavy_is_imported(arguments, tmp_path):
+    code = (
+        "import sys; from bertctl.cli.main import main; "
+        f"code = main(['recipes', *{arguments!r}]); loaded = {HEAVY} & set(sys.modules); "
+        "sys.exit(f'imported: {loaded}' if loaded else code)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+def run_from(site: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`bertctl` as it is installed in `site`, without the checkout."""
+    folder.mkdir(exist_ok=True)
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    command = [sys.executable, "-m", "bertctl", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, check=False)
+
+
+def test_an_installed_package_finds_its_recipes(tmp_path):
+    """The layout of a wheel: the folder that pyproject.toml forces into it, and a stranger's `recipes` beside it."""
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]
+    assert build["targets"]["wheel"]["force-include"] == {"recipes": "bertctl/_recipes"}
+    site = tmp_path / "site"
+    shutil.copytree(ROOT / "bertctl", site / "bertctl", ignore=shutil.ignore_patterns("__pycache__", "_recipes"))
+    (site / "recipes").mkdir()
+    (site / "recipes" / "stranger.yaml").write_text("name: stranger")
+    without = run_from(site, tmp_path / "cwd", "recipes", "ls")
+    assert without.returncode == 1
+    assert "the built-in recipes are missing from this installation" in without.stderr
+    shutil.copytree(ROOT / "recipes", site / "bertctl" / "_recipes")
+    result = run_from(site, tmp_path / "cwd", "recipes", "ls", "--json")
+    assert [row["name"] for row in json.loads(result.stdout)["recipes"]] == NAMES
+
+
+def test_the_wheel_ships_the_recipes(tmp_path):
+    pytest.importorskip("hatchling", reason="hatchling builds the wheel; pip install hatchling")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")]
+    subprocess.run(command, capture_output=True, cwd=ROOT, check=True)
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        assert len([name for name in archive.namelist() if re.fullmatch(r"bertctl/_recipes/[\w-]+\.yaml", name)]) == 12
+        archive.extractall(tmp_path / "site")
+    result = run_from(tmp_path / "site", tmp_path / "cwd", "recipes", "validate", *NAMES)
+    assert result.stdout.splitlines() == [f"{name}: ok" for name in NAMES]

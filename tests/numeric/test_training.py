@@ -1,0 +1,139 @@
+"""The loop's numbers: recorded losses, replay to the byte, accumulation that changes nothing, what diverges."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertctl.config.load import load_recipe
+from bertctl.config.schema import Recipe
+from bertctl.errors import DivergedError
+from bertctl.run_folder import RunFolder
+from bertctl.training.finetune import prepare, run
+
+RECORDED = [0.7]
+"""Losses of the first steps on the tiny BERT, fp32, one thread, dropout off (made by this very test's recipe)."""
+
+
+def tiny_recipe(tiny_model: Path, data: Path, **options: Any) -> Recipe:
+    """Four epochs of 16 opinions in batches of 8: 8 steps, each logged."""
+    fields = {
+        "data.train_file": str(data),
+        "data.validation_file": str(data),
+        "model.name": str(tiny_model),
+        "model.max_length": 40,
+        "model.dropout": 0.0,
+        "training.epochs": 4,
+        "training.batch_size": 8,
+        "training.log_every": 1,
+        "optimizer.learning_rate": 1e-3,
+        "runtime.precision": "fp32",
+        "runtime.device": "cpu",
+        "runtime.threads": 1,
+        "evaluation.bootstrap_resamples": 100,
+    }
+    return load_recipe("text-classification", options={**fields, **options})
+
+
+def losses_of(folder: RunFolder) -> list[float]:
+    lines = [json.loads(line) for line in folder.history.read_text().splitlines()]
+    return [line["loss"] for line in lines if "loss" in line]
+
+
+def test_recorded_losses(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run")
+    run(prepare(tiny_recipe(tiny_model, opinions)), folder)
+    assert losses_of(folder) == pytest.approx(RECORDED, abs=1e-4)
+
+
+@pytest.mark.parametrize("parts", [2, 4, 8])
+def test_accumulation_sees_the_same_batches_and_losses(
+    tiny_model: Path, opinions: Path, tmp_path: Path, parts: int
+) -> None:
+    whole, in_parts = RunFolder.create(tmp_path / "whole"), RunFolder.create(tmp_path / "parts")
+    run(prepare(tiny_recipe(tiny_model, opinions, **{"training.epochs": 2})), whole)
+    split = {"training.epochs": 2, "training.accumulation_steps": parts}
+    run(prepare(tiny_recipe(tiny_model, opinions, **split)), in_parts)
+    assert losses_of(in_parts) == pytest.approx(losses_of(whole), abs=1e-5)
+
+
+def test_a_last_batch_that_is_smaller_is_averaged_over_its_own_examples(
+    tiny_model: Path, opinions: Path, tmp_path: Path
+) -> None:
+    """16 examples in batches of 10, in 5 parts: 10 and 6; the uneven parts of the 6 must change nothing."""
+    whole, in_parts = RunFolder.create(tmp_path / "whole"), RunFolder.create(tmp_path / "parts")
+    common = {"training.batch_size": 10, "training.epochs": 2}
+    run(prepare(tiny_recipe(tiny_model, opinions, **common)), whole)
+    run(prepare(tiny_recipe(tiny_model, opinions, **common, **{"training.accumulation_steps": 5})), in_parts)
+    assert len(losses_of(whole)) == 4
+    assert losses_of(in_parts) == pytest.approx(losses_of(whole), abs=1e-5)
+
+
+def test_replay_of_the_resolved_recipe_gives_the_same_bytes(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
+    first, again = RunFolder.create(tmp_path / "first"), RunFolder.create(tmp_path / "again")
+    recipe = tiny_recipe(tiny_model, opinions, **{"model.dropout": 0.1, "runtime.threads": 2})
+    run(prepare(recipe), first)
+    run(prepare(load_recipe(str(first.recipe))), again)
+    assert first.metrics.read_bytes() == again.metrics.read_bytes()
+    assert (first.model / "model.safetensors").read_bytes() == (again.model / "model.safetensors").read_bytes()
+    assert first.predictions("validation").read_bytes() == again.predictions("validation").read_bytes()
+    assert (
+        json.loads(first.environment.read_text())["recipe_hash"]
+        == json.loads(again.environment.read_text())["recipe_hash"]
+    )
+
+
+def test_another_seed_gives_other_numbers(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
+    first, other = RunFolder.create(tmp_path / "first"), RunFolder.create(tmp_path / "other")
+    run(prepare(tiny_recipe(tiny_model, opinions)), first)
+    run(prepare(tiny_recipe(tiny_model, opinions, **{"training.seed": 43})), other)
+    assert losses_of(first) != losses_of(other)
+
+
+def test_the_best_weights_are_the_ones_kept(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
+    """A rate that ruins the model after its best epoch: what is saved is the best, not the last."""
+    folder = RunFolder.create(tmp_path / "run")
+    recipe = tiny_recipe(
+        tiny_model,
+        opinions,
+        **{"training.epochs": 12, "optimizer.learning_rate": 8e-2, "evaluation.primary_metric": "loss"},
+    )
+    result = run(prepare(recipe), folder)
+    lines = [json.loads(line) for line in folder.history.read_text().splitlines()]
+    seen = {line["step"]: line["validation_loss"] for line in lines if "validation_loss" in line}
+    best = min(seen, key=lambda step: seen[step])
+    assert best != max(seen), "the premise: the last epoch is not the best"
+    assert result.metrics["best_step"] == best
+    assert result.metrics["metrics"]["validation"]["loss"]["value"] == pytest.approx(seen[best], rel=1e-6)
+
+
+def test_patience_stops_early(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run")
+    options = {
+        "training.epochs": 30,
+        "training.patience": 2,
+        "optimizer.learning_rate": 8e-2,
+        "evaluation.primary_metric": "loss",
+    }
+    result = run(prepare(tiny_recipe(tiny_model, opinions, **options)), folder)
+    assert result.performance["stopped_early"]
+    assert result.metrics["steps"] == result.metrics["best_step"] + 2 * 2
+
+
+def test_evaluation_every_n_steps(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run")
+    run(prepare(tiny_recipe(tiny_model, opinions, **{"training.evaluate_every": 3})), folder)
+    lines = [json.loads(line) for line in folder.history.read_text().splitlines()]
+    assert [line["step"] for line in lines if "validation_accuracy" in line] == [3, 6, 8]
+
+
+def test_a_rate_that_explodes_is_reported_with_step_and_ids(tiny_model: Path, tmp_path: Path) -> None:
+    data = tmp_path / "huge.csv"
+    data.write_text("text,label\n" + "".join(f"good film {i},{1e30 if i % 2 else -1e30}\n" for i in range(8)))
+    recipe = tiny_recipe(tiny_model, data).model_copy(update={"task": "text-regression"})
+    folder = RunFolder.create(tmp_path / "run")
+    with pytest.raises(DivergedError, match=r"diverged at step 1: the loss is inf .*ids \d") as caught:
+        run(prepare(recipe), folder)
+    assert caught.value.exit_code == 6
+    assert json.loads(folder.status.read_text())["state"] == "failed"

@@ -1,0 +1,175 @@
+"""The catalog's table, where its files are looked for, and what is refused in them."""
+
+from pathlib import Path
+
+import pytest
+
+from bertctl.catalog.datasets import DATASETS, find_dataset
+from bertctl.config.schema import DataSection, EvaluationSection, Recipe
+from bertctl.data.load import load_data
+from bertctl.errors import DataError, UnavailableError, UsageError
+from bertctl.progress import Listener
+
+
+def recipe_for(name: str, **data: object) -> Recipe:
+    return Recipe(task=DATASETS[name].task, data=DataSection(name=name, **data))
+
+
+@pytest.mark.parametrize("place", ["SST-2/train.tsv", "sst2/train.tsv", "train.tsv"])
+def test_places_below_the_data_dir(tmp_path, place, monkeypatch):
+    (tmp_path / place).parent.mkdir(exist_ok=True)
+    (tmp_path / place).write_text("sentence\tlabel\nfine \t1\nbad \t0\n", encoding="utf-8")
+    given = load_data(recipe_for("sst2", data_dir=str(tmp_path)), splits=["train"])
+    monkeypatch.setenv("BERTCTL_DATA", str(tmp_path))
+    from_environment = load_data(recipe_for("sst2"), splits=["train"])
+    assert len(given.splits["train"]) == 2
+    assert given.hashes == from_environment.hashes
+
+
+def test_missing_files_are_listed_and_the_hub_is_not_asked(tmp_path):
+    with pytest.raises(UnavailableError) as caught:
+        load_data(recipe_for("rte", data_dir=str(tmp_path)))
+    for tried in ("RTE/train.tsv", "rte/train.tsv", "train.tsv", "rte/train-00000-of-00001.parquet"):
+        assert str(tmp_path / tried) in caught.value.message
+    assert "RTE/dev.tsv" in caught.value.remedy
+    with pytest.raises(UnavailableError, match="does not exist"):
+        load_data(recipe_for("rte", data_dir=str(tmp_path / "nowhere")))
+
+
+def test_offline_without_files_names_the_ways():
+    with pytest.raises(UnavailableError, match="offline") as caught:
+        load_data(recipe_for("sst2"))
+    assert "--data-dir DIR (or BERTCTL_DATA=DIR)" in caught.value.remedy
+    assert "SST-2/train.tsv" in caught.value.remedy
+    assert "cache" in caught.value.remedy
+
+
+class Heard(Listener):
+    """Keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.warned: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def warn(self, text: str) -> None:
+        self.warned.append(text)
+
+
+def _official_file(tmp_path: Path, name: str, content: str) -> Recipe:
+    path = tmp_path / DATASETS[name].folder / "train.tsv"
+    path.parent.mkdir()
+    path.write_text(content, encoding="utf-8", newline="")
+    return recipe_for(name, data_dir=str(tmp_path))
+
+
+def test_rows_without_label_or_field_are_left_out_counted_and_numbered_anew(tmp_path):
+    header = "index\tquestion\tsentence\tlabel\n"
+    lines = ["0\tq0\ts0\tentailment", "1\tq1\ts1\t-", "2\tq2", "3\tq3\ts3\t", "4\tq4\ts4\tnot_entailment\textra"]
+    heard = Heard()
+    recipe = _official_file(tmp_path, "qnli", header + "\r\n".join(lines))
+    data = load_data(recipe, splits=["train"], listener=heard)
+    rows = data.splits["train"]
+    assert list(rows.columns["text"]) == ["q0", "q4"]
+    assert list(rows.ids) == ["0", "1"]
+    assert list(rows.lines) == [2, 6]
+    assert [text.split(": ")[1] for text in heard.warned] == [
+        "1 rows lack a field and are left out, as the hub's conversion does",
+        "2 rows without a label or a text are left out",
+    ]
+    assert data.notes == tuple(heard.warned)
+
+
+def test_a_strange_label_is_refused_with_its_line(tmp_path):
+    recipe = _official_file(tmp_path, "sst2", "sentence\tlabel\nfine\t1\nodd\t2\n")
+    with pytest.raises(DataError, match=r"train.tsv:3: '2' is no label of 'sst2'") as caught:
+        load_data(recipe, splits=["train"])
+    assert caught.value.remedy == "Labels: negative, positive."
+
+
+def test_a_strange_score_is_refused_with_its_line(tmp_path):
+    recipe = _official_file(tmp_path, "stsb", "index\tsentence1\tsentence2\tscore\n0\ta\tb\tmuch\n")
+    with pytest.raises(DataError, match=r"train.tsv:2: 'much' is no label"):
+        load_data(recipe, splits=["train"])
+
+
+def test_a_file_of_another_task_is_refused(tmp_path):
+    recipe = _official_file(tmp_path, "sst2", "index\tsentence1\tsentence2\tlabel\n0\ta\tb\t1\n")
+    with pytest.raises(DataError, match="no column 'sentence': did you mean sentence"):
+        load_data(recipe, splits=["train"])
+
+
+def test_a_cola_file_with_too_few_fields_is_refused(tmp_path):
+    recipe = _official_file(tmp_path, "cola", "gj04\t1\t\tGood one.\ngj04\t1\n")
+    with pytest.raises(DataError, match=r"train.tsv:2: 2 tab-separated fields where 4"):
+        load_data(recipe, splits=["train"])
+
+
+def _mnli_files(folder: Path, *files: str) -> str:
+    for file in files:
+        content = "index\tsentence1\tsentence2\tgold_label\n0\ta\tb\tneutral\n"
+        (folder / file).write_text(content, encoding="utf-8")
+    return str(folder)
+
+
+def test_mnli_works_without_its_mismatched_split_unless_it_is_asked_for(tmp_path):
+    _mnli_files(tmp_path, "train.tsv", "dev_matched.tsv")
+    heard = Heard()
+    data = load_data(recipe_for("mnli", data_dir=str(tmp_path)), listener=heard)
+    assert data.validation_splits == ("validation_matched",)
+    assert list(data.splits) == ["train", "validation_matched"]
+    assert "validation_mismatched" in heard.warned[0]
+    asked = Recipe(
+        data=DataSection(name="mnli", data_dir=str(tmp_path)),
+        evaluation=EvaluationSection(splits=["validation_mismatched"]),
+    )
+    with pytest.raises(UnavailableError, match="validation_mismatched"):
+        load_data(asked)
+
+
+def test_mnli_reads_both_validation_splits(tmp_path):
+    folder = _mnli_files(tmp_path, "train.tsv", "dev_matched.tsv", "dev_mismatched.tsv")
+    data = load_data(recipe_for("mnli", data_dir=folder))
+    assert data.validation_splits == ("validation_matched", "validation_mismatched")
+    assert list(data.splits) == ["train", "validation_matched", "validation_mismatched"]
+
+
+def test_the_diagnostic_set_has_nothing_to_train_on():
+    with pytest.raises(UsageError, match="no training rows"):
+        load_data(recipe_for("ax"))
+
+
+def test_a_data_set_of_another_task_is_refused():
+    with pytest.raises(UsageError, match="for text-regression"):
+        load_data(Recipe(data=DataSection(name="stsb")))
+
+
+def test_unknown_names_show_the_nearest():
+    with pytest.raises(UsageError, match="did you mean sst2"):
+        find_dataset("sst3")
+    with pytest.raises(UsageError, match="did you mean validation"):
+        load_data(recipe_for("demo"), splits=["validaton"])
+    assert find_dataset("SST-2").name == find_dataset("sst_2").name == "sst2"
+
+
+def test_the_table_is_whole():
+    assert list(DATASETS) == ["demo", "cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax"]
+    glue_files = sorted(split.glue_file for row in DATASETS.values() for split in row.splits if split.glue_file)
+    names = ["AX", "CoLA", "MNLI-m", "MNLI-mm", "MRPC", "QNLI", "QQP", "RTE", "SST-2", "STS-B", "WNLI"]
+    assert glue_files == [f"{name}.tsv" for name in names]
+    for row in DATASETS.values():
+        assert row.primary_metric in row.metrics
+        assert row.positive_label is None or row.positive_label in row.labels
+        assert ("f1" in row.metrics) == (row.positive_label is not None)
+        assert all(row.split(published.split).name.startswith("test") for published in row.published)
+        assert all(0 < published.value < 1 for published in row.published)
+
+
+def test_published_scores_stand_beside_their_split():
+    mnli = DATASETS["mnli"]
+    assert mnli.published_for("validation_mismatched", "accuracy").value == 0.834
+    assert mnli.published_for("validation_matched", "accuracy").value == 0.846
+    assert DATASETS["wnli"].published_for("validation", "accuracy") is None
+    assert DATASETS["mrpc"].published_for("validation", "accuracy") is None

@@ -1,0 +1,228 @@
+"""Which column is which: the usual names, ambiguity, columns that aren't there; `load_data` on own files."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bertctl.config.schema import DataSection, EvaluationSection, Recipe, TrainingSection
+from bertctl.data.columns import choose_columns, rows_from
+from bertctl.data.load import LoadedData, load_data
+from bertctl.data.table import Table
+from bertctl.errors import DataError, UnavailableError, UsageError
+from bertctl.progress import SILENT, Listener
+
+
+class Heard(Listener):
+    """Keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+def table(*names: str) -> Table:
+    return Table({name: [f"{name} {i}" for i in range(4)] for name in names}, "file.csv", [2, 3, 4, 5])
+
+
+def choose(*names: str, label_needed: bool = True, listener: Listener = SILENT, **data: object) -> dict[str, str]:
+    section = DataSection(**data)
+    return choose_columns(table(*names), section, label_needed=label_needed, listener=listener).names()
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (("text", "label"), ("text", None, "label")),
+        (("Review", "Sentiment"), ("Review", None, "Sentiment")),
+        (("idx", "sentence", "label"), ("sentence", None, "label")),
+        (("index", "sentence1", "sentence2", "score"), ("sentence1", "sentence2", "score")),
+        (("id", "qid1", "question1", "question2", "is_duplicate"), ("question1", "question2", "is_duplicate")),
+        (("premise", "hypothesis", "label1", "gold_label"), ("premise", "hypothesis", "gold_label")),
+        (("question", "sentence", "label"), ("question", "sentence", "label")),
+        (("text", "content", "label", "score"), ("text", None, "label")),  # the exact names win
+        (("utterance", "label"), ("utterance", None, "label")),  # the only column left
+    ],
+)
+def test_the_usual_names(names, found):
+    heard = Heard()
+    expected = dict(zip(("text", "pair", "label"), found, strict=True))
+    assert choose(*names, listener=heard) == {role: name for role, name in expected.items() if name}
+    assert "guessed" in heard.said[0]
+    assert f"text from '{found[0]}'" in heard.said[0]
+
+
+def test_named_columns_are_not_guessed():
+    heard = Heard()
+    found = choose("a", "b", "text", text_column="a", label_column="b", listener=heard)
+    assert found == {"text": "a", "label": "b"}
+    assert heard.said == []
+
+
+def test_a_pair_is_guessed_only_where_the_text_was():
+    assert choose("sentence1", "sentence2", "label", text_column="sentence1") == {"text": "sentence1", "label": "label"}
+    assert choose("sentence1", "sentence2", "label", pair_column="sentence2")["text"] == "sentence1"
+
+
+@pytest.mark.parametrize(
+    ("names", "message", "option"),
+    [
+        (("review", "comment", "label"), "several columns could be the text: review, comment", "--text-column"),
+        (("a", "b", "label"), "no column has one of the usual names for a text", "--text-column"),
+        (("sentence1", "sentence2", "premise", "hypothesis", "label"), "several columns could be the text", "--text"),
+        (("text", "score", "rating"), "several columns could be the label: score, rating", "--label-column"),
+        (("text", "colour"), "no column is known as the label", "--label-column"),
+    ],
+)
+def test_what_can_not_be_guessed_is_asked_for(names, message, option):
+    with pytest.raises(UsageError, match=message) as caught:
+        choose(*names)
+    assert option in caught.value.remedy
+    assert f"Columns there: {', '.join(names)}." in caught.value.remedy
+
+
+def test_columns_that_are_not_there():
+    with pytest.raises(DataError, match=r"file.csv has no column 'reviews': did you mean review\?") as caught:
+        choose("review", "label", text_column="reviews")
+    assert "Columns there: review, label." in caught.value.remedy
+    with pytest.raises(DataError, match="no column 'y'"):
+        choose("review", "label", label_column="y")
+    assert choose("review", "label", label_column="y", label_needed=False) == {"text": "review"}
+    with pytest.raises(UsageError, match="named for two things"):
+        choose("review", "label", text_column="review", label_column="review")
+
+
+def test_other_columns_stay_and_never_clash():
+    section = DataSection(text_column="review", label_column="stars")
+    found = table("review", "stars", "text", "genre")
+    rows, blank = rows_from(found, choose_columns(found, section, label_needed=True, listener=SILENT), split="train")
+    assert list(rows.columns) == ["text", "label", "file_text", "genre"]
+    assert rows.columns["text"][0] == "review 0"
+    assert rows.columns["file_text"][0] == "text 0"
+    assert blank == 0
+
+
+def test_ids_come_from_their_column_and_are_unique():
+    section = DataSection(id_column="key")
+    found = table("text", "label", "key")
+    choice = choose_columns(found, section, label_needed=True, listener=SILENT)
+    assert rows_from(found, choice, split="x")[0].ids == ["key 0", "key 1", "key 2", "key 3"]
+    twice = Table({**found.columns, "key": [1, 2, 1, 3]}, "file.csv", [2, 3, 4, 5])
+    with pytest.raises(DataError, match=r"file.csv:4: the id '1' stands at file.csv:2 already"):
+        rows_from(twice, choice, split="x")
+    blank = Table({**found.columns, "key": [1, None, 2, 3]}, "file.csv", [2, 3, 4, 5])
+    with pytest.raises(DataError, match=r"file.csv:3: the id is blank"):
+        rows_from(blank, choice, split="x")
+
+
+# load_data on a person's own files
+
+
+def write(path: Path, size: int, *, text: str = "text", label: str = "label", start: int = 0) -> str:
+    lines = [f"{text},{label},genre", *(f"text {i},{'abc'[i % 3]},g{i}" for i in range(start, start + size))]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return str(path)
+
+
+def load(*, splits: list[str] | None = None, listener: Listener = SILENT, seed: int = 42, **data: object) -> LoadedData:
+    recipe = Recipe(data=DataSection(**data), training=TrainingSection(seed=seed))
+    return load_data(recipe, splits=splits, listener=listener)
+
+
+def test_files_of_ones_own(tmp_path):
+    train, validation = write(tmp_path / "a.csv", 9), write(tmp_path / "b.csv", 3, start=9)
+    test = write(tmp_path / "c.csv", 6, start=12)
+    data = load(train_file=train, validation_file=validation, test_file=test)
+    assert {split: len(rows) for split, rows in data.splits.items()} == {"train": 9, "validation": 3}
+    assert data.validation_splits == ("validation",)
+    assert data.labels is None
+    assert data.dataset is None
+    assert data.columns == {"text": "text", "label": "label"}
+    asked = load(train_file=train, validation_file=validation, test_file=test, splits=["test"])
+    assert list(asked.splits) == ["test"]
+    assert len(asked.splits["test"]) == 6
+
+
+def test_the_choice_of_the_first_file_holds_for_the_next(tmp_path):
+    train = write(tmp_path / "a.csv", 9, text="review", label="sentiment")
+    other = write(tmp_path / "b.csv", 3, text="comment", label="sentiment")
+    with pytest.raises(DataError, match=r"b.csv has no column 'review'"):
+        load(train_file=train, validation_file=other)
+
+
+def test_two_files_without_header(tmp_path):
+    for name in ("a.tsv", "b.tsv"):
+        (tmp_path / name).write_text("".join(f"words {i}\t{i % 2}\n" for i in range(8)), encoding="utf-8")
+    data = load(train_file=str(tmp_path / "a.tsv"), validation_file=str(tmp_path / "b.tsv"))
+    assert [len(rows) for rows in data.splits.values()] == [8, 8]
+    assert data.columns == {"text": "column1", "label": "column2"}
+
+
+def test_a_hold_out_is_stratified_seeded_and_said(tmp_path):
+    heard = Heard()
+    train = write(tmp_path / "a.csv", 60)
+    data = load(train_file=train, validation_fraction=0.2, listener=heard)
+    held = data.splits["validation"]
+    assert sorted(held.columns["label"]) == ["a"] * 4 + ["b"] * 4 + ["c"] * 4
+    assert sorted([*data.splits["train"].ids, *held.ids], key=int) == [str(i) for i in range(60)]
+    assert list(held.ids) == sorted(held.ids, key=int)
+    assert held.where(0) == f"{train}:{int(held.ids[0]) + 2}"
+    said = next(text for text in heard.said if "held out" in text)
+    assert "12 of the 60 training rows" in said
+    assert "seed 42, stratified by label" in said
+    assert "--validation-file" in said
+    assert said in data.notes
+    again = load(train_file=train, validation_fraction=0.2)
+    assert list(again.splits["validation"].ids) == list(held.ids)
+    other = load(train_file=train, validation_fraction=0.2, seed=1)
+    assert list(other.splits["validation"].ids) != list(held.ids)
+    alone = load(train_file=train, validation_fraction=0.2, splits=["validation"])
+    assert list(alone.splits) == ["validation"]
+    assert alone.hashes["validation"] == data.hashes["validation"]
+
+
+def test_limits(tmp_path):
+    train, validation = write(tmp_path / "a.csv", 60), write(tmp_path / "b.csv", 30)
+    data = load(train_file=train, validation_file=validation, max_train_rows=20, max_eval_rows=5)
+    ids = [int(i) for i in data.splits["train"].ids]
+    assert len(ids) == 20
+    assert ids == sorted(ids) != list(range(20))
+    assert list(data.splits["validation"].ids) == list("01234")
+    assert [note for note in data.notes if note.startswith("train: 20 of 60 rows (a sample, seed 42)")]
+
+
+def test_hashes_are_of_the_content(tmp_path):
+    one, two = write(tmp_path / "a.csv", 9), write(tmp_path / "other.csv", 9)
+    objects = [{"genre": 1, "text": f"text {i}", "label": "abc"[i % 3]} for i in range(9)]
+    lines = tmp_path / "c.jsonl"
+    lines.write_text("\n".join(map(json.dumps, objects)), encoding="utf-8")
+    hashes = {load(train_file=f, validation_file=f).hashes["train"] for f in (one, two, str(lines))}
+    assert len(hashes) == 1
+    other = write(tmp_path / "d.csv", 9, start=1)
+    assert load(train_file=other, validation_file=other).hashes["train"] not in hashes
+
+
+def test_what_load_data_refuses(tmp_path):
+    train = write(tmp_path / "a.csv", 9)
+    with pytest.raises(UsageError, match="no data is named"):
+        load()
+    with pytest.raises(UsageError, match="there are no test rows"):
+        load(train_file=train, splits=["test"])
+    with pytest.raises(UsageError, match="there are no train rows"):
+        load(validation_file=train)
+    with pytest.raises(UsageError, match=r"no split 'tset': did you mean test\?"):
+        load(train_file=train, splits=["tset"])
+    with pytest.raises(UnavailableError, match="does not exist"):
+        load(train_file=str(tmp_path / "none.csv"))
+    recipe = Recipe(data=DataSection(train_file=train), evaluation=EvaluationSection(slice_columns=["gnre"]))
+    with pytest.raises(DataError, match=r"no column 'gnre': did you mean genre\?"):
+        load_data(recipe)
+
+
+def test_a_test_file_needs_no_labels(tmp_path):
+    train = write(tmp_path / "a.csv", 9)
+    (tmp_path / "t.csv").write_text("text\nsome words\n", encoding="utf-8")
+    data = load(train_file=train, test_file=str(tmp_path / "t.csv"), splits=["train", "test"])
+    assert not data.splits["test"].has("label")

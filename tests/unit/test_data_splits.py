@@ -1,0 +1,93 @@
+"""Hold-outs and samples: shares, seeds, and labels that never leave training."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bertctl.data.rows import Rows
+from bertctl.data.splits import content_hash, first, hold_out, sample
+from bertctl.errors import DataError
+
+
+def rows_with(labels: list[object]) -> Rows:
+    texts = [f"text {i}" for i in range(len(labels))]
+    return Rows("train", {"text": texts, "label": labels}, [str(i) for i in range(len(labels))], "f", ())
+
+
+def test_each_label_gives_its_share():
+    labels = ["a"] * 700 + ["b"] * 200 + ["c"] * 100
+    left, held, stratified = hold_out(rows_with(labels), fraction=0.1, seed=3, stratify=True)
+    assert stratified
+    assert Counter(held.columns["label"]) == {"a": 70, "b": 20, "c": 10}
+    assert Counter(left.columns["label"]) == {"a": 630, "b": 180, "c": 90}
+    assert (left.split, held.split) == ("train", "validation")
+
+
+def test_a_label_that_stands_once_stays_in_training():
+    labels = ["a"] * 50 + ["b"] * 49 + ["rare"]
+    for seed in range(20):
+        left, held, stratified = hold_out(rows_with(labels), fraction=0.3, seed=seed, stratify=True)
+        assert stratified
+        assert "rare" in left.columns["label"]
+        assert len(held) == 30
+
+
+@pytest.mark.parametrize("labels", [[["a"], ["b"]] * 20, [float(i) for i in range(40)]])
+def test_labels_that_can_not_be_counted_are_not_stratified(labels):
+    left, held, stratified = hold_out(rows_with(labels), fraction=0.25, seed=0, stratify=True)
+    assert not stratified
+    assert (len(left), len(held)) == (30, 10)
+
+
+@given(
+    counts=st.lists(st.integers(1, 30), min_size=1, max_size=6),
+    fraction=st.floats(0.01, 0.9),
+    seed=st.integers(0, 99),
+    stratify=st.booleans(),
+)
+def test_nothing_is_lost_or_doubled(counts, fraction, seed, stratify):
+    labels = [name for name, count in zip("abcdef", counts, strict=False) for _ in range(count)]
+    rows = rows_with(labels)
+    if len(labels) < 2:
+        with pytest.raises(DataError, match="none can be held out"):
+            hold_out(rows, fraction=fraction, seed=seed, stratify=stratify)
+        return
+    left, held, stratified = hold_out(rows, fraction=fraction, seed=seed, stratify=stratify)
+    assert len(held) == min(max(1, round(len(labels) * fraction)), len(labels) - 1)
+    assert sorted([*left.ids, *held.ids], key=int) == list(rows.ids)
+    if stratified:
+        assert set(left.columns["label"]) == set(labels)
+    again = hold_out(rows, fraction=fraction, seed=seed, stratify=stratify)
+    assert list(again[1].ids) == list(held.ids)
+
+
+def test_samples():
+    rows = rows_with(["a"] * 100)
+    some = sample(rows, 10, seed=1)
+    assert [int(i) for i in some.ids] == sorted(int(i) for i in some.ids)
+    assert list(some.ids) == list(sample(rows, 10, seed=1).ids) != list(sample(rows, 10, seed=2).ids)
+    assert sample(rows, 100, seed=1) is rows
+    assert list(first(rows, 3).ids) == ["0", "1", "2"]
+    assert first(rows, 100) is rows
+
+
+def test_the_draws_are_the_same_everywhere():
+    """Recorded: another library version or machine must not deal out other rows."""
+    _, held, _ = hold_out(rows_with(["a", "b"] * 20), fraction=0.1, seed=42, stratify=True)
+    assert list(held.ids) == ["8", "27", "35", "38"]
+    assert list(sample(rows_with(["a"] * 40), 4, seed=42).ids) == ["8", "11", "34", "38"]
+
+
+def test_hashes_tell_values_types_and_columns_apart():
+    different = [
+        rows_with(["1", "2"]),
+        rows_with([1, 2]),
+        rows_with([1.0, 2.0]),
+        Rows("train", {"text": ["text 0", "text 1"]}, ["0", "1"], "f"),
+        Rows("train", {"text": ["text 0", "text 1"], "pair": ["1", "2"]}, ["0", "1"], "f"),
+    ]
+    assert len({content_hash(rows) for rows in different}) == len(different)
+    same = Rows("test", {"text": ["text 0", "text 1"], "label": [1, 2], "other": [0, 0]}, ["x", "y"], "g", [5, 9])
+    assert content_hash(same) == content_hash(rows_with([1, 2]))

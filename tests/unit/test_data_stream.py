@@ -1,0 +1,163 @@
+"""Rows in portions: the same as the whole file, from a file and from stdin, in bounded memory."""
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bertctl.config.schema import DataSection
+from bertctl.data.files import read_file
+from bertctl.data.stream import stream_rows
+from bertctl.errors import DataError, UnavailableError, UsageError
+from bertctl.progress import Listener
+
+TEXTS = [f'text {i}, "quoted"\nmore' if i % 7 == 3 else f"text {i} é" for i in range(50)]
+
+
+def write(path: Path) -> Path:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    suffix = path.suffixes[0]
+    columns = {"text": TEXTS, "label": [str(i % 2) for i in range(50)]}
+    if suffix == ".parquet":
+        pq.write_table(pa.table(columns), path)
+        data = path.read_bytes()
+    elif suffix == ".jsonl":
+        data = "".join(
+            json.dumps({"text": t, "label": y}) + "\n" for t, y in zip(*columns.values(), strict=True)
+        ).encode()
+    else:
+        delimiter = "\t" if suffix == ".tsv" else ","
+        quoted = ['"' + text.replace('"', '""') + '"' for text in TEXTS]
+        lines = [f"text{delimiter}label", *(f"{t}{delimiter}{i % 2}" for i, t in enumerate(quoted))]
+        data = ("\n".join(lines) + "\n").encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+@pytest.mark.parametrize("packed", ["", ".gz"])
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
+def test_portions_together_are_the_file(tmp_path, suffix, packed):
+    path = write(tmp_path / f"a{suffix}{packed}")
+    whole = read_file(path, DataSection(), split="predict")
+    portions = list(stream_rows(path, DataSection(), chunk_rows=8))
+    assert [len(rows) for rows in portions] == [8] * 6 + [2]
+    for name in ("text", "label"):
+        assert [value for rows in portions for value in rows.columns[name]] == list(whole.columns[name])
+    assert list(whole.columns["text"]) == TEXTS
+    assert [i for rows in portions for i in rows.ids] == list(whole.ids)
+    assert [line for rows in portions for line in rows.lines] == list(whole.lines)
+
+
+def test_plain_lines(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b'one, two\tthree\r\n\n"quoted\nlast')
+    rows = list(stream_rows(tmp_path / "a.txt", DataSection(text_column="review")))
+    assert list(rows[0].columns["text"]) == ["one, two\tthree", "", '"quoted', "last"]
+    assert list(rows[0].lines) == [1, 2, 3, 4]
+
+
+def test_columns_are_chosen_once_and_labels_are_optional(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(f'{{"review": "t{i}", "n": {i}}}\n' for i in range(5)), encoding="utf-8")
+    portions = list(stream_rows(path, DataSection(label_column="sentiment"), chunk_rows=2))
+    assert [list(rows.columns) for rows in portions] == [["text", "n"]] * 3
+    path.write_text('{"text": "a"}\n{"words": "b"}\n', encoding="utf-8")
+    with pytest.raises(DataError, match="no column 'text'"):
+        list(stream_rows(path, DataSection(), chunk_rows=1))
+
+
+def test_quoting_between_tabs_is_judged_by_the_whole_file(tmp_path):
+    lines = ["text\tlabel", *(f'"text {i}"\t1' for i in range(2000)), '"not closed\t1', "end\t0"]
+    (tmp_path / "a.tsv").write_text("\n".join(lines), encoding="utf-8")
+    texts = [text for rows in stream_rows(tmp_path / "a.tsv", DataSection()) for text in rows.columns["text"]]
+    assert texts == list(read_file(tmp_path / "a.tsv", DataSection(), split="x").columns["text"])
+    assert texts[0] == '"text 0"'
+    assert texts[-2:] == ['"not closed', "end"]
+
+
+@pytest.mark.parametrize("kind", [None, "lines", "csv"])
+def test_bytes_that_are_not_utf8_in_a_stream(tmp_path, kind):
+    path = tmp_path / ("a.txt" if kind is None else "a.csv")
+    path.write_bytes(b"text\n" + b"fine\n" * 5000 + b"caf\xe9 here\n")
+    with pytest.raises(DataError, match=r":5002: byte 0xe9 is not utf-8 \(byte 4 of the line, offset 25008"):
+        list(stream_rows(path, DataSection(), kind=kind))
+
+
+def test_refusals(tmp_path):
+    (tmp_path / "empty.txt").write_bytes(b"")
+    (tmp_path / "header.csv").write_bytes(b"text,label\n")
+    (tmp_path / "wide.csv").write_bytes(b"text,label\na,1\nb,c,0\n")
+    with pytest.raises(DataError, match="no rows"):
+        list(stream_rows(tmp_path / "empty.txt", DataSection()))
+    with pytest.raises(DataError, match="no rows"):
+        list(stream_rows(tmp_path / "header.csv", DataSection()))
+    with pytest.raises(DataError, match=r"wide.csv:3: 3 fields"):
+        list(stream_rows(tmp_path / "wide.csv", DataSection()))
+    with pytest.raises(DataError, match="is empty"):
+        list(stream_rows(tmp_path / "empty.txt", DataSection(), kind="csv"))
+    with pytest.raises(UsageError, match=r"no input format 'json': did you mean jsonl\?"):
+        list(stream_rows(tmp_path / "empty.txt", DataSection(), kind="json"))
+    with pytest.raises(UnavailableError, match="does not exist"):
+        list(stream_rows(tmp_path / "none.csv", DataSection()))
+
+
+def test_utf16_and_latin1_streams(tmp_path):
+    (tmp_path / "a.txt").write_bytes("één\ntwee\n".encode("utf-16"))
+    assert list(next(stream_rows(tmp_path / "a.txt", DataSection())).columns["text"]) == ["één", "twee"]
+    (tmp_path / "b.txt").write_bytes("één\n".encode("latin-1"))
+    assert list(next(stream_rows(tmp_path / "b.txt", DataSection(encoding="latin-1"))).columns["text"]) == ["één"]
+
+
+def test_blank_texts_are_counted_over_all_portions(tmp_path):
+    said: list[str] = []
+
+    class Heard(Listener):
+        def say(self, text: str) -> None:
+            said.append(text)
+
+    (tmp_path / "a.txt").write_text("a\n\n" * 10, encoding="utf-8")
+    assert (
+        sum(len(rows) for rows in stream_rows(tmp_path / "a.txt", DataSection(), chunk_rows=3, listener=Heard())) == 20
+    )
+    assert said == [f"{tmp_path}/a.txt: 10 of 20 texts are blank; they stay in as examples"]
+
+
+_FROM_STDIN = """
+import resource, sys
+from bertctl.config.schema import DataSection
+from bertctl.data.stream import stream_rows
+count = 0
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for rows in stream_rows("-", DataSection(), kind=sys.argv[1] or None):
+    if not count:
+        print(list(rows.columns), rows.columns["text"][0], rows.where(0))
+    count += len(rows)
+after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(count, rows.ids[-1], (after - before) // 1024)
+"""
+
+
+def from_stdin(data: bytes, kind: str) -> list[str]:
+    command = [sys.executable, "-c", _FROM_STDIN, kind]
+    return subprocess.run(command, input=data, capture_output=True, timeout=60, check=True).stdout.decode().splitlines()
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet", ".csv.gz"])
+def test_stdin_in_every_format(tmp_path, suffix):
+    data = write(tmp_path / f"a{suffix}").read_bytes()
+    shown, counted = from_stdin(data, suffix.split(".")[1])
+    assert shown.startswith("['text', 'label'] text 0 é stdin")
+    assert counted.startswith("50 49 ")
+
+
+def test_a_large_stream_stays_in_bounded_memory():
+    line = b"a line of words that is long enough to count as one \n"
+    shown, counted = from_stdin(line * 600_000, "")  # 32 MB
+    assert shown == "['text'] a line of words that is long enough to count as one  stdin:1"
+    count, last, grown = map(int, counted.split())
+    assert (count, last) == (600_000, 599_999)
+    assert grown < 8
