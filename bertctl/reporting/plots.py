@@ -28,6 +28,14 @@ def draw_benchmark(document: Mapping[str, Any], paths: Sequence[Path]) -> None:
         UnavailableError: a file can't be written.
     """
     import matplotlib
+
+    with matplotlib.rc_context({"svg.hashsalt": "bertctl"}):  # the same figures give the same file
+        for path in paths:
+            figure = _benchmark_figure(document)  # a new one each: the layout depends on what was drawn before
+            atomic_write(path, functools.partial(_save, figure, path.suffix.removeprefix(".")))
+
+
+def _benchmark_figure(document: Mapping[str, Any]) -> "Figure":
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -37,15 +45,15 @@ def draw_benchmark(document: Mapping[str, Any], paths: Sequence[Path]) -> None:
     FigureCanvasAgg(figure)
     upper, lower = figure.subplots(2, 1, height_ratios=heights)
     weights = ", random weights" if document["random_init"] else ""
+    sizes = {(arm["batch_size"], arm["max_length"]) for arm in arms}
+    size = "".join(f", batch {batch}, max_length {length}" for batch, length in sizes) if len(sizes) == 1 else ""
     figure.suptitle(
-        f"{document['recipe']}, {document['model']}{weights}: training on {document['device_name']}, "
+        f"{document['recipe']}, {document['model']}{weights}{size}: training on {document['device_name']}, "
         f"{document['threads']} threads"
     )
     _draw_arms(upper, arms)
     _draw_shares(lower, document["profile"])
-    with matplotlib.rc_context({"svg.hashsalt": "bertctl"}):  # the same figures give the same file
-        for path in paths:
-            atomic_write(path, functools.partial(_save, figure, path.suffix.removeprefix(".")))
+    return figure
 
 
 def _save(figure: "Figure", kind: str, path: Path) -> None:
@@ -53,8 +61,6 @@ def _save(figure: "Figure", kind: str, path: Path) -> None:
 
 
 def _draw_arms(axes: "Axes", arms: Sequence[Mapping[str, Any]]) -> None:
-    from matplotlib.patches import Patch
-
     one_size = len({(arm["batch_size"], arm["max_length"]) for arm in arms}) == 1
     names = []
     for position, arm in enumerate(arms):
@@ -67,12 +73,7 @@ def _draw_arms(axes: "Axes", arms: Sequence[Mapping[str, Any]]) -> None:
     axes.set_yticks(range(len(arms)), names)
     axes.invert_yaxis()
     axes.margins(x=0.14)
-    of_size = f" {arms[0]['max_length']}" if one_size else ""
-    axes.set_title(f"examples a second, and times fp32 padded to max_length{of_size}", loc="left", fontsize=10)
-    precisions = dict.fromkeys(arm["precision"] for arm in arms)
-    axes.legend(
-        handles=[Patch(color=_COLOURS[name], label=name) for name in precisions], loc="upper right", frameon=False
-    )
+    axes.set_title("examples a second, and times fp32 padded to max_length", loc="left", fontsize=10)
     _bare(axes)
 
 

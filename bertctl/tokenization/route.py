@@ -21,6 +21,7 @@ The tests compare the two over all of Unicode, and over real data sets.
 
 import functools
 import json
+import os
 import re
 import tempfile
 import unicodedata
@@ -38,6 +39,8 @@ FAST_VERSIONS = ("0.1.4",)
 
 _PLAIN = bytes([9, 10, 13, *range(32, 127)])
 _CATEGORIES = frozenset("LNPSZ")  # letters, numbers, punctuation, symbols, separators; marks and controls never
+
+_MORE_THAN_CORES = (os.cpu_count() or 1) + 1
 
 Flat = tuple[NDArray[np.uint32], NDArray[np.int64]]
 
@@ -89,9 +92,14 @@ class Route:
         return verdict
 
     def encode(self, texts: Sequence[str]) -> Flat:
-        """Ids of safe texts without special tokens: (T,) flat, and (N,) tokens of each text."""
-        ids, lengths = self._encode_flat(texts, False)
-        return ids, lengths.astype(np.int64)
+        """Ids of safe texts without special tokens: (T,) flat, and (N,) tokens of each text.
+
+        A call with as few texts as there are cores splits long ones itself, if need be within a word, so it always
+        gets more.
+        """
+        missing = max(0, _MORE_THAN_CORES - len(texts))
+        ids, lengths = self._encode_flat([*texts, *[""] * missing], False)
+        return ids, lengths[: len(texts)].astype(np.int64)
 
     def _is_safe(self, c: str, companion: str | None = None) -> bool:
         if c not in "\t\n\r" and unicodedata.category(c)[0] not in _CATEGORIES:

@@ -1,8 +1,9 @@
 """What precision, padding, batch size and length cost on this machine: training steps of many arms, timed in one run.
 
 The arms take turns batch by batch, in a new order each turn, so that a busy or throttled machine slows all alike. They
-read the same rows and share one model and one AdamW: a step takes as long whatever the weights are, and the memory that
-is read is that of one run. An arm's batches are picked evenly, narrow to wide, from what an epoch would have. Every step is the loop's own: forward, loss, backward, clipping, AdamW, gradients cleared.
+share one model and one AdamW: a step takes as long whatever the weights are, and the memory that is read is that of one
+run. An arm's batches are picked evenly, narrow to wide, from those that an epoch would have. Every step is the loop's
+own: forward, loss, backward, clipping, AdamW, gradients cleared.
 """
 
 import contextlib

@@ -12,7 +12,7 @@ from bertctl.errors import DivergedError
 from bertctl.run_folder import RunFolder
 from bertctl.training.finetune import prepare, run
 
-RECORDED = [0.7]
+RECORDED = [0.693177, 0.693151, 0.691519, 0.696683, 0.696403, 0.690402, 0.692934, 0.692884]
 """Losses of the first steps on the tiny BERT, fp32, one thread, dropout off (made by this very test's recipe)."""
 
 
