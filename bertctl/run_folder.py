@@ -1,15 +1,15 @@
 """What a run leaves behind: the names and schemas of its files, each replaced atomically.
 
-    RUN/status.json              running, done, failed, interrupted; pid, host, last step
-    RUN/recipe.yaml              what ran, fully resolved
-    RUN/environment.json         versions, device, threads, precision, seeds, data hashes, command line
-    RUN/metrics.json             values, intervals, n; the same bytes from one equal run to the next
-    RUN/performance.json         timings, throughput, padding share, peak memory
-    RUN/predictions/SPLIT.jsonl  one line an example
-    RUN/history.jsonl            one line a logging step
-    RUN/log.txt                  third-party warnings that were kept off the screen
-    RUN/model/                   weights, config and tokenizer, for the Auto classes of transformers
-    RUN/checkpoints/             only what a resume needs
+RUN/status.json              running, done, failed, interrupted; pid, host, last step
+RUN/recipe.yaml              what ran, fully resolved
+RUN/environment.json         versions, device, threads, precision, seeds, data hashes, command line
+RUN/metrics.json             values, intervals, n; the same bytes from one equal run to the next
+RUN/performance.json         timings, throughput, padding share, peak memory
+RUN/predictions/SPLIT.jsonl  one line an example
+RUN/history.jsonl            one line a logging step
+RUN/log.txt                  third-party warnings that were kept off the screen
+RUN/model/                   weights, config and tokenizer, for the Auto classes of transformers
+RUN/checkpoints/             only what a resume needs
 """
 
 import errno

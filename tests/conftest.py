@@ -1,4 +1,4 @@
-"""What all tests share: the real process, the real data where it lies beside the checkout, and no way out to the hub."""
+"""What all tests share: the real process, the real data beside the checkout, and no way out to the hub."""
 
 import os
 import subprocess
@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command does; before anything imports torch
 
 ROOT = Path(__file__).resolve().parent.parent
 

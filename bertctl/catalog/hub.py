@@ -1,10 +1,10 @@
-"""The one door to the hub: files by name, from the cache where they are there, else over the network, soon or not at all.
+"""The one door to the hub: files by name, from the cache if they are there, else over the network, soon or never.
 
 Nothing here imports torch or transformers.
 """
 
-import functools
 import os
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
@@ -54,11 +54,16 @@ def fetch_file(
     cached = try_to_load_from_cache(repo, filename, revision=revision, repo_type=repo_type)
     if isinstance(cached, str):
         return Path(cached)
-    _refuse_unreachable(f"{wanted} ({repo}/{filename} on the hub)", ways)
+    kind = "datasets/" if repo_type == "dataset" else ""
+    _refuse_unreachable(
+        f"{wanted} ({repo}/{filename} on the hub)",
+        f"{endpoint()}/{kind}{repo}/resolve/{revision or 'main'}/{filename}",
+        _ways(wanted, ways),
+    )
     try:
         return Path(hf_hub_download(repo, filename, revision=revision, repo_type=repo_type))
     except Exception as error:
-        raise _failure(f"{wanted} ({repo}/{filename})", error, ways) from error
+        raise _failure(f"{wanted} ({repo}/{filename})", error, _ways(wanted, ways)) from error
 
 
 def fetch_folder(
@@ -88,29 +93,51 @@ def fetch_folder(
     else:
         if (cached / "config.json").exists() and any((cached / name).exists() for name in required):
             return cached
-    _refuse_unreachable(f"{wanted} ({repo} on the hub)", ways)
+    _refuse_unreachable(
+        f"{wanted} ({repo} on the hub)",
+        f"{endpoint()}/{repo}/resolve/{revision or 'main'}/config.json",
+        _ways(wanted, ways),
+    )
     try:
         return Path(snapshot_download(repo, revision=revision, allow_patterns=list(patterns)))
     except Exception as error:
-        raise _failure(f"{wanted} ({repo})", error, ways) from error
+        raise _failure(f"{wanted} ({repo})", error, _ways(wanted, ways)) from error
 
 
-def _refuse_unreachable(what: str, ways: Sequence[str]) -> None:
+def _refuse_unreachable(what: str, address: str, ways: str) -> None:
     if is_offline():
-        raise UnavailableError(f"{what} is not in the cache, and offline mode is on", remedy=_ways(ways))
-    problem = _reach(endpoint())
+        raise UnavailableError(f"{what} is not in the cache, and offline mode is on", remedy=ways)
+    problem = _reach(address)
     if problem:
         raise UnavailableError(
-            f"{what} is not in the cache, and the hub at {endpoint()} can't be reached: {problem}", remedy=_ways(ways)
+            f"{what} is not in the cache, and the hub at {endpoint()} can't be reached: {problem}", remedy=ways
         )
 
 
-@functools.cache
+_answers: dict[str, str] = {}
+"""Hub -> why it can't be reached, or an empty string: one question a process, however much is wanted of it."""
+
+
 def _reach(address: str) -> str:
-    """Why the hub can't be reached, or an empty string. One question a process."""
+    """Why the hub can't be reached, or an empty string.
+
+    Asked is a file that is wanted, not the front page, which may answer where files do not. The question has a thread
+    of its own, because looking up a name (and an answer that drips) knows no time limit.
+    """
+    hub = endpoint()
+    if hub not in _answers:
+        found: list[str] = []
+        asking = threading.Thread(target=lambda: found.append(_ask(address)), daemon=True)
+        asking.start()
+        asking.join(REACH_SECONDS + 1)
+        _answers[hub] = found[0] if found else f"no answer within {REACH_SECONDS:.0f} s"
+    return _answers[hub]
+
+
+def _ask(address: str) -> str:
     try:
-        request = urllib.request.Request(address, method="HEAD", headers={"User-Agent": "bertctl"})
-        urllib.request.urlopen(request, timeout=REACH_SECONDS).close()
+        request = urllib.request.Request(address, method="HEAD", headers={"User-Agent": "bertctl"})  # noqa: S310
+        urllib.request.urlopen(request, timeout=REACH_SECONDS).close()  # noqa: S310 - the person's own HF_ENDPOINT
     except urllib.error.HTTPError:
         return ""  # it answered
     except TimeoutError:
@@ -123,12 +150,12 @@ def _reach(address: str) -> str:
     return ""
 
 
-def _failure(what: str, error: Exception, ways: Sequence[str]) -> UnavailableError:
+def _failure(what: str, error: Exception, ways: str) -> UnavailableError:
     lines = str(error).strip().splitlines()
     return UnavailableError(
-        f"{what} can't be had from the hub: {type(error).__name__}: {lines[0] if lines else ''}", remedy=_ways(ways)
+        f"{what} can't be had from the hub: {type(error).__name__}: {lines[0] if lines else ''}", remedy=ways
     )
 
 
-def _ways(ways: Sequence[str]) -> str:
-    return "Ways to have it:\n" + "\n".join(f"  - {way}" for way in ways) if ways else ""
+def _ways(wanted: str, ways: Sequence[str]) -> str:
+    return f"Ways to have {wanted}:\n" + "\n".join(f"  - {way}" for way in ways) if ways else ""

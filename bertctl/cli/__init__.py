@@ -1,0 +1,1 @@
+"""The doors: one thin file for each verb."""

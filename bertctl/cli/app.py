@@ -4,6 +4,7 @@ import functools
 import importlib
 import inspect
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -35,6 +36,7 @@ VERBS = (
     Verb("finetune", "finetune", "Fine-tune an encoder on a data set or on your own files.", "Train"),
     Verb("evaluate", "evaluate", "Score a run on a split or on a file of your own.", "Use"),
     Verb("predict", "predict", "Predict with a run: lines, CSV or JSONL, from a file or stdin.", "Use"),
+    Verb("extract-features", "extract_features", "Read vectors out of an encoder: any layer, any amount of text.", "Use"),
     Verb("recipes", "recipes", "List, show, copy and validate recipes; list models and data sets.", "Prepare"),
     Verb("tokenize", "tokenize", "See what the model reads: pieces and ids, or the numbers of a corpus.", "Look"),
     Verb("vocab", "vocab", "Search, count, compare, check and train vocabularies.", "Look"),
@@ -113,6 +115,8 @@ def with_output(function: Callable[..., None], on_output: Callable[[Output], Non
         on_output(out)
         try:
             function(out, **given)
+        except BrokenPipeError:  # the reader (head, say) has left: not an error, and Typer would make exit code 1 of it
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         finally:
             out.close()
 

@@ -117,7 +117,8 @@ def training(
     # Read when torch is imported: without it the profiler of torch writes lines of its own to stderr.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     from bertctl.config.load import load_recipe
-    from bertctl.training.benchmark import Grid, benchmark_training
+    from bertctl.training.benchmark import benchmark_training
+    from bertctl.training.benchmark_grid import Grid
 
     grid = Grid(
         precisions=comma_list("--precision", precision, str),

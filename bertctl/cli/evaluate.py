@@ -25,11 +25,15 @@ from bertctl.errors import UsageError
 
 SplitOption = Annotated[
     str | None,
-    typer.Option("--split", help="Split of the run's own data; its validation splits when left out.", show_default=False),
+    typer.Option(
+        "--split", help="Split of the run's own data; its validation splits when left out.", show_default=False
+    ),
 ]
 FileOption = Annotated[
     Path | None,
-    typer.Option("--file", metavar="FILE", help="A labelled file of your own: CSV, TSV, JSONL or Parquet.", show_default=False),
+    typer.Option(
+        "--file", metavar="FILE", help="A labelled file of your own: CSV, TSV, JSONL or Parquet.", show_default=False
+    ),
 ]
 
 
@@ -89,7 +93,9 @@ def evaluate(
 
     from bertctl.reporting.summary import metrics_table
 
-    out.answer({"run": str(target), **metrics}, metrics_table(metrics, dataset=None if file else trained.recipe.data.name))
+    out.answer(
+        {"run": str(target), **metrics}, metrics_table(metrics, dataset=None if file else trained.recipe.data.name)
+    )
     out.say(f"written to {target}")
 
 

@@ -111,7 +111,8 @@ def finetune(
     if output is not None:
         RunFolder.check_free(output, overwrite=overwrite)
 
-    from bertctl.training.finetune import announce, default_folder, prepare, run
+    from bertctl.training.announce import announce
+    from bertctl.training.finetune import default_folder, prepare, run
 
     with out.third_party_kept() as log:
         job = prepare(resolved, listener=out)

@@ -30,6 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code, one of `ExitCode`.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    # Idle OpenMP threads sleep instead of spinning: on a machine shared with other jobs spinning makes training several
+    # times slower. Read by the OpenMP library when torch loads it, hence here; what the person has set stands.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     out = Output(debug="--debug" in arguments)
 
     def adopt(verbs_output: Output) -> None:

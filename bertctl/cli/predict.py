@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from bertctl.cli.options import (
-    BatchSizeOption,
     DataDirOption,
     DeviceOption,
     KeepTextOption,
@@ -23,7 +22,9 @@ from bertctl.errors import UsageError
 
 FileArgument = Annotated[
     str,
-    typer.Argument(metavar="[FILE|-]", help="Lines, CSV, TSV, JSONL or Parquet (.gz too); - is stdin.", show_default=False),
+    typer.Argument(
+        metavar="[FILE|-]", help="Lines, CSV, TSV, JSONL or Parquet (.gz too); - is stdin.", show_default=False
+    ),
 ]
 SplitOption = Annotated[
     str | None,
@@ -31,10 +32,13 @@ SplitOption = Annotated[
 ]
 DataOption = Annotated[
     str | None,
-    typer.Option("--data", metavar="NAME", help="Predict another catalog data set's split, such as ax.", show_default=False),
+    typer.Option(
+        "--data", metavar="NAME", help="Predict another catalog data set's split, such as ax.", show_default=False
+    ),
 ]
 FormatOption = Annotated[
-    str, typer.Option("--format", metavar="jsonl|csv|glue", help="Layout of the answers; glue is what its server takes.")
+    str,
+    typer.Option("--format", metavar="jsonl|csv|glue", help="Layout of the answers; glue is what its server takes."),
 ]
 InputFormatOption = Annotated[
     str | None,
@@ -47,7 +51,13 @@ InputFormatOption = Annotated[
 ]
 AnswersOption = Annotated[
     Path | None,
-    typer.Option("--output", "-o", metavar="PATH", help="File for the answers (glue: folder); stdout when left out.", show_default=False),
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="PATH",
+        help="File for the answers (glue: folder); stdout when left out.",
+        show_default=False,
+    ),
 ]
 
 
@@ -63,7 +73,9 @@ def predict(
     data_dir: DataDirOption = None,
     text_column: TextColumnOption = None,
     pair_column: PairColumnOption = None,
-    batch_size: Annotated[int | None, typer.Option("--batch-size", min=1, help="Examples for each forward pass.", show_default=False)] = None,
+    batch_size: Annotated[
+        int | None, typer.Option("--batch-size", min=1, help="Examples for each forward pass.", show_default=False)
+    ] = None,
     device: DeviceOption = None,
     precision: PrecisionOption = None,
     threads: ThreadsOption = None,
@@ -71,11 +83,19 @@ def predict(
 ) -> None:
     """Predict with a run: label names and probabilities, in the order of the input, for files of any size.
 
+    Answers are JSON Lines as they come (--format csv: a table; --json: one array); with -o they go into a file.
+
     echo "a fine film" | bertctl predict runs/sst2-1a2b3c4d -
 
     bertctl predict RUN --split test --format glue -o submission
     """
     _check(file, split, data, output, layout)
+    if out.as_json and output is None:
+        if layout != "jsonl":
+            raise UsageError(
+                f"--json and --format {layout} exclude each other", remedy="Leave one out, or add -o FILE."
+            )
+        layout = "json"
     options: dict[str, Any] = collect(
         data_dir=data_dir,
         text_column=text_column,
@@ -90,18 +110,19 @@ def predict(
     from bertctl.inference.trained import open_run
 
     trained = open_run(run, options=options)
-    if split or data:
-        from bertctl.inference.predict import predict_splits
+    from bertctl.inference.predict import predict_file, predict_glue, predict_split
 
-        written = predict_splits(
-            trained, split or "test", data=data, output=output, layout=layout, stdout=sys.stdout, listener=out
-        )
-    else:
-        from bertctl.inference.predict import predict_file
-
-        written = predict_file(
-            trained, file, output=output, layout=layout, kind=input_format, stdout=sys.stdout, listener=out
-        )
+    with out.third_party_kept():
+        if layout == "glue" and output is not None:
+            written = predict_glue(trained, split or "test", data=data, output=output, listener=out)
+        elif split or data:
+            written = predict_split(
+                trained, split or "test", data=data, output=output, layout=layout, stdout=sys.stdout, listener=out
+            )
+        else:
+            written = predict_file(
+                trained, file, output=output, layout=layout, kind=input_format, stdout=sys.stdout, listener=out
+            )
     if output:
         out.answer({"run": str(run), **written}, None)
         out.say(f"{written['examples']} answers written to {', '.join(written['files'])}")

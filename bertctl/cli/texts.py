@@ -1,11 +1,13 @@
-"""The texts that a command line names, as portions: arguments, lines, tables, a data set of the catalog."""
+"""The texts that a command line names, as portions (lines, tables, a data set of the catalog), and their options."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from bertctl.errors import UsageError
+import typer
+
+from bertctl.errors import DataError, UsageError, did_you_mean
 from bertctl.progress import SILENT, Listener
 from bertctl.tokenization.stream import Portion
 
@@ -13,6 +15,47 @@ if TYPE_CHECKING:
     from bertctl.data.text_files import Source
 
 _BAR_FROM = 64 << 20  # bytes of input from which a job shows how far it is
+
+
+DataOption = Annotated[
+    str | None, typer.Option("--data", metavar="NAME", help="A data set of the catalog.", show_default=False)
+]
+SplitOption = Annotated[str, typer.Option("--split", help="Split of --data.")]
+DataDirOption = Annotated[
+    Path | None, typer.Option("--data-dir", metavar="DIR", help="Folder with its official files.", show_default=False)
+]
+TextColumnOption = Annotated[
+    str | None, typer.Option("--text-column", metavar="NAME", help="Column with the text.", show_default=False)
+]
+PairColumnOption = Annotated[
+    str | None,
+    typer.Option("--pair-column", metavar="NAME", help="Column with the second sentence.", show_default=False),
+]
+InputFormatOption = Annotated[
+    str | None,
+    typer.Option(
+        "--input-format",
+        metavar="lines|csv|tsv|jsonl|parquet",
+        help="Layout of the input; by suffix when left out, else lines.",
+        show_default=False,
+    ),
+]
+ErrorsOption = Annotated[
+    str, typer.Option("--errors", metavar="strict|replace", help="What to do with bytes that are not UTF-8.")
+]
+LowercaseOption = Annotated[
+    bool | None,
+    typer.Option("--lowercase/--cased", help="For a bare vocab.txt: whether text is lower-cased.", show_default=False),
+]
+
+
+def check_choice(option: str, given: str, known: Sequence[str]) -> None:
+    """Refuse a value that is none of those known."""
+    if given not in known:
+        hint = did_you_mean(given, known)
+        raise UsageError(
+            f"{option} has no '{given}'" + (f": {hint}" if hint else ""), remedy=f"Choose from {', '.join(known)}."
+        )
 
 
 @dataclass(frozen=True)
@@ -48,7 +91,7 @@ class TextSource:
             UnavailableError: a file that is not there.
         """
         if self.data is not None:
-            yield from self._of_data_set(listener)
+            yield from self._of_data_set(self.data, listener)
         for file in self.files:
             kind = self.input_format or _kind(file)
             if kind == "lines":
@@ -94,13 +137,19 @@ class TextSource:
         for rows in stream_rows(source, settings, kind=kind, listener=listener):
             yield Portion(rows.columns["text"], rows.columns.get("pair"))
 
-    def _of_data_set(self, listener: Listener) -> Iterator[Portion]:
+    def _of_data_set(self, name: str, listener: Listener) -> Iterator[Portion]:
+        from bertctl.catalog.datasets import find_dataset
         from bertctl.config.schema import DataSection, Recipe
         from bertctl.data.load import load_data
 
         folder = None if self.data_dir is None else str(self.data_dir)
-        recipe = Recipe(data=DataSection(name=self.data, data_dir=folder))
+        recipe = Recipe(task=find_dataset(name).task, data=DataSection(name=name, data_dir=folder))
         rows = load_data(recipe, listener=listener, splits=[self.split]).splits[self.split]
+        if not rows.has("text"):
+            raise DataError(
+                f"the data set '{name}' has no column of texts (it has: {', '.join(rows.columns)})",
+                remedy="Give its official file with --file and --text-column.",
+            )
         yield Portion(rows.columns["text"], rows.columns.get("pair"))
 
 

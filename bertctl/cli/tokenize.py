@@ -9,10 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, cast, get_a
 import typer
 
 from bertctl.cli.output import Output
-from bertctl.errors import DataError, UsageError, did_you_mean
+from bertctl.cli.texts import (
+    DataDirOption,
+    DataOption,
+    ErrorsOption,
+    InputFormatOption,
+    LowercaseOption,
+    PairColumnOption,
+    SplitOption,
+    TextColumnOption,
+    TextSource,
+    check_choice,
+)
+from bertctl.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from bertctl.cli.texts import TextSource
     from bertctl.tokenization.load import OpenTokenizer
     from bertctl.tokenization.stream import Job, Portion, Totals
     from bertctl.tokenization.windows import Cut
@@ -34,32 +45,6 @@ FileOption = Annotated[
         show_default=False,
     ),
 ]
-DataOption = Annotated[
-    str | None, typer.Option("--data", metavar="NAME", help="A data set of the catalog.", show_default=False)
-]
-SplitOption = Annotated[str, typer.Option("--split", help="Split of --data.")]
-DataDirOption = Annotated[
-    Path | None, typer.Option("--data-dir", metavar="DIR", help="Folder with its official files.", show_default=False)
-]
-TextColumnOption = Annotated[
-    str | None, typer.Option("--text-column", metavar="NAME", help="Column with the text.", show_default=False)
-]
-PairColumnOption = Annotated[
-    str | None,
-    typer.Option("--pair-column", metavar="NAME", help="Column with the second sentence.", show_default=False),
-]
-InputFormatOption = Annotated[
-    str | None,
-    typer.Option(
-        "--input-format",
-        metavar="lines|csv|tsv|jsonl|parquet",
-        help="Layout of the input; by suffix when left out, else lines.",
-        show_default=False,
-    ),
-]
-ErrorsOption = Annotated[
-    str, typer.Option("--errors", metavar="strict|replace", help="What to do with bytes that are not UTF-8.")
-]
 ModelOption = Annotated[
     str | None,
     typer.Option(
@@ -69,10 +54,6 @@ ModelOption = Annotated[
         help="Model name, folder, run, hub id, tokenizer.json or vocab.txt; bert-base when left out.",
         show_default=False,
     ),
-]
-LowercaseOption = Annotated[
-    bool | None,
-    typer.Option("--lowercase/--cased", help="For a bare vocab.txt: whether text is lower-cased.", show_default=False),
 ]
 
 
@@ -142,7 +123,6 @@ def tokenize(
 
     bertctl tokenize --file reviews.csv --text-column review --stats
     """
-    from bertctl.cli.texts import TextSource
     from bertctl.tokenization.load import open_tokenizer
     from bertctl.tokenization.windows import Cut
 
@@ -227,15 +207,6 @@ def _check(
         )
 
 
-def check_choice(option: str, given: str, known: Sequence[str]) -> None:
-    """Refuse a value that is none of those known."""
-    if given not in known:
-        hint = did_you_mean(given, known)
-        raise UsageError(
-            f"{option} has no '{given}'" + (f": {hint}" if hint else ""), remedy=f"Choose from {', '.join(known)}."
-        )
-
-
 def _layout(out: Output, layout: str | None, *, given: Sequence[str], output: Path | None) -> str:
     if layout is not None:
         return layout
@@ -247,7 +218,7 @@ def _layout(out: Output, layout: str | None, *, given: Sequence[str], output: Pa
     return "jsonl"
 
 
-def _portions(source: "TextSource", given: Sequence[str], pair: str | None, out: Output) -> "Iterator[Portion]":
+def _portions(source: TextSource, given: Sequence[str], pair: str | None, out: Output) -> "Iterator[Portion]":
     from bertctl.tokenization.stream import Portion
 
     if given:
@@ -366,7 +337,7 @@ def _opened(output: Path | None, *, aside: bool) -> Iterator[BinaryIO]:
 
 
 def _decode(
-    out: Output, opened: "OpenTokenizer", source: "TextSource", given: Sequence[str], output: Path | None
+    out: Output, opened: "OpenTokenizer", source: TextSource, given: Sequence[str], output: Path | None
 ) -> None:
     from bertctl.tokenization.decode import Decoder
 

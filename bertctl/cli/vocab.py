@@ -1,13 +1,18 @@
 """`bertctl vocab show|search|stats|coverage|diff|train`."""
 
+import dataclasses
+import shutil
 import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bertctl.cli.output import Output, plain_table
-from bertctl.cli.tokenize import (
+from bertctl.cli.texts import (
     DataDirOption,
     DataOption,
     ErrorsOption,
@@ -16,12 +21,12 @@ from bertctl.cli.tokenize import (
     PairColumnOption,
     SplitOption,
     TextColumnOption,
+    TextSource,
     check_choice,
 )
 from bertctl.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from bertctl.cli.texts import TextSource
     from bertctl.tokenization.vocab import VocabularyStats
 
 ModelArgument = Annotated[
@@ -61,14 +66,17 @@ def show(out: Output, model: ModelArgument = None, lowercase: LowercaseOption = 
     opened = open_tokenizer(model, lowercase=lowercase, listener=out)
     pieces = pieces_by_id(opened.tokenizer)
     document = {"model": opened.name, "tokenizer": opened.kind, "pieces": pieces}
-    lines = "".join(f"{index}\t{piece}\n" for index, piece in enumerate(pieces))
     if out.as_json:
         out.answer(document)
     elif out.answers.is_terminal:
         with out.answers.pager():
-            out.answers.print(Text(lines))
+            out.answers.print(Text(_lines(enumerate(pieces))))
     else:
-        sys.stdout.write(lines)  # a console would need a second for as many lines
+        sys.stdout.write(_lines(enumerate(pieces)))  # a console would need a second for as many lines
+
+
+def _lines(pieces: Iterable[tuple[int, str]]) -> str:
+    return "".join(f"{index}\t{piece}\n" for index, piece in pieces)
 
 
 def search(
@@ -81,8 +89,6 @@ def search(
 
     bertctl vocab search 'embed*'
     """
-    from rich.text import Text
-
     from bertctl.tokenization.load import open_tokenizer
     from bertctl.tokenization.vocab import search as find
 
@@ -95,7 +101,10 @@ def search(
             remedy=f"The tokenizer makes of it: {' '.join(pieces) or 'nothing'}.",
         )
     document = {"model": opened.name, "found": [{"piece": piece, "id": index} for piece, index in found]}
-    out.answer(document, Text("\n".join(f"{index}\t{piece}" for piece, index in found)))
+    if out.as_json:
+        out.answer(document)
+    else:
+        sys.stdout.write(_lines((index, piece) for piece, index in found))
 
 
 def stats(out: Output, model: ModelArgument = None, lowercase: LowercaseOption = None) -> None:
@@ -238,7 +247,8 @@ def train(
 
     bertctl vocab train abstracts.txt --size 8000 -o medical-vocab
     """
-    from bertctl.tokenization import vocab
+    from bertctl.tokenization.train import save
+    from bertctl.tokenization.train import train as learn
 
     source = _source(files, data, split, data_dir, text_column, pair_column, input_format, errors)
     if output is None:
@@ -247,8 +257,9 @@ def train(
         raise UsageError(
             f"{output} exists already", remedy="Choose another folder with -o, or add --overwrite for a vocabulary."
         )
-    trained = vocab.train(source.portions(out), size=size, lowercase=lowercase, min_frequency=min_frequency)
-    complete = vocab.save(trained, output, lowercase=lowercase)
+    with _rereadable(source) as again:
+        trained = learn(lambda: again.portions(out), size=size, lowercase=lowercase, min_frequency=min_frequency)
+    complete = save(trained, output, lowercase=lowercase)
     pieces = complete.get_vocab_size()
     out.answer({"output": str(output), "pieces": pieces, "lowercase": lowercase})
     if pieces < size:
@@ -265,9 +276,7 @@ def _source(
     pair_column: str | None,
     input_format: str | None,
     errors: str,
-) -> "TextSource":
-    from bertctl.cli.texts import TextSource
-
+) -> TextSource:
     check_choice("--errors", errors, ("strict", "replace"))
     if bool(files) == (data is not None):
         raise UsageError(
@@ -277,6 +286,18 @@ def _source(
     return TextSource(
         files or (), data, split, data_dir, text_column, pair_column, input_format, replace=errors == "replace"
     )
+
+
+@contextmanager
+def _rereadable(source: TextSource) -> Iterator[TextSource]:
+    """The same texts, with a temporary copy in the place of stdin, which can be read only once."""
+    if "-" not in source.files:
+        yield source
+        return
+    with tempfile.NamedTemporaryFile(suffix=".txt") as copy:
+        shutil.copyfileobj(sys.stdin.buffer, copy)
+        copy.flush()
+        yield dataclasses.replace(source, files=[copy.name if file == "-" else file for file in source.files])
 
 
 COMMANDS = {

@@ -1,0 +1,1 @@
+"""The recipe: its schema, how it is read, how it is written."""

@@ -1,0 +1,1 @@
+"""The one path that scores, used by training, evaluate and predict."""

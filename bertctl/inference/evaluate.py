@@ -85,7 +85,8 @@ def evaluate_split(
         phase=f"scoring {rows.split}",
         listener=listener,
     )
-    assert losses is not None, "a split without labels is refused before"
+    if losses is None:
+        raise ValueError(f"the split '{rows.split}' has no labels")
     metrics = task.score(logits, features, resamples=settings.bootstrap_resamples, seed=seed)
     metrics["loss"] = loss_metric(losses, resamples=settings.bootstrap_resamples, seed=seed)
     if settings.metric_scripts:
@@ -142,9 +143,7 @@ def warn_of_losses(split: str, counts: Mapping[str, int], *, max_length: int, li
         )
 
 
-def prediction_lines(
-    task: Task, result: SplitResult, *, settings: EvaluationSection
-) -> Iterator[dict[str, Any]]:
+def prediction_lines(task: Task, result: SplitResult, *, settings: EvaluationSection) -> Iterator[dict[str, Any]]:
     """One dictionary an example, in the order of the rows: id, texts, gold, prediction, probabilities, loss, tokens."""
     rows = result.rows
     truncated, lengths = result.features.truncated, result.features.lengths

@@ -101,4 +101,3 @@ def on_device(batch: Batch, compute: Compute) -> Batch:
     if batch.labels is None or compute.device == "cpu":
         return batch
     return replace(batch, labels=batch.labels.to(compute.device))  # type: ignore[type-var]
-

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from bertctl.catalog.datasets import DatasetRow, SplitRow, find_dataset
+from bertctl.config.schema import Recipe
 from bertctl.data.load import load_data
-from bertctl.data.stream import stream_rows
 from bertctl.data.rows import Rows
+from bertctl.data.stream import stream_rows
 from bertctl.errors import UsageError
 from bertctl.inference.evaluate import truncation_counts, warn_of_losses
 from bertctl.inference.forward import forward
@@ -98,13 +99,15 @@ def predict_file(
     """
     chunks = stream_rows("-" if source == "-" else Path(source), run.recipe.data, kind=kind, listener=listener)
     first = next(chunks, None)  # a wrong file is refused before the model is loaded
+    if first is not None:
+        run.check_pairs(first)
     predictor = Predictor(run)
     rest = chunks if first is None else itertools.chain([first], chunks)
     answers = predictor.predict(map(_without_label, rest), listener=listener)
     return _write_answers_to(answers, predictor, output, layout, stdout, listener)
 
 
-def predict_splits(
+def predict_split(
     run: TrainedRun,
     split: str,
     *,
@@ -118,41 +121,66 @@ def predict_splits(
 
     Args:
         run: opened.
-        split: its name; with `glue`, `test` is both test splits of MNLI.
+        split: its name.
         data: another data set's catalog name.
-        output: file for the answers; with `glue` the folder for one file a split.
-        layout: `jsonl`, `csv` or `glue`.
+        output: file for the answers; None writes them to `stdout`.
+        layout: `jsonl` or `csv`.
         stdout: where answers go without `output`.
+
+    Returns:
+        Counts, and the files written.
+    """
+    recipe = _about(run, data)
+    rows = load_data(recipe, splits=[split], listener=listener).splits[split]
+    predictor = Predictor(run)
+    answers = predictor.predict(_chunks(rows), listener=listener)
+    return _write_answers_to(answers, predictor, output, layout, stdout, listener)
+
+
+def predict_glue(
+    run: TrainedRun, split: str, *, data: str | None, output: Path, listener: Listener = SILENT
+) -> dict[str, Any]:
+    """Write the files that the GLUE server takes for a split; `test` is both test splits of MNLI.
+
+    Args:
+        run: opened.
+        split: its name.
+        data: another data set's catalog name, such as `ax`.
+        output: folder for one file a split.
 
     Returns:
         Counts, and the files written.
 
     Raises:
-        UsageError: a split the data does not have, or that the server takes no answers for.
+        UsageError: not a GLUE data set, or a split that the server takes no answers for.
     """
-    section = run.recipe.data
-    if data:
-        section = section.model_copy(update={"name": find_dataset(data).name})
-    recipe = run.recipe.model_copy(update={"data": section})
-    dataset = find_dataset(section.name) if section.name else None
-    if layout == "glue":
-        wanted = glue_splits(dataset, split)
-        loaded = load_data(recipe, splits=[row.name for row in wanted], listener=listener)
-        predictor = Predictor(run)
-        files = []
-        assert output is not None
-        assert dataset is not None
-        for row in wanted:
-            path = output / row.glue_file
-            answers = predictor.predict(_chunks(loaded.splits[row.name]), listener=listener)
-            write_glue(answers, path, dataset=dataset)
-            files.append(str(path))
-        listener.finish("predicting")
-        return {**predictor.counts, "files": files}
-    loaded = load_data(recipe, splits=[split], listener=listener)
+    recipe = _about(run, data)
+    dataset, wanted = glue_splits(recipe.data.name, split)
+    splits = load_data(recipe, splits=[row.name for row in wanted], listener=listener).splits
     predictor = Predictor(run)
-    answers = predictor.predict(_chunks(loaded.splits[split]), listener=listener)
-    return _write_answers_to(answers, predictor, output, layout, stdout, listener)
+    files = []
+    for row in wanted:
+        answers = predictor.predict(_chunks(splits[row.name]), listener=listener)
+        write_glue(answers, output / row.glue_file, dataset=dataset)
+        files.append(str(output / row.glue_file))
+    _finish(predictor, listener)
+    return {**predictor.counts, "files": files}
+
+
+def _about(run: TrainedRun, data: str | None) -> Recipe:
+    """The run's recipe, about another catalog data set where one is named."""
+    if data is None:
+        return run.recipe
+    dataset = find_dataset(data)
+    known = getattr(run.task, "labels", ())
+    if dataset.labels and set(known) != set(dataset.labels):
+        raise UsageError(
+            f"the labels of '{data}' ({', '.join(dataset.labels)}) are not those of {run.folder.path} "
+            f"({', '.join(known)})",
+            remedy="Give a run that was trained on the same labels.",
+        )
+    section = run.recipe.data.model_copy(update={"name": dataset.name})
+    return run.recipe.model_copy(update={"data": section})
 
 
 def _write_answers_to(
@@ -171,11 +199,15 @@ def _write_answers_to(
         write_answers(answers, stdout, layout=layout)
     else:
         atomic_write(output, write)
+    _finish(predictor, listener)
+    return {"examples": 0, **predictor.counts, "files": [str(output)] if output else []}
+
+
+def _finish(predictor: Predictor, listener: Listener) -> None:
     listener.finish("predicting")
-    counts = {"examples": 0, **predictor.counts}
-    if counts["examples"]:
-        warn_of_losses("input", counts, max_length=predictor.run.recipe.model.max_length, listener=listener)
-    return {**counts, "files": [str(output)] if output else []}
+    if predictor.counts:
+        max_length = predictor.run.recipe.model.max_length
+        warn_of_losses("input", predictor.counts, max_length=max_length, listener=listener)
 
 
 def _chunks(rows: Rows) -> Iterator[Rows]:
@@ -189,13 +221,20 @@ def _without_label(rows: Rows) -> Rows:
 
 
 def write_answers(answers: Iterable[dict[str, Any]], out: TextIO, *, layout: str) -> None:
-    """Write answers as they come: `jsonl`, or `csv` with one probability column a label.
+    """Write answers as they come: `jsonl`, `json` (one array), or `csv` with one probability column a label.
 
     Each line is whole when it is written, so that whoever reads along, or stops us, has whole lines.
     """
     if layout == "jsonl":
         for answer in answers:
             out.write(json.dumps(answer, ensure_ascii=False) + "\n")
+        return
+    if layout == "json":
+        opening = "["
+        for answer in answers:
+            out.write(f"{opening}\n{json.dumps(answer, ensure_ascii=False)}")
+            opening = ","
+        out.write("[]\n" if opening == "[" else "\n]\n")
         return
     writer: csv.DictWriter[str] | None = None
     for answer in answers:
@@ -204,31 +243,32 @@ def write_answers(answers: Iterable[dict[str, Any]], out: TextIO, *, layout: str
             if isinstance(value, dict):
                 flat |= {f"probability_{key}": inner for key, inner in value.items()}
             else:
-                flat[name] = json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
+                flat[name] = json.dumps(value, ensure_ascii=False) if isinstance(value, list | bool) else value
         if writer is None:
             writer = csv.DictWriter(out, list(flat), lineterminator="\n")
             writer.writeheader()
         writer.writerow(flat)
 
 
-def glue_splits(dataset: DatasetRow | None, split: str) -> list[SplitRow]:
-    """The splits of a GLUE task that `split` means: `test` is both of MNLI's.
+def glue_splits(name: str | None, split: str) -> tuple[DatasetRow, list[SplitRow]]:
+    """The GLUE data set and the splits that `split` means: `test` is both of MNLI's.
 
     Raises:
         UsageError: not a GLUE data set, or a split that the server takes no answers for.
     """
+    dataset = find_dataset(name) if name else None
     found = [
         row
         for row in (dataset.splits if dataset else ())
         if row.glue_file and (row.name == split or row.name.startswith(f"{split}_"))
     ]
-    if not found:
-        what = f"the data set '{dataset.name}'" if dataset else "a file of your own"
+    if dataset is None or not found:
+        what = f"the data set '{name}'" if name else "a file of your own"
         raise UsageError(
             f"the GLUE server takes no predictions for the split '{split}' of {what}",
             remedy="Use --split test on a run of one of the nine tasks, or --data ax on a run of mnli.",
         )
-    return found
+    return dataset, found
 
 
 def write_glue(answers: Iterable[dict[str, Any]], path: Path, *, dataset: DatasetRow) -> None:

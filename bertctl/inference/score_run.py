@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from bertctl.config.dump import dump_recipe
-from bertctl.data.load import load_data
 from bertctl.data.files import read_file
+from bertctl.data.load import load_data
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
 from bertctl.inference.evaluate import (
@@ -73,6 +73,7 @@ def _score(run: TrainedRun, splits: dict[str, Rows], listener: Listener) -> dict
                 f"'{name}' ({rows.source}) has no labels, so it can't be scored",
                 remedy=f"Use `bertctl predict {run.folder.path}` for answers, or name the column with --label-column.",
             )
+        run.check_pairs(rows)
         run.task.check(rows)
     loaded, compute = run.load()
     listener.say(f"compute: {compute.why}")
@@ -96,7 +97,5 @@ def _score(run: TrainedRun, splits: dict[str, Rows], listener: Listener) -> dict
 
 def _write(run: TrainedRun, folder: RunFolder, results: dict[str, SplitResult], metrics: dict[str, Any]) -> None:
     for name, result in results.items():
-        write_jsonl(
-            folder.predictions(name), prediction_lines(run.task, result, settings=run.recipe.evaluation)
-        )
+        write_jsonl(folder.predictions(name), prediction_lines(run.task, result, settings=run.recipe.evaluation))
     write_json(folder.metrics, metrics)

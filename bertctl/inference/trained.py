@@ -4,9 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bertctl.catalog.datasets import find_dataset
 from bertctl.config.load import load_recipe
 from bertctl.config.schema import ModelSection, Recipe
-from bertctl.errors import UnavailableError
+from bertctl.data.rows import Rows
+from bertctl.errors import UnavailableError, UsageError
 from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.run_folder import RunFolder
 from bertctl.runtime.device import Compute, choose_compute
@@ -26,12 +28,33 @@ class TrainedRun:
         recipe: as it ran, with what the caller changed since (device, threads).
         source: its model's files.
         task: with the label names the model carries.
+        pairs: whether it was trained on pairs of texts; None where the run does not say.
     """
 
     folder: RunFolder
     recipe: Recipe
     source: ModelSource
     task: Task
+    pairs: bool | None
+
+    def check_pairs(self, rows: Rows) -> None:
+        """Refuse pairs where single texts were learned, and the other way round.
+
+        Raises:
+            UsageError: with how to name the columns.
+        """
+        if self.pairs is None or rows.has("pair") == self.pairs:
+            return
+        if self.pairs:
+            raise UsageError(
+                f"{self.folder.path} was trained on pairs of texts, and {rows.source} has single texts",
+                remedy="Name both columns: --text-column NAME --pair-column NAME "
+                "(lines have one text each: give CSV, TSV or JSONL, for stdin with --input-format).",
+            )
+        raise UsageError(
+            f"{self.folder.path} was trained on single texts, and {rows.source} was read as pairs",
+            remedy="Name the column with the text: --text-column NAME.",
+        )
 
     def load(self) -> "tuple[LoadedModel, Compute]":
         """The model on its device."""
@@ -64,4 +87,11 @@ def open_run(path: Path, *, options: dict[str, object] | None = None) -> Trained
         )
     recipe = load_recipe(str(folder.recipe), options=options)
     source = inspect_model(ModelSection(name=str(folder.model), max_length=recipe.model.max_length))
-    return TrainedRun(folder, recipe, source, task_from_model(recipe, source.config))
+    return TrainedRun(folder, recipe, source, task_from_model(recipe, source.config), _pairs(folder, recipe))
+
+
+def _pairs(folder: RunFolder, recipe: Recipe) -> bool | None:
+    if recipe.data.name:
+        return find_dataset(recipe.data.name).columns.pair is not None
+    columns = folder.read(folder.environment).get("columns") if folder.environment.exists() else None
+    return "pair" in columns if columns else None

@@ -1,0 +1,1 @@
+"""Models and tokenizers: looked at, loaded, saved."""

@@ -106,7 +106,8 @@ def load_model(
         saved_tokenizer=saved_tokenizer,
         pad_id=pad_id,
         pad_left=saved_tokenizer.padding_side == "left",
-        has_segments="token_type_ids" in saved_tokenizer.model_input_names and getattr(config, "type_vocab_size", 2) >= 2,
+        has_segments="token_type_ids" in saved_tokenizer.model_input_names
+        and getattr(config, "type_vocab_size", 2) >= 2,
     )
 
 
@@ -169,7 +170,8 @@ def _backend(saved_tokenizer: Any, source: ModelSource) -> Tokenizer:
 
 def _ensure_pad(config: Any, saved_tokenizer: Any) -> int:
     """A pad token for families without one (GPT): the end-of-text token, told to the config so that the head
-    finds the last real token."""
+    finds the last real token.
+    """
     if saved_tokenizer.pad_token_id is None:
         saved_tokenizer.pad_token = saved_tokenizer.eos_token or saved_tokenizer.unk_token
     pad_id = int(saved_tokenizer.pad_token_id)

@@ -75,8 +75,7 @@ def _check_length(settings: ModelSection, config: dict[str, Any]) -> None:
     if positions is not None and settings.max_length > positions:
         raise UsageError(
             f"max_length {settings.max_length} is over the {positions} positions of '{settings.name}'",
-            remedy=f"Use --max-length {positions} or less, or a model with more positions "
-            "(modernbert-base has 8,192).",
+            remedy=f"Use --max-length {positions} or less, or a model with more positions (modernbert-base has 8,192).",
         )
 
 
@@ -85,7 +84,7 @@ def model_positions(config: dict[str, Any]) -> int | None:
     positions = config.get("max_position_embeddings") or config.get("n_positions")
     if not isinstance(positions, int) or positions <= 0:
         return None
-    # RoBERTa's family counts positions from pad_token_id + 1 (fairseq's convention), so its table is longer than its input.
+    # RoBERTa's family counts positions from pad_token_id + 1 (fairseq's way): its table is longer than its input.
     if config.get("model_type") in ("roberta", "xlm-roberta", "camembert", "longformer"):
         positions -= int(config.get("pad_token_id", 1)) + 1
     return positions

@@ -1,0 +1,1 @@
+"""Reads run folders, never imports torch."""

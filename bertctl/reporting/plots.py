@@ -45,11 +45,10 @@ def _benchmark_figure(document: Mapping[str, Any]) -> "Figure":
     FigureCanvasAgg(figure)
     upper, lower = figure.subplots(2, 1, height_ratios=heights)
     weights = ", random weights" if document["random_init"] else ""
-    sizes = {(arm["batch_size"], arm["max_length"]) for arm in arms}
-    size = "".join(f", batch {batch}, max_length {length}" for batch, length in sizes) if len(sizes) == 1 else ""
+    threads = f"{document['threads']} thread" + ("" if document["threads"] == 1 else "s")
     figure.suptitle(
-        f"{document['recipe']}, {document['model']}{weights}{size}: training on {document['device_name']}, "
-        f"{document['threads']} threads"
+        f"{document['recipe']}, {document['model']}{weights}{_size(arms, arms[0], shared=True)}: "
+        f"training on {document['device_name']}, {threads}"
     )
     _draw_arms(upper, arms)
     _draw_shares(lower, document["profile"])
@@ -61,20 +60,26 @@ def _save(figure: "Figure", kind: str, path: Path) -> None:
 
 
 def _draw_arms(axes: "Axes", arms: Sequence[Mapping[str, Any]]) -> None:
-    one_size = len({(arm["batch_size"], arm["max_length"]) for arm in arms}) == 1
     names = []
     for position, arm in enumerate(arms):
         rate, ratio = arm["examples_per_second"], arm["ratio_to_fp32_fixed"]
         bar = axes.barh(position, rate, height=0.7, color=_COLOURS[arm["precision"]])
         text = f"{rate:.3g}" + (f"  ({ratio:.1f}x)" if ratio is not None else "")
         axes.bar_label(bar, [text], padding=4, fontweight="bold" if arm["default"] else "normal")
-        size = "" if one_size else f", batch {arm['batch_size']}, {arm['max_length']} tokens"
-        names.append(f"{arm['precision']}, {_PADDINGS[arm['padding']]}{size}" + (" *" if arm["default"] else ""))
+        name = f"{arm['precision']}, {_PADDINGS[arm['padding']]}{_size(arms, arm, shared=False)}"
+        names.append(name + (" *" if arm["default"] else ""))
     axes.set_yticks(range(len(arms)), names)
     axes.invert_yaxis()
     axes.margins(x=0.14)
     axes.set_title("examples a second, and times fp32 padded to max_length", loc="left", fontsize=10)
     _bare(axes)
+
+
+def _size(arms: Sequence[Mapping[str, Any]], arm: Mapping[str, Any], *, shared: bool) -> str:
+    """An arm's batch size and length: those that all arms have, or those that differ among them."""
+    words = {"batch_size": "batch", "max_length": "max_length"}
+    same = {name: len({other[name] for other in arms}) == 1 for name in words}
+    return "".join(f", {word} {arm[name]}" for name, word in words.items() if same[name] == shared)
 
 
 def _draw_shares(axes: "Axes", profile: Mapping[str, Any]) -> None:

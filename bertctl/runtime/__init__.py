@@ -1,0 +1,1 @@
+"""Device, precision, threads, seeds, batches."""

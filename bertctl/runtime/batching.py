@@ -43,6 +43,32 @@ def evaluation_plan(lengths: NDArray[np.int64], batch_size: int) -> Plan:
     return _cut(np.argsort(-lengths, kind="stable"), batch_size)
 
 
+def token_budget_plan(lengths: NDArray[np.int64], budget: int) -> Plan:
+    """Batches for a forward pass over all examples, longest first, each of about `budget` tokens with its padding.
+
+    A batch ends early where the next example is shorter, once it is a quarter full: without padding there is no mask
+    to apply.
+
+    Args:
+        lengths: (N,) tokens of each example.
+        budget: tokens; an example that is longer is a batch of its own.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    sorted_lengths = lengths[order].tolist()
+    batches: Plan = []
+    first = 0
+    for i, length in enumerate(sorted_lengths):
+        widest, count = sorted_lengths[first], i - first
+        if count and (
+            widest * (count + 1) > budget or (length < sorted_lengths[i - 1] and 4 * widest * count >= budget)
+        ):
+            batches.append(order[first:i])
+            first = i
+    if len(order):
+        batches.append(order[first:])
+    return batches
+
+
 def padding_share(lengths: NDArray[np.int64], plan: Plan) -> float:
     """Share of the positions that are padding when each batch is padded to its longest."""
     padded = sum(int(lengths[batch].max()) * len(batch) for batch in plan)

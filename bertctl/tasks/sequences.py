@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,15 @@ class SequenceFeatures:
 
     def __len__(self) -> int:
         return len(self.encoded)
+
+    @property
+    def gold(self) -> NDArray[np.generic]:
+        """The labels, where the caller knows that there are some.
+
+        Raises:
+            ValueError: there are none.
+        """
+        return _present(self.labels)
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -63,6 +72,24 @@ class SequenceBatch:
 
     inputs: "dict[str, Tensor]"
     labels: "Tensor | None"
+
+    @property
+    def gold(self) -> "Tensor":
+        """The labels, where the caller knows that there are some.
+
+        Raises:
+            ValueError: there are none.
+        """
+        return _present(self.labels)
+
+
+_T = TypeVar("_T")
+
+
+def _present(labels: _T | None) -> _T:
+    if labels is None:
+        raise ValueError("these examples have no labels")
+    return labels
 
 
 def encode_rows(

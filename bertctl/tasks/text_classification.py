@@ -61,22 +61,26 @@ class TextClassification:
         """
         settings = recipe.text_classification
         found_lists = any(isinstance(label, list | tuple) for label in train.columns["label"])
-        multi_label = settings.multi_label if settings.multi_label is not None else (
-            found_lists or settings.label_separator is not None
+        multi_label = (
+            settings.multi_label
+            if settings.multi_label is not None
+            else (found_lists or settings.label_separator is not None)
         )
-        task = cls((), multi_label, settings.label_separator, settings.threshold)
+        named = tuple(settings.labels or labels or ())
+        task = cls(named, multi_label, settings.label_separator, settings.threshold)
         counts = Counter(name for i in range(len(train)) for name in task._names(train, i))
-        names = tuple(settings.labels or labels or sorted(counts, key=_natural))
+        names = named or tuple(sorted(counts, key=_natural))
         if len(set(names)) != len(names):
             raise DataError(f"the label list names a label twice: {shown(names)}")
         task = cls(names, multi_label, settings.label_separator, settings.threshold)
-        if len(counts) < 2 and not multi_label:
-            only = next(iter(counts), "none")
+        if len(counts) < (1 if multi_label else 2):
+            only = ", ".join(f"only '{name}', {count} rows" for name, count in counts.items())
             raise DataError(
-                f"{train.source}: there is one label only ('{only}', {counts[only]} rows); nothing can be learned",
+                f"{train.source}: the training rows have {'one label' if only else 'no label'}"
+                f"{f' ({only})' if only else ''}; nothing can be learned",
                 remedy="Check --label-column, or add rows with another label.",
             )
-        if len(names) > max(50, len(train) // 2) and not (settings.labels or labels):
+        if len(names) > max(50, len(train) // 2) and not named:
             raise DataError(
                 f"{train.source}: {len(names)} different labels in {len(train)} rows",
                 remedy="Is --label-column the right one? For numbers use the recipe text-regression.",
@@ -118,7 +122,8 @@ class TextClassification:
                     hint = did_you_mean(name, self.labels)
                     raise DataError(
                         f"{rows.where(i)}: the label {name!r} is not one the model knows ({shown(self.labels)})",
-                        remedy=hint or "Correct the label, or train with rows that have it "
+                        remedy=hint
+                        or "Correct the label, or train with rows that have it "
                         "(or name all labels: --set text_classification.labels='[a, b]').",
                     )
 
@@ -143,17 +148,16 @@ class TextClassification:
         """Cross-entropy of each example, (B,); multi-label: the mean over labels of the binary one."""
         from torch.nn import functional
 
-        assert batch.labels is not None
         if self.multi_label:
-            each = functional.binary_cross_entropy_with_logits(logits, batch.labels, reduction="none")
+            each = functional.binary_cross_entropy_with_logits(logits, batch.gold, reduction="none")
             return each.mean(dim=1)
-        return functional.cross_entropy(logits, batch.labels, reduction="none")
+        return functional.cross_entropy(logits, batch.gold, reduction="none")
 
     def weight(self, batch: SequenceBatch) -> int:
         """B."""
         return len(batch.inputs["input_ids"])
 
-    def decode(self, logits: NDArray[np.float32], rows: Rows) -> list[dict[str, Any]]:
+    def decode(self, logits: NDArray[np.float32], rows: Rows) -> list[dict[str, Any]]:  # noqa: ARG002
         """The label (multi-label: the list of labels) and the probability of every label by name."""
         probabilities = self._probabilities(logits)
         answers: list[dict[str, Any]] = []
@@ -170,30 +174,27 @@ class TextClassification:
         self, logits: NDArray[np.float32], features: SequenceFeatures, *, resamples: int, seed: int
     ) -> dict[str, MetricValue]:
         """Accuracy, F1 and Matthews; multi-label: exact-set accuracy, micro and macro F1."""
-        assert features.labels is not None
         if self.multi_label:
             predicted = self._probabilities(logits) >= self.threshold
-            return multi_label_metrics(features.labels.astype(bool), predicted, resamples=resamples, seed=seed)
-        return self._single(features.labels.astype(np.int64), logits.argmax(axis=1), resamples=resamples, seed=seed)
+            return multi_label_metrics(features.gold.astype(bool), predicted, resamples=resamples, seed=seed)
+        return self._single(features.gold.astype(np.int64), logits.argmax(axis=1), resamples=resamples, seed=seed)
 
     def baseline(self, train: SequenceFeatures, features: SequenceFeatures) -> dict[str, float]:
         """The metrics of the answer that ignores the text: the most frequent label (or set) of the training rows."""
-        assert train.labels is not None
-        assert features.labels is not None
         if self.multi_label:
-            sets, counts = np.unique(train.labels, axis=0, return_counts=True)
-            predicted = np.broadcast_to(sets[counts.argmax()].astype(bool), features.labels.shape)
-            scored = multi_label_metrics(features.labels.astype(bool), predicted, resamples=100, seed=0)
+            sets, counts = np.unique(train.gold, axis=0, return_counts=True)
+            predicted = np.broadcast_to(sets[counts.argmax()].astype(bool), features.gold.shape)
+            scored = multi_label_metrics(features.gold.astype(bool), predicted, resamples=100, seed=0)
         else:
-            majority = np.bincount(train.labels.astype(np.int64)).argmax()
+            majority = np.bincount(train.gold.astype(np.int64)).argmax()
             predicted = np.full(len(features), majority)
-            scored = self._single(features.labels.astype(np.int64), predicted, resamples=100, seed=0)
+            scored = self._single(features.gold.astype(np.int64), predicted, resamples=100, seed=0)
         return {name: metric.value for name, metric in scored.items()}
 
     def describe(self, rows: Rows) -> str:
         """How many of each label."""
         counts = Counter(name for i in range(len(rows)) for name in self._names(rows, i))
-        parts = [f"{name} {counts[name]}" for name in self.labels[:10]]
+        parts = [f"{name}: {counts[name]}" for name in self.labels[:10]]
         return ", ".join(parts) + (f", ... ({len(self.labels)} labels)" if len(self.labels) > 10 else "")
 
     def gold(self, rows: Rows, index: int) -> Any:
@@ -231,15 +232,16 @@ class TextClassification:
         Raises:
             DataError: missing, a float, or a list where one label is meant.
         """
+        found = rows.columns["label"][index]
         if self.multi_label:
-            found = rows.columns["label"][index]
             if isinstance(found, list | tuple):
                 return [str(name) for name in found]
             if found is None or found == "":
                 return []
+            require_label(rows, index)
             parts = str(found).split(self.separator) if self.separator else [str(found)]
             return [part.strip() for part in parts if part.strip()]
-        found = require_label(rows, index)
+        require_label(rows, index)
         if isinstance(found, list | tuple):
             raise DataError(
                 f"{rows.where(index)}: the label is a list ({found!r})",
@@ -247,27 +249,42 @@ class TextClassification:
             )
         if isinstance(found, bool):
             return ["true" if found else "false"]
-        if _is_fraction(found):
-            raise DataError(
-                f"{rows.where(index)}: the label {found!r} is a fraction, not a class",
-                remedy="To learn numbers use the recipe text-regression; else check --label-column.",
-            )
+        if found not in self.labels:  # a name that was given is a name, whatever it looks like
+            _refuse_number(found, rows.where(index))
         return [str(int(found))] if isinstance(found, float) else [str(found)]
 
 
-def _is_fraction(label: object) -> bool:
-    """Whether a label is a number with a fraction: 3.5, '0.25'; not 3, '3' or '3.0' written as a float 3.0."""
+def _refuse_number(label: object, where: str) -> None:
+    """Refuse what is a number but no class: 3.5, '0.25', '1.0', 'nan'; not 3, '3' or the float 3.0 of a Parquet file.
+
+    Raises:
+        DataError: with file and line.
+    """
     if isinstance(label, float):
-        return not label.is_integer()
-    if isinstance(label, str) and "." in label:
-        try:
-            float(label)
-        except ValueError:
-            return False
-        return True
-    return False
+        decimal, missing = not label.is_integer(), False
+    else:
+        decimal, missing = "." in str(label) and _reads_as_float(str(label)), str(label).strip().lower() == "nan"
+    if missing:
+        raise DataError(
+            f"{where}: the label is {str(label).strip()}, which is no class",
+            remedy="Fill the label in, or take the row out. If it is a class's name, name all of them: "
+            "--set text_classification.labels='[..., nan]'.",
+        )
+    if decimal:
+        raise DataError(
+            f"{where}: the label {label!r} is a decimal number, not a class",
+            remedy="To learn numbers use the recipe text-regression; else check --label-column.",
+        )
+
+
+def _reads_as_float(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _natural(name: str) -> tuple[int, float, str]:
     """Sort key: numbers by value first, then words."""
-    return (0, float(name), "") if name.lstrip("-").isdigit() else (1, 0.0, name)
+    return (0, float(name), "") if name.removeprefix("-").isdecimal() else (1, 0.0, name)

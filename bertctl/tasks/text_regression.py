@@ -97,8 +97,7 @@ class TextRegression:
 
     def loss(self, logits: "Tensor", batch: SequenceBatch) -> "Tensor":
         """Squared error of each example, (B,)."""
-        assert batch.labels is not None
-        return (logits[:, 0] - batch.labels) ** 2
+        return (logits[:, 0] - batch.gold) ** 2
 
     def weight(self, batch: SequenceBatch) -> int:
         """B."""
@@ -112,16 +111,13 @@ class TextRegression:
         self, logits: NDArray[np.float32], features: SequenceFeatures, *, resamples: int, seed: int
     ) -> dict[str, MetricValue]:
         """Pearson, Spearman and mean squared error."""
-        assert features.labels is not None
         return regression_metrics(
-            features.labels.astype(np.float64), self._clipped(logits), resamples=resamples, seed=seed
+            features.gold.astype(np.float64), self._clipped(logits), resamples=resamples, seed=seed
         )
 
     def baseline(self, train: SequenceFeatures, features: SequenceFeatures) -> dict[str, float]:
         """The metrics of always answering the training mean: no correlation, and the variance as the error."""
-        assert train.labels is not None
-        assert features.labels is not None
-        error = features.labels.astype(np.float64) - float(train.labels.astype(np.float64).mean())
+        error = features.gold.astype(np.float64) - float(train.gold.astype(np.float64).mean())
         return {"pearson": 0.0, "spearman": 0.0, "mse": float((error**2).mean())}
 
     def describe(self, rows: Rows) -> str:

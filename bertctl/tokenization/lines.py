@@ -42,8 +42,6 @@ class LineReader:
         read = getattr(self._file, "read1", self._file.read)
         rest: list[bytes] = []
         while chunk := read(BLOCK):
-            if self.bytes == 0 and not rest:
-                chunk = chunk.removeprefix(b"\xef\xbb\xbf")
             end = chunk.rfind(b"\n")
             if end < 0:
                 rest.append(chunk)
@@ -61,6 +59,8 @@ class LineReader:
                 raise self._refusal(block, error.start) from error
             text = block.decode("utf-8", "replace")
             self.replaced += text.count("\ufffd") - block.count("\ufffd".encode())
+        if self.bytes == 0:
+            text = text.removeprefix("\ufeff")
         lines = text.split("\n")
         if "\r" in text:
             lines = [line.removesuffix("\r") for line in lines]
@@ -75,5 +75,6 @@ class LineReader:
         return DataError(
             f"{self._source}:{line}: byte {column} of the line (0x{block[at]:02x}, byte {self.bytes + at + 1} of the "
             f"file) is not UTF-8" + (": the file begins like UTF-16" if wide else ""),
-            remedy="Convert it (iconv -f latin1 -t utf-8), or add --errors replace, which counts what it replaces.",
+            remedy=f"Convert it (iconv -f {'utf-16' if wide else 'latin1'} -t utf-8), or add --errors replace, which "
+            "counts what it replaces.",
         )

@@ -15,7 +15,8 @@ from bertctl.tokenization.reference import load_tokenizer
 DEFAULT_MODEL = "bert-base"
 _STAND_IN = "minilm"  # a package with bert-base-uncased's vocabulary, piece for piece
 _UNKNOWN = "[UNK]"
-_SPECIAL = ("[PAD]", _UNKNOWN, "[CLS]", "[SEP]", "[MASK]")
+SPECIAL_PIECES = ("[PAD]", _UNKNOWN, "[CLS]", "[SEP]", "[MASK]")
+"""BERT's own, in the order of the ids that a trained vocabulary gives them."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,9 @@ def read_vocab_txt(file: Path, *, lowercase: bool) -> Tokenizer:
     )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix="##")
-    tokenizer.add_special_tokens([AddedToken(piece, normalized=False) for piece in _SPECIAL if piece in vocabulary])
+    tokenizer.add_special_tokens(
+        [AddedToken(piece, normalized=False) for piece in SPECIAL_PIECES if piece in vocabulary]
+    )
     if "[CLS]" in vocabulary and "[SEP]" in vocabulary:
         tokenizer.post_processor = processors.TemplateProcessing(
             single="[CLS]:0 $A:0 [SEP]:0",

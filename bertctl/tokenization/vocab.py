@@ -1,25 +1,20 @@
-"""What a vocabulary holds, what it lacks for a corpus, how two differ, and how to train a new one."""
+"""What a vocabulary holds, what it lacks for a corpus and how two differ."""
 
 import fnmatch
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Tokenizer
 
-from bertctl.errors import DataError, UsageError
-from bertctl.run_folder import write_json, write_text
+from bertctl.errors import UsageError
 from bertctl.tokenization.encode import TextEncoder
-from bertctl.tokenization.load import OpenTokenizer, read_vocab_txt
+from bertctl.tokenization.load import SPECIAL_PIECES, OpenTokenizer
 from bertctl.tokenization.reference import pieces_by_id
 from bertctl.tokenization.stream import Portion
 from bertctl.tokenization.words import CountedWord, WordCounter
-
-SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-"""In the order of the ids that a trained vocabulary gives them."""
 
 
 @dataclass(frozen=True)
@@ -252,75 +247,6 @@ def coverage(tokenizer: Tokenizer, portions: Iterable[Portion]) -> Coverage:
         gains=tuple((n, sum(costs[:n]) / max(tokens, 1)) for n in steps),
         forgotten=counter.forgotten,
     )
-
-
-def train(
-    portions: Iterable[Portion], *, size: int, lowercase: bool, min_frequency: int = 2, alphabet: int = 1000
-) -> Tokenizer:
-    """A new WordPiece vocabulary from texts, in BERT's pipeline, by the library `tokenizers`.
-
-    Args:
-        portions: the texts; pairs count too.
-        size: most pieces, special tokens included.
-        lowercase: whether texts are lower-cased (and accents stripped) first.
-        min_frequency: a piece must be seen this often.
-        alphabet: most different characters; rarer ones become unknown.
-
-    Raises:
-        UsageError: a size without room for special tokens and characters.
-        DataError: no text at all.
-    """
-    if size <= len(SPECIAL_PIECES) + 1:
-        raise UsageError(
-            f"--size {size} leaves no room beside {len(SPECIAL_PIECES)} special tokens",
-            remedy="Take some thousands; BERT has 30,522.",
-        )
-    tokenizer = Tokenizer(models.WordPiece(unk_token=SPECIAL_PIECES[1]))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=size,
-        min_frequency=min_frequency,
-        limit_alphabet=min(alphabet, max(1, (size - len(SPECIAL_PIECES)) // 2)),
-        special_tokens=list(SPECIAL_PIECES),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(_sides(portions), trainer)
-    if tokenizer.get_vocab_size() <= len(SPECIAL_PIECES):
-        raise DataError("there is no word to learn a vocabulary from", remedy="Give files with text.")
-    return tokenizer
-
-
-def _sides(portions: Iterable[Portion]) -> Iterator[Sequence[str]]:
-    for portion in portions:
-        yield portion.texts
-        if portion.pairs is not None:
-            yield portion.pairs
-
-
-def save(tokenizer: Tokenizer, folder: Path, *, lowercase: bool) -> Tokenizer:
-    """Write a trained vocabulary as a folder that `--model` and transformers take: vocab.txt, tokenizer.json, config.
-
-    Returns:
-        The tokenizer as it is read back, with special tokens around texts.
-
-    Raises:
-        UnavailableError: it can't be written.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    config = {
-        "tokenizer_class": "BertTokenizer",
-        "do_lower_case": lowercase,
-        "strip_accents": None,
-        "tokenize_chinese_chars": True,
-        "model_max_length": 512,
-        **{f"{piece.strip('[]').lower()}_token": piece for piece in SPECIAL_PIECES},
-    }
-    write_json(folder / "tokenizer_config.json", config)
-    write_text(folder / "vocab.txt", "".join(f"{piece}\n" for piece in pieces_by_id(tokenizer)))
-    complete = read_vocab_txt(folder / "vocab.txt", lowercase=lowercase)
-    write_text(folder / "tokenizer.json", complete.to_str(pretty=True))
-    return complete
 
 
 def require_bert(opened: OpenTokenizer, verb: str) -> None:

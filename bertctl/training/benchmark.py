@@ -2,14 +2,14 @@
 
 The arms take turns batch by batch, in a new order each turn, so that a busy or throttled machine slows all alike. They
 share one model and one AdamW: a step takes as long whatever the weights are, and the memory that is read is that of one
-run. An arm's batches are picked evenly, narrow to wide, from those that an epoch would have. Every step is the loop's
-own: forward, loss, backward, clipping, AdamW, gradients cleared.
+run. Batches of like lengths are picked evenly, short to long, from those of an epoch; the other paddings read the same
+rows mixed. Every step is the loop's own: forward, loss, backward, clipping, AdamW, gradients cleared.
 """
 
 import contextlib
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,18 +19,19 @@ from numpy.typing import NDArray
 from bertctl.config.schema import Recipe
 from bertctl.data.load import load_data
 from bertctl.data.rows import Rows
-from bertctl.errors import DataError, UsageError, did_you_mean
+from bertctl.errors import DataError
 from bertctl.inference.forward import autocast
 from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.modeling.untrained import untrained_source
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA
 from bertctl.runtime.batching import POOL_BATCHES, Plan, training_plan
-from bertctl.runtime.device import Compute, check_precision, choose_compute
+from bertctl.runtime.device import Compute, choose_compute
 from bertctl.runtime.seeding import seed_everything
 from bertctl.tasks.base import Features, Task
 from bertctl.tasks.registry import task_from_data
 from bertctl.training.benchmark_answers import answer_questions
+from bertctl.training.benchmark_grid import Arm, Grid
 from bertctl.training.loop import training_step
 from bertctl.training.optim import build_optimizer
 from bertctl.training.step_cost import (
@@ -43,76 +44,15 @@ from bertctl.training.step_cost import (
 )
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from bertctl.modeling.load import LoadedModel
 
 Item = TypeVar("Item")
 
-PADDINGS = ("fixed", "dynamic", "length")
-"""Every batch to max_length (as run_glue.py does); random batches to their longest; batches of like lengths."""
-
 _PROFILED_STEPS = 5
 _MATRIX_TURNS = 10  # turns in which the matrix rate is measured too
 _BUSY = 1.5  # the slowest of these measurements against the fastest; 1.1 on a quiet machine
-
-
-@dataclass(frozen=True)
-class Grid:
-    """Which arms are measured, and how. An empty tuple stands for what the recipe and the device say.
-
-    Attributes:
-        precisions: fp32, bf16, fp16 (without its loss scaling).
-        paddings: of `PADDINGS`.
-        batch_sizes: examples for each step.
-        max_lengths: longest input in tokens.
-        batches: timed, for each arm.
-        warmup: batches before them, for each arm; memory is read in the first one.
-        min_words: only rows with more words than this.
-        random_init: random weights, from the model's config alone.
-    """
-
-    precisions: tuple[str, ...] = ()
-    paddings: tuple[str, ...] = PADDINGS
-    batch_sizes: tuple[int, ...] = ()
-    max_lengths: tuple[int, ...] = ()
-    batches: int = 20
-    warmup: int = 3
-    min_words: int = 0
-    random_init: bool = False
-
-    def check(self) -> None:
-        """Refuse what can't be measured, before anything is loaded.
-
-        Raises:
-            UsageError: an unknown precision or padding, or a number that is too small.
-        """
-        for precision in self.precisions:
-            check_precision(precision)
-        for padding in self.paddings:
-            if padding not in PADDINGS:
-                hint = did_you_mean(padding, PADDINGS)
-                raise UsageError(
-                    f"there is no padding '{padding}'" + (f": {hint}" if hint else ""),
-                    remedy=f"Choose from {', '.join(PADDINGS)}.",
-                )
-        for option, low, values in (
-            ("--batches", 1, (self.batches,)),
-            ("--warmup", 1, (self.warmup,)),
-            ("--min-words", 0, (self.min_words,)),
-            ("--batch-size", 1, self.batch_sizes),
-            ("--max-length", 4, self.max_lengths),
-        ):
-            if min(values, default=low) < low:
-                raise UsageError(f"{option} {min(values)}: it must be at least {low}")
-
-
-@dataclass(frozen=True)
-class Arm:
-    """One way to train."""
-
-    precision: str
-    padding: str
-    batch_size: int
-    max_length: int
 
 
 @dataclass
@@ -192,20 +132,15 @@ class _Bench:
         self.features: dict[int, Features] = {
             length: task.encode(rows, self.loaded.tokenizer, max_length=length) for length in grid.max_lengths
         }
-        # One accelerator computes in one precision, for the whole process: so the arms' autocast is laid around the
-        # forward pass here, as accelerate's own `prepare_model` lays it.
+        # accelerate knows one precision a process, so it is not told of any; see `forward_in`.
         self.accelerator = Accelerator(mixed_precision="no", cpu=self.device == "cpu")
         self.network, self.optimizer = self.accelerator.prepare(
             self.loaded.network, build_optimizer(self.loaded.network, recipe.optimizer)
         )
         self.network.train()
-        plain = self.network.forward
-        self.forwards = {
-            name: plain if name == "fp32" else autocast(compute)(plain)  # type: ignore[operator]
-            for name, compute in self.compute.items()
-        }
+        self.forwards = {name: forward_in(self.network, compute) for name, compute in self.compute.items()}
         self.arms = {
-            Arm(precision, padding, batch_size, max_length): self._batches(padding, batch_size, max_length)
+            Arm(precision, padding, batch_size, max_length): self._batches(padding, batch_size)
             for batch_size, max_length, precision, padding in itertools.product(
                 grid.batch_sizes, grid.max_lengths, self.compute, grid.paddings
             )
@@ -303,20 +238,23 @@ class _Bench:
         if turn == 0:
             measured.peak_memory = read_peak_memory(self.device)
 
-    def _batches(self, padding: str, batch_size: int, max_length: int) -> Measured:
-        """The arm's batches: those of the epochs' own plan, picked evenly from the narrowest to the widest."""
-        lengths = self.features[max_length].lengths
+    def _batches(self, padding: str, batch_size: int) -> Measured:
+        """The arm's batches: of like lengths as the epochs' plan has them, or the same rows mixed."""
+        lengths = self.features[max(self.grid.max_lengths)].lengths
         seed = self.recipe.training.seed
         plan: Plan = []
         for epoch in itertools.count():
-            plan += training_plan(lengths, batch_size, seed=seed, epoch=epoch, group_by_length=padding == "length")
+            plan += training_plan(lengths, batch_size, seed=seed, epoch=epoch)
             if len(plan) >= self.grid.batches:
                 break
-        widest = sorted(plan, key=lambda batch: -int(lengths[batch].max()))
-        picked = evenly(widest, self.grid.batches)
-        order = np.random.default_rng([seed, batch_size]).permutation(len(picked))
-        warm = list(itertools.islice(itertools.cycle(picked), self.grid.warmup))
-        return Measured([picked[i] for i in order], warm)
+        batches = evenly(sorted(plan, key=lambda batch: int(lengths[batch].max())), self.grid.batches)
+        rng = np.random.default_rng([seed, batch_size])
+        if padding == "length":
+            batches = [batches[i] for i in rng.permutation(len(batches))]
+        else:
+            batches = np.array_split(rng.permutation(np.concatenate(batches)), self.grid.batches)
+        widest = sorted(batches, key=lambda batch: -int(lengths[batch].max()))
+        return Measured(batches, list(itertools.islice(itertools.cycle(widest), self.grid.warmup)))
 
     def _figures(self, arm: Arm, measured: Measured) -> dict[str, Any]:
         features = self.features[arm.max_length]
@@ -354,6 +292,12 @@ class _Bench:
             ratios[f"ratio_to_fp32_{padding}"] = None if rate is None else figures["examples_per_second"] / rate
         seconds = figures.pop("seconds")
         return {**figures, **ratios, "seconds": seconds}
+
+
+def forward_in(network: "nn.Module", compute: Compute) -> Callable[..., Any]:
+    """The network's forward pass in a precision, as accelerate's `prepare_model` lays autocast around it."""
+    plain: Callable[..., Any] = network.forward
+    return plain if compute.precision == "fp32" else autocast(compute)(plain)  # type: ignore[operator]
 
 
 @contextlib.contextmanager

@@ -12,13 +12,29 @@ from bertctl.config.schema import Recipe
 from bertctl.run_folder import SCHEMA
 from bertctl.runtime.device import Compute
 
-_PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "datasets", "safetensors", "numpy", "scikit-learn", "scipy")
+_PACKAGES = (
+    "torch",
+    "transformers",
+    "tokenizers",
+    "accelerate",
+    "datasets",
+    "safetensors",
+    "numpy",
+    "scikit-learn",
+    "scipy",
+)
 
 
 def describe_environment(
-    recipe: Recipe, compute: Compute, *, data_hashes: Mapping[str, str], model_hash: str, recipe_hash: str
+    recipe: Recipe,
+    compute: Compute,
+    *,
+    data_hashes: Mapping[str, str],
+    columns: Mapping[str, str],
+    model_hash: str,
+    recipe_hash: str,
 ) -> dict[str, Any]:
-    """The content of environment.json."""
+    """The content of environment.json; `columns` is empty for the catalog's data sets, whose columns are known."""
     return {
         "schema": SCHEMA,
         "bertctl": __version__,
@@ -32,5 +48,6 @@ def describe_environment(
         "recipe_hash": recipe_hash,
         "model_hash": model_hash,
         "data_hashes": dict(data_hashes),
+        "columns": dict(columns),
         "command": shlex.join(["bertctl", *sys.argv[1:]]),
     }

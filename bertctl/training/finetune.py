@@ -21,7 +21,6 @@ from bertctl.inference.evaluate import (
     metrics_document,
     prediction_lines,
     truncation_counts,
-    warn_of_losses,
 )
 from bertctl.metrics.names import METRICS
 from bertctl.modeling.source import ModelSource, inspect_model
@@ -33,12 +32,11 @@ from bertctl.tasks.base import Features, Task
 from bertctl.tasks.registry import task_from_data
 from bertctl.training.environment import describe_environment
 from bertctl.training.loop import Hooks, Outcome, total_steps, train
-from bertctl.training.memory import MemoryEstimate, estimate_memory, human_bytes, peak_memory_bytes
+from bertctl.training.memory import MemoryEstimate, estimate_memory, peak_memory_bytes
 from bertctl.training.trackers import check_trackers
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
-    from torch import nn
 
     from bertctl.modeling.load import LoadedModel
 
@@ -148,7 +146,12 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> Job:
         ),
         hash=digest,
         environment=describe_environment(
-            resolved, compute, data_hashes=data.hashes, model_hash=model_hash, recipe_hash=digest
+            resolved,
+            compute,
+            data_hashes=data.hashes,
+            columns=data.columns,
+            model_hash=model_hash,
+            recipe_hash=digest,
         ),
     )
     job.seconds = {"read": read - started, "load": model_read - read, "encode": time.perf_counter() - model_read}
@@ -156,63 +159,22 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> Job:
 
 
 def _find(recipe: Recipe, listener: Listener) -> tuple[LoadedData, ModelSource]:
-    """The rows and the model's files; where neither can be had, one error says so of both.
+    """The rows and the model's files; where the rows can't be had, the error says too what is wrong with the model.
 
     Raises:
         BertctlError: any refusal of data or model.
     """
-    missing: list[UnavailableError] = []
-    data, source = None, None
     try:
         data = load_data(recipe, listener=listener)
-    except UnavailableError as error:
-        missing.append(error)
-    try:
-        source = inspect_model(recipe.model)
-    except UnavailableError as error:
-        missing.append(error)
-    if data is None or source is None:
-        if len(missing) == 1:
-            raise missing[0]
-        raise UnavailableError(
-            "\n".join(error.message for error in missing), remedy="\n".join(error.remedy for error in missing)
-        )
-    return data, source
-
-
-def announce(job: Job, *, listener: Listener) -> None:
-    """Say what is about to happen: device, rows, steps, labels, memory, losses by truncation, the first example."""
-    listener.say(f"compute: {job.compute.why}")
-    for split, rows in job.data.splits.items():
-        listener.say(f"{split}: {len(rows)} examples ({job.task.describe(rows)})" if rows.has("label") else f"{split}: {len(rows)} examples")
-        warn_of_losses(split, truncation_counts(job.features[split]), max_length=job.recipe.model.max_length, listener=listener)
-    training = job.recipe.training
-    listener.say(
-        f"training: {training.epochs} epochs of {len(job.features['train'])} examples in batches of "
-        f"{training.batch_size}: {job.steps} steps, rate {job.recipe.optimizer.learning_rate:g}"
-    )
-    listener.say(f"memory: about {human_bytes(job.memory.total)} for weights, AdamW and activations")
-    listener.say(first_example(job))
-
-
-def first_example(job: Job) -> str:
-    """The first training example as the model reads it, pieces above segments, label behind."""
-    rows = job.data.splits["train"].select([0])
-    encoding = job.loaded.tokenizer.encode(
-        rows.columns["text"][0], rows.columns["pair"][0] if rows.has("pair") else None
-    )
-    columns = [
-        (piece, str(number), str(segment))
-        for piece, number, segment in zip(encoding.tokens, encoding.ids, encoding.type_ids, strict=True)
-    ][: min(job.recipe.model.max_length, 24)]
-    widths = [max(map(len, column)) for column in columns]
-    lines = [" ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in zip(*columns, strict=True)]
-    names = ("pieces ", "ids    ", "segment")
-    head = "first example:" + (f" (label {job.task.gold(rows, 0)})" if rows.has("label") else "")
-    body = [f"  {name} {line}" for name, line in zip(names, lines, strict=True)]
-    if not job.loaded.has_segments:
-        body.pop()
-    return "\n".join([head, *body])
+    except UnavailableError as missing:
+        try:
+            inspect_model(recipe.model)
+        except BertctlError as error:
+            raise UnavailableError(
+                f"{missing.message}\n{error.message}", remedy=f"{missing.remedy}\n{error.remedy}"
+            ) from missing
+        raise
+    return data, inspect_model(recipe.model)
 
 
 def run(job: Job, folder: RunFolder, *, listener: Listener = SILENT) -> Result:

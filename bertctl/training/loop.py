@@ -262,6 +262,6 @@ def _diverged(loss: float, norm: float, rate: float, step: int, ids: list[Any]) 
     shown = ", ".join(map(str, ids[:8])) + (", ..." if len(ids) > 8 else "")
     return DivergedError(
         f"training diverged at step {step}: {what} (rate {rate:.2e}; batch with ids {shown})",
-        remedy="Try a lower --learning-rate, a longer warm-up (--set optimizer.warmup_fraction=0.2) or --precision fp32; "
-        "look at those examples.",
+        remedy="Try a lower --learning-rate, a longer warm-up (--set optimizer.warmup_fraction=0.2) or "
+        "--precision fp32; look at those examples.",
     )

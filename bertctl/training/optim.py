@@ -1,4 +1,4 @@
-"""AdamW and the paper's schedule (google-research/bert `optimization.py`; where this differs, config/schema.py says so)."""
+"""AdamW and the paper's schedule; where google-research/bert `optimization.py` differs, config/schema.py says so."""
 
 from typing import TYPE_CHECKING
 

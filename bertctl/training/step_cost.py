@@ -31,7 +31,8 @@ _KINDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
     ("AdamW", ("_fused_adamw_", "_foreach_add_")),
     ("norm clipping", ("linalg_vector_norm", "norm", "_foreach_norm", "mul_", "_foreach_mul_", "stack")),
-    ("copies and precision casts", ("copy_", "_to_copy", "contiguous", "clone", "_foreach_copy_", "cat")),
+    ("copies and precision casts", ("copy_", "to", "_to_copy", "contiguous", "clone", "_foreach_copy_", "cat")),
+    ("making and freeing tensors", ("empty", "empty_strided", "empty_like", "Optimizer.zero_grad#AdamW.zero_grad")),
     (
         "layer norms and activations",
         ("native_layer_norm", "native_layer_norm_backward", "gelu", "gelu_backward", "tanh", "tanh_backward"),

@@ -37,7 +37,9 @@ def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     task: str = request.param
     folder = tmp_path_factory.mktemp(task)
     data = folder / "rows.jsonl"
-    data.write_text("".join(json.dumps({"text": t, "label": y}) + "\n" for t, y in zip(TEXTS, LABELS[task], strict=True)))
+    data.write_text(
+        "".join(json.dumps({"text": t, "label": y}) + "\n" for t, y in zip(TEXTS, LABELS[task], strict=True))
+    )
     recipe = load_recipe(
         task,
         options={

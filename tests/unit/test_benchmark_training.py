@@ -14,8 +14,9 @@ from bertctl.modeling.untrained import untrained_source
 from bertctl.progress import Listener
 from bertctl.reporting.plots import draw_benchmark
 from bertctl.runtime.device import Compute
-from bertctl.training.benchmark import Arm, Grid, benchmark_training, evenly
+from bertctl.training.benchmark import benchmark_training, evenly, forward_in
 from bertctl.training.benchmark_answers import answer_questions
+from bertctl.training.benchmark_grid import Arm, Grid
 from bertctl.training.step_cost import (
     MatrixRate,
     kind_of_operator,
@@ -62,9 +63,11 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def recipe(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Recipe:
-    """40 rows of 1 to 20 words, two labels; batches of 4, max_length 16, fp32."""
+    """40 rows of 1 to 8 words but two of 20, two labels; batches of 4, max_length 16, fp32."""
     file = tmp_path_factory.mktemp("data") / "train.csv"
-    rows = [(" ".join(["very"] * (i % 20) + ["good" if i % 2 else "bad"]), i % 2) for i in range(40)]
+    rows = [
+        (" ".join(["very"] * (19 if i % 20 == 0 else i % 8) + ["good" if i % 2 else "bad"]), i % 2) for i in range(40)
+    ]
     file.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in rows), encoding="utf-8")
     return Recipe(
         name="tiny",
@@ -78,7 +81,7 @@ def recipe(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Recipe
 @pytest.fixture(scope="module")
 def document(recipe: Recipe) -> dict[str, Any]:
     """One benchmark of three paddings, two precisions and two lengths."""
-    grid = Grid(precisions=("fp32", "bf16"), max_lengths=(8, 16), batches=4, warmup=1, random_init=True)
+    grid = Grid(precisions=("fp32", "bf16"), max_lengths=(8, 16), batches=10, warmup=1, random_init=True)
     return benchmark_training(recipe, grid)
 
 
@@ -90,7 +93,7 @@ def arms(document: dict[str, Any]) -> Iterator[tuple[Arm, dict[str, Any]]]:
 def test_every_combination_is_an_arm_once_with_its_batches_timed(document: dict[str, Any]) -> None:
     found = [arm for arm, _ in arms(document)]
     assert len(found) == len(set(found)) == 2 * 3 * 2
-    assert all(len(figures["seconds"]) == 4 for _, figures in arms(document))
+    assert all(len(figures["seconds"]) == 10 for _, figures in arms(document))
     assert [asdict(arm) for arm, figures in arms(document) if figures["default"]] == [document["profile"]["arm"]]
     assert document["profile"]["arm"] == asdict(Arm("fp32", "length", 4, 16))
 
@@ -98,7 +101,7 @@ def test_every_combination_is_an_arm_once_with_its_batches_timed(document: dict[
 def test_rates_follow_from_the_times_and_ratios_from_the_rates(document: dict[str, Any]) -> None:
     rates = {arm: figures["examples_per_second"] for arm, figures in arms(document)}
     for arm, figures in arms(document):
-        assert figures["examples_per_second"] == pytest.approx(16 / sum(figures["seconds"]), rel=1e-3)
+        assert figures["examples_per_second"] == pytest.approx(40 / sum(figures["seconds"]), rel=1e-3)
         for padding in ("fixed", "dynamic"):
             baseline = rates[Arm("fp32", padding, arm.batch_size, arm.max_length)]
             assert figures[f"ratio_to_fp32_{padding}"] == pytest.approx(rates[arm] / baseline)
@@ -110,9 +113,9 @@ def test_padding_is_least_with_like_lengths_and_most_when_fixed(document: dict[s
     for precision in ("fp32", "bf16"):
         fixed, dynamic, length = (share[Arm(precision, padding, 4, 16)] for padding in ("fixed", "dynamic", "length"))
         assert fixed > dynamic > length >= 0
-    # Rows have 3 to 22 tokens, two of each length: cut to 16 they are 3, 4, ..., 15 and 16 seven times.
-    mean = (sum(range(3, 16)) + 7 * 16) / 20
-    assert share[Arm("fp32", "fixed", 4, 16)] == pytest.approx(1 - mean / 16, abs=0.1)
+    # Every row is used once: 3 to 10 tokens, five of each but for the two that are cut to 16 (else of 3 and 7).
+    tokens = 5 * sum(range(3, 11)) - 3 - 7 + 2 * 16
+    assert share[Arm("fp32", "fixed", 4, 16)] == pytest.approx(1 - tokens / (40 * 16))
 
 
 def test_a_shorter_length_cuts_and_says_so(document: dict[str, Any]) -> None:
@@ -132,7 +135,7 @@ def test_min_words_leaves_out_short_rows_and_refuses_when_none_is_left(recipe: R
     heard = Heard()
     grid = Grid(batches=1, warmup=1, paddings=("dynamic",), min_words=10, random_init=True)
     benchmark_training(recipe, grid, listener=heard)
-    assert any("20 of 40 rows with more than 10 words" in line for line in heard.said)
+    assert any("2 of 40 rows with more than 10 words" in line for line in heard.said)
     with pytest.raises(DataError, match="none of 40 rows has more than 20 words"):
         benchmark_training(recipe, Grid(min_words=20, random_init=True))
 
@@ -167,6 +170,33 @@ def test_counted_operations_are_those_of_the_formula() -> None:
         layers = 6 * L * (4 * H * H + 2 * H * F) * width + 12 * L * H * width * width
         once = 6 * (H * H + H * C)
         assert operations(examples, width) == pytest.approx(examples * (layers + once), rel=1e-6)
+
+
+def test_a_half_precision_arm_computes_what_accelerate_does(tiny_model: Path) -> None:
+    import copy
+
+    import torch
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
+    from transformers import BertConfig, BertForSequenceClassification
+
+    def gradients(network: torch.nn.Module) -> list[torch.Tensor]:
+        ids = torch.tensor([[2, 5, 9, 7, 3], [2, 6, 7, 8, 3]])
+        network(input_ids=ids).logits.float().logsumexp(dim=1).sum().backward()
+        return [parameter.grad for parameter in network.parameters() if parameter.grad is not None]
+
+    half = Compute(device="cpu", precision="bf16", threads=1, why="a test")
+    network = BertForSequenceClassification(BertConfig.from_pretrained(tiny_model)).eval()
+    ours, theirs, plain = (copy.deepcopy(network) for _ in range(3))
+    ours.forward = forward_in(ours, half)
+    AcceleratorState._reset_state(reset_partial_state=True)
+    try:
+        expected = gradients(Accelerator(mixed_precision="bf16", cpu=True).prepare_model(theirs))
+    finally:
+        AcceleratorState._reset_state(reset_partial_state=True)
+    found = gradients(ours)
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(gradients(plain), expected, strict=True))
 
 
 def test_the_peak_sees_memory_that_was_freed_again() -> None:

@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from tokenizers import AddedToken, Tokenizer
 
 from bertctl.tokenization.encode import TextEncoder
 from bertctl.tokenization.load import open_tokenizer, read_vocab_txt
-from bertctl.tokenization.route import Route, find_route, split_flat
+from bertctl.tokenization.route import Route, _route, find_route, split_flat
 
 pytest.importorskip("tokie", reason="the faster library is not installed")
 
@@ -149,6 +150,26 @@ def test_added_tokens_that_stand_as_they_are_go_to_the_reference() -> None:
     assert encoder.route is not None
     assert encoder.route.unsafe(batch) == [0]
     assert rows(encoder, batch) == reference(tokenizer, batch)
+
+
+def test_without_the_faster_library_or_with_another_release_of_it_all_goes_to_the_reference(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for found in ("0.1.5", None):
+
+        def version(_name: str, found: str | None = found) -> str:
+            if found is None:
+                raise PackageNotFoundError
+            return found
+
+        _route.cache_clear()
+        monkeypatch.setattr("bertctl.tokenization.route.version", version)
+        assert find_route(MINILM) is None
+        batch = ["a film about love"] * 10_000
+        encoder = TextEncoder(MINILM)
+        assert rows(encoder, batch) == reference(MINILM, batch)
+        assert encoder.route is None
+    _route.cache_clear()
 
 
 def some_real_texts(folder: Path) -> Iterator[str]:

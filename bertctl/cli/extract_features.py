@@ -1,0 +1,189 @@
+"""`bertctl extract-features`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bertctl.cli.options import (
+    DataDirOption,
+    DeviceOption,
+    LabelColumnOption,
+    MaxLengthOption,
+    ModelOption,
+    PairColumnOption,
+    PrecisionOption,
+    TextColumnOption,
+    ThreadsOption,
+)
+from bertctl.cli.output import Output
+from bertctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from bertctl.config.schema import Recipe
+    from bertctl.features.encoder import Encoder
+
+InputArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="INPUT",
+        help="Lines, CSV, TSV, JSONL or Parquet (.gz too), - for stdin, or a data set's name.",
+        show_default=False,
+    ),
+]
+OutputFileOption = Annotated[
+    Path,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="OUT",
+        help=".npy, .npz, .safetensors, .parquet, .jsonl or .h5; OUT.json beside it says what is in it.",
+        show_default=False,
+    ),
+]
+LayersOption = Annotated[
+    str,
+    typer.Option(
+        "--layers",
+        metavar="NAME,...",
+        help="0 (embeddings) up to the last layer, -1 and so on from the end; word-embeddings, embeddings, "
+        "second-to-last, last, sum-last-4, concat-last-4, sum-all; all.",
+    ),
+]
+PoolingOption = Annotated[
+    str, typer.Option("--pooling", metavar="cls|mean|max|mean-max|pooler|none", help="none: a vector for each token.")
+]
+WordsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--words",
+        metavar="first|last|mean",
+        help="A vector for each word: of its first piece, its last, or the mean of all.",
+        show_default=False,
+    ),
+]
+SpecialTokensFlag = Annotated[
+    bool,
+    typer.Option(
+        "--special-tokens/--no-special-tokens", help="Whether [CLS], [SEP] and their like count in mean and max."
+    ),
+]
+NormalizeFlag = Annotated[bool, typer.Option("--normalize", help="Bring each vector to length 1.")]
+StrideOption = Annotated[
+    int | None,
+    typer.Option(
+        "--stride",
+        min=0,
+        metavar="TOKENS",
+        help="Read long texts in windows that share so many tokens, pooled together; cut when left out.",
+        show_default=False,
+    ),
+]
+InputFormatOption = Annotated[
+    str | None,
+    typer.Option(
+        "--input-format",
+        metavar="lines|csv|tsv|jsonl|parquet",
+        help="Layout of the input; by suffix when left out, lines on stdin.",
+        show_default=False,
+    ),
+]
+
+
+def extract_features(
+    out: Output,
+    input: InputArgument,
+    output: OutputFileOption,
+    model: ModelOption = None,
+    layers: LayersOption = "last",
+    pooling: PoolingOption = "mean",
+    words: WordsOption = None,
+    special_tokens: SpecialTokensFlag = True,
+    normalize: NormalizeFlag = False,
+    max_length: MaxLengthOption = None,
+    stride: StrideOption = None,
+    dtype: Annotated[str, typer.Option("--dtype", metavar="float32|float16", help="Numbers in the file.")] = "float32",
+    split: Annotated[
+        str | None, typer.Option("--split", help="Split of a data set; train when left out.", show_default=False)
+    ] = None,
+    input_format: InputFormatOption = None,
+    data_dir: DataDirOption = None,
+    text_column: TextColumnOption = None,
+    pair_column: PairColumnOption = None,
+    label_column: LabelColumnOption = None,
+    keep_text: Annotated[bool, typer.Option("--text/--no-text", help="Whether .parquet holds the texts.")] = True,
+    device: DeviceOption = None,
+    precision: PrecisionOption = None,
+    threads: ThreadsOption = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where an earlier attempt was stopped.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
+) -> None:
+    """Read vectors out of an encoder: of texts, tokens or words, any layer, any amount of text.
+
+    bertctl extract-features reviews.csv -o reviews.npy --model minilm
+
+    bertctl extract-features texts.txt -o tokens.jsonl --layers -1,-2,-3,-4 --pooling none
+    """
+    from bertctl.config.load import load_recipe
+    from bertctl.features.store import check_output
+
+    if dtype not in ("float32", "float16"):
+        raise UsageError(f"there is no --dtype '{dtype}'", remedy="Choose from float32, float16.")
+    check_output(output, by_token=words is not None or pooling == "none")
+    options: dict[str, Any] = {
+        "model.name": model,
+        "model.max_length": max_length,
+        "data.data_dir": data_dir,
+        "data.text_column": text_column,
+        "data.pair_column": pair_column,
+        "data.label_column": label_column,
+        "runtime.device": device,
+        "runtime.precision": precision,
+        "runtime.threads": threads,
+    }
+    recipe = load_recipe("text-classification", options=options)
+    from bertctl.features.extract import ExtractJob, extract, warn_of_cut
+    from bertctl.features.source import Input
+
+    source = Input(input, recipe.data, kind=input_format, split=split)
+    portions = source.portions(listener=out)
+    with out.third_party_kept():
+        encoder = _encoder(recipe, layers, pooling, words, special_tokens=special_tokens, normalize=normalize)
+        out.say(f"compute: {encoder.compute.why}")
+        job = ExtractJob(output, recipe.model.max_length, stride, dtype, keep_text)
+        document = extract(portions, encoder, job, source=input, resume=resume, overwrite=overwrite, listener=out)
+    warn_of_cut(document, listener=out)
+    out.answer({"output": str(output), **document})
+    shape = " x ".join(map(str, document["shape"]))
+    out.say(f"{document['rows']} rows, {shape} {dtype}, written to {output}")
+
+
+def _encoder(
+    recipe: "Recipe", layers: str, pooling: str, words: str | None, *, special_tokens: bool, normalize: bool
+) -> "Encoder":
+    from bertctl.features.encoder import Encoder, Wanted, load_frozen
+    from bertctl.modeling.layers import choose_layers, layer_count
+    from bertctl.modeling.pooling import WORD_POOLINGS, check_poolings
+    from bertctl.modeling.source import inspect_model
+    from bertctl.runtime.device import choose_compute
+
+    if words is not None:
+        check_poolings([words], WORD_POOLINGS)
+    source = inspect_model(recipe.model)
+    wanted = Wanted(
+        layers=choose_layers(split_names(layers), layer_count(source.config)),
+        poolings=check_poolings(split_names(pooling)),
+        words=words,
+        special_tokens=special_tokens,
+        normalize=normalize,
+    )
+    compute = choose_compute(recipe.runtime)
+    return Encoder(source, load_frozen(source, compute), wanted, compute)
+
+
+def split_names(given: str) -> list[str]:
+    """`a, b` as its parts."""
+    return [part.strip() for part in given.split(",") if part.strip()]
+
+
+COMMAND = extract_features

@@ -1,0 +1,1 @@
+"""The frozen encoder: its vectors, the files they are kept in, and the classifiers on top of them."""

@@ -1,0 +1,178 @@
+"""Which layer's vectors: by name or by number, as google-research/bert, the paper's table and transformers call them.
+
+A model with L layers has L + 1 hidden states: 0 is what comes out of the embeddings (piece, position and segment,
+normalised), k the output of the k-th layer, L the last. Letters: B texts, T tokens, H hidden size, D size of a vector.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from bertctl.errors import UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+WORD_EMBEDDINGS = -1
+"""In place of a hidden state: the row of the piece table alone, without position and segment."""
+
+Join = Literal["one", "sum", "concat", "weighted"]
+
+NAMES = (
+    "word-embeddings", "embeddings", "last", "second-to-last", "sum-last-4", "concat-last-4", "sum-all",
+    "weighted-last-4", "weighted-all",
+)  # fmt: skip
+"""What layers may be called, beside numbers."""
+
+PAPER = ("embeddings", "second-to-last", "last", "weighted-last-4", "concat-last-4", "weighted-all")
+"""The six choices of the paper (table 7): BERT read as features, for named entities."""
+
+
+@dataclass(frozen=True)
+class LayerChoice:
+    """One way to make a token's vector from the hidden states.
+
+    Attributes:
+        name: as it was asked for, or the number of the hidden state.
+        states: hidden states that are read; `WORD_EMBEDDINGS` for the piece table.
+        join: what becomes of them: the one, their sum, one behind the other, or a mix that a probe learns.
+    """
+
+    name: str
+    states: tuple[int, ...]
+    join: Join
+
+    @property
+    def is_learned(self) -> bool:
+        """Whether the vector exists only once a probe has learned the weights of the mix."""
+        return self.join == "weighted"
+
+    def size(self, hidden: int) -> int:
+        """D, for hidden states of size H."""
+        return hidden * len(self.states) if self.join == "concat" else hidden
+
+
+def layer_count(config: Mapping[str, Any]) -> int:
+    """L, by the model's config.json.
+
+    Raises:
+        UsageError: a config that does not say.
+    """
+    for name in ("num_hidden_layers", "n_layers", "n_layer", "num_layers"):
+        if isinstance(config.get(name), int):
+            return int(config[name])
+    raise UsageError(
+        f"config.json of this model ('{config.get('model_type', 'no type')}') does not say how many layers it has",
+        remedy="Give an encoder of the kinds in `bertctl recipes ls --models`.",
+    )
+
+
+def choose_layers(names: Sequence[str], n_layers: int) -> tuple[LayerChoice, ...]:
+    """The layers that are meant, each once, in the order given.
+
+    Args:
+        names: of `NAMES`; or numbers: 0 the embeddings, 1 the first layer, -1 the last (as in `extract_features.py
+            --layers` of google-research/bert); or `all` (every hidden state), or `paper` (its six choices).
+        n_layers: L.
+
+    Raises:
+        UsageError: a layer that the model does not have (those it has are listed).
+    """
+    chosen: dict[str, LayerChoice] = {}
+    for name in names:
+        expanded = [str(i) for i in range(n_layers + 1)] if name == "all" else PAPER if name == "paper" else (name,)
+        for one in expanded:
+            chosen.setdefault(one, _choice(one, n_layers))
+    if not chosen:
+        raise UsageError("no layer is named", remedy=f"Layers: {_known(n_layers)}.")
+    return tuple(chosen.values())
+
+
+def _choice(name: str, n_layers: int) -> LayerChoice:
+    last_four = tuple(range(max(1, n_layers - 3), n_layers + 1))
+    every = tuple(range(1, n_layers + 1))
+    if name.lstrip("-").isdigit() and name.count("-") <= 1:
+        number = int(name)
+        if -n_layers <= number <= n_layers:
+            return LayerChoice(name, (number if number >= 0 else n_layers + 1 + number,), "one")
+        raise UsageError(f"the model has no layer {name}", remedy=f"It has {_known(n_layers)}.")
+    named: dict[str, tuple[tuple[int, ...], Join]] = {
+        "word-embeddings": ((WORD_EMBEDDINGS,), "one"),
+        "embeddings": ((0,), "one"),
+        "last": ((n_layers,), "one"),
+        "second-to-last": ((n_layers - 1,), "one"),
+        "sum-last-4": (last_four, "sum"),
+        "concat-last-4": (last_four, "concat"),
+        "sum-all": (every, "sum"),
+        "weighted-last-4": (last_four, "weighted"),
+        "weighted-all": (every, "weighted"),
+    }
+    if name not in named:
+        hint = did_you_mean(name, (*NAMES, "all", "paper"))
+        raise UsageError(
+            f"there is no layer '{name}'" + (f": {hint}" if hint else ""), remedy=f"It has {_known(n_layers)}."
+        )
+    states, join = named[name]
+    if name.endswith("last-4") and n_layers < 4:
+        raise UsageError(
+            f"'{name}' needs four layers, and the model has {n_layers}",
+            remedy=f"It has {_known(n_layers)}.",
+        )
+    return LayerChoice(name, states, join)
+
+
+def _known(n_layers: int) -> str:
+    names = [name for name in NAMES if n_layers >= 4 or not name.endswith("last-4")]
+    return f"0 (embeddings) to {n_layers} (last), -1 to -{n_layers} counted from the end, {', '.join(names)}"
+
+
+def states_needed(choices: Sequence[LayerChoice]) -> tuple[int, ...]:
+    """The hidden states that some choice reads, ascending."""
+    return tuple(sorted({state for choice in choices for state in choice.states}))
+
+
+def read_states(
+    network: "nn.Module", inputs: Mapping[str, "Tensor"], states: Sequence[int], n_layers: int
+) -> tuple[dict[int, "Tensor"], "Tensor | None"]:
+    """One forward pass of a bare encoder; only what is asked for is kept.
+
+    Args:
+        network: an AutoModel, in evaluation mode.
+        inputs: input_ids (B, T) and what else its forward takes.
+        states: hidden states to return.
+        n_layers: L.
+
+    Returns:
+        State -> (B, T, H), and the pooler's output (B, H) where the network has a pooler.
+    """
+    found: dict[int, Tensor] = {}
+    if WORD_EMBEDDINGS in states:
+        table: nn.Module = network.get_input_embeddings()  # type: ignore[operator]
+        found[WORD_EMBEDDINGS] = table(inputs["input_ids"])
+    if tuple(states) == (WORD_EMBEDDINGS,):
+        return found, None
+    several = any(state not in (WORD_EMBEDDINGS, n_layers) for state in states)
+    output = network(**inputs, output_hidden_states=several)
+    for state in states:
+        if state == n_layers:
+            found[state] = output.last_hidden_state
+        elif state != WORD_EMBEDDINGS:
+            found[state] = output.hidden_states[state]
+    return found, getattr(output, "pooler_output", None)
+
+
+def join_states(choice: LayerChoice, states: Mapping[int, "Tensor"]) -> "Tensor":
+    """(B, T, D): the choice's vector of every token, from hidden states of (B, T, H).
+
+    A mix that is still to be learned has no vector: its states are kept apart, (B, T, len(states) x H), one behind the
+    other.
+    """
+    import torch
+
+    parts = [states[state] for state in choice.states]
+    if choice.join == "one":
+        return parts[0]
+    if choice.join == "sum":
+        # In fp32: a sum of bf16 numbers would lose what the later ones add.
+        return torch.stack([part.float() for part in parts]).sum(dim=0)
+    return torch.cat(parts, dim=-1)

@@ -1,0 +1,122 @@
+"""One vector for a text from the vectors of its tokens. What is padding never counts.
+
+Letters: B texts, T tokens, D size of a vector, W words.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from bertctl.errors import UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+TEXT_POOLINGS = ("cls", "mean", "max", "mean-max", "pooler")
+"""One vector a text."""
+
+POOLINGS = (*TEXT_POOLINGS, "none")
+"""`none`: a vector for each token."""
+
+WORD_POOLINGS = ("first", "last", "mean")
+"""One vector a word: its first piece's, its last piece's, or the mean of all its pieces'."""
+
+
+def check_poolings(names: Sequence[str], known: Sequence[str] = POOLINGS) -> tuple[str, ...]:
+    """The names, each once.
+
+    Raises:
+        UsageError: a name that is none.
+    """
+    for name in names:
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise UsageError(
+                f"there is no pooling '{name}'" + (f": {hint}" if hint else ""),
+                remedy=f"Choose from {', '.join(known)}.",
+            )
+    return tuple(dict.fromkeys(names))
+
+
+def pool(
+    vectors: "Tensor",
+    mask: "Tensor | None",
+    how: Sequence[str],
+    *,
+    counted: "Tensor | None" = None,
+    cls_last: bool = False,
+) -> "list[Tensor]":
+    """The vectors of B texts, pooled in each of the ways named.
+
+    Args:
+        vectors: (B, T, D) of every token.
+        mask: (B, T) bool, what is no padding, at least one token in each row; None where there is no padding.
+        how: of cls, mean, max, mean-max.
+        counted: (B, T) bool, tokens that count for mean and max, where not all that are no padding do (special tokens
+            left out); a row without any takes all of its own.
+        cls_last: whether [CLS] is the last token (XLNet) instead of the first.
+
+    Returns:
+        For each name (B, D) fp32; mean-max (B, 2 D), the mean first.
+    """
+    import torch
+
+    made: dict[str, Tensor] = {}
+    inside = mask
+    if counted is not None:
+        every = torch.ones_like(counted) if mask is None else mask
+        inside = torch.where(counted.any(dim=1, keepdim=True), counted, every)
+    if "mean" in how or "mean-max" in how:
+        exact = vectors.float()
+        if inside is None:
+            made["mean"] = exact.mean(dim=1)
+        else:
+            weights = inside.float() / inside.sum(dim=1, keepdim=True)
+            # A product of matrices: reads the vectors once, where masking them first would write them again.
+            # Padding may hold anything finite; its weight is 0.
+            made["mean"] = torch.bmm(weights[:, None, :], exact)[:, 0]
+    if "max" in how or "mean-max" in how:
+        real = vectors if inside is None else vectors.masked_fill(~inside[:, :, None], -torch.inf)
+        made["max"] = real.amax(dim=1).float()
+    if "cls" in how:
+        made["cls"] = _cls(vectors, mask, last=cls_last).float()
+    if "mean-max" in how:
+        made["mean-max"] = torch.cat([made["mean"], made["max"]], dim=-1)
+    return [made[name] for name in how]
+
+
+def _cls(vectors: "Tensor", mask: "Tensor | None", *, last: bool) -> "Tensor":
+    """The first (or last) token that counts, wherever the padding is."""
+    import torch
+
+    if mask is None:
+        return vectors[:, -1 if last else 0]
+    number = mask.long()
+    position = mask.shape[1] - 1 - number.flip(1).argmax(dim=1) if last else number.argmax(dim=1)
+    return vectors[torch.arange(len(vectors)), position]
+
+
+def pool_words(vectors: "Tensor", words: "Tensor", n_words: int, how: str) -> "Tensor":
+    """One vector a word, from the vectors of the pieces of all texts together.
+
+    Args:
+        vectors: (T, D), pieces in the order of the text.
+        words: (T,) int64 number of each piece's word, ascending; -1 for pieces of none (special tokens).
+        n_words: W.
+        how: of `WORD_POOLINGS`.
+
+    Returns:
+        (W, D) fp32; zeros for a word without a piece (one of control characters only).
+    """
+    import torch
+
+    inside = words >= 0
+    pieces, numbers = vectors[inside].float(), words[inside]
+    out = torch.zeros((n_words, vectors.shape[1]), dtype=torch.float32, device=vectors.device)
+    if how == "mean":
+        counts = torch.zeros(n_words, device=vectors.device).index_add_(0, numbers, torch.ones(len(numbers)))
+        return out.index_add_(0, numbers, pieces) / counts.clamp(min=1.0)[:, None]
+    previous = torch.cat([numbers.new_full((1,), -1), numbers[:-1]])
+    following = torch.cat([numbers[1:], numbers.new_full((1,), -1)])
+    taken = numbers != (previous if how == "first" else following)
+    out[numbers[taken]] = pieces[taken]
+    return out

@@ -1,0 +1,110 @@
+"""A new WordPiece vocabulary from texts."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+from bertctl.errors import DataError, UsageError
+from bertctl.run_folder import write_json, write_text
+from bertctl.tokenization.load import SPECIAL_PIECES, read_vocab_txt
+from bertctl.tokenization.reference import pieces_by_id
+from bertctl.tokenization.stream import Portion
+
+
+def train(
+    read: Callable[[], Iterable[Portion]],
+    *,
+    size: int,
+    lowercase: bool,
+    min_frequency: int = 2,
+    alphabet: int = 1000,
+) -> Tokenizer:
+    """A new WordPiece vocabulary from texts, in BERT's pipeline, by the library `tokenizers`.
+
+    The texts are read twice. The library numbers `##` characters as its hash map happens to order them, and breaks ties
+    by number; so the characters are counted first and given to it in a fixed order, and the same texts give the same
+    vocabulary.
+
+    Args:
+        read: gives the texts, each time it is called; pairs count too.
+        size: most pieces, special tokens included.
+        lowercase: whether texts are lower-cased (and accents stripped) first.
+        min_frequency: a piece must be seen this often.
+        alphabet: most different characters; rarer ones become unknown.
+
+    Raises:
+        UsageError: a size without room for special tokens and characters.
+        DataError: no text at all.
+    """
+    tokenizer = Tokenizer(models.WordPiece(unk_token=SPECIAL_PIECES[1]))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    characters = _characters(tokenizer, read(), alphabet)
+    if not characters:
+        raise DataError("there is no word to learn a vocabulary from", remedy="Give files with text.")
+    inner = [f"##{c}" for c in characters if len(tokenizer.pre_tokenizer.pre_tokenize_str(f"a{c}a")) == 1]
+    first = [*SPECIAL_PIECES, *characters, *inner]
+    if size <= len(first):
+        raise UsageError(
+            f"--size {size} leaves no room beside {len(SPECIAL_PIECES)} special tokens and {len(characters)} "
+            "characters",
+            remedy=f"Take more than {len(first)}; BERT has 30,522.",
+        )
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=size,
+        min_frequency=min_frequency,
+        initial_alphabet=characters,
+        limit_alphabet=len(characters),
+        special_tokens=[AddedToken(piece) for piece in first],
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_sides(read()), trainer)
+    return tokenizer
+
+
+def _characters(tokenizer: Tokenizer, portions: Iterable[Portion], most: int) -> list[str]:
+    """The most frequent characters, as the tokenizer normalises them, in the order of their code points."""
+    raw: Counter[str] = Counter()
+    for side in _sides(portions):
+        for text in side:
+            raw.update(text)
+    counts: Counter[str] = Counter()
+    for character, count in raw.items():
+        for normal in tokenizer.normalizer.normalize_str(character):
+            if not normal.isspace():
+                counts[normal] += count
+    return sorted(sorted(counts, key=lambda c: (-counts[c], c))[:most])
+
+
+def _sides(portions: Iterable[Portion]) -> Iterator[Sequence[str]]:
+    for portion in portions:
+        yield portion.texts
+        if portion.pairs is not None:
+            yield portion.pairs
+
+
+def save(tokenizer: Tokenizer, folder: Path, *, lowercase: bool) -> Tokenizer:
+    """Write a trained vocabulary as a folder that `--model` and transformers take: vocab.txt, tokenizer.json, config.
+
+    Returns:
+        The tokenizer as it is read back, with special tokens around texts.
+
+    Raises:
+        UnavailableError: it can't be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    config = {
+        "tokenizer_class": "BertTokenizer",
+        "do_lower_case": lowercase,
+        "strip_accents": None,
+        "tokenize_chinese_chars": True,
+        "model_max_length": 512,
+        **{f"{piece.strip('[]').lower()}_token": piece for piece in SPECIAL_PIECES},
+    }
+    write_json(folder / "tokenizer_config.json", config)
+    write_text(folder / "vocab.txt", "".join(f"{piece}\n" for piece in pieces_by_id(tokenizer)))
+    complete = read_vocab_txt(folder / "vocab.txt", lowercase=lowercase)
+    write_text(folder / "tokenizer.json", complete.to_str(pretty=True))
+    return complete

@@ -1,0 +1,62 @@
+"""What is said before training: where it computes, what was read, how long it will be, how the model reads it."""
+
+from typing import TYPE_CHECKING
+
+from bertctl.inference.evaluate import truncation_counts, warn_of_losses
+from bertctl.progress import Listener
+from bertctl.training.memory import human_bytes
+
+if TYPE_CHECKING:
+    from bertctl.training.finetune import Job
+
+_SHOWN_TOKENS = 24  # a line of a wide terminal
+
+
+def announce(job: "Job", *, listener: Listener) -> None:
+    """Say what is about to happen: device, rows, steps, labels, memory, losses by truncation, the first example."""
+    listener.say(f"compute: {job.compute.why}")
+    for split, rows in job.data.splits.items():
+        listener.say(
+            f"{split}: {_counted(len(rows), 'example')}"
+            + (f" ({job.task.describe(rows)})" if rows.has("label") else "")
+        )
+        warn_of_losses(
+            split, truncation_counts(job.features[split]), max_length=job.recipe.model.max_length, listener=listener
+        )
+    training = job.recipe.training
+    listener.say(
+        f"training: {_counted(training.epochs, 'epoch')} of {len(job.features['train'])} examples in batches of "
+        f"{training.batch_size}: {_counted(job.steps, 'step')}, rate {job.recipe.optimizer.learning_rate:g}"
+    )
+    listener.say(f"memory: about {human_bytes(job.memory.total)} for weights, AdamW and activations")
+    listener.say(first_example(job))
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def first_example(job: "Job") -> str:
+    """The first training example as the model reads it, pieces above ids above segments."""
+    rows = job.data.splits["train"].select([0])
+    encoding = job.loaded.tokenizer.encode(
+        rows.columns["text"][0], rows.columns["pair"][0] if rows.has("pair") else None
+    )
+    columns = [
+        (piece, str(number), str(segment))
+        for piece, number, segment in zip(encoding.tokens, encoding.ids, encoding.type_ids, strict=True)
+    ][: min(job.recipe.model.max_length, _SHOWN_TOKENS)]
+    widths = [max(map(len, column)) for column in columns]
+    lines = [
+        " ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
+        for line in zip(*columns, strict=True)
+    ]
+    names = ("pieces ", "ids    ", "segment")
+    notes = [f"label {job.task.gold(rows, 0)}"] if rows.has("label") else []
+    if len(columns) < len(encoding.tokens):
+        notes.append(f"the first {len(columns)} of {len(encoding.tokens)} tokens")
+    head = "first example" + (f" ({', '.join(notes)}):" if notes else ":")
+    body = [f"  {name} {line}" for name, line in zip(names, lines, strict=True)]
+    if not job.loaded.has_segments:
+        body.pop()
+    return "\n".join([head, *body])

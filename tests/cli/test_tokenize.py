@@ -1,0 +1,354 @@
+"""`bertctl tokenize`, as a person types it."""
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertctl.cli.main import main
+from bertctl.errors import ExitCode
+from bertctl.tokenization.load import open_tokenizer
+from tests.conftest import Run
+
+MINILM = open_tokenizer("minilm").tokenizer
+IDS = [101, 1037, 17453, 14726, 19379, 12758, 2006, 2293, 102]
+TEXT = "a visually stunning rumination on love"
+TEXTS = ["it rained.", "", "a ❤, naïve café\ttab", "x" * 120]
+
+
+def ids_of(texts: list[str]) -> str:
+    return "".join(" ".join(map(str, encoding.ids)) + "\n" for encoding in MINILM.encode_batch(texts))
+
+
+def test_a_text_in_a_pipe_is_a_line_of_json_and_the_stand_in_is_said(bertctl: Run) -> None:
+    done = bertctl("tokenize", TEXT)
+    assert done.returncode == 0
+    record = json.loads(done.stdout)
+    assert record["ids"] == IDS
+    assert record["pieces"] == ["[CLS]", "a", "visually", "stunning", "rum", "##ination", "on", "love", "[SEP]"]
+    assert record["offsets"][4:6] == [[20, 23], [23, 30]]
+    assert record["word_ids"] == [None, 0, 1, 2, 3, 3, 4, 5, None]
+    assert done.stderr == "bert-base is not cached; using minilm, which has the same vocabulary\n"
+    assert bertctl("tokenize", TEXT, "--quiet").stderr == ""
+
+
+def test_neither_torch_nor_transformers_nor_numpy_is_loaded_for_one_text() -> None:
+    code = (
+        "import sys; from bertctl.cli.main import main; code = main(['tokenize', 'a film', '-q']);"
+        "print(code, sorted({'torch', 'transformers', 'numpy', 'datasets', 'tokie'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "0 []"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--stats"], ["--format", "parquet", "-o", "x.parquet"], ["--format", "npz", "-o", "x"]]
+)
+def test_torch_is_never_loaded(arguments: list[str], tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("text,label\na film,1\nno film,0\n")
+    code = (
+        "import sys; from bertctl.cli.main import main;"
+        f"code = main(['tokenize', '-q', '--file', 't.csv', *{arguments!r}]);"
+        "print(code, sorted({'torch', 'transformers', 'datasets'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.splitlines()[-1] == "0 []"
+
+
+def test_the_aligned_view_of_a_pair(bertctl: Run) -> None:
+    done = bertctl("tokenize", "it rained.", "--pair", "❤ embeddings", "--format", "view", "-q")
+    lines = done.stdout.splitlines()
+    assert [line.split() for line in lines[:4]] == [
+        ["pieces", "[CLS]", "it", "rained", ".", "[SEP]", "[UNK]", "em", "##bed", "##ding", "##s", "[SEP]"],
+        ["ids", *map(str, MINILM.encode("it rained.", "❤ embeddings").ids)],
+        ["segment", *"00000111111"],
+        ["word", "-", "0", "1", "2", "-", "0", "1", "1", "1", "1", "-"],
+    ]
+    assert {line.index(part) for line, part in zip(lines, ["[UNK]", " 100 ", None, None], strict=False) if part} == {
+        lines[0].index("[UNK]"), lines[1].index(" 100 ")}  # fmt: skip
+    assert lines[-1] == "11 tokens, 3 special, 5 words, 1.60 pieces a word, 1 unknown (❤)"
+
+
+@pytest.mark.parametrize(
+    ("source", "layout"),
+    [
+        ("arguments", "ids"),
+        ("stdin", "pieces"),
+        ("dash", "jsonl"),
+        ("gz", "ids"),
+        ("csv", "npz"),
+        ("jsonl", "parquet"),
+        ("parquet", "ids"),
+        *(("file", layout) for layout in ("ids", "pieces", "jsonl", "npz", "parquet")),
+    ],
+)
+def test_every_input_and_every_layout_have_the_same_ids(bertctl: Run, tmp_path: Path, source: str, layout: str) -> None:
+    texts = [text for text in TEXTS if text] if source in {"csv", "jsonl", "parquet"} else TEXTS
+    arguments, given = _give(tmp_path, source, texts)
+    out = tmp_path / f"out.{layout}"
+    done = bertctl("tokenize", "-q", "-m", "minilm", *arguments, "--format", layout, "-o", out, input=given)
+    assert done.returncode == 0, done.stderr
+    expected = MINILM.encode_batch(texts)
+    if layout == "ids":
+        assert out.read_text() == ids_of(texts)
+    elif layout == "pieces":
+        assert out.read_text() == "".join(" ".join(e.tokens) + "\n" for e in expected)
+    elif layout == "jsonl":
+        assert [json.loads(line)["ids"] for line in out.read_text().splitlines()] == [e.ids for e in expected]
+    elif layout == "npz":
+        with np.load(out) as arrays:
+            assert arrays["ids"].tolist() == [i for e in expected for i in e.ids]
+    else:
+        import pyarrow.parquet as pq
+
+        assert pq.read_table(out)["ids"].to_pylist() == [e.ids for e in expected]
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def _give(folder: Path, source: str, texts: list[str]) -> tuple[list[object], str | None]:
+    lines = "".join(f"{text}\n" for text in texts)
+    if source == "arguments":
+        return list(texts), None
+    if source in {"stdin", "dash"}:
+        return (["-"] if source == "dash" else []), lines
+    file = folder / {"file": "t.txt", "gz": "t.txt.gz"}.get(source, f"t.{source}")
+    if source == "file":
+        file.write_text(lines, encoding="utf-8")
+    elif source == "gz":
+        file.write_bytes(gzip.compress(lines.encode()))
+    elif source == "csv":
+        file.write_text("id,review\n" + "".join(f'{i},"{text}"\n' for i, text in enumerate(texts)), encoding="utf-8")
+    elif source == "jsonl":
+        file.write_text("".join(json.dumps({"review": text}) + "\n" for text in texts), encoding="utf-8")
+    else:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        pq.write_table(pa.table({"review": texts}), file)
+    column: list[object] = ["--text-column", "review"] if source in {"csv", "jsonl", "parquet"} else []
+    return ["--file", file, *column], None
+
+
+def test_pairs_from_columns(bertctl: Run, tmp_path: Path) -> None:
+    (tmp_path / "p.tsv").write_text("a\tb\nit rained\tthe ground is wet\nx\ty z\n")
+    done = bertctl("tokenize", "-q", "--file", "p.tsv", "--text-column", "a", "--pair-column", "b", "--format", "ids")
+    expected = MINILM.encode_batch([("it rained", "the ground is wet"), ("x", "y z")])
+    assert done.stdout == "".join(" ".join(map(str, e.ids)) + "\n" for e in expected)
+
+
+def test_a_data_set_of_the_catalog(bertctl: Run, shared_data: Path) -> None:
+    done = bertctl("tokenize", "-q", "--data", "sst2", "--split", "validation", "--data-dir", shared_data / "glue",
+                   "--format", "ids")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 872
+
+
+def test_known_sentences_without_special_tokens(bertctl: Run) -> None:
+    text = "Our friends won't buy this analysis, let alone the next one we propose."
+    done = bertctl("tokenize", text, "--no-special-tokens", "--format", "ids")
+    assert done.stdout == "2256 2814 2180 1005 1056 4965 2023 4106 1010 2292 2894 1996 2279 2028 2057 16599 1012\n"
+    text = "In terms of architecture, this has been identical to the Transformer"
+    assert bertctl("tokenize", text, "--format", "pieces").stdout.endswith("transform ##er [SEP]\n")
+
+
+def test_there_and_back(bertctl: Run) -> None:
+    ids = bertctl("tokenize", "a film", "the ❤ [MASK]", "--format", "ids").stdout
+    assert bertctl("tokenize", "--decode", input=ids).stdout == "a film\nthe [UNK] [MASK]\n"
+    assert bertctl("tokenize", "--decode", "101 2293 102").stdout == "love\n"
+    records = bertctl("tokenize", "a film").stdout
+    assert bertctl("tokenize", "--decode", "-", input=records).stdout == "a film\n"
+
+
+def test_a_cut_is_reported_and_windows_lose_nothing(bertctl: Run) -> None:
+    done = bertctl("tokenize", "a b c d e f g", "a", "--max-length", "5", "--format", "pieces")
+    assert done.stdout == "[CLS] a b c [SEP]\n[CLS] a [SEP]\n"
+    assert "1 of 2 texts (50.0%) were cut at 5 tokens; 4 tokens are lost" in done.stderr
+    done = bertctl("tokenize", "a b c d e", "--max-length", "5", "--stride", "1", "--format", "pieces", "-q")
+    assert done.stdout == "[CLS] a b c [SEP]\n[CLS] c d e [SEP]\n"
+    assert done.stderr == ""
+
+
+def test_json_is_one_document(bertctl: Run, tmp_path: Path) -> None:
+    document = json.loads(bertctl("tokenize", TEXT, "b", "--json").stdout)
+    assert [text["text"] for text in document["texts"]] == [TEXT, "b"]
+    assert document["texts"][0]["ids"] == IDS
+    summary = json.loads(bertctl("tokenize", TEXT, "--json", "-o", "x.jsonl").stdout)
+    assert (summary["texts"], summary["tokens"], summary["unknown"]) == (1, 9, 0)
+    assert json.loads((tmp_path / "x.jsonl").read_text())["ids"] == IDS
+
+
+def test_stats_as_a_table_and_as_json(bertctl: Run, tmp_path: Path) -> None:
+    lines = "".join(f"{'angioplasty ' * (1 + n % 3)} film {n}❤\n" for n in range(200))
+    (tmp_path / "f.txt").write_text(lines, encoding="utf-8")
+    table = bertctl("tokenize", "-f", "f.txt", "--stats")
+    assert table.returncode == 0
+    for words in ("90 % have at most", "what a cut would lose", "angioplasty", "ang ##io ##pl ##ast ##y", "[UNK]",
+                  "enough for 99 % of the tokens", "padding, batches of like lengths"):  # fmt: skip
+        assert words in table.stdout
+    document = json.loads(bertctl("tokenize", "-f", "f.txt", "--stats", "--json", "-q").stdout)
+    assert document["texts"] == 200
+    assert document["broken_words"][0] == {"word": "angioplasty", "pieces": ["ang", "##io", "##pl", "##ast", "##y"],
+                                           "count": 399}  # fmt: skip
+    assert [loss["length"] for loss in document["losses"]] == [64, 128, 256, 512]
+    assert document["unknown"] == 200
+
+
+def test_two_tokenizers_side_by_side(bertctl: Run, tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\nfilm\nf\n##ilms\n")
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    done = bertctl("tokenize", "the films rumination", "--stats", "--compare", "vocab.txt", "--json", "-q")
+    models = json.loads(done.stdout)["models"]
+    assert [(model["tokens"], model["unknown"]) for model in models] == [(6, 0), (5, 2)]
+    done = bertctl("tokenize", "the rumination", "--stats", "--compare", "vocab.txt", "-q")
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[0].split() == ["minilm", "vocab.txt"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message", "remedy"),
+    [
+        (["a", "--file", "f.txt"], ExitCode.USAGE, "exclude each other", "one of the three"),
+        (["a", "b", "--pair", "c"], ExitCode.USAGE, "--pair belongs to one text", "--pair-column"),
+        (["a", "--format", "jsnl"], ExitCode.USAGE, "did you mean jsonl?", "Choose from view, jsonl"),
+        (["a", "--format", "npz"], ExitCode.USAGE, "no text for a terminal or a pipe", "-o FILE.npz"),
+        (["a", "--max-length", "2"], ExitCode.USAGE, "leaves no room beside 2 special tokens", "at least 3"),
+        (["a", "--stride", "3"], ExitCode.USAGE, "there is none", "--max-length"),
+        (["a", "--compare", "minilm"], ExitCode.USAGE, "side by side", "--stats"),
+        (["a", "--truncation", "only"], ExitCode.USAGE, "--truncation has no 'only'", "longest_first"),
+        (["a", "--model", "minilmm"], ExitCode.USAGE, "did you mean minilm?", "Names:"),
+        (["a", "--model", "./nowhere"], ExitCode.UNAVAILABLE, "does not exist", "Give a folder"),
+        (["a", "--model", "bert-large"], ExitCode.UNAVAILABLE, "not in the cache", "Ways to have it"),
+        (["--file", "gone.txt"], ExitCode.UNAVAILABLE, "gone.txt does not exist", ""),
+        (["--file", "latin.txt"], ExitCode.DATA, "latin.txt:2: byte 4 of the line (0xe9", "--errors replace"),
+        (["--file", "bad.gz"], ExitCode.DATA, "is not gzip", ""),
+        (["--decode", "1 x"], ExitCode.DATA, "line 1 is not a row of ids", "Give ids"),
+        (["--decode", "30522"], ExitCode.DATA, "30522 is no id", "--model"),
+        (["--file", "empty.txt", "--stats"], ExitCode.DATA, "no texts to count", "Give a text"),
+        (["--file", "f.txt", "--json"], ExitCode.USAGE, "one document", "--format jsonl"),
+        (["--file", "t.csv", "--text-column", "b"], ExitCode.DATA, "'b'", ""),
+        (["a", "--model", "double.txt", "--cased"], ExitCode.DATA, "double.txt:3: the piece 'a' stands on line 2", ""),
+        (["a", "--model", "nounk.txt", "--cased"], ExitCode.DATA, "has no piece [UNK]", "Add a line [UNK]"),
+        (["a", "--model", "nounk.txt"], ExitCode.USAGE, "does not say whether", "--lowercase"),
+    ],
+)
+def test_refusals(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    code: ExitCode,
+    message: str,
+    remedy: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "f.txt").write_text("a\n")
+    (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "latin.txt").write_bytes(b"fine\ncaf\xe9\n")
+    (tmp_path / "bad.gz").write_bytes(b"no gzip")
+    (tmp_path / "t.csv").write_text("a,label\nx,1\ny,2\n")
+    (tmp_path / "double.txt").write_text("[UNK]\na\na\n")
+    (tmp_path / "nounk.txt").write_text("a\nb\n")
+    assert main(["tokenize", *arguments]) == code
+    done = capsys.readouterr()
+    assert message in done.err
+    assert remedy in done.err
+    assert done.out == ""
+    assert "Traceback" not in done.err
+
+
+def test_an_empty_file_is_said_and_is_no_error(bertctl: Run, tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").write_text("")
+    done = bertctl("tokenize", "--file", "empty.txt", "--format", "ids", "-q")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "warning: empty.txt is empty\n")
+
+
+def test_replaced_bytes_are_counted(bertctl: Run, tmp_path: Path) -> None:
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9 \xff\nfine\n")
+    done = bertctl("tokenize", "--file", "latin.txt", "--errors", "replace", "--format", "pieces", "-q")
+    assert done.stdout == "[CLS] caf [SEP]\n[CLS] fine [SEP]\n"
+    assert "2 byte sequences that are not UTF-8 were replaced" in done.stderr
+
+
+def test_nuls_and_a_long_line_and_no_last_line_end(bertctl: Run, tmp_path: Path) -> None:
+    texts = ["nul\x00nul", "word " * 300_000 + "e\u0301", "x" * 1_000_000, "end"]
+    (tmp_path / "f.txt").write_text("\n".join(texts), encoding="utf-8")
+    done = bertctl("tokenize", "-q", "--file", "f.txt", "--format", "ids")
+    assert done.stdout == ids_of(texts)
+
+
+def test_output_appears_while_the_input_is_still_open(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bertctl", "tokenize", "-q", "--format", "ids"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    for text in ("a film", "love"):
+        process.stdin.write(f"{text}\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == ids_of([text])
+    process.stdin.close()
+    process.stdout.close()
+    assert process.wait(10) == 0
+
+
+def test_a_reader_that_leaves_ends_it_quietly(tmp_path: Path) -> None:
+    (tmp_path / "f.txt").write_text("a film about love\n" * 300_000)
+    command = f"{sys.executable} -m bertctl tokenize -q --file f.txt --format ids | head -2; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.stdout.splitlines()[-1] == "0"
+    assert done.stderr == ""
+
+
+def test_ctrl_c_leaves_whole_lines_and_exit_code_130(tmp_path: Path) -> None:
+    text = "a film about love and angioplasty"
+    (tmp_path / "f.txt").write_text(f"{text}\n" * 3_000_000)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bertctl", "tokenize", "-q", "--file", "f.txt", "-o", "out.txt", "--format", "ids"],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+    )
+    out = tmp_path / "out.txt"
+    deadline = time.monotonic() + 30
+    while not (out.exists() and out.stat().st_size) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == ExitCode.INTERRUPTED
+    assert "whole line" in errors
+    lines = out.read_text().split("\n")
+    assert lines[-1] == ""
+    assert set(lines[:-1]) == {ids_of([text]).rstrip("\n")}
+    assert 0 < len(lines) < 3_000_001
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_on_a_terminal_a_text_is_shown_aligned_in_colour(tmp_path: Path) -> None:
+    import pty
+
+    leader, follower = pty.openpty()
+    environment = {key: value for key, value in os.environ.items() if key != "NO_COLOR"} | {"TERM": "xterm-256color"}
+    done = subprocess.run(
+        [sys.executable, "-m", "bertctl", "tokenize", "a ❤ rumination"],
+        stdout=follower,
+        stderr=subprocess.PIPE,
+        env=environment | {"COLUMNS": "80"},
+        check=False,
+    )
+    os.close(follower)
+    shown = os.read(leader, 65536).decode()
+    os.close(leader)
+    assert done.returncode == 0
+    assert "\x1b[1;31m[UNK]" in shown
+    assert "##ination" in shown
+    assert "segment" in shown

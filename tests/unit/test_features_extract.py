@@ -1,0 +1,449 @@
+"""Vectors of a small random model through the whole pipeline, against one text at a time in plain transformers."""
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+import transformers
+
+from bertctl.config.schema import DataSection, ModelSection, RuntimeSection
+from bertctl.data.rows import Rows
+from bertctl.data.stream import stream_rows
+from bertctl.errors import DataError, UnavailableError, UsageError
+from bertctl.features import extract as extract_module
+from bertctl.features.arrays import GrowingArray, open_array
+from bertctl.features.encoder import Encoder, Wanted, load_frozen
+from bertctl.features.extract import ExtractJob, Process, extract, portions_of, windows
+from bertctl.features.store import parts_of, read_features, sidecar_of
+from bertctl.modeling.layers import choose_layers
+from bertctl.modeling.source import inspect_model
+from bertctl.runtime.device import choose_compute
+
+TEXTS = [
+    "the film was good", "it was a very very dull film , not fine", "bad", "the food was not good and it was poor too",
+    "bright", "", "was it a film ?", "not good", "the the the the the the", "poor dull bad food",
+]  # fmt: skip
+
+
+def rows_of(texts: list[str], **columns: list) -> Rows:
+    return Rows("predict", {"text": texts, **columns}, [str(i) for i in range(len(texts))], "memory")
+
+
+@pytest.fixture(scope="module", params=["right", "left"])
+def model(request: pytest.FixtureRequest, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small model, once with a tokenizer that pads on the left."""
+    if request.param == "right":
+        return tiny_model
+    folder = tmp_path_factory.mktemp("left")
+    for file in tiny_model.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, padding_side="left")
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def encoder_of(
+    model: Path, layers: str = "last", poolings: str = "mean", *, budget: int | None = None, **more: object
+) -> Encoder:
+    source = inspect_model(ModelSection(name=str(model), max_length=40))
+    compute = choose_compute(RuntimeSection(device="cpu", precision="fp32"))
+    wanted = Wanted(choose_layers(layers.split(","), 2), tuple(poolings.split(",")), **more)
+    return Encoder(source, load_frozen(source, compute), wanted, compute, budget=budget)
+
+
+@pytest.fixture(scope="module")
+def one_by_one(model: Path) -> Callable[[str], tuple[list[torch.Tensor], torch.Tensor]]:
+    """Hidden states (T, H) and pooler output of one text in plain transformers."""
+    network = transformers.AutoModel.from_pretrained(model).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model)
+
+    def states(text: str) -> tuple[list[torch.Tensor], torch.Tensor]:
+        with torch.inference_mode():
+            output = network(**tokenizer(text, return_tensors="pt"), output_hidden_states=True)
+        return [state[0] for state in output.hidden_states], output.pooler_output[0]
+
+    return states
+
+
+def run(model: Path, out: Path, texts: list[str] = TEXTS, *, max_length: int = 40, **more: object) -> dict:
+    job_fields = {name: more.pop(name) for name in ("stride", "dtype") if name in more}
+    again = {name: more.pop(name) for name in ("resume", "overwrite", "process") if name in more}
+    rows = more.pop("rows", None) or rows_of(texts)
+    encoder = encoder_of(model, **more)
+    return extract(portions_of(rows), encoder, ExtractJob(out, max_length, **job_fields), source="memory", **again)
+
+
+def test_texts_by_hand_in_every_layer_and_pooling(model, one_by_one, tmp_path):
+    poolings = ["cls", "mean", "max", "mean-max", "pooler"]
+    for pooling in poolings:
+        layers = "last" if pooling == "pooler" else "embeddings,1,last"
+        run(model, tmp_path / f"{pooling}.npy", layers=layers, poolings=pooling)
+    found = {pooling: np.load(tmp_path / f"{pooling}.npy") for pooling in poolings}
+    for i, text in enumerate(TEXTS):
+        states, pooled = one_by_one(text)
+        np.testing.assert_allclose(found["pooler"][i], pooled, atol=1e-5)
+        for layer, state in enumerate(states):
+            np.testing.assert_allclose(found["cls"][i, layer], state[0], atol=1e-5)
+            np.testing.assert_allclose(found["mean"][i, layer], state.mean(0), atol=1e-5)
+            np.testing.assert_allclose(found["max"][i, layer], state.amax(0), atol=1e-5)
+            both = torch.cat([state.mean(0), state.amax(0)])
+            np.testing.assert_allclose(found["mean-max"][i, layer], both, atol=1e-5)
+
+
+def test_special_tokens_can_be_left_out_of_the_mean(model, one_by_one, tmp_path):
+    run(model, tmp_path / "a.npy", special_tokens=False)
+    found = np.load(tmp_path / "a.npy")
+    for i, text in enumerate(TEXTS):
+        states, _ = one_by_one(text)
+        inner = states[-1][1:-1] if text else states[-1]  # of an empty text there is nothing else
+        np.testing.assert_allclose(found[i], inner.mean(0), atol=1e-5)
+
+
+def test_normalized_vectors_have_length_one_and_the_same_direction(model, tmp_path):
+    run(model, tmp_path / "a.npy")
+    run(model, tmp_path / "b.npy", normalize=True)
+    plain, normalized = np.load(tmp_path / "a.npy"), np.load(tmp_path / "b.npy")
+    lengths = np.linalg.norm(plain, axis=1, keepdims=True)
+    assert np.abs(lengths - 1).max() > 0.1
+    np.testing.assert_allclose(normalized, plain / lengths, atol=1e-6)
+
+
+def test_batch_composition_order_and_padding_never_change_a_vector(model, tmp_path):
+    run(model, tmp_path / "many.npy")
+    many = np.load(tmp_path / "many.npy")
+    for name, budget in (("one", 1), ("few", 40)):
+        run(model, tmp_path / f"{name}.npy", budget=budget)
+        np.testing.assert_allclose(np.load(tmp_path / f"{name}.npy"), many, atol=1e-5)
+    backwards = TEXTS[::-1]
+    run(model, tmp_path / "back.npy", backwards)
+    np.testing.assert_allclose(np.load(tmp_path / "back.npy")[::-1], many, atol=1e-5)
+
+
+def test_pairs_have_segments(model, tmp_path):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model)
+    network = transformers.AutoModel.from_pretrained(model).eval()
+    run(model, tmp_path / "a.npy", rows=rows_of(TEXTS[:3], pair=TEXTS[3:6]))
+    with torch.inference_mode():
+        inputs = tokenizer(TEXTS[0], TEXTS[3], return_tensors="pt")
+        assert inputs["token_type_ids"].sum() > 3
+        expected = network(**inputs).last_hidden_state[0].mean(0)
+    np.testing.assert_allclose(np.load(tmp_path / "a.npy")[0], expected, atol=1e-5)
+
+
+def test_token_vectors_are_flat_with_offsets(model, one_by_one, tmp_path):
+    document = run(model, tmp_path / "a.npz", layers="1,last", poolings="none")
+    with np.load(tmp_path / "a.npz") as arrays:
+        vectors, offsets, spans, ids = (arrays[name] for name in ("vectors", "offsets", "spans", "ids"))
+    assert document["shape"] == [offsets[-1], 2, 36]
+    for i, text in enumerate(TEXTS):
+        states, _ = one_by_one(text)
+        inside = slice(offsets[i], offsets[i + 1])
+        np.testing.assert_allclose(vectors[inside, 0], states[1], atol=1e-5)
+        np.testing.assert_allclose(vectors[inside, 1], states[2], atol=1e-5)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model)
+    assert tokenizer.convert_ids_to_tokens(ids[offsets[0] : offsets[1]]) == tokenizer.tokenize(
+        TEXTS[0], add_special_tokens=True
+    )
+    begin, end = spans[2]
+    assert TEXTS[0][begin:end] == "film"
+
+
+@pytest.mark.parametrize("how", ["first", "last", "mean"])
+def test_word_vectors_by_hand_with_a_word_of_several_pieces(model, one_by_one, tmp_path, how):
+    text = "the xyz film ok"  # x ##y ##z, o ##k
+    run(model, tmp_path / "a.npz", [text, "bad"], words=how)
+    states, _ = one_by_one(text)
+    pieces = states[-1]
+    assert len(pieces) == 1 + 1 + 3 + 1 + 2 + 1
+    words = {
+        "first": [pieces[1], pieces[2], pieces[5], pieces[6]],
+        "last": [pieces[1], pieces[4], pieces[5], pieces[7]],
+        "mean": [pieces[1], pieces[2:5].mean(0), pieces[5], pieces[6:8].mean(0)],
+    }[how]
+    with np.load(tmp_path / "a.npz") as arrays:
+        assert arrays["offsets"].tolist() == [0, 4, 5]
+        np.testing.assert_allclose(arrays["vectors"][:4], torch.stack(words), atol=1e-5)
+        assert [text[a:b] for a, b in arrays["spans"][:4]] == ["the", "xyz", "film", "ok"]
+
+
+def test_words_given_as_such_keep_their_number_even_without_a_piece(model, tmp_path):
+    words = [["don't", "\x07", "it"], ["bad"]]
+    rows = rows_of([" ".join(w) for w in words], words=words)
+    run(model, tmp_path / "a.jsonl", rows=rows, words="mean")
+    lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert [[f["token"] for f in line["features"]] for line in lines] == words
+    values = lines[0]["features"][1]["layers"][0]["values"]
+    assert values == [0.0] * 36
+    assert any(lines[0]["features"][2]["layers"][0]["values"])
+
+
+def test_jsonl_is_laid_out_as_by_google_research_bert(model, one_by_one, tmp_path):
+    run(model, tmp_path / "a.jsonl", layers="-1,-2", poolings="none")
+    lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert [line["linex_index"] for line in lines] == list(range(len(TEXTS)))
+    states, _ = one_by_one(TEXTS[0])
+    assert list(lines[0]) == ["linex_index", "features"]
+    assert [f["token"] for f in lines[0]["features"]] == ["[CLS]", "the", "film", "was", "good", "[SEP]"]
+    for position, feature in enumerate(lines[0]["features"]):
+        assert list(feature) == ["token", "layers"]
+        assert [layer["index"] for layer in feature["layers"]] == [-1, -2]
+        for layer in feature["layers"]:
+            assert layer["values"] == [round(x, 6) for x in layer["values"]]
+            np.testing.assert_allclose(layer["values"], states[3 + layer["index"]][position], atol=2e-6)
+
+
+def test_windows_of_a_long_text_are_pooled_together(model, one_by_one, tmp_path):
+    words = list(itertools.islice(itertools.cycle(["the", "film", "was", "good", "bad", "food", "not", "very"]), 21))
+    text = " ".join(words)
+    with pytest.raises(UsageError, match="window has room for 8 tokens"):
+        run(model, tmp_path / "no.npy", [text], max_length=10, stride=8)
+    for pooling in ("mean", "max", "cls"):
+        run(model, tmp_path / f"{pooling}.npy", ["bad", text], max_length=10, stride=3, poolings=pooling)
+    parts = [" ".join(words[first : first + 8]) for first in (0, 5, 10, 15)]
+    assert parts[-1].split()[-1] == words[-1]
+    states = [one_by_one(part)[0][-1] for part in parts]
+    np.testing.assert_allclose(np.load(tmp_path / "mean.npy")[1], torch.cat(states).mean(0), atol=1e-5)
+    np.testing.assert_allclose(np.load(tmp_path / "max.npy")[1], torch.cat(states).amax(0), atol=1e-5)
+    cls = torch.stack([state[0] for state in states]).mean(0)
+    np.testing.assert_allclose(np.load(tmp_path / "cls.npy")[1], cls, atol=1e-5)
+    np.testing.assert_allclose(np.load(tmp_path / "mean.npy")[0], one_by_one("bad")[0][-1].mean(0), atol=1e-5)
+
+
+def test_each_token_of_a_long_text_comes_from_the_window_with_more_around_it(model, one_by_one, tmp_path):
+    words = ["the", "film", "was", "good", "bad", "food", "not", "very", "fine", "poor", "dull", "bright"]
+    text = " ".join(words)
+    run(model, tmp_path / "a.npz", [text, "bad"], max_length=10, stride=4, poolings="none")
+    with np.load(tmp_path / "a.npz") as arrays:
+        assert arrays["offsets"].tolist() == [0, 14, 17]
+        vectors = arrays["vectors"][:, :]
+        assert [text[a:b] for a, b in arrays["spans"][1:13]] == words
+    first, second = (one_by_one(" ".join(part))[0][-1] for part in (words[0:8], words[4:12]))
+    by_hand = torch.cat([first[0:7], second[3:9], second[9:10]])  # words 4 and 5 have more context in the first window
+    np.testing.assert_allclose(vectors[:14], by_hand, atol=1e-5)
+
+
+def test_what_is_cut_is_counted(model, tmp_path):
+    document = run(model, tmp_path / "a.npy", ["the film " * 10, "bad"], max_length=12)
+    assert (document["truncated"], document["lost_tokens"]) == (1, 10)
+    document = run(model, tmp_path / "b.npz", ["the film " * 10, "bad"], max_length=12, poolings="none")
+    assert (document["truncated"], document["lost_tokens"]) == (1, 10)
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".safetensors", ".parquet"])
+def test_every_format_reads_back_equal_with_its_sidecar(model, tmp_path, suffix):
+    run(model, tmp_path / "plain.npy", layers="1,last")
+    out = tmp_path / f"a{suffix}"
+    rows = rows_of(TEXTS, label=["x", "y"] * 5)
+    document = run(model, out, rows=rows, layers="1,last")
+    file = read_features(out)
+    np.testing.assert_array_equal(file.vectors, np.load(tmp_path / "plain.npy"))
+    assert file.sidecar == document == json.loads(sidecar_of(out).read_text())
+    assert document["shape"] == [10, 2, 36]
+    assert (document["layers"], document["pooling"], document["rows"]) == (["1", "last"], "mean", 10)
+    assert not parts_of(out).exists()
+    if suffix == ".parquet":
+        assert file.labels == ["x", "y"] * 5
+
+
+def test_parquet_reads_in_pandas_with_id_text_label_and_a_list_of_fixed_size(model, tmp_path):
+    rows = rows_of(TEXTS, label=[0, 1] * 5)
+    run(model, tmp_path / "a.parquet", rows=rows)
+    schema = pq.read_schema(tmp_path / "a.parquet")
+    assert schema.names == ["id", "text", "label", "vector"]
+    assert schema.field("vector").type.list_size == 36
+    pandas = pytest.importorskip("pandas")
+    table = pandas.read_parquet(tmp_path / "a.parquet")
+    assert table["text"].tolist() == TEXTS
+    np.testing.assert_array_equal(np.stack(table["vector"]), read_features(tmp_path / "a.parquet").vectors)
+
+
+def test_half_precision_numbers_take_half_the_room(model, tmp_path):
+    run(model, tmp_path / "a.npy")
+    run(model, tmp_path / "b.npy", dtype="float16")
+    half = np.load(tmp_path / "b.npy")
+    assert half.dtype == np.float16
+    np.testing.assert_array_equal(half, np.load(tmp_path / "a.npy").astype(np.float16))
+
+
+class _KilledError(Exception):
+    """Stands for a kill in the middle: the input breaks off, nothing is tidied up."""
+
+
+def _breaking(rows: Rows, after: int) -> Iterator[Rows]:
+    for number, portion in enumerate(portions_of(rows)):
+        if number == after:
+            raise _KilledError
+        yield portion
+
+
+@pytest.fixture
+def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extract_module, "PORTION", 2)
+    monkeypatch.setattr(extract_module, "WINDOW_ROWS", 4)
+    monkeypatch.setattr(extract_module, "_SECONDS_BETWEEN_COMMITS", 0.0)
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".jsonl", ".npz", ".parquet", ".safetensors"])
+@pytest.mark.parametrize("poolings", ["mean", "none"])
+@pytest.mark.usefixtures("small_windows")
+def test_an_attempt_that_was_cut_off_is_taken_up_again_and_ends_equal(tiny_model, tmp_path, suffix, poolings):
+    if suffix == ".npy" and poolings == "none":
+        pytest.skip("one array has no place for offsets")
+    rows = rows_of(TEXTS, label=["x", "y"] * 5)
+    whole, cut = tmp_path / f"whole{suffix}", tmp_path / f"cut{suffix}"
+    run(tiny_model, whole, rows=rows, poolings=poolings)
+    with pytest.raises(_KilledError):
+        extract(_breaking(rows, 4), encoder_of(tiny_model, poolings=poolings), ExtractJob(cut, 40), source="memory")
+    state = json.loads(sidecar_of(cut).read_text())
+    assert (state["rows"], state["complete"]) == (8, False)
+    grown = cut if suffix in (".npy", ".jsonl") else parts_of(cut) / "0" / "vectors.npy"
+    with grown.open("ab") as file:
+        file.write(b"half a row")
+    with pytest.raises(UsageError, match="unfinished, 8 rows are whole"):
+        run(tiny_model, cut, rows=rows, poolings=poolings)
+    run(tiny_model, cut, rows=rows, poolings=poolings, resume=True)
+    assert cut.read_bytes() == whole.read_bytes()
+    again = run(tiny_model, cut, rows=rows, poolings=poolings, resume=True)
+    assert again["complete"]
+
+
+@pytest.mark.usefixtures("small_windows")
+def test_a_resume_with_other_settings_or_another_input_is_refused(tiny_model, tmp_path):
+    out = tmp_path / "a.npy"
+    with pytest.raises(_KilledError):
+        extract(_breaking(rows_of(TEXTS), 4), encoder_of(tiny_model), ExtractJob(out, 40), source="memory")
+    with pytest.raises(UsageError, match="begun with pooling 'mean', and now it is 'max'"):
+        run(tiny_model, out, poolings="max", resume=True)
+    with pytest.raises(DataError, match="it has changed"):
+        run(tiny_model, out, ["other", *TEXTS[1:]], resume=True)
+    with pytest.raises(DataError, match="8 had been extracted"):
+        run(tiny_model, out, TEXTS[:4], resume=True)
+
+
+@pytest.mark.usefixtures("small_windows")
+def test_a_npy_file_is_readable_while_it_is_written(tiny_model, tmp_path):
+    out = tmp_path / "a.npy"
+    seen: list[tuple[int, ...]] = []
+
+    def watched() -> Iterator[Rows]:
+        for portion in portions_of(rows_of(TEXTS)):
+            if out.exists():
+                seen.append(open_array(out).shape)
+            yield portion
+
+    extract(watched(), encoder_of(tiny_model), ExtractJob(out, 40), source="memory")
+    assert seen == [(0, 36), (4, 36), (4, 36), (8, 36)] or seen[-1] == (8, 36)
+    assert np.load(out).shape == (10, 36)
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".jsonl", ".parquet"])
+@pytest.mark.usefixtures("small_windows")
+def test_three_processes_equal_one(tiny_model, tmp_path, suffix):
+    poolings = "none" if suffix == ".jsonl" else "mean"
+    run(tiny_model, tmp_path / f"one{suffix}", poolings=poolings)
+    out = tmp_path / f"three{suffix}"
+    for rank in (2, 1, 0):  # the first joins, when the others have written
+        run(tiny_model, out, poolings=poolings, process=Process(rank, 3))
+    assert out.read_bytes() == (tmp_path / f"one{suffix}").read_bytes()
+    assert json.loads(sidecar_of(out).read_text())["rows"] == 10
+
+
+def test_zero_rows_are_refused(tiny_model, tmp_path):
+    with pytest.raises(DataError, match="has no rows"):
+        extract(iter([]), encoder_of(tiny_model), ExtractJob(tmp_path / "a.npy", 40), source="memory")
+
+
+@pytest.mark.parametrize(
+    ("name", "poolings", "said"),
+    [("a.pt", "mean", "'.pt' is no format"), ("a", "mean", "no suffix"), ("a.npy", "none", "holds one array")],
+)
+def test_an_output_that_fits_nothing_is_refused(tiny_model, tmp_path, name, poolings, said):
+    with pytest.raises(UsageError, match=said):
+        run(tiny_model, tmp_path / name, poolings=poolings)
+
+
+def test_a_learned_mix_has_no_vectors_of_its_own(tiny_model, tmp_path):
+    with pytest.raises(UsageError, match="a mix whose weights a probe learns"):
+        run(tiny_model, tmp_path / "a.npy", layers="weighted-all")
+
+
+def test_a_pooler_without_trained_weights_is_refused(tiny_model, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    folder = tmp_path / "no-pooler"
+    folder.mkdir()
+    for file in tiny_model.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    weights = load_file(folder / "model.safetensors")
+    assert any("pooler" in name for name in weights)
+    save_file({n: w for n, w in weights.items() if "pooler" not in n}, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(UsageError, match="no pooler with trained weights"):
+        run(folder, tmp_path / "a.npy", poolings="pooler")
+    with pytest.raises(UsageError, match="the pooler reads the last layer"):
+        run(tiny_model, tmp_path / "a.npy", layers="1", poolings="pooler")
+
+
+def test_features_that_are_cut_short_unfinished_or_not_finite_are_refused(tiny_model, tmp_path):
+    out = tmp_path / "a.npy"
+    run(tiny_model, out)
+    good = out.read_bytes()
+    out.write_bytes(good[:-10])
+    with pytest.raises(DataError, match="cut short"):
+        read_features(out)
+    out.write_bytes(good[:-4] + np.float32("nan").tobytes())
+    with pytest.raises(DataError, match="row 10: the vector has NaN"):
+        read_features(out)
+    out.write_bytes(good)
+    state = json.loads(sidecar_of(out).read_text())
+    sidecar_of(out).write_text(json.dumps(state | {"complete": False, "rows": 4}))
+    with pytest.raises(DataError, match="not finished: 4 rows are whole"):
+        read_features(out)
+    sidecar_of(out).write_text(json.dumps(state | {"rows": 11}))
+    with pytest.raises(DataError, match=r"has 10 rows, and a\.npy\.json says 11"):
+        read_features(out)
+    with pytest.raises(UnavailableError, match="does not exist"):
+        read_features(tmp_path / "none.npy")
+
+
+def test_a_full_disk_keeps_whole_rows(tmp_path, monkeypatch):
+    array = GrowingArray(tmp_path / "a.npy", (3,), "float32")
+    array.append(np.ones((2, 3)))
+    real = array._file
+
+    class Full:
+        def __getattr__(self, name: str):
+            return getattr(real, name)
+
+        def write(self, data: memoryview) -> int:
+            if len(data) > 20:
+                return real.write(data[:20])
+            raise OSError(28, "No space left on device")
+
+    array._file = Full()
+    with pytest.raises(UnavailableError, match="the disk is full"):
+        array.append(np.full((2, 3), 2.0))
+    assert (tmp_path / "a.npy").stat().st_size == 128 + 2 * 12
+    array._file = real
+    array.append(np.full((1, 3), 3.0))
+    array.close()
+    np.testing.assert_array_equal(np.load(tmp_path / "a.npy")[:, 0], [1, 1, 3])
+
+
+def test_windows_are_the_same_however_far_one_is(monkeypatch):
+    monkeypatch.setattr(extract_module, "WINDOW_CHARACTERS", 600)
+    rows = rows_of([f"{'a' * (i % 7)} {i}" for i in range(2000)])
+    found = [len(window) for window in windows(portions_of(rows))]
+    assert sum(found) == 2000
+    assert len(found) > 3
+    assert all(count % extract_module.PORTION == 0 for count in found[:-1])
+
+
+def test_a_stream_is_read_in_portions_that_do_not_depend_on_the_attempt(tmp_path):
+    (tmp_path / "a.txt").write_text("".join(f"line {i}\n" for i in range(1000)))
+    counts = [len(r) for r in stream_rows(tmp_path / "a.txt", DataSection(), chunk_rows=extract_module.PORTION)]
+    assert counts == [256, 256, 256, 232]

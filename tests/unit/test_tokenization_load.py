@@ -1,0 +1,143 @@
+"""A tokenizer by any name, and what is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+from bertctl.errors import DataError, UnavailableError, UsageError
+from bertctl.progress import Listener
+from bertctl.tokenization.load import open_tokenizer, read_vocab_txt
+from bertctl.tokenization.reference import pieces_by_id
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "film", "##s", "Film", "e", "é"]
+
+
+class Heard(Listener):
+    """Keeps what is said."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.lines.append(text)
+
+
+@pytest.fixture
+def vocab_txt(tmp_path: Path) -> Path:
+    file = tmp_path / "vocab.txt"
+    file.write_text("\n".join(PIECES) + "\n", encoding="utf-8")
+    return file
+
+
+def test_the_bundled_model_has_bert_s_vocabulary_and_no_cut() -> None:
+    opened = open_tokenizer("minilm")
+    assert opened.kind == "WordPiece, 30,522 pieces, lower-cased"
+    assert opened.is_bert
+    assert opened.positions == 512
+    assert len(opened.tokenizer.encode("word " * 300)) == 302
+
+
+def test_without_a_name_the_bundled_model_stands_in_for_bert_base() -> None:
+    heard = Heard()
+    assert open_tokenizer(listener=heard).name == "minilm"
+    assert heard.lines == ["bert-base is not cached; using minilm, which has the same vocabulary"]
+
+
+def test_a_bare_vocabulary_equals_the_tokenizer_json_it_belongs_to(tmp_path: Path) -> None:
+    """The bundled model's pieces, written out and read back, give its ids."""
+    minilm = open_tokenizer("minilm").tokenizer
+    file = tmp_path / "vocab.txt"
+    file.write_text("".join(f"{piece}\n" for piece in pieces_by_id(minilm)), encoding="utf-8")
+    rebuilt = open_tokenizer(str(file), lowercase=True).tokenizer
+    for text in ("Héllo WORLD, it's 中文 [MASK] embeddings\x00\x7f", "", "x" * 101, "[CLS] a"):
+        assert rebuilt.encode(text, "a pair").ids == minilm.encode(text, "a pair").ids
+        assert rebuilt.encode(text).offsets == minilm.encode(text).offsets
+    assert rebuilt.decode([101, 2293, 102], skip_special_tokens=True) == "love"
+
+
+@pytest.mark.parametrize(("lowercase", "expected"), [(True, ["film"]), (False, ["Film"])])
+def test_lower_casing_is_said(vocab_txt: Path, *, lowercase: bool, expected: list[str]) -> None:
+    tokenizer = open_tokenizer(str(vocab_txt), lowercase=lowercase).tokenizer
+    assert tokenizer.encode("Film", add_special_tokens=False).tokens == expected
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_or_read_from_the_config_beside_it(vocab_txt: Path, *, lowercase: bool) -> None:
+    (vocab_txt.parent / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": lowercase}))
+    opened = open_tokenizer(str(vocab_txt.parent))
+    assert opened.kind.endswith("lower-cased" if lowercase else "cased")
+    with pytest.raises(UsageError, match="the opposite"):
+        open_tokenizer(str(vocab_txt), lowercase=not lowercase)
+
+
+def test_else_it_is_asked_for(vocab_txt: Path) -> None:
+    with pytest.raises(UsageError, match="does not say whether") as caught:
+        open_tokenizer(str(vocab_txt))
+    assert "--lowercase" in caught.value.remedy
+
+
+def test_accents_stay_where_the_config_says_so(vocab_txt: Path) -> None:
+    (vocab_txt.parent / "tokenizer_config.json").write_text('{"do_lower_case": true, "strip_accents": false}')
+    assert open_tokenizer(str(vocab_txt)).tokenizer.encode("É", add_special_tokens=False).tokens == ["é"]
+
+
+def test_a_piece_twice_is_refused_with_both_lines(vocab_txt: Path) -> None:
+    vocab_txt.write_text("\n".join([*PIECES, "film"]), encoding="utf-8")
+    with pytest.raises(DataError, match=r"vocab\.txt:12: the piece 'film' stands on line 7 already"):
+        read_vocab_txt(vocab_txt, lowercase=True)
+
+
+def test_a_vocabulary_without_unk_is_refused(vocab_txt: Path, tmp_path: Path) -> None:
+    vocab_txt.write_text("[CLS]\n[SEP]\nthe\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"has no piece \[UNK\]"):
+        read_vocab_txt(vocab_txt, lowercase=True)
+    file = tmp_path / "tokenizer.json"
+    Tokenizer(models.WordPiece({"the": 0}, unk_token="[UNK]")).save(str(file))
+    with pytest.raises(DataError, match=r"has no piece \[UNK\]"):
+        open_tokenizer(str(file))
+
+
+def test_a_tokenizer_that_is_no_bert_works_and_says_what_it_is(tmp_path: Path) -> None:
+    tokenizer = Tokenizer(models.BPE({"a": 0, "b": 1, "ab": 2, "Ġ": 3}, [("a", "b")]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    heard = Heard()
+    opened = open_tokenizer(str(tmp_path / "tokenizer.json"), listener=heard)
+    assert opened.tokenizer.encode("ab b").ids == [2, 3, 1]
+    assert heard.lines == [f"{tmp_path / 'tokenizer.json'} is no BERT tokenizer: byte-level BPE, 4 pieces"]
+
+
+def test_lower_casing_that_contradicts_a_tokenizer_json_is_refused() -> None:
+    with pytest.raises(UsageError, match="lower-casing on"):
+        open_tokenizer("minilm", lowercase=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "error", "words"),
+    [
+        ("tokenizer.json", "{}", DataError, "no tokenizer that the library"),
+        ("tokenizer.json", "not json", DataError, "no tokenizer that the library"),
+        ("tokenizer.json", b"\xff\xfe", DataError, "not UTF-8"),
+        ("vocab.txt", b"[UNK]\ncaf\xe9\n", DataError, "not UTF-8"),
+    ],
+)
+def test_files_that_are_no_good(
+    tmp_path: Path, name: str, content: str | bytes, error: type[Exception], words: str
+) -> None:
+    file = tmp_path / name
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(error, match=words):
+        open_tokenizer(str(file), lowercase=True)
+
+
+def test_names_that_fit_nothing(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"did you mean minilm\?"):
+        open_tokenizer("minilmm")
+    with pytest.raises(UnavailableError, match="does not exist"):
+        open_tokenizer(str(tmp_path / "vocab.txt"))
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(UnavailableError, match=r"holds neither tokenizer\.json nor vocab\.txt"):
+        open_tokenizer(str(tmp_path))
