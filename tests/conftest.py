@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -91,9 +92,47 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def opinions(tmp_path: Path) -> Path:
     """A CSV of 16 short opinions with two labels, easy enough to be learned by heart."""
     path = tmp_path / "opinions.csv"
+    _write_opinions(path)
+    return path
+
+
+def _write_opinions(path: Path) -> None:
     rows = ["text,label"]
     for i in range(8):
         rows.append(f"the film was good {'very ' * (i % 3)}fine {i},pos")
         rows.append(f"it was bad food {'not ' * (i % 4)}dull {i},neg")
     path.write_text("\n".join(rows) + "\n", encoding="utf-8")
-    return path
+
+
+@dataclass(frozen=True)
+class TinyRun:
+    """A run that the real process made, and what that process said. Tests read it; what changes it works on a copy."""
+
+    path: Path
+    data: Path
+    process: subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(scope="session")
+def tiny_run(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> TinyRun:
+    """The opinions, learned by heart by the tiny model; 4 of them held out for validation, all of them the test file."""
+    folder = tmp_path_factory.mktemp("tiny-run")
+    data, run = folder / "opinions.csv", folder / "run"
+    _write_opinions(data)
+    arguments = ["--train-file", data, "--test-file", data, "--model", tiny_model, "-o", run]
+    settings = ["--max-length", "32", "--epochs", "20", "--learning-rate", "5e-3", "--precision", "fp32"]
+    sets = ["data.validation_fraction=0.25", "evaluation.bootstrap_resamples=100", "model.dropout=0.0"]
+    command = ["finetune", "text-classification", *map(str, arguments), *settings]
+    done = subprocess.run(
+        [sys.executable, "-m", "bertctl", *command, *(word for one in sets for word in ("--set", one))],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=300,
+        cwd=folder,
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "NO_COLOR": "1", "HF_HOME": str(folder / "hf_home")},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return TinyRun(run, data, done)

@@ -36,7 +36,9 @@ VERBS = (
     Verb("finetune", "finetune", "Fine-tune an encoder on a data set or on your own files.", "Train"),
     Verb("evaluate", "evaluate", "Score a run on a split or on a file of your own.", "Use"),
     Verb("predict", "predict", "Predict with a run: lines, CSV or JSONL, from a file or stdin.", "Use"),
-    Verb("extract-features", "extract_features", "Read vectors out of an encoder: any layer, any amount of text.", "Use"),
+    Verb(
+        "extract-features", "extract_features", "Read vectors out of an encoder: any layer, any amount of text.", "Use"
+    ),
     Verb("recipes", "recipes", "List, show, copy and validate recipes; list models and data sets.", "Prepare"),
     Verb("tokenize", "tokenize", "See what the model reads: pieces and ids, or the numbers of a corpus.", "Look"),
     Verb("vocab", "vocab", "Search, count, compare, check and train vocabularies.", "Look"),

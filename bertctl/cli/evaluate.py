@@ -11,6 +11,7 @@ from bertctl.cli.options import (
     KeepTextOption,
     LabelColumnOption,
     MaxEvalRowsOption,
+    MetricOption,
     OutputOption,
     OverwriteOption,
     PairColumnOption,
@@ -52,6 +53,7 @@ def evaluate(
     precision: PrecisionOption = None,
     threads: ThreadsOption = None,
     keep_text: KeepTextOption = None,
+    metric: MetricOption = None,
     overwrite: OverwriteOption = False,
 ) -> None:
     """Score a run on a split of its data, or on a file of your own.
@@ -81,6 +83,7 @@ def evaluate(
             precision=precision,
             threads=threads,
             keep_text=keep_text,
+            metric=metric,
         ),
     )
     from bertctl.inference.score_run import evaluate_file, evaluate_run

@@ -17,6 +17,7 @@ from bertctl.cli.options import (
     MaxEvalRowsOption,
     MaxLengthOption,
     MaxTrainRowsOption,
+    MetricOption,
     ModelOption,
     OutputOption,
     OverwriteOption,
@@ -63,6 +64,7 @@ def finetune(
     precision: PrecisionOption = None,
     threads: ThreadsOption = None,
     keep_text: KeepTextOption = None,
+    metric: MetricOption = None,
     log_to: LogToOption = None,
     sets: SetOption = None,
     overwrite: OverwriteOption = False,
@@ -103,6 +105,7 @@ def finetune(
             precision=precision,
             threads=threads,
             keep_text=keep_text,
+            metric=metric,
             log_to=log_to,
         ),
     )

@@ -32,6 +32,7 @@ FIELDS: dict[str, str] = {
     "batch_size": "training.batch_size",
     "learning_rate": "optimizer.learning_rate",
     "keep_text": "evaluation.keep_text",
+    "metric": "evaluation.metric_scripts",
     "device": "runtime.device",
     "precision": "runtime.precision",
     "threads": "runtime.threads",
@@ -106,6 +107,7 @@ EpochsOption = Annotated[int | None, field_option("training.epochs", "--epochs")
 BatchSizeOption = Annotated[int | None, field_option("training.batch_size", "--batch-size")]
 LearningRateOption = Annotated[float | None, field_option("optimizer.learning_rate", "--learning-rate")]
 KeepTextOption = Annotated[bool | None, field_option("evaluation.keep_text", "--text/--no-text")]
+MetricOption = Annotated[list[str] | None, field_option("evaluation.metric_scripts", "--metric", metavar="PATH")]
 DeviceOption = Annotated[str | None, field_option("runtime.device", "--device")]
 PrecisionOption = Annotated[str | None, field_option("runtime.precision", "--precision")]
 ThreadsOption = Annotated[int | None, field_option("runtime.threads", "--threads")]

@@ -243,7 +243,9 @@ class _Layers:
         if isinstance(value, str) and (dotted != "model.name" or _is_folder(value, base)):
             inside[name] = _absolute(value, base)
         elif isinstance(value, list):
-            inside[name] = [_absolute(item, base) if isinstance(item, str) else item for item in value]
+            inside[name] = [
+                _absolute(item, base) if isinstance(item, str) and _is_path(item, base) else item for item in value
+            ]
 
     def _note(self, error: ValidationError) -> None:
         """Keep what pydantic found, then look for disagreements between the fields that are right by themselves."""
@@ -277,6 +279,11 @@ class _Layers:
         """Of the value, or of the section it stands in."""
         section = dotted.partition(".")[0]
         return self._origins.get(dotted) or self._origins.get(section) or _Origin(0, self._named)
+
+
+def _is_path(given: str, base: Path) -> bool:
+    """Whether a metric script is meant, and not the bare name of a metric on the hub (which is refused by that name)."""
+    return "/" in given or given.endswith(".py") or (base / given).exists()
 
 
 def _absolute(path: str, base: Path) -> str:

@@ -23,6 +23,7 @@ from bertctl.inference.evaluate import (
     truncation_counts,
 )
 from bertctl.metrics.names import METRICS
+from bertctl.metrics.scripts import find_script
 from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, RunFolder, append_jsonl, write_json, write_jsonl, write_text
@@ -105,6 +106,8 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> Job:
     """
     started = time.perf_counter()
     check_trackers(recipe.runtime.log_to)
+    for script in recipe.evaluation.metric_scripts:
+        find_script(script)
     data, source = _find(recipe, listener)
     evaluated = tuple(recipe.evaluation.splits) or data.validation_splits
     _check_splits(data, evaluated)

@@ -224,7 +224,7 @@ def test_two_tokenizers_side_by_side(bertctl: Run, tmp_path: Path) -> None:
         (["a", "--truncation", "only"], ExitCode.USAGE, "--truncation has no 'only'", "longest_first"),
         (["a", "--model", "minilmm"], ExitCode.USAGE, "did you mean minilm?", "Names:"),
         (["a", "--model", "./nowhere"], ExitCode.UNAVAILABLE, "does not exist", "Give a folder"),
-        (["a", "--model", "bert-large"], ExitCode.UNAVAILABLE, "not in the cache", "Ways to have it"),
+        (["a", "--model", "bert-large"], ExitCode.UNAVAILABLE, "not in the cache", "--model PATH"),
         (["--file", "gone.txt"], ExitCode.UNAVAILABLE, "gone.txt does not exist", ""),
         (["--file", "latin.txt"], ExitCode.DATA, "latin.txt:2: byte 4 of the line (0xe9", "--errors replace"),
         (["--file", "bad.gz"], ExitCode.DATA, "is not gzip", ""),

@@ -1,0 +1,371 @@
+"""Refusals through the real process: exit code, one clear message with its remedy, nothing on stdout, no traceback.
+
+All but the last few refuse before torch is imported, so each takes half a second.
+"""
+
+import json
+import os
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from bertctl.cli.finetune import finetune
+from bertctl.config.load import recipe_names
+
+assert finetune  # the verb under test; imported here so that a broken import is not mistaken for a refusal
+
+
+def refused(result: subprocess.CompletedProcess[str], code: int, *said: str) -> None:
+    """What every refusal must be."""
+    assert result.returncode == code, result.stderr
+    assert result.stdout == ""
+    assert result.stderr.count("error: ") == 1
+    assert "Traceback" not in result.stderr
+    message, _, remedy = result.stderr.partition("error: ")[2].partition("\n")
+    assert message
+    assert remedy.strip(), "every refusal says what to do"
+    for words in said:
+        assert words in result.stderr
+
+
+def rows(*lines: str, encoding: str = "utf-8") -> Callable[[Path], Path]:
+    """A maker of a CSV file of these lines."""
+
+    def make(folder: Path) -> Path:
+        path = folder / "rows.csv"
+        path.write_bytes("".join(f"{line}\n" for line in lines).encode(encoding))
+        return path
+
+    return make
+
+
+def json_rows(*objects: object) -> Callable[[Path], Path]:
+    """A maker of a JSONL file of these objects."""
+
+    def make(folder: Path) -> Path:
+        path = folder / "rows.jsonl"
+        path.write_text("".join(f"{json.dumps(one)}\n" for one in objects), encoding="utf-8")
+        return path
+
+    return make
+
+
+HEAD = "text,label"
+GOOD = (HEAD, "a,pos", "b,neg", "c,pos", "d,neg")
+
+BAD_FILES = {
+    "empty": (rows(), "rows.csv is empty"),
+    "header only": (rows(HEAD), "a header but no rows"),
+    "too many fields": (rows(HEAD, "a,pos", "b,neg,more"), "rows.csv:3: 3 fields where the header has 2", "b,neg,more"),
+    "too few fields": (rows(HEAD, "a,pos", "b"), "rows.csv:3: 1 field where the header has 2"),
+    "not utf-8": (rows(*GOOD, "café,pos", encoding="latin-1"), "rows.csv:6: byte 0xe9 is not utf-8", "latin-1"),
+    "one label": (rows(HEAD, "a,pos", "b,pos", "c,pos"), "one label (only 'pos', 2 rows)", "--label-column"),
+    "decimal labels": (rows(HEAD, "a,0.5", "b,1.5", "c,2.5"), "rows.csv:", "a decimal number", "text-regression"),
+    "float labels": (json_rows({"text": "a", "label": 0.5}, {"text": "b", "label": 1}), "rows.jsonl:1", "0.5"),
+    "NaN": (json_rows({"text": "a", "label": float("nan")}, {"text": "b", "label": 1}), "rows.jsonl:1: the label is NaN"),
+    "nan as a word": (rows(*GOOD, "e,nan"), "rows.csv:6: the label is nan, which is no class"),
+    "empty label": (rows(*GOOD, "e,"), "rows.csv:6: the label is empty", "take the row out"),
+    "list for one label": (
+        json_rows({"text": "a", "label": "x"}, {"text": "b", "label": ["x", "y"]}, {"text": "c", "label": "y"}),
+        "the label is a list",
+        "text_classification.multi_label=true",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", sorted(BAD_FILES))
+def test_a_bad_training_file_is_refused_with_file_and_line(case, bertctl, tmp_path, tiny_model):
+    make, *said = BAD_FILES[case]
+    sets = ["--set", "text_classification.multi_label=false"] if case == "list for one label" else []
+    # The same file for validation: nothing is held out, so every row is looked at as a training row or a checked one.
+    path = make(tmp_path)
+    arguments = ["--train-file", path, "--model", tiny_model, "--max-length", "32"]
+    validation = [] if case in ("one label", "empty", "header only") else ["--validation-file", path]
+    refused(bertctl("finetune", "text-classification", *arguments, *validation, *sets, "-o", "run"), 3, *said)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("label", ["high", "nan", "inf", ""])
+def test_labels_that_are_no_numbers_are_refused_by_regression(label, bertctl, tmp_path, tiny_model):
+    path = rows("text,score", "a,1.5", "b,2", f"c,{label}")(tmp_path)
+    arguments = ["--train-file", path, "--validation-file", path, "--model", tiny_model, "--max-length", "32"]
+    refused(bertctl("finetune", "text-regression", *arguments), 3, "rows.csv:4: the label ")
+
+
+def test_an_absent_column_shows_those_that_are_there(bertctl, opinions, tiny_model):
+    arguments = ["--train-file", opinions, "--model", tiny_model, "--text-column", "txt"]
+    said = ("has no column 'txt': did you mean text?", "Columns there: text, label.")
+    refused(bertctl("finetune", "text-classification", *arguments), 3, *said)
+
+
+def test_a_validation_label_never_seen_in_training_is_refused_with_the_known_ones(bertctl, opinions, tiny_model):
+    path = rows(HEAD, "a,pos", "b,meh")(opinions.parent)
+    arguments = ["--train-file", opinions, "--validation-file", path, "--model", tiny_model, "--max-length", "32"]
+    said = ("rows.csv:3: the label 'meh' is not one the model knows ('neg', 'pos')", "text_classification.labels")
+    refused(bertctl("finetune", "text-classification", *arguments), 3, *said)
+
+
+def test_an_unknown_recipe_shows_the_nearest_names(bertctl):
+    refused(bertctl("finetune", "sst"), 2, "there is no recipe 'sst': did you mean sst2?", *recipe_names())
+
+
+def test_all_that_is_wrong_with_a_recipe_is_said_at_once(bertctl, tmp_path):
+    (tmp_path / "mine.yaml").write_text("task: text-classification\ntraining:\n  epoch: 2\n  batch_size: many\n")
+    result = bertctl("finetune", "mine.yaml", "--epochs", "0", "--set", "optimiser.learning_rate=1")
+    refused(
+        result, 2,
+        "mine.yaml: 4 problems",
+        "mine.yaml:3: training.epoch: unknown key, did you mean training.epochs?",
+        "mine.yaml:4: training.batch_size: ",
+        "--set: optimiser.learning_rate: unknown key, did you mean optimizer.learning_rate?",
+        "command line: training.epochs: 0 given",
+    )  # fmt: skip
+
+
+def test_a_missing_file_shows_what_is_there(bertctl, opinions, tiny_model):
+    arguments = ["--train-file", "opinion.csv", "--model", tiny_model, "--max-length", "32"]
+    result = bertctl("finetune", "text-classification", *arguments)
+    refused(result, 4, "opinion.csv does not exist: did you mean opinions.csv?")
+
+
+def test_a_missing_file_and_a_model_that_does_not_fit_are_said_together(bertctl, tiny_model):
+    result = bertctl("finetune", "text-classification", "--train-file", "no.csv", "--model", tiny_model)
+    refused(result, 4, "no.csv does not exist", "max_length 128 is over the 41 positions")
+
+
+def test_a_max_length_over_the_models_positions_is_refused(bertctl, opinions, tiny_model):
+    arguments = ["--train-file", opinions, "--model", tiny_model, "--max-length", "42"]
+    result = bertctl("finetune", "text-classification", *arguments)
+    refused(result, 2, "max_length 42 is over the 41 positions", "--max-length 41 or less")
+
+
+def test_lower_casing_that_contradicts_the_vocabulary_is_refused(bertctl, opinions, tiny_model):
+    arguments = ["--train-file", opinions, "--model", tiny_model, "--max-length", "32"]
+    result = bertctl("finetune", "text-classification", *arguments, "--set", "model.lowercase=false")
+    refused(result, 2, "model.lowercase is false", "is uncased", "--set model.lowercase=true")
+
+
+@pytest.mark.parametrize(
+    ("left_out", "said"),
+    [
+        (("tokenizer.json", "vocab.txt"), "has no tokenizer (none of tokenizer.json, vocab.txt"),
+        (("model.safetensors",), "has no model.safetensors"),
+        (("config.json",), "there is no config.json"),
+    ],
+)
+def test_a_model_folder_that_lacks_something_is_refused(left_out, said, bertctl, opinions, tiny_model, tmp_path):
+    broken = tmp_path / "broken"
+    shutil.copytree(tiny_model, broken)
+    for name in left_out:
+        (broken / name).unlink()
+    arguments = ["--train-file", opinions, "--model", broken, "--max-length", "32"]
+    refused(bertctl("finetune", "text-classification", *arguments), 4, said, "save_pretrained")
+
+
+@pytest.mark.parametrize(
+    ("model", "code", "said"),
+    [("bert-bse", 2, "did you mean bert-base"), ("./nowhere", 4, "nowhere does not exist")],
+)
+def test_a_model_that_is_nowhere_is_refused(model, code, said, bertctl, opinions):
+    refused(bertctl("finetune", "text-classification", "--train-file", opinions, "--model", model), code, said)
+
+
+def test_a_folder_that_is_not_empty_is_left_alone(bertctl, opinions, tiny_model, tmp_path):
+    folder = tmp_path / "thesis"
+    folder.mkdir()
+    (folder / "chapter1.txt").write_text("years of work")
+    arguments = ["--train-file", opinions, "--model", tiny_model, "--max-length", "32", "-o", folder]
+    refused(bertctl("finetune", "text-classification", *arguments), 2, "exists and is not empty", "--overwrite")
+    result = bertctl("finetune", "text-classification", *arguments, "--overwrite")
+    refused(result, 2, "does not hold a run, so --overwrite will not delete it")
+    assert (folder / "chapter1.txt").read_text() == "years of work"
+
+
+def test_a_tracker_that_is_not_installed_answers_with_its_install_line(bertctl, opinions):
+    """In the process every look-up of the package fails, as in an environment without it."""
+    hide = "import sys, importlib.util as u; find = u.find_spec\n"
+    hide += "u.find_spec = lambda name, *more: None if name == 'tensorboard' else find(name, *more)\n"
+    hide += "from bertctl.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    arguments = ["finetune", "text-classification", "--train-file", str(opinions), "--log-to", "tensorboard"]
+    result = subprocess.run(
+        [sys.executable, "-c", hide, *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+    refused(result, 2, "--log-to tensorboard needs a package", "pip install 'bertctl[tensorboard]'")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("evaluate", "nowhere"), 4, "nowhere does not exist"),
+        (("predict", "nowhere", "-"), 4, "nowhere does not exist"),
+        (("predict", "nowhere"), 2, "nothing to predict"),
+        (("predict", "nowhere", "x.csv", "--split", "test"), 2, "exclude each other"),
+        (("predict", "nowhere", "x.csv", "--format", "xml"), 2, "there is no format 'xml'"),
+        (("predict", "nowhere", "x.csv", "--format", "csv", "--json"), 2, "exclude each other"),
+        (("predict", "nowhere", "--split", "test", "--format", "glue"), 2, "-o DIR"),
+        (("evaluate", "nowhere", "--split", "test", "--file", "x.csv"), 2, "exclude each other"),
+        (("evaluate", "nowhere", "-o", "here"), 2, "-o goes with --file"),
+        (("finetune",), 2, "bertctl finetune --help"),
+        (("finetune", "demo", "--epoch", "2"), 2, "--epochs"),
+        (("finetune", "demo", "--epochs", "two"), 2, "two"),
+        (("fintune", "demo"), 2, "there is no verb 'fintune': did you mean finetune?"),
+    ],
+)
+def test_a_slip_of_the_fingers_is_refused(arguments, code, said, bertctl):
+    refused(bertctl(*arguments), code, said)
+
+
+def test_debug_shows_the_traceback(bertctl):
+    result = bertctl("finetune", "sst", "--debug")
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert "Traceback (most recent call last)" in result.stderr
+    assert "bertctl.errors.UsageError" in result.stderr
+    assert "error: there is no recipe 'sst'" in result.stderr
+
+
+class SilentHub:
+    """A socket that accepts and says nothing; it counts who came."""
+
+    def __init__(self) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.address = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        self.accepted = 0
+        self._kept: list[socket.socket] = []
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            self.accepted += 1
+            self._kept.append(connection)
+
+    def close(self) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._thread.join(5)
+        for connection in self._kept:
+            connection.close()
+
+
+@pytest.fixture
+def silent_hub() -> Iterator[SilentHub]:
+    hub = SilentHub()
+    yield hub
+    hub.close()
+
+
+def test_a_hub_that_never_answers_ends_within_ten_seconds(bertctl, silent_hub):
+    """Data set and model are both wanted, and the wait is for one answer."""
+    started = time.monotonic()
+    result = bertctl("finetune", "sst2", env={"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": silent_hub.address})
+    assert time.monotonic() - started < 10
+    refused(
+        result, 4, "the data set 'sst2'", "the model 'bert-base'", silent_hub.address, "no answer within 5 s",
+        "--data-dir DIR", "--model PATH", "--model minilm", "a warmed cache",
+    )  # fmt: skip
+    assert silent_hub.accepted == 1
+
+
+@pytest.mark.parametrize("offline", ["option", "environment"])
+def test_offline_tries_no_connection(offline, bertctl, opinions, silent_hub):
+    env = {"HF_ENDPOINT": silent_hub.address, "HF_HUB_OFFLINE": "1" if offline == "environment" else "0"}
+    flags = ["--offline"] if offline == "option" else []
+    for arguments in (["sst2"], ["text-classification", "--train-file", opinions]):
+        result = bertctl("finetune", *arguments, *flags, env=env)
+        refused(result, 4, "the model 'bert-base'", "offline mode is on", "--model PATH")
+    assert silent_hub.accepted == 0
+
+
+def test_a_hub_that_refuses_connections_is_named(bertctl):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    result = bertctl("finetune", "sst2", env={"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": address})
+    refused(result, 4, "the data set 'sst2'", f"the hub at {address} can't be reached", "refused", "--data-dir DIR")
+
+
+def test_cuda_asked_for_and_absent_is_never_a_silent_cpu(bertctl, opinions, tiny_model, tmp_path):
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a CUDA device here")
+    arguments = ["--train-file", opinions, "--model", tiny_model, "--max-length", "32", "-o", "run"]
+    result = bertctl("finetune", "text-classification", *arguments, "--device", "cuda")
+    refused(result, 5, "the device 'cuda' was asked for and is not there (found: cpu)", "--device cpu")
+    assert not (tmp_path / "run").exists()
+
+
+def _training(folder: Path, data: Path, model: Path, *more: str, **how: object) -> "subprocess.Popen[str]":
+    """A process that trains until it is stopped."""
+    settings = ["--max-length", "32", "--precision", "fp32", "--threads", "1", "--epochs", "100000"]
+    arguments = ["--train-file", data, "--model", model, "-o", folder, "--set", "training.evaluate_every=20"]
+    return subprocess.Popen(
+        [sys.executable, "-m", "bertctl", "finetune", "text-classification", *map(str, arguments), *settings, *more],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=_signals_as_on_a_terminal, **how,
+    )  # fmt: skip
+
+
+def _signals_as_on_a_terminal() -> None:
+    """Python ignores Ctrl-C where its parent did, and a test runner in the background does."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def test_ctrl_c_and_sigterm_say_what_was_saved(opinions, tiny_model, tmp_path):
+    """Both at once, so that the two processes import at the same time."""
+    how = {signal.SIGINT: ("interrupted", 130), signal.SIGTERM: ("terminated", 143)}
+    running = {number: _training(tmp_path / word, opinions, tiny_model) for number, (word, _) in how.items()}
+    for number, process in running.items():
+        word, code = how[number]
+        folder = tmp_path / word
+        deadline = time.monotonic() + 120
+        while not (folder / "model" / "config.json").exists():
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(number)
+        stdout, stderr = process.communicate(timeout=60)
+        refused(subprocess.CompletedProcess([], process.returncode, stdout, stderr), code, f"{word} at step ")
+        assert f"{folder / 'model'} holds the best weights so far, those of step " in stderr
+        assert f"bertctl finetune {folder / 'recipe.yaml'}" in stderr
+        status = json.loads((folder / "status.json").read_text())
+        assert status["state"] == "interrupted"
+        assert status["step"] >= 20
+        assert "holds the best weights" in status["message"]
+        assert not list(folder.rglob("*.part"))
+        assert {path.name for path in (folder / "model").iterdir()} >= {"config.json", "model.safetensors"}
+
+
+def test_a_full_disk_ends_the_run_with_its_state_written(opinions, tiny_model, tmp_path):
+    """The limit on a file's size stands in for the disk: both stop the weights in the middle of a file."""
+    folder = tmp_path / "run"
+    limit = (tiny_model / "model.safetensors").stat().st_size // 2
+
+    def full_disk() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    arguments = ["--train-file", opinions, "--model", tiny_model, "--max-length", "32", "-o", folder]
+    result = subprocess.run(
+        [sys.executable, "-m", "bertctl", "finetune", "text-classification", *map(str, arguments)],
+        capture_output=True, text=True, timeout=120, check=False, preexec_fn=full_disk, env={**os.environ},
+    )  # fmt: skip
+    refused(result, 4, "model.safetensors: the disk is full", "Free some space", "-o")
+    status = json.loads((folder / "status.json").read_text())
+    assert status["state"] == "failed"
+    assert "the disk is full" in status["message"]
+    assert (folder / "history.jsonl").exists()
+    assert not list(folder.rglob("*.part"))
+    assert not list(folder.rglob("*.safetensors"))
