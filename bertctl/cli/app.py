@@ -39,6 +39,7 @@ VERBS = (
     Verb(
         "extract-features", "extract_features", "Read vectors out of an encoder: any layer, any amount of text.", "Use"
     ),
+    Verb("probe", "probe", "Put a linear classifier on a frozen encoder; compare its layers.", "Train"),
     Verb("recipes", "recipes", "List, show, copy and validate recipes; list models and data sets.", "Prepare"),
     Verb("tokenize", "tokenize", "See what the model reads: pieces and ids, or the numbers of a corpus.", "Look"),
     Verb("vocab", "vocab", "Search, count, compare, check and train vocabularies.", "Look"),
@@ -131,12 +132,18 @@ def with_output(function: Callable[..., None], on_output: Callable[[Output], Non
     return command
 
 
-def _root(
-    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False,
-) -> None:
-    if version:
+def _show_version(asked: bool) -> None:
+    if asked:
         typer.echo(f"bertctl {__version__}")
         raise typer.Exit
+
+
+def _root(
+    version: Annotated[  # noqa: ARG001 - its callback does the work
+        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
+    ] = False,
+) -> None:
+    pass
 
 
 def _unimported() -> None:

@@ -67,7 +67,9 @@ def evaluate(
     if split and file:
         raise UsageError("--split and --file exclude each other", remedy="Give one of the two.")
     if output and not file:
-        raise UsageError("-o goes with --file; a split is added to the run itself")
+        raise UsageError(
+            "-o goes with --file; a split is added to the run itself", remedy="Leave -o out, or add --file FILE."
+        )
     target = output or (run.with_name(f"{run.name}-on-{file.stem}") if file else run)
     if file:
         RunFolder.check_free(target, overwrite=overwrite)

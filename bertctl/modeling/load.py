@@ -68,6 +68,7 @@ def load_model(
         UnavailableError: files that transformers can't load.
     """
     import transformers
+    from safetensors import SafetensorError
 
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()  # "newly initialized: classifier" is what fine-tuning means
@@ -93,12 +94,14 @@ def load_model(
             if weights
             else auto.from_config(config, trust_remote_code=False, dtype="float32")
         )
-    except (OSError, ValueError, KeyError, ImportError) as error:
+    except (OSError, ValueError, KeyError, ImportError, SafetensorError) as error:
         raise UnavailableError(
             f"transformers can't load the model in {source.folder}: {str(error).splitlines()[0]}",
             remedy="The folder must hold config.json, model.safetensors and a tokenizer of one family that "
             f"{auto_class} knows.",
         ) from error
+    if head is not None and has_trained_head(source) and not keeps_head(source, head):
+        _renew_head(network)
     saved_tokenizer.model_max_length = source.max_length
     return LoadedModel(
         network=network,
@@ -109,6 +112,29 @@ def load_model(
         has_segments="token_type_ids" in saved_tokenizer.model_input_names
         and getattr(config, "type_vocab_size", 2) >= 2,
     )
+
+
+def has_trained_head(source: ModelSource) -> bool:
+    """Whether the model was fine-tuned for labels before (a run, say), or is a bare encoder."""
+    architectures = source.config.get("architectures") or [""]
+    return "For" in architectures[0] and "problem_type" in source.config
+
+
+def keeps_head(source: ModelSource, head: Mapping[str, Any]) -> bool:
+    """Whether a head that was trained answers the same labels, in the same order, as the one wanted."""
+    trained = {int(number): name for number, name in source.config.get("id2label", {}).items()}
+    return trained == head["id2label"] and source.config.get("problem_type") == head.get("problem_type")
+
+
+def _renew_head(network: "nn.Module") -> None:
+    """Initialise everything that is not the encoder: equal sizes do not make another task's head fit."""
+    encoder = f"{network.base_model_prefix}."
+    for name, module in network.named_modules():
+        own = list(module.parameters(recurse=False))
+        if own and not f"{name}.".startswith(encoder):
+            for parameter in own:
+                parameter._is_hf_initialized = False  # type: ignore[attr-defined]
+            network._init_weights(module)  # type: ignore[operator]
 
 
 def save_model(loaded: LoadedModel, network: "nn.Module", folder: Path) -> None:

@@ -116,11 +116,14 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> Job:
         task.check(data.splits[split])
     read = time.perf_counter()
 
-    from bertctl.modeling.load import load_model
+    from bertctl.modeling.load import has_trained_head, keeps_head, load_model
 
     compute = choose_compute(recipe.runtime)
     resolved = _resolved(recipe, compute)
     seed_everything(recipe.training.seed)
+    if has_trained_head(source):
+        kept = "its trained head is kept" if keeps_head(source, task.head()) else "other labels, so it gets a new head"
+        listener.say(f"model: {source.name} was fine-tuned before; {kept}")
     loaded = load_model(source, task.auto_class, head=task.head(), dropout=recipe.model.dropout)
     model_read = time.perf_counter()
     features = {
