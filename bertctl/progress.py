@@ -13,7 +13,10 @@ class Listener:
         """Something the person should act on, though the job goes on."""
 
     def advance(self, phase: str, done: int, total: int, figures: Mapping[str, float | str] | None = None) -> None:
-        """`done` of `total` units of `phase` are finished; `figures` are shown beside the bar (loss, rate)."""
+        """`done` of `total` units of `phase` are finished; `figures` are shown beside the bar (loss, rate).
+
+        A total of 0 is one that nobody knows (a stream).
+        """
 
     def finish(self, phase: str) -> None:
         """`phase` is over; its bar goes away."""

@@ -73,7 +73,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     vocabulary = [*special, *letters, *(f"##{letter}" for letter in letters), *words]
     (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
-    tokenizer = BertTokenizerFast(vocab=str(folder / "vocab.txt"), do_lower_case=True)
+    tokenizer = BertTokenizerFast(vocab={piece: i for i, piece in enumerate(vocabulary)}, do_lower_case=True)
     tokenizer.save_pretrained(folder)
     torch.manual_seed(0)
     config = BertConfig(
@@ -115,7 +115,7 @@ class TinyRun:
 
 @pytest.fixture(scope="session")
 def tiny_run(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> TinyRun:
-    """The opinions, learned by heart by the tiny model; 4 of them held out for validation, all of them the test file."""
+    """The opinions, learned by heart by the tiny model; 4 held out for validation, all of them in the test file too."""
     folder = tmp_path_factory.mktemp("tiny-run")
     data, run = folder / "opinions.csv", folder / "run"
     _write_opinions(data)

@@ -139,7 +139,7 @@ def _show_version(asked: bool) -> None:
 
 
 def _root(
-    version: Annotated[  # noqa: ARG001 - its callback does the work
+    version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
     ] = False,
 ) -> None:

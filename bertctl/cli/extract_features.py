@@ -1,5 +1,6 @@
 """`bertctl extract-features`."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,11 +18,12 @@ from bertctl.cli.options import (
     ThreadsOption,
 )
 from bertctl.cli.output import Output
-from bertctl.errors import UsageError
+from bertctl.errors import BertctlError, UsageError
 
 if TYPE_CHECKING:
     from bertctl.config.schema import Recipe
-    from bertctl.features.encoder import Encoder
+    from bertctl.features.encoder import Encoder, Wanted
+    from bertctl.modeling.source import ModelSource
 
 InputArgument = Annotated[
     str,
@@ -117,6 +119,9 @@ def extract_features(
     threads: ThreadsOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where an earlier attempt was stopped.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
+    num_processes: Annotated[
+        int, typer.Option("--num-processes", min=1, help="Share the rows among so many processes (torchrun).")
+    ] = 1,
 ) -> None:
     """Read vectors out of an encoder: of texts, tokens or words, any layer, any amount of text.
 
@@ -126,10 +131,13 @@ def extract_features(
     """
     from bertctl.config.load import load_recipe
     from bertctl.features.store import check_output
+    from bertctl.runtime.launch import is_worker, launch, note_exit, workers
 
     if dtype not in ("float32", "float16"):
         raise UsageError(f"there is no --dtype '{dtype}'", remedy="Choose from float32, float16.")
     check_output(output, by_token=words is not None or pooling == "none")
+    if num_processes > 1 and not is_worker():
+        raise typer.Exit(launch(sys.argv[1:], num_processes))
     options: dict[str, Any] = {
         "model.name": model,
         "model.max_length": max_length,
@@ -142,41 +150,52 @@ def extract_features(
         "runtime.threads": threads,
     }
     recipe = load_recipe("text-classification", options=options)
-    from bertctl.features.extract import ExtractJob, extract, warn_of_cut
+    from bertctl.features.encoder import Wanted
+    from bertctl.features.extract import ExtractJob, Process, extract, peeked, warn_of_cut
     from bertctl.features.source import Input
+    from bertctl.modeling.layers import choose_layers, layer_count
+    from bertctl.modeling.pooling import WORD_POOLINGS, check_poolings
+    from bertctl.modeling.source import inspect_model
 
-    source = Input(input, recipe.data, kind=input_format, split=split)
-    portions = source.portions(listener=out)
-    with out.third_party_kept():
-        encoder = _encoder(recipe, layers, pooling, words, special_tokens=special_tokens, normalize=normalize)
-        out.say(f"compute: {encoder.compute.why}")
+    shared = workers()
+    process = Process(shared.rank, shared.count, shared.wait) if shared else Process()
+    if process.rank:
+        out.quiet = True
+    try:
+        if words is not None:
+            check_poolings([words], WORD_POOLINGS)
+        model_source = inspect_model(recipe.model)
+        wanted = Wanted(
+            layers=choose_layers(split_names(layers), layer_count(model_source.config)),
+            poolings=check_poolings(split_names(pooling)),
+            words=words,
+            special_tokens=special_tokens,
+            normalize=normalize,
+        )
+        portions = peeked(Input(input, recipe.data, kind=input_format, split=split).portions(listener=out), input)
         job = ExtractJob(output, recipe.model.max_length, stride, dtype, keep_text)
-        document = extract(portions, encoder, job, source=input, resume=resume, overwrite=overwrite, listener=out)
+        with out.third_party_kept():
+            encoder = _encoder(recipe, model_source, wanted)
+            out.say(f"compute: {encoder.compute.why}")
+            document = extract(
+                portions, encoder, job, source=input, resume=resume, overwrite=overwrite, process=process, listener=out
+            )
+    except BertctlError as error:
+        note_exit(error)
+        raise
+    if process.rank:
+        return
     warn_of_cut(document, listener=out)
     out.answer({"output": str(output), **document})
     shape = " x ".join(map(str, document["shape"]))
     out.say(f"{document['rows']} rows, {shape} {dtype}, written to {output}")
 
 
-def _encoder(
-    recipe: "Recipe", layers: str, pooling: str, words: str | None, *, special_tokens: bool, normalize: bool
-) -> "Encoder":
-    from bertctl.features.encoder import Encoder, Wanted, load_frozen
-    from bertctl.modeling.layers import choose_layers, layer_count
-    from bertctl.modeling.pooling import WORD_POOLINGS, check_poolings
-    from bertctl.modeling.source import inspect_model
+def _encoder(recipe: "Recipe", source: "ModelSource", wanted: "Wanted") -> "Encoder":
+    from bertctl.features.encoder import Encoder
+    from bertctl.modeling.linear_head import load_frozen
     from bertctl.runtime.device import choose_compute
 
-    if words is not None:
-        check_poolings([words], WORD_POOLINGS)
-    source = inspect_model(recipe.model)
-    wanted = Wanted(
-        layers=choose_layers(split_names(layers), layer_count(source.config)),
-        poolings=check_poolings(split_names(pooling)),
-        words=words,
-        special_tokens=special_tokens,
-        normalize=normalize,
-    )
     compute = choose_compute(recipe.runtime)
     return Encoder(source, load_frozen(source, compute), wanted, compute)
 

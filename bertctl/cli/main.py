@@ -1,5 +1,6 @@
 """The one error boundary: every way out of `bertctl` passes through `main`."""
 
+import errno
 import os
 import sys
 import traceback
@@ -93,6 +94,8 @@ def _translate(error: Exception) -> BertctlError:
         )
     elif isinstance(error, OSError) and error.filename is not None:
         translated = UnavailableError(f"{error.filename}: {error.strerror or error}")
+    elif isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        translated = UnavailableError("the disk is full", remedy="Free some space, or write to another place.")
     elif isinstance(error, OSError) and error.strerror:
         translated = UnavailableError(error.strerror)
     else:

@@ -90,7 +90,7 @@ class Output(Listener):
         now = time.monotonic()
         if now - self._last_line.setdefault(phase, now) >= _SECONDS_BETWEEN_LINES:
             self._last_line[phase] = now
-            self.talk.print(Text(f"{phase} {done}/{total}  {shown}".rstrip()))
+            self.talk.print(Text(f"{phase} {_count(done, total)}  {shown}".rstrip()))
 
     def finish(self, phase: str) -> None:
         """The phase's bar goes away."""
@@ -127,7 +127,7 @@ class Output(Listener):
             self._progress = Progress(
                 TextColumn("{task.description}"),
                 BarColumn(bar_width=24),
-                TextColumn("{task.completed}/{task.total}"),
+                TextColumn("{task.fields[count]}"),
                 TextColumn("{task.fields[shown]}"),
                 TimeRemainingColumn(compact=True),
                 console=self.talk,
@@ -135,8 +135,9 @@ class Output(Listener):
             )
             self._progress.start()
         if phase not in self._bars:
-            self._bars[phase] = self._progress.add_task(phase, total=total, shown=shown)
-        self._progress.update(self._bars[phase], completed=done, total=total, shown=shown)
+            self._bars[phase] = self._progress.add_task(phase, total=None, count="", shown="")
+        count = _count(done, total)
+        self._progress.update(self._bars[phase], completed=done, total=total or None, count=count, shown=shown)
 
 
 class ThirdPartyLog(logging.Handler):
@@ -188,6 +189,10 @@ def _console(stream: Any) -> Console:
         markup=False,
         soft_wrap=not watched,
     )
+
+
+def _count(done: int, total: int) -> str:
+    return f"{done}/{total}" if total else str(done)
 
 
 def _figure(value: float | str) -> str:

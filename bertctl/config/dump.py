@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from bertctl.config.load import field_help
-from bertctl.config.schema import TASK_SECTIONS, Recipe, fields
+from bertctl.config.schema import TASK_SECTIONS, ProbeSection, Recipe, fields
 from bertctl.config.strict_yaml import Dumper, Prose
 
 _WIDTH = 110
@@ -80,9 +80,11 @@ def recipe_hash(recipe: Recipe, *, data_hashes: Mapping[str, str], model_hash: s
 
 
 def _own_fields(recipe: Recipe) -> Iterator[tuple[str, Any]]:
-    """The fields of the recipe's shared sections and of its task's section."""
+    """The fields of the recipe's shared sections and of its task's section; those of a probe where it is one."""
     values = recipe.model_dump()
     others = {section for task, section in TASK_SECTIONS.items() if task != recipe.task}
+    if recipe.probe == ProbeSection():
+        others.add("probe")
     for dotted in fields():
         section, _, name = dotted.rpartition(".")
         if section not in others:

@@ -61,6 +61,8 @@ class DataSection(Section):
     """Encoding of text files, such as `utf-8` or `latin-1`; UTF-8 (with or without BOM) when left out."""
     validation_fraction: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1
     """Share of the training rows held out when there is no validation file: seeded, stratified by label."""
+    first_train_rows: PositiveInt | None = None
+    """Read only so many training rows, the first ones, before any are held out or sampled."""
     max_train_rows: PositiveInt | None = None
     """Train on a seeded sample of this many rows."""
     max_eval_rows: PositiveInt | None = None
@@ -177,6 +179,32 @@ class TextRegressionSection(Section):
     """Whether predictions are cut to the lowest and highest score seen in training."""
 
 
+class ProbeSection(Section):
+    """Settings of `bertctl probe`: a linear classifier on vectors of the frozen encoder. Fine-tuning reads none."""
+
+    layers: list[Text] = []
+    """Layers to compare, by name or number, or `all` (each one) or `paper` (the paper's six choices); the last one
+    when left out."""
+    pooling: list[Literal["cls", "mean", "max", "mean-max", "pooler"]] = ["mean"]
+    """How the tokens' vectors become one for the text; each is tried with each layer."""
+    classifier: Literal["logistic-regression", "linear-svm", "ridge"] | None = None
+    """What is trained on the standardised vectors; logistic regression when left out, ridge for text-regression."""
+    class_weight: Literal["none", "balanced"] = "none"
+    """Whether rare labels count as much as frequent ones."""
+    strengths: list[PositiveFloat] = [1e-4, 1e-3, 1e-2, 1e-1, 1.0]
+    """Values of C (of ridge: of 1 / alpha) that cross-validation on the training rows chooses from."""
+    folds: Annotated[int, Field(ge=2)] = 5
+    """Parts of the cross-validation, stratified by label."""
+    special_tokens: bool = True
+    """Whether [CLS], [SEP] and their like count in mean and max."""
+    normalize: bool = False
+    """Whether each vector is brought to length 1 before it is standardised."""
+    repeats: PositiveInt = 1
+    """Seeded hold-outs: with several, each choice is scored on as many, and mean and deviation are told."""
+    train_sizes: list[PositiveInt] = []
+    """Sizes of the learning curve: the best choice is trained on so many rows too."""
+
+
 class Recipe(Section):
     """One fine-tuning run, complete."""
 
@@ -202,6 +230,8 @@ class Recipe(Section):
     """Settings of the task `text-classification`."""
     text_regression: TextRegressionSection = TextRegressionSection()
     """Settings of the task `text-regression`."""
+    probe: ProbeSection = ProbeSection()
+    """Settings of `bertctl probe`: a linear classifier on vectors of the frozen encoder. Fine-tuning reads none."""
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Self:

@@ -83,7 +83,8 @@ def read_file_choosing(
     }
     table = readers[kind](path, settings, listener)
     if not len(table):
-        raise DataError(f"{path} has a header but no rows" if table.columns else f"{path} has no rows")
+        what = "has a header but no rows" if table.columns else "has no rows"
+        raise DataError(f"{path} {what}", remedy="Give a file with rows.")
     choice = choose_columns(table, settings, label_needed=label_needed, listener=listener)
     rows, blank = rows_from(table, choice, split=split)
     say_blank(blank, len(rows), str(path), listener)

@@ -163,6 +163,9 @@ class _CatalogSource:
         return {name: self._read(name) for name in splits}
 
     def _read(self, name: str) -> Rows:
+        return _first_train_rows(self._read_all(name), self._recipe)
+
+    def _read_all(self, name: str) -> Rows:
         split = self._row.split(name)
         if self._row.bundled:
             return glue.read_bundled(self._row, split, self._listener)
@@ -226,7 +229,7 @@ class _OwnFiles:
         if not self.columns:
             self.columns = choice.names()
             self._settings = as_settings(self._settings, choice, header=header)
-        return rows
+        return _first_train_rows(rows, self._recipe)
 
     def _hold_out(self, rows: Rows) -> tuple[Rows, Rows]:
         fraction, seed = self._recipe.data.validation_fraction, self._recipe.training.seed
@@ -238,6 +241,11 @@ class _OwnFiles:
             f"({how}); --validation-file FILE gives one"
         )
         return train, validation
+
+
+def _first_train_rows(rows: Rows, recipe: Recipe) -> Rows:
+    limit = recipe.data.first_train_rows
+    return first(rows, limit) if limit is not None and rows.split == "train" else rows
 
 
 def _check_slice_columns(recipe: Recipe, splits: Mapping[str, Rows]) -> None:

@@ -118,7 +118,7 @@ class Encoder:
             for layer, how in self.pairs
         ]
 
-    def texts(self, units: Units) -> list[Vectors]:
+    def texts(self, units: Units, *, done: Callable[[int], None] | None = None) -> list[Vectors]:
         """For each of the pairs, a vector for each row, (N, D).
 
         Windows of one row are pooled together: the mean over all their tokens (those that two windows share count in
@@ -142,6 +142,8 @@ class Encoder:
                         raise ValueError("a model without a pooler is refused when it is opened")
                     found[at][batch] = vector.float().cpu().numpy()
                     at += 1
+            if done is not None:
+                done(len(batch))
         if len(units.owner) != units.rows:
             counts = self._counted(units)
             found = [
@@ -235,24 +237,6 @@ class TokenVectors:
     ids: NDArray[np.int32]
     spans: NDArray[np.int32]
     words: NDArray[np.int64]
-
-
-def load_frozen(source: ModelSource, compute: Compute) -> "LoadedModel":
-    """The bare encoder with its weights in the precision that is computed in: faster than autocast, which would turn
-    them again in each batch, and as exact.
-    """
-    import torch
-
-    from bertctl.modeling.load import load_model
-
-    loaded = load_model(source, "AutoModel", head=None)
-    # Positions are counted from the left, whatever side the tokenizer would pad: a text stands at the same positions
-    # alone and in a batch, so its vectors are the same.
-    loaded.pad_left = False
-    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[compute.precision]
-    loaded.network.to(device=compute.device, dtype=dtype)
-    loaded.network.eval()
-    return loaded
 
 
 def collate(units: Units, batch: NDArray[np.int64], *, pad_id: int) -> "tuple[dict[str, Tensor], NDArray[np.bool_]]":

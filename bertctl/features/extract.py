@@ -6,6 +6,7 @@ batches, and the same numbers.
 """
 
 import hashlib
+import itertools
 import json
 import shutil
 import time
@@ -113,6 +114,7 @@ def extract(
         UnavailableError: the disk is full; what is whole stays.
     """
     me = process or Process()
+    portions = peeked(portions, source)
     check_output(job.output, by_token=encoder.wanted.by_token)
     shape = _shape(encoder, job)
     document = _document(encoder, job, shape, source, me.count)
@@ -180,8 +182,6 @@ def _work(
                 progress.sink = sink.commit()
                 write_json(state_path, _state(document, progress, digest, complete=False))
                 committed = now
-        if not seen:
-            raise DataError(f"{document['source']} has no rows", remedy="Give texts, one a line, or a file with rows.")
         if seen < to_skip:
             raise DataError(
                 f"{document['source']} has {seen} rows, and {to_skip} had been extracted: it has changed",
@@ -209,6 +209,19 @@ def _compute(encoder: Encoder, maker: UnitMaker, rows: Rows, first: int, progres
         tokens = encoder.tokens(units)
         return Window(first, rows, np.stack(tokens.vectors, axis=1), tokens)
     return Window(first, rows, np.stack(encoder.texts(units), axis=1), None)
+
+
+def peeked(portions: Iterable[Rows], source: str) -> Iterator[Rows]:
+    """The same portions, once there is a first one.
+
+    Raises:
+        DataError: there is none; or whatever its reading raises.
+    """
+    left = iter(portions)
+    first = next(left, None)
+    if first is None or not len(first):
+        raise DataError(f"{source} has no rows", remedy="Give texts, one a line, or a file with rows.")
+    return itertools.chain([first], left)
 
 
 def windows(portions: Iterable[Rows]) -> Iterator[Rows]:

@@ -45,14 +45,18 @@ class Predictor:
         self._loaded, self._compute = run.load()
         self.counts: dict[str, int] = {}
 
-    def predict(self, chunks: Iterable[Rows], *, listener: Listener = SILENT) -> Iterator[dict[str, Any]]:
+    def predict(
+        self, chunks: Iterable[Rows], *, total: int = 0, listener: Listener = SILENT
+    ) -> Iterator[dict[str, Any]]:
         """One answer a row, in order: id, texts, prediction, probabilities, tokens, truncated.
 
         Args:
             chunks: rows, some at a time; memory holds one chunk.
-            listener: warned once rows are cut.
+            total: rows in all the chunks, where that is known.
+            listener: hears of progress.
         """
         settings = self.run.recipe.evaluation
+        done = 0
         for rows in chunks:
             features = self.run.task.encode(rows, self._loaded.tokenizer, max_length=self.run.recipe.model.max_length)
             logits, _ = forward(
@@ -65,7 +69,8 @@ class Predictor:
             )
             for name, count in truncation_counts(features).items():
                 self.counts[name] = self.counts.get(name, 0) + count
-            listener.advance("predicting", self.counts["examples"], self.counts["examples"])
+            done += len(rows)
+            listener.advance("predicting", done, total)
             lengths, truncated = features.lengths, features.truncated
             for i, answer in enumerate(self.run.task.decode(logits, rows)):
                 line: dict[str, Any] = {"id": rows.ids[i]}
@@ -103,7 +108,7 @@ def predict_file(
         run.check_pairs(first)
     predictor = Predictor(run)
     rest = chunks if first is None else itertools.chain([first], chunks)
-    answers = predictor.predict(map(_without_label, rest), listener=listener)
+    answers = predictor.predict(map(_without_label, rest), listener=_bar_for(output, stdout, listener))
     return _write_answers_to(answers, predictor, output, layout, stdout, listener)
 
 
@@ -133,7 +138,7 @@ def predict_split(
     recipe = _about(run, data)
     rows = load_data(recipe, splits=[split], listener=listener).splits[split]
     predictor = Predictor(run)
-    answers = predictor.predict(_chunks(rows), listener=listener)
+    answers = predictor.predict(_chunks(rows), total=len(rows), listener=_bar_for(output, stdout, listener))
     return _write_answers_to(answers, predictor, output, layout, stdout, listener)
 
 
@@ -160,7 +165,8 @@ def predict_glue(
     predictor = Predictor(run)
     files = []
     for row in wanted:
-        answers = predictor.predict(_chunks(splits[row.name]), listener=listener)
+        rows = splits[row.name]
+        answers = predictor.predict(_chunks(rows), total=len(rows), listener=listener)
         write_glue(answers, output / row.glue_file, dataset=dataset)
         files.append(str(output / row.glue_file))
     _finish(predictor, listener)
@@ -181,6 +187,11 @@ def _about(run: TrainedRun, data: str | None) -> Recipe:
         )
     section = run.recipe.data.model_copy(update={"name": dataset.name})
     return run.recipe.model_copy(update={"data": section})
+
+
+def _bar_for(output: Path | None, stdout: TextIO, listener: Listener) -> Listener:
+    """No bar where the answers scroll through the same terminal."""
+    return SILENT if output is None and stdout.isatty() else listener
 
 
 def _write_answers_to(

@@ -9,6 +9,7 @@ from bertctl.config.load import load_recipe
 from bertctl.config.schema import ModelSection, Recipe
 from bertctl.data.rows import Rows
 from bertctl.errors import UnavailableError, UsageError
+from bertctl.modeling.linear_head import is_probe, load_probe, read_probe
 from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.run_folder import RunFolder
 from bertctl.runtime.device import Compute, choose_compute
@@ -61,6 +62,8 @@ class TrainedRun:
         from bertctl.modeling.load import load_model
 
         compute = choose_compute(self.recipe.runtime)
+        if is_probe(self.folder.path):
+            return load_probe(self.folder.path, self.source, compute), compute
         loaded = load_model(self.source, self.task.auto_class, head=None)
         loaded.network.to(compute.device)
         loaded.network.eval()
@@ -79,6 +82,8 @@ def open_run(path: Path, *, options: dict[str, object] | None = None) -> Trained
         UsageError: options that don't fit.
     """
     folder = RunFolder.open(path)
+    if is_probe(path):
+        return _open_probe(folder, options)
     if not (folder.model / "model.safetensors").exists() and not list(folder.model.glob("model*.safetensors")):
         state = folder.read(folder.status)["state"]
         raise UnavailableError(
@@ -95,3 +100,11 @@ def _pairs(folder: RunFolder, recipe: Recipe) -> bool | None:
         return find_dataset(recipe.data.name).columns.pair is not None
     columns = folder.read(folder.environment).get("columns") if folder.environment.exists() else None
     return "pair" in columns if columns else None
+
+
+def _open_probe(folder: RunFolder, options: dict[str, object] | None) -> TrainedRun:
+    """A run of `probe`: its encoder lies where it lay, its head in the run."""
+    recipe = load_recipe(str(folder.recipe), options=options)
+    _, document = read_probe(folder.path)
+    task = task_from_model(recipe, document["head"])
+    return TrainedRun(folder, recipe, inspect_model(recipe.model), task, _pairs(folder, recipe))

@@ -82,7 +82,7 @@ def load_model(
                 setattr(config, field, dropout)
         pad_id = _ensure_pad(config, saved_tokenizer)
         auto = getattr(transformers, auto_class)
-        network = (
+        network, info = (
             auto.from_pretrained(
                 source.folder,
                 config=config,
@@ -90,9 +90,10 @@ def load_model(
                 use_safetensors=True,
                 dtype="float32",
                 ignore_mismatched_sizes=head is not None,  # another run's head may have other labels: it is new then
+                output_loading_info=True,
             )
             if weights
-            else auto.from_config(config, trust_remote_code=False, dtype="float32")
+            else (auto.from_config(config, trust_remote_code=False, dtype="float32"), {})
         )
     except (OSError, ValueError, KeyError, ImportError, SafetensorError) as error:
         raise UnavailableError(
@@ -100,6 +101,7 @@ def load_model(
             remedy="The folder must hold config.json, model.safetensors and a tokenizer of one family that "
             f"{auto_class} knows.",
         ) from error
+    _refuse_random_encoder(network, info, source)
     if head is not None and has_trained_head(source) and not keeps_head(source, head):
         _renew_head(network)
     saved_tokenizer.model_max_length = source.max_length
@@ -112,6 +114,24 @@ def load_model(
         has_segments="token_type_ids" in saved_tokenizer.model_input_names
         and getattr(config, "type_vocab_size", 2) >= 2,
     )
+
+
+def _refuse_random_encoder(network: "nn.Module", info: Mapping[str, Any], source: ModelSource) -> None:
+    """Only a head may be new: transformers would start an encoder from random weights as silently.
+
+    A pooler may be missing too: models that were trained without one have none.
+
+    Raises:
+        UnavailableError: weights of the encoder are missing, or have other sizes than config.json says.
+    """
+    names = [*info.get("missing_keys", ()), *(name for name, *_ in info.get("mismatched_keys", ()))]
+    encoder = [name for name in names if name.startswith(f"{network.base_model_prefix}.") and ".pooler." not in name]
+    if encoder:
+        shown = ", ".join(sorted(encoder)[:3]) + (f", ... ({len(encoder)} in all)" if len(encoder) > 3 else "")
+        raise UnavailableError(
+            f"the weights in {source.folder} are not those that its config.json describes: {shown} would be random",
+            remedy="Give a folder whose config.json and model.safetensors were saved together (save_pretrained).",
+        )
 
 
 def has_trained_head(source: ModelSource) -> bool:
@@ -133,7 +153,7 @@ def _renew_head(network: "nn.Module") -> None:
         own = list(module.parameters(recurse=False))
         if own and not f"{name}.".startswith(encoder):
             for parameter in own:
-                parameter._is_hf_initialized = False  # type: ignore[attr-defined]
+                parameter._is_hf_initialized = False
             network._init_weights(module)  # type: ignore[operator]
 
 
@@ -151,6 +171,8 @@ def save_model(loaded: LoadedModel, network: "nn.Module", folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         network.save_pretrained(aside)  # type: ignore[operator]
         loaded.saved_tokenizer.save_pretrained(aside)
+        for path in aside.iterdir():  # safetensors lets only the owner read, whatever the umask says
+            shutil.copymode(aside / "config.json", path)
         # Weights first: they are what a full disk stops at.
         for path in sorted(aside.iterdir(), key=lambda p: p.suffix != ".safetensors"):
             atomic_write(folder / path.name, functools.partial(_move, path))

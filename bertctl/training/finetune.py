@@ -191,11 +191,11 @@ def run(job: Job, folder: RunFolder, *, listener: Listener = SILENT) -> Result:
         InterruptedRunError: Ctrl-C or SIGTERM, after the status was written.
         UnavailableError: the disk is full; the last good state stays.
     """
-    write_text(folder.recipe, dump_recipe(job.recipe, command=f"bertctl finetune {folder.recipe}"))
-    write_json(folder.environment, job.environment)
     outcome = Outcome()
     try:
         with _sigterm_as_interrupt():
+            write_text(folder.recipe, dump_recipe(job.recipe, command=f"bertctl finetune {folder.recipe}"))
+            write_json(folder.environment, job.environment)
             return _train_and_score(job, folder, outcome, listener)
     except KeyboardInterrupt as error:
         raise _interrupted(folder, outcome, terminated=isinstance(error, _Terminated)) from error

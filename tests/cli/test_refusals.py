@@ -18,10 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from bertctl.cli.finetune import finetune
+from bertctl.cli.main import main
 from bertctl.config.load import recipe_names
-
-assert finetune  # the verb under test; imported here so that a broken import is not mistaken for a refusal
 
 
 def refused(result: subprocess.CompletedProcess[str], code: int, *said: str) -> None:
@@ -71,7 +69,7 @@ BAD_FILES = {
     "one label": (rows(HEAD, "a,pos", "b,pos", "c,pos"), "one label (only 'pos', 2 rows)", "--label-column"),
     "decimal labels": (rows(HEAD, "a,0.5", "b,1.5", "c,2.5"), "rows.csv:", "a decimal number", "text-regression"),
     "float labels": (json_rows({"text": "a", "label": 0.5}, {"text": "b", "label": 1}), "rows.jsonl:1", "0.5"),
-    "NaN": (json_rows({"text": "a", "label": float("nan")}, {"text": "b", "label": 1}), "rows.jsonl:1: the label is NaN"),
+    "NaN": (json_rows({"text": "a", "label": float("nan")}, {"text": "b", "label": 1}), "jsonl:1: the label is NaN"),
     "nan as a word": (rows(*GOOD, "e,nan"), "rows.csv:6: the label is nan, which is no class"),
     "empty label": (rows(*GOOD, "e,"), "rows.csv:6: the label is empty", "take the row out"),
     "list for one label": (
@@ -216,12 +214,15 @@ def test_a_tracker_that_is_not_installed_answers_with_its_install_line(bertctl, 
         (("evaluate", "nowhere", "-o", "here"), 2, "-o goes with --file"),
         (("finetune",), 2, "bertctl finetune --help"),
         (("finetune", "demo", "--epoch", "2"), 2, "--epochs"),
-        (("finetune", "demo", "--epochs", "two"), 2, "two"),
+        (("finetune", "demo", "--epochs", "two"), 2, "'--epochs': Input should be a valid integer"),
         (("fintune", "demo"), 2, "there is no verb 'fintune': did you mean finetune?"),
     ],
 )
-def test_a_slip_of_the_fingers_is_refused(arguments, code, said, bertctl):
-    refused(bertctl(*arguments), code, said)
+def test_a_slip_of_the_fingers_is_refused(arguments, code, said, capsys):
+    """Through the same boundary, inside this process."""
+    returned = main(list(arguments))
+    captured = capsys.readouterr()
+    refused(subprocess.CompletedProcess(arguments, returned, captured.out, captured.err), code, said)
 
 
 def test_debug_shows_the_traceback(bertctl):
@@ -369,3 +370,16 @@ def test_a_full_disk_ends_the_run_with_its_state_written(opinions, tiny_model, t
     assert (folder / "history.jsonl").exists()
     assert not list(folder.rglob("*.part"))
     assert not list(folder.rglob("*.safetensors"))
+
+
+def test_a_full_disk_behind_stdout_is_no_bug_of_ours(bertctl):
+    """`bertctl recipes ls > /full/disk`; /dev/full is one."""
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(
+            [sys.executable, "-m", "bertctl", "recipes", "ls"],
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    assert result.returncode == 4
+    assert result.stderr.startswith("error: the disk is full\n")

@@ -17,10 +17,11 @@ from bertctl.data.stream import stream_rows
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.features import extract as extract_module
 from bertctl.features.arrays import GrowingArray, open_array
-from bertctl.features.encoder import Encoder, Wanted, load_frozen
+from bertctl.features.encoder import Encoder, Wanted
 from bertctl.features.extract import ExtractJob, Process, extract, portions_of, windows
 from bertctl.features.store import parts_of, read_features, sidecar_of
 from bertctl.modeling.layers import choose_layers
+from bertctl.modeling.linear_head import load_frozen
 from bertctl.modeling.source import inspect_model
 from bertctl.runtime.device import choose_compute
 

@@ -1,0 +1,301 @@
+"""Linear classifiers of scikit-learn on standardised vectors: strength by stratified cross-validation, and one head.
+
+Letters: N rows, D size of a vector, C outputs, K layers of a learned mix.
+"""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.errors import DataError
+from bertctl.features.logistic_path import cross_validate_logistic
+
+Vectors = NDArray[np.float32]
+Labels = NDArray[Any]
+
+LOGISTIC, SVM, RIDGE = "logistic-regression", "linear-svm", "ridge"
+_CHOICE_TOLERANCE, _FINAL_TOLERANCE = 1e-2, 1e-4
+_MAX_ITERATIONS = 1000
+_NEWTON_LIMIT = 2000
+_NEVER = -100.0
+"""Logit of a label that no training row has."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to train.
+
+    Attributes:
+        classifier: logistic-regression, linear-svm or ridge.
+        multi_label: whether a row can have several labels; one classifier for each label then.
+        n_outputs: C, labels; 1 for a score.
+        balanced: whether rare labels count as much as frequent ones.
+        strengths: to choose from, ascending.
+        folds: of the cross-validation.
+        seed: of its shuffling.
+    """
+
+    classifier: str
+    multi_label: bool
+    n_outputs: int
+    balanced: bool
+    strengths: tuple[float, ...]
+    folds: int
+    seed: int
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether a score is predicted."""
+        return self.n_outputs == 1
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A trained linear function of the vectors as they are: the standardising is multiplied in.
+
+    Attributes:
+        strength: that was used.
+        weight: (C, D).
+        bias: (C,).
+        mix: (K,) of a learned mix of layers, in `weight` already.
+    """
+
+    strength: float
+    weight: Vectors
+    bias: Vectors
+    mix: Vectors | None = None
+
+    def logits(self, vectors: Vectors) -> Vectors:
+        """(N, C) of (N, D)."""
+        return np.asarray(vectors @ self.weight.T + self.bias, dtype=np.float32)
+
+
+@dataclass(frozen=True)
+class Scaler:
+    """Mean and deviation of each number of the training vectors (sklearn's StandardScaler)."""
+
+    mean: NDArray[np.float64]
+    scale: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, vectors: Vectors) -> "Scaler":
+        """Measured."""
+        from sklearn.preprocessing import StandardScaler
+
+        fitted = StandardScaler().fit(vectors)
+        return cls(fitted.mean_, fitted.scale_)
+
+    def __call__(self, vectors: Vectors) -> Vectors:
+        """Standardised."""
+        return ((vectors - self.mean.astype(np.float32)) / self.scale.astype(np.float32)).astype(np.float32)
+
+    def undo(self, weight: NDArray[Any], bias: NDArray[Any]) -> tuple[Vectors, Vectors]:
+        """Weights for standardised vectors as weights for plain ones."""
+        plain = weight / self.scale
+        return plain.astype(np.float32), (bias - plain @ self.mean).astype(np.float32)
+
+
+def choose_strength(vectors: Vectors, labels: Labels, settings: Settings) -> tuple[float, float]:
+    """The strength with the best mean score over the folds (the smaller on a tie), and that score.
+
+    Score: accuracy; several labels: share of right decisions; regression: R2.
+
+    Args:
+        vectors: (N, D) of the training rows.
+        labels: (N,), or (N, C) for several labels.
+
+    Raises:
+        DataError: a label that is rarer than there are folds.
+    """
+    if settings.classifier == LOGISTIC:
+        scores = _logistic_scores(vectors, labels, settings)
+        mean = scores.mean(axis=0)
+        best = int(np.argmax(mean))  # the first of equals
+        return settings.strengths[best], float(mean[best])
+    scores = np.zeros((settings.folds, len(settings.strengths)))
+    for fold, (train, held) in enumerate(_folds(labels, settings)):
+        scaler = Scaler.of(vectors[train])
+        inside, outside = scaler(vectors[train]), scaler(vectors[held])
+        models: list[Any] = [None] * (settings.n_outputs if settings.multi_label else 1)
+        for i, strength in enumerate(settings.strengths):
+            parts = []
+            for column, model in enumerate(models):
+                target = labels[train][:, column] if settings.multi_label else labels[train]
+                models[column] = _fit(model, inside, target, strength, settings, _CHOICE_TOLERANCE)
+                gold = labels[held][:, column] if settings.multi_label else labels[held]
+                parts.append(models[column].score(outside, gold))
+            scores[fold, i] = np.mean(parts)
+    mean = scores.mean(axis=0)
+    best = int(np.argmax(mean))  # the first of equals
+    return settings.strengths[best], float(mean[best])
+
+
+def _logistic_scores(vectors: Vectors, labels: Labels, settings: Settings) -> NDArray[np.float64]:
+    """(F, S); the vectors are standardised by all training rows together, which tells nothing of their labels."""
+    fold_of_row = np.empty(len(labels), dtype=np.int64)
+    for fold, (_, held) in enumerate(_folds(labels, settings)):
+        fold_of_row[held] = fold
+    exclusive = not settings.multi_label and settings.n_outputs > 2
+    if settings.multi_label:
+        targets = labels.astype(np.float32)
+    elif exclusive:
+        targets = np.eye(settings.n_outputs, dtype=np.float32)[labels]
+    else:
+        targets = labels.astype(np.float32)[:, None]
+    return cross_validate_logistic(
+        Scaler.of(vectors)(vectors),
+        targets,
+        fold_of_row,
+        settings.strengths,
+        row_weights=_row_weights(labels, settings),
+        exclusive=exclusive,
+    )
+
+
+def fit(vectors: Vectors, labels: Labels, strength: float, settings: Settings) -> Fitted:
+    """Train on all rows."""
+    scaler = Scaler.of(vectors)
+    inside = scaler(vectors)
+    if settings.multi_label:
+        models = [
+            _fit(None, inside, labels[:, i], strength, settings, _FINAL_TOLERANCE) for i in range(labels.shape[1])
+        ]
+        weight = np.vstack([_coefficients(model)[0][-1:] for model in models])
+        bias = np.concatenate([_coefficients(model)[1][-1:] for model in models])
+    else:
+        model = _fit(None, inside, labels, strength, settings, _FINAL_TOLERANCE)
+        weight, bias = _coefficients(model)
+        if not settings.is_regression:
+            weight, bias = _for_all_labels(weight, bias, model.classes_, settings.n_outputs)
+    plain, shifted = scaler.undo(weight, bias)
+    return Fitted(strength, plain, shifted)
+
+
+def fit_mix(vectors: Vectors, labels: Labels, strength: float, settings: Settings, *, layers: int) -> Fitted:
+    """A logistic regression on a weighted mean of K layers, weights and classifier learned together (ELMo's scalar mix,
+    Peters et al. 2018, equation 1; its gamma is part of the classifier).
+
+    Args:
+        vectors: (N, K D), the layers one behind the other.
+        labels: (N,) numbers of labels, 0 to C - 1; (N,) scores for regression.
+        strength: C.
+        layers: K.
+    """
+    from scipy.optimize import minimize
+    from scipy.special import log_softmax, softmax
+
+    scaler = Scaler.of(vectors)
+    n, outputs = len(vectors), settings.n_outputs
+    size = vectors.shape[1] // layers
+    cube = scaler(vectors).reshape(n, layers, size)
+    gold = labels.astype(np.float64)[:, None] if settings.is_regression else np.eye(outputs)[labels]
+    weights = _row_weights(labels, settings)[:, None]
+
+    def loss(flat: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        mix = softmax(flat[:layers])
+        weight = flat[layers:-outputs].reshape(outputs, size)
+        mixed = np.einsum("nkd,k->nd", cube, mix.astype(np.float32), optimize=True).astype(np.float64)
+        logits = mixed @ weight.T + flat[-outputs:]
+        if settings.is_regression:
+            error = weights * (logits - gold)
+            value, slope = 0.5 * float((error * (logits - gold)).sum()), error
+        else:
+            value = -float((weights * gold * log_softmax(logits, axis=1)).sum())
+            slope = weights * (softmax(logits, axis=1) - gold)
+        of_mixed = (slope @ weight).astype(np.float32)
+        of_mix = np.einsum("nkd,nd->k", cube, of_mixed, optimize=True).astype(np.float64)
+        gradient = [
+            strength * mix * (of_mix - mix @ of_mix),
+            (strength * slope.T @ mixed + weight).ravel(),
+            strength * slope.sum(axis=0),
+        ]
+        return strength * value + 0.5 * float((weight**2).sum()), np.concatenate(gradient)
+
+    start = np.zeros(layers + outputs * size + outputs)
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 200, "ftol": 1e-7})
+    mix = softmax(found.x[:layers])
+    weight = found.x[layers:-outputs].reshape(outputs, size)
+    spread = np.hstack([part * weight for part in mix])
+    plain, bias = scaler.undo(spread, found.x[-outputs:])
+    return Fitted(strength, plain, bias, mix.astype(np.float32))
+
+
+def layer_mean(vectors: Vectors, layers: int) -> Vectors:
+    """(N, D): the plain mean of standardised layers, on which the strength for a learned mix is chosen."""
+    return np.asarray(Scaler.of(vectors)(vectors).reshape(len(vectors), layers, -1).mean(axis=1), dtype=np.float32)
+
+
+def _fit(model: Any, vectors: Vectors, labels: Labels, strength: float, settings: Settings, tolerance: float) -> Any:
+    """A model of scikit-learn, trained; the one before again where there is one."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression, Ridge, RidgeClassifier
+    from sklearn.svm import LinearSVC
+
+    weight = "balanced" if settings.balanced else None
+    if model is None:
+        if settings.classifier == LOGISTIC:
+            # Newton's method ends within a few steps at the very optimum; its matrix has the square of the numbers.
+            numbers = vectors.shape[1] * (1 if settings.multi_label or settings.n_outputs == 2 else settings.n_outputs)
+            newton = numbers <= _NEWTON_LIMIT and len(vectors) > vectors.shape[1]
+            solver = "newton-cholesky" if newton else "lbfgs"
+            model = LogisticRegression(solver=solver, class_weight=weight, max_iter=_MAX_ITERATIONS)
+        elif settings.classifier == SVM:
+            model = LinearSVC(class_weight=weight, dual="auto", max_iter=_MAX_ITERATIONS, random_state=settings.seed)
+        elif settings.is_regression:
+            model = Ridge()
+        else:
+            model = RidgeClassifier(class_weight=weight)
+    if settings.classifier == RIDGE:
+        model.set_params(alpha=1.0 / strength)
+    else:
+        model.set_params(C=strength, tol=tolerance)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a weak fit shows in its score
+        return model.fit(vectors, labels)
+
+
+def _coefficients(model: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    weight = np.atleast_2d(np.asarray(model.coef_, dtype=np.float64))
+    return weight, np.atleast_1d(np.asarray(model.intercept_, dtype=np.float64))
+
+
+def _for_all_labels(
+    weight: NDArray[np.float64], bias: NDArray[np.float64], seen: NDArray[np.int64], n_labels: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(C, D) and (C,): of two labels scikit-learn has the second's odds only; of a label without rows, nothing."""
+    if len(bias) == 1:
+        weight, bias = np.vstack([np.zeros_like(weight), weight]), np.array([0.0, bias[0]])
+    if len(seen) == n_labels:
+        return weight, bias
+    all_weights, all_biases = np.zeros((n_labels, weight.shape[1])), np.full(n_labels, _NEVER)
+    all_weights[seen], all_biases[seen] = weight, bias
+    return all_weights, all_biases
+
+
+def _folds(labels: Labels, settings: Settings) -> Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    from sklearn.model_selection import KFold, StratifiedKFold
+
+    if len(labels) < settings.folds:
+        raise DataError(f"{len(labels)} training rows are fewer than the {settings.folds} folds of cross-validation")
+    if settings.is_regression or settings.multi_label:
+        return list(KFold(settings.folds, shuffle=True, random_state=settings.seed).split(labels))
+    numbers, counts = np.unique(labels, return_counts=True)
+    if counts.min() < settings.folds:
+        raise DataError(
+            f"label number {numbers[counts.argmin()]} has {counts.min()} training rows, fewer than the "
+            f"{settings.folds} folds of cross-validation",
+            remedy="Give more rows of it, or fewer folds: --set probe.folds=2.",
+        )
+    split = StratifiedKFold(settings.folds, shuffle=True, random_state=settings.seed)
+    return list(split.split(np.zeros(len(labels)), labels))
+
+
+def _row_weights(labels: Labels, settings: Settings) -> NDArray[np.float64]:
+    if not settings.balanced or settings.is_regression or settings.multi_label:
+        return np.ones(len(labels))
+    counts = np.bincount(labels, minlength=settings.n_outputs)
+    return len(labels) / (settings.n_outputs * counts[labels])

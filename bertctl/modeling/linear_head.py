@@ -1,0 +1,195 @@
+"""A frozen encoder with a linear classifier on a pooled vector of it: what a probe trains, saves and loads.
+
+RUN/probe.safetensors holds `weight` (C, D) and `bias` (C,), with the standardising of the vectors multiplied in, and
+for a learned mix of layers `mix` (K,), for people to look at. RUN/probe.json says which vector is read, of which
+encoder, and what the outputs are called. Letters: B texts, T tokens, D size of the vector, C outputs.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.errors import DataError, UnavailableError
+from bertctl.modeling.layers import choose_layers, join_states, layer_count, read_states
+from bertctl.modeling.pooling import pool
+from bertctl.modeling.source import ModelSource
+from bertctl.run_folder import SCHEMA, atomic_write, write_json
+from bertctl.runtime.device import Compute
+from bertctl.tokenization.layout import Layout
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from bertctl.modeling.load import LoadedModel
+
+DOCUMENT, WEIGHTS = "probe.json", "probe.safetensors"
+
+
+@dataclass(frozen=True)
+class LinearHead:
+    """A trained probe, without its encoder.
+
+    Attributes:
+        layer: name of the layer choice.
+        pooling: how its vectors become one.
+        special_tokens: whether special tokens count in it.
+        normalize: whether it is brought to length 1.
+        classifier: what was trained: logistic-regression, linear-svm or ridge.
+        strength: C (of ridge: 1 / alpha).
+        weight: (C, D).
+        bias: (C,).
+        mix: (K,) weights of a learned mix, already in `weight`; None for none.
+    """
+
+    layer: str
+    pooling: str
+    special_tokens: bool
+    normalize: bool
+    classifier: str
+    strength: float
+    weight: NDArray[np.float32]
+    bias: NDArray[np.float32]
+    mix: NDArray[np.float32] | None = None
+
+    def save(self, folder: Path, *, source: ModelSource, head: Mapping[str, Any]) -> None:
+        """Write both files.
+
+        Args:
+            folder: RUN.
+            source: the encoder, kept by name and hash.
+            head: the task's outputs, as a fine-tuned model's config.json has them (num_labels, id2label, ...).
+        """
+        from safetensors.numpy import save_file
+
+        arrays = {"weight": np.ascontiguousarray(self.weight), "bias": self.bias}
+        if self.mix is not None:
+            arrays["mix"] = self.mix
+        atomic_write(folder / WEIGHTS, lambda aside: save_file(arrays, aside))
+        fields = {name: value for name, value in asdict(self).items() if name not in ("weight", "bias", "mix")}
+        document = {"schema": SCHEMA, "encoder": source.name, "encoder_hash": source.content_hash(), **fields}
+        write_json(folder / DOCUMENT, document | {"head": dict(head)})
+
+
+def is_probe(folder: Path) -> bool:
+    """Whether a run folder holds a probe instead of a model."""
+    return (folder / DOCUMENT).exists()
+
+
+def read_probe(folder: Path) -> tuple[LinearHead, dict[str, Any]]:
+    """The head, and the content of probe.json.
+
+    Raises:
+        UnavailableError: a file is missing or damaged.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        document: dict[str, Any] = json.loads((folder / DOCUMENT).read_text(encoding="utf-8"))
+        arrays = load_file(folder / WEIGHTS)
+        fields = {name: document[name] for name in LinearHead.__dataclass_fields__ if name in document}
+        return LinearHead(**fields, weight=arrays["weight"], bias=arrays["bias"], mix=arrays.get("mix")), document
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise UnavailableError(
+            f"{folder} holds a probe that can't be read: {error}", remedy="Run `bertctl probe` again with --overwrite."
+        ) from error
+
+
+def load_probe(folder: Path, source: ModelSource, compute: Compute) -> "LoadedModel":
+    """The encoder with the head on top, ready to score; it is used like a fine-tuned model.
+
+    Raises:
+        DataError: the encoder is not the one that the probe was trained on.
+        UnavailableError: see `read_probe`.
+    """
+    head, document = read_probe(folder)
+    if source.content_hash() != document["encoder_hash"]:
+        raise DataError(
+            f"{source.folder} is not the encoder that the probe was trained on ('{document['encoder']}', hash "
+            f"{document['encoder_hash'][:12]})",
+            remedy="Give that model its place again, or run `bertctl probe` once more.",
+        )
+    return with_head(load_frozen(source, compute), head, source, compute)
+
+
+def load_frozen(source: ModelSource, compute: Compute) -> "LoadedModel":
+    """The bare encoder with its weights in the precision that is computed in: faster than autocast, which would turn
+    them again in each batch, and as exact.
+    """
+    import torch
+
+    from bertctl.modeling.load import load_model
+
+    loaded = load_model(source, "AutoModel", head=None)
+    # Positions are counted from the left, whatever side the tokenizer would pad: a text stands at the same positions
+    # alone and in a batch, so its vectors are the same.
+    loaded.pad_left = False
+    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[compute.precision]
+    loaded.network.to(device=compute.device, dtype=dtype)
+    loaded.network.eval()
+    return loaded
+
+
+def with_head(loaded: "LoadedModel", head: LinearHead, source: ModelSource, compute: Compute) -> "LoadedModel":
+    """The loaded encoder as a model with logits."""
+    from dataclasses import replace
+
+    return replace(loaded, network=_network(loaded, head, source, compute))
+
+
+def _network(loaded: "LoadedModel", head: LinearHead, source: ModelSource, compute: Compute) -> "nn.Module":
+    import torch
+    from torch import nn
+
+    n_layers = layer_count(source.config)
+    (layer,) = choose_layers([head.layer], n_layers)
+    layouts = [Layout.of(loaded.tokenizer, pair=pair) for pair in (False, True)]
+    special = sorted({i for layout in layouts for slot in layout.slots for i in slot.ids})
+    cls_last = loaded.saved_tokenizer.cls_token_id in layouts[0].slots[-1].ids
+
+    class Probe(nn.Module):
+        """Encoder, pooled vector, logits."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = loaded.network
+            self.register_buffer("weight", torch.from_numpy(head.weight.copy()))
+            self.register_buffer("bias", torch.from_numpy(head.bias.copy()))
+            self.register_buffer("special", torch.tensor(special))
+
+        def forward(
+            self, input_ids: "Tensor", attention_mask: "Tensor", token_type_ids: "Tensor | None" = None
+        ) -> SimpleNamespace:
+            """(B, T) ids to `logits` (B, C) fp32."""
+            inputs = {"input_ids": input_ids}
+            mask = attention_mask.bool()
+            if token_type_ids is not None:
+                inputs["token_type_ids"] = token_type_ids
+            full = bool(mask.all())
+            if not full:
+                inputs["attention_mask"] = attention_mask
+            # The weights have the precision already: under autocast the same products would come out differently.
+            with torch.autocast(device_type=compute.device, enabled=False):
+                states, pooled = read_states(self.encoder, inputs, layer.states, n_layers)
+                if head.pooling == "pooler" and pooled is not None:
+                    vector = pooled.float()
+                else:
+                    counted = None if head.special_tokens else mask & ~torch.isin(input_ids, self.special)
+                    (vector,) = pool(
+                        join_states(layer, states),
+                        None if full else mask,
+                        [head.pooling],
+                        counted=counted,
+                        cls_last=cls_last,
+                    )
+                if head.normalize:
+                    vector = vector / vector.norm(dim=1, keepdim=True).clamp(min=1e-12)
+                return SimpleNamespace(logits=vector @ self.weight.T + self.bias)
+
+    return Probe().to(compute.device).eval()

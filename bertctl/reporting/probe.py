@@ -1,0 +1,102 @@
+"""What a probe found: a table of layers and poolings, and a picture of it, from metrics.json of its run."""
+
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from bertctl.reporting.summary import figure, interval
+from bertctl.run_folder import atomic_write
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_DPI = 150
+_COLOURS = ("#1f6feb", "#d29922", "#2da44e", "#8250df", "#cf222e")
+_GREY = "#57606a"
+
+
+def probe_table(metrics: Mapping[str, Any]) -> Table:
+    """A row for each layer and pooling: cross-validation score, validation score with its interval; the best in bold.
+
+    Args:
+        metrics: content of metrics.json.
+    """
+    probe, primary = metrics["probe"], metrics["primary"]["name"]
+    several = any("hold_outs" in row for row in probe["table"])
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    headers = ["layer", "pooling", "C", "cross-validation", f"{metrics['primary']['split']} {primary}", "95 % interval"]
+    for header in headers + (["mean of hold-outs", "deviation"] if several else []):
+        table.add_column(header, justify="left" if header in ("layer", "pooling") else "right")
+    for row in probe["table"]:
+        is_best = {"layer": row["layer"], "pooling": row["pooling"]} == probe["best"]
+        cells = [row["layer"] + (" *" if is_best else ""), row["pooling"], f"{row['strength']:g}"]
+        cells += [figure(row["cross_validation"]), figure(row[primary]["value"]), interval(row[primary])]
+        if several:
+            cells += [figure(row["hold_outs"]["mean"]), figure(row["hold_outs"]["deviation"])]
+        table.add_row(*cells, style="bold" if is_best else None)
+    baseline = metrics.get("baseline", {}).get(metrics["primary"]["split"], {}).get(primary)
+    if baseline is not None:
+        table.add_row("no text", "majority", "", "", figure(baseline), "")
+    return table
+
+
+def draw_probe(metrics: Mapping[str, Any], paths: Sequence[Path], *, title: str) -> None:
+    """Draw the score by layer, a line for each pooling, with intervals and the score of the answer that reads nothing.
+
+    Args:
+        metrics: content of metrics.json.
+        paths: files to write; the suffix says the format (.png, .svg).
+        title: what was probed.
+
+    Raises:
+        UnavailableError: a file can't be written.
+    """
+    import matplotlib
+
+    with matplotlib.rc_context({"svg.hashsalt": "bertctl"}):  # the same figures give the same file
+        for path in paths:
+            drawn = _figure(metrics, title)
+            atomic_write(path, functools.partial(_save, drawn, path.suffix.removeprefix(".")))
+
+
+def _figure(metrics: Mapping[str, Any], title: str) -> "Figure":
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    probe, primary, split = metrics["probe"], metrics["primary"]["name"], metrics["primary"]["split"]
+    layers = list(dict.fromkeys(row["layer"] for row in probe["table"]))
+    poolings = list(dict.fromkeys(row["pooling"] for row in probe["table"]))
+    drawn = Figure(figsize=(max(6.0, 0.8 * len(layers) + 2.5), 4.5), layout="constrained")
+    FigureCanvasAgg(drawn)
+    axes = drawn.subplots()
+    for number, pooling in enumerate(poolings):
+        rows = [row for row in probe["table"] if row["pooling"] == pooling]
+        places = [layers.index(row["layer"]) + 0.06 * (number - (len(poolings) - 1) / 2) for row in rows]
+        values = [row[primary]["value"] for row in rows]
+        colour = _COLOURS[number % len(_COLOURS)]
+        axes.plot(places, values, marker="o", markersize=4, color=colour, label=pooling)
+        for place, row in zip(places, rows, strict=True):
+            low, high = row[primary]["low"], row[primary]["high"]
+            if low is not None and high is not None:
+                axes.plot([place, place], [low, high], color=colour, linewidth=1, alpha=0.5)
+    baseline = metrics.get("baseline", {}).get(split, {}).get(primary)
+    if baseline is not None:
+        axes.axhline(baseline, color=_GREY, linestyle=":", linewidth=1, label="majority")
+    axes.set_xticks(range(len(layers)), ["0 (embeddings)" if layer == "0" else layer for layer in layers])
+    if any(len(layer) > 3 for layer in layers[1:]):
+        axes.tick_params(axis="x", rotation=20)
+    axes.set_xlabel("layer")
+    axes.set_ylabel(f"{primary}, {split}, 95 % interval")
+    axes.set_title(title, loc="left", fontsize=10)
+    axes.grid(axis="y", alpha=0.25)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    axes.legend(frameon=False)
+    return drawn
+
+
+def _save(drawn: "Figure", kind: str, path: Path) -> None:
+    drawn.savefig(path, format=kind, dpi=_DPI, metadata={"Date": None} if kind == "svg" else {})

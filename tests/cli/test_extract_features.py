@@ -1,0 +1,93 @@
+"""`bertctl extract-features` as a person types it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+
+def _lines(count: int) -> str:
+    return "".join(f"the film was {'very ' * (i % 5)}good {i}\n" for i in range(count))
+
+
+def test_from_stdin_to_npy_with_a_sidecar_and_a_summary(bertctl, tiny_model, tmp_path):
+    result = bertctl(
+        "extract-features", "-", "-o", "a.npy", "--model", tiny_model, "--max-length", 40, "--json", input=_lines(7)
+    )
+    assert result.returncode == 0, result.stderr
+    summary = json.loads(result.stdout)
+    assert summary["shape"] == [7, 36]
+    assert np.load(tmp_path / "a.npy").shape == (7, 36)
+    sidecar = json.loads((tmp_path / "a.npy.json").read_text())
+    assert (sidecar["rows"], sidecar["complete"], sidecar["layers"]) == (7, True, ["last"])
+    assert sidecar["truncated"] == 0
+    assert len(sidecar["model_hash"]) == 64
+    again = bertctl("extract-features", "-", "-o", "a.npy", "--model", tiny_model, "--max-length", 40, input="a\n")
+    assert again.returncode == 2
+    assert "--overwrite" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("a.txt", "-o", "a.pkl"), 2, "'.pkl' is no format of features"),
+        (("a.txt", "-o", "a.npy", "--layers", "-1,9"), 2, "the model has no layer 9"),
+        (("a.txt", "-o", "a.npy", "--pooling", "men"), 2, "did you mean mean"),
+        (("a.txt", "-o", "a.npy", "--dtype", "int8"), 2, "Choose from float32, float16"),
+        (("a.txt", "-o", "a.npy", "--max-length", "400"), 2, "over the 41 positions"),
+        (("none.txt", "-o", "a.npy"), 4, "none.txt does not exist"),
+        (("empty.txt", "-o", "a.npy"), 3, "has no rows"),
+    ],
+)
+def test_bad_input_is_refused_with_what_fits(bertctl, tiny_model, tmp_path, arguments, code, said):
+    (tmp_path / "a.txt").write_text("good film\n")
+    (tmp_path / "empty.txt").write_text("")
+    length = () if "--max-length" in arguments else ("--max-length", 40)
+    result = bertctl("extract-features", *arguments, "--model", tiny_model, *length)
+    assert result.returncode == code, result.stderr
+    assert said in result.stderr
+    assert not (tmp_path / "a.npy").exists()
+
+
+def test_killed_in_the_middle_and_resumed_it_ends_equal(bertctl, tiny_model, tmp_path):
+    (tmp_path / "a.txt").write_text(_lines(60_000))
+    common = ["a.txt", "--model", str(tiny_model), "--max-length", "40", "--precision", "fp32", "--threads", "1"]
+    command = [sys.executable, "-m", "bertctl", "extract-features", *common, "-o", "cut.npy"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    sidecar = tmp_path / "cut.npy.json"
+    while process.poll() is None and time.monotonic() < deadline:
+        if sidecar.exists():
+            os.kill(process.pid, signal.SIGKILL)
+            break
+        time.sleep(0.01)
+    process.wait()
+    if process.returncode == 0:
+        pytest.skip("this machine was done before it could be killed")
+    whole = json.loads(sidecar.read_text())["rows"]
+    assert 0 < whole < 60_000
+    seen = np.load(tmp_path / "cut.npy", mmap_mode="r")
+    assert len(seen) >= whole, "it can be read although it was killed"
+    resumed = bertctl("extract-features", *common, "-o", "cut.npy", "--resume")
+    assert resumed.returncode == 0, resumed.stderr
+    assert bertctl("extract-features", *common, "-o", "whole.npy").returncode == 0
+    assert (tmp_path / "cut.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()
+
+
+def test_two_processes_equal_one_and_exit_codes_hold(bertctl, tiny_model, tmp_path):
+    (tmp_path / "a.txt").write_text(_lines(20_000))
+    common = ["a.txt", "--model", tiny_model, "--max-length", 40, "--precision", "fp32", "--threads", 1]
+    two = bertctl("extract-features", *common, "-o", "two.npy", "--num-processes", 2, "--json")
+    assert two.returncode == 0, two.stderr
+    assert json.loads(two.stdout)["rows"] == 20_000
+    assert bertctl("extract-features", *common, "-o", "one.npy").returncode == 0
+    np.testing.assert_allclose(np.load(tmp_path / "two.npy"), np.load(tmp_path / "one.npy"), atol=1e-6)
+    wrong = bertctl("extract-features", *common, "-o", "no.npy", "--num-processes", 2, "--layers", 7)
+    assert wrong.returncode == 2
+    assert wrong.stderr.count("the model has no layer 7") == 1
+    assert "torch/distributed" not in wrong.stderr

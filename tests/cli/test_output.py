@@ -1,0 +1,193 @@
+"""stdout is the answer, stderr is the talk: help, versions, pipes, terminals, modes; through the real process."""
+
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+
+import pytest
+
+from bertctl import __version__
+from bertctl.cli.app import VERBS
+from bertctl.cli.main import main
+
+BERTCTL = [sys.executable, "-m", "bertctl"]
+
+
+def test_version(bertctl):
+    result = bertctl("--version")
+    assert (result.returncode, result.stdout, result.stderr) == (0, f"bertctl {__version__}\n", "")
+
+
+def test_the_console_script_and_the_module_are_the_same(bertctl):
+    script = os.path.join(os.path.dirname(sys.executable), "bertctl")  # noqa: PTH118, PTH120
+    if not os.path.exists(script):  # noqa: PTH110
+        pytest.skip("bertctl is not installed beside this Python")
+    result = subprocess.run([script, "--help"], capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 0
+    assert result.stdout == bertctl("--help").stdout
+
+
+def test_help_names_every_verb(bertctl):
+    result = bertctl("--help")
+    assert (result.returncode, result.stderr) == (0, "")
+    for verb in VERBS:
+        assert re.search(rf"^│ {verb.name} ", result.stdout, re.MULTILINE), verb.name
+
+
+def test_no_arguments_show_the_help_and_are_a_usage_error(bertctl):
+    result = bertctl()
+    assert result.returncode == 2
+    assert result.stdout.strip() == bertctl("--help").stdout.strip()
+    assert result.stderr == ""
+
+
+def test_help_comes_at_once():
+    """The fastest of five: the machine may be busy, the program may not be slow. The bar is 0.25 s on an idle one."""
+    seconds = []
+    for _ in range(5):
+        started = time.perf_counter()
+        subprocess.run([*BERTCTL, "--help"], capture_output=True, timeout=60, check=True)
+        seconds.append(time.perf_counter() - started)
+    assert min(seconds) < 0.5
+
+
+HEAVY = ("torch", "transformers", "datasets", "sklearn", "scipy", "pyarrow", "accelerate", "numpy")
+
+
+@pytest.mark.parametrize("verb", ["", *(verb.name for verb in VERBS)])
+def test_help_imports_nothing_heavy(verb):
+    code = (
+        "import sys; from bertctl.cli.main import main; code = main(sys.argv[1:]); "
+        f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr); sys.exit(code)"
+    )
+    arguments = [verb, "--help"] if verb else ["--help"]
+    result = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert result.returncode == 0
+    assert "Usage: bertctl" in result.stdout
+    assert result.stderr == "[]\n"
+
+
+@pytest.mark.parametrize("verb", ["finetune", "evaluate", "predict"])
+def test_every_option_of_a_verb_says_what_it_does(verb, bertctl):
+    """An option whose help is missing shows as a name and a type with nothing behind them."""
+    lines = bertctl(verb, "--help", env={"COLUMNS": "200"}).stdout.splitlines()
+    options = [line for line in lines if re.match(r"│ +\*? *--\w", line)]
+    assert len(options) > 10
+    for line in options:
+        assert re.search(r"  [A-Z-][^<>]{12,} *│$", line), line
+
+
+def test_the_boundary_returns_the_code_and_raises_nothing(capsys):
+    assert main(["finetune", "sst"]) == 2
+    assert main(["--help"]) == 0
+    assert main(["evaluate", "/nowhere"]) == 4
+    captured = capsys.readouterr()
+    assert captured.err.count("error: ") == 2
+
+
+def test_a_bug_of_ours_is_code_1_with_a_way_to_report_it(monkeypatch, capsys):
+    import bertctl.config.load
+
+    def broken(*_: object, **__: object) -> None:
+        raise KeyError("surprise")
+
+    monkeypatch.setattr(bertctl.config.load, "load_recipe", broken)
+    assert main(["finetune", "demo"]) == 1
+    said = capsys.readouterr().err
+    assert "error: KeyError: 'surprise'" in said
+    assert "bug in bertctl" in said
+    assert "--debug" in said
+    assert "Traceback" not in said
+
+
+def test_a_reader_who_leaves_ends_it_quietly(tiny_run, tmp_path):
+    """`bertctl predict RUN FILE | head -1`."""
+    texts = tmp_path / "texts.txt"
+    texts.write_text("good film\n" * 20_000)
+    process = subprocess.Popen(
+        [*BERTCTL, "predict", tiny_run.path, texts, "--input-format", "lines"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stderr is not None
+    first = json.loads(process.stdout.readline())
+    process.stdout.close()
+    said = process.stderr.read()
+    process.stderr.close()
+    assert first["text"] == "good film"
+    assert process.wait(60) == 0
+    assert said == ""
+
+
+def on_a_terminal(arguments: list[object], **env: str) -> tuple[int, str]:
+    """Run with stderr on a terminal of 100 columns; what the terminal was sent."""
+    import fcntl
+    import struct
+    import termios
+
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+    process = subprocess.Popen(
+        [*BERTCTL, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=theirs,
+        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", **env},
+    )  # fmt: skip
+    os.close(theirs)
+    sent = bytearray()
+    while True:
+        ready, _, _ = select.select([ours], [], [], 120)
+        assert ready, "nothing was said for two minutes"
+        try:
+            chunk = os.read(ours, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not chunk:
+            break
+        sent += chunk
+    os.close(ours)
+    assert process.stdout is not None
+    process.stdout.close()
+    return process.wait(60), sent.decode()
+
+
+def test_a_terminal_gets_a_bar_with_loss_rate_speed_and_time_left(opinions, tiny_model, tmp_path):
+    arguments = ["finetune", "text-classification", "--train-file", opinions, "--model", tiny_model, "-o"]
+    settings = [tmp_path / "run", "--max-length", "32", "--epochs", "30", "--set", "training.evaluate_every=60"]
+    code, sent = on_a_terminal([*arguments, *settings, "--batch-size", "4"])
+    assert code == 0, sent
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", sent)
+    bar = re.search(r"training +━.*?(\d+)/120 +(.*?)(?:\r|\n|$)", plain)
+    assert bar, plain
+    for figure in ("loss 0.", "rate ", "examples/s ", "tokens/s "):
+        assert figure in bar.group(2)
+    assert re.search(r"\d+:\d\d", bar.group(2)), "the time left"
+    assert "\x1b[?25h" in sent, "the cursor is back"
+
+
+def test_no_terminal_means_no_control_codes(tiny_run):
+    assert "\x1b" not in tiny_run.process.stderr
+    assert "\r" not in tiny_run.process.stderr
+    assert "━" not in tiny_run.process.stderr
+
+
+def test_third_party_talk_stays_off_the_screen(tiny_run):
+    """Every line is one of ours."""
+    ours = (
+        "text from",
+        "no validation file",
+        "compute:",
+        "train:",
+        "validation:",
+        "training:",
+        "memory:",
+        "run folder",
+    )
+    more = ("first example", "  pieces", "  ids", "  segment", "step ", "using the weights", "warning:")
+    for line in tiny_run.process.stderr.splitlines():
+        assert any(words in line for words in ours) or line.startswith(more) or "peak memory" in line, line

@@ -1,0 +1,57 @@
+"""`bertctl probe` as a person types it, and the verbs that take its run."""
+
+import json
+
+
+def _opinions(count: int) -> str:
+    rows = ["text,label"]
+    for i in range(count):
+        rows += [f"the film was good {'very ' * (i % 4)}{i},pos", f"it was bad food {'not ' * (i % 3)}{i},neg"]
+    return "\n".join(rows) + "\n"
+
+
+def test_a_table_a_picture_and_a_run_that_evaluate_and_predict_take(bertctl, tiny_model, tmp_path):
+    (tmp_path / "opinions.csv").write_text(_opinions(40))
+    result = bertctl(
+        "probe", "opinions.csv", "--model", tiny_model, "--max-length", 40, "--layers", "all", "--pooling", "cls,mean",
+        "-o", "run", "--set", "probe.folds=3",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert "cross-validation" in result.stdout
+    assert "majority" in result.stdout
+    assert "best by cross-validation: layer" in result.stderr
+    run = tmp_path / "run"
+    assert (run / "probe.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (run / "probe.svg").read_text()
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert len(metrics["probe"]["table"]) == 6
+    scored = bertctl("evaluate", "run", "--json")
+    assert scored.returncode == 0, scored.stderr
+    assert json.loads(scored.stdout)["metrics"] == metrics["metrics"]
+    answered = bertctl("predict", "run", "-", input="the film was good\nit was bad food\n")
+    assert answered.returncode == 0, answered.stderr
+    assert [json.loads(line)["prediction"] for line in answered.stdout.splitlines()] == ["pos", "neg"]
+    replayed = bertctl("probe", "run/recipe.yaml", "-o", "again", "--json")
+    assert replayed.returncode == 0, replayed.stderr
+    assert (tmp_path / "again" / "metrics.json").read_bytes() == (run / "metrics.json").read_bytes()
+
+
+def test_features_in_place_of_texts(bertctl, tiny_model, tmp_path):
+    (tmp_path / "opinions.csv").write_text(_opinions(20))
+    made = bertctl("extract-features", "opinions.csv", "-o", "f.parquet", "--model", tiny_model, "--max-length", 40)
+    assert made.returncode == 0, made.stderr
+    result = bertctl("probe", "f.parquet", "-o", "run", "--json")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["metrics"]["validation"]["accuracy"]["value"] > 0.5
+    (tmp_path / "fewer.csv").write_text(_opinions(19))
+    refused = bertctl("probe", "f.parquet", "--labels", "fewer.csv", "-o", "no")
+    assert refused.returncode == 3
+    assert "has 40 rows, and the labels 38" in refused.stderr
+
+
+def test_what_is_no_input_is_refused(bertctl, tmp_path):
+    result = bertctl("probe", "sst3")
+    assert result.returncode == 2
+    assert "there is no recipe 'sst3'" in result.stderr
+    (tmp_path / "a.csv").write_text(_opinions(3))
+    assert bertctl("probe", "a.csv", "--train-size", "many").returncode == 2

@@ -1,0 +1,145 @@
+"""The linear classifiers of a probe, against scikit-learn's own pipeline."""
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.model_selection import StratifiedKFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from bertctl.errors import DataError
+from bertctl.features.classifiers import Settings, choose_strength, fit, fit_mix, layer_mean
+
+STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0)
+
+
+def settings(n_outputs: int = 2, **more: object) -> Settings:
+    fields = {"classifier": "logistic-regression", "multi_label": False, "balanced": False, "folds": 5, "seed": 3}
+    return Settings(**(fields | {"n_outputs": n_outputs, "strengths": STRENGTHS} | more))
+
+
+def problem(n_labels: int, *, n: int = 600, size: int = 12, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Vectors of unequal spread and place, and labels that a linear function half explains."""
+    rng = np.random.default_rng(seed)
+    vectors = (rng.normal(size=(n, size)) @ rng.normal(size=(size, size)) * np.geomspace(0.1, 10, size) + 5).astype(
+        "f4"
+    )
+    logits = StandardScaler().fit_transform(vectors) @ rng.normal(size=(size, n_labels))
+    return vectors, (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+
+
+@pytest.mark.parametrize("n_labels", [2, 3])
+@pytest.mark.parametrize("balanced", [False, True])
+def test_the_strength_is_chosen_as_by_cross_validation_with_scikit_learn(n_labels, balanced):
+    vectors, labels = problem(n_labels)
+    folds = StratifiedKFold(5, shuffle=True, random_state=3)
+    weight = "balanced" if balanced else None
+    theirs = [
+        cross_val_score(
+            make_pipeline(StandardScaler(), LogisticRegression(C=c, class_weight=weight, max_iter=1000)),
+            vectors, labels, cv=folds,
+        ).mean()
+        for c in STRENGTHS
+    ]  # fmt: skip
+    assert max(theirs) - min(theirs) > 0.01, "the premise: the strength matters"
+    strength, score = choose_strength(vectors, labels, settings(n_labels, balanced=balanced))
+    assert score == pytest.approx(max(theirs), abs=0.006)
+    assert theirs[STRENGTHS.index(strength)] == pytest.approx(max(theirs), abs=0.006)
+
+
+@pytest.mark.parametrize("n_labels", [2, 3])
+def test_weights_for_plain_vectors_answer_as_the_pipeline_does(n_labels):
+    vectors, labels = problem(n_labels)
+    pipeline = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=1000, tol=1e-8))
+    theirs = pipeline.fit(vectors, labels).predict_proba(vectors)
+    fitted = fit(vectors, labels, 0.1, settings(n_labels))
+    assert fitted.weight.shape == (n_labels, 12)
+    np.testing.assert_allclose(softmax(fitted.logits(vectors), axis=1), theirs, atol=2e-3)
+
+
+def test_ridge_predicts_scores_as_the_pipeline_does():
+    vectors, _ = problem(2)
+    scores = vectors @ np.linspace(-1, 1, 12) + 40
+    fitted = fit(vectors, scores, 0.5, settings(1, classifier="ridge"))
+    theirs = make_pipeline(StandardScaler(), Ridge(alpha=2.0)).fit(vectors, scores).predict(vectors)
+    np.testing.assert_allclose(fitted.logits(vectors)[:, 0], theirs, rtol=1e-3)
+    strength, score = choose_strength(vectors, scores, settings(1, classifier="ridge"))
+    assert strength == 1.0
+    assert score > 0.99
+
+
+@pytest.mark.parametrize("classifier", ["linear-svm", "ridge"])
+@pytest.mark.parametrize("n_labels", [2, 3])
+def test_the_other_classifiers_learn_too(classifier, n_labels):
+    vectors, labels = problem(n_labels)
+    chosen, score = choose_strength(vectors, labels, settings(n_labels, classifier=classifier))
+    fitted = fit(vectors, labels, chosen, settings(n_labels, classifier=classifier))
+    right = (fitted.logits(vectors).argmax(axis=1) == labels).mean()
+    assert right == pytest.approx(score, abs=0.08)
+    assert right > 0.7
+
+
+def test_several_labels_are_as_many_decisions():
+    vectors, first = problem(2)
+    _, second = problem(2, seed=1)
+    labels = np.stack([first, 1 - first, second], axis=1)
+    several = settings(3, multi_label=True)
+    strength, score = choose_strength(vectors, labels, several)
+    fitted = fit(vectors, labels, strength, several)
+    right = (fitted.logits(vectors) > 0) == labels
+    assert fitted.weight.shape == (3, 12)
+    assert right[:, 0].mean() == right[:, 1].mean() > 0.8
+    assert score == pytest.approx(right.mean(), abs=0.08)
+
+
+def test_a_label_that_no_row_has_is_never_the_answer():
+    vectors, labels = problem(2)
+    fitted = fit(vectors, labels * 2, 0.1, settings(4))
+    assert set(fitted.logits(vectors).argmax(axis=1)) == {0, 2}
+
+
+def test_a_label_rarer_than_the_folds_is_refused():
+    vectors, labels = problem(2)
+    labels[:] = 0
+    labels[:3] = 1
+    with pytest.raises(DataError, match="label number 1 has 3 training rows, fewer than the 5 folds"):
+        choose_strength(vectors, labels, settings())
+
+
+def test_a_learned_mix_finds_the_layer_that_matters():
+    vectors, labels = problem(2, n=900)
+    rng = np.random.default_rng(5)
+    layers = [rng.normal(size=vectors.shape), vectors, rng.normal(size=vectors.shape)]
+    cube = np.hstack(layers).astype("f4")
+    fitted = fit_mix(cube, labels, 0.1, settings(), layers=3)
+    assert fitted.mix.sum() == pytest.approx(1.0, abs=1e-6)
+    assert fitted.mix[1] > 0.7
+    assert fitted.weight.shape == (2, 36)
+    mixed = (fitted.logits(cube).argmax(axis=1) == labels).mean()
+    alone = (fit(vectors, labels, 0.1, settings()).logits(vectors).argmax(axis=1) == labels).mean()
+    assert mixed == pytest.approx(alone, abs=0.02)
+    assert layer_mean(cube, 3).shape == vectors.shape
+
+
+def test_the_gradient_of_the_mix_is_that_of_its_loss(monkeypatch):
+    import scipy.optimize
+
+    vectors, labels = problem(3, n=60, size=4)
+    cube = np.hstack([vectors, vectors[::-1]])
+    seen = {}
+
+    def checked(function, start, **_):
+        rng = np.random.default_rng(0)
+        at = rng.normal(size=len(start))
+        _, gradient = function(at)
+        for i in range(len(start)):
+            nudge = np.zeros(len(start))
+            nudge[i] = 1e-4
+            seen[i] = (gradient[i], (function(at + nudge)[0] - function(at - nudge)[0]) / 2e-4)
+        return scipy.optimize.OptimizeResult(x=at)
+
+    monkeypatch.setattr(scipy.optimize, "minimize", checked)
+    fit_mix(cube, labels, 0.7, settings(3), layers=2)
+    ours, numeric = np.array(list(seen.values())).T
+    np.testing.assert_allclose(ours, numeric, rtol=2e-3, atol=2e-3)
