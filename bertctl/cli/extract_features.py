@@ -151,8 +151,9 @@ def extract_features(
     }
     recipe = load_recipe("text-classification", options=options)
     from bertctl.features.encoder import Wanted
-    from bertctl.features.extract import ExtractJob, Process, extract, peeked, warn_of_cut
+    from bertctl.features.extract import ExtractJob, Process, extract, warn_of_cut
     from bertctl.features.source import Input
+    from bertctl.features.windows import peeked
     from bertctl.modeling.layers import choose_layers, layer_count
     from bertctl.modeling.pooling import WORD_POOLINGS, check_poolings
     from bertctl.modeling.source import inspect_model

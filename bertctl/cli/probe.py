@@ -35,7 +35,8 @@ from bertctl.errors import UsageError
 if TYPE_CHECKING:
     from bertctl.config.schema import Recipe
     from bertctl.features.given import GivenFeatures
-    from bertctl.features.probe import ProbeJob, ProbeResult
+    from bertctl.features.probe import ProbeResult
+    from bertctl.features.selection import ProbeJob
 
 InputArgument = Annotated[
     str,

@@ -282,7 +282,7 @@ class _Layers:
 
 
 def _is_path(given: str, base: Path) -> bool:
-    """Whether a metric script is meant, and not the bare name of a metric on the hub (which is refused by that name)."""
+    """Whether a metric script is meant, not the bare name of a metric on the hub (which is refused by that name)."""
     return "/" in given or given.endswith(".py") or (base / given).exists()
 
 

@@ -60,7 +60,7 @@ class GrowingArray:
         Raises:
             UnavailableError: the disk is full.
         """
-        data = memoryview(np.ascontiguousarray(rows, dtype=self._dtype)).cast("B") if rows.size else memoryview(b"")
+        data = memoryview(np.ascontiguousarray(rows, dtype=self._dtype).tobytes())
         try:
             while data:
                 data = data[self._file.write(data) :]

@@ -159,10 +159,10 @@ class Encoder:
         found = [np.empty((len(units.ids), size), dtype=np.float32) for size in self.sizes]
         for batch, states, _, mask, _ in self._forward(units):
             places = np.concatenate([np.arange(units.starts[i], units.starts[i + 1]) for i in batch])
-            for vectors, (layer, _) in zip(found, self.pairs, strict=True):
+            for target, (layer, _) in zip(found, self.pairs, strict=True):
                 joined = join_states(layer, states)
                 flat = joined.reshape(-1, joined.shape[-1]) if mask is None else joined[mask]
-                vectors[places] = flat.float().cpu().numpy()
+                target[places] = flat.float().cpu().numpy()
         kept = (
             units.kept if self.wanted.special_tokens and self.wanted.words is None else units.kept & (units.words >= 0)
         )

@@ -97,9 +97,9 @@ def _solve(
             break
         new, new_bias = ahead - step, ahead_bias - step_bias
         uphill = (gradient * (new - weight)).sum(axis=(0, 3)) > 0
-        momentum = np.where(uphill, 1.0, momentum)
+        momentum = np.where(uphill, np.float32(1.0), momentum).astype(np.float32)
         following = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
         push = np.where(uphill, 0.0, (momentum - 1) / following).astype(np.float32)[:, :, None]
         ahead, ahead_bias = new + push * (new - weight), new_bias + push * (new_bias - bias)
-        weight, bias, momentum = new, new_bias, following
+        weight, bias, momentum = new, new_bias, following.astype(np.float32)
     return np.asarray((rotated @ weight.reshape(size, -1)).reshape(n, folds, count, outputs) + bias, dtype=np.float32)

@@ -159,8 +159,9 @@ class PartSink:
 
     def close(self) -> None:
         """See `Sink`."""
-        for part in (self._vectors, self._rows, *self._arrays.values()):
-            part.close()
+        self._rows.close()
+        for array in (self._vectors, *self._arrays.values()):
+            array.close()
 
 
 class GrowingLines:

@@ -10,7 +10,7 @@ from bertctl.data.load import load_data
 from bertctl.data.rows import Rows
 from bertctl.data.stream import stream_rows
 from bertctl.errors import UnavailableError, UsageError, did_you_mean
-from bertctl.features.extract import PORTION, portions_of
+from bertctl.features.windows import PORTION, portions_of
 from bertctl.progress import SILENT, Listener
 
 

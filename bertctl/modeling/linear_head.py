@@ -156,6 +156,10 @@ def _network(loaded: "LoadedModel", head: LinearHead, source: ModelSource, compu
     class Probe(nn.Module):
         """Encoder, pooled vector, logits."""
 
+        weight: "Tensor"
+        bias: "Tensor"
+        special: "Tensor"
+
         def __init__(self) -> None:
             super().__init__()
             self.encoder = loaded.network

@@ -66,22 +66,30 @@ def pool(
         every = torch.ones_like(counted) if mask is None else mask
         inside = torch.where(counted.any(dim=1, keepdim=True), counted, every)
     if "mean" in how or "mean-max" in how:
-        exact = vectors.float()
-        if inside is None:
-            made["mean"] = exact.mean(dim=1)
-        else:
-            weights = inside.float() / inside.sum(dim=1, keepdim=True)
-            # A product of matrices: reads the vectors once, where masking them first would write them again.
-            # Padding may hold anything finite; its weight is 0.
-            made["mean"] = torch.bmm(weights[:, None, :], exact)[:, 0]
+        everything = torch.ones(vectors.shape[:2], device=vectors.device) if inside is None else inside.float()
+        weights = everything / everything.sum(dim=1, keepdim=True)
+        # A product of matrices: reads the vectors once, where masking them first would write them again.
+        # Padding may hold anything finite; its weight is 0.
+        made["mean"] = torch.bmm(weights[:, None, :], vectors.float())[:, 0]
     if "max" in how or "mean-max" in how:
-        real = vectors if inside is None else vectors.masked_fill(~inside[:, :, None], -torch.inf)
-        made["max"] = real.amax(dim=1).float()
+        made["max"] = _max(vectors, inside).float()
     if "cls" in how:
         made["cls"] = _cls(vectors, mask, last=cls_last).float()
     if "mean-max" in how:
         made["mean-max"] = torch.cat([made["mean"], made["max"]], dim=-1)
     return [made[name] for name in how]
+
+
+def _max(vectors: "Tensor", inside: "Tensor | None") -> "Tensor":
+    """(B, D): only rows in which something does not count are masked, for that writes them again."""
+    import torch
+
+    highest = vectors.max(dim=1).values
+    if inside is not None:
+        rows = (~inside.all(dim=1)).nonzero()[:, 0]
+        if len(rows):
+            highest[rows] = vectors[rows].masked_fill(~inside[rows][:, :, None], -torch.inf).amax(dim=1)
+    return highest
 
 
 def _cls(vectors: "Tensor", mask: "Tensor | None", *, last: bool) -> "Tensor":

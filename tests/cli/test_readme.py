@@ -23,8 +23,8 @@ def runnable() -> list[str]:
 def test_blocks_are_found_and_marks_are_known() -> None:
     marks = {mark for mark, _ in blocks()}
     assert marks == {"", "run by: tests/slow/test_install.py", "needs: GLUE's files, or the hub"}
-    assert len(blocks()) == 8
-    assert len(runnable()) == 18
+    assert len(blocks()) == 9
+    assert len(runnable()) == 20
 
 
 def test_every_command_runs(tmp_path: Path) -> None:

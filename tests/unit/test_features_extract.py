@@ -16,10 +16,12 @@ from bertctl.data.rows import Rows
 from bertctl.data.stream import stream_rows
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.features import extract as extract_module
+from bertctl.features import windows as windows_module
 from bertctl.features.arrays import GrowingArray, open_array
 from bertctl.features.encoder import Encoder, Wanted
-from bertctl.features.extract import ExtractJob, Process, extract, portions_of, windows
+from bertctl.features.extract import ExtractJob, Process, extract
 from bertctl.features.store import parts_of, read_features, sidecar_of
+from bertctl.features.windows import portions_of, windows
 from bertctl.modeling.layers import choose_layers
 from bertctl.modeling.linear_head import load_frozen
 from bertctl.modeling.source import inspect_model
@@ -284,8 +286,8 @@ def _breaking(rows: Rows, after: int) -> Iterator[Rows]:
 
 @pytest.fixture
 def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extract_module, "PORTION", 2)
-    monkeypatch.setattr(extract_module, "WINDOW_ROWS", 4)
+    monkeypatch.setattr(windows_module, "PORTION", 2)
+    monkeypatch.setattr(windows_module, "WINDOW_ROWS", 4)
     monkeypatch.setattr(extract_module, "_SECONDS_BETWEEN_COMMITS", 0.0)
 
 
@@ -436,15 +438,15 @@ def test_a_full_disk_keeps_whole_rows(tmp_path, monkeypatch):
 
 
 def test_windows_are_the_same_however_far_one_is(monkeypatch):
-    monkeypatch.setattr(extract_module, "WINDOW_CHARACTERS", 600)
+    monkeypatch.setattr(windows_module, "WINDOW_CHARACTERS", 600)
     rows = rows_of([f"{'a' * (i % 7)} {i}" for i in range(2000)])
     found = [len(window) for window in windows(portions_of(rows))]
     assert sum(found) == 2000
     assert len(found) > 3
-    assert all(count % extract_module.PORTION == 0 for count in found[:-1])
+    assert all(count % windows_module.PORTION == 0 for count in found[:-1])
 
 
 def test_a_stream_is_read_in_portions_that_do_not_depend_on_the_attempt(tmp_path):
     (tmp_path / "a.txt").write_text("".join(f"line {i}\n" for i in range(1000)))
-    counts = [len(r) for r in stream_rows(tmp_path / "a.txt", DataSection(), chunk_rows=extract_module.PORTION)]
+    counts = [len(r) for r in stream_rows(tmp_path / "a.txt", DataSection(), chunk_rows=windows_module.PORTION)]
     assert counts == [256, 256, 256, 232]

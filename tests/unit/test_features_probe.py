@@ -11,10 +11,11 @@ from bertctl.catalog.models import file_sha256
 from bertctl.config.load import load_recipe
 from bertctl.errors import BertctlError, DataError, UsageError
 from bertctl.features.encoder import Encoder, Wanted
-from bertctl.features.extract import ExtractJob, extract, portions_of
+from bertctl.features.extract import ExtractJob, extract
 from bertctl.features.given import GivenFeatures
 from bertctl.features.probe import ProbeResult, prepare, run
 from bertctl.features.store import read_features
+from bertctl.features.windows import portions_of
 from bertctl.inference.score_run import evaluate_run
 from bertctl.inference.trained import open_run
 from bertctl.run_folder import RunFolder

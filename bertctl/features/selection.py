@@ -1,0 +1,212 @@
+"""Which layer and pooling: each choice trained and scored on the same rows, and the table of them.
+
+The choice with the best cross-validation score on the training rows wins, so that the score on the validation rows,
+which decided nothing, is an honest one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.config.schema import Recipe
+from bertctl.data.load import LoadedData
+from bertctl.data.rows import Rows
+from bertctl.data.splits import hold_out
+from bertctl.errors import UsageError
+from bertctl.features import classifiers
+from bertctl.features.classifiers import Fitted, Settings, choose_strength, fit, fit_mix, layer_mean
+from bertctl.features.encoder import Encoder
+from bertctl.features.given import GivenFeatures
+from bertctl.metrics.value import MetricValue
+from bertctl.modeling.layers import LayerChoice
+from bertctl.modeling.source import ModelSource
+from bertctl.run_folder import SCHEMA
+from bertctl.runtime.device import Compute
+from bertctl.tasks.sequences import SequenceFeatures
+
+if TYPE_CHECKING:
+    from bertctl.modeling.load import LoadedModel
+    from bertctl.tasks.base import Task
+
+Indices = NDArray[np.int64]
+
+
+@dataclass
+class ProbeJob:
+    """A probe made ready: everything read, checked and refused, nothing computed.
+
+    Attributes:
+        recipe: with device, precision, threads, layers and classifier resolved.
+        data: the splits.
+        task: fitted to the training rows.
+        source: the encoder's files.
+        loaded: the bare encoder.
+        compute: where and how.
+        encoder: gives the vectors.
+        features: split -> encoded rows, with labels.
+        selection: the validation split that is scored for every choice.
+        evaluated: splits scored with the best one.
+        settings: of the classifiers.
+        hash: of what decides the numbers.
+        model_hash: of the encoder's files.
+        given: features from a file, in place of a forward pass.
+        seconds: spent in each phase.
+    """
+
+    recipe: Recipe
+    data: LoadedData
+    task: "Task"
+    source: ModelSource
+    loaded: "LoadedModel"
+    compute: Compute
+    encoder: Encoder
+    features: dict[str, SequenceFeatures]
+    selection: str
+    evaluated: tuple[str, ...]
+    settings: Settings
+    hash: str
+    model_hash: str
+    given: GivenFeatures | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One layer in one pooling, trained.
+
+    Attributes:
+        layer: which.
+        pooling: how.
+        cross_validation: mean score over the folds.
+        fitted: on all training rows.
+        metrics: on the validation rows.
+        repeats: the primary metric on each of the other hold-outs.
+    """
+
+    layer: LayerChoice
+    pooling: str
+    cross_validation: float
+    fitted: Fitted
+    metrics: dict[str, MetricValue]
+    repeats: tuple[float, ...]
+
+
+def other_hold_outs(job: ProbeJob) -> list[tuple[Indices, Indices]]:
+    """With `probe.repeats`, training and validation rows parted again, by the seeds that follow."""
+    repeats = job.recipe.probe.repeats
+    if repeats == 1:
+        return []
+    train, held = job.data.splits["train"], job.data.splits[job.selection]
+    labels = [*train.columns["label"], *held.columns["label"]]
+    n = len(labels)
+    rows = Rows("train", {"text": [""] * n, "label": labels}, [str(i) for i in range(n)], train.source)
+    found = []
+    for number in range(1, repeats):
+        left, out, _ = hold_out(
+            rows,
+            fraction=len(held) / n,
+            seed=job.recipe.training.seed + number,
+            stratify=job.recipe.task == "text-classification",
+        )
+        found.append((np.array([int(i) for i in left.ids]), np.array([int(i) for i in out.ids])))
+    return found
+
+
+class Scorer:
+    """Trains and scores one choice after the other on the same rows."""
+
+    def __init__(self, job: ProbeJob, labels: NDArray[Any], primary: str) -> None:
+        self._job, self._labels, self._primary = job, labels, primary
+
+    def choice(
+        self,
+        pair: tuple[LayerChoice, str],
+        vectors: NDArray[np.float32],
+        hold_outs: Sequence[tuple[Indices, Indices]],
+    ) -> Choice:
+        """One layer in one pooling."""
+        layer, pooling = pair
+        (train, held), others = hold_outs[0], hold_outs[1:]
+        score, fitted = self._fit(layer, vectors, train)
+        repeats = []
+        for inside, outside in others:
+            _, again = self._fit(layer, vectors, inside)
+            repeats.append(self._score(again, vectors, outside, resamples=100)[self._primary].value)
+        resamples = self._job.recipe.evaluation.bootstrap_resamples
+        metrics = self._score(fitted, vectors, held, resamples=resamples)
+        return Choice(layer, pooling, score, fitted, metrics, tuple(repeats))
+
+    def curve(self, best: Choice, vectors: NDArray[np.float32], n_train: int) -> list[dict[str, Any]]:
+        """The best choice, trained on fewer rows (the strength chosen again among them)."""
+        found = []
+        held = np.arange(n_train, len(vectors))
+        order = np.random.default_rng(self._job.recipe.training.seed).permutation(n_train)
+        for size in sorted(set(self._job.recipe.probe.train_sizes)):
+            if size > n_train:
+                raise UsageError(
+                    f"probe.train_sizes: {size} is more than the {n_train} training rows", remedy="Leave it out."
+                )
+            _, fitted = self._fit(best.layer, vectors, np.sort(order[:size]))
+            metrics = self._score(fitted, vectors, held, resamples=self._job.recipe.evaluation.bootstrap_resamples)
+            found.append({"rows": size, "strength": fitted.strength, **metrics[self._primary].as_json()})
+        return found
+
+    def _fit(self, layer: LayerChoice, vectors: NDArray[np.float32], rows: Indices) -> tuple[float, Fitted]:
+        inside, labels, settings = vectors[rows], self._labels[rows], self._job.settings
+        if not layer.is_learned:
+            strength, score = choose_strength(inside, labels, settings)
+            return score, fit(inside, labels, strength, settings)
+        if settings.classifier == classifiers.SVM or settings.multi_label:
+            raise UsageError(
+                f"'{layer.name}' learns its mix with a logistic regression on one label",
+                remedy="Take other layers, or leave --classifier out.",
+            )
+        n_layers = len(layer.states)
+        # The strength of the plain mean of the layers: as many mixes would take as many times as long.
+        strength, score = choose_strength(layer_mean(inside, n_layers), labels, settings)
+        return score, fit_mix(inside, labels, strength, settings, layers=n_layers)
+
+    def _score(
+        self, fitted: Fitted, vectors: NDArray[np.float32], rows: Indices, *, resamples: int
+    ) -> dict[str, MetricValue]:
+        """The task's metrics of these rows."""
+        held = self._job.features[self._job.selection]
+        scored = replace(held, labels=self._labels[rows])
+        logits = fitted.logits(vectors[rows])
+        return self._job.task.score(logits, scored, resamples=resamples, seed=self._job.recipe.training.seed)
+
+
+def table_document(
+    job: ProbeJob, table: Sequence[Choice], best: int, curve: Sequence[dict[str, Any]], primary: str
+) -> dict[str, Any]:
+    """What metrics.json has under `probe`: classifier, best choice, a row for each choice, the learning curve."""
+    rows = []
+    for choice in table:
+        row: dict[str, Any] = {
+            "layer": choice.layer.name,
+            "pooling": choice.pooling,
+            "strength": choice.fitted.strength,
+            "cross_validation": choice.cross_validation,
+            primary: choice.metrics[primary].as_json(),
+        }
+        if choice.fitted.mix is not None:
+            row["mix"] = [round(float(weight), 6) for weight in choice.fitted.mix]
+        if choice.repeats:
+            values = np.array([choice.metrics[primary].value, *choice.repeats])
+            row["hold_outs"] = {
+                "n": len(values),
+                "mean": float(values.mean()),
+                "deviation": float(values.std(ddof=1)),
+                "values": [float(value) for value in values],
+            }
+        rows.append(row)
+    return {
+        "schema": SCHEMA,
+        "classifier": job.settings.classifier,
+        "best": {"layer": table[best].layer.name, "pooling": table[best].pooling},
+        "table": rows,
+        **({"learning_curve": list(curve)} if curve else {}),
+    }
