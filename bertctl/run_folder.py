@@ -208,3 +208,18 @@ class RunFolder:
         except (OSError, ValueError) as error:
             raise UnavailableError(f"{path} can't be read as JSON: {error}") from error
         return document
+
+
+def default_folder(name: str, digest: str) -> Path:
+    """runs/<recipe>-<first 8 of the hash>, with -2, -3, ... where that is taken.
+
+    Args:
+        name: of the recipe.
+        digest: the recipe's hash, in hexadecimal.
+    """
+    base = Path("runs") / f"{name}-{digest[:8]}"
+    path, number = base, 1
+    while path.exists():
+        number += 1
+        path = base.with_name(f"{base.name}-{number}")
+    return path

@@ -109,18 +109,18 @@ def finetune(
             log_to=log_to,
         ),
     )
-    from bertctl.run_folder import RunFolder
+    from bertctl.run_folder import RunFolder, default_folder
 
     if output is not None:
         RunFolder.check_free(output, overwrite=overwrite)
 
     from bertctl.training.announce import announce
-    from bertctl.training.finetune import default_folder, prepare, run
+    from bertctl.training.finetune import prepare, run
 
     with out.third_party_kept() as log:
         job = prepare(resolved, listener=out)
         announce(job, listener=out)
-        path = output or default_folder(job.recipe, job.hash)
+        path = output or default_folder(job.recipe.name, job.hash)
         if dry_run:
             out.say(f"dry run: nothing was trained; the run would be in {path}")
             out.answer(_plan(job, str(path)), _plan_text(job))

@@ -193,14 +193,13 @@ def probe(
 def _run(
     out: Output, recipe: "Recipe", given: "GivenFeatures | None", output: Path | None, *, overwrite: bool
 ) -> "tuple[ProbeResult, ProbeJob]":
-    from bertctl.run_folder import RunFolder
+    from bertctl.run_folder import RunFolder, default_folder
 
     if output is not None:
         RunFolder.check_free(output, overwrite=overwrite)
 
     from bertctl.features.probe import announce, prepare, run
     from bertctl.training.environment import describe_environment
-    from bertctl.training.finetune import default_folder
 
     def environment(job: "ProbeJob") -> dict[str, Any]:
         return describe_environment(
@@ -216,7 +215,7 @@ def _run(
         job = prepare(recipe, given=given, listener=out)
         announce(job, listener=out)
         named = job.recipe.name if job.recipe.name.startswith("probe") else f"probe-{job.recipe.name}"
-        path = output or default_folder(job.recipe.model_copy(update={"name": named}), job.hash)
+        path = output or default_folder(named, job.hash)
         folder = RunFolder.create(path, overwrite=overwrite)
         log.write_to(folder.log)
         return run(job, folder, environment=environment, listener=out), job

@@ -1,13 +1,8 @@
 """`finetune`: from a recipe to a finished run folder. Prints nothing; what it has to say goes to the listener."""
 
 import json
-import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from bertctl.config.dump import dump_recipe, recipe_hash
@@ -34,16 +29,13 @@ from bertctl.tasks.registry import task_from_data
 from bertctl.training.environment import describe_environment
 from bertctl.training.loop import Hooks, Outcome, total_steps, train
 from bertctl.training.memory import MemoryEstimate, estimate_memory, peak_memory_bytes
+from bertctl.training.signals import Terminated, sigterm_as_interrupt
 from bertctl.training.trackers import check_trackers
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
     from bertctl.modeling.load import LoadedModel
-
-
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM, handled where Ctrl-C is."""
 
 
 @dataclass
@@ -60,6 +52,7 @@ class Job:
         features: split -> encoded rows.
         evaluated: splits scored at the end.
         selection: split that picks the best weights.
+        primary: metric that does.
         steps: optimizer steps.
         memory: estimate.
         hash: of what decides the numbers.
@@ -76,6 +69,7 @@ class Job:
     features: dict[str, Features]
     evaluated: tuple[str, ...]
     selection: str
+    primary: str
     steps: int
     memory: MemoryEstimate
     hash: str
@@ -142,6 +136,7 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> Job:
         features=features,
         evaluated=evaluated,
         selection=data.validation_splits[0],
+        primary=_primary(resolved, data, task, features),
         steps=total_steps(recipe, len(features["train"])),
         memory=estimate_memory(
             recipe,
@@ -193,12 +188,12 @@ def run(job: Job, folder: RunFolder, *, listener: Listener = SILENT) -> Result:
     """
     outcome = Outcome()
     try:
-        with _sigterm_as_interrupt():
+        with sigterm_as_interrupt():
             write_text(folder.recipe, dump_recipe(job.recipe, command=f"bertctl finetune {folder.recipe}"))
             write_json(folder.environment, job.environment)
             return _train_and_score(job, folder, outcome, listener)
     except KeyboardInterrupt as error:
-        raise _interrupted(folder, outcome, terminated=isinstance(error, _Terminated)) from error
+        raise _interrupted(folder, outcome, terminated=isinstance(error, Terminated)) from error
     except BertctlError as error:
         _try_status(folder, "failed", outcome.step, error.message)
         raise
@@ -214,7 +209,6 @@ def _train_and_score(job: Job, folder: RunFolder, outcome: Outcome, listener: Li
     results: dict[str, SplitResult] = {}
     evaluation_seconds = 0.0
     network = job.loaded.network
-    primary, higher_is_better = _primary(job)
 
     def score(split: str) -> SplitResult:
         return evaluate_split(
@@ -238,10 +232,10 @@ def _train_and_score(job: Job, folder: RunFolder, outcome: Outcome, listener: Li
         started = time.perf_counter()
         result = score(job.selection)
         evaluation_seconds += time.perf_counter() - started
-        value, loss = result.metrics[primary].value, result.metrics["loss"].value
+        value, loss = result.metrics[job.primary].value, result.metrics["loss"].value
         results[job.selection] = result
-        listener.say(f"step {step}: {job.selection} {primary} {value:.4f}, loss {loss:.4f}")
-        on_log({"step": step, f"{job.selection}_{primary}": value, f"{job.selection}_loss": loss})
+        listener.say(f"step {step}: {job.selection} {job.primary} {value:.4f}, loss {loss:.4f}")
+        on_log({"step": step, f"{job.selection}_{job.primary}": value, f"{job.selection}_loss": loss})
         folder.set_status("running", step=step)
         return value, loss
 
@@ -257,7 +251,7 @@ def _train_and_score(job: Job, folder: RunFolder, outcome: Outcome, listener: Li
         recipe=job.recipe,
         compute=job.compute,
         accelerator=accelerator,
-        higher_is_better=higher_is_better,
+        higher_is_better=METRICS[job.primary].higher_is_better,
         hooks=Hooks(on_log, on_evaluate, on_better),
         outcome=outcome,
         listener=listener,
@@ -272,18 +266,16 @@ def _train_and_score(job: Job, folder: RunFolder, outcome: Outcome, listener: Li
         results[split] = results[split] if split in results else score(split)
     evaluation_seconds += time.perf_counter() - started
     job.seconds |= {"train": outcome.seconds, "evaluate": evaluation_seconds}
-    return _write_results(job, folder, outcome, results, primary)
+    return _write_results(job, folder, outcome, results)
 
 
-def _write_results(
-    job: Job, folder: RunFolder, outcome: Outcome, results: dict[str, SplitResult], primary: str
-) -> Result:
+def _write_results(job: Job, folder: RunFolder, outcome: Outcome, results: dict[str, SplitResult]) -> Result:
     for split, result in results.items():
         write_jsonl(
             folder.predictions(split),
             prediction_lines(job.task, result, settings=job.recipe.evaluation),
         )
-    metrics = metrics_document(results, primary=primary, selection=job.selection)
+    metrics = metrics_document(results, primary=job.primary, selection=job.selection)
     metrics["baseline"] = {
         split: job.task.baseline(job.features["train"], result.features) for split, result in results.items()
     }
@@ -305,14 +297,15 @@ def _write_results(
     return Result(folder, metrics, performance)
 
 
-def _primary(job: Job) -> tuple[str, bool]:
-    """The metric that picks the best weights, and its direction, seen from a score of the label counts alone."""
-    known = [*job.task.baseline(job.features["train"], job.features[job.selection]), "loss"]
-    dataset = job.data.dataset
-    primary = choose_primary(
-        job.recipe.evaluation.primary_metric, dataset.primary_metric if dataset else None, job.task, known
-    )
-    return primary, METRICS[primary].higher_is_better
+def _primary(recipe: Recipe, data: LoadedData, task: Task, features: dict[str, Features]) -> str:
+    """The metric that picks the best weights; those that can be are the ones the baseline is scored by, and the loss.
+
+    Raises:
+        UsageError: the recipe names another.
+    """
+    known = [*task.baseline(features["train"], features[data.validation_splits[0]]), "loss"]
+    catalog = data.dataset.primary_metric if data.dataset else None
+    return choose_primary(recipe.evaluation.primary_metric, catalog, task, known)
 
 
 def _accelerator(job: Job, folder: RunFolder) -> "Accelerator":
@@ -381,25 +374,3 @@ def _try_status(folder: RunFolder, state: str, step: int, message: str) -> None:
         folder.set_status(state, step=step, message=message)
     except BertctlError:
         return
-
-
-@contextmanager
-def _sigterm_as_interrupt() -> Iterator[None]:
-    def terminate(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        raise _Terminated
-
-    before: Any = signal.signal(signal.SIGTERM, terminate)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def default_folder(recipe: Recipe, digest: str, *, exists: Callable[[Path], bool] = Path.exists) -> Path:
-    """runs/<recipe>-<first 8 of the hash>, with -2, -3, ... where that is taken."""
-    base = Path("runs") / f"{recipe.name}-{digest[:8]}"
-    path, number = base, 1
-    while exists(path):
-        number += 1
-        path = base.with_name(f"{base.name}-{number}")
-    return path
