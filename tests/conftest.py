@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command does; before anything imports torch
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as the command does; before anything imports torch
 
 ROOT = Path(__file__).resolve().parent.parent
 
