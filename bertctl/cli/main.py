@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code, one of `ExitCode`.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    # Idle OpenMP threads soon sleep instead of spinning on. MiniLM on 2 cores, examples/s: alone 183 (191 when they spin
+    # Idle OpenMP threads soon sleep instead of spinning on. MiniLM on 2 cores, examples/s: alone 183 (191 if they spin
     # for ever, 150 when they sleep at once); two trainings side by side 225 together (fewer than 20 when they spin).
     # Read by the OpenMP library when torch loads it, hence here; what the person has set stands.
     if "OMP_WAIT_POLICY" not in os.environ:
