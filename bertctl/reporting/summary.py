@@ -13,17 +13,21 @@ def metrics_table(metrics: Mapping[str, Any], *, dataset: str | None = None) -> 
 
     Args:
         metrics: content of metrics.json.
-        dataset: catalog name, for the published score; shown beside its own metric with its model and split.
+        dataset: catalog name, for the published score; shown beside its own metric with the split it stands for.
     """
-    table = Table(box=None, header_style="bold", pad_edge=False)
+    table = Table(box=None, header_style="bold", pad_edge=False, caption_justify="left")
     for header in ("split", "metric", "value", "95 % interval", "n", "majority", "published"):
         table.add_column(header, justify="left" if header in ("split", "metric", "published") else "right")
     primary = metrics["primary"]
+    row = DATASETS.get(dataset or "")
     for split, by_name in metrics["metrics"].items():
         names = sorted(by_name, key=lambda name: name != primary["name"])
         for name in names:
             metric = by_name[name]
             is_primary = name == primary["name"]
+            published = row.published_for(split, name) if row else None
+            if published:
+                table.caption = f"published: {published.source}"
             baseline = metrics.get("baseline", {}).get(split, {}).get(name)
             table.add_row(
                 split,
@@ -32,7 +36,7 @@ def metrics_table(metrics: Mapping[str, Any], *, dataset: str | None = None) -> 
                 interval(metric),
                 str(metric["n"]),
                 "" if baseline is None else figure(baseline),
-                _published(dataset, split, name),
+                f"{figure(published.value)} ({published.split})" if published else "",
                 style="bold" if is_primary and split == primary["split"] else None,
             )
     return table
@@ -48,16 +52,6 @@ def interval(metric: Mapping[str, Any]) -> str:
     if metric["low"] is None or metric["high"] is None:
         return ""
     return f"{figure(metric['low'])} to {figure(metric['high'])}"
-
-
-def _published(dataset: str | None, split: str, metric: str) -> str:
-    """The published score of BERT-base on this data set's metric, with where it was measured, or nothing."""
-    row = DATASETS.get(dataset or "")
-    for score in row.published if row else ():
-        part = split.partition("_")[2]  # matched and mismatched MNLI have scores of their own
-        if score.metric == metric and part == score.split.partition("_")[2]:
-            return f"{figure(score.value)} ({score.split}: {score.source})"
-    return ""
 
 
 def time_line(performance: Mapping[str, Any], *, total: float) -> str:
