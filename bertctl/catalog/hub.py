@@ -5,10 +5,7 @@ Nothing here imports torch or transformers.
 
 import os
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
-from http.client import HTTPException
 from pathlib import Path
 from typing import Literal
 
@@ -135,6 +132,10 @@ def _reach(address: str) -> str:
 
 
 def _ask(address: str) -> str:
+    import urllib.error
+    import urllib.request
+    from http.client import HTTPException
+
     try:
         request = urllib.request.Request(address, method="HEAD", headers={"User-Agent": "bertctl"})  # noqa: S310
         urllib.request.urlopen(request, timeout=REACH_SECONDS).close()  # noqa: S310 - the person's own HF_ENDPOINT

@@ -4,9 +4,10 @@ Letters: N texts, T tokens of all of them together, V pieces in the vocabulary.
 """
 
 import io
+import itertools
 import tempfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, Protocol
 
@@ -19,6 +20,8 @@ from bertctl.tokenization.reference import id_count, pieces_by_id
 
 Format = Literal["jsonl", "ids", "pieces", "parquet", "npz"]
 
+_FEW_IDS = 10_000
+"""Ids written one by one before the table of all of them is made."""
 _WIDEST = 32  # bytes; vocabularies with longer pieces are written token by token
 _COPY = 1 << 20
 
@@ -38,24 +41,44 @@ class LineWriter:
 
     Args:
         out: gets whole lines only.
-        names: (V,) what each id is written as.
+        name: what an id is written as.
+        names: (V,) the same for all ids; called once there is much to write, since making a table of them takes longer
+            than a text.
     """
 
-    def __init__(self, out: BinaryIO, names: Sequence[str]) -> None:
+    def __init__(self, out: BinaryIO, name: Callable[[int], str], names: Callable[[], Sequence[str]]) -> None:
         self._out = out
-        self._size = len(names)
-        self._table = _ByteTable([f"{name} " for name in names] + [f"{name}\n" for name in names] + ["\n"])
+        self._name = name
+        self._names = names
+        self._seen = 0
+        self._size = 0
+        self._table: _ByteTable | None = None
 
     def write(self, encoded: EncodedTexts) -> None:
         """One portion; what was written can be read at once."""
+        self._seen += len(encoded.ids)
+        if self._table is None and self._seen <= _FEW_IDS:
+            self._out.write(self._lines(encoded).encode("utf-8", "surrogatepass"))
+        else:
+            self._out.write(self._joined(encoded))
+        self._out.flush()
+
+    def _lines(self, encoded: EncodedTexts) -> str:
+        ids, starts = encoded.ids.tolist(), encoded.starts.tolist()
+        return "".join(" ".join(map(self._name, ids[start:end])) + "\n" for start, end in itertools.pairwise(starts))
+
+    def _joined(self, encoded: EncodedTexts) -> bytes:
+        if self._table is None:
+            names = self._names()
+            self._size = len(names)
+            self._table = _ByteTable([f"{name} " for name in names] + [f"{name}\n" for name in names] + ["\n"])
         index = encoded.ids.astype(np.int64)
         ends = encoded.starts[1:]
         filled = encoded.lengths > 0
         index[ends[filled] - 1] += self._size
         if not filled.all():  # a text without a token is an empty line
             index = np.insert(index, ends[~filled], 2 * self._size)
-        self._out.write(self._table.join(index))
-        self._out.flush()
+        return self._table.join(index)
 
     def close(self) -> None:
         """Nothing is left to write."""
@@ -162,9 +185,9 @@ def _npy_header(dtype: np.dtype[Any], length: int) -> bytes:
 
 def ids_writer(out: BinaryIO, tokenizer: Tokenizer) -> LineWriter:
     """Ids as decimal numbers, a line for each text."""
-    return LineWriter(out, [str(i) for i in range(id_count(tokenizer))])
+    return LineWriter(out, str, lambda: [str(i) for i in range(id_count(tokenizer))])
 
 
 def pieces_writer(out: BinaryIO, tokenizer: Tokenizer) -> LineWriter:
     """Pieces, a line for each text."""
-    return LineWriter(out, pieces_by_id(tokenizer))
+    return LineWriter(out, lambda i: tokenizer.id_to_token(i) or "", lambda: pieces_by_id(tokenizer))
