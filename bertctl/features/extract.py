@@ -23,11 +23,11 @@ from bertctl.features.sinks import Shape, Sink, Window
 from bertctl.features.store import IN_PLACE, check_output, finish, join_parts, open_sink, parts_of, sidecar_of
 from bertctl.features.units import UnitMaker
 from bertctl.features.windows import memory_pieces, peeked, windows
+from bertctl.inference.evaluate import TRUNCATION_WARNING_SHARE
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, write_json
 from bertctl.tokenization.reference import pieces_by_id
 
-_TRUNCATION_WARNING_SHARE = 0.01
 _SECONDS_BETWEEN_COMMITS = 2.0
 
 
@@ -390,7 +390,7 @@ def warn_of_cut(document: Mapping[str, Any], *, listener: Listener) -> None:
         f"{document['truncated']} of {document['rows']} texts ({100 * share:.1f} %) are longer than "
         f"{document['max_length']} tokens and lose {document['lost_tokens']} tokens"
     )
-    if share > _TRUNCATION_WARNING_SHARE:
+    if share > TRUNCATION_WARNING_SHARE:
         listener.warn(f"{text}; --stride 32 reads them whole, in windows")
     else:
         listener.say(text)

@@ -7,6 +7,7 @@ Letters: N texts, T tokens of all of them together.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,9 +45,9 @@ class EncodedTexts:
     def __len__(self) -> int:
         return len(self.starts) - 1
 
-    @property
+    @cached_property
     def lengths(self) -> NDArray[np.int64]:
-        """(N,) tokens of each text as the model reads it."""
+        """(N,) tokens of each text as the model reads it; computed once, since every training step asks."""
         return np.diff(self.starts)
 
     @property
