@@ -114,6 +114,7 @@ class RunFolder:
         self.metrics = path / "metrics.json"
         self.performance = path / "performance.json"
         self.history = path / "history.jsonl"
+        self.decision = path / "decision.json"
         self.log = path / "log.txt"
         self.model = path / "model"
         self.checkpoints = path / "checkpoints"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from bertctl.config.schema import TaskName
 from bertctl.errors import UsageError, did_you_mean
 
 GLUE_REPO = "nyu-mll/glue"
@@ -23,14 +24,17 @@ class Columns:
     """What the columns are called in one place.
 
     Attributes:
-        text: the text, or the first sentence of a pair.
-        pair: the second sentence of a pair.
-        label: the label or the score.
+        text: the text, or the first sentence of a pair; the words of a sentence; the question; what the choices are
+            about.
+        pair: the second sentence of a pair; the text that a question is about.
+        label: the label or the score; the tags; the answers; the right choice.
+        choices: the choices.
     """
 
     text: str
     pair: str | None = None
     label: str | None = None
+    choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -93,11 +97,13 @@ class DatasetRow:
         published: BERT-base's scores.
         hub_repo: repository on the hub; empty for bundled data.
         hub_revision: the commit that is read.
+        official: what its official files are: `glue` (tab-separated, no quoting), or `own`: what a person's own files
+            for this task can be.
         note: what to know before using it.
     """
 
     name: str
-    task: Literal["text-classification", "text-regression"]
+    task: TaskName
     description: str
     columns: Columns
     labels: tuple[str, ...]
@@ -110,6 +116,7 @@ class DatasetRow:
     published: tuple[PublishedScore, ...] = ()
     hub_repo: str = GLUE_REPO
     hub_revision: str = GLUE_REVISION
+    official: Literal["glue", "own"] = "glue"
     note: str = ""
 
     @property

@@ -13,7 +13,9 @@ from typing import Annotated, Literal, NamedTuple, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.fields import FieldInfo
 
-TaskName = Literal["text-classification", "text-regression"]
+TaskName = Literal[
+    "text-classification", "text-regression", "token-classification", "question-answering", "multiple-choice"
+]
 
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)]
 PositiveFloat = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
@@ -51,6 +53,8 @@ class DataSection(Section):
     """Column with the second sentence of a pair; guessed only where the text column was guessed too."""
     label_column: Text | None = None
     """Column with the label or the score; guessed from the usual names when left out."""
+    choice_columns: list[Text] | None = None
+    """Multiple choice: the columns with the choices, in order, or one column with lists; guessed when left out."""
     id_column: Text | None = None
     """Column with each row's id; without it rows are numbered from 0."""
     delimiter: Character | None = None
@@ -179,6 +183,29 @@ class TextRegressionSection(Section):
     """Whether predictions are cut to the lowest and highest score seen in training."""
 
 
+class TokenClassificationSection(Section):
+    """Settings of the task `token-classification`."""
+
+    labels: list[Text] | None = None
+    """Tag names in the model's order; when left out, the data set's, else sorted as found in training."""
+    context: Literal["sentence", "document"] = "sentence"
+    """Whether a sentence is read alone, or with its document's neighbours as far as the model reaches (the paper's
+    way on CoNLL-2003, section 5.3)."""
+
+
+class QuestionAnsweringSection(Section):
+    """Settings of the task `question-answering`."""
+
+    doc_stride: PositiveInt = 128
+    """Tokens between the beginnings of two windows of a long text (google-research/bert `run_squad.py`: 128)."""
+    max_question_length: PositiveInt = 64
+    """Longest question in tokens; what is cut is counted and shown (run_squad.py: 64)."""
+    max_answer_length: PositiveInt = 30
+    """Longest answer in tokens (run_squad.py: 30)."""
+    n_best: PositiveInt = 20
+    """Answers kept for each question, with probabilities (run_squad.py: 20)."""
+
+
 class ProbeSection(Section):
     """Settings of `bertctl probe`: a linear classifier on vectors of the frozen encoder. Fine-tuning reads none."""
 
@@ -230,6 +257,10 @@ class Recipe(Section):
     """Settings of the task `text-classification`."""
     text_regression: TextRegressionSection = TextRegressionSection()
     """Settings of the task `text-regression`."""
+    token_classification: TokenClassificationSection = TokenClassificationSection()
+    """Settings of the task `token-classification`."""
+    question_answering: QuestionAnsweringSection = QuestionAnsweringSection()
+    """Settings of the task `question-answering`."""
     probe: ProbeSection = ProbeSection()
     """Settings of `bertctl probe`: a linear classifier on vectors of the frozen encoder. Fine-tuning reads none."""
 
@@ -244,8 +275,10 @@ class Recipe(Section):
 TASK_SECTIONS: dict[str, str] = {
     "text-classification": "text_classification",
     "text-regression": "text_regression",
+    "token-classification": "token_classification",
+    "question-answering": "question_answering",
 }
-"""The recipe section that holds a task's own settings."""
+"""The recipe section that holds a task's own settings, where it has any (multiple choice has none)."""
 
 
 class Disagreement(NamedTuple):

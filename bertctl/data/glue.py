@@ -14,8 +14,9 @@ from bertctl.catalog import hub
 from bertctl.catalog.datasets import Columns, DatasetRow, SplitRow, bundled_folder
 from bertctl.config.schema import DataSection
 from bertctl.data.columns import say_blank
-from bertctl.data.files import read_file
+from bertctl.data.readers import READERS
 from bertctl.data.rows import Rows
+from bertctl.data.table import Table
 from bertctl.data.text_files import read_text, require_file
 from bertctl.errors import DataError, UnavailableError, did_you_mean
 from bertctl.progress import Listener
@@ -25,8 +26,19 @@ _NO_LABEL = ("", "-", "-1")
 
 def read_bundled(row: DatasetRow, split: SplitRow, listener: Listener) -> Rows:
     """A split of a data set that ships inside the package."""
-    settings = DataSection(text_column=split.columns.text, label_column=split.columns.label, delimiter=",", header=True)
-    return read_file(bundled_folder(row) / split.files[0], settings, split=split.name, listener=listener)
+    settings = _settings(split.columns, labelled=split.labelled)
+    path = bundled_folder(row) / split.files[0]
+    return READERS[row.task].read(path, settings, split=split.name, label_needed=True, listener=listener).rows
+
+
+def _settings(columns: Columns, *, labelled: bool) -> DataSection:
+    """How a reader is told a catalog row's columns."""
+    return DataSection(
+        text_column=columns.text,
+        pair_column=columns.pair,
+        label_column=columns.label if labelled else None,
+        choice_columns=list(columns.choices) or None,
+    )
 
 
 def find_split_file(row: DatasetRow, split: SplitRow, folder: Path) -> Path | None:
@@ -57,7 +69,13 @@ def read_from_folder(row: DatasetRow, split: SplitRow, folder: Path, listener: L
         )
     if path.suffix == ".parquet":
         return _read_parquet(row, split, path, str(path), listener)
-    return _read_official(row, split, path, listener)
+    if row.official == "glue":
+        return _read_official(row, split, path, listener)
+    settings = _settings(split.columns, labelled=split.labelled).model_copy(
+        update={"header": split.header if path.suffix in (".csv", ".tsv") else None}
+    )
+    reader = READERS[row.task]
+    return reader.read(path, settings, split=split.name, label_needed=split.labelled, listener=listener).rows
 
 
 def read_from_hub(row: DatasetRow, split: SplitRow, listener: Listener) -> Rows:
@@ -154,6 +172,11 @@ def _read_parquet(row: DatasetRow, split: SplitRow, path: Path, source: str, lis
             data = datasets.Dataset.from_parquet(str(path), cache_dir=scratch, keep_in_memory=True)
         except Exception as error:
             raise DataError(f"{source} can't be read: {type(error).__name__}: {str(error)[:200]}") from error
+    if row.official != "glue":
+        table = Table({name: _decoded(data, name) for name in data.column_names}, source)
+        settings = _settings(row.columns, labelled=split.labelled)
+        reader = READERS[row.task]
+        return reader.from_table(table, settings, split=split.name, label_needed=split.labelled, listener=listener).rows
     wanted = _wanted(row.columns, labelled=split.labelled)
     for column in wanted.values():
         if column not in data.column_names:
@@ -166,6 +189,17 @@ def _read_parquet(row: DatasetRow, split: SplitRow, path: Path, source: str, lis
         )
     columns = {name: data.data.column(column).to_pylist() for name, column in wanted.items()}
     return _canonical(row, split, columns, source, [], listener)
+
+
+def _decoded(data: Any, column: str) -> list[Any]:
+    """A column of the hub's, its class numbers (or lists of them) as names."""
+    values: list[Any] = data.data.column(column).to_pylist()
+    feature = data.features[column]
+    names = getattr(feature, "names", None)
+    if names is not None:
+        return [None if value is None or value < 0 else names[value] for value in values]
+    inner = getattr(getattr(feature, "feature", None), "names", None)
+    return [[inner[value] for value in row] for row in values] if inner is not None else values
 
 
 def _canonical(

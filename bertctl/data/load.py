@@ -9,8 +9,7 @@ from typing import Protocol
 from bertctl.catalog.datasets import DatasetRow, find_dataset
 from bertctl.config.schema import DataSection, Recipe
 from bertctl.data import glue
-from bertctl.data.columns import as_settings
-from bertctl.data.files import read_file_choosing
+from bertctl.data.readers import READERS
 from bertctl.data.rows import Rows
 from bertctl.data.splits import content_hash, first, hold_out, sample
 from bertctl.errors import DataError, UsageError, did_you_mean
@@ -81,7 +80,7 @@ def load_data(recipe: Recipe, *, listener: Listener = SILENT, splits: Sequence[s
         validation_splits=validation,
         columns=source.columns,
         notes=tuple(notes.kept),
-        hashes={name: content_hash(rows) for name, rows in read.items()},
+        hashes={name: content_hash(rows, READERS[recipe.task].columns) for name, rows in read.items()},
     )
 
 
@@ -223,18 +222,19 @@ class _OwnFiles:
 
     def _read(self, split: str) -> Rows:
         path = Path(self._files[split] or "").expanduser()
-        rows, choice, header = read_file_choosing(
+        reading = READERS[self._recipe.task].read(
             path, self._settings, split=split, label_needed=split != "test", listener=self._listener
         )
         if not self.columns:
-            self.columns = choice.names()
-            self._settings = as_settings(self._settings, choice, header=header)
-        return _first_train_rows(rows, self._recipe)
+            self.columns, self._settings = reading.columns, reading.settings
+        return _first_train_rows(reading.rows, self._recipe)
 
     def _hold_out(self, rows: Rows) -> tuple[Rows, Rows]:
         fraction, seed = self._recipe.data.validation_fraction, self._recipe.training.seed
-        stratify = self._recipe.task == "text-classification"
-        train, validation, stratified = hold_out(rows, fraction=fraction, seed=seed, stratify=stratify)
+        reader = READERS[self._recipe.task]
+        train, validation, stratified = hold_out(
+            rows, fraction=fraction, seed=seed, stratify=reader.stratify, together=reader.together
+        )
         how = f"seed {seed}, {'stratified by label' if stratified else 'not stratified'}"
         self._listener.say(
             f"no validation file: {len(validation)} of the {len(rows)} training rows are held out for validation "

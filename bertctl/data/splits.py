@@ -11,10 +11,11 @@ from bertctl.data.rows import Rows
 from bertctl.errors import DataError
 
 _HOLD_OUT_STREAM, _SAMPLE_STREAM = 1, 2  # so that the two draws from one seed have nothing to do with each other
-_CANONICAL = ("text", "pair", "label")
 
 
-def hold_out(rows: Rows, *, fraction: float, seed: int, stratify: bool) -> tuple[Rows, Rows, bool]:
+def hold_out(
+    rows: Rows, *, fraction: float, seed: int, stratify: bool, together: str | None = None
+) -> tuple[Rows, Rows, bool]:
     """Training rows parted in two, each in file order.
 
     Args:
@@ -22,6 +23,7 @@ def hold_out(rows: Rows, *, fraction: float, seed: int, stratify: bool) -> tuple
         fraction: share of the rows that is held out, rounded; at least one row.
         seed: decides which rows.
         stratify: whether each label gives its share. A label keeps at least one row in training.
+        together: column whose equal values stay on one side, such as the text that several questions are about.
 
     Returns:
         What is left for training, what is held out (called `validation`), and whether it was stratified: labels that
@@ -39,7 +41,12 @@ def hold_out(rows: Rows, *, fraction: float, seed: int, stratify: bool) -> tuple
     rng = np.random.default_rng([seed, _HOLD_OUT_STREAM])
     wanted = min(max(1, round(n * fraction)), n - 1)
     held = _stratified(rows.columns["label"], wanted, rng) if stratify and rows.has("label") else None
-    chosen = held if held is not None else [int(i) for i in rng.permutation(n)[:wanted]]
+    if held is not None:
+        chosen = held
+    elif together is not None and rows.has(together):
+        chosen = _groups_of(rows.columns[together], wanted, rng)
+    else:
+        chosen = [int(i) for i in rng.permutation(n)[:wanted]]
     inside = set(chosen)
     left = rows.select([i for i in range(n) if i not in inside])
     return left, rows.select(sorted(inside), split="validation"), held is not None
@@ -67,6 +74,20 @@ def _stratified(labels: Sequence[Any], wanted: int, rng: np.random.Generator) ->
     return chosen
 
 
+def _groups_of(values: Sequence[Any], wanted: int, rng: np.random.Generator) -> list[int]:
+    """Positions of whole groups of equal values, drawn until they are `wanted` rows or more; one group is left."""
+    groups: dict[Any, list[int]] = {}
+    for index, value in enumerate(values):
+        groups.setdefault(value, []).append(index)
+    chosen: list[int] = []
+    members = list(groups.values())
+    for number in rng.permutation(len(members))[: max(1, len(members) - 1)]:
+        if len(chosen) >= wanted:
+            break
+        chosen += members[int(number)]
+    return chosen
+
+
 def sample(rows: Rows, size: int, *, seed: int) -> Rows:
     """A seeded sample in file order; all rows where there are no more than `size`."""
     if len(rows) <= size:
@@ -80,10 +101,10 @@ def first(rows: Rows, size: int) -> Rows:
     return rows if len(rows) <= size else rows.select(range(size))
 
 
-def content_hash(rows: Rows) -> str:
+def content_hash(rows: Rows, columns: Sequence[str] = ("text", "pair", "label")) -> str:
     """SHA-256 of the canonical columns' values, in hexadecimal: no path, no id, no other column."""
     digest = hashlib.sha256()
-    for name in _CANONICAL:
+    for name in columns:
         if rows.has(name):
             values = json.dumps(list(rows.columns[name]), default=str, separators=(",", ":"))
             digest.update(f"{name}\n{values}\n".encode())

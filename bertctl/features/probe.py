@@ -220,7 +220,7 @@ def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> ProbeResult:
     metrics["data"] = {split: truncation_counts(features) for split, features in job.features.items()}
     metrics["probe"] = table_document(job, table, best, curve, primary)
     for split, result in results.items():
-        lines = prediction_lines(job.task, result, settings=job.recipe.evaluation)
+        lines = prediction_lines(result, settings=job.recipe.evaluation)
         write_jsonl(folder.predictions(split), lines)
     write_json(folder.metrics, metrics)
     ended = time.perf_counter()

@@ -176,7 +176,13 @@ class Scorer:
         held = self._job.features[self._job.selection]
         scored = replace(held, labels=self._labels[rows])
         logits = fitted.logits(vectors[rows])
-        return self._job.task.score(logits, scored, resamples=resamples, seed=self._job.recipe.training.seed)
+        return self._job.task.score(
+            {"logits": logits},
+            scored,
+            self._job.data.splits[self._job.selection],
+            resamples=resamples,
+            seed=self._job.recipe.training.seed,
+        )
 
 
 def table_document(

@@ -17,7 +17,7 @@ from bertctl.metrics.value import MetricValue
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA
 from bertctl.runtime.device import Compute
-from bertctl.tasks.base import Features, Task
+from bertctl.tasks.base import Features, Outputs, Task
 
 if TYPE_CHECKING:
     from torch import nn
@@ -33,17 +33,21 @@ class SplitResult:
     """What a forward pass over a labelled split gave.
 
     Attributes:
+        task: as it decided, with the threshold chosen here where there is one.
+        decision: what was chosen on this split; empty where nothing is, or where it was given.
         rows: the split.
         features: as the model read it.
-        logits: (N, C).
-        losses: (N,).
+        outputs: what the task kept of the forward pass.
+        losses: (N,) mean loss of each row's things that are counted (examples, words, windows); 0 where there is none.
         metrics: by name, `loss` included.
     """
 
+    task: Task
+    decision: dict[str, Any]
     rows: Rows
     features: Features
-    logits: NDArray[np.float32]
-    losses: NDArray[np.float32]
+    outputs: Outputs
+    losses: NDArray[np.float64]
     metrics: dict[str, MetricValue]
 
 
@@ -57,6 +61,7 @@ def evaluate_split(
     compute: Compute,
     settings: EvaluationSection,
     seed: int,
+    choose: bool = False,
     listener: Listener = SILENT,
 ) -> SplitResult:
     """Score a labelled split.
@@ -70,12 +75,13 @@ def evaluate_split(
         compute: device and precision.
         settings: batch size, resamples, metric scripts.
         seed: of the bootstrap.
+        choose: whether thresholds are chosen on this split (the validation split of a training run) before scoring.
         listener: hears of progress.
 
     Raises:
         UsageError: a metric script that can't be used.
     """
-    logits, losses = forward(
+    passed = forward(
         network,
         loaded,
         task,
@@ -85,15 +91,23 @@ def evaluate_split(
         phase=f"scoring {rows.split}",
         listener=listener,
     )
-    if losses is None:
+    if passed.losses is None:
         raise ValueError(f"the split '{rows.split}' has no labels")
-    metrics = task.score(logits, features, resamples=settings.bootstrap_resamples, seed=seed)
-    metrics["loss"] = loss_metric(losses, resamples=settings.bootstrap_resamples, seed=seed)
+    decision = task.tune(passed.outputs, features, rows) if choose else {}
+    task = task.with_decision(decision)
+    resamples = settings.bootstrap_resamples
+    metrics = task.score(passed.outputs, features, rows, resamples=resamples, seed=seed)
+    sums, weights = (
+        np.bincount(features.rows, values, minlength=len(rows)).astype(np.float64)
+        for values in (passed.losses, features.weights)
+    )
+    metrics["loss"] = loss_metric(sums, weights, resamples=resamples, seed=seed)
     if settings.metric_scripts:
-        answers = [answer["prediction"] for answer in task.decode(logits, rows)]
+        answers = [answer["prediction"] for answer in task.decode(passed.outputs, features, rows)]
         gold = [task.gold(rows, i) for i in range(len(rows))]
         metrics.update(script_metrics(settings.metric_scripts, predictions=answers, references=gold))
-    return SplitResult(rows, features, logits, losses, metrics)
+    losses = np.divide(sums, weights, out=np.zeros_like(sums), where=weights > 0)
+    return SplitResult(task, decision, rows, features, passed.outputs, losses, metrics)
 
 
 def choose_primary(asked: str | None, catalog: str | None, task: Task, known: Sequence[str]) -> str:
@@ -118,7 +132,7 @@ def truncation_counts(features: Features) -> dict[str, int]:
         "truncated": int(features.truncated.sum()),
         "lost_tokens": int(features.lost_tokens.sum()),
         "unknown_tokens": int(features.unknown.sum()),
-        "tokens": int(features.lengths.sum()),
+        "tokens": int(features.tokens.sum()),
     }
 
 
@@ -143,14 +157,14 @@ def warn_of_losses(split: str, counts: Mapping[str, int], *, max_length: int, li
         )
 
 
-def prediction_lines(task: Task, result: SplitResult, *, settings: EvaluationSection) -> Iterator[dict[str, Any]]:
+def prediction_lines(result: SplitResult, *, settings: EvaluationSection) -> Iterator[dict[str, Any]]:
     """One dictionary an example, in the order of the rows: id, texts, gold, prediction, probabilities, loss, tokens."""
-    rows = result.rows
-    truncated, lengths = result.features.truncated, result.features.lengths
-    for i, answer in enumerate(task.decode(result.logits, rows)):
+    rows, task = result.rows, result.task
+    truncated, lengths = result.features.truncated, result.features.tokens
+    for i, answer in enumerate(task.decode(result.outputs, result.features, rows)):
         line: dict[str, Any] = {"id": rows.ids[i]}
         if settings.keep_text:
-            line |= {name: rows.columns[name][i] for name in ("text", "pair") if rows.has(name)}
+            line |= {name: rows.columns[name][i] for name in task.texts if rows.has(name)}
         line["gold"] = task.gold(rows, i)
         line |= answer
         line |= {"loss": float(result.losses[i]), "tokens": int(lengths[i]), "truncated": bool(truncated[i])}

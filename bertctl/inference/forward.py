@@ -1,7 +1,8 @@
 """The one forward pass over a split, used by training, evaluate and predict."""
 
 import contextlib
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,19 @@ if TYPE_CHECKING:
     from bertctl.modeling.load import LoadedModel
 
 
+@dataclass(frozen=True)
+class Passed:
+    """What a forward pass over a split gave.
+
+    Attributes:
+        outputs: what the task keeps, (S, ...) arrays by name; empty where there was no unit.
+        losses: (U,) loss of each unit, or None where the units have no labels.
+    """
+
+    outputs: dict[str, NDArray[Any]]
+    losses: NDArray[np.float32] | None
+
+
 def forward(
     network: "nn.Module",
     loaded: "LoadedModel",
@@ -27,26 +41,23 @@ def forward(
     batch_size: int,
     phase: str = "evaluating",
     listener: Listener = SILENT,
-) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
-    """Logits of every example, and their losses where the examples have labels.
+) -> Passed:
+    """What the task keeps of every unit, and the units' losses where they have labels.
 
     Args:
         network: the model, perhaps wrapped; put into evaluation mode for the pass and back after it.
         loaded: what it was loaded with.
-        task: collates and computes losses.
-        features: N examples.
+        task: collates, keeps, and computes losses.
+        features: U units.
         compute: device and precision.
-        batch_size: examples for each forward pass, batches of like lengths.
+        batch_size: units for each forward pass, batches of like lengths.
         phase: what progress calls it.
         listener: hears of progress.
-
-    Returns:
-        (N, C) float32 logits and (N,) float32 losses (or None), in the order of `features`.
     """
     import torch
 
     plan = evaluation_plan(features.lengths, batch_size)
-    logits: NDArray[np.float32] | None = None
+    outputs: dict[str, NDArray[Any]] = {}
     losses: NDArray[np.float32] | None = None
     was_training = network.training
     network.eval()
@@ -54,24 +65,28 @@ def forward(
     try:
         with torch.inference_mode():
             for indices in plan:
-                batch = task.collate(features, indices, pad_id=loaded.pad_id, pad_left=loaded.pad_left)
-                out = batch_logits(network, loaded, batch, compute)
-                if logits is None:
-                    logits = np.empty((len(features), out.shape[1]), dtype=np.float32)
-                logits[indices] = out.cpu().numpy()
+                batch = on_device(
+                    task.collate(features, indices, pad_id=loaded.pad_id, pad_left=loaded.pad_left), compute
+                )
+                logits = batch_logits(network, loaded, task, batch, compute)
+                slots = features.slots(indices)
+                for name, kept in task.keep(logits, batch, features, indices).items():
+                    if name not in outputs:
+                        outputs[name] = np.empty((features.n_slots, *kept.shape[1:]), dtype=kept.dtype)
+                    outputs[name][slots] = kept
                 if batch.labels is not None:
                     losses = np.empty(len(features), dtype=np.float32) if losses is None else losses
-                    losses[indices] = task.loss(out, on_device(batch, compute)).cpu().numpy()
+                    losses[indices] = task.loss(logits, batch).cpu().numpy()
                 done += len(indices)
                 listener.advance(phase, done, len(features))
     finally:
         network.train(was_training)
         listener.finish(phase)
-    return logits if logits is not None else np.empty((0, 1), dtype=np.float32), losses
+    return Passed(outputs, losses)
 
 
-def batch_logits(network: "nn.Module", loaded: "LoadedModel", batch: Batch, compute: Compute) -> "Tensor":
-    """(B, C) float32 logits of one batch, on the compute device; gradients flow if they are on."""
+def batch_logits(network: "nn.Module", loaded: "LoadedModel", task: Task, batch: Batch, compute: Compute) -> "Tensor":
+    """The head's float32 numbers for one batch, on the compute device; gradients flow if they are on."""
     import torch
 
     inputs = {
@@ -80,8 +95,7 @@ def batch_logits(network: "nn.Module", loaded: "LoadedModel", batch: Batch, comp
         if name != "token_type_ids" or loaded.has_segments
     }
     with autocast(compute) if not torch.is_grad_enabled() else contextlib.nullcontext():
-        logits: Tensor = network(**inputs).logits.float()
-    return logits
+        return task.logits(network(**inputs)).float()
 
 
 def autocast(compute: Compute) -> contextlib.AbstractContextManager[object]:
@@ -94,7 +108,10 @@ def autocast(compute: Compute) -> contextlib.AbstractContextManager[object]:
     return torch.autocast(device_type=compute.device, dtype=dtype)
 
 
-def on_device(batch: Batch, compute: Compute) -> Batch:
+_B = TypeVar("_B", bound=Batch)
+
+
+def on_device(batch: _B, compute: Compute) -> _B:
     """The batch with its labels on the compute device."""
     from dataclasses import replace
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 from bertctl.catalog.datasets import DatasetRow, SplitRow, find_dataset
 from bertctl.config.schema import Recipe
 from bertctl.data.load import load_data
+from bertctl.data.readers import READERS
 from bertctl.data.rows import Rows
-from bertctl.data.stream import stream_rows
 from bertctl.errors import UsageError
 from bertctl.inference.evaluate import truncation_counts, warn_of_losses
 from bertctl.inference.forward import forward
@@ -59,7 +59,7 @@ class Predictor:
         done = 0
         for rows in chunks:
             features = self.run.task.encode(rows, self._loaded.tokenizer, max_length=self.run.recipe.model.max_length)
-            logits, _ = forward(
+            passed = forward(
                 self._loaded.network,
                 self._loaded,
                 self.run.task,
@@ -71,11 +71,11 @@ class Predictor:
                 self.counts[name] = self.counts.get(name, 0) + count
             done += len(rows)
             listener.advance("predicting", done, total)
-            lengths, truncated = features.lengths, features.truncated
-            for i, answer in enumerate(self.run.task.decode(logits, rows)):
+            task, lengths, truncated = self.run.task, features.tokens, features.truncated
+            for i, answer in enumerate(task.decode(passed.outputs, features, rows)):
                 line: dict[str, Any] = {"id": rows.ids[i]}
                 if settings.keep_text:
-                    line |= {name: rows.columns[name][i] for name in ("text", "pair") if rows.has(name)}
+                    line |= {name: rows.columns[name][i] for name in task.texts if rows.has(name)}
                 yield line | answer | {"tokens": int(lengths[i]), "truncated": bool(truncated[i])}
 
 
@@ -102,7 +102,8 @@ def predict_file(
     Returns:
         Counts, and the files written.
     """
-    chunks = stream_rows("-" if source == "-" else Path(source), run.recipe.data, kind=kind, listener=listener)
+    reader = READERS[run.recipe.task]
+    chunks = reader.stream("-" if source == "-" else Path(source), run.recipe.data, kind=kind, listener=listener)
     first = next(chunks, None)  # a wrong file is refused before the model is loaded
     if first is not None:
         run.check_pairs(first)

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from bertctl.config.dump import dump_recipe
-from bertctl.data.files import read_file
 from bertctl.data.load import load_data
+from bertctl.data.readers import READERS
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
 from bertctl.inference.evaluate import (
@@ -53,7 +53,8 @@ def evaluate_file(
     Raises:
         DataError: rows without labels, or with labels the model doesn't know.
     """
-    rows = read_file(path, run.recipe.data, split="file", listener=listener)
+    reader = READERS[run.recipe.task]
+    rows = reader.read(path, run.recipe.data, split="file", label_needed=True, listener=listener).rows
     results = _score(run, {"file": rows}, listener)
     trained = run.folder.read(run.folder.metrics) if run.folder.metrics.exists() else {}
     primary = trained.get("primary", {}).get("name", run.task.primary_metric)
@@ -97,5 +98,5 @@ def _score(run: TrainedRun, splits: dict[str, Rows], listener: Listener) -> dict
 
 def _write(run: TrainedRun, folder: RunFolder, results: dict[str, SplitResult], metrics: dict[str, Any]) -> None:
     for name, result in results.items():
-        write_jsonl(folder.predictions(name), prediction_lines(run.task, result, settings=run.recipe.evaluation))
+        write_jsonl(folder.predictions(name), prediction_lines(result, settings=run.recipe.evaluation))
     write_json(folder.metrics, metrics)

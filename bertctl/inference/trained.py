@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from bertctl.catalog.datasets import find_dataset
 from bertctl.config.load import load_recipe
 from bertctl.config.schema import ModelSection, Recipe
+from bertctl.data.readers import READERS
 from bertctl.data.rows import Rows
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.modeling.linear_head import is_probe, load_probe, read_probe
@@ -92,10 +93,18 @@ def open_run(path: Path, *, options: dict[str, object] | None = None) -> Trained
         )
     recipe = load_recipe(str(folder.recipe), options=options)
     source = inspect_model(ModelSection(name=str(folder.model), max_length=recipe.model.max_length))
-    return TrainedRun(folder, recipe, source, task_from_model(recipe, source.config), _pairs(folder, recipe))
+    task = _decided(folder, task_from_model(recipe, source.config))
+    return TrainedRun(folder, recipe, source, task, _pairs(folder, recipe))
+
+
+def _decided(folder: RunFolder, task: Task) -> Task:
+    """The task with what was chosen on the validation rows, where something was."""
+    return task.with_decision(folder.read(folder.decision)) if folder.decision.exists() else task
 
 
 def _pairs(folder: RunFolder, recipe: Recipe) -> bool | None:
+    if "pair" not in READERS[recipe.task].columns:
+        return None
     if recipe.data.name:
         return find_dataset(recipe.data.name).columns.pair is not None
     columns = folder.read(folder.environment).get("columns") if folder.environment.exists() else None
@@ -106,5 +115,5 @@ def _open_probe(folder: RunFolder, options: dict[str, object] | None) -> Trained
     """A run of `probe`: its encoder lies where it lay, its head in the run."""
     recipe = load_recipe(str(folder.recipe), options=options)
     _, document = read_probe(folder.path)
-    task = task_from_model(recipe, document["head"])
+    task = _decided(folder, task_from_model(recipe, document["head"]))
     return TrainedRun(folder, recipe, inspect_model(recipe.model), task, _pairs(folder, recipe))

@@ -36,7 +36,7 @@ def regression_metrics(
     n = int(gold.size)
     x, y = gold.astype(np.float64), predicted.astype(np.float64)
     metrics: dict[str, MetricValue] = {}
-    for name, make in (("pearson", _pearson_statistic), ("spearman", _spearman_statistic)):
+    for name, make in (("pearson", pearson_statistic), ("spearman", spearman_statistic)):
         if n < 3 or _is_constant(x) or _is_constant(y):
             metrics[name] = metric_value(name, 0.0, None, n)
             continue
@@ -48,23 +48,28 @@ def regression_metrics(
     return metrics
 
 
-def loss_metric(losses: NDArray[np.floating], *, resamples: int, seed: int) -> MetricValue:
-    """`loss`: the mean, lower is better.
+def loss_metric(sums: Floats, weights: NDArray[np.number], *, resamples: int, seed: int) -> MetricValue:
+    """`loss`: the mean over everything that is counted (examples, words, windows), lower is better.
 
     Args:
-        losses: (N,) loss of each example, not negative; N at least 1.
-        resamples: of the bootstrap behind the interval.
+        sums: (N,) summed loss of each example, not negative; N at least 1.
+        weights: (N,) how many things each sum is over; at least one is positive.
+        resamples: of the bootstrap of examples behind the interval.
         seed: of the bootstrap.
 
     Raises:
         DivergedError: losses that are not finite.
     """
-    refuse_not_finite(losses, "losses")
-    return mean_metric("loss", losses.astype(np.float64), resamples=resamples, seed=seed)
+    refuse_not_finite(sums, "losses")
+    if (weights == 1).all():
+        return mean_metric("loss", sums, resamples=resamples, seed=seed)
+    value = float(sums.sum() / weights.sum())
+    # A ratio of sums behaves like the mean of its linear part (the delta method), whose mean is the ratio itself.
+    return mean_metric("loss", value + (sums - value * weights) / weights.mean(), resamples=resamples, seed=seed)
 
 
 def mean_metric(name: str, values: Floats, *, resamples: int, seed: int) -> MetricValue:
-    """The mean of values that can't be negative; no interval for a single one."""
+    """The mean of values whose mean can't be negative; no interval for a single one."""
     n = int(values.size)
     if n < 2:
         return metric_value(name, float(values.mean()), None, n)
@@ -95,20 +100,22 @@ def _correlation(covariance_R: Floats, variance_x_R: Floats, variance_y_R: Float
     return np.clip(np.where(defined, covariance_R / product, 0.0), -1.0, 1.0)
 
 
-def _pearson_statistic(x_N: Floats, y_N: Floats) -> Statistic:
-    n = x_N.size
+def pearson_statistic(x_N: Floats, y_N: Floats) -> Statistic:
+    """Pearson correlation as a function of how often each of N pairs counts; neither x nor y may be constant."""
     x_N, y_N = (x_N - x_N.mean()) / x_N.std(), (y_N - y_N.mean()) / y_N.std()
     columns = (x_N, y_N, x_N * y_N, x_N * x_N, y_N * y_N)
 
     def pearson(counts_RN: Floats) -> Floats:
         # einsum, not a matrix product: the same bits with any number of BLAS threads.
-        x, y, xy, xx, yy = (np.einsum("rn,n->r", counts_RN, column) / n for column in columns)
+        n_R = counts_RN.sum(axis=1)
+        x, y, xy, xx, yy = (np.einsum("rn,n->r", counts_RN, column) / n_R for column in columns)
         return _correlation(xy - x * y, xx - x * x, yy - y * y, 1e-14)
 
     return pearson
 
 
-def _spearman_statistic(x_N: Floats, y_N: Floats) -> Statistic:
+def spearman_statistic(x_N: Floats, y_N: Floats) -> Statistic:
+    """Spearman correlation, ties at their mean rank, as a function of how often each of N pairs counts."""
     n = x_N.size
     # With the examples in the order of x, only y's ranks need to be put back into it.
     order = np.argsort(x_N, kind="stable")
@@ -118,10 +125,10 @@ def _spearman_statistic(x_N: Floats, y_N: Floats) -> Statistic:
     starts_y, group_of_sorted = _groups(y_sorted[by_y])
     group_y = np.empty(n, dtype=np.int64)
     group_y[by_y] = group_of_sorted
-    mean = (n + 1) / 2
 
     def spearman(counts_RN: Floats) -> Floats:
         counts_RN = counts_RN[:, order]
+        mean = (counts_RN.sum(axis=1, keepdims=True) + 1) / 2
         sizes_x, ranks_x = _mean_ranks(counts_RN, starts_x)
         sizes_y, ranks_y = _mean_ranks(counts_RN[:, by_y], starts_y)
         ranks_x, ranks_y = ranks_x - mean, ranks_y - mean

@@ -1,11 +1,12 @@
 """The Task protocol: one object for each task type turns columns into numbers and numbers into answers.
 
-Letters: B examples in a batch, N examples in a split, C outputs of the head, T tokens.
-The loop, inference and the command line know tasks only through this.
+Letters: N rows of a split, U units and S slots of it (see `Features`), B units in a batch, T tokens, C outputs of the
+head. The loop, inference and the command line know tasks only through this.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,27 +20,69 @@ if TYPE_CHECKING:
     from bertctl.metrics.value import MetricValue
 
 
+Outputs = Mapping[str, NDArray[Any]]
+"""What a forward pass keeps of a split: name -> (S, ...) array, one entry a slot."""
+
+
+@dataclass(frozen=True)
+class AnswerFormat:
+    """A layout of answers besides JSON Lines and CSV, such as CoNLL columns or the official SQuAD files.
+
+    Attributes:
+        description: in a few words.
+        write: writes the answers (the dictionaries that `predict` makes, `id` first) as text.
+        extra: files beside the main one, by suffix such as `.nbest.json`; they need `-o FILE`.
+    """
+
+    description: str
+    write: Callable[[Iterable[dict[str, Any]], TextIO], None]
+    extra: Mapping[str, Callable[[Iterable[dict[str, Any]], TextIO], None]] = field(default_factory=dict)
+
+
 class Features(Protocol):
-    """A split as the model reads it: numbers, no padding yet."""
+    """A split as the model reads it: numbers, no padding yet.
+
+    A row can be more than the model reads in one pass. A unit is what it reads in one: a row, or a window of a long
+    row, or all the choices of a row. A slot is what it answers: a row, or a word, or a choice.
+    """
 
     def __len__(self) -> int:
-        """N."""
+        """U."""
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """(N,) tokens of each example, for batches of like lengths."""
+        """(U,) tokens of each unit, for batches of like lengths."""
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """(U,) row that each unit belongs to, ascending."""
+
+    @property
+    def weights(self) -> NDArray[np.int64]:
+        """(U,) how many things each unit's loss is a sum over: 1, or its labelled words."""
+
+    @property
+    def n_slots(self) -> int:
+        """S."""
+
+    def slots(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Slots that these units answer, in the order in which `Task.keep` has them; no other unit answers them."""
+
+    @property
+    def tokens(self) -> NDArray[np.int64]:
+        """(N,) tokens read of each row; what several windows share counts once."""
 
     @property
     def truncated(self) -> NDArray[np.bool_]:
-        """(N,) whether something of the example was cut off."""
+        """(N,) whether something of the row was cut off."""
 
     @property
     def lost_tokens(self) -> NDArray[np.int64]:
-        """(N,) tokens of each example that were cut off."""
+        """(N,) tokens of each row that were cut off."""
 
     @property
     def unknown(self) -> NDArray[np.int64]:
-        """(N,) unknown tokens of each example."""
+        """(N,) unknown tokens of each row."""
 
 
 class Task(Protocol):
@@ -49,11 +92,15 @@ class Task(Protocol):
         name: as in `recipe.task`.
         auto_class: the Auto class of transformers that has the head.
         columns: canonical columns it needs; `label` only for training and scoring.
+        texts: canonical columns that prediction files show, those of them that the rows have.
+        formats: layouts of answers that are this task's own.
     """
 
     name: ClassVar[str]
     auto_class: ClassVar[str]
     columns: ClassVar[tuple[str, ...]]
+    texts: ClassVar[tuple[str, ...]]
+    formats: ClassVar[Mapping[str, AnswerFormat]]
 
     @property
     def primary_metric(self) -> str:
@@ -90,19 +137,28 @@ class Task(Protocol):
     def collate(
         self, features: Any, indices: NDArray[np.int64], *, pad_id: int, pad_left: bool, width: int | None = None
     ) -> "Batch":
-        """Some examples as padded tensors: to `width` tokens, or to the longest among them when left out."""
+        """Some units as padded tensors: to `width` tokens, or to the longest among them when left out."""
+
+    def logits(self, output: Any) -> "Tensor":
+        """The numbers of the head out of what the model's forward returns."""
 
     def loss(self, logits: "Tensor", batch: Any) -> "Tensor":
-        """Loss of each example, (B,); the loop divides its sum by the whole global batch's `weight`."""
+        """Loss of each unit, (B,), a sum over its `Features.weights`; the loop divides by the global batch's."""
 
-    def weight(self, batch: Any) -> int:
-        """How many things the batch's loss is a sum over: examples, or labelled words."""
+    def keep(self, logits: "Tensor", batch: Any, features: Any, indices: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+        """What is kept of a batch's logits: arrays whose first dimension runs over `features.slots(indices)`."""
 
-    def decode(self, logits: NDArray[np.float32], rows: "Rows") -> list[dict[str, Any]]:
-        """(N, C) logits to one answer an example: `prediction`, and `probabilities` where there are any."""
+    def tune(self, outputs: Outputs, features: Any, rows: "Rows") -> dict[str, Any]:
+        """What is chosen on labelled validation rows after training, such as a threshold; empty for most tasks."""
+
+    def with_decision(self, decision: Mapping[str, Any]) -> Self:
+        """The same task, deciding as `tune` chose; what it doesn't know it leaves alone."""
+
+    def decode(self, outputs: Outputs, features: Any, rows: "Rows") -> list[dict[str, Any]]:
+        """One answer a row: `prediction`, and `probabilities` where there are any."""
 
     def score(
-        self, logits: NDArray[np.float32], features: Any, *, resamples: int, seed: int
+        self, outputs: Outputs, features: Any, rows: "Rows", *, resamples: int, seed: int
     ) -> "dict[str, MetricValue]":
         """The official metrics of the task, with 95 % intervals."""
 
@@ -117,11 +173,11 @@ class Task(Protocol):
 
 
 class Batch(Protocol):
-    """Tensors of some examples.
+    """Tensors of some units.
 
     Attributes:
         inputs: name -> (B, T) tensor for the model's forward: input_ids, attention_mask, token_type_ids.
-        labels: (B,) or (B, C) tensor, or None.
+        labels: tensor whose first dimension is B, or None.
     """
 
     inputs: "dict[str, Tensor]"

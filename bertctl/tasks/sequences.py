@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +43,30 @@ class SequenceFeatures:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
+        """(N,) tokens of each example."""
+        return self.encoded.lengths
+
+    @cached_property
+    def rows(self) -> NDArray[np.int64]:
+        """(N,) each row is one unit."""
+        return np.arange(len(self))
+
+    @cached_property
+    def weights(self) -> NDArray[np.int64]:
+        """(N,) ones."""
+        return np.ones(len(self), dtype=np.int64)
+
+    @property
+    def n_slots(self) -> int:
+        """N: a row has one answer."""
+        return len(self)
+
+    def slots(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The rows themselves."""
+        return indices
+
+    @property
+    def tokens(self) -> NDArray[np.int64]:
         """(N,) tokens of each example."""
         return self.encoded.lengths
 
@@ -134,6 +159,11 @@ def collate_sequences(
         },
         labels=labels,
     )
+
+
+def keep_logits(logits: "Tensor") -> dict[str, NDArray[Any]]:
+    """All of (B, C) logits, as `logits`."""
+    return {"logits": logits.cpu().numpy()}
 
 
 def require_label(rows: Rows, index: int) -> object:

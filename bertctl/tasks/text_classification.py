@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -13,11 +13,13 @@ from bertctl.data.rows import Rows
 from bertctl.errors import DataError, did_you_mean
 from bertctl.metrics.classification import classification_metrics, multi_label_metrics
 from bertctl.metrics.value import MetricValue
+from bertctl.tasks.base import AnswerFormat, Outputs
 from bertctl.tasks.sequences import (
     SequenceBatch,
     SequenceFeatures,
     collate_sequences,
     encode_rows,
+    keep_logits,
     require_label,
     shown,
 )
@@ -36,16 +38,23 @@ class TextClassification:
         multi_label: whether an example can have several labels or none.
         separator: what separates several labels in one field.
         threshold: probability from which a label counts (multi-label).
+        temperature: what logits are divided by before they become probabilities.
+        positive_threshold: with two labels, the probability from which the second is the answer; the likelier one is
+            where this is None.
     """
 
     labels: tuple[str, ...]
     multi_label: bool
     separator: str | None
     threshold: float
+    temperature: float = 1.0
+    positive_threshold: float | None = None
 
     name: ClassVar[str] = "text-classification"
     auto_class: ClassVar[str] = "AutoModelForSequenceClassification"
     columns: ClassVar[tuple[str, ...]] = ("text",)
+    texts: ClassVar[tuple[str, ...]] = ("text", "pair")
+    formats: ClassVar[Mapping[str, AnswerFormat]] = {}
 
     @property
     def primary_metric(self) -> str:
@@ -144,6 +153,11 @@ class TextClassification:
         """Padded to `width`, or to the longest of the batch."""
         return collate_sequences(features, indices, pad_id=pad_id, pad_left=pad_left, width=width)
 
+    def logits(self, output: Any) -> "Tensor":
+        """(B, C)."""
+        logits: Tensor = output.logits
+        return logits
+
     def loss(self, logits: "Tensor", batch: SequenceBatch) -> "Tensor":
         """Cross-entropy of each example, (B,); multi-label: the mean over labels of the binary one."""
         from torch.nn import functional
@@ -153,31 +167,62 @@ class TextClassification:
             return each.mean(dim=1)
         return functional.cross_entropy(logits, batch.gold, reduction="none")
 
-    def weight(self, batch: SequenceBatch) -> int:
-        """B."""
-        return len(batch.inputs["input_ids"])
+    def keep(
+        self,
+        logits: "Tensor",
+        batch: SequenceBatch,  # noqa: ARG002
+        features: SequenceFeatures,  # noqa: ARG002
+        indices: NDArray[np.int64],  # noqa: ARG002
+    ) -> dict[str, NDArray[Any]]:
+        """All logits."""
+        return keep_logits(logits)
 
-    def decode(self, logits: NDArray[np.float32], rows: Rows) -> list[dict[str, Any]]:  # noqa: ARG002
+    def tune(self, outputs: Outputs, features: SequenceFeatures, rows: Rows) -> dict[str, Any]:  # noqa: ARG002
+        """Nothing by itself; `evaluate --calibrate` and `--threshold` choose for it."""
+        return {}
+
+    def with_decision(self, decision: Mapping[str, Any]) -> "TextClassification":
+        """With the temperature and the threshold that were chosen on validation rows."""
+        changes: dict[str, Any] = {}
+        if decision.get("temperature") is not None:
+            changes["temperature"] = float(decision["temperature"])
+        if decision.get("threshold") is not None:
+            changes["threshold" if self.multi_label else "positive_threshold"] = float(decision["threshold"])
+        return replace(self, **changes)
+
+    def decode(
+        self,
+        outputs: Outputs,
+        features: SequenceFeatures,  # noqa: ARG002
+        rows: Rows,  # noqa: ARG002
+    ) -> list[dict[str, Any]]:
         """The label (multi-label: the list of labels) and the probability of every label by name."""
-        probabilities = self._probabilities(logits)
+        probabilities = self._probabilities(outputs["logits"])
         answers: list[dict[str, Any]] = []
         for row in probabilities:
             by_name = {name: float(p) for name, p in zip(self.labels, row, strict=True)}
             if self.multi_label:
                 chosen: Any = [name for name, p in by_name.items() if p >= self.threshold]
             else:
-                chosen = self.labels[int(row.argmax())]
+                chosen = self.labels[int(self._chosen(row[None, :])[0])]
             answers.append({"prediction": chosen, "probabilities": by_name})
         return answers
 
     def score(
-        self, logits: NDArray[np.float32], features: SequenceFeatures, *, resamples: int, seed: int
+        self,
+        outputs: Outputs,
+        features: SequenceFeatures,
+        rows: Rows,  # noqa: ARG002
+        *,
+        resamples: int,
+        seed: int,
     ) -> dict[str, MetricValue]:
         """Accuracy, F1 and Matthews; multi-label: exact-set accuracy, micro and macro F1."""
         if self.multi_label:
-            predicted = self._probabilities(logits) >= self.threshold
+            predicted = self._probabilities(outputs["logits"]) >= self.threshold
             return multi_label_metrics(features.gold.astype(bool), predicted, resamples=resamples, seed=seed)
-        return self._single(features.gold.astype(np.int64), logits.argmax(axis=1), resamples=resamples, seed=seed)
+        chosen = self._chosen(self._probabilities(outputs["logits"]))
+        return self._single(features.gold.astype(np.int64), chosen, resamples=resamples, seed=seed)
 
     def baseline(self, train: SequenceFeatures, features: SequenceFeatures) -> dict[str, float]:
         """The metrics of the answer that ignores the text: the most frequent label (or set) of the training rows."""
@@ -211,9 +256,18 @@ class TextClassification:
             gold, predicted, n_labels=len(self.labels), positive=positive, resamples=resamples, seed=seed
         )
 
+    def _chosen(self, probabilities: NDArray[np.float32]) -> NDArray[np.int64]:
+        """(N, C) probabilities to (N,) label numbers."""
+        if self.positive_threshold is None:
+            likeliest: NDArray[np.int64] = probabilities.argmax(axis=1).astype(np.int64)
+            return likeliest
+        chosen: NDArray[np.int64] = (probabilities[:, 1] >= self.positive_threshold).astype(np.int64)
+        return chosen
+
     def _probabilities(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
         from scipy.special import expit, softmax
 
+        logits = logits if self.temperature == 1.0 else logits / np.float32(self.temperature)
         probabilities: NDArray[np.float32] = expit(logits) if self.multi_label else softmax(logits, axis=1)
         return probabilities
 

@@ -13,7 +13,15 @@ from bertctl.data.rows import Rows
 from bertctl.errors import DataError
 from bertctl.metrics.regression import regression_metrics
 from bertctl.metrics.value import MetricValue
-from bertctl.tasks.sequences import SequenceBatch, SequenceFeatures, collate_sequences, encode_rows, require_label
+from bertctl.tasks.base import AnswerFormat, Outputs
+from bertctl.tasks.sequences import (
+    SequenceBatch,
+    SequenceFeatures,
+    collate_sequences,
+    encode_rows,
+    keep_logits,
+    require_label,
+)
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -35,6 +43,8 @@ class TextRegression:
     name: ClassVar[str] = "text-regression"
     auto_class: ClassVar[str] = "AutoModelForSequenceClassification"
     columns: ClassVar[tuple[str, ...]] = ("text",)
+    texts: ClassVar[tuple[str, ...]] = ("text", "pair")
+    formats: ClassVar[Mapping[str, AnswerFormat]] = {}
     primary_metric: ClassVar[str] = "spearman"
 
     @classmethod
@@ -95,24 +105,54 @@ class TextRegression:
         """Padded to `width`, or to the longest of the batch."""
         return collate_sequences(features, indices, pad_id=pad_id, pad_left=pad_left, width=width)
 
+    def logits(self, output: Any) -> "Tensor":
+        """(B, C)."""
+        logits: Tensor = output.logits
+        return logits
+
     def loss(self, logits: "Tensor", batch: SequenceBatch) -> "Tensor":
         """Squared error of each example, (B,)."""
         return (logits[:, 0] - batch.gold) ** 2
 
-    def weight(self, batch: SequenceBatch) -> int:
-        """B."""
-        return len(batch.inputs["input_ids"])
+    def keep(
+        self,
+        logits: "Tensor",
+        batch: SequenceBatch,  # noqa: ARG002
+        features: SequenceFeatures,  # noqa: ARG002
+        indices: NDArray[np.int64],  # noqa: ARG002
+    ) -> dict[str, NDArray[Any]]:
+        """All logits."""
+        return keep_logits(logits)
 
-    def decode(self, logits: NDArray[np.float32], rows: Rows) -> list[dict[str, Any]]:  # noqa: ARG002
+    def tune(self, outputs: Outputs, features: SequenceFeatures, rows: Rows) -> dict[str, Any]:  # noqa: ARG002
+        """Nothing: a score needs no threshold."""
+        return {}
+
+    def with_decision(self, decision: Mapping[str, Any]) -> "TextRegression":  # noqa: ARG002
+        """The same task."""
+        return self
+
+    def decode(
+        self,
+        outputs: Outputs,
+        features: SequenceFeatures,  # noqa: ARG002
+        rows: Rows,  # noqa: ARG002
+    ) -> list[dict[str, Any]]:
         """The score."""
-        return [{"prediction": float(score)} for score in self._clipped(logits)]
+        return [{"prediction": float(score)} for score in self._clipped(outputs["logits"])]
 
     def score(
-        self, logits: NDArray[np.float32], features: SequenceFeatures, *, resamples: int, seed: int
+        self,
+        outputs: Outputs,
+        features: SequenceFeatures,
+        rows: Rows,  # noqa: ARG002
+        *,
+        resamples: int,
+        seed: int,
     ) -> dict[str, MetricValue]:
         """Pearson, Spearman and mean squared error."""
         return regression_metrics(
-            features.gold.astype(np.float64), self._clipped(logits), resamples=resamples, seed=seed
+            features.gold.astype(np.float64), self._clipped(outputs["logits"]), resamples=resamples, seed=seed
         )
 
     def baseline(self, train: SequenceFeatures, features: SequenceFeatures) -> dict[str, float]:

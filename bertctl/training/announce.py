@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from bertctl.inference.evaluate import truncation_counts, warn_of_losses
 from bertctl.progress import Listener
 from bertctl.training.memory import human_bytes
@@ -39,13 +41,16 @@ def _counted(count: int, noun: str) -> str:
 def first_example(job: "Job") -> str:
     """The first training example as the model reads it, pieces above ids above segments."""
     rows = job.data.splits["train"].select([0])
-    encoding = job.loaded.tokenizer.encode(
-        rows.columns["text"][0], rows.columns["pair"][0] if rows.has("pair") else None
+    batch = job.task.collate(
+        job.features["train"], np.zeros(1, dtype=np.int64), pad_id=job.loaded.pad_id, pad_left=False
     )
+    # Of several choices the first one is shown.
+    ids, segments = (batch.inputs[name].flatten(end_dim=-2)[0].tolist() for name in ("input_ids", "token_type_ids"))
+    ids = ids[: int(batch.inputs["attention_mask"].flatten(end_dim=-2)[0].sum())]
     columns = [
-        (piece, str(number), str(segment))
-        for piece, number, segment in zip(encoding.tokens, encoding.ids, encoding.type_ids, strict=True)
-    ][: min(job.recipe.model.max_length, _SHOWN_TOKENS)]
+        (str(job.loaded.tokenizer.id_to_token(number)), str(number), str(segment))
+        for number, segment in zip(ids[:_SHOWN_TOKENS], segments, strict=False)
+    ]
     widths = [max(map(len, column)) for column in columns]
     lines = [
         " ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
@@ -53,8 +58,8 @@ def first_example(job: "Job") -> str:
     ]
     names = ("pieces ", "ids    ", "segment")
     notes = [f"label {job.task.gold(rows, 0)}"] if rows.has("label") else []
-    if len(columns) < len(encoding.tokens):
-        notes.append(f"the first {len(columns)} of {len(encoding.tokens)} tokens")
+    if len(columns) < len(ids):
+        notes.append(f"the first {len(columns)} of {len(ids)} tokens")
     head = "first example" + (f" ({', '.join(notes)}):" if notes else ":")
     body = [f"  {name} {line}" for name, line in zip(names, lines, strict=True)]
     if not job.loaded.has_segments:

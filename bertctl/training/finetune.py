@@ -211,15 +211,18 @@ def _train_and_score(job: Job, folder: RunFolder, outcome: Outcome, listener: Li
     network = job.loaded.network
 
     def score(split: str) -> SplitResult:
+        # The validation split comes first and chooses the thresholds, the others are scored with them.
+        choose = split == job.selection
         return evaluate_split(
             network,
             job.loaded,
-            job.task,
+            job.task if choose else results[job.selection].task,
             job.data.splits[split],
             job.features[split],
             compute=job.compute,
             settings=job.recipe.evaluation,
             seed=job.recipe.training.seed,
+            choose=choose,
             listener=listener,
         )
 
@@ -273,8 +276,11 @@ def _write_results(job: Job, folder: RunFolder, outcome: Outcome, results: dict[
     for split, result in results.items():
         write_jsonl(
             folder.predictions(split),
-            prediction_lines(job.task, result, settings=job.recipe.evaluation),
+            prediction_lines(result, settings=job.recipe.evaluation),
         )
+    decision = results[job.selection].decision
+    if decision:
+        write_json(folder.decision, {"schema": SCHEMA, **decision, "fitted_on": job.selection})
     metrics = metrics_document(results, primary=job.primary, selection=job.selection)
     metrics["baseline"] = {
         split: job.task.baseline(job.features["train"], result.features) for split, result in results.items()

@@ -150,7 +150,9 @@ def train(
             rate = float(schedule.get_last_lr()[0])
             # Under fp16 the scaler meets infinite gradients on purpose, skips the step and lowers its scale.
             if not (math.isfinite(loss) and (math.isfinite(norm) or compute.precision == "fp16")):
-                raise _diverged(loss, norm, rate, outcome.step + 1, [ids[i] for i in indices])
+                raise _diverged(
+                    loss, norm, rate, outcome.step + 1, [ids[i] for i in sorted(set(features.rows[indices]))]
+                )
             optimizer.step()
             schedule.step()
             optimizer.zero_grad(set_to_none=True)
@@ -212,12 +214,12 @@ def training_step(
         if len(part)
     ]
     # The sum over all parts is divided by the whole batch's count, so that an uneven split changes nothing.
-    weight = sum(task.weight(batch) for batch in batches)
+    weight = max(1, int(features.weights[indices].sum()))
     total = 0.0
     for number, batch in enumerate(batches):
         last = number + 1 == len(batches)
         with contextlib.nullcontext() if last else accelerator.no_sync(network):
-            logits = batch_logits(network, loaded, batch, compute)
+            logits = batch_logits(network, loaded, task, batch, compute)
             loss = task.loss(logits, on_device(batch, compute)).sum() / weight
             accelerator.backward(loss)
         total += float(loss.detach())

@@ -112,7 +112,7 @@ def _loss_sampler(kind: str) -> tuple[Callable[..., Any], dict[str, float]]:
         return np.log1p(np.exp(-sign * margin))
 
     def sample(rng, n):
-        return {"loss": loss_metric(draw(rng, n), resamples=RESAMPLES, seed=_next_seed(rng))}
+        return {"loss": loss_metric(draw(rng, n), np.ones(n), resamples=RESAMPLES, seed=_next_seed(rng))}
 
     mean = math.exp(-1.0) if kind == "log-normal" else float(draw(np.random.default_rng(99), 4_000_000).mean())
     return sample, {"loss": mean}

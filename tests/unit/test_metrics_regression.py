@@ -94,16 +94,16 @@ def test_not_a_number_is_a_diverged_model():
         regression_metrics(np.arange(3.0), np.array([1.0, np.nan, 2.0]), resamples=100, seed=1)
     assert caught.value.exit_code == ExitCode.DIVERGED
     with pytest.raises(DivergedError, match="2 of 3 losses"):
-        loss_metric(np.array([np.inf, 0.1, np.nan]), resamples=100, seed=1)
+        loss_metric(np.array([np.inf, 0.1, np.nan]), np.ones(3), resamples=100, seed=1)
 
 
 def test_loss_is_the_mean_and_lower_is_better():
     losses = np.random.default_rng(1).exponential(0.3, 500)
-    metric = loss_metric(losses.astype(np.float32), resamples=1000, seed=1)
+    metric = loss_metric(losses, np.ones(len(losses)), resamples=1000, seed=1)
     assert metric.value == pytest.approx(losses.mean(), rel=1e-6)
     assert 0 <= metric.low < metric.value < metric.high
     assert (metric.n, metric.higher_is_better) == (500, False)
-    assert loss_metric(np.array([0.4]), resamples=100, seed=1).low is None
+    assert loss_metric(np.array([0.4]), np.ones(1), resamples=100, seed=1).low is None
 
 
 def test_same_seed_same_numbers():
