@@ -43,7 +43,7 @@ def classification_metrics(
     table = confusion_table(gold, predicted, n_labels)
     correct = int(np.trace(table))
     metrics = {"accuracy": metric_value("accuracy", correct / n, wilson_interval(correct, n), n)}
-    for name, statistic in (("f1", _f1_statistic(n_labels, positive)), ("matthews", _matthews_statistic(n_labels))):
+    for name, statistic in (("f1", f1_statistic(n_labels, positive)), ("matthews", matthews_statistic(n_labels))):
         metrics[name] = _bootstrapped(name, statistic, table.ravel(), n, resamples, seed)
     return metrics
 
@@ -67,7 +67,7 @@ def multi_label_metrics(
     single, none = np.eye(n_labels, dtype=np.bool_), np.zeros((n_labels, n_labels), dtype=np.bool_)
     kinds = np.vstack([seen, np.hstack([single, none]), np.hstack([none, single]), np.hstack([single, single])])
     counts = np.concatenate([seen_counts, np.zeros(3 * n_labels, dtype=np.int64)]).astype(np.int64)
-    for name, statistic in _multi_label_statistics(kinds[:, :n_labels], kinds[:, n_labels:]).items():
+    for name, statistic in multi_label_statistics(kinds[:, :n_labels], kinds[:, n_labels:]).items():
         metrics[name] = _bootstrapped(name, statistic, counts, n, resamples, seed)
     return metrics
 
@@ -79,28 +79,32 @@ def _bootstrapped(
     return metric_value(name, value, bootstrap_interval(statistic, counts_M, resamples=resamples, seed=seed), n)
 
 
-def _ratio(numerator: NDArray[np.float64], denominator: NDArray[np.float64]) -> NDArray[np.float64]:
+def ratio(numerator: NDArray[np.float64], denominator: NDArray[np.float64]) -> NDArray[np.float64]:
     """Quotients, 0 where there is nothing to divide by."""
     return np.divide(numerator, denominator, out=np.zeros_like(numerator), where=denominator > 0)
 
 
-def _f1_statistic(n_labels: int, positive: int | None) -> Statistic:
+def f1_statistic(n_labels: int, positive: int | None) -> Statistic:
+    """F1 of the positive label, or macro F1, of confusion tables, as a function of (R, C * C) counts of their cells."""
+
     def f1(cells: NDArray[np.float64]) -> NDArray[np.float64]:
         tables_RCC = cells.reshape(-1, n_labels, n_labels)
         # 2 TP / (2 TP + FP + FN); the denominator is how often the label is gold plus how often it is the answer.
         hits_RC = 2 * np.diagonal(tables_RCC, axis1=1, axis2=2)
         uses_RC = tables_RCC.sum(axis=2) + tables_RCC.sum(axis=1)
-        f1_RC = _ratio(hits_RC, uses_RC)
+        f1_RC = ratio(hits_RC, uses_RC)
         if positive is not None:
             of_positive_R: NDArray[np.float64] = f1_RC[:, positive]
             return of_positive_R
         occurring_R: NDArray[np.float64] = (uses_RC > 0).sum(axis=1).astype(np.float64)
-        return _ratio(f1_RC.sum(axis=1), occurring_R)
+        return ratio(f1_RC.sum(axis=1), occurring_R)
 
     return f1
 
 
-def _matthews_statistic(n_labels: int) -> Statistic:
+def matthews_statistic(n_labels: int) -> Statistic:
+    """Matthews correlation of confusion tables, as a function of (R, C * C) counts of their cells."""
+
     def matthews(cells: NDArray[np.float64]) -> NDArray[np.float64]:
         tables_RCC = cells.reshape(-1, n_labels, n_labels)
         gold_RC, answers_RC = tables_RCC.sum(axis=2), tables_RCC.sum(axis=1)
@@ -116,21 +120,27 @@ def _matthews_statistic(n_labels: int) -> Statistic:
         product_R = np.sqrt(np.where(defined_R, gold_spread_R, 0.0)) * np.sqrt(
             np.where(defined_R, answer_spread_R, 0.0)
         )
-        return np.clip(_ratio(covariance_R, product_R), -1.0, 1.0)
+        return np.clip(ratio(covariance_R, product_R), -1.0, 1.0)
 
     return matthews
 
 
-def _multi_label_statistics(gold_MC: NDArray[np.bool_], answers_MC: NDArray[np.bool_]) -> dict[str, Statistic]:
+def multi_label_statistics(gold_MC: NDArray[np.bool_], answers_MC: NDArray[np.bool_]) -> dict[str, Statistic]:
+    """`f1` (micro) and `f1_macro` as functions of (R, M) counts of kinds of examples.
+
+    Args:
+        gold_MC: whether a kind of example has a label.
+        answers_MC: the same for the answers.
+    """
     # Whole numbers: their sums are exact in any order, so a matrix product gives the same bits with any BLAS threads.
     hits_MC = 2.0 * (gold_MC & answers_MC)
     uses_MC = gold_MC.astype(np.float64) + answers_MC
 
     def micro(counts: NDArray[np.float64]) -> NDArray[np.float64]:
-        return _ratio(counts @ hits_MC.sum(axis=1), counts @ uses_MC.sum(axis=1))
+        return ratio(counts @ hits_MC.sum(axis=1), counts @ uses_MC.sum(axis=1))
 
     def macro(counts: NDArray[np.float64]) -> NDArray[np.float64]:
-        means: NDArray[np.float64] = _ratio(counts @ hits_MC, counts @ uses_MC).mean(axis=1)
+        means: NDArray[np.float64] = ratio(counts @ hits_MC, counts @ uses_MC).mean(axis=1)
         return means
 
     return {"f1": micro, "f1_macro": macro}

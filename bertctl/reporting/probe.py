@@ -58,11 +58,12 @@ def draw_probe(metrics: Mapping[str, Any], paths: Sequence[Path], *, title: str)
 
     with matplotlib.rc_context({"svg.hashsalt": "bertctl"}):  # the same figures give the same file
         for path in paths:
-            drawn = _figure(metrics, title)
+            drawn = probe_figure(metrics, title)
             atomic_write(path, functools.partial(_save, drawn, path.suffix.removeprefix(".")))
 
 
-def _figure(metrics: Mapping[str, Any], title: str) -> "Figure":
+def probe_figure(metrics: Mapping[str, Any], title: str) -> "Figure":
+    """The picture, drawn and not yet written."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -1,0 +1,69 @@
+"""`bertctl compare`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from bertctl.cli.output import Output, plain_table
+from bertctl.cli.pipelines import publish_tables
+
+if TYPE_CHECKING:
+    from bertctl.reporting.compare import Comparison
+
+RunsArgument = Annotated[
+    list[Path],
+    typer.Argument(metavar="RUN RUN...", help="Finished runs (or metrics.json files); the first is the reference."),
+]
+SplitOption = Annotated[
+    str | None,
+    typer.Option(
+        "--split",
+        help="Split to look at; validation when left out, or the one that chose the weights.",
+        show_default=False,
+    ),
+]
+ExamplesOption = Annotated[
+    int, typer.Option("--examples", min=0, help="How many of the examples that changed sides to show, for each run.")
+]
+
+_COLOURS = {"better": "green", "worse": "red"}
+_WORDS = ("runs", "method", "")
+
+
+def compare(out: Output, runs: RunsArgument, split: SplitOption = None, examples: ExamplesOption = 10) -> None:
+    """Compare runs with the first of them.
+
+    Metrics with 95 % intervals, differences with p values (paired by example; adjusted by Holm's method when there are
+    several runs), what the recipes and the data differ in, the examples that changed sides, and speed.
+    """
+    from bertctl.reporting.compare import compare as compare_runs
+    from bertctl.reporting.comparison_tables import tables
+
+    found = compare_runs(runs, split=split, examples=examples)
+    out.answer(found.as_json(), _answer(found))
+    for note in found.notes:
+        out.say(f"note: {note}")
+    publish_tables(out, "bertctl compare", tables(found, [str(run.path) for run in found.runs]))
+
+
+def _answer(found: "Comparison") -> RenderableType:
+    from bertctl.reporting.comparison_tables import tables
+
+    names = [chr(ord("A") + i) if i < 26 else str(i) for i in range(len(found.runs))]
+    parts: list[RenderableType] = [Text(f"{name}  {run.path}") for name, run in zip(names, found.runs, strict=True)]
+    for title, header, rows in tables(found, names):
+        if not rows:
+            parts.append(Text(f"\n{title}"))
+            continue
+        numbers = () if title.startswith("examples") else tuple(name for name in header[1:] if name not in _WORDS)
+        table = plain_table(*header, title=f"\n{title}", right=numbers)
+        for row in rows:
+            table.add_row(*map(Text, row), style=_COLOURS.get(row[-1]))
+        parts.append(table)
+    return Group(*parts)
+
+
+COMMAND = compare

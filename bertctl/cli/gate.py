@@ -1,0 +1,147 @@
+"""`bertctl gate`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from bertctl.cli.output import Output, plain_table
+from bertctl.cli.pipelines import GitlabCodeQualityOption, GitlabMetricsOption, JunitOption, publish_checks
+
+if TYPE_CHECKING:
+    from bertctl.reporting.gate import GateResult
+
+RunOrMetrics = Annotated[Path, typer.Argument(metavar="RUN", help="A finished run's folder, or a metrics.json.")]
+MinOption = Annotated[
+    list[str] | None,
+    typer.Option("--min", metavar="METRIC=X", help="The metric must be at least X; repeatable.", show_default=False),
+]
+MaxOption = Annotated[
+    list[str] | None,
+    typer.Option("--max", metavar="METRIC=X", help="The metric must be at most X; repeatable.", show_default=False),
+]
+MinSliceOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--min-slice",
+        metavar="COLUMN=VALUE:METRIC=X",
+        help="The metric on a part of the split: label=neg:recall=0.85 (precision, recall, f1 of a gold label), or "
+        "any column of the prediction file; repeatable.",
+        show_default=False,
+    ),
+]
+BaselineOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--baseline",
+        metavar="RUN2",
+        help="What drops are measured from: a run's folder (tested paired, example by example) or a metrics.json "
+        "(unpaired).",
+        show_default=False,
+    ),
+]
+MaxDropOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--max-drop",
+        metavar="METRIC=X",
+        help="The metric may be worse than the baseline's by at most X; repeatable.",
+        show_default=False,
+    ),
+]
+PolicyOption = Annotated[
+    Literal["strict", "point", "lenient"],
+    typer.Option(
+        "--policy",
+        help="strict: exit 0, 7 or 8 by the 95 % interval. point: by the value alone. lenient: undecided passes with a "
+        "warning.",
+    ),
+]
+SplitOption = Annotated[
+    str | None,
+    typer.Option(
+        "--split",
+        help="Split to look at; validation when left out, or the one that chose the weights.",
+        show_default=False,
+    ),
+]
+
+
+def gate(
+    out: Output,
+    run: RunOrMetrics,
+    minimum: MinOption = None,
+    maximum: MaxOption = None,
+    min_slice: MinSliceOption = None,
+    baseline: BaselineOption = None,
+    max_drop: MaxDropOption = None,
+    policy: PolicyOption = "strict",
+    split: SplitOption = None,
+    junit: JunitOption = None,
+    gitlab_metrics: GitlabMetricsOption = None,
+    gitlab_codequality: GitlabCodeQualityOption = None,
+) -> None:
+    """Decide whether a run is good enough, as an exit code.
+
+    A check passes when the whole 95 % interval is on the good side of its limit, fails when all of it is on the bad
+    side, and is inconclusive in between. Exit 0: all pass. 7: one fails. 8: none fails, one is inconclusive.
+    """
+    from bertctl.reporting.gate import gate as judge
+    from bertctl.reporting.limits import parse_limit
+
+    limits = [parse_limit("min", text) for text in minimum or ()]
+    limits += [parse_limit("max", text) for text in maximum or ()]
+    limits += [parse_limit("min-slice", text) for text in min_slice or ()]
+    limits += [parse_limit("max-drop", text) for text in max_drop or ()]
+    result = judge(run, limits, baseline=baseline, split=split, policy=policy)
+    out.answer(result.as_json(), _table(result))
+    for note in result.notes:
+        out.say(f"note: {note}")
+    if result.verdict == "inconclusive" and result.policy == "lenient":
+        out.warn("the gate is inconclusive; --policy lenient lets it through")
+    notes = list(result.notes)
+    notes += [f"{j.limit.name}: smallest detectable drop {j.detectable:.4f}" for j in result.judgements if j.detectable]
+    publish_checks(
+        out,
+        result.checks(),
+        title=f"bertctl gate ({result.split})",
+        headline=result.headline,
+        notes=notes,
+        junit=junit,
+        gitlab_codequality=gitlab_codequality,
+        default_file=str(result.run.metrics_file),
+    )
+    if gitlab_metrics is not None:
+        from bertctl.reporting.gitlab import write_metrics_report
+
+        write_metrics_report(gitlab_metrics, result.samples())
+        out.say(f"written: {gitlab_metrics}")
+    if result.exit_code:
+        raise typer.Exit(int(result.exit_code))
+
+
+def _table(result: "GateResult") -> RenderableType:
+    """A row for each check, a sentence for each, and the verdict."""
+    columns = ("check", "value", "95 % interval", "n", "detectable", "verdict")
+    table = plain_table(*columns, right=("value", "95 % interval", "n", "detectable"))
+    colours = {"pass": "green", "fail": "red", "inconclusive": "yellow"}
+    for judgement in result.judgements:
+        value, low, high = judgement.judged
+        sign = "+" if judgement.limit.kind == "max-drop" else ""
+        table.add_row(
+            judgement.limit.name,
+            format(value, f"{sign}.4f"),
+            "" if low is None or high is None else f"{low:{sign}.4f} to {high:{sign}.4f}",
+            str(judgement.metric.n),
+            "" if judgement.detectable is None else f"{judgement.detectable:.4f}",
+            Text(judgement.verdict, style=colours[judgement.verdict]),
+        )
+    sentences = [Text(judgement.message) for judgement in result.judgements]
+    meaning = Text("detectable: the smallest step past the limit that these examples show in 4 of 5 cases", "dim")
+    headline = Text(result.headline, style=f"bold {colours[result.verdict]}")
+    return Group(table, Text(""), *sentences, meaning, Text(""), headline)
+
+
+COMMAND = gate

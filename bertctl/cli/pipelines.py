@@ -1,0 +1,104 @@
+"""What the verbs that judge (gate, compare, data check) write for pipelines: JUnit, GitHub, GitLab."""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bertctl.cli.output import Output
+from bertctl.errors import UnavailableError
+from bertctl.reporting.findings import Check
+
+if TYPE_CHECKING:
+    from bertctl.reporting.github import TextTable
+
+JunitOption = Annotated[
+    Path | None,
+    typer.Option("--junit", metavar="FILE", help="Write each check as a test case, JUnit XML.", show_default=False),
+]
+GitlabMetricsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--gitlab-metrics",
+        metavar="FILE",
+        help="Write the numbers as a GitLab metrics report (artifacts:reports:metrics).",
+        show_default=False,
+    ),
+]
+GitlabCodeQualityOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--gitlab-codequality",
+        metavar="FILE",
+        help="Write what did not pass as a GitLab code-quality report (artifacts:reports:codequality).",
+        show_default=False,
+    ),
+]
+
+
+def publish_checks(
+    out: Output,
+    checks: Sequence[Check],
+    *,
+    title: str,
+    headline: str = "",
+    notes: Sequence[str] = (),
+    junit: Path | None = None,
+    gitlab_codequality: Path | None = None,
+    default_file: str = "",
+) -> None:
+    """Write checks in every form that was asked for, and for GitHub where it runs the process.
+
+    A step summary that can't be written is a warning: the verdict must not depend on it.
+
+    Args:
+        out: where talk goes; annotations go to stderr, as stdout is the answer.
+        checks: what was judged.
+        title: of the summary's section.
+        headline: one sentence under it.
+        notes: more sentences.
+        junit: file for JUnit XML.
+        gitlab_codequality: file for the code-quality report.
+        default_file: the file that checks without one are shown at there.
+
+    Raises:
+        UnavailableError: a file that was asked for can't be written.
+    """
+    from bertctl.reporting import github
+
+    try:
+        lines = github.publish(title, checks, headline=headline, notes=notes)
+    except UnavailableError as error:
+        out.warn(f"no step summary: {error.message}")
+        lines = github.annotations(checks) if github.wants_annotations(os.environ) else []
+    for line in lines:
+        sys.stderr.write(line + "\n")
+    sys.stderr.flush()
+    if junit is not None:
+        from bertctl.reporting.junit import write_junit
+
+        write_junit(junit, checks)
+    if gitlab_codequality is not None:
+        from bertctl.reporting.gitlab import write_code_quality
+
+        write_code_quality(gitlab_codequality, checks, default_file=default_file)
+    written = [str(path) for path in (junit, gitlab_codequality) if path is not None]
+    if written:
+        out.say(f"written: {', '.join(written)}")
+
+
+def publish_tables(out: Output, title: str, tables: "Sequence[TextTable]") -> None:
+    """Write tables into GitHub's step summary where there is one; a summary that can't be written is a warning."""
+    from bertctl.reporting import github
+
+    path = github.summary_path(os.environ)
+    if path is None:
+        return
+    try:
+        if not github.append_summary(path, github.tables_summary(title, tables, limit=github.room_left(path))):
+            out.warn(f"no step summary: {path} is full (1 MiB)")
+    except UnavailableError as error:
+        out.warn(f"no step summary: {error.message}")

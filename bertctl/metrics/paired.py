@@ -1,0 +1,305 @@
+"""Which of two models is better: differences of a metric on the same examples, their intervals and p values.
+
+Letters: R resamples, N examples, M kinds of examples, S numbers that a metric needs to know of an example.
+
+A difference is always a - b. Proportions get Tango's score interval and McNemar's test, all else a bootstrap of the
+examples (both models' answers to an example are drawn together) and an exchange test: were the models equal, then which
+answer came from which would be chance. Both tests are exact when few answers differ, where the bootstrap is not: four
+examples won and none lost look certain to it, and happen by chance one time in eight. So an interval is made to hold 0
+wherever the test's p is above 0.05: two models of the same quality are told apart in at most 5 % of all cases, a
+worse-than verdict comes to at most 2.5 % of them.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.metrics.statistics import LARGE, SAME, Statistic, bootstrap_interval, mean_interval, portions
+from bertctl.metrics.value import MetricValue
+
+Floats = NDArray[np.float64]
+
+RESAMPLES = 2_000
+"""Resamples of a difference, and exchanges behind its p value, whose smallest value is then 0.0005."""
+
+MANY = 2_000
+"""Examples above which half as many resamples have to do: a comparison is to answer within 2 s."""
+
+POWER = 0.8
+"""How often a drop of the smallest detectable size is found."""
+
+_CONFIDENCE = 0.95
+_EXACT_DISCORDANT = 10_000  # from here on the exact and the asymptotic p agree in all digits that are shown
+_EXACT_EXCHANGES = 4_096
+
+
+@dataclass(frozen=True)
+class Difference:
+    """By how much a metric of model a exceeds that of model b.
+
+    Attributes:
+        value: a - b.
+        low: lower end of the 95 % interval.
+        high: upper end.
+        p: two-sided, of no difference.
+        n: examples.
+        method: how interval and p were found, in a few words.
+        changed: examples on which the models differ in what the metric sees; None where not paired.
+    """
+
+    value: float
+    low: float
+    high: float
+    p: float
+    n: int
+    method: str
+    changed: int | None
+
+
+def mcnemar(only_a: int, only_b: int, *, exact: bool = True) -> float:
+    """Two-sided p of McNemar's test (1947).
+
+    Args:
+        only_a: examples that only a answers rightly.
+        only_b: examples that only b answers rightly.
+        exact: by the binomial distribution; else chi-square with continuity correction.
+    """
+    m = only_a + only_b
+    if m == 0 or only_a == only_b:
+        return 1.0
+    if not exact:
+        return math.erfc((abs(only_a - only_b) - 1) / math.sqrt(2 * m))
+    ways = total = 1
+    for i in range(min(only_a, only_b)):  # whole numbers: exact however small the p
+        ways = ways * (m - i) // (i + 1)
+        total += ways
+    return min(1.0, float(2 * total / 2**m))
+
+
+def share_difference(right_a: NDArray[np.bool_], right_b: NDArray[np.bool_]) -> Difference:
+    """The difference of two proportions on the same examples: Tango's interval (1998), McNemar's exact p.
+
+    Args:
+        right_a: (N,) whether a answered an example rightly; N at least 1.
+        right_b: (N,) the same for b.
+    """
+    n = int(right_a.size)
+    only_a, only_b = int((right_a & ~right_b).sum()), int((right_b & ~right_a).sum())
+    exact = only_a + only_b <= _EXACT_DISCORDANT
+    p = mcnemar(only_a, only_b, exact=exact)
+    low, high = _hold_zero(score_interval(only_a, only_b, n), p)
+    method = f"McNemar, {'exact' if exact else 'asymptotic'}"
+    return Difference((only_a - only_b) / n, low, high, p, n, method, only_a + only_b)
+
+
+def score_interval(only_a: int, only_b: int, n: int, confidence: float = _CONFIDENCE) -> tuple[float, float]:
+    """Tango's score interval (Statistics in Medicine 17, 1998) of a difference of paired proportions.
+
+    It holds the differences that a score test, McNemar's for 0, does not reject. Without a discordant example it is
+    Wilson's interval of 0 of n, both ways.
+
+    Args:
+        only_a: examples that only a answers rightly.
+        only_b: examples that only b answers rightly.
+        n: all examples.
+        confidence: share of intervals that are to cover the truth.
+    """
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    value = (only_a - only_b) / n
+
+    def end(outside: float, target: float) -> float:
+        inside = value
+        for _ in range(60):
+            middle = (inside + outside) / 2
+            if abs(_tango_score(only_a, only_b, n, middle)) < target:
+                inside = middle
+            else:
+                outside = middle
+        return inside
+
+    return end(-1.0, z), end(1.0, z)
+
+
+def bootstrap_difference(
+    rows_a: Floats,
+    rows_b: Floats,
+    make: Callable[[Floats], Statistic],
+    *,
+    possible: Floats | None = None,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    method: Literal["bca", "percentile"] = "bca",
+) -> Difference:
+    """The difference of any metric of the same examples: paired bootstrap and exchange test.
+
+    Args:
+        rows_a: (N, S) what the metric needs to know of each example and a's answer.
+        rows_b: (N, S) the same for b.
+        make: rows (M, S) to the metric as a function of how often each of them counts.
+        possible: (P, 2 S) kinds that could occur, a's numbers before b's; used where the models never differ.
+        resamples: how many times to draw, and to exchange.
+        seed: of PCG64.
+        method: see `bootstrap_interval`.
+    """
+    n, S = rows_a.shape
+    resamples = _affordable(resamples, n)
+    kinds, counts = np.unique(np.hstack([rows_a, rows_b]), axis=0, return_counts=True)
+    if possible is not None:
+        kinds = np.vstack([kinds, possible])
+        counts = np.concatenate([counts, np.zeros(len(possible), dtype=counts.dtype)])
+    counts = counts.astype(np.int64)
+    of_a, of_b = make(kinds[:, :S]), make(kinds[:, S:])
+
+    def difference(counts_RM: Floats) -> Floats:
+        return of_a(counts_RM) - of_b(counts_RM)
+
+    value = float(difference(counts[None, :].astype(np.float64))[0])
+    interval = bootstrap_interval(difference, counts, resamples=resamples, seed=seed, method=method)
+    differs = (kinds[:, :S] != kinds[:, S:]).any(axis=1)
+    seen = counts > 0
+    halves = kinds[seen & differs]
+    p = 1.0
+    if len(halves):
+        same = kinds[seen & ~differs, :S]
+        pooled = make(np.vstack([same, halves[:, :S], halves[:, S:]]))
+        p = _exchange_p(pooled, counts[seen & ~differs], counts[seen & differs], resamples=resamples, seed=seed)
+    low, high = _hold_zero(interval, p)
+    return Difference(value, low, high, p, n, "paired bootstrap, exchange test", int(counts[differs].sum()))
+
+
+def mean_difference(values_a: Floats, values_b: Floats, *, resamples: int = RESAMPLES, seed: int = 0) -> Difference:
+    """The difference of two means over the same examples: studentised bootstrap, exchange test (normal from 20,000 on).
+
+    Args:
+        values_a: (N,) finite; N at least 2.
+        values_b: (N,).
+        resamples: how many times to draw, and to exchange.
+        seed: of PCG64.
+    """
+    gaps = values_a - values_b
+    n, value = int(gaps.size), float(gaps.mean())
+    resamples = _affordable(resamples, n)
+    interval = mean_interval(gaps, resamples=resamples, seed=seed)
+    if not gaps.any():
+        p = 1.0
+    elif n >= LARGE:
+        p = math.erfc(abs(value) / (float(gaps.std(ddof=1)) / math.sqrt(n)) / math.sqrt(2))
+    else:
+        rng = np.random.Generator(np.random.PCG64(seed))
+        reached = 0
+        for rows in portions(resamples, n):
+            signs = 2.0 * rng.integers(0, 2, (rows, n), dtype=np.int8) - 1
+            reached += int((np.abs(np.einsum("rn,n->r", signs, gaps)) / n >= abs(value) - SAME).sum())
+        p = (1 + reached) / (1 + resamples)
+    low, high = _hold_zero(interval, p)
+    return Difference(value, low, high, p, n, "paired bootstrap, exchange test", int((gaps != 0).sum()))
+
+
+def unpaired_difference(a: MetricValue, b: MetricValue) -> Difference:
+    """The difference of two metrics of which only value and interval are known, as if of different examples.
+
+    The interval is that of variance estimates recovered (Zou and Donner 2008), for proportions Newcombe's (1998,
+    method 10). It is wider than a paired one where the models err on the same examples, as they do.
+
+    Args:
+        a: with low and high.
+        b: the same.
+
+    Raises:
+        ValueError: one of them has no interval.
+    """
+    if a.low is None or a.high is None or b.low is None or b.high is None:
+        raise ValueError("both metrics need an interval")
+    value = a.value - b.value
+    low = value - math.hypot(a.value - a.low, b.high - b.value)
+    high = value + math.hypot(a.high - a.value, b.value - b.low)
+    # The normal p of the side on which 0 lies, from that side's width.
+    width = value - low if value > 0 else high - value
+    z = NormalDist().inv_cdf((1 + _CONFIDENCE) / 2) * abs(value) / width if width > 0 else math.inf * bool(value)
+    return Difference(value, low, high, math.erfc(z / math.sqrt(2)) if value else 1.0, a.n, "unpaired", None)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's step-down adjustment (1979): the adjusted values, in the order given; each at most 1."""
+    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
+    adjusted = [1.0] * len(p_values)
+    largest = 0.0
+    for rank, i in enumerate(order):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[i]))
+        adjusted[i] = largest
+    return adjusted
+
+
+def detectable(low: float, high: float) -> float:
+    """The smallest distance from a limit that examples with this interval show in 4 of 5 cases.
+
+    Half the interval is 1.96 standard errors; a true distance of 1.96 + 0.84 of them puts the whole interval on one
+    side of the limit with a probability of 80 %.
+    """
+    normal = NormalDist()
+    sure = normal.inv_cdf((1 + _CONFIDENCE) / 2)
+    return (high - low) / 2 * (sure + normal.inv_cdf(POWER)) / sure
+
+
+def _affordable(resamples: int, n: int) -> int:
+    return resamples if n <= MANY else min(resamples, RESAMPLES // 2)
+
+
+def _hold_zero(interval: tuple[float, float], p: float) -> tuple[float, float]:
+    low, high = interval
+    return (min(low, 0.0), max(high, 0.0)) if p > 1 - _CONFIDENCE else (low, high)
+
+
+def _tango_score(only_a: int, only_b: int, n: int, shift: float) -> float:
+    """How many standard errors the observed difference lies from `shift`, with the other share at its likeliest."""
+    # The likeliest share q of examples that only b answers, given that only a's is q + shift: a quadratic equation.
+    linear = -only_a - only_b + (2 * n - only_a + only_b) * shift
+    constant = -only_b * shift * (1 - shift)
+    q = (math.sqrt(max(0.0, linear * linear - 8 * n * constant)) - linear) / (4 * n)
+    gap = only_a - only_b - n * shift
+    variance = n * (2 * q + shift * (1 - shift))
+    if variance <= 0:
+        return math.copysign(math.inf, gap) if gap else 0.0
+    return gap / math.sqrt(variance)
+
+
+def _exchange_p(
+    statistic: Statistic, same_K: NDArray[np.int64], changed_J: NDArray[np.int64], *, resamples: int, seed: int
+) -> float:
+    """How often exchanging answers at random moves the models as far apart as they are.
+
+    Args:
+        statistic: of (R, K + 2 J) counts: kinds answered alike, then a's answers to the others, then b's.
+        same_K: how often each kind answered alike occurs.
+        changed_J: how often each of the others occurs.
+        resamples: exchanges drawn where there are too many to go through.
+        seed: of PCG64.
+    """
+
+    def distance(exchanged_RJ: Floats) -> Floats:
+        same_RK = np.broadcast_to(same_K.astype(np.float64), (len(exchanged_RJ), same_K.size))
+        kept_RJ = changed_J - exchanged_RJ
+        of_a = statistic(np.hstack([same_RK, kept_RJ, exchanged_RJ]))
+        return np.abs(of_a - statistic(np.hstack([same_RK, exchanged_RJ, kept_RJ])))
+
+    observed = float(distance(np.zeros((1, changed_J.size)))[0])
+    if math.log(_EXACT_EXCHANGES) >= float(np.log(changed_J + 1).sum()):
+        exchanges = np.indices(tuple(changed_J + 1)).reshape(changed_J.size, -1).T
+        chance = np.exp([sum(map(_log_choose, changed_J.tolist(), row)) for row in exchanges.tolist()])
+        return min(1.0, float(chance[distance(exchanges.astype(np.float64)) >= observed - SAME].sum()))
+    rng = np.random.Generator(np.random.PCG64(seed))
+    reached = 0
+    for rows in portions(resamples, same_K.size + 2 * changed_J.size):
+        drawn = rng.binomial(changed_J, 0.5, size=(rows, changed_J.size)).astype(np.float64)
+        reached += int((distance(drawn) >= observed - SAME).sum())
+    return (1 + reached) / (1 + resamples)
+
+
+def _log_choose(n: int, k: int) -> float:
+    """Logarithm of the chance that k of n coins fall heads."""
+    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) - n * math.log(2)

@@ -1,0 +1,224 @@
+"""The model card: RUN/model/README.md, with the metadata that the Hugging Face hub reads and a page for a person.
+
+It says nothing that differs between two equal runs: no date, no time taken, no path of the machine.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bertctl.catalog.dataset_row import DatasetRow
+from bertctl.catalog.datasets import DATASETS
+from bertctl.catalog.models import MODELS
+from bertctl.reporting.answers import calibration_error
+from bertctl.reporting.document import Cell, Column, Table
+from bertctl.reporting.markdown import code_span, escaped, table_lines
+from bertctl.reporting.report import Material, decision_words, gather
+from bertctl.reporting.summary import figure, interval
+from bertctl.run_folder import RunFolder, write_text
+
+if TYPE_CHECKING:
+    from huggingface_hub import EvalResult
+
+_PIPELINES = {"text-regression": "text-classification"}  # the hub knows no regression; the tag says it
+
+_HUB_METRICS = {"matthews": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr", "f1_macro": "f1"}
+_HUB_METRICS |= {"entity_precision": "precision", "entity_recall": "recall", "entity_f1": "f1"}
+
+_MOST_LABELS = 100
+
+_USE = {
+    "text-classification": """from transformers import pipeline
+
+answer = pipeline("text-classification", model=MODEL, top_k=None)
+answer({example})""",
+    "text-regression": """from transformers import pipeline
+
+answer = pipeline("text-classification", model=MODEL, function_to_apply="none")
+answer({example})""",
+    "token-classification": """from transformers import pipeline
+
+answer = pipeline("token-classification", model=MODEL, aggregation_strategy="simple")
+answer("Ada Lovelace lived in London.")""",
+    "question-answering": """from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained(MODEL)
+model = AutoModelForQuestionAnswering.from_pretrained(MODEL)""",
+    "multiple-choice": """from transformers import AutoModelForMultipleChoice, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained(MODEL)
+model = AutoModelForMultipleChoice.from_pretrained(MODEL)""",
+}
+
+
+def write_card(folder: RunFolder) -> None:
+    """Write RUN/model/README.md from what the run folder holds; nothing where there is no model (a probe).
+
+    Raises:
+        UnavailableError: the run has not finished, or the place can't be written.
+        DataError: a file of the run is damaged.
+    """
+    if folder.model.is_dir():
+        write_text(folder.model / "README.md", card_text(folder))
+
+
+def card_text(folder: RunFolder) -> str:
+    """The card: metadata between `---` lines, then the page."""
+    material = gather(folder.path)
+    config = folder.read(folder.model / "config.json")
+    return f"---\n{_metadata(material)}---\n\n{_page(material, config)}"
+
+
+def _metadata(run: Material) -> str:
+    """The YAML block, made by the hub's own library."""
+    from huggingface_hub import ModelCardData
+
+    row = DATASETS.get(str(run.recipe["data"].get("name")))
+    tags = ["bertctl", run.task] if run.task not in _PIPELINES else ["bertctl", run.task, "regression"]
+    results = _results(run, row)
+    data = ModelCardData(
+        library_name="transformers",
+        base_model=base_model(str(run.recipe["model"]["name"])),
+        pipeline_tag=_PIPELINES.get(run.task, run.task),
+        tags=tags,
+        datasets=[row.hub_repo] if row and row.hub_repo else None,
+        metrics=sorted({result.metric_type for result in results if result.metric_type != "loss"}),
+        model_name=str(run.recipe["name"]),
+        eval_results=results,
+    )
+    return str(data.to_yaml()) + "\n"
+
+
+def base_model(name: str) -> str | None:
+    """The hub's id of a model, as the recipe names it; None for a folder, whose path says nothing elsewhere."""
+    row = MODELS.get(name)
+    if row is not None:
+        return row.hub_id
+    return name if re.fullmatch(r"\w[\w.-]*/[\w.-]+", name) and not Path(name).exists() else None
+
+
+def _results(run: Material, row: DatasetRow | None) -> "list[EvalResult]":
+    from huggingface_hub import EvalResult
+
+    found = []
+    for split, by_name in run.metrics["metrics"].items():
+        config, revision = _source(row, split)
+        for name in sorted(by_name, key=lambda name: name != run.primary):
+            if name.startswith("best_"):  # chosen on the examples that they are scored on
+                continue
+            found.append(
+                EvalResult(
+                    task_type=_PIPELINES.get(run.task, run.task),
+                    dataset_type=row.hub_repo if row and row.hub_repo else "unknown",
+                    dataset_name=str(run.recipe["data"].get("name") or run.recipe["name"]),
+                    dataset_config=config,
+                    dataset_split=split,
+                    dataset_revision=revision,
+                    metric_type=_HUB_METRICS.get(name, name),
+                    metric_name=name,
+                    metric_value=round(by_name[name]["value"], 6),
+                )
+            )
+    return found
+
+
+def _source(row: DatasetRow | None, split: str) -> tuple[str | None, str | None]:
+    """Configuration and revision of a split on the hub."""
+    if row is None or not row.hub_repo or split not in row.split_names:
+        return None, None
+    config, slash, _ = row.split(split).hub_file.partition("/")
+    return (config if slash and config != "data" else None), row.hub_revision
+
+
+def _page(run: Material, config: Mapping[str, Any]) -> str:
+    parts = [f"# {escaped(str(run.recipe['name']))}", _summary(run)]
+    if run.recipe.get("description"):
+        parts.append(escaped(str(run.recipe["description"])))
+    parts += ["## Results", _results_table(run)]
+    ece = calibration_error(run.lines, run.task)
+    if ece is not None:
+        parts.append(f"Expected calibration error on {escaped(run.split)}, 15 bins: {figure(ece)}.")
+    if run.decision is not None:
+        parts.append(f"In `bertctl predict`, not in plain transformers: {escaped(decision_words(run.decision))}")
+    parts += ["## Use", _use(run)]
+    labels = _labels(config)
+    if labels:
+        parts += ["## Labels", labels]
+    parts += ["## Training", _training(run)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _summary(run: Material) -> str:
+    base = base_model(str(run.recipe["model"]["name"]))
+    model = f"[{base}](https://huggingface.co/{base})" if base else "an encoder of our own"
+    name = run.recipe["data"].get("name")
+    row = DATASETS.get(str(name))
+    data = escaped(str(name or "files of our own"))
+    if row and row.hub_repo:
+        data = f"[{data}](https://huggingface.co/datasets/{row.hub_repo})"
+    return f"{model}, fine-tuned on {data} for {run.task} with bertctl."
+
+
+def _results_table(run: Material) -> str:
+    columns = [Column("split"), Column("metric"), Column("value", number=True), Column("95 % interval", number=True)]
+    columns += [Column("n", number=True), Column("majority", number=True)]
+    rows: list[list[str | Cell]] = []
+    for split, by_name in run.metrics["metrics"].items():
+        for name in sorted(by_name, key=lambda name: name != run.primary):
+            metric = by_name[name]
+            baseline = run.metrics.get("baseline", {}).get(split, {}).get(name)
+            strong = name == run.primary
+            rows.append(
+                [
+                    split,
+                    Cell(name, strong=strong),
+                    Cell(figure(metric["value"]), strong=strong),
+                    interval(metric),
+                    str(metric["n"]),
+                    "" if baseline is None else figure(baseline),
+                ]
+            )
+    return table_lines(Table(columns, rows, "majority: the answer that ignores the text.")).rstrip("\n")
+
+
+def _use(run: Material) -> str:
+    pair = any(line.get("pair") is not None for line in run.lines[:1])
+    example = '{"text": "One sentence.", "text_pair": "Another one."}' if pair else '"A text."'
+    code = _USE[run.task].replace("{example}", example)
+    limit = run.recipe["model"].get("max_length")
+    return f'```python\nMODEL = "."  # this folder, or its id on the hub\n\n{code}\n```\n\n' + (
+        f"It was trained on inputs of at most {limit} tokens; what is longer was cut." if limit else ""
+    )
+
+
+def _labels(config: Mapping[str, Any]) -> str:
+    names = [str(name) for name in config.get("id2label", {}).values()]
+    if not names or all(re.fullmatch(r"LABEL_\d+", name) for name in names):
+        return ""
+    more = f", and {len(names) - _MOST_LABELS} more" if len(names) > _MOST_LABELS else ""
+    return ", ".join(code_span(name) for name in names[:_MOST_LABELS]) + more
+
+
+def _training(run: Material) -> str:
+    training, optimizer = run.recipe.get("training", {}), run.recipe.get("optimizer", {})
+    settings = {
+        "epochs": training.get("epochs"),
+        "batch size": training.get("batch_size"),
+        "learning rate": optimizer.get("learning_rate"),
+        "weight decay": optimizer.get("weight_decay"),
+        "warm-up": optimizer.get("warmup_fraction"),
+        "seed": training.get("seed"),
+        "longest input": run.recipe["model"].get("max_length"),
+        "precision": run.environment.get("precision"),
+        "optimizer steps": run.metrics.get("steps"),
+        "weights of step": run.metrics.get("best_step"),
+    }
+    counts = run.metrics.get("data", {})
+    settings |= {f"examples, {split}": count["examples"] for split, count in counts.items()}
+    settings |= {f"cut at the longest input, {split}": count["truncated"] for split, count in counts.items()}
+    settings |= {"bertctl": run.environment.get("bertctl"), "recipe hash": run.environment.get("recipe_hash")}
+    for name in ("torch", "transformers"):
+        settings[name] = run.environment.get("packages", {}).get(name)
+    rows = [[name, str(value)] for name, value in settings.items() if value is not None]
+    return table_lines(Table([Column("setting"), Column("value")], rows)).rstrip("\n")

@@ -1,0 +1,259 @@
+"""Charts of a report: drawn by matplotlib, handed out as one `<svg>` element that takes its colours from the page.
+
+Texts stay texts (a page's own font, selectable, no outlines), and the colours below become CSS variables, so that one
+picture serves a light page, a dark one and paper. Names that come from data never go into a chart.
+"""
+
+import io
+import re
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.metrics.calibration import ReliabilityBin
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK, MUTED, LINE, ACCENT, SECOND = "#000000", "#57606a", "#d0d7de", "#1f6feb", "#d29922"
+VARIABLES = {
+    INK: "var(--ink)",
+    MUTED: "var(--muted)",
+    LINE: "var(--line)",
+    ACCENT: "var(--accent)",
+    SECOND: "var(--second)",
+    "#ffffff": "var(--page)",
+}
+"""Colour as drawn -> colour of the page. Other colours stay as they are."""
+
+WIDTH, HEIGHT, LEFT = 5.4, 3.0, 0.62  # inches of 72 units: texts are 9 units high, readable on a phone and on a desk
+MAX_POINTS = 1_500
+_STYLE: Any = {
+    "svg.fonttype": "none",
+    "font.size": 9,
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": MUTED,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": LINE,
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "axes.formatter.use_mathtext": False,
+    "text.parse_math": False,
+}
+
+
+def svg(name: str, label: str, draw: Callable[["Figure"], None], *, height: float = HEIGHT, left: float = LEFT) -> str:
+    """Draw a figure as an `<svg>` element without a size of its own.
+
+    Args:
+        name: of the chart, unique on a page: the ids in it depend on it.
+        label: what a person who can't see it is told.
+        draw: puts axes on the figure.
+        height: in inches; the width is the same for all.
+        left: inches for the names and numbers at the left.
+    """
+    import matplotlib
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(_STYLE | {"svg.hashsalt": f"bertctl-{name}"}):
+        figure = Figure(figsize=(WIDTH, height))
+        FigureCanvasSVG(figure)
+        # Known margins: a layout engine that finds them draws each chart twice, which doubles the time of a report.
+        figure.subplots_adjust(
+            left=left / WIDTH, right=1 - 0.12 / WIDTH, top=1 - 0.1 / height, bottom=0.48 / height, hspace=0.12
+        )
+        draw(figure)
+        return figure_svg(figure, label)
+
+
+def figure_svg(figure: "Figure", label: str) -> str:
+    """A drawn figure as an `<svg>` element in the colours of the page."""
+    import matplotlib
+
+    written = io.StringIO()
+    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    with matplotlib.rc_context({"svg.fonttype": "none"}):
+        figure.savefig(written, format="svg", transparent=True, metadata=nothing)
+    text = written.getvalue()
+    box = re.search(r'viewBox="([^"]+)"', text)
+    body = text[text.index(">", text.index("<svg")) + 1 :]
+    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+    # A style element inside an inline SVG would hold for the whole page.
+    body = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", body, count=1, flags=re.DOTALL)
+    body = re.sub(r"<!--.*?-->\s*", "", body, flags=re.DOTALL)
+    body = re.sub(r'<g id="[a-zA-Z]\w*_\d+"', "<g", body)
+    body = re.sub(r"font: ((?:\w+ )*[\d.]+px) [^;\"]*", r"font: \1 var(--sans)", body)
+    for drawn, variable in VARIABLES.items():
+        body = body.replace(drawn, variable)
+    body = re.sub(r"\n\s*", "\n", body)
+    return f'<svg class="chart" viewBox="{box.group(1) if box else ""}" role="img" aria-label="{escape(label)}">{body}'
+
+
+def metric_chart(rows: Sequence[tuple[str, Mapping[str, Any], float | None]]) -> str:
+    """Values with their intervals, one below the other, and what the answer that reads nothing gets.
+
+    Args:
+        rows: name, an entry of metrics.json, the baseline's value; the first one on top.
+    """
+
+    def draw(figure: "Figure") -> None:
+        axes = figure.subplots()
+        for place, (_, metric, baseline) in enumerate(rows):
+            _interval(axes, place, metric)
+            if baseline is not None:
+                axes.plot([baseline], [place], marker="|", markersize=14, color=SECOND, linestyle="")
+        axes.set_yticks(range(len(rows)), [name for name, _, _ in rows], color=INK)
+        axes.set_ylim(len(rows) - 0.4, -0.6)
+        low = min([0.0, *(value for _, metric, baseline in rows for value in (metric["low"], baseline) if value)])
+        axes.set_xlim(low - 0.02, 1.02)
+        axes.grid(visible=False, axis="y")
+
+    label = "; ".join(f"{name} {metric['value']:.4f}" for name, metric, _ in rows)
+    left = 0.2 + 0.085 * max(len(name) for name, _, _ in rows)
+    return svg("metrics", label, draw, height=0.5 + 0.3 * len(rows), left=left)
+
+
+def _interval(axes: "Axes", place: float, metric: Mapping[str, Any]) -> None:
+    if metric["low"] is not None and metric["high"] is not None:
+        axes.plot([metric["low"], metric["high"]], [place, place], color=ACCENT, linewidth=5, alpha=0.35)
+    axes.plot([metric["value"]], [place], marker="o", markersize=6, color=ACCENT, linestyle="")
+
+
+def loss_chart(training: Sequence[tuple[int, float]], held: Sequence[tuple[int, float]]) -> str:
+    """Loss by optimizer step.
+
+    Args:
+        training: step and mean loss since the step before; many are thinned to means of neighbours.
+        held: the same of the validation split.
+    """
+
+    def draw(figure: "Figure") -> None:
+        axes = figure.subplots()
+        axes.plot(*thinned(training, 200), color=ACCENT, linewidth=0.8, alpha=0.35)
+        axes.plot(*thinned(training, 40), color=ACCENT, linewidth=1.8, label="training")
+        if held:
+            axes.plot(*zip(*held, strict=True), color=SECOND, linewidth=1.4, marker="o", markersize=4,
+                      label="validation")  # fmt: skip
+        axes.set_xlabel("step")
+        axes.set_ylabel("loss")
+        axes.set_ylim(bottom=0)
+        axes.legend()
+
+    return svg("loss", f"loss of {len(training)} logged steps", draw)
+
+
+def score_chart(scores: Sequence[tuple[int, float]], *, name: str, best: int | None) -> str:
+    """A metric by optimizer step, with the step whose weights were kept.
+
+    Args:
+        scores: step and value.
+        name: of the metric.
+        best: the step that was kept.
+    """
+
+    def draw(figure: "Figure") -> None:
+        axes = figure.subplots()
+        axes.plot(*zip(*scores, strict=True), color=SECOND, linewidth=1.4, marker="o", markersize=4)
+        kept = dict(scores).get(best) if best is not None else None
+        if best is not None and kept is not None:
+            axes.plot([best], [kept], marker="o", markersize=9, fillstyle="none", color=ACCENT, linestyle="")
+            axes.annotate("kept", (best, kept), textcoords="offset points", xytext=(-8, 5), ha="right", color=ACCENT)
+        axes.set_xlabel("step")
+        axes.set_ylabel(name)
+        axes.margins(0.08, 0.2)
+
+    return svg("score", f"{name} by step: " + ", ".join(f"{value:.4f}" for _, value in scores[:20]), draw)
+
+
+def thinned(points: Sequence[tuple[int, float]], most: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """At most so many points, each the mean of as many neighbours."""
+    both = np.array(points, dtype=np.float64).reshape(-1, 2)
+    parts = np.array_split(both, min(most, len(both))) if len(both) else [both]
+    means = np.array([part.mean(axis=0) for part in parts if len(part)]).reshape(-1, 2)
+    return means[:, 0], means[:, 1]
+
+
+def reliability_chart(bins: Sequence[ReliabilityBin]) -> str:
+    """What was promised against what was kept, with intervals, and below how many answers each bin has."""
+    full = [bin_ for bin_ in bins if bin_.n]
+
+    def draw(figure: "Figure") -> None:
+        upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+        upper.plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle=":")
+        for bin_ in full:
+            upper.plot([bin_.confidence] * 2, [bin_.low, bin_.high], color=ACCENT, linewidth=2, alpha=0.35)
+        upper.plot([bin_.confidence for bin_ in full], [bin_.accuracy for bin_ in full], color=ACCENT, marker="o",
+                   markersize=4, linewidth=1)  # fmt: skip
+        upper.set_ylabel("share right")
+        upper.set_ylim(-0.02, 1.02)
+        width = 1 / len(bins)
+        lower.bar([bin_.above + width / 2 for bin_ in bins], [bin_.n for bin_ in bins], width=0.9 * width, color=ACCENT)
+        lower.set_ylabel("answers")
+        lower.set_xlabel("probability given")
+        lower.set_xlim(-0.01, 1.01)
+        lower.grid(visible=False, axis="x")
+
+    label = "; ".join(f"at {b.confidence:.2f}: {b.accuracy:.2f} right of {b.n}" for b in full)
+    return svg("reliability", label, draw, height=3.9)
+
+
+def group_chart(names: Sequence[str], scores: Sequence[Mapping[str, Any]], *, score: str, group: str) -> str:
+    """A score with its interval for each of several groups that have an order, and how many examples each has.
+
+    Args:
+        names: of the groups.
+        scores: value, low, high, n of each.
+        score: what is scored.
+        group: what the groups are.
+    """
+
+    def draw(figure: "Figure") -> None:
+        upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+        places = range(len(names))
+        for place, found in zip(places, scores, strict=True):
+            if found["low"] is not None:
+                upper.plot([place, place], [found["low"], found["high"]], color=ACCENT, linewidth=4, alpha=0.35)
+        upper.plot(places, [found["value"] for found in scores], color=ACCENT, marker="o", markersize=5, linewidth=1)
+        upper.set_ylabel(score)
+        upper.margins(0.08, 0.1)
+        lower.bar(places, [found["n"] for found in scores], width=0.6, color=ACCENT)
+        lower.set_ylabel("examples")
+        lower.set_xlabel(group)
+        lower.set_xticks(places, names)
+        lower.grid(visible=False, axis="x")
+
+    label = "; ".join(
+        f"{name}: {found['value']:.4f} of {found['n']}" for name, found in zip(names, scores, strict=True)
+    )
+    return svg("length", label, draw, height=3.9)
+
+
+def scatter_chart(gold: Sequence[float], predicted: Sequence[float]) -> str:
+    """Predicted scores against the true ones; of very many, evenly spaced ones.
+
+    Args:
+        gold: true scores.
+        predicted: answers, in the same order.
+    """
+    kept = np.unique(np.linspace(0, len(gold) - 1, min(len(gold), MAX_POINTS)).astype(np.int64))
+
+    def draw(figure: "Figure") -> None:
+        axes = figure.subplots()
+        x, y = np.asarray(gold, dtype=np.float64)[kept], np.asarray(predicted, dtype=np.float64)[kept]
+        ends = [float(min(x.min(), y.min())), float(max(x.max(), y.max()))]
+        axes.plot(ends, ends, color=MUTED, linewidth=1, linestyle=":")
+        axes.plot(x, y, marker="o", markersize=3, markeredgewidth=0, linestyle="", color=ACCENT, alpha=0.45)
+        axes.set_xlabel("gold")
+        axes.set_ylabel("predicted")
+
+    return svg("scatter", f"{len(gold)} predicted scores against the true ones", draw, height=3.9)

@@ -1,0 +1,304 @@
+"""Runs side by side: metrics with intervals, differences with p values, what was set, what was read, what changed.
+
+Every run is compared with the first. Where their predictions are about the same examples, differences are paired by id;
+else they are unpaired, and that is said. With several runs the p values of a metric are adjusted by Holm's method.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertctl.errors import BertctlError, UsageError
+from bertctl.metrics.from_lines import is_right
+from bertctl.metrics.paired import Difference, holm
+from bertctl.metrics.value import MetricValue
+from bertctl.reporting.escape import one_line
+from bertctl.reporting.pairing import Pair, unpaired
+from bertctl.reporting.runs import TEXTS, FinishedRun, Line, flat, read_run
+
+Verdict = str
+"""better, worse or undecided: whether the (adjusted) p is below 0.05, and which way."""
+
+_ALPHA = 0.05
+_UNTOLD = ("name", "description")
+_SPEED = (
+    "seconds.train",
+    "seconds.evaluate",
+    "seconds.predict",
+    "examples_per_second",
+    "tokens_per_second",
+    "padding_share",
+    "peak_memory_bytes",
+)
+
+
+@dataclass(frozen=True)
+class MetricDifference:
+    """One metric of one run against the first run's.
+
+    Attributes:
+        run: number of the run, from 1; the first is 0.
+        metric: name.
+        difference: run minus first.
+        p_adjusted: Holm's, over the runs; the same as p where there is one.
+        verdict: better, worse or undecided.
+    """
+
+    run: int
+    metric: str
+    difference: Difference
+    p_adjusted: float
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class ChangedExample:
+    """An example that one of two runs answers rightly.
+
+    Attributes:
+        id: of the example.
+        won: whether the run answers it rightly and the first does not; else the other way round.
+        gold: the gold answer.
+        predictions: of the first run and of the run.
+        text: the input, on one line.
+    """
+
+    id: Any
+    won: bool
+    gold: Any
+    predictions: tuple[Any, Any]
+    text: str
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The examples that changed sides between the first run and another.
+
+    Attributes:
+        run: number of the other.
+        won: how many the other answers rightly and the first does not.
+        lost: the other way round.
+        examples: the first few: lost before won, those with the largest change of loss first.
+    """
+
+    run: int
+    won: int
+    lost: int
+    examples: tuple[ChangedExample, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All that was found.
+
+    Attributes:
+        runs: as read, the first one first.
+        split: that was looked at.
+        primary: name of the metric that picked the first run's weights.
+        metrics: by name, for each run; None where a run lacks it.
+        differences: those of the first metric first.
+        changes: for each run that is paired with the first.
+        recipe: dotted field -> value in each run, where they differ; likewise the next two.
+        data: split and what of it -> value in each run.
+        environment: versions, device, precision, threads.
+        speed: figure -> value in each run, equal ones too.
+        notes: what should be known of how it was done.
+    """
+
+    runs: tuple[FinishedRun, ...]
+    split: str
+    primary: str | None
+    metrics: dict[str, list[MetricValue | None]]
+    differences: tuple[MetricDifference, ...]
+    changes: tuple[Changes, ...]
+    recipe: dict[str, list[Any]]
+    data: dict[str, list[Any]]
+    environment: dict[str, list[Any]]
+    speed: dict[str, list[Any]]
+    notes: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """The document of `--json`."""
+        names = [str(run.path) for run in self.runs]
+        return {
+            "schema": 1,
+            "runs": names,
+            "split": self.split,
+            "primary": self.primary,
+            "metrics": {
+                name: [None if value is None else value.as_json() for value in values]
+                for name, values in self.metrics.items()
+            },
+            "differences": [
+                {
+                    "run": names[one.run],
+                    "against": names[0],
+                    "metric": one.metric,
+                    "value": one.difference.value,
+                    "low": one.difference.low,
+                    "high": one.difference.high,
+                    "p": one.difference.p,
+                    "p_adjusted": one.p_adjusted,
+                    "verdict": one.verdict,
+                    "method": one.difference.method,
+                    "paired": one.difference.changed is not None,
+                    "n": one.difference.n,
+                    "examples_changed": one.difference.changed,
+                }
+                for one in self.differences
+            ],
+            "changed_sides": [
+                {
+                    "run": names[changes.run],
+                    "against": names[0],
+                    "won": changes.won,
+                    "lost": changes.lost,
+                    "examples": [
+                        vars(example) | {"predictions": [*example.predictions]} for example in changes.examples
+                    ],
+                }
+                for changes in self.changes
+            ],
+            "recipe": self.recipe,
+            "data": self.data,
+            "environment": self.environment,
+            "speed": self.speed,
+            "notes": list(self.notes),
+        }
+
+
+def compare(paths: Sequence[Path], *, split: str | None = None, examples: int = 10) -> Comparison:
+    """Compare runs with the first of them.
+
+    Args:
+        paths: at least two run folders, or metrics.json files (which are compared unpaired).
+        split: see `FinishedRun.split`; the same in all.
+        examples: how many of the examples that changed sides are shown, for each run.
+
+    Raises:
+        UsageError: fewer than two, a split that one of them lacks, no metric in common.
+        UnavailableError: no finished run.
+    """
+    if len(paths) < 2:
+        raise UsageError("one run can't be compared", remedy="Name two or more: bertctl compare RUN RUN.")
+    runs = tuple(read_run(path) for path in paths)
+    chosen = runs[0].split(split)
+    for run in runs[1:]:
+        run.split(chosen)
+    by_name = [run.metrics["metrics"][chosen] for run in runs]
+    names = sorted(dict.fromkeys(name for found in by_name for name in found), key=lambda name: name != runs[0].primary)
+    common = [name for name in names if all(name in found for found in by_name)]
+    if not common:
+        raise UsageError(f"the runs have no metric of '{chosen}' in common", remedy="Compare runs of the same task.")
+    metrics = {name: [run.metric(chosen, name) if name in run.metrics["metrics"][chosen] else None for run in runs]
+               for name in names}  # fmt: skip
+    notes = [] if split is not None or chosen == "validation" else [f"the split is '{chosen}'"]
+    pairs = _pairs(runs, chosen, notes)
+    return Comparison(
+        runs,
+        chosen,
+        runs[0].primary,
+        metrics,
+        tuple(_differences(runs, chosen, common, pairs, notes)),
+        tuple(_changes(number, pair, examples) for number, pair in pairs.items() if pair.task != "text-regression"),
+        _unequal([{k: v for k, v in flat(run.recipe).items() if k not in _UNTOLD} for run in runs]),
+        _unequal([_data_facts(run) for run in runs]),
+        _unequal([_environment_facts(run) for run in runs]),
+        _speed(runs),
+        tuple(notes),
+    )
+
+
+def _pairs(runs: Sequence[FinishedRun], split: str, notes: list[str]) -> dict[int, Pair]:
+    """The runs that can be paired with the first, by number; why the others can't goes into the notes."""
+    pairs: dict[int, Pair] = {}
+    lines: list[Line] | None = None
+    for number, run in enumerate(runs[1:], start=1):
+        try:
+            lines = runs[0].lines(split) if lines is None else lines
+            pairs[number] = Pair(run, runs[0], split, lines=run.lines(split), their_lines=lines)
+        except BertctlError as error:
+            notes.append(f"{run.path} can't be paired: {error.message}")
+    return pairs
+
+
+def _differences(
+    runs: Sequence[FinishedRun], split: str, names: Sequence[str], pairs: dict[int, Pair], notes: list[str]
+) -> list[MetricDifference]:
+    found: list[MetricDifference] = []
+    for name in names:
+        differences: dict[int, Difference] = {}
+        for number, run in enumerate(runs[1:], start=1):
+            try:
+                difference = _difference(runs, number, split, name, pairs)
+            except BertctlError as error:
+                difference, why = None, f"{run.path} has no difference from {runs[0].path} ({name}): {error.message}"
+                notes += [why] if not any(note.startswith(why.partition(" (")[0]) for note in notes) else []
+            if difference is not None:
+                differences[number] = difference
+        better = runs[0].metric(split, name).higher_is_better
+        adjusted = holm([difference.p for difference in differences.values()])
+        for (number, difference), p in zip(differences.items(), adjusted, strict=True):
+            up = (difference.value > 0) == better
+            verdict = "undecided" if p >= _ALPHA else "better" if up else "worse"
+            found.append(MetricDifference(number, name, difference, p, verdict))
+    return found
+
+
+def _difference(
+    runs: Sequence[FinishedRun], number: int, split: str, name: str, pairs: dict[int, Pair]
+) -> Difference | None:
+    if number in pairs:
+        try:
+            return pairs[number].difference(name)
+        except UsageError:  # a metric that predictions don't give, such as a metric script's
+            pass
+    return unpaired(runs[number], runs[0], split, name)
+
+
+def _changes(number: int, pair: Pair, limit: int) -> Changes:
+    """What changed from the first run (`theirs` of the pair) to another (`ours`)."""
+    sides: list[tuple[float, bool, Line, Line]] = []
+    for line, first in zip(pair.lines, pair.their_lines, strict=True):
+        right, was_right = is_right(line, task=pair.task), is_right(first, task=pair.task)
+        if right != was_right:
+            moved = abs(float(line.get("loss") or 0.0) - float(first.get("loss") or 0.0))
+            sides.append((moved, bool(right), line, first))
+    sides.sort(key=lambda side: (side[1], -side[0]))
+    won = sum(side[1] for side in sides)
+    shown = tuple(
+        ChangedExample(line["id"], is_won, line["gold"], (first["prediction"], line["prediction"]), _text(line))
+        for _, is_won, line, first in sides[:limit]
+    )
+    return Changes(number, won, len(sides) - won, shown)
+
+
+def _text(line: Line) -> str:
+    parts = [line[name] for name in TEXTS if line.get(name)]
+    return one_line(" | ".join(" ".join(map(str, part)) if isinstance(part, list) else str(part) for part in parts))
+
+
+def _unequal(facts: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
+    """The facts in which the runs differ, in the order in which they come up; None where a run has none."""
+    names = dict.fromkeys(name for found in facts for name in found)
+    rows = {name: [found.get(name) for found in facts] for name in names}
+    return {name: values for name, values in rows.items() if any(value != values[0] for value in values[1:])}
+
+
+def _data_facts(run: FinishedRun) -> dict[str, Any]:
+    hashes = run.document("environment").get("data_hashes", {})
+    contents = {f"{split}.content": str(digest)[:8] for split, digest in hashes.items()}
+    return contents | flat(run.metrics.get("data", {}))
+
+
+def _environment_facts(run: FinishedRun) -> dict[str, Any]:
+    environment = run.document("environment")
+    told = {name: environment[name] for name in ("bertctl", "python", "platform", "packages", "device", "precision",
+                                                 "threads", "model_hash") if name in environment}  # fmt: skip
+    return flat(told)
+
+
+def _speed(runs: Sequence[FinishedRun]) -> dict[str, list[Any]]:
+    facts = [flat(run.document("performance")) for run in runs]
+    return {name: [found.get(name) for found in facts] for name in _SPEED if any(name in found for found in facts)}

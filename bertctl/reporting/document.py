@@ -1,0 +1,145 @@
+"""A report before it has a format: sections of paragraphs, tables, charts. html.py and markdown.py write it down.
+
+Everything is plain text here; whoever writes it down escapes it. `Cell.data` marks text that came from the data set and
+may be anything: markup, a script, another direction of writing.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of a table.
+
+    Attributes:
+        text: what stands in it.
+        data: whether it is text of the data set, to be isolated from its surroundings.
+        strong: whether it is the row to look at.
+        shade: background, 0 (none) to 1.
+        wrong: whether the shade says error (else: right).
+        code: whether it is a name or a command, as typed.
+    """
+
+    text: str
+    data: bool = False
+    strong: bool = False
+    shade: float = 0.0
+    wrong: bool = False
+    code: bool = False
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table.
+
+    Attributes:
+        name: its heading; may be empty.
+        number: whether it is aligned as numbers are.
+        data: whether the heading is text of the data set.
+    """
+
+    name: str
+    number: bool = False
+    data: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under headings.
+
+    Attributes:
+        columns: the headings.
+        rows: as many cells each; a str is a plain cell.
+        caption: what is shown, in a line; may be empty.
+        stacked: whether a narrow screen shows each row as a block of its own.
+        brief: rows that a short format shows; all when None.
+    """
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[str | Cell]]
+    caption: str = ""
+    stacked: bool = False
+    brief: int | None = None
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A picture.
+
+    Attributes:
+        svg: draws it: one `<svg>` element, safe to stand in a page as it is. Formats without pictures don't call it.
+        caption: what it shows, in a line.
+        wide: whether it needs the width of the page.
+    """
+
+    svg: Callable[[], str]
+    caption: str
+    wide: bool = False
+
+
+@dataclass(frozen=True)
+class Note:
+    """A paragraph."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Lines as they stand in a file, folded away under a title."""
+
+    title: str
+    text: str
+
+
+Block = Table | Chart | Note | Listing
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A figure to see first.
+
+    Attributes:
+        label: what it is.
+        value: the figure.
+        note: what to know beside it; may be empty.
+    """
+
+    label: str
+    value: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the report.
+
+    Attributes:
+        name: short, for links: `errors`.
+        title: its heading.
+        blocks: its content, in order; a section without any is left out.
+        brief: whether a short format has it.
+    """
+
+    name: str
+    title: str
+    blocks: Sequence[Block]
+    brief: bool = True
+
+
+@dataclass(frozen=True)
+class Report:
+    """The whole.
+
+    Attributes:
+        title: of the page.
+        subtitle: task, model, data.
+        tiles: figures to see first; the first one is the result.
+        sections: in order.
+    """
+
+    title: str
+    subtitle: str
+    tiles: Sequence[Tile]
+    sections: Sequence[Section]

@@ -1,0 +1,44 @@
+"""What a gate, a data check or any other judgement found: the one form that every pipeline writer takes."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+Verdict = Literal["pass", "fail", "inconclusive", "warning"]
+
+BAD_FIRST: tuple[Verdict, ...] = ("fail", "inconclusive", "warning", "pass")
+"""The worst verdict first: the order in which reports list checks and annotations are spent."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was judged.
+
+    Attributes:
+        name: what was asked, short and the same from one build to the next: `min accuracy=0.91`.
+        group: what it belongs to: `gate runs/sst2-1a2b3c4d`, `data check recipe.yaml`. A JUnit suite, a heading.
+        verdict: `warning` is a pass with something to look at.
+        message: one line: what was found.
+        detail: more lines (examples, what to do); may be empty. Text of the data may stand in it: writers escape it.
+        file: the file it is about, as the person named it; None where there is none.
+        line: in that file, from 1.
+    """
+
+    name: str
+    group: str
+    verdict: Verdict
+    message: str
+    detail: str = ""
+    file: str | None = None
+    line: int | None = None
+
+
+def worst_first(checks: Iterable[Check]) -> list[Check]:
+    """Sorted by verdict, the worst first; equals stay in the order given."""
+    return sorted(checks, key=lambda check: BAD_FIRST.index(check.verdict))
+
+
+def counts(checks: Iterable[Check]) -> dict[Verdict, int]:
+    """How many checks have each verdict, the worst first; verdicts that don't occur are left out."""
+    given = [check.verdict for check in checks]
+    return {verdict: given.count(verdict) for verdict in BAD_FIRST if verdict in given}

@@ -1,0 +1,302 @@
+"""The gate: is a run good enough, and not worse than another? Decided by intervals, not by two floats.
+
+A check passes when the whole 95 % interval is on the good side of its limit, fails when all of it is on the bad side,
+and is inconclusive in between. Each check is judged by itself; the worst verdict is the gate's.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertctl.errors import ExitCode, UsageError
+from bertctl.metrics.from_lines import label_names, slice_contributions
+from bertctl.metrics.paired import Difference, detectable, score_interval
+from bertctl.metrics.value import MetricValue
+from bertctl.reporting.findings import Check
+from bertctl.reporting.limits import GateVerdict, Limit, Policy, decide
+from bertctl.reporting.pairing import Pair, not_computable, unpaired
+from bertctl.reporting.runs import FinishedRun, Line, read_run
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What became of one limit.
+
+    Attributes:
+        limit: what was asked.
+        verdict: by the policy.
+        metric: of the run (or its slice), with its interval.
+        bound: what is compared with the interval: the limit, or of a drop the most the metric may change.
+        change: run minus baseline, for drops.
+        baseline: the baseline's value, for drops.
+        detectable: smallest distance from the limit that these examples show in 4 of 5 cases; None without interval.
+        message: a sentence.
+    """
+
+    limit: Limit
+    verdict: GateVerdict
+    metric: MetricValue
+    bound: float
+    change: Difference | None
+    baseline: float | None
+    detectable: float | None
+    message: str
+
+    @property
+    def judged(self) -> tuple[float, float | None, float | None]:
+        """Value, low and high of what is compared: the change for drops, else the metric."""
+        found = self.change or self.metric
+        return found.value, found.low, found.high
+
+    def as_json(self) -> dict[str, Any]:
+        """One entry of the answer's `checks`."""
+        limit, change = self.limit, self.change
+        entry: dict[str, Any] = {
+            "check": limit.name,
+            "kind": limit.kind,
+            "metric": limit.metric,
+            "slice": {"column": limit.slice[0], "value": limit.slice[1]} if limit.slice else None,
+            "limit": limit.limit,
+            "verdict": self.verdict,
+            **self.metric.as_json(),
+            "detectable": self.detectable,
+            "message": self.message,
+        }
+        if change is not None:
+            entry["baseline_value"] = self.baseline
+            entry["change"] = {
+                "value": change.value,
+                "low": change.low,
+                "high": change.high,
+                "p": change.p,
+                "method": change.method,
+                "paired": change.changed is not None,
+                "examples_changed": change.changed,
+            }
+        return entry
+
+
+@dataclass(frozen=True)
+class GateResult:
+    """The verdict on a run.
+
+    Attributes:
+        run: as read.
+        baseline: as read; None without.
+        split: that was looked at.
+        policy: how undecided checks count.
+        judgements: in the order asked.
+        notes: what should be known of how it was decided.
+    """
+
+    run: FinishedRun
+    baseline: FinishedRun | None
+    split: str
+    policy: Policy
+    judgements: tuple[Judgement, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def verdict(self) -> GateVerdict:
+        """The worst of all: fail if any check fails, else inconclusive if any is, else pass."""
+        found = {judgement.verdict for judgement in self.judgements}
+        return "fail" if "fail" in found else "inconclusive" if "inconclusive" in found else "pass"
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """0, 7 or 8; lenient turns 8 into 0."""
+        if self.verdict == "fail":
+            return ExitCode.GATE_NOT_MET
+        if self.verdict == "inconclusive" and self.policy != "lenient":
+            return ExitCode.GATE_INCONCLUSIVE
+        return ExitCode.OK
+
+    @property
+    def headline(self) -> str:
+        """The verdict in a line."""
+        lenient = ", let through by --policy lenient" if self.verdict == "inconclusive" and not self.exit_code else ""
+        return f"gate of {self.run.path}: {self.verdict}{lenient} (exit {int(self.exit_code)})"
+
+    def as_json(self) -> dict[str, Any]:
+        """The document of `--json`."""
+        return {
+            "schema": 1,
+            "run": str(self.run.path),
+            "baseline": str(self.baseline.path) if self.baseline else None,
+            "split": self.split,
+            "policy": self.policy,
+            "verdict": self.verdict,
+            "exit_code": int(self.exit_code),
+            "checks": [judgement.as_json() for judgement in self.judgements],
+            "notes": list(self.notes),
+        }
+
+    def checks(self) -> list[Check]:
+        """For pipelines; what lenient lets through is a warning. Names stay the same from one run to the next."""
+        lenient = self.policy == "lenient"
+        return [
+            Check(
+                name=judgement.limit.name,
+                group=f"bertctl gate, {self.split}",
+                verdict="warning" if lenient and judgement.verdict == "inconclusive" else judgement.verdict,
+                message=judgement.message,
+            )
+            for judgement in self.judgements
+        ]
+
+    def samples(self) -> list[tuple[str, dict[str, str], float]]:
+        """For a metrics report: every metric of the split, its interval, and the checks by verdict."""
+        found: list[tuple[str, dict[str, str], float]] = []
+        for name in self.run.metrics["metrics"][self.split]:
+            try:
+                metric = self.run.metric(self.split, name)
+            except UsageError:  # not a number, and not asked for
+                continue
+            ends = {"": metric.value, "_low": metric.low, "_high": metric.high}
+            found += [(name + end, {"split": self.split}, value) for end, value in ends.items() if value is not None]
+        for verdict in ("pass", "fail", "inconclusive"):
+            number = sum(judgement.verdict == verdict for judgement in self.judgements)
+            found.append(("gate_checks", {"verdict": verdict}, float(number)))
+        return found
+
+
+def gate(
+    run: Path, limits: Sequence[Limit], *, baseline: Path | None = None, split: str | None = None, policy: Policy
+) -> GateResult:
+    """Judge a run.
+
+    Args:
+        run: a run's folder, or a metrics.json.
+        limits: at least one.
+        baseline: what drops are measured from: a run's folder (paired), or a metrics.json (unpaired).
+        split: see `FinishedRun.split`.
+        policy: strict, point or lenient.
+
+    Raises:
+        UsageError: no limit, drops without a baseline or a baseline without drops, a metric that is not there or not a
+            number, or is better the other way, different data.
+        UnavailableError: no finished run, or predictions that are not there.
+        DataError: predictions that contradict the metrics.
+    """
+    if not limits:
+        raise UsageError(
+            "the gate was given nothing to check",
+            remedy="Say what must hold: --min accuracy=0.91, --max loss=0.4, --min-slice 'label=neg:recall=0.85', "
+            "or --baseline RUN2 --max-drop accuracy=0.005.",
+        )
+    drops = any(limit.kind == "max-drop" for limit in limits)
+    if drops and baseline is None:
+        raise UsageError("--max-drop needs something to drop from", remedy="Add --baseline RUN2 (or its metrics.json).")
+    if baseline is not None and not drops:
+        raise UsageError("--baseline alone decides nothing", remedy="Say what may be lost: --max-drop accuracy=0.005.")
+    ours = read_run(run)
+    theirs = read_run(baseline) if baseline is not None else None
+    chosen = ours.split(split)
+    bench = _Bench(ours, theirs, chosen)
+    judgements = tuple(bench.judge(limit, policy) for limit in limits)
+    notes = list(bench.notes)
+    if split is None and chosen != "validation":
+        notes.append(f"looked at the split '{chosen}', as there is no 'validation'")
+    return GateResult(ours, theirs, chosen, policy, judgements, tuple(notes))
+
+
+class _Bench:
+    """A run and what it is measured against; predictions are read when the first limit needs them."""
+
+    def __init__(self, ours: FinishedRun, theirs: FinishedRun | None, split: str) -> None:
+        self.ours, self.theirs, self.split = ours, theirs, split
+        self.notes: list[str] = []
+        self._lines: list[Line] | None = None
+        self._pair: Pair | None = None
+
+    def judge(self, limit: Limit, policy: Policy) -> Judgement:
+        """The verdict on one limit."""
+        if limit.kind == "max-drop" and self.theirs is not None:
+            return self._judge_drop(limit, policy, self.theirs)
+        metric = self._slice(limit, *limit.slice) if limit.slice else self.ours.metric(self.split, limit.metric)
+        at_least = limit.kind != "max"
+        if metric.higher_is_better != at_least:
+            better, option = ("higher", "--min") if metric.higher_is_better else ("lower", "--max")
+            raise UsageError(
+                f"--{limit.kind} {limit.metric}: the {limit.metric} is better when {better}",
+                remedy=f"Type {option} {limit.metric}={limit.limit:g}.",
+            )
+        verdict = decide(metric.value, metric.low, metric.high, limit.limit, at_least=at_least, policy=policy)
+        where = f" of {limit.slice[0]}={limit.slice[1]}" if limit.slice else ""
+        interval = "" if metric.low is None else f" ({metric.low:.4f} to {metric.high:.4f})"
+        found = f"{limit.metric}{where} is {metric.value:.4f}{interval} on {metric.n} examples"
+        ends = (metric.low, metric.high)
+        message = _sentence(found, verdict, policy, ends, f"{'at least' if at_least else 'at most'} {limit.limit:g}")
+        return Judgement(limit, verdict, metric, limit.limit, None, None, _detectable(*ends, n=metric.n), message)
+
+    def lines(self) -> list[Line]:
+        """The run's predictions."""
+        if self._lines is None:
+            self._lines = self.ours.lines(self.split)
+        return self._lines
+
+    def _slice(self, limit: Limit, column: str, value: str) -> MetricValue:
+        lines, task = self.lines(), str(self.ours.task)
+        labels = label_names(lines) if task == "text-classification" else []
+        found = slice_contributions(lines, task=task, name=limit.metric, column=column, value=value, labels=labels)
+        if found is None:
+            raise not_computable(limit.metric, task)
+        return found.metric()
+
+    def _judge_drop(self, limit: Limit, policy: Policy, theirs: FinishedRun) -> Judgement:
+        name = limit.metric
+        metric, baseline = self.ours.metric(self.split, name), theirs.metric(theirs.split(self.split), name)
+        change = self._change(name, theirs)
+        at_least = metric.higher_is_better
+        bound = -limit.limit if at_least else limit.limit
+        low, high = (None, None) if change is None else (change.low, change.high)
+        verdict = decide(metric.value - baseline.value, low, high, bound, at_least=at_least, policy=policy)
+        found = f"{name} is {metric.value:.4f} against {baseline.value:.4f}"
+        if change is not None:
+            differing = "" if change.changed is None else f", {change.changed} of {change.n} examples differ"
+            found += (
+                f", a change of {change.value:+.4f} ({change.low:+.4f} to {change.high:+.4f}; {change.method}, "
+                f"p {change.p:.2g}{differing})"
+            )
+        allowed = f"a {'drop' if at_least else 'rise'} of at most {limit.limit:g}"
+        message = _sentence(found, verdict, policy, (low, high), allowed)
+        return Judgement(
+            limit, verdict, metric, bound, change, baseline.value, _detectable(low, high, n=metric.n), message
+        )
+
+    def _change(self, name: str, theirs: FinishedRun) -> Difference | None:
+        if self.ours.folder is not None and theirs.folder is not None:
+            if self._pair is None:
+                their_lines = theirs.lines(self.split)
+                self._pair = Pair(self.ours, theirs, self.split, lines=self.lines(), their_lines=their_lines)
+            return self._pair.difference(name)
+        bare = theirs if theirs.folder is None else self.ours
+        note = (
+            f"unpaired: {bare.path} has no predictions, so whether both saw the same examples can't be checked, and "
+            "the interval is wider than a paired one; give the run's folder for that"
+        )
+        self.notes += [] if note in self.notes else [note]
+        return unpaired(self.ours, theirs, self.split, name)
+
+
+def _sentence(
+    found: str, verdict: GateVerdict, policy: Policy, ends: tuple[float | None, float | None], allowed: str
+) -> str:
+    reason = {
+        "pass": f"all of the 95 % interval keeps to {allowed}",
+        "fail": f"none of the 95 % interval keeps to {allowed}",
+        "inconclusive": f"part of the 95 % interval keeps to {allowed}, part does not",
+    }[verdict]
+    if policy == "point":
+        reason = f"{'keeps' if verdict == 'pass' else 'does not keep'} to {allowed}, by the value alone"
+    elif None in ends:
+        reason = f"asked was {allowed}; it has no interval, so only --policy point decides"
+    return f"{found}: {reason}"
+
+
+def _detectable(low: float | None, high: float | None, *, n: int) -> float | None:
+    """Where a model was compared with itself, it is what one unlike answer would show."""
+    if low is None or high is None:
+        return None
+    return detectable(low, high) if low < high else detectable(*score_interval(0, 0, n))

@@ -1,0 +1,96 @@
+"""Checks and metrics for GitLab: a metrics report and a code-quality report, both shown in the merge request.
+
+artifacts:reports:metrics takes OpenMetrics text, artifacts:reports:codequality a JSON list of issues.
+https://docs.gitlab.com/ci/testing/metrics_reports/ and https://docs.gitlab.com/ci/testing/code_quality/
+"""
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from bertctl.reporting.escape import one_line, visible
+from bertctl.reporting.findings import Check, Verdict, worst_first
+from bertctl.run_folder import write_text
+
+_SEVERITY: Mapping[Verdict, str] = {"fail": "critical", "inconclusive": "major", "warning": "minor"}
+
+_NOT_A_NAME = re.compile(r"[^a-zA-Z0-9_]")
+
+Sample = tuple[str, Mapping[str, str], float]
+"""A metric's name, its labels, its value."""
+
+
+def metrics_report(samples: Sequence[Sample]) -> str:
+    """OpenMetrics text: `bertctl_accuracy{split="validation"} 0.91`, one line a sample.
+
+    GitLab compares samples of one name and the same labels between two pipelines: no label may change from run to run
+    (no path, no date). What is no finite number is left out.
+    """
+    lines = []
+    for name, labels, value in samples:
+        if math.isfinite(value):
+            inside = ",".join(f'{_NOT_A_NAME.sub("_", key)}="{_label(text)}"' for key, text in labels.items())
+            lines.append(f"bertctl_{_NOT_A_NAME.sub('_', name)}{{{inside}}} {value:.10g}\n")
+    return "".join(dict.fromkeys(lines)) + "# EOF\n"
+
+
+def code_quality(checks: Sequence[Check], *, default_file: str) -> list[dict[str, Any]]:
+    """The checks that did not pass, the worst first, as GitLab's subset of the Code Climate format.
+
+    Args:
+        checks: in any order.
+        default_file: the file that checks without one are shown at (a recipe, a pipeline's own file).
+    """
+    issues = []
+    seen: dict[str, int] = {}
+    for check in worst_first(checks):
+        if check.verdict == "pass":
+            continue
+        path = visible(_relative(check.file or default_file))
+        # The same finding in the next pipeline must have the same fingerprint, and no other one: no number, no message.
+        key = f"{check.name}\0{check.file or ''}\0{check.line}"
+        seen[key] = seen.get(key, 0) + 1
+        digest = hashlib.sha256(f"{key}\0{seen[key]}".encode("utf-8", "surrogatepass")).hexdigest()
+        issues.append(
+            {
+                "description": one_line(f"{check.name}: {check.message}", limit=1000),
+                "check_name": f"bertctl/{one_line(check.name)}",
+                "fingerprint": digest,
+                "severity": _SEVERITY[check.verdict],
+                "location": {"path": path, "lines": {"begin": check.line or 1}},
+            }
+        )
+    return issues
+
+
+def write_metrics_report(path: Path, samples: Sequence[Sample]) -> None:
+    """Write the metrics report.
+
+    Raises:
+        UnavailableError: it can't be written.
+    """
+    write_text(path, metrics_report(samples))
+
+
+def write_code_quality(path: Path, checks: Sequence[Check], *, default_file: str) -> None:
+    """Write the code-quality report; an empty list where all passed.
+
+    Raises:
+        UnavailableError: it can't be written.
+    """
+    write_text(path, json.dumps(code_quality(checks, default_file=default_file), indent=2, ensure_ascii=False) + "\n")
+
+
+def _relative(file: str) -> str:
+    """As GitLab wants it: relative to the repository, without `./`."""
+    path = PurePosixPath(file)
+    here = PurePosixPath(Path.cwd().as_posix())
+    return str(path.relative_to(here) if path.is_absolute() and path.is_relative_to(here) else path)
+
+
+def _label(text: str) -> str:
+    return one_line(text).replace("\\", "\\\\").replace('"', '\\"')

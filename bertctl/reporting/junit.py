@@ -1,0 +1,69 @@
+"""Checks as JUnit XML, the form that Jenkins, GitLab, GitHub actions and the rest read.
+
+`<testsuites>` holds a `<testsuite>` for each group and a `<testcase>` for each check. A failed check has a `<failure>`,
+an undecided one an `<error>`, a warning passes and has its text in `<system-out>`. Only elements and attributes that
+the Jenkins schema and Ant's have in common are used; a file and line stand in the text.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from xml.etree import ElementTree
+
+from bertctl.reporting.escape import xml
+from bertctl.reporting.findings import Check
+from bertctl.run_folder import write_text
+
+_MESSAGE = 500
+_DETAIL = 20_000
+
+
+def junit_document(checks: Sequence[Check], *, name: str = "bertctl") -> str:
+    """The XML text, declaration included.
+
+    Args:
+        checks: in any order; they stay in it within their group.
+        name: of the whole.
+    """
+    root = ElementTree.Element("testsuites", _numbers(name, checks))
+    groups: dict[str, list[Check]] = {}
+    for check in checks:
+        groups.setdefault(check.group, []).append(check)
+    for group, members in groups.items():
+        suite = ElementTree.SubElement(root, "testsuite", _numbers(group, members) | {"skipped": "0"})
+        for check in members:
+            _add_case(suite, check)
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def write_junit(path: Path, checks: Sequence[Check], *, name: str = "bertctl") -> None:
+    """Write the XML file, replacing what is there.
+
+    Raises:
+        UnavailableError: it can't be written.
+    """
+    write_text(path, junit_document(checks, name=name))
+
+
+def _numbers(name: str, checks: Sequence[Check]) -> dict[str, str]:
+    return {
+        "name": xml(name),
+        "tests": str(len(checks)),
+        "failures": str(sum(check.verdict == "fail" for check in checks)),
+        "errors": str(sum(check.verdict == "inconclusive" for check in checks)),
+        "time": "0",
+    }
+
+
+def _add_case(suite: ElementTree.Element, check: Check) -> None:
+    case = ElementTree.SubElement(
+        suite, "testcase", {"classname": xml(check.group), "name": xml(check.name), "time": "0"}
+    )
+    where = "" if check.file is None else f"{check.file}{'' if check.line is None else f':{check.line}'}\n"
+    text = xml(f"{where}{check.message}\n{check.detail}".strip()[:_DETAIL])
+    if check.verdict in ("fail", "inconclusive"):
+        tag = "failure" if check.verdict == "fail" else "error"
+        outcome = ElementTree.SubElement(case, tag, {"message": xml(check.message[:_MESSAGE]), "type": check.verdict})
+        outcome.text = text
+    else:
+        ElementTree.SubElement(case, "system-out").text = f"{check.verdict}: {text}"

@@ -1,0 +1,97 @@
+"""What a gate is asked, and how one number is judged by its interval."""
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from bertctl.errors import UsageError
+from bertctl.metrics.names import METRICS
+
+Policy = Literal["strict", "point", "lenient"]
+GateVerdict = Literal["pass", "fail", "inconclusive"]
+Kind = Literal["min", "max", "min-slice", "max-drop"]
+
+_SAME = 1e-12
+_SLICE = re.compile(r"^(?P<column>[^=:]+)=(?P<value>.*):(?P<metric>[^=:]+)$", re.DOTALL)
+_FRACTIONS = ("precision", "recall")
+_EXAMPLES = {
+    "min": "accuracy=0.91",
+    "max": "loss=0.4",
+    "min-slice": "label=neg:recall=0.85",
+    "max-drop": "accuracy=0.005",
+}
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One thing that was asked.
+
+    Attributes:
+        kind: the option without its dashes.
+        metric: its name.
+        limit: the number; of a drop, how much may be lost.
+        slice: column and value, for min-slice.
+    """
+
+    kind: Kind
+    metric: str
+    limit: float
+    slice: tuple[str, str] | None = None
+
+    @property
+    def name(self) -> str:
+        """As typed: `min accuracy=0.91`."""
+        where = f"{self.slice[0]}={self.slice[1]}:" if self.slice else ""
+        return f"{self.kind} {where}{self.metric}={self.limit:g}"
+
+
+def parse_limit(kind: Kind, text: str) -> Limit:
+    """`accuracy=0.91`, or `label=neg:recall=0.85` for a slice.
+
+    Raises:
+        UsageError: it is neither, or the number can't be meant.
+    """
+    name, equals, number = text.rpartition("=")
+    where = _SLICE.match(name) if kind == "min-slice" else None
+    try:
+        limit = float(number)
+    except ValueError:
+        limit = math.nan
+    complete = bool(equals and name.strip()) and (where is not None or kind != "min-slice")
+    if not complete or not math.isfinite(limit):
+        what = "COLUMN=VALUE:METRIC=NUMBER" if kind == "min-slice" else "METRIC=NUMBER"
+        raise UsageError(f"--{kind} {text}: {what} fits", remedy=f"Type --{kind} '{_EXAMPLES[kind]}'.")
+    metric = (where["metric"] if where else name).strip()
+    known = METRICS.get(metric.partition(":")[0])
+    if abs(limit) > 1 and (metric in _FRACTIONS or (known is not None and known.higher_is_better)):
+        raise UsageError(
+            f"--{kind} {text}: {metric} is a fraction, at most 1", remedy=f"Did you mean {metric}={limit / 100:g}?"
+        )
+    if kind == "max-drop" and limit < 0:
+        raise UsageError(f"--max-drop {text}: a drop is 0 or more", remedy="Give how much may be lost, such as 0.005.")
+    return Limit(kind, metric, limit, (where["column"].strip(), where["value"].strip()) if where else None)
+
+
+def decide(
+    value: float, low: float | None, high: float | None, bound: float, *, at_least: bool, policy: Policy
+) -> GateVerdict:
+    """One verdict.
+
+    Args:
+        value: what is judged.
+        low: lower end of its interval; None where there is none, which only `point` decides.
+        high: upper end.
+        bound: the limit.
+        at_least: whether the good side is above the limit (which belongs to it) or below.
+        policy: `point` goes by the value alone.
+    """
+    sign = 1.0 if at_least else -1.0
+    if policy == "point":
+        return "pass" if sign * (value - bound) >= -_SAME else "fail"
+    if low is None or high is None:
+        return "inconclusive"
+    worst, best = (low, high) if at_least else (high, low)
+    if sign * (worst - bound) >= -_SAME:
+        return "pass"
+    return "fail" if sign * (best - bound) < -_SAME else "inconclusive"

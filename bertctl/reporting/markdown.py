@@ -1,0 +1,93 @@
+"""A report as Markdown for a pull request or a step summary: the tables, the first errors, no charts.
+
+Text of the data stands in code spans, where a platform reads neither markup nor `@names` nor `#numbers`.
+"""
+
+import re
+
+from bertctl.reporting.document import Block, Cell, Column, Note, Report, Section, Table
+from bertctl.reporting.escape import markdown, one_line
+
+MOST_BYTES = 65_000
+"""A comment on GitHub holds 65,536 characters."""
+
+_LONGEST = 10_000  # a paragraph of ours is not cut
+
+_HARMLESS = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9 .,:;%/()–·'+-]|(?<=[a-z0-9])_(?=[a-z0-9]))*)?")
+
+
+def render_markdown(report: Report) -> str:
+    """The short form: sections marked brief, of long tables the first rows.
+
+    Args:
+        report: as `build_report` makes it.
+    """
+    first = report.tiles[0] if report.tiles else None
+    lines = [f"## {escaped(report.title)}", "", escaped(report.subtitle), ""]
+    if first is not None:
+        rest = f" ({escaped(first.note)})" if first.note else ""
+        lines += [f"**{escaped(first.label)}: {escaped(first.value)}**{rest}", "", ""]
+    sections = [text for section in report.sections if section.brief and (text := _section(section))]
+    kept = "\n".join(lines)
+    for text in sections:
+        if len((kept + text).encode()) > MOST_BYTES:
+            return kept + "\nThe rest does not fit here.\n"
+        kept += text
+    return kept
+
+
+def escaped(text: str) -> str:
+    """Text as part of a line or a cell; figures and plain words stay as they are."""
+    return text if _HARMLESS.fullmatch(text) else markdown(text, limit=_LONGEST)
+
+
+def code_span(text: str) -> str:
+    """Text of the data as a code span of one line, in a fence longer than any in it; a table's bar is escaped."""
+    line = one_line(text)
+    if not line:
+        return ""
+    fence = "`" * (max((len(run) for run in re.findall(r"`+", line)), default=0) + 1)
+    pad = " " if line.startswith("`") or line.endswith("`") else ""
+    return f"{fence}{pad}{line}{pad}{fence}".replace("|", "\\|")
+
+
+def _section(section: Section) -> str:
+    blocks = [text for block in section.blocks if (text := _block(block))]
+    return "\n".join([f"### {escaped(section.title)}", "", *blocks, ""]) if blocks else ""
+
+
+def _block(block: Block) -> str:
+    if isinstance(block, Note):
+        parts = block.text.split("`")
+        return "".join(code_span(part) if i % 2 else _note(part) for i, part in enumerate(parts)) + "\n"
+    return table_lines(block) if isinstance(block, Table) else ""
+
+
+def _note(text: str) -> str:
+    """Part of a paragraph: escaped, its outer blanks kept."""
+    middle = escaped(text.strip())
+    return f"{' ' if text[:1].isspace() else ''}{middle}{' ' if text[-1:].isspace() and middle else ''}"
+
+
+def table_lines(table: Table) -> str:
+    """A table in GitHub's Markdown; empty where a short format shows none of its rows."""
+    rows = table.rows if table.brief is None else table.rows[: table.brief]
+    if not rows:
+        return ""
+    lines = [_row([code_span(c.name) if c.data else escaped(c.name) for c in table.columns])]
+    lines.append(_row(["---:" if column.number else "---" for column in table.columns]))
+    lines += [_row([_cell(cell, column) for cell, column in zip(row, table.columns, strict=True)]) for row in rows]
+    if table.caption:
+        lines += ["", escaped(table.caption)]
+    return "\n".join([*lines, ""])
+
+
+def _row(cells: list[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _cell(cell: str | Cell, column: Column) -> str:
+    if isinstance(cell, str):
+        return escaped(cell)
+    text = code_span(cell.text) if cell.data or cell.code else escaped(cell.text)
+    return f"**{text}**" if cell.strong and text and not column.data else text

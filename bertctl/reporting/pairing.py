@@ -1,0 +1,109 @@
+"""Two runs on the same examples: the difference of a metric, paired by id; or of their metrics alone, unpaired."""
+
+from collections.abc import Sequence
+
+from bertctl.errors import DataError, UsageError
+from bertctl.metrics.from_lines import Contributions, contributions, label_names
+from bertctl.metrics.paired import Difference, unpaired_difference
+from bertctl.reporting.runs import FinishedRun, Line, aligned
+
+
+class Pair:
+    """A run and another, example by example.
+
+    Args:
+        ours: the run.
+        theirs: what it is measured against.
+        split: scored in both.
+        lines: our prediction lines.
+        their_lines: theirs, in any order.
+
+    Raises:
+        UsageError: other tasks, labels or data.
+    """
+
+    def __init__(
+        self, ours: FinishedRun, theirs: FinishedRun, split: str, *, lines: list[Line], their_lines: list[Line]
+    ) -> None:
+        names = (str(ours.path), str(theirs.path))
+        if ours.task != theirs.task:
+            raise UsageError(
+                f"{names[0]} and {names[1]} are of different tasks: {ours.task} and {theirs.task}",
+                remedy="Compare runs on the same data.",
+            )
+        self.ours, self.theirs, self.split = ours, theirs, split
+        self.task = str(ours.task)
+        self.lines = lines
+        self.their_lines = aligned(lines, their_lines, names=names)
+        self.labels = _common_labels(lines, self.their_lines, names) if self.task == "text-classification" else []
+        self.one_model = _is_one_model(lines, self.their_lines)
+
+    def difference(self, name: str) -> Difference:
+        """Our metric minus theirs. A model and itself differ by nothing, whatever other examples there may be.
+
+        Raises:
+            UsageError: the metric can't be computed from predictions.
+            DataError: predictions that don't give the value in metrics.json.
+        """
+        ours = self._contributions(self.ours, self.lines, name)
+        theirs = self._contributions(self.theirs, self.their_lines, name)
+        if self.one_model:
+            return Difference(0.0, 0.0, 0.0, 1.0, len(self.lines), "the same answers with the same losses", 0)
+        return ours.difference(theirs)
+
+    def _contributions(self, run: FinishedRun, lines: Sequence[Line], name: str) -> Contributions:
+        found = contributions(lines, task=self.task, name=name, labels=self.labels)
+        if found is None:
+            raise not_computable(name, self.task)
+        written = run.metric(self.split, name).value
+        if not found.agrees_with(written):
+            raise DataError(
+                f"{run.path}: its predictions of '{self.split}' give {name} {found.value:.4f}, its metrics.json says "
+                f"{written:.4f}",
+                remedy=f"Score it again: bertctl evaluate {run.path} --split {self.split}. Or compare without pairing: "
+                f"give {run.path / 'metrics.json'}.",
+            )
+        return found
+
+
+def not_computable(name: str, task: str) -> UsageError:
+    """The refusal of a metric that prediction lines don't give."""
+    return UsageError(
+        f"{name} can't be computed from the predictions of a {task} run, example by example",
+        remedy="For a comparison without pairing give the run's metrics.json; slices need a metric of the task's own.",
+    )
+
+
+def unpaired(ours: FinishedRun, theirs: FinishedRun, split: str, name: str) -> Difference | None:
+    """The difference of two metrics as if of different examples; None where one of them has no interval.
+
+    Raises:
+        UsageError: the metric is not there, or stands on another number of examples, so on other data.
+    """
+    a, b = ours.metric(split, name), theirs.metric(split, name)
+    if a.n != b.n:
+        raise UsageError(
+            f"{ours.path} and {theirs.path} were scored on different data: {name} stands on {a.n} and {b.n} examples",
+            remedy="Score both on the same split of the same data.",
+        )
+    return None if None in (a.low, a.high, b.low, b.high) else unpaired_difference(a, b)
+
+
+def _common_labels(ours: Sequence[Line], theirs: Sequence[Line], names: tuple[str, str]) -> list[str]:
+    a, b = label_names(ours), label_names(theirs)
+    named = all("probabilities" in lines[0] for lines in (ours, theirs))
+    # With two labels the second is the one whose F1 is taken; with more the order means nothing.
+    if named and (set(a) != set(b) or (len(a) == 2 and a != b)):
+        raise UsageError(
+            f"{names[0]} and {names[1]} have different labels: {', '.join(a)} and {', '.join(b)}",
+            remedy="Compare models that answer with the same labels, in the same order.",
+        )
+    return a + [label for label in b if label not in a]
+
+
+def _is_one_model(ours: Sequence[Line], theirs: Sequence[Line]) -> bool:
+    """Whether two runs are the same model: every answer and every loss, to the last digit."""
+    return all(
+        "loss" in a and a["prediction"] == b["prediction"] and a["loss"] == b.get("loss")
+        for a, b in zip(ours, theirs, strict=True)
+    )

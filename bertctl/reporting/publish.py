@@ -1,0 +1,146 @@
+"""A finished run's model, put on the hub in one commit: weights, tokenizer, config, card; predictions only if asked."""
+
+from pathlib import Path
+from typing import Any
+
+from bertctl.catalog.hub import endpoint, has_token, is_offline, unreachable
+from bertctl.errors import UnavailableError, UsageError
+from bertctl.progress import SILENT, Listener
+from bertctl.run_folder import SCHEMA, RunFolder
+
+CARD = "README.md"
+
+_ALSO = "RUN/model can be uploaded later, from any machine: `hf upload HUB-ID RUN/model`."
+
+
+def push_run(
+    folder: RunFolder,
+    hub_id: str,
+    *,
+    private: bool = False,
+    predictions: bool = False,
+    message: str | None = None,
+    listener: Listener = SILENT,
+) -> dict[str, Any]:
+    """Make the repository where there is none, and upload RUN/model; checkpoints and the rest of the run stay here.
+
+    Args:
+        folder: a finished run.
+        hub_id: `org/name`, or `name` for the token's own user.
+        private: a repository that is made is private; one that is there stays as it is.
+        predictions: RUN/predictions too. They hold the texts of the data, unless the run was made with --no-text.
+        message: of the commit.
+        listener: hears what is uploaded, and where the card is missing.
+
+    Returns:
+        `hub_id`, `url`, `commit` and the `files` with their sizes.
+
+    Raises:
+        UsageError: a name that can't be one of the hub.
+        UnavailableError: the run is not finished or has no model; offline; no token; the hub refuses or is silent.
+    """
+    from huggingface_hub import CommitOperationAdd, HfApi
+    from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
+
+    check_hub_id(hub_id)
+    files = files_to_push(folder, predictions=predictions)
+    _check_way(hub_id)
+    if CARD not in files:
+        listener.warn(f"{folder.model} has no {CARD}: the hub will show no model card")
+    size = sum(path.stat().st_size for path in files.values())
+    listener.say(f"uploading {len(files)} files, {size / 1e6:.1f} MB, to {endpoint()}/{hub_id}")
+    disable_progress_bars()
+    hub = HfApi(endpoint=endpoint(), library_name="bertctl")
+    try:
+        repository = hub.create_repo(hub_id, private=private or None, exist_ok=True)
+        commit = hub.create_commit(
+            repository.repo_id,
+            [CommitOperationAdd(name, str(path)) for name, path in files.items()],
+            commit_message=message or f"bertctl push {folder.path.name}",
+        )
+    except Exception as error:
+        raise _refused(hub_id, error) from error
+    return {
+        "schema": SCHEMA,
+        "run": str(folder.path),
+        "hub_id": repository.repo_id,
+        "url": str(repository),
+        "commit": commit.oid,
+        "files": {name: path.stat().st_size for name, path in files.items()},
+    }
+
+
+def check_hub_id(hub_id: str) -> None:
+    """Refuse what can't be the name of a repository.
+
+    Raises:
+        UsageError: with the rule that it breaks.
+    """
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+
+    try:
+        validate_repo_id(hub_id)
+    except HFValidationError as error:
+        raise UsageError(
+            f"'{hub_id}' is no hub id: {error}", remedy="Give org/name, such as my-org/my-model."
+        ) from error
+
+
+def files_to_push(folder: RunFolder, *, predictions: bool) -> dict[str, Path]:
+    """Path in the repository -> file: the model's, and with `predictions` those.
+
+    Raises:
+        UnavailableError: the run is not done, or holds no model of transformers.
+    """
+    state = folder.read(folder.status)["state"]
+    if state != "done":
+        raise UnavailableError(
+            f"{folder.path} is not finished: its state is '{state}'",
+            remedy="Wait for it, or run it again. To upload the weights all the same: `hf upload HUB-ID RUN/model`.",
+        )
+    files = {path.name: path for path in sorted(folder.model.glob("*")) if _is_plain(path)}
+    if "config.json" not in files:
+        raise UnavailableError(
+            f"{folder.model} holds no model of transformers (no config.json)",
+            remedy="Give a run of `bertctl finetune`; a probe has no weights of its own to publish.",
+        )
+    if predictions:
+        files |= {f"predictions/{path.name}": path for path in sorted(folder.path.glob("predictions/*.jsonl"))}
+    return files
+
+
+def _is_plain(path: Path) -> bool:
+    return path.is_file() and not path.name.startswith(".")
+
+
+def _check_way(hub_id: str) -> None:
+    """Refuse before anything is sent where it can't arrive.
+
+    Raises:
+        UnavailableError: offline, no token, or no answer.
+    """
+    if is_offline():
+        raise UnavailableError(
+            f"offline mode is on, so nothing is pushed to {hub_id}",
+            remedy=f"Leave --offline out and HF_HUB_OFFLINE unset. {_ALSO}",
+        )
+    if not has_token():
+        raise UnavailableError(
+            f"nobody is logged in at {endpoint()}, so nothing is pushed to {hub_id}",
+            remedy="Set HF_TOKEN to a token that may write (https://huggingface.co/settings/tokens), or type "
+            "`hf auth login` once.",
+        )
+    problem = unreachable()
+    if problem:
+        raise UnavailableError(f"the hub at {endpoint()} can't be reached: {problem}", remedy=_ALSO)
+
+
+def _refused(hub_id: str, error: Exception) -> UnavailableError:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    remedy = _ALSO
+    if status in (401, 403):
+        remedy = "Is HF_TOKEN a token that may write there? https://huggingface.co/settings/tokens shows it."
+    said = " ".join(dict.fromkeys(lines[:1] + lines[-1:]))
+    return UnavailableError(f"{hub_id} can't be pushed to {endpoint()}: {type(error).__name__}: {said}", remedy=remedy)

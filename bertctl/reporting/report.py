@@ -1,0 +1,384 @@
+"""The report of a run as a document: which sections there are, and what of the run folder stands in each."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bertctl.catalog.datasets import DATASETS
+from bertctl.config.schema import Recipe
+from bertctl.errors import DataError, UsageError
+from bertctl.inference.decision import Decision, read_decision
+from bertctl.reporting import charts
+from bertctl.reporting.answers import (
+    calibration_error,
+    calibration_section,
+    length_section,
+    outcome_section,
+    slice_section,
+)
+from bertctl.reporting.document import Block, Cell, Chart, Column, Listing, Note, Report, Section, Table, Tile
+from bertctl.reporting.judging import judge
+from bertctl.reporting.mistakes import mistakes_section
+from bertctl.reporting.runs import Line, read_run
+from bertctl.reporting.summary import figure, interval
+
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Material:
+    """What a report is made of.
+
+    Attributes:
+        name: of the run folder.
+        recipe: as nested plain values.
+        recipe_text: the same as it stands in recipe.yaml.
+        metrics: content of metrics.json.
+        environment: content of environment.json; empty where there is none (`evaluate --file`).
+        performance: content of performance.json; empty where there is none.
+        history: lines of history.jsonl.
+        split: the split that the report is about.
+        lines: its predictions; empty where there are none.
+        decision: what was fitted for it.
+    """
+
+    name: str
+    recipe: Document
+    recipe_text: str
+    metrics: Document
+    environment: Document
+    performance: Document
+    history: Sequence[Document]
+    split: str
+    lines: Sequence[Line]
+    decision: Decision | None
+
+    @property
+    def task(self) -> str:
+        """As in `recipe.task`."""
+        return str(self.recipe["task"])
+
+    @property
+    def primary(self) -> str:
+        """Name of the metric that decides."""
+        return str(self.metrics["primary"]["name"])
+
+
+def gather(path: Path, *, split: str | None = None) -> Material:
+    """Read what a finished run has for a report.
+
+    Args:
+        path: RUN.
+        split: which split's answers; `validation`, or the one that picked the weights, when left out.
+
+    Raises:
+        UsageError: a folder of several runs, metrics alone, or a split that was not scored.
+        UnavailableError: no run, or one that has not finished.
+        DataError: a file in it that is damaged.
+    """
+    if path.is_dir() and not (path / "status.json").exists():
+        inner = sorted(child.name for child in path.iterdir() if (child / "status.json").exists())
+        if inner:
+            raise UsageError(
+                f"{path} holds {len(inner)} runs; a report is about one",
+                remedy=f"Name one of them: {path / inner[0]}" + (f", {path / inner[-1]}." if inner[1:] else "."),
+            )
+    run = read_run(path)
+    if run.folder is None:
+        raise UsageError(
+            f"{path} has metrics only; a report needs predictions too", remedy="Give the run's folder instead."
+        )
+    chosen = run.split(split)
+    folder = run.folder
+    return Material(
+        name=path.resolve().name,
+        recipe=run.recipe,
+        recipe_text=folder.recipe.read_text(encoding="utf-8"),
+        metrics=run.metrics,
+        environment=run.document("environment"),
+        performance=run.document("performance"),
+        history=_history(folder.history),
+        split=chosen,
+        lines=run.lines(chosen) if folder.predictions(chosen).exists() else [],
+        decision=read_decision(folder),
+    )
+
+
+def _history(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    try:
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except ValueError as error:
+        raise DataError(
+            f"{path} can't be read: {error}", remedy="Delete it to have a report without curves."
+        ) from error
+
+
+def build_report(run: Material, *, errors: int = 30) -> Report:
+    """All sections that the run has something for.
+
+    Args:
+        run: as `gather` read it.
+        errors: how many errors to show.
+    """
+    answers: list[Section] = []
+    if run.lines:
+        judged = judge(run.lines, run.task)
+        calibrated = run.decision is not None and run.decision.temperature is not None
+        answers = [
+            outcome_section(run.lines, run.task),
+            calibration_section(run.lines, run.task, calibrated=calibrated),
+            length_section(run.lines, judged),
+            slice_section(run.lines, judged, run.recipe.get("evaluation", {}).get("slice_columns") or []),
+            mistakes_section(run.lines, run.task, judged, most=errors),
+        ]
+    sections = [
+        _result(run),
+        *([_layers(run)] if "probe" in run.metrics else []),
+        _learning(run),
+        *answers,
+        _data(run),
+        _recipe(run),
+        _environment(run),
+    ]
+    return Report(
+        title=str(run.recipe.get("name", run.name)),
+        subtitle=_subtitle(run),
+        tiles=_tiles(run),
+        sections=[section for section in sections if section.blocks],
+    )
+
+
+def _subtitle(run: Material) -> str:
+    data = run.recipe.get("data", {})
+    source = data.get("name") or Path(str(data.get("train_file") or "own files")).name
+    model = str(run.recipe.get("model", {}).get("name", ""))
+    return f"{run.task} · {Path(model).name} · {source} · run {run.name}"
+
+
+def _tiles(run: Material) -> list[Tile]:
+    metric = run.metrics["metrics"][run.split].get(run.primary)
+    tiles = []
+    if metric is not None:
+        spread = interval(metric)
+        tiles.append(Tile(f"{run.primary}, {run.split}", figure(metric["value"]), f"95 %: {spread}" if spread else ""))
+        baseline = _baseline(run, run.split, run.primary)
+        if baseline is not None:
+            tiles.append(Tile("majority", figure(baseline), "the answer that ignores the text"))
+        tiles.append(Tile("examples scored", f"{metric['n']:,}", run.split))
+    ece = calibration_error(run.lines, run.task)
+    if ece is not None:
+        tiles.append(Tile("calibration error", figure(ece), "0 is perfect"))
+    if run.performance:
+        seconds = run.performance.get("seconds", {}).get("train")
+        if seconds is not None:
+            tiles.append(Tile("training", _duration(seconds, brief=True), f"on {run.environment.get('device', '?')}"))
+    return tiles
+
+
+def _duration(seconds: float, *, brief: bool = False) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min" if brief else f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def _baseline(run: Material, split: str, name: str) -> float | None:
+    value: float | None = run.metrics.get("baseline", {}).get(split, {}).get(name)
+    return value
+
+
+def _result(run: Material) -> Section:
+    row = DATASETS.get(str(run.recipe.get("data", {}).get("name")))
+    columns = [
+        Column("split"),
+        Column("metric"),
+        Column("value", number=True),
+        Column("95 % interval", number=True),
+        Column("n", number=True),
+        Column("majority", number=True),
+        Column("published"),
+    ]
+    rows: list[list[str | Cell]] = []
+    source = ""
+    for split, by_name in run.metrics["metrics"].items():
+        for name in sorted(by_name, key=lambda name: name != run.primary):
+            metric, baseline = by_name[name], _baseline(run, split, name)
+            published = row.published_for(split, name) if row else None
+            source = published.source if published else source
+            strong = name == run.primary and split == run.split
+            rows.append(
+                [
+                    Cell(split, strong=strong),
+                    Cell(name, strong=strong),
+                    Cell(figure(metric["value"]), strong=strong),
+                    Cell(interval(metric), strong=strong),
+                    f"{metric['n']:,}",
+                    "" if baseline is None else figure(baseline),
+                    f"{figure(published.value)} ({published.split})" if published else "",
+                ]
+            )
+    scores = run.metrics["metrics"][run.split]
+    bounded = [name for name in scores if name not in ("loss", "mse") and -1 <= scores[name]["value"] <= 1]
+    bounded.sort(key=lambda name: name != run.primary)
+    blocks: list[Block] = []
+    if bounded:
+        drawn = partial(
+            charts.metric_chart, [(name, scores[name], _baseline(run, run.split, name)) for name in bounded]
+        )
+        blocks.append(Chart(drawn, f"{run.split}: value, 95 % interval, and (bar) the answer that ignores the text."))
+    if not source:
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    blocks.append(Table(columns, rows, f"Published: {source}." if source else ""))
+    if run.decision is not None:
+        blocks.append(Note(decision_words(run.decision)))
+    return Section("result", "Result", blocks)
+
+
+def decision_words(decision: Decision) -> str:
+    """What was fitted for the run, in a sentence."""
+    parts = []
+    if decision.temperature is not None:
+        parts.append(f"logits are divided by a temperature of {decision.temperature:.4g}")
+    if decision.threshold is not None:
+        about = f"'{decision.positive}'" if decision.positive else "a label"
+        parts.append(f"{about} counts from a probability of {decision.threshold:.4g}")
+    if decision.null_threshold is not None:
+        parts.append(f"a question has no answer from null odds of {decision.null_threshold:.4g}")
+    chosen = " and ".join(parts) or "nothing was chosen"
+    examples = f"{decision.n} examples of " if decision.n else ""
+    return f"For prediction, {chosen} (fitted on {examples}{decision.fitted_on})."
+
+
+def _layers(run: Material) -> Section:
+    """The choices that a probe compared."""
+    probe = run.metrics["probe"]
+    best = probe["best"]
+    columns = [
+        Column("layer"),
+        Column("pooling"),
+        Column("cross-validation", number=True),
+        Column(f"{run.metrics['primary']['split']} {run.primary}", number=True),
+        Column("95 % interval", number=True),
+    ]
+    rows: list[list[str | Cell]] = []
+    for row in probe["table"]:
+        strong = {"layer": row["layer"], "pooling": row["pooling"]} == best
+        cells = [row["layer"], row["pooling"], figure(row["cross_validation"]), figure(row[run.primary]["value"])]
+        rows.append([Cell(cell, strong=strong) for cell in [*cells, interval(row[run.primary])]])
+    blocks: list[Block] = [Table(columns, rows, f"{probe['classifier']}; the choice by cross-validation is bold.")]
+    if len(probe["table"]) > 1:
+        drawn = partial(_drawn_layers, run.metrics)
+        blocks.insert(0, Chart(drawn, "Score by layer and pooling, with 95 % intervals.", wide=True))
+    return Section("layers", "Layers", blocks)
+
+
+def _drawn_layers(metrics: Document) -> str:
+    from bertctl.reporting.probe import probe_figure
+
+    return charts.figure_svg(probe_figure(metrics, ""), "score by layer")
+
+
+def _learning(run: Material) -> Section:
+    training = [(line["step"], line["loss"]) for line in run.history if "loss" in line]
+    selection = run.metrics["primary"]["split"]
+    held = [(line["step"], line[f"{selection}_loss"]) for line in run.history if f"{selection}_loss" in line]
+    scores = [
+        (line["step"], line[f"{selection}_{run.primary}"])
+        for line in run.history
+        if f"{selection}_{run.primary}" in line
+    ]
+    best = run.metrics.get("best_step")
+    blocks: list[Block] = []
+    if training:
+        blocks.append(Chart(partial(charts.loss_chart, training, held), "Loss by optimizer step."))
+    if scores:
+        drawn = partial(charts.score_chart, scores, name=f"{selection} {run.primary}", best=best)
+        blocks.append(Chart(drawn, f"{run.primary} on {selection}; the weights of step {best} were kept."))
+    return Section("learning", "Learning curves", blocks, brief=False)
+
+
+def _data(run: Material) -> Section:
+    names = {
+        "truncated": "cut",
+        "lost_tokens": "tokens cut off",
+        "unknown_tokens": "unknown tokens",
+        "tokens": "tokens",
+    }
+    columns = [Column("split"), Column("examples", number=True), Column("cut", number=True)]
+    columns += [Column(names[key], number=True) for key in ("lost_tokens", "unknown_tokens", "tokens")]
+    columns.append(Column("tokens each", number=True))
+    rows: list[list[str | Cell]] = []
+    for split, counts in run.metrics.get("data", {}).items():
+        n = counts["examples"]
+        share = f" ({100 * counts['truncated'] / n:.1f} %)" if n and counts["truncated"] else ""
+        row: list[str | Cell] = [split, f"{n:,}", f"{counts['truncated']:,}{share}"]
+        row += [f"{counts[key]:,}" for key in ("lost_tokens", "unknown_tokens", "tokens")]
+        rows.append([*row, f"{counts['tokens'] / n:.1f}" if n else ""])
+    limit = run.recipe.get("model", {}).get("max_length")
+    if not rows:
+        return Section("data", "Data", [])
+    return Section("data", "Data", [Table(columns, rows, f"An input longer than {limit} tokens is cut.")])
+
+
+def _recipe(run: Material) -> Section:
+    """The settings that are not the default ones, and the recipe as a whole."""
+    usual = Recipe().model_dump()
+    rows: list[list[str | Cell]] = []
+    for section, fields in run.recipe.items():
+        if section in ("name", "description", "task") or not isinstance(fields, dict):
+            continue
+        for name, value in fields.items():
+            known = usual.get(section, {})
+            if name in known and known[name] != value and value is not None:
+                shown = json.dumps(value, ensure_ascii=False) if not isinstance(value, str) else value
+                default = json.dumps(known[name], ensure_ascii=False) if known[name] is not None else "–"
+                rows.append([Cell(f"{section}.{name}", code=True), Cell(shown, data=True), default.strip('"')])
+    blocks: list[Block] = []
+    if run.recipe.get("description"):
+        blocks.append(Note(str(run.recipe["description"]).strip()))
+    if rows:
+        columns = [Column("setting"), Column("here"), Column("default")]
+        blocks.append(Table(columns, rows, "Settings that differ from the defaults."))
+    blocks.append(Listing("The whole recipe (recipe.yaml)", run.recipe_text))
+    return Section("recipe", "Recipe", blocks, brief=False)
+
+
+def _environment(run: Material) -> Section:
+    here = run.environment
+    rows: list[list[str | Cell]] = [
+        [name.replace("_", " "), Cell(str(here[name]), data=True)]
+        for name in ("command", "bertctl", "python", "platform", "device", "precision", "threads", "seed")
+        if here.get(name) is not None
+    ]
+    packages = ", ".join(f"{name} {version}" for name, version in here.get("packages", {}).items())
+    if packages:
+        rows.append(["packages", packages])
+    hashes = {name.replace("_", " "): here.get(name) for name in ("recipe_hash", "model_hash")}
+    hashes |= {f"data hash, {split}": digest for split, digest in here.get("data_hashes", {}).items()}
+    rows += [[name, Cell(str(digest), code=True)] for name, digest in hashes.items() if digest]
+    rows += _speed(run.performance)
+    table = Table([Column(""), Column("")], rows)
+    return Section("environment", "Environment", [table] if rows else [], brief=False)
+
+
+def _speed(performance: Document) -> list[list[str | Cell]]:
+    rows: list[list[str | Cell]] = []
+    seconds = performance.get("seconds")
+    if seconds:
+        rows.append(["time", ", ".join(f"{phase} {_duration(value)}" for phase, value in seconds.items())])
+    speeds = {"examples_per_second": "examples/s", "tokens_per_second": "tokens/s"}
+    measured = [f"{performance[key]:,.0f} {unit}" for key, unit in speeds.items() if performance.get(key)]
+    if performance.get("padding_share") is not None:
+        measured.append(f"padding {100 * performance['padding_share']:.1f} %")
+    if measured:
+        rows.append(["speed", ", ".join(measured)])
+    if performance.get("peak_memory_bytes"):
+        rows.append(["peak memory", f"{performance['peak_memory_bytes'] / 1e9:.1f} GB"])
+    return rows

@@ -1,0 +1,225 @@
+"""Finished runs, read for gates and comparisons: metrics, predictions, recipe. A bare metrics.json is read too.
+
+Nothing here is written, and nothing imports torch.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from bertctl.config.strict_yaml import read_document
+from bertctl.errors import DataError, UnavailableError, UsageError, did_you_mean
+from bertctl.metrics.value import MetricValue
+from bertctl.run_folder import RunFolder
+
+DEFAULT_SPLIT = "validation"
+
+TEXTS = ("text", "pair", "words", "question", "context", "choices")
+"""Fields of prediction lines that are the input; the same in two runs on the same data."""
+
+Line = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A run that has ended well, or the metrics of one.
+
+    Attributes:
+        path: as the person named it.
+        folder: the run; None where only a metrics.json was given.
+        metrics: content of metrics.json.
+        recipe: as nested plain values; empty for a bare metrics.json.
+    """
+
+    path: Path
+    folder: RunFolder | None
+    metrics: Mapping[str, Any]
+    recipe: Mapping[str, Any]
+
+    @property
+    def task(self) -> str | None:
+        """As in the recipe; None for a bare metrics.json."""
+        return self.recipe.get("task", "text-classification") if self.folder else None
+
+    @property
+    def metrics_file(self) -> Path:
+        """Where its metrics stand."""
+        return self.folder.metrics if self.folder else self.path
+
+    @property
+    def primary(self) -> str | None:
+        """Name of the metric that picked the best weights."""
+        name = self.metrics.get("primary", {}).get("name")
+        return None if name is None else str(name)
+
+    def split(self, asked: str | None) -> str:
+        """The split to look at: the one asked for, else `validation`, else the one that picked the best weights.
+
+        Raises:
+            UsageError: it has not been scored.
+        """
+        scored = list(self.metrics["metrics"])
+        if asked is None:
+            selection = self.metrics.get("primary", {}).get("split")
+            asked = next((name for name in (DEFAULT_SPLIT, selection) if name in scored), DEFAULT_SPLIT)
+        if asked not in scored:
+            evaluate = f" Or score it: bertctl evaluate {self.path} --split {asked}." if self.folder else ""
+            raise UsageError(
+                f"{self.path} has no metrics of the split '{asked}'",
+                remedy=f"It has: {', '.join(scored) or 'none'}.{evaluate}",
+            )
+        return asked
+
+    def metric(self, split: str, name: str) -> MetricValue:
+        """A metric of a split that has been scored.
+
+        Raises:
+            UsageError: it is not there, or is no finite number.
+        """
+        by_name = self.metrics["metrics"][split]
+        if name not in by_name:
+            hint = did_you_mean(name, by_name)
+            raise UsageError(
+                f"{self.metrics_file} has no metric '{name}' of the split '{split}'" + (f": {hint}" if hint else ""),
+                remedy=f"It has: {', '.join(by_name) or 'none'}.",
+            )
+        found = by_name[name]
+        value = found.get("value") if isinstance(found, dict) else found
+        if not _is_finite(value):
+            raise UsageError(
+                f"{self.metrics_file}: the {name} of '{split}' is {value!r}, which is no finite number",
+                remedy="Score the run again with bertctl evaluate, or train it again: it may have diverged.",
+            )
+        entry = found if isinstance(found, dict) else {}
+        low, high = (entry.get(end) if _is_finite(entry.get(end)) else None for end in ("low", "high"))
+        n = entry.get("n") if isinstance(entry.get("n"), int) else 0
+        return MetricValue(float(value), low, high, n or 0, bool(entry.get("higher_is_better", True)))
+
+    def lines(self, split: str) -> list[Line]:
+        """The prediction lines of a split, in the order of the file.
+
+        Raises:
+            UnavailableError: there is no such file.
+            DataError: a line that is no JSON object with an id.
+        """
+        if self.folder is None:
+            raise UnavailableError(
+                f"{self.path} has metrics only, no predictions", remedy="Give the run's folder instead."
+            )
+        path = self.folder.predictions(split)
+        try:
+            content = path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise UnavailableError(
+                f"{path} can't be read: {error.strerror}",
+                remedy=f"Write it with `bertctl evaluate {self.path} --split {split}`.",
+            ) from error
+        except UnicodeDecodeError as error:
+            raise DataError(f"{path} is not UTF-8") from error
+        lines = [_line(path, number, text) for number, text in enumerate(content.split("\n"), start=1) if text.strip()]
+        if not lines:
+            raise UsageError(f"{path} holds no predictions, so nothing can be said of them")
+        return lines
+
+    def document(self, name: str) -> Mapping[str, Any]:
+        """Another JSON file of the run (`performance`, `environment`); empty where it is not there."""
+        path: Path | None = getattr(self.folder, name) if self.folder else None
+        return self.folder.read(path) if self.folder and path and path.exists() else {}
+
+
+def read_run(path: Path) -> FinishedRun:
+    """A finished run by its folder, or a metrics.json.
+
+    Raises:
+        UnavailableError: nothing there, no run, or one that has not finished.
+        DataError: a metrics.json that is none.
+    """
+    if path.is_file():
+        return FinishedRun(path, None, _metrics(path, _json(path)), {})
+    folder = RunFolder.open(path)
+    state = folder.read(folder.status).get("state")
+    if state != "done":
+        raise UnavailableError(
+            f"{path} is no finished run: its state is '{state}'",
+            remedy="Wait for it to finish, or train again with --overwrite.",
+        )
+    recipe = read_document(folder.recipe.read_text(encoding="utf-8")).values if folder.recipe.exists() else {}
+    return FinishedRun(path, folder, _metrics(folder.metrics, folder.read(folder.metrics)), recipe)
+
+
+def aligned(ours: Sequence[Line], theirs: Sequence[Line], *, names: tuple[str, str]) -> list[Line]:
+    """Their lines in the order of ours, by id.
+
+    Raises:
+        UsageError: the two are not about the same examples: other ids, gold answers or texts.
+    """
+    if [line["id"] for line in ours] == [line["id"] for line in theirs]:
+        ordered = list(theirs)
+    else:
+        by_id = {line["id"]: line for line in theirs}
+        missing = [line["id"] for line in ours if line["id"] not in by_id]
+        extra = by_id.keys() - {line["id"] for line in ours}
+        if missing or extra or len(by_id) < len(theirs) or len(ours) != len(theirs):
+            one = missing or sorted(extra, key=str) or ["given twice"]
+            raise _different(
+                names,
+                f"{len(ours)} and {len(theirs)} examples, {len(missing)} + {len(extra)} unmatched ids ({one[0]!r})",
+            )
+        ordered = [by_id[line["id"]] for line in ours]
+    for what in ("gold", *TEXTS):
+        pairs = [(a, b) for a, b in zip(ours, ordered, strict=True) if what in a and what in b and a[what] != b[what]]
+        if pairs:
+            first = pairs[0][0]["id"]
+            raise _different(names, f"{len(pairs)} of {len(ours)} examples differ in '{what}', id {first!r} first")
+    return ordered
+
+
+def flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested sections as dotted names: `training.epochs`."""
+    fields: dict[str, Any] = {}
+    for key, value in nested.items():
+        fields |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return fields
+
+
+def _different(names: tuple[str, str], how: str) -> UsageError:
+    return UsageError(
+        f"{names[0]} and {names[1]} were scored on different data: {how}",
+        remedy="Score both on the same split of the same data (bertctl evaluate RUN --split SPLIT or --file FILE).",
+    )
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UnavailableError(f"{path} can't be read as JSON: {error}") from error
+
+
+def _metrics(path: Path, document: Any) -> Mapping[str, Any]:
+    splits = document.get("metrics") if isinstance(document, dict) else None
+    if not isinstance(splits, dict) or not all(isinstance(by_name, dict) for by_name in splits.values()):
+        raise DataError(
+            f'{path} is no metrics.json of bertctl: it has no "metrics" by split and name',
+            remedy='Its layout is {"metrics": {"validation": {"accuracy": {"value": 0.91, "low": 0.89, "high": 0.93, '
+            '"n": 872}}}}.',
+        )
+    checked: Mapping[str, Any] = document
+    return checked
+
+
+def _line(path: Path, number: int, text: str) -> Line:
+    try:
+        line = json.loads(text)
+    except ValueError as error:
+        raise DataError(f"{path}:{number}: no JSON: {error}") from error
+    if not isinstance(line, dict) or "id" not in line:
+        raise DataError(f"{path}:{number}: no prediction: an object with an id is one")
+    return line
+
+
+def _is_finite(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

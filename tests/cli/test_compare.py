@@ -1,0 +1,182 @@
+"""`bertctl compare` through the real process."""
+
+import json
+
+import numpy as np
+import pytest
+
+from bertctl.metrics.classification import classification_metrics
+from bertctl.metrics.paired import holm, mcnemar
+from bertctl.metrics.regression import loss_metric, regression_metrics
+from bertctl.run_folder import RunFolder, write_json, write_jsonl, write_text
+
+LABELS = ["neg", "pos"]
+N = 400
+
+
+def _write(path, *, task, lines, metrics, seed, rate, digest):
+    folder = RunFolder.create(path)
+    recipe = f"name: {path.name}\ntask: {task}\ntraining:\n  seed: {seed}\noptimizer:\n  learning_rate: {rate}\n"
+    write_text(folder.recipe, recipe)
+    by_name = {name: metric.as_json() for name, metric in metrics.items()}
+    primary = {"split": "validation", "name": next(iter(by_name))}
+    data = {"validation": {"examples": len(lines), "truncated": seed}}
+    write_json(folder.metrics, {"schema": 1, "metrics": {"validation": by_name}, "primary": primary, "data": data})
+    write_json(folder.environment, {"data_hashes": {"train": digest}, "threads": 2, "packages": {"torch": "2.13"}})
+    write_json(folder.performance, {"seconds": {"train": 10.0 * seed}, "examples_per_second": 100.0})
+    write_jsonl(folder.predictions("validation"), lines)
+    folder.set_status("done", step=10)
+    return path
+
+
+def _labels_run(path, *, seed, right, n=N, digest="aaaaaaaaaa"):
+    gold = np.random.default_rng(0).integers(0, 2, n)
+    rng = np.random.default_rng([seed, 1])
+    answers, losses = np.where(rng.random(n) < right, gold, 1 - gold), rng.exponential(0.3, n)
+    metrics = classification_metrics(gold, answers, n_labels=2, positive=1, resamples=200, seed=0)
+    metrics["loss"] = loss_metric(losses, np.ones(n), resamples=200, seed=0)
+    lines = [
+        {"id": str(i), "text": f"::error::text {i} [b] | \x1b[31m\nsecond", "gold": LABELS[gold[i]],
+         "prediction": LABELS[answers[i]], "probabilities": {"neg": 0.5, "pos": 0.5}, "loss": float(losses[i])}
+        for i in range(n)
+    ]  # fmt: skip
+    return _write(
+        path, task="text-classification", lines=lines, metrics=metrics, seed=seed, rate=seed * 1e-5, digest=digest
+    )
+
+
+def _scores_run(path, *, seed):
+    rng = np.random.default_rng(0)
+    gold = rng.normal(size=N)
+    answers = gold + np.random.default_rng([seed, 1]).normal(0, 0.3 * seed, N)
+    metrics = regression_metrics(gold, answers, resamples=200, seed=0)
+    lines = [
+        {"id": i, "text": "t", "gold": float(g), "prediction": float(a)}
+        for i, (g, a) in enumerate(zip(gold, answers, strict=True))
+    ]
+    return _write(path, task="text-regression", lines=lines, metrics=metrics, seed=seed, rate=1e-5, digest="a")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    _labels_run(folder / "a", seed=1, right=0.8)
+    _labels_run(folder / "b", seed=2, right=0.95)
+    _labels_run(folder / "c", seed=3, right=0.82, digest="bbbbbbbbbb")
+    _labels_run(folder / "other", seed=4, right=0.9, n=N - 1)
+    _scores_run(folder / "s1", seed=1)
+    _scores_run(folder / "s2", seed=2)
+    return folder
+
+
+def _read_lines(folder):
+    return [json.loads(line) for line in (folder / "predictions" / "validation.jsonl").read_text().splitlines()]
+
+
+def _by_hand(a, b):
+    a, b = ([line["gold"] == line["prediction"] for line in _read_lines(run)] for run in (a, b))
+    return sum(x and not y for x, y in zip(a, b, strict=True)), sum(y and not x for x, y in zip(a, b, strict=True))
+
+
+def test_differences_are_paired_and_adjusted(bertctl, runs):
+    result = bertctl("compare", "a", "b", "c", "--json", "--examples", "3", cwd=runs)
+    assert result.returncode == 0, result.stderr
+    document = json.loads(result.stdout)
+    accuracies = [one for one in document["differences"] if one["metric"] == "accuracy"]
+    assert [one["run"] for one in accuracies] == ["b", "c"]
+    p_values = [mcnemar(*_by_hand(runs / run, runs / "a")) for run in "bc"]
+    assert [one["p"] for one in accuracies] == pytest.approx(p_values)
+    assert [one["p_adjusted"] for one in accuracies] == pytest.approx(holm(p_values))
+    assert [one["verdict"] for one in accuracies] == ["better", "undecided"]
+    assert all(one["paired"] for one in document["differences"])
+    assert {one["metric"] for one in document["differences"]} == {"accuracy", "f1", "matthews", "loss"}
+    assert [(one["won"], one["lost"]) for one in document["changed_sides"]] == [
+        _by_hand(runs / run, runs / "a") for run in "bc"
+    ]
+    assert len(document["changed_sides"][0]["examples"]) == 3
+
+
+def test_what_the_runs_differ_in_is_told_and_nothing_else(bertctl, runs):
+    document = json.loads(bertctl("compare", "a", "c", "--json", cwd=runs).stdout)
+    assert document["recipe"] == {"training.seed": [1, 3], "optimizer.learning_rate": [1e-5, pytest.approx(3e-5)]}
+    assert document["data"] == {"train.content": ["aaaaaaaa", "bbbbbbbb"], "validation.truncated": [1, 3]}
+    assert document["environment"] == {}
+    assert document["speed"] == {"seconds.train": [10.0, 30.0], "examples_per_second": [100.0, 100.0]}
+
+
+def test_the_examples_are_those_that_changed_sides_the_lost_ones_first(bertctl, runs):
+    document = json.loads(bertctl("compare", "a", "b", "--json", "--examples", "1000", cwd=runs).stdout)
+    (changes,) = document["changed_sides"]
+    lines = {run: {line["id"]: line for line in _read_lines(runs / run)} for run in "ab"}
+    assert len(changes["examples"]) == changes["won"] + changes["lost"]
+    for example in changes["examples"]:
+        a, b = (lines[run][example["id"]] for run in "ab")
+        assert example["predictions"] == [a["prediction"], b["prediction"]]
+        assert example["won"] == (b["prediction"] == b["gold"])
+        assert a["prediction"] != b["prediction"]
+    assert [example["won"] for example in changes["examples"]] == [False] * changes["lost"] + [True] * changes["won"]
+
+
+def test_a_person_sees_tables_and_no_text_breaks_them(bertctl, runs):
+    result = bertctl("compare", "a", "b", cwd=runs)
+    assert result.returncode == 0
+    for heading in (
+        "metrics of validation",
+        "differences",
+        "recipes differ in",
+        "speed",
+        "examples that changed sides",
+    ):
+        assert heading in result.stdout
+    assert "McNemar, exact" in result.stdout
+    assert "\x1b" not in result.stdout
+    assert not any(line.lstrip().startswith("::") for line in result.stdout.splitlines())
+
+
+def test_runs_on_other_data_are_not_compared_silently(bertctl, runs):
+    result = bertctl("compare", "a", "other", "--json", cwd=runs)
+    assert result.returncode == 0
+    assert json.loads(result.stdout)["differences"] == []
+    assert "scored on different data" in result.stderr
+
+
+def test_a_bare_metrics_file_is_compared_unpaired(bertctl, runs):
+    result = bertctl("compare", "a", "b/metrics.json", "--json", cwd=runs)
+    document = json.loads(result.stdout)
+    assert document["differences"]
+    assert not any(one["paired"] for one in document["differences"])
+    assert document["changed_sides"] == []
+    assert "can't be paired" in result.stderr
+
+
+def test_scores_have_differences_but_no_sides(bertctl, runs):
+    document = json.loads(bertctl("compare", "s1", "s2", "--json", cwd=runs).stdout)
+    verdicts = {one["metric"]: one["verdict"] for one in document["differences"]}
+    assert verdicts == {"pearson": "worse", "spearman": "worse", "mse": "worse"}
+    assert document["changed_sides"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["a"], 2, "one run can't be compared"),
+        (["a", "nothing"], 4, "does not exist"),
+        (["a", "s1"], 2, "no metric of 'validation' in common"),
+        (["a", "b", "--split", "test"], 2, "no metrics of the split 'test'"),
+    ],
+)
+def test_what_can_not_be_compared_is_refused(bertctl, runs, arguments, code, said):
+    result = bertctl("compare", *arguments, cwd=runs)
+    assert result.returncode == code
+    assert said in result.stderr
+    assert result.stdout == ""
+
+
+def test_the_step_summary_gets_the_tables(bertctl, runs, tmp_path):
+    summary = tmp_path / "summary.md"
+    result = bertctl("compare", "a", "b", cwd=runs, env={"GITHUB_STEP_SUMMARY": str(summary)})
+    assert result.returncode == 0
+    text = summary.read_text(encoding="utf-8")
+    assert "### differences" in text
+    assert "\\[b\\] \\|" in text
+    assert "\x1b" not in text

@@ -1,0 +1,170 @@
+"""`bertctl gate` through the real process: exit codes, answers, files for pipelines, no torch, in time."""
+
+import json
+import resource
+import subprocess
+import sys
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from bertctl.metrics.classification import classification_metrics
+from bertctl.metrics.regression import loss_metric
+from bertctl.run_folder import RunFolder, write_json, write_jsonl, write_text
+
+LABELS = ["neg", "pos"]
+
+
+def make_run(path, *, seed, right, n=872):
+    """A finished run as `finetune` leaves it, but for its model."""
+    gold = np.random.default_rng(0).integers(0, 2, n)
+    rng = np.random.default_rng([seed, 1])
+    answers, losses = np.where(rng.random(n) < right, gold, 1 - gold), rng.exponential(0.3, n)
+    metrics = classification_metrics(gold, answers, n_labels=2, positive=1, resamples=200, seed=0)
+    metrics["loss"] = loss_metric(losses, np.ones(n), resamples=200, seed=0)
+    folder = RunFolder.create(path)
+    write_text(folder.recipe, f"task: text-classification\ntraining:\n  seed: {seed}\n")
+    write_json(
+        folder.metrics,
+        {
+            "schema": 1,
+            "metrics": {"validation": {name: metric.as_json() for name, metric in metrics.items()}},
+            "primary": {"split": "validation", "name": "accuracy"},
+        },
+    )
+    write_jsonl(
+        folder.predictions("validation"),
+        (
+            {
+                "id": str(i), "text": f"::error::text {i} | <b>", "gold": LABELS[gold[i]],
+                "prediction": LABELS[answers[i]], "probabilities": {"neg": 0.5, "pos": 0.5}, "loss": float(losses[i]),
+            }
+            for i in range(n)
+        ),
+    )  # fmt: skip
+    folder.set_status("done", step=10)
+    return path
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    return {
+        "good": make_run(folder / "good", seed=1, right=0.93),
+        "fair": make_run(folder / "fair", seed=2, right=0.90),
+        "poor": make_run(folder / "poor", seed=3, right=0.80),
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "verdict"),
+    [
+        (["good", "--min", "accuracy=0.9"], 0, "pass"),
+        (["poor", "--min", "accuracy=0.9"], 7, "fail"),
+        (["fair", "--min", "accuracy=0.9"], 8, "inconclusive"),
+        (["fair", "--min", "accuracy=0.9", "--policy", "lenient"], 0, "inconclusive"),
+        (["poor", "--min", "accuracy=0.9", "--policy", "lenient"], 7, "fail"),
+        (["fair", "--min", "accuracy=0.95", "--policy", "point"], 7, "fail"),
+        (["fair", "--min", "accuracy=0.85", "--policy", "point"], 0, "pass"),
+        (["good", "--max", "loss=0.5", "--min-slice", "label=neg:recall=0.8"], 0, "pass"),
+        (["good", "--baseline", "poor", "--max-drop", "accuracy=0.005", "--max-drop", "f1=0.01"], 0, "pass"),
+        (["poor", "--baseline", "good", "--max-drop", "f1=0.01"], 7, "fail"),
+        (["poor", "--baseline", "good/metrics.json", "--max-drop", "accuracy=0.01"], 7, "fail"),
+    ],
+)
+def test_the_exit_code_is_the_verdict(bertctl, runs, arguments, code, verdict):
+    result = bertctl("gate", *arguments, cwd=runs["good"].parent)
+    assert result.returncode == code, result.stderr
+    assert f": {verdict}" in result.stdout.splitlines()[-1]
+    assert "Traceback" not in result.stderr
+    as_json = bertctl("gate", *arguments, "--json", cwd=runs["good"].parent)
+    document = json.loads(as_json.stdout)
+    assert (as_json.returncode, document["exit_code"], document["verdict"]) == (code, code, verdict)
+    assert ("lenient lets it through" in result.stderr) == ("lenient" in arguments and verdict == "inconclusive")
+    assert ("unpaired" in result.stderr) == ("good/metrics.json" in arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["good"], 2, "nothing to check"),
+        (["good", "--min", "accurracy=0.9"], 2, "did you mean accuracy"),
+        (["good", "--min", "accuracy=91"], 2, "did you mean accuracy=0.91?"),
+        (["good", "--min", "loss=0.4"], 2, "--max loss=0.4"),
+        (["good", "--min", "accuracy=0.9", "--split", "test"], 2, "has no metrics of the split 'test'"),
+        (["good", "--max-drop", "accuracy=0.1"], 2, "--baseline"),
+        (["good", "--min", "accuracy=0.9", "--policy", "kind"], 2, "kind"),
+        (["nothing", "--min", "accuracy=0.9"], 4, "does not exist"),
+    ],
+)
+def test_what_can_not_be_judged_is_refused(bertctl, runs, arguments, code, said):
+    result = bertctl("gate", *arguments, cwd=runs["good"].parent)
+    assert result.returncode == code
+    assert said.lower() in result.stderr.lower()
+    assert result.stdout == ""
+
+
+def test_the_answer_names_the_test_and_the_smallest_detectable_drop(bertctl, runs):
+    result = bertctl("gate", runs["fair"], "--baseline", runs["good"], "--max-drop", "accuracy=0.005")
+    assert "McNemar, exact" in result.stdout
+    assert "detectable" in result.stdout
+    assert "examples differ" in result.stdout
+
+
+def test_every_pipeline_gets_its_file(bertctl, runs, tmp_path):
+    summary = tmp_path / "summary.md"
+    result = bertctl(
+        "gate", runs["fair"], "--min", "accuracy=0.9", "--min", "f1=0.99", "--max", "loss=9", "--json",
+        "--junit", "out/junit.xml", "--gitlab-metrics", "metrics.txt", "--gitlab-codequality", "quality.json",
+        env={"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary)},
+    )  # fmt: skip
+    assert result.returncode == 7
+    json.loads(result.stdout)
+    commands = [line for line in result.stderr.splitlines() if line.startswith("::")]
+    assert [line.split(" ")[0] for line in commands] == ["::error", "::warning"]
+    root = ElementTree.parse(tmp_path / "out" / "junit.xml").getroot()  # noqa: S314
+    assert [root.get(name) for name in ("tests", "failures", "errors")] == ["3", "1", "1"]
+    report = (tmp_path / "metrics.txt").read_text().splitlines()
+    assert report[0].startswith('bertctl_accuracy{split="validation"} 0.')
+    assert 'bertctl_gate_checks{verdict="fail"} 1' in report
+    assert [issue["severity"] for issue in json.loads((tmp_path / "quality.json").read_text())] == ["critical", "major"]
+    assert "## bertctl gate" in summary.read_text(encoding="utf-8")
+    assert "smallest detectable drop" in summary.read_text(encoding="utf-8")
+
+
+def test_outside_of_github_nothing_is_annotated(bertctl, runs):
+    empty = {"GITHUB_ACTIONS": "", "GITHUB_STEP_SUMMARY": ""}
+    result = bertctl("gate", runs["poor"], "--min", "accuracy=0.9", env=empty)
+    assert "::" not in result.stderr
+
+
+def test_a_summary_that_can_not_be_written_changes_no_verdict(bertctl, runs, tmp_path):
+    env = {"GITHUB_STEP_SUMMARY": str(tmp_path / "no" / "folder.md")}
+    result = bertctl("gate", runs["good"], "--min", "accuracy=0.8", env=env)
+    assert result.returncode == 0
+    assert "no step summary" in result.stderr
+
+
+def test_a_file_that_was_asked_for_and_can_not_be_written_is_an_error(bertctl, runs, tmp_path):
+    (tmp_path / "taken").write_text("")
+    result = bertctl("gate", runs["good"], "--min", "accuracy=0.8", "--junit", "taken/junit.xml")
+    assert result.returncode == 4
+    assert "can't be written" in result.stderr
+
+
+@pytest.mark.parametrize("verb", ["gate", "compare"])
+def test_torch_is_never_imported_and_the_answer_comes_within_2_seconds(runs, verb):
+    arguments = ["gate", "good", "--baseline", "fair", "--max-drop", "f1=0.1", "--max-drop", "loss=1"]
+    arguments = arguments if verb == "gate" else ["compare", "good", "fair", "poor"]
+    code = f"import sys; from bertctl.cli.main import main; main({arguments}); print(*sys.modules)"
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=runs["good"].parent
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    modules = set(result.stdout.splitlines()[-1].split())
+    assert "bertctl.metrics.paired" in modules
+    assert not modules & {"torch", "transformers", "datasets", "sklearn", "pyarrow", "scipy.stats", "matplotlib"}
+    assert seconds < 2, "of the processor: what it takes on a machine that nobody else uses"

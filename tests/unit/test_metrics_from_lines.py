@@ -1,0 +1,218 @@
+"""Metrics from prediction lines: the same numbers as scoring gives, differences, slices."""
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.metrics import f1_score, matthews_corrcoef, precision_score, recall_score
+
+from bertctl.errors import DataError, UsageError
+from bertctl.metrics.answers import answer_metrics
+from bertctl.metrics.from_lines import contributions, is_right, label_names, slice_contributions
+from bertctl.metrics.tagging import scores_by_type, tagging_metrics
+
+LABELS = ["neg", "neutral", "pos"]
+
+
+def _labelled(labels, n=200, seed=0, right=0.8):
+    rng = np.random.default_rng(seed)
+    gold = rng.integers(0, len(labels), n)
+    answers = np.where(rng.random(n) < right, gold, rng.integers(0, len(labels), n))
+    return [
+        {
+            "id": str(i),
+            "text": f"text {i}",
+            "gold": labels[g],
+            "prediction": labels[a],
+            "probabilities": dict.fromkeys(labels, 1 / len(labels)),
+            "loss": float(rng.exponential(0.5)),
+            "truncated": bool(i % 10 == 0),
+            "source": "mail" if i % 3 else "chat",
+        }
+        for i, (g, a) in enumerate(zip(gold, answers, strict=True))
+    ]
+
+
+def _value(lines, task, name):
+    labels = label_names(lines) if task == "text-classification" else []
+    found = contributions(lines, task=task, name=name, labels=labels)
+    assert found is not None
+    metric = found.metric(resamples=200)
+    assert metric.low <= metric.value <= metric.high
+    assert metric.value == pytest.approx(found.value, abs=1e-12)
+    return found.value
+
+
+@pytest.mark.parametrize("labels", [LABELS, ["yes", "no"]])
+def test_one_label_an_example_equals_scikit_learn(labels):
+    lines = _labelled(labels)
+    gold, answers = [line["gold"] for line in lines], [line["prediction"] for line in lines]
+    # Of two labels the second of the model's order is the positive one, whatever the alphabet says.
+    f1 = f1_score(gold, answers, pos_label="no") if len(labels) == 2 else f1_score(gold, answers, average="macro")
+    assert _value(lines, "text-classification", "f1") == pytest.approx(f1)
+    assert _value(lines, "text-classification", "matthews") == pytest.approx(matthews_corrcoef(gold, answers))
+    assert _value(lines, "text-classification", "accuracy") == pytest.approx(np.mean(np.equal(gold, answers)))
+    assert _value(lines, "text-classification", "loss") == pytest.approx(np.mean([line["loss"] for line in lines]))
+
+
+def test_several_labels_an_example_equal_scikit_learn():
+    rng = np.random.default_rng(1)
+    gold, answers = rng.random((2, 150, 3)) < 0.4
+    lines = [
+        {
+            "id": i,
+            "gold": [n for n, there in zip(LABELS, g, strict=True) if there],
+            "prediction": [n for n, there in zip(LABELS, a, strict=True) if there],
+            "probabilities": dict.fromkeys(LABELS, 0.5),
+        }
+        for i, (g, a) in enumerate(zip(gold, answers, strict=True))
+    ]
+    task = "text-classification"
+    assert _value(lines, task, "f1") == pytest.approx(f1_score(gold, answers, average="micro"))
+    assert _value(lines, task, "f1_macro") == pytest.approx(f1_score(gold, answers, average="macro"))
+    assert _value(lines, task, "accuracy") == pytest.approx((gold == answers).all(axis=1).mean())
+    of_pos = slice_contributions(lines, task=task, name="recall", column="label", value="pos")
+    assert of_pos.value == pytest.approx(recall_score(gold[:, 2], answers[:, 2]))
+
+
+def test_scores_equal_scipy():
+    rng = np.random.default_rng(2)
+    gold = rng.integers(0, 6, 120).astype(float)
+    answers = gold + rng.normal(size=120)
+    lines = [{"id": i, "gold": g, "prediction": a} for i, (g, a) in enumerate(zip(gold, answers, strict=True))]
+    assert _value(lines, "text-regression", "pearson") == pytest.approx(stats.pearsonr(gold, answers).statistic)
+    assert _value(lines, "text-regression", "spearman") == pytest.approx(stats.spearmanr(gold, answers).statistic)
+    assert _value(lines, "text-regression", "mse") == pytest.approx(((gold - answers) ** 2).mean())
+
+
+@pytest.mark.parametrize("name", ["pearson", "spearman"])
+def test_one_score_for_all_is_worth_nothing(name):
+    lines = [{"id": i, "gold": float(i), "prediction": 2.5} for i in range(20)]
+    found = contributions(lines, task="text-regression", name=name)
+    assert found.value == 0.0
+    better = [line | {"prediction": line["gold"]} for line in lines]
+    change = contributions(better, task="text-regression", name=name).difference(found, resamples=200)
+    assert change.value == pytest.approx(1.0)
+
+
+TAGS = [
+    (["B-PER", "I-PER", "O", "B-LOC"], ["B-PER", "I-PER", "O", "O"]),
+    (["O", "B-LOC", "O"], ["B-PER", "B-LOC", "O"]),
+    (["O", "O"], ["O", "O"]),
+    (["B-PER", "O", "B-PER"], ["B-PER", "O", "B-LOC"]),
+]
+
+
+def _tagged():
+    return [{"id": i, "gold": g, "prediction": p, "loss": 0.1 * i} for i, (g, p) in enumerate(TAGS)]
+
+
+@pytest.mark.parametrize("name", ["accuracy", "entity_precision", "entity_recall", "entity_f1"])
+def test_tags_equal_the_scorers(name):
+    expected = tagging_metrics([g for g, _ in TAGS], [p for _, p in TAGS], resamples=100, seed=0, entities=True)
+    assert _value(_tagged(), "token-classification", name) == pytest.approx(expected[name].value)
+
+
+def test_the_loss_of_tags_is_the_mean_over_words():
+    words = [len(g) for g, _ in TAGS]
+    expected = sum(0.1 * i * count for i, count in enumerate(words)) / sum(words)
+    assert contributions(_tagged(), task="token-classification", name="loss").value == pytest.approx(expected)
+    cut = [line | {"truncated": True} for line in _tagged()]
+    assert contributions(cut, task="token-classification", name="loss") is None, "how many words were read is not told"
+
+
+@pytest.mark.parametrize("name", ["precision", "recall", "f1"])
+def test_a_type_of_entity_is_a_slice(name):
+    of_type = {score.type: score for score in scores_by_type([g for g, _ in TAGS], [p for _, p in TAGS])}
+    for value in ("PER", "LOC"):
+        found = slice_contributions(_tagged(), task="token-classification", name=name, column="label", value=value)
+        assert found.value == pytest.approx(getattr(of_type[value], name))
+        assert _value(_tagged(), "token-classification", f"entity_{name}:{value}") == found.value
+
+
+@pytest.mark.parametrize("unanswerable", [False, True])
+def test_questions_equal_the_scorer(unanswerable):
+    gold = [["the red fox", "fox"], ["Paris"], ["in 1912"], ["a"]] + ([[], []] if unanswerable else [])
+    answers = ["red fox", "London", "1912", "", "", "something"][: len(gold)]
+    lines = [{"id": i, "gold": g, "prediction": p} for i, (g, p) in enumerate(zip(gold, answers, strict=True))]
+    expected = answer_metrics(answers, gold, resamples=100, seed=0)
+    assert len(expected) == (6 if unanswerable else 2)
+    for name, metric in expected.items():
+        assert _value(lines, "question-answering", name) == pytest.approx(metric.value), name
+    assert [is_right(line, task="question-answering") for line in lines][:3] == [True, False, False]
+
+
+def test_choices_have_an_accuracy():
+    lines = [{"id": i, "gold": i % 4, "prediction": (i % 4 if i % 5 else 0), "loss": 1.0} for i in range(40)]
+    expected = np.mean([line["gold"] == line["prediction"] for line in lines])
+    assert _value(lines, "multiple-choice", "accuracy") == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("task", "name"),
+    [("text-classification", "pearson"), ("text-regression", "accuracy"), ("multiple-choice", "f1"),
+     ("token-classification", "bleu"), ("question-answering", "loss"), ("question-answering", "best_f1")],
+)  # fmt: skip
+def test_what_lines_do_not_give_is_none(task, name):
+    gold = {"token-classification": ["O"], "question-answering": ["x"], "text-regression": 1.0}.get(task, "pos")
+    line = {"id": 1, "gold": gold, "prediction": "x" if task == "question-answering" else gold, "loss": 0.5}
+    assert contributions([line], task=task, name=name, labels=LABELS) is None
+
+
+def test_a_line_without_a_field_is_refused():
+    with pytest.raises(DataError, match="has no 'prediction'"):
+        contributions([{"id": 7, "gold": "pos"}], task="text-classification", name="accuracy", labels=LABELS)
+
+
+def test_recall_and_precision_of_a_label_are_shares():
+    lines = _labelled(LABELS)
+    gold, answers = [line["gold"] for line in lines], [line["prediction"] for line in lines]
+    scorers = {"recall": recall_score, "precision": precision_score, "f1": f1_score}
+    for name, scorer in scorers.items():
+        found = slice_contributions(
+            lines, task="text-classification", name=name, column="label", value="neg", labels=LABELS
+        )
+        assert found.value == pytest.approx(scorer(gold, answers, labels=["neg"], average=None)[0])
+    recall = slice_contributions(lines, task="text-classification", name="recall", column="label", value="neg")
+    expected = stats.binomtest(int(recall.rows.sum()), gold.count("neg")).proportion_ci(method="wilson")
+    metric = recall.metric()
+    assert (metric.low, metric.high, metric.n) == (
+        pytest.approx(expected.low),
+        pytest.approx(expected.high),
+        gold.count("neg"),
+    )
+
+
+def test_any_column_makes_slices():
+    lines = _labelled(LABELS)
+    for column, value in (("source", "chat"), ("truncated", "true")):
+        chosen = [line for line in lines if line[column] in ("chat", True)]
+        found = slice_contributions(
+            lines, task="text-classification", name="accuracy", column=column, value=value, labels=LABELS
+        )
+        assert found.value == np.mean([line["gold"] == line["prediction"] for line in chosen])
+        assert 0 < len(found.rows) == len(chosen) < len(lines)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "name", "message"),
+    [
+        ("length", "long", "accuracy", "no column 'length'"),
+        ("source", "letter", "accuracy", "no example has source=letter"),
+        ("label", "bad", "recall", "no example has the gold label 'bad'"),
+        ("label", "bad", "accuracy", "no example has label=bad"),
+    ],
+)
+def test_slices_that_are_not_there_are_refused(column, value, name, message):
+    with pytest.raises(UsageError, match=message) as refusal:
+        slice_contributions(
+            _labelled(LABELS), task="text-classification", name=name, column=column, value=value, labels=LABELS
+        )
+    assert refusal.value.remedy
+
+
+def test_the_precision_of_a_label_never_answered_is_undefined():
+    lines = [{"id": i, "gold": "neg" if i < 3 else "pos", "prediction": "pos"} for i in range(9)]
+    with pytest.raises(UsageError, match="undefined"):
+        slice_contributions(lines, task="text-classification", name="precision", column="label", value="neg")
+    recall = slice_contributions(lines, task="text-classification", name="recall", column="label", value="neg")
+    assert recall.value == 0.0, "that is known, and no undefined number"
