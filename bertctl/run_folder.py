@@ -9,16 +9,20 @@ RUN/predictions/SPLIT.jsonl  one line an example
 RUN/history.jsonl            one line a logging step
 RUN/log.txt                  third-party warnings that were kept off the screen
 RUN/model/                   weights, config and tokenizer, for the Auto classes of transformers
+RUN/decision.json            thresholds and temperature chosen on validation rows, where there are any
 RUN/checkpoints/             only what a resume needs
+RUN/.lock                    held by the process that writes the run
 """
 
 import errno
+import fcntl
+import itertools
 import json
 import os
 import shutil
 import socket
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +127,37 @@ class RunFolder:
         """The prediction file of a split."""
         return self.path / "predictions" / f"{split}.jsonl"
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other processes from writing into the run. The system lets go of the lock when a process dies.
+
+        Raises:
+            UsageError: another process holds it; which, and where.
+            UnavailableError: the folder can't be written.
+        """
+        lock = self.path / ".lock"
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            file = lock.open("a+", encoding="utf-8")
+        except OSError as error:
+            raise write_failure(lock, error) from error
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                file.seek(0)
+                raise UsageError(
+                    f"{self.path} is in use by {file.read().strip() or 'another process'}",
+                    remedy="Wait for it to end, stop it, or choose another folder with -o.",
+                ) from error
+            except OSError:
+                pass  # a disk without locks: two commands on one folder can't be told apart there
+            with suppress(OSError):
+                file.truncate(0)
+                file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+                file.flush()
+            yield
+
     @staticmethod
     def check_free(path: Path, *, overwrite: bool) -> None:
         """Refuse a place that holds something, before anything expensive is done.
@@ -132,7 +167,7 @@ class RunFolder:
         """
         if path.is_file():
             raise UsageError(f"{path} is a file", remedy="Name a folder with -o.")
-        if not path.is_dir() or not any(path.iterdir()):
+        if not path.is_dir() or not _content(path):
             return
         if not overwrite:
             raise UsageError(
@@ -155,8 +190,9 @@ class RunFolder:
         """
         cls.check_free(path, overwrite=overwrite)
         try:
-            if path.is_dir() and any(path.iterdir()):
-                shutil.rmtree(path)
+            if path.is_dir() and _content(path):
+                with cls(path).held():
+                    shutil.rmtree(path)
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise write_failure(path, error) from error
@@ -211,6 +247,11 @@ class RunFolder:
         return document
 
 
+def _content(path: Path) -> list[Path]:
+    """What is in a folder besides a lock."""
+    return [entry for entry in path.iterdir() if entry.name != ".lock"]
+
+
 def default_folder(name: str, digest: str) -> Path:
     """runs/<recipe>-<first 8 of the hash>, with -2, -3, ... where that is taken.
 
@@ -218,9 +259,17 @@ def default_folder(name: str, digest: str) -> Path:
         name: of the recipe.
         digest: the recipe's hash, in hexadecimal.
     """
+    names = _folder_names(name, digest)
+    return next(path for path in names if not path.exists())
+
+
+def latest_folder(name: str, digest: str) -> Path | None:
+    """The last of these folders that is there, or None."""
+    there = list(itertools.takewhile(Path.exists, _folder_names(name, digest)))
+    return there[-1] if there else None
+
+
+def _folder_names(name: str, digest: str) -> Iterator[Path]:
     base = Path("runs") / f"{name}-{digest[:8]}"
-    path, number = base, 1
-    while path.exists():
-        number += 1
-        path = base.with_name(f"{base.name}-{number}")
-    return path
+    yield base
+    yield from (base.with_name(f"{base.name}-{number}") for number in itertools.count(2))

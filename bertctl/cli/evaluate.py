@@ -1,7 +1,8 @@
 """`bertctl evaluate`."""
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,6 +13,7 @@ from bertctl.cli.options import (
     LabelColumnOption,
     MaxEvalRowsOption,
     MetricOption,
+    NumProcessesOption,
     OutputOption,
     OverwriteOption,
     PairColumnOption,
@@ -21,7 +23,7 @@ from bertctl.cli.options import (
     ThreadsOption,
     collect,
 )
-from bertctl.cli.output import Output
+from bertctl.cli.output import Output, among_workers, plain_table
 from bertctl.errors import UsageError
 
 SplitOption = Annotated[
@@ -34,6 +36,24 @@ FileOption = Annotated[
     Path | None,
     typer.Option(
         "--file", metavar="FILE", help="A labelled file of your own: CSV, TSV, JSONL or Parquet.", show_default=False
+    ),
+]
+
+CalibrateFlag = Annotated[
+    bool,
+    typer.Option(
+        "--calibrate",
+        help="Fit a temperature on the split, so that probabilities mean what they say; predict applies it.",
+    ),
+]
+ThresholdOption = Annotated[
+    str | None,
+    typer.Option(
+        "--threshold",
+        metavar="f1|precision=P",
+        help="Choose on the split from which probability the positive label counts: for the best F1, or the best "
+        "recall at a precision; predict applies it.",
+        show_default=False,
     ),
 ]
 
@@ -55,6 +75,9 @@ def evaluate(
     keep_text: KeepTextOption = None,
     metric: MetricOption = None,
     overwrite: OverwriteOption = False,
+    calibrate: CalibrateFlag = False,
+    threshold: ThresholdOption = None,
+    num_processes: NumProcessesOption = 1,
 ) -> None:
     """Score a run on a split of its data, or on a file of your own.
 
@@ -66,6 +89,11 @@ def evaluate(
 
     if split and file:
         raise UsageError("--split and --file exclude each other", remedy="Give one of the two.")
+    if file and (calibrate or threshold is not None):
+        raise UsageError(
+            "--calibrate and --threshold choose on a split of the run's own data",
+            remedy="Leave --file out; name the split with --split (the validation split when left out).",
+        )
     if output and not file:
         raise UsageError(
             "-o goes with --file; a split is added to the run itself", remedy="Leave -o out, or add --file FILE."
@@ -73,6 +101,10 @@ def evaluate(
     target = output or (run.with_name(f"{run.name}-on-{file.stem}") if file else run)
     if file:
         RunFolder.check_free(target, overwrite=overwrite)
+    from bertctl.runtime.launch import is_worker, launch
+
+    if num_processes > 1 and not is_worker():
+        raise typer.Exit(launch(sys.argv[1:], num_processes))
     trained = open_run(
         run,
         options=collect(
@@ -90,18 +122,59 @@ def evaluate(
     )
     from bertctl.inference.score_run import evaluate_file, evaluate_run
 
+    shared, talk = among_workers(out)
+    if calibrate or threshold is not None:
+        _decide(out, trained, split, calibrate, threshold, shared, talk)
+        return
     with out.third_party_kept():
         if file:
-            metrics = evaluate_file(trained, file, target, overwrite=overwrite, listener=out)
+            metrics = evaluate_file(trained, file, target, overwrite=overwrite, workers=shared, listener=talk)
         else:
-            metrics = evaluate_run(trained, split=split, listener=out)
+            metrics = evaluate_run(trained, split=split, workers=shared, listener=talk)
+    if not shared.is_first:
+        return
 
+    from bertctl.reporting.card import write_card
     from bertctl.reporting.summary import metrics_table
 
+    if not file:
+        write_card(trained.folder)
     out.answer(
         {"run": str(target), **metrics}, metrics_table(metrics, dataset=None if file else trained.recipe.data.name)
     )
     out.say(f"written to {target}")
+
+
+def _decide(
+    out: Output, run: Any, split: str | None, calibrate: bool, threshold: str | None, workers: Any, talk: Any
+) -> None:
+    from bertctl.inference.calibrate import calibrate_run
+    from bertctl.inference.decision import parse_rule
+
+    rule = parse_rule(threshold) if threshold is not None else None
+    with out.third_party_kept():
+        chosen = calibrate_run(run, split=split, calibrate=calibrate, rule=rule, workers=workers, listener=talk)
+    if not workers.is_first:
+        return
+    decision = chosen.decision
+    table = plain_table(
+        "on " + decision.fitted_on, "before", "with the decision", right=("before", "with the decision")
+    )
+    for name, value in chosen.before.items():
+        if name in chosen.after:
+            table.add_row(name, f"{value.value:.4f}", f"{chosen.after[name].value:.4f}")
+    if chosen.calibration_before is not None and chosen.calibration_after is not None:
+        table.add_row("calibration error", f"{chosen.calibration_before:.4f}", f"{chosen.calibration_after:.4f}")
+    out.answer({"run": str(run.folder.path), **chosen.as_json()}, table)
+    if decision.temperature is not None:
+        out.say(f"temperature {decision.temperature:.4g}: probabilities are those of logits divided by it")
+    if decision.threshold is not None:
+        whom = f"'{decision.positive}'" if decision.positive else "a label"
+        out.say(f"threshold {decision.threshold:.4g}: {whom} counts from this probability on")
+    out.say(
+        f"written to {run.folder.decision}; predict and evaluate apply it from now on. The figures above are of the "
+        "very rows it was chosen on: score another split for honest ones"
+    )
 
 
 COMMAND = evaluate

@@ -18,7 +18,7 @@ from bertctl.cli.options import (
     ThreadsOption,
 )
 from bertctl.cli.output import Output
-from bertctl.errors import BertctlError, UsageError
+from bertctl.errors import UsageError
 
 if TYPE_CHECKING:
     from bertctl.config.schema import Recipe
@@ -131,7 +131,7 @@ def extract_features(
     """
     from bertctl.config.load import load_recipe
     from bertctl.features.store import check_output
-    from bertctl.runtime.launch import is_worker, launch, note_exit, workers
+    from bertctl.runtime.launch import is_worker, launch, workers
 
     if dtype not in ("float32", "float16"):
         raise UsageError(f"there is no --dtype '{dtype}'", remedy="Choose from float32, float16.")
@@ -159,31 +159,27 @@ def extract_features(
     from bertctl.modeling.source import inspect_model
 
     shared = workers()
-    process = Process(shared.rank, shared.count, shared.wait) if shared else Process()
+    process = Process(shared.rank, shared.count, shared.wait)
     if process.rank:
         out.quiet = True
-    try:
-        if words is not None:
-            check_poolings([words], WORD_POOLINGS)
-        model_source = inspect_model(recipe.model)
-        wanted = Wanted(
-            layers=choose_layers(split_names(layers), layer_count(model_source.config)),
-            poolings=check_poolings(split_names(pooling)),
-            words=words,
-            special_tokens=special_tokens,
-            normalize=normalize,
+    if words is not None:
+        check_poolings([words], WORD_POOLINGS)
+    model_source = inspect_model(recipe.model)
+    wanted = Wanted(
+        layers=choose_layers(split_names(layers), layer_count(model_source.config)),
+        poolings=check_poolings(split_names(pooling)),
+        words=words,
+        special_tokens=special_tokens,
+        normalize=normalize,
+    )
+    portions = peeked(Input(input, recipe.data, kind=input_format, split=split).portions(listener=out), input)
+    job = ExtractJob(output, recipe.model.max_length, stride, dtype, keep_text)
+    with out.third_party_kept():
+        encoder = _encoder(recipe, model_source, wanted)
+        out.say(f"compute: {encoder.compute.why}")
+        document = extract(
+            portions, encoder, job, source=input, resume=resume, overwrite=overwrite, process=process, listener=out
         )
-        portions = peeked(Input(input, recipe.data, kind=input_format, split=split).portions(listener=out), input)
-        job = ExtractJob(output, recipe.model.max_length, stride, dtype, keep_text)
-        with out.third_party_kept():
-            encoder = _encoder(recipe, model_source, wanted)
-            out.say(f"compute: {encoder.compute.why}")
-            document = extract(
-                portions, encoder, job, source=input, resume=resume, overwrite=overwrite, process=process, listener=out
-            )
-    except BertctlError as error:
-        note_exit(error)
-        raise
     if process.rank:
         return
     warn_of_cut(document, listener=out)

@@ -1,15 +1,22 @@
 """`bertctl finetune`."""
 
+import contextlib
+import sys
 import time
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from bertctl.cli.options import (
+    AccelerateConfigOption,
     BatchSizeOption,
+    CheckpointEveryOption,
     DataDirOption,
+    DeterministicOption,
     DeviceOption,
     EpochsOption,
+    GradientCheckpointingOption,
     KeepTextOption,
     LabelColumnOption,
     LearningRateOption,
@@ -19,6 +26,7 @@ from bertctl.cli.options import (
     MaxTrainRowsOption,
     MetricOption,
     ModelOption,
+    NumProcessesOption,
     OutputOption,
     OverwriteOption,
     PairColumnOption,
@@ -33,11 +41,26 @@ from bertctl.cli.options import (
     ValidationFileOption,
     collect,
 )
-from bertctl.cli.output import Output
+from bertctl.cli.output import Output, among_workers
+from bertctl.errors import UsageError
 
 DryRunFlag = Annotated[
     bool,
     typer.Option("--dry-run", help="Do everything but the training: read, check, count steps, estimate memory."),
+]
+
+ResumeFlag = Annotated[
+    bool, typer.Option("--resume", help="Go on from the last checkpoint of the run; there must be one.")
+]
+ResumeIfAnyFlag = Annotated[
+    bool,
+    typer.Option(
+        "--resume-if-any",
+        help="Go on from the last checkpoint if there is one, else start: for jobs that restart.",
+    ),
+]
+StrictFlag = Annotated[
+    bool, typer.Option("--strict", help="Exit with code 6 where the model comes to answer one thing to everything.")
 ]
 
 
@@ -68,6 +91,14 @@ def finetune(
     log_to: LogToOption = None,
     sets: SetOption = None,
     overwrite: OverwriteOption = False,
+    checkpoint_every: CheckpointEveryOption = None,
+    resume: ResumeFlag = False,
+    resume_if_any: ResumeIfAnyFlag = False,
+    strict: StrictFlag = False,
+    gradient_checkpointing: GradientCheckpointingOption = None,
+    deterministic: DeterministicOption = None,
+    num_processes: NumProcessesOption = 1,
+    accelerate_config: AccelerateConfigOption = None,
     dry_run: DryRunFlag = False,
 ) -> None:
     """Fine-tune an encoder on a data set or on your own files.
@@ -107,31 +138,59 @@ def finetune(
             keep_text=keep_text,
             metric=metric,
             log_to=log_to,
+            checkpoint_every=checkpoint_every,
+            gradient_checkpointing=gradient_checkpointing,
+            deterministic=deterministic,
         ),
     )
     from bertctl.run_folder import RunFolder, default_folder
 
-    if output is not None:
+    going_on = resume or resume_if_any
+    if overwrite and going_on:
+        raise UsageError("--overwrite and --resume exclude each other", remedy="Leave one out.")
+    if output is not None and not going_on:
         RunFolder.check_free(output, overwrite=overwrite)
+    from bertctl.runtime.launch import is_worker, launch
+
+    if (num_processes > 1 or accelerate_config) and not is_worker() and not dry_run:
+        raise typer.Exit(launch(sys.argv[1:], num_processes, config=accelerate_config))
 
     from bertctl.training.announce import announce
-    from bertctl.training.finetune import prepare, run
+    from bertctl.training.finetune import Result, run
+    from bertctl.training.job import prepare
+    from bertctl.training.resume import find_run
 
+    shared, talk = among_workers(out)
     with out.third_party_kept() as log:
-        job = prepare(resolved, listener=out)
-        announce(job, listener=out)
-        path = output or default_folder(job.recipe.name, job.hash)
+        job = prepare(resolved, listener=talk)
+        announce(job, listener=talk)
         if dry_run:
+            path = output or default_folder(job.recipe.name, job.hash)
             out.say(f"dry run: nothing was trained; the run would be in {path}")
             out.answer(_plan(job, str(path)), _plan_text(job))
             return
-        folder = RunFolder.create(path, overwrite=overwrite)
-        log.write_to(folder.log)
-        out.say(f"run folder: {folder.path}")
-        result = run(job, folder, listener=out)
+        found = find_run(job, output, needed=resume, listener=talk) if going_on else None
+        path = found.folder.path if found else output or default_folder(job.recipe.name, job.hash)
+        folder = RunFolder(Path(shared.share(str(path))))
+        if shared.is_first and (found is None or not (found.finished or found.checkpoint)):
+            RunFolder.create(folder.path, overwrite=overwrite or found is not None)
+        shared.wait()
+        talk.say(f"run folder: {folder.path}")
+        if found is not None and found.finished:
+            talk.say("it is finished already; these are its results")
+            result = Result(folder, folder.read(folder.metrics), folder.read(folder.performance))
+        else:
+            with folder.held() if shared.is_first else contextlib.nullcontext():
+                log.write_to(folder.log)
+                checkpoint = found.checkpoint if found else None
+                result = run(job, folder, resume=checkpoint, strict=strict, workers=shared, listener=talk)
+    if not shared.is_first:
+        return
 
+    from bertctl.reporting.card import write_card
     from bertctl.reporting.summary import metrics_table, time_line
 
+    write_card(folder)
     out.answer(
         {"run": str(folder.path), **result.metrics},
         metrics_table(result.metrics, dataset=job.recipe.data.name),

@@ -19,6 +19,10 @@ from bertctl.errors import (
     UsageError,
     did_you_mean,
 )
+from bertctl.runtime.launch import die_with_parent, is_worker, note_exit
+
+_LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Connection refused", "NCCL")
+"""What the exchange between processes says when one of them is gone."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -36,6 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Read by the OpenMP library when torch loads it, hence here; what the person has set stands.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    die_with_parent()
     out = Output(debug="--debug" in arguments)
 
     def adopt(verbs_output: Output) -> None:
@@ -94,6 +99,11 @@ def _translate(error: Exception) -> BertctlError:
             "out of memory",
             remedy="Try a smaller --max-length, a smaller --batch-size, or --set training.accumulation_steps=2.",
         )
+    elif is_worker() and any(sign in str(error) for sign in _LOST):
+        translated = DeviceError(
+            "another process of this job has gone without a word (killed, or out of memory)",
+            remedy="Look at the machine's log; --resume goes on from the last checkpoint of a training run.",
+        )
     elif isinstance(error, OSError) and error.filename is not None:
         translated = UnavailableError(f"{error.filename}: {error.strerror or error}")
     elif isinstance(error, OSError) and error.errno == errno.ENOSPC:
@@ -110,6 +120,8 @@ def _translate(error: Exception) -> BertctlError:
 
 
 def _report(out: Output, error: BertctlError) -> int:
+    if is_worker() and not note_exit(error.exit_code):
+        return int(error.exit_code)  # another worker has said why; this one only follows
     if out.debug:
         out.close()
         traceback.print_exception(error)

@@ -37,6 +37,9 @@ FIELDS: dict[str, str] = {
     "precision": "runtime.precision",
     "threads": "runtime.threads",
     "log_to": "runtime.log_to",
+    "checkpoint_every": "training.checkpoint_every",
+    "gradient_checkpointing": "training.gradient_checkpointing",
+    "deterministic": "runtime.deterministic",
 }
 """Python parameter name -> the recipe field it sets."""
 
@@ -80,6 +83,23 @@ OutputOption = Annotated[
         "--output", "-o", metavar="DIR", help="Run folder; runs/RECIPE-HASH when left out.", show_default=False
     ),
 ]
+NumProcessesOption = Annotated[
+    int,
+    typer.Option(
+        "--num-processes",
+        min=1,
+        help="Share the work among so many processes of this machine (torchrun on CPUs, accelerate on GPUs).",
+    ),
+]
+AccelerateConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--accelerate-config",
+        metavar="FILE",
+        help="Start through `accelerate launch` with this configuration (several machines, FSDP, DeepSpeed).",
+        show_default=False,
+    ),
+]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace the run that is in the folder.")]
 SetOption = Annotated[
     list[str] | None,
@@ -111,4 +131,13 @@ MetricOption = Annotated[list[str] | None, field_option("evaluation.metric_scrip
 DeviceOption = Annotated[str | None, field_option("runtime.device", "--device")]
 PrecisionOption = Annotated[str | None, field_option("runtime.precision", "--precision")]
 ThreadsOption = Annotated[int | None, field_option("runtime.threads", "--threads")]
+CheckpointEveryOption = Annotated[
+    str | None, field_option("training.checkpoint_every", "--checkpoint-every", metavar="'N steps'|'N minutes'|off")
+]
+GradientCheckpointingOption = Annotated[
+    bool | None, field_option("training.gradient_checkpointing", "--gradient-checkpointing/--no-gradient-checkpointing")
+]
+DeterministicOption = Annotated[
+    bool | None, field_option("runtime.deterministic", "--deterministic/--no-deterministic")
+]
 LogToOption = Annotated[list[str] | None, field_option("runtime.log_to", "--log-to")]

@@ -10,6 +10,7 @@ from bertctl.cli.options import (
     DataDirOption,
     DeviceOption,
     KeepTextOption,
+    NumProcessesOption,
     PairColumnOption,
     PrecisionOption,
     RunArgument,
@@ -17,7 +18,7 @@ from bertctl.cli.options import (
     ThreadsOption,
     collect,
 )
-from bertctl.cli.output import Output
+from bertctl.cli.output import Output, among_workers
 from bertctl.errors import UsageError
 
 FileArgument = Annotated[
@@ -38,7 +39,12 @@ DataOption = Annotated[
 ]
 FormatOption = Annotated[
     str,
-    typer.Option("--format", metavar="jsonl|csv|glue", help="Layout of the answers; glue is what its server takes."),
+    typer.Option(
+        "--format",
+        metavar="NAME",
+        help="Layout of the answers: jsonl, json, csv; glue for its server; conll or spacy of a tagger; squad of a "
+        "question answerer.",
+    ),
 ]
 InputFormatOption = Annotated[
     str | None,
@@ -80,6 +86,7 @@ def predict(
     precision: PrecisionOption = None,
     threads: ThreadsOption = None,
     keep_text: KeepTextOption = None,
+    num_processes: NumProcessesOption = 1,
 ) -> None:
     """Predict with a run: label names and probabilities, in the order of the input, for files of any size.
 
@@ -108,29 +115,47 @@ def predict(
     if batch_size:
         options["evaluation.batch_size"] = batch_size
     from bertctl.inference.trained import open_run
+    from bertctl.runtime.launch import is_worker, launch
 
+    if num_processes > 1 and not is_worker():
+        raise typer.Exit(launch(sys.argv[1:], num_processes))
     trained = open_run(run, options=options)
-    from bertctl.inference.predict import predict_file, predict_glue, predict_split
+    from bertctl.inference.predict import check_format, predict_file, predict_glue, predict_split
 
+    check_format(trained, layout, to_file=output is not None)
+
+    shared, talk = among_workers(out)
     with out.third_party_kept():
         if layout == "glue" and output is not None:
-            written = predict_glue(trained, split or "test", data=data, output=output, listener=out)
+            written = predict_glue(trained, split or "test", data=data, output=output, workers=shared, listener=talk)
         elif split or data:
             written = predict_split(
-                trained, split or "test", data=data, output=output, layout=layout, stdout=sys.stdout, listener=out
+                trained,
+                split or "test",
+                data=data,
+                output=output,
+                layout=layout,
+                stdout=sys.stdout,
+                workers=shared,
+                listener=talk,
             )
         else:
             written = predict_file(
-                trained, file, output=output, layout=layout, kind=input_format, stdout=sys.stdout, listener=out
+                trained,
+                file,
+                output=output,
+                layout=layout,
+                kind=input_format,
+                stdout=sys.stdout,
+                workers=shared,
+                listener=talk,
             )
-    if output:
+    if output and shared.is_first:
         out.answer({"run": str(run), **written}, None)
         out.say(f"{written['examples']} answers written to {', '.join(written['files'])}")
 
 
 def _check(file: str, split: str | None, data: str | None, output: Path | None, layout: str) -> None:
-    if layout not in ("jsonl", "csv", "glue"):
-        raise UsageError(f"there is no format '{layout}'", remedy="Choose from jsonl, csv, glue.")
     if file and (split or data):
         raise UsageError("a file and --split (or --data) exclude each other", remedy="Give one of the two.")
     if not file and not split and not data:

@@ -26,6 +26,7 @@ _NOT_IN_HASH = frozenset(
         "model.name",
         "model.revision",
         "training.log_every",
+        "training.checkpoint_every",
         "evaluation.slice_columns",
         "evaluation.keep_text",
         "evaluation.metric_scripts",

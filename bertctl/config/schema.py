@@ -106,6 +106,11 @@ class TrainingSection(Section):
     """Stop after this many evaluations without a better primary metric; never when left out."""
     log_every: PositiveInt = 10
     """Steps between two lines of history.jsonl."""
+    checkpoint_every: Annotated[str, Field(pattern=r"^(off|[1-9]\d* (steps|minutes))$")] | None = None
+    """Save a checkpoint every `N steps` or `N minutes` besides the one at the end of each epoch; `off` saves none. The
+    last two are kept until the run is finished."""
+    gradient_checkpointing: bool = False
+    """Compute activations again in the backward pass instead of keeping them: less memory, about a third more time."""
     group_by_length: bool = True
     """Form batches of like lengths, in an order fixed by seed and epoch: the same steps, less padding."""
 
@@ -159,6 +164,8 @@ class RuntimeSection(Section):
     """Arithmetic of the forward and backward pass (weights stay fp32); `auto` is bf16 where it is fast."""
     threads: PositiveInt | None = None
     """CPU threads; all cores of the process when left out."""
+    deterministic: bool = False
+    """Use deterministic algorithms only, which a GPU needs to give the same numbers twice; some are slower."""
     log_to: list[Literal["tensorboard", "mlflow", "wandb"]] = []
     """Trackers that get the history too, through accelerate; each needs its extra."""
 
@@ -204,6 +211,13 @@ class QuestionAnsweringSection(Section):
     """Longest answer in tokens (run_squad.py: 30)."""
     n_best: PositiveInt = 20
     """Answers kept for each question, with probabilities (run_squad.py: 20)."""
+    derive_unanswerable: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
+    """Unanswerable questions made for training, as a share of the answerable ones: a question is paired with another
+    paragraph of its article that lacks its answers, the likeliest by common words (seeded). For training on SQuAD 1.1
+    what has to know when to be silent; 0.5 is SQuAD 2.0's share."""
+    misplaced_answers: Literal["refuse", "leave-out"] = "refuse"
+    """What becomes of a question whose answer's text is not at its offset in the context: an error, or it is counted
+    and trained without (its loss is left out)."""
 
 
 class ProbeSection(Section):

@@ -4,7 +4,8 @@
 
 `temperature` divides logits before they become probabilities; `threshold` is where the probability of `positive`, the
 second of two labels, counts as that label. With several labels an example the threshold holds for each of them, and
-`positive` is null. What was not chosen is null.
+`positive` is null. What was not chosen is null, or missing. Training on questions that may have no answer writes
+`null_threshold` into the same file: the null odds from which there is none.
 """
 
 from collections.abc import Sequence
@@ -25,9 +26,6 @@ from bertctl.metrics.calibration import (
 )
 from bertctl.run_folder import SCHEMA, RunFolder, write_json
 
-FILE = "decision.json"
-"""Its name in a run folder."""
-
 
 @dataclass(frozen=True)
 class Decision:
@@ -38,18 +36,23 @@ class Decision:
         threshold: probability from which the positive label, or with several labels any label, counts; None: 0.5.
         positive: the label that the threshold is about; None with several labels, or without a threshold.
         fitted_on: the split it was chosen on.
-        n: examples of that split.
+        n: examples of that split; 0 where the file does not say.
+        null_threshold: null odds from which a question has no answer; None for other tasks.
     """
 
     temperature: float | None
     threshold: float | None
     positive: str | None
     fitted_on: str
-    n: int
+    n: int = 0
+    null_threshold: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The layout of decision.json, which `Task.with_decision` takes too."""
-        return {"schema": SCHEMA, **asdict(self)}
+        fields = asdict(self)
+        if self.null_threshold is None:
+            del fields["null_threshold"]
+        return {"schema": SCHEMA, **fields}
 
 
 @dataclass(frozen=True)
@@ -157,9 +160,8 @@ def write_decision(folder: RunFolder, decision: Decision) -> Path:
     Raises:
         UnavailableError: the place can't be written.
     """
-    path = folder.path / FILE
-    write_json(path, decision.as_json())
-    return path
+    write_json(folder.decision, decision.as_json())
+    return folder.decision
 
 
 def read_decision(folder: RunFolder) -> Decision | None:
@@ -168,12 +170,12 @@ def read_decision(folder: RunFolder) -> Decision | None:
     Raises:
         UnavailableError: the file is there and is no decision.
     """
-    path = folder.path / FILE
-    if not path.is_file():
+    if not folder.decision.is_file():
         return None
-    document = folder.read(path)
+    document = folder.read(folder.decision)
     try:
-        decision = Decision(**{name: document[name] for name in Decision.__dataclass_fields__})
+        given = {name: document[name] for name in Decision.__dataclass_fields__ if name in document}
+        decision = Decision(**{"temperature": None, "threshold": None, "positive": None, **given})
         fits = (decision.temperature is None or decision.temperature > 0) and (
             decision.threshold is None or 0 <= decision.threshold <= 1
         )
@@ -181,7 +183,7 @@ def read_decision(folder: RunFolder) -> Decision | None:
         fits = False
     if not fits:
         raise UnavailableError(
-            f"{path} is not a decision that this version can read",
+            f"{folder.decision} is not a decision that this version can read",
             remedy=f"Delete it, then choose again: `bertctl evaluate {folder.path} --calibrate`.",
         )
     return decision

@@ -17,6 +17,7 @@ from bertctl.metrics.value import MetricValue
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA
 from bertctl.runtime.device import Compute
+from bertctl.runtime.launch import ALONE, Workers
 from bertctl.tasks.base import Features, Outputs, Task
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def evaluate_split(
     settings: EvaluationSection,
     seed: int,
     choose: bool = False,
+    workers: Workers = ALONE,
     listener: Listener = SILENT,
 ) -> SplitResult:
     """Score a labelled split.
@@ -76,6 +78,7 @@ def evaluate_split(
         settings: batch size, resamples, metric scripts.
         seed: of the bootstrap.
         choose: whether thresholds are chosen on this split (the validation split of a training run) before scoring.
+        workers: the processes that share the pass; each gets the whole result.
         listener: hears of progress.
 
     Raises:
@@ -89,6 +92,7 @@ def evaluate_split(
         compute=compute,
         batch_size=settings.batch_size,
         phase=f"scoring {rows.split}",
+        workers=workers,
         listener=listener,
     )
     if passed.losses is None:

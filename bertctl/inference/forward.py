@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.batching import evaluation_plan
 from bertctl.runtime.device import Compute
+from bertctl.runtime.launch import ALONE, Workers
 from bertctl.tasks.base import Batch, Features, Task
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def forward(
     compute: Compute,
     batch_size: int,
     phase: str = "evaluating",
+    workers: Workers = ALONE,
     listener: Listener = SILENT,
 ) -> Passed:
     """What the task keeps of every unit, and the units' losses where they have labels.
@@ -52,6 +54,7 @@ def forward(
         compute: device and precision.
         batch_size: units for each forward pass, batches of like lengths.
         phase: what progress calls it.
+        workers: the processes among which whole batches are dealt out; each gets everything back.
         listener: hears of progress.
     """
     import torch
@@ -64,7 +67,7 @@ def forward(
     done = 0
     try:
         with torch.inference_mode():
-            for indices in plan:
+            for indices in plan[workers.rank :: workers.count] or plan[:1]:
                 batch = on_device(
                     task.collate(features, indices, pad_id=loaded.pad_id, pad_left=loaded.pad_left), compute
                 )
@@ -72,16 +75,22 @@ def forward(
                 slots = features.slots(indices)
                 for name, kept in task.keep(logits, batch, features, indices).items():
                     if name not in outputs:
-                        outputs[name] = np.empty((features.n_slots, *kept.shape[1:]), dtype=kept.dtype)
+                        outputs[name] = np.zeros((features.n_slots, *kept.shape[1:]), dtype=kept.dtype)
                     outputs[name][slots] = kept
                 if batch.labels is not None:
-                    losses = np.empty(len(features), dtype=np.float32) if losses is None else losses
+                    losses = np.zeros(len(features), dtype=np.float32) if losses is None else losses
                     losses[indices] = task.loss(logits, batch).cpu().numpy()
-                done += len(indices)
+                done = min(done + len(indices) * workers.count, len(features))
                 listener.advance(phase, done, len(features))
     finally:
         network.train(was_training)
         listener.finish(phase)
+    if workers.count > 1:
+        # Each batch was computed by one process: the sum of all, zero elsewhere, is the whole. A process without a
+        # batch of its own has computed the first one to know the shapes, and adds nothing.
+        factor = 1 if workers.rank < len(plan) else 0
+        outputs = {name: workers.sum(values if factor else np.zeros_like(values)) for name, values in outputs.items()}
+        losses = losses if losses is None else workers.sum(losses if factor else np.zeros_like(losses))
     return Passed(outputs, losses)
 
 

@@ -1,9 +1,11 @@
 """`predict`: answers for rows of any number, in their order, in bounded memory."""
 
+import collections
 import csv
+import functools
 import itertools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -13,17 +15,21 @@ from bertctl.config.schema import Recipe
 from bertctl.data.load import load_data
 from bertctl.data.readers import READERS
 from bertctl.data.rows import Rows
-from bertctl.errors import UsageError
+from bertctl.errors import UsageError, did_you_mean
 from bertctl.inference.evaluate import truncation_counts, warn_of_losses
 from bertctl.inference.forward import forward
 from bertctl.inference.trained import TrainedRun
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import atomic_write
 from bertctl.runtime.device import Compute
+from bertctl.runtime.launch import ALONE, Workers
 
 if TYPE_CHECKING:
     from bertctl.modeling.load import LoadedModel
 
+
+GENERAL_FORMATS = ("jsonl", "json", "csv", "glue")
+"""Layouts of answers that every task has; a task's own stand in `Task.formats`. `glue` is for the GLUE server."""
 
 GLUE_WORDS = ("mnli", "qnli", "rte", "ax")
 """Tasks whose official files have label words; the others have numbers."""
@@ -38,8 +44,9 @@ class Predictor:
         counts: examples, truncated examples, lost and unknown tokens so far.
     """
 
-    def __init__(self, run: TrainedRun) -> None:
+    def __init__(self, run: TrainedRun, workers: Workers = ALONE) -> None:
         self.run = run
+        self.workers = workers
         self._loaded: LoadedModel
         self._compute: Compute
         self._loaded, self._compute = run.load()
@@ -66,6 +73,7 @@ class Predictor:
                 features,
                 compute=self._compute,
                 batch_size=settings.batch_size,
+                workers=self.workers,
             )
             for name, count in truncation_counts(features).items():
                 self.counts[name] = self.counts.get(name, 0) + count
@@ -87,6 +95,7 @@ def predict_file(
     layout: str,
     kind: str | None,
     stdout: TextIO,
+    workers: Workers = ALONE,
     listener: Listener = SILENT,
 ) -> dict[str, Any]:
     """Answer a file or stdin (`-`), some rows at a time.
@@ -98,6 +107,8 @@ def predict_file(
         layout: `jsonl` or `csv`.
         kind: layout of the input; by suffix when None.
         stdout: where answers go without `output`.
+        workers: the processes that share the work; the first one writes.
+        listener: hears of progress.
 
     Returns:
         Counts, and the files written.
@@ -107,7 +118,7 @@ def predict_file(
     first = next(chunks, None)  # a wrong file is refused before the model is loaded
     if first is not None:
         run.check_pairs(first)
-    predictor = Predictor(run)
+    predictor = Predictor(run, workers)
     rest = chunks if first is None else itertools.chain([first], chunks)
     answers = predictor.predict(map(_without_label, rest), listener=_bar_for(output, stdout, listener))
     return _write_answers_to(answers, predictor, output, layout, stdout, listener)
@@ -121,6 +132,7 @@ def predict_split(
     output: Path | None,
     layout: str,
     stdout: TextIO,
+    workers: Workers = ALONE,
     listener: Listener = SILENT,
 ) -> dict[str, Any]:
     """Answer a split of the run's own data, or of another catalog data set with the same labels.
@@ -132,19 +144,27 @@ def predict_split(
         output: file for the answers; None writes them to `stdout`.
         layout: `jsonl` or `csv`.
         stdout: where answers go without `output`.
+        workers: the processes that share the work; the first one writes.
+        listener: hears of progress.
 
     Returns:
         Counts, and the files written.
     """
     recipe = _about(run, data)
     rows = load_data(recipe, splits=[split], listener=listener).splits[split]
-    predictor = Predictor(run)
+    predictor = Predictor(run, workers)
     answers = predictor.predict(_chunks(rows), total=len(rows), listener=_bar_for(output, stdout, listener))
     return _write_answers_to(answers, predictor, output, layout, stdout, listener)
 
 
 def predict_glue(
-    run: TrainedRun, split: str, *, data: str | None, output: Path, listener: Listener = SILENT
+    run: TrainedRun,
+    split: str,
+    *,
+    data: str | None,
+    output: Path,
+    workers: Workers = ALONE,
+    listener: Listener = SILENT,
 ) -> dict[str, Any]:
     """Write the files that the GLUE server takes for a split; `test` is both test splits of MNLI.
 
@@ -153,6 +173,8 @@ def predict_glue(
         split: its name.
         data: another data set's catalog name, such as `ax`.
         output: folder for one file a split.
+        workers: the processes that share the work; the first one writes.
+        listener: hears of progress.
 
     Returns:
         Counts, and the files written.
@@ -163,12 +185,15 @@ def predict_glue(
     recipe = _about(run, data)
     dataset, wanted = glue_splits(recipe.data.name, split)
     splits = load_data(recipe, splits=[row.name for row in wanted], listener=listener).splits
-    predictor = Predictor(run)
+    predictor = Predictor(run, workers)
     files = []
     for row in wanted:
         rows = splits[row.name]
         answers = predictor.predict(_chunks(rows), total=len(rows), listener=listener)
-        write_glue(answers, output / row.glue_file, dataset=dataset)
+        if not workers.is_first:
+            collections.deque(answers, maxlen=0)
+        else:
+            write_glue(answers, output / row.glue_file, dataset=dataset)
         files.append(str(output / row.glue_file))
     _finish(predictor, listener)
     return {**predictor.counts, "files": files}
@@ -203,16 +228,49 @@ def _write_answers_to(
     stdout: TextIO,
     listener: Listener,
 ) -> dict[str, Any]:
-    def write(aside: Path) -> None:
-        with aside.open("w", encoding="utf-8", newline="\n") as out:
-            write_answers(answers, out, layout=layout)
-
+    if not predictor.workers.is_first:
+        collections.deque(answers, maxlen=0)  # its share of the work is done, and another one writes
+        return dict(predictor.counts)
+    own = predictor.run.task.formats.get(layout)
+    write = own.write if own else functools.partial(write_answers, layout=layout)
+    files: list[str] = []
     if output is None:
-        write_answers(answers, stdout, layout=layout)
+        write(answers, stdout)
     else:
-        atomic_write(output, write)
+        kept = list(answers) if own and own.extra else answers  # several files need them several times
+        parts = {output: write} | {
+            output.with_name(output.stem + suffix): extra for suffix, extra in (own.extra if own else {}).items()
+        }
+        for path, writer in parts.items():
+            atomic_write(path, functools.partial(_write_text, writer, kept))
+            files.append(str(path))
     _finish(predictor, listener)
-    return {"examples": 0, **predictor.counts, "files": [str(output)] if output else []}
+    return {"examples": 0, **predictor.counts, "files": files}
+
+
+def _write_text(
+    writer: Callable[[Iterable[dict[str, Any]], TextIO], None], answers: Iterable[dict[str, Any]], aside: Path
+) -> None:
+    with aside.open("w", encoding="utf-8", newline="\n") as out:
+        writer(answers, out)
+
+
+def check_format(run: TrainedRun, layout: str, *, to_file: bool) -> None:
+    """Refuse a layout of answers that this run's task does not have.
+
+    Raises:
+        UsageError: with those it has.
+    """
+    own = run.task.formats
+    if layout not in (*GENERAL_FORMATS, *own):
+        known = [*GENERAL_FORMATS, *own]
+        hint = did_you_mean(layout, known)
+        raise UsageError(
+            f"{run.folder.path} has no answers in the format '{layout}'" + (f": {hint}" if hint else ""),
+            remedy=f"Formats of {run.task.name}: {', '.join(known)}.",
+        )
+    if layout in own and own[layout].extra and not to_file:
+        raise UsageError(f"--format {layout} writes several files", remedy="Say where: -o FILE.")
 
 
 def _finish(predictor: Predictor, listener: Listener) -> None:

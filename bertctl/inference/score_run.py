@@ -19,14 +19,19 @@ from bertctl.inference.evaluate import (
 from bertctl.inference.trained import TrainedRun
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import RunFolder, write_json, write_jsonl, write_text
+from bertctl.runtime.launch import ALONE, Workers
 
 
-def evaluate_run(run: TrainedRun, *, split: str | None = None, listener: Listener = SILENT) -> dict[str, Any]:
+def evaluate_run(
+    run: TrainedRun, *, split: str | None = None, workers: Workers = ALONE, listener: Listener = SILENT
+) -> dict[str, Any]:
     """Score splits of the run's own data; each is added to the run's metrics.json and predictions.
 
     Args:
         run: opened.
         split: which; the data's validation splits when left out.
+        workers: the processes that share the work; the first one writes.
+        listener: hears of progress.
 
     Returns:
         The new content of metrics.json.
@@ -36,17 +41,25 @@ def evaluate_run(run: TrainedRun, *, split: str | None = None, listener: Listene
     """
     data = load_data(run.recipe, splits=[split] if split else None, listener=listener)
     names = (split,) if split else data.validation_splits
-    results = _score(run, {name: data.splits[name] for name in names}, listener)
+    results = score_splits(run, {name: data.splits[name] for name in names}, workers, listener)
     metrics = run.folder.read(run.folder.metrics)
     fresh = metrics_document(results, primary=metrics["primary"]["name"], selection=metrics["primary"]["split"])
     metrics["metrics"] |= fresh["metrics"]
     metrics["data"] |= {name: truncation_counts(result.features) for name, result in results.items()}
-    _write(run, run.folder, results, metrics)
+    if workers.is_first:
+        with run.folder.held():
+            _write(run, run.folder, results, metrics)
     return metrics
 
 
 def evaluate_file(
-    run: TrainedRun, path: Path, output: Path, *, overwrite: bool = False, listener: Listener = SILENT
+    run: TrainedRun,
+    path: Path,
+    output: Path,
+    *,
+    overwrite: bool = False,
+    workers: Workers = ALONE,
+    listener: Listener = SILENT,
 ) -> dict[str, Any]:
     """Score a labelled file; the result is a folder of its own that `gate` and `compare` read like a run.
 
@@ -55,11 +68,13 @@ def evaluate_file(
     """
     reader = READERS[run.recipe.task]
     rows = reader.read(path, run.recipe.data, split="file", label_needed=True, listener=listener).rows
-    results = _score(run, {"file": rows}, listener)
+    results = score_splits(run, {"file": rows}, workers, listener)
     trained = run.folder.read(run.folder.metrics) if run.folder.metrics.exists() else {}
     primary = trained.get("primary", {}).get("name", run.task.primary_metric)
     metrics = metrics_document(results, primary=primary, selection="file")
     metrics["data"] = {"file": truncation_counts(results["file"].features)}
+    if not workers.is_first:
+        return metrics
     folder = RunFolder.create(output, overwrite=overwrite)
     write_text(folder.recipe, dump_recipe(run.recipe, command=f"bertctl evaluate {run.folder.path} --file {path}"))
     _write(run, folder, results, metrics)
@@ -67,7 +82,14 @@ def evaluate_file(
     return metrics
 
 
-def _score(run: TrainedRun, splits: dict[str, Rows], listener: Listener) -> dict[str, SplitResult]:
+def score_splits(
+    run: TrainedRun, splits: dict[str, Rows], workers: Workers, listener: Listener
+) -> dict[str, SplitResult]:
+    """Score labelled rows with the run's model; nothing is written.
+
+    Raises:
+        DataError: rows without labels, or with labels the model doesn't know.
+    """
     for name, rows in splits.items():
         if not rows.has("label"):
             raise DataError(
@@ -91,6 +113,7 @@ def _score(run: TrainedRun, splits: dict[str, Rows], listener: Listener) -> dict
             compute=compute,
             settings=run.recipe.evaluation,
             seed=run.recipe.training.seed,
+            workers=workers,
             listener=listener,
         )
     return results

@@ -1,20 +1,29 @@
-"""Several processes that share one job: started by torchrun, here or on several machines; and what each knows of it."""
+"""Several processes that share one job: started by torchrun or accelerate, and what each knows of the others."""
 
+import contextlib
+import ctypes
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
-from bertctl.errors import BertctlError, ExitCode, UsageError
+from bertctl.errors import ExitCode, UsageError
 from bertctl.runtime.device import available_cores
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _CODES = "BERTCTL_EXIT_CODES"
 _LONGEST_WAIT = timedelta(days=7)  # the others may have a long way to go
+_SECONDS_TO_LEAVE = 20  # after the first failure or a signal; then the rest is killed
 
 
 @dataclass(frozen=True)
@@ -22,26 +31,82 @@ class Workers:
     """This process among those that share the job.
 
     Attributes:
-        rank: its number, from 0.
+        rank: its number, from 0. The first one writes and speaks.
         count: how many there are.
-        wait: returns when all have called it.
+        group: of torch.distributed, over host memory; None where the process is alone.
     """
 
-    rank: int
-    count: int
-    wait: Callable[[], None]
+    rank: int = 0
+    count: int = 1
+    group: Any = None
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it is this one that writes and speaks."""
+        return self.rank == 0
+
+    def wait(self) -> None:
+        """Return when all have called it."""
+        if self.group is not None:
+            import torch.distributed as dist
+
+            dist.barrier(group=self.group)
+
+    def sum(self, values: "NDArray[Any]") -> "NDArray[Any]":
+        """The element-wise sum over all processes, each of which calls it with an array of the same shape."""
+        if self.group is None:
+            return values
+        import numpy as np
+        import torch
+        import torch.distributed as dist
+
+        tensor = torch.from_numpy(np.ascontiguousarray(values))
+        dist.all_reduce(tensor, group=self.group)
+        summed: NDArray[Any] = tensor.numpy()
+        return summed
+
+    def share(self, text: str) -> str:
+        """The first process's text (at most 4,096 bytes of UTF-8), in all of them."""
+        if self.group is None:
+            return text
+        import numpy as np
+
+        letters = np.zeros(4096, dtype=np.uint8)
+        if self.is_first:
+            encoded = np.frombuffer(text.encode(), dtype=np.uint8)
+            letters[: len(encoded)] = encoded
+        return bytes(self.sum(letters)).rstrip(b"\0").decode()
+
+    def gather(self, values: "NDArray[Any]") -> "list[NDArray[Any]]":
+        """Everybody's array, by rank; all have the same shape."""
+        if self.group is None:
+            return [values]
+        import numpy as np
+        import torch
+        import torch.distributed as dist
+
+        mine = torch.from_numpy(np.ascontiguousarray(values))
+        found = [torch.empty_like(mine) for _ in range(self.count)]
+        dist.all_gather(found, mine, group=self.group)
+        return [tensor.numpy() for tensor in found]
 
 
-def workers() -> Workers | None:
-    """This process among those of torchrun or `accelerate launch`; None where it runs alone."""
-    count = int(os.environ.get("WORLD_SIZE", "1"))
-    if count < 2 or "RANK" not in os.environ:
-        return None
-    import torch.distributed as group
+ALONE = Workers()
+"""A process that shares its job with nobody."""
 
-    if not group.is_initialized():
-        group.init_process_group("gloo", timeout=_LONGEST_WAIT)
-    return Workers(int(os.environ["RANK"]), count, group.barrier)
+
+def workers() -> Workers:
+    """This process among those of torchrun or `accelerate launch`; `ALONE` where it runs alone."""
+    if not is_worker():
+        return ALONE
+    import torch
+    import torch.distributed as dist
+
+    if not dist.is_initialized():
+        # Gradients on GPUs go through NCCL, what `Workers` exchanges lies in host memory and goes through gloo.
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        dist.init_process_group(backend, timeout=_LONGEST_WAIT)
+    return Workers(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), dist.group.WORLD)
 
 
 def is_worker() -> bool:
@@ -49,28 +114,51 @@ def is_worker() -> bool:
     return "RANK" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
-def note_exit(error: BertctlError) -> None:
-    """Leave the exit code for the launcher: torchrun returns 1, whatever a worker returned."""
-    folder = os.environ.get(_CODES)
-    if folder:
-        (Path(folder) / os.environ.get("RANK", "0")).write_text(str(int(error.exit_code)), encoding="ascii")
+def is_first_worker() -> bool:
+    """Whether this process writes and speaks: alone, or the first of several."""
+    return not is_worker() or os.environ["RANK"] == "0"
 
 
-def launch(arguments: Sequence[str], count: int) -> int:
-    """Run a `bertctl` command line in several processes on this machine.
-
-    Args:
-        arguments: what is typed after `bertctl`, `--num-processes` and its value included; they are taken out. `-` for
-            stdin is replaced by a file, for every process has to read it.
-        count: processes. Each gets its share of the cores unless `--threads` says otherwise.
+def note_exit(code: int) -> bool:
+    """Leave the exit code for the launcher, since torchrun returns 1 whatever a worker returned.
 
     Returns:
-        The exit code, the first worker's own where one failed.
+        Whether this is the first worker to leave with an error: it says why, the others only follow.
+    """
+    folder = os.environ.get(_CODES)
+    if not folder:
+        return is_first_worker()
+    try:
+        with (Path(folder) / "first").open("x", encoding="ascii") as file:
+            file.write(str(int(code)))
+    except FileExistsError:
+        return False
+    except OSError:  # the launcher has gone, and its folder with it
+        return is_first_worker()
+    return True
+
+
+def launch(arguments: Sequence[str], count: int, *, config: Path | None = None) -> int:
+    """Run a `bertctl` command line in several processes.
+
+    Ctrl-C and SIGTERM are passed on once; a second one kills everything. If this process dies, the others do.
+
+    Args:
+        arguments: what is typed after `bertctl`; the options of the launcher itself are taken out. `-` for stdin is
+            replaced by a file, for every process has to read it.
+        count: processes on this machine. On CPUs each gets its share of the cores unless `--threads` says otherwise.
+        config: of accelerate, for `accelerate launch --config_file`; it then says how many processes and how.
+
+    Returns:
+        The exit code, the failing worker's own where one failed.
+
+    Raises:
+        UsageError: no process is asked for.
     """
     if count < 1:
         raise UsageError(f"--num-processes {count}: it must be at least 1")
-    passed = without_option(arguments, "--num-processes")
-    if "--threads" not in passed and not any(word.startswith("--threads=") for word in passed):
+    passed = without_option(without_option(arguments, "--num-processes"), "--accelerate-config")
+    if config is None and "--threads" not in passed and not any(word.startswith("--threads=") for word in passed):
         passed += ["--threads", str(max(1, available_cores() // count))]
     with tempfile.TemporaryDirectory() as folder:
         codes = Path(folder) / "codes"
@@ -80,27 +168,78 @@ def launch(arguments: Sequence[str], count: int) -> int:
             with spooled.open("wb") as file:
                 shutil.copyfileobj(sys.stdin.buffer, file)
             passed[passed.index("-")] = str(spooled)
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={count}"]
-        environment = {**os.environ, _CODES: str(codes), "OMP_NUM_THREADS": "1"}
-        process = subprocess.Popen([*command, "-m", "bertctl", *passed], env=environment, stderr=subprocess.PIPE)
-        if process.stderr is not None:
-            _pass_on(process.stderr)
-        if process.wait() == 0:
+        environment = {
+            **os.environ,
+            _CODES: str(codes),
+            "OMP_NUM_THREADS": "1",
+            "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(_SECONDS_TO_LEAVE),
+        }
+        process = subprocess.Popen(
+            [*_launcher(count, config), "-m", "bertctl", *passed],
+            env=environment,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # a terminal's Ctrl-C reaches this process only, which passes it on once
+            preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+        )
+        with _passing_signals(process):
+            if process.stderr is not None:
+                _pass_on(process.stderr)
+            returned = process.wait()
+        if returned == 0:
             return ExitCode.OK
-        left = sorted(int(path.read_text(encoding="ascii")) for path in codes.iterdir())
-        return left[0] if left else ExitCode.BUG
+        first = codes / "first"
+        return int(first.read_text(encoding="ascii")) if first.exists() else ExitCode.DEVICE
+
+
+def _launcher(count: int, config: Path | None) -> list[str]:
+    """Torchrun on CPUs (accelerate starts one process there); accelerate on GPUs and with a configuration."""
+    if config is not None:
+        return [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config)]
+    import torch
+
+    if torch.cuda.is_available():
+        several = ["--multi_gpu"] if count > 1 else []
+        return [sys.executable, "-m", "accelerate.commands.launch", *several, f"--num_processes={count}"]
+    return [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={count}"]
+
+
+def die_with_parent() -> None:
+    """A worker whose launcher was killed does not stay behind (Linux)."""
+    if is_worker() and _CODES in os.environ and sys.platform == "linux":
+        _die_with_parent(signal.SIGKILL)
+
+
+def _die_with_parent(number: int = signal.SIGTERM) -> None:
+    set_parent_death_signal = 1  # PR_SET_PDEATHSIG of linux/prctl.h
+    ctypes.CDLL(None).prctl(set_parent_death_signal, number)
+
+
+@contextlib.contextmanager
+def _passing_signals(process: "subprocess.Popen[bytes]") -> Iterator[None]:
+    """Ctrl-C and SIGTERM go to the launcher, which hands them to the workers; the second one kills."""
+    asked = False
+
+    def pass_on(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        nonlocal asked
+        process.send_signal(signal.SIGKILL if asked else number)
+        asked = True
+
+    before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _pass_on(lines: Iterable[bytes]) -> None:
-    """What the workers say, each error once; torchrun's own long report of a failure, which follows, is left out."""
-    said: set[bytes] = set()
+    """What the workers say; the launcher's own long report of a failure, which follows, is left out."""
     mute = False
     for line in lines:
-        mute = mute or b"torch/distributed/" in line
-        if not mute and line not in said:
+        mute = mute or b"torch/distributed/" in line or b"torch.distributed.elastic" in line
+        if not mute:
             sys.stderr.buffer.write(line)
             sys.stderr.flush()
-        said.add(line)
 
 
 def without_option(arguments: Sequence[str], option: str) -> list[str]:

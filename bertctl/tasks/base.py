@@ -148,6 +148,9 @@ class Task(Protocol):
     def keep(self, logits: "Tensor", batch: Any, features: Any, indices: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """What is kept of a batch's logits: arrays whose first dimension runs over `features.slots(indices)`."""
 
+    def collapsed(self, outputs: Outputs, features: Any) -> str | None:
+        """The one answer that everything got although there are several right ones, as a person reads it; else None."""
+
     def tune(self, outputs: Outputs, features: Any, rows: "Rows") -> dict[str, Any]:
         """What is chosen on labelled validation rows after training, such as a threshold; empty for most tasks."""
 

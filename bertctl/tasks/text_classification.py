@@ -177,6 +177,19 @@ class TextClassification:
         """All logits."""
         return keep_logits(logits)
 
+    def collapsed(self, outputs: Outputs, features: SequenceFeatures) -> str | None:
+        """The only label that was answered."""
+        chosen = (
+            self._probabilities(outputs["logits"]) >= self.threshold
+            if self.multi_label
+            else outputs["logits"].argmax(axis=1)
+        )
+        if len(features) < 2 or (chosen != chosen[0]).any() or (features.gold == features.gold[0]).all():
+            return None
+        if self.multi_label:
+            return shown([name for name, taken in zip(self.labels, chosen[0], strict=True) if taken]) or "no label"
+        return f"'{self.labels[int(chosen[0])]}'"
+
     def tune(self, outputs: Outputs, features: SequenceFeatures, rows: Rows) -> dict[str, Any]:  # noqa: ARG002
         """Nothing by itself; `evaluate --calibrate` and `--threshold` choose for it."""
         return {}

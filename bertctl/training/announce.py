@@ -6,10 +6,11 @@ import numpy as np
 
 from bertctl.inference.evaluate import truncation_counts, warn_of_losses
 from bertctl.progress import Listener
+from bertctl.training.checkpoint import checkpoint_bytes
 from bertctl.training.memory import human_bytes
 
 if TYPE_CHECKING:
-    from bertctl.training.finetune import Job
+    from bertctl.training.job import Job
 
 _SHOWN_TOKENS = 24  # a line of a wide terminal
 
@@ -31,6 +32,13 @@ def announce(job: "Job", *, listener: Listener) -> None:
         f"{training.batch_size}: {_counted(job.steps, 'step')}, rate {job.recipe.optimizer.learning_rate:g}"
     )
     listener.say(f"memory: about {human_bytes(job.memory.total)} for weights, AdamW and activations")
+    if training.checkpoint_every != "off":
+        size = checkpoint_bytes(sum(parameter.numel() for parameter in job.loaded.network.parameters()))
+        also = f" and every {training.checkpoint_every}" if training.checkpoint_every else ""
+        listener.say(
+            f"checkpoints: at the end of each epoch{also}, "
+            f"{human_bytes(size)} each; the last two are kept until the run is finished"
+        )
     listener.say(first_example(job))
 
 

@@ -45,9 +45,19 @@ def describe_environment(
         "precision": compute.precision,
         "threads": compute.threads,
         "seed": recipe.training.seed,
+        "deterministic": recipe.runtime.deterministic,
+        "may_differ": _may_differ(recipe, compute),
         "recipe_hash": recipe_hash,
         "model_hash": model_hash,
         "data_hashes": dict(data_hashes),
         "columns": dict(columns),
         "command": shlex.join(["bertctl", *sys.argv[1:]]),
     }
+
+
+def _may_differ(recipe: Recipe, compute: Compute) -> str:
+    """What can make the numbers of an equal run other numbers, in a sentence."""
+    machine = "another kind of processor, another number of threads and other versions of torch round otherwise"
+    if compute.device == "cpu" or recipe.runtime.deterministic:
+        return machine
+    return f"without --deterministic sums on the {compute.device} device are made in any order; {machine}"

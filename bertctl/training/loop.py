@@ -1,13 +1,13 @@
 """The training loop, to be read from top to bottom. It knows no task by name.
 
-Letters: B examples in a global batch, C outputs of the head.
+Letters: B units in a global batch, W processes that share the job, C outputs of the head.
 """
 
 import contextlib
 import math
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,17 +19,23 @@ from bertctl.inference.forward import batch_logits, on_device
 from bertctl.progress import Listener
 from bertctl.runtime.batching import Plan, padding_share, training_plan
 from bertctl.runtime.device import Compute
+from bertctl.runtime.launch import ALONE, Workers
 from bertctl.tasks.base import Features, Task
-from bertctl.training.optim import build_optimizer, build_schedule
+from bertctl.training.exhaustion import Parts, is_out_of_memory
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
     from torch import nn
+    from torch.optim import Optimizer
+    from torch.optim.lr_scheduler import LRScheduler
 
     from bertctl.modeling.load import LoadedModel
 
 Evaluation = tuple[float, float]
 """Value of the primary metric, and the mean loss, on the validation rows."""
+
+_EXPLODED = 10.0
+"""How many times the first losses the last ones may be; a run that got there does not come back."""
 
 
 @dataclass
@@ -40,36 +46,82 @@ class Hooks:
         on_log: one line of history, every `training.log_every` steps and at the end of each epoch.
         on_evaluate: scores the validation rows with the weights as they are.
         on_better: the weights are the best so far.
+        on_step: a step is over, and what it led to; whether it ends an epoch. May save, may raise to stop.
+        busy: holds signals back while it is entered.
     """
 
     on_log: Callable[[dict[str, float]], None]
     on_evaluate: Callable[[int], Evaluation]
     on_better: Callable[[int], None]
+    on_step: Callable[[bool], None] = lambda epoch_over: None  # noqa: ARG005
+    busy: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
 
 
 @dataclass
 class Outcome:
-    """What a finished (or stopped) loop leaves.
+    """Where a loop is, and what it leaves; all of it goes into a checkpoint as JSON.
 
     Attributes:
+        epoch: passes over the rows that are complete.
+        position: batches of the current pass that are done.
         step: optimizer steps taken.
+        pending: whether the evaluation that this step calls for is still to be done.
         best_step: step whose weights are the best; 0 before the first evaluation.
         best_value: their primary metric.
+        since_better: evaluations since then.
         seconds: spent in training steps, evaluation not counted.
         examples: seen, epochs counted.
         tokens: real tokens seen.
-        padding: share of the positions that were padding.
+        paddings: share of the positions that were padding, for each pass.
+        first_losses: of the first 5 steps.
+        last_losses: of the last 10 steps.
+        skipped_steps: steps that fp16's scaler left out.
         stopped_early: whether patience ended it.
     """
 
+    epoch: int = 0
+    position: int = 0
     step: int = 0
+    pending: bool = False
     best_step: int = 0
-    best_value: float = math.nan
+    best_value: float = 0.0
+    since_better: int = 0
     seconds: float = 0.0
     examples: int = 0
     tokens: int = 0
-    padding: float = 0.0
+    paddings: list[float] = field(default_factory=list)
+    first_losses: list[float] = field(default_factory=list)
+    last_losses: list[float] = field(default_factory=list)
+    skipped_steps: int = 0
     stopped_early: bool = False
+
+    @property
+    def padding(self) -> float:
+        """Mean share of padding."""
+        return float(np.mean(self.paddings)) if self.paddings else 0.0
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the loop computes with.
+
+    Attributes:
+        loaded: model and tokenizer as they were loaded.
+        network: the model, perhaps wrapped.
+        optimizer: its optimizer, perhaps wrapped.
+        schedule: of the rate.
+        accelerator: does devices, wrapping, precision and backward.
+        compute: device and precision.
+        workers: the processes that share the job.
+    """
+
+    loaded: "LoadedModel"
+    network: "nn.Module"
+    optimizer: "Optimizer"
+    schedule: "LRScheduler"
+    accelerator: "Accelerator"
+    compute: Compute
+    workers: Workers = ALONE
 
 
 def plan_epoch(recipe: Recipe, features: Features, epoch: int) -> Plan:
@@ -89,93 +141,131 @@ def total_steps(recipe: Recipe, examples: int) -> int:
 
 
 def train(
-    loaded: "LoadedModel",
+    machine: Machine,
     task: Task,
     features: Features,
-    ids: "list[str]",
+    ids: "Sequence[str]",
     *,
     recipe: Recipe,
-    compute: Compute,
-    accelerator: "Accelerator",
     higher_is_better: bool,
     hooks: Hooks,
     outcome: Outcome,
     listener: Listener,
-) -> "nn.Module":
-    """Fine-tune `loaded.network`.
+) -> None:
+    """Fine-tune from where `outcome` says on, to the end or until patience ends it.
 
     Args:
-        loaded: model and tokenizer; the network is moved and wrapped.
+        machine: network, optimizer, schedule.
         task: collates batches and computes losses.
         features: the training rows, encoded.
         ids: of the training rows, for messages.
         recipe: everything else.
-        compute: device and precision.
-        accelerator: does devices, wrapping, precision and backward.
         higher_is_better: direction of the primary metric.
-        hooks: what happens at a log line, an evaluation, a new best.
+        hooks: what happens at a log line, an evaluation, a new best, after a step.
         outcome: filled in as it goes, so that an interruption leaves what was reached.
         listener: hears of progress.
 
-    Returns:
-        The wrapped network, with the last weights.
-
     Raises:
-        DivergedError: a loss or gradient that is no finite number.
+        DivergedError: a loss or gradient that is no finite number, or losses that have exploded.
+        DeviceError: out of memory with one example at a time.
     """
     steps = total_steps(recipe, len(features))
-    optimizer = build_optimizer(loaded.network, recipe.optimizer)
-    network, optimizer = accelerator.prepare(loaded.network, optimizer)
-    schedule = build_schedule(optimizer, recipe.optimizer, steps=steps)
-    network.train()
-    since_better = 0
-    padded: list[float] = []
-    for epoch in range(recipe.training.epochs):
-        plan = plan_epoch(recipe, features, epoch)
-        padded.append(padding_share(features.lengths, plan))
-        outcome.padding = float(np.mean(padded))
-        for position, indices in enumerate(plan):
-            started = time.perf_counter()
-            loss, norm = training_step(
-                network,
-                loaded,
+    parts = Parts(
+        recipe.training.accumulation_steps, recipe.training.batch_size, recipe.optimizer.max_grad_norm, listener
+    )
+    machine.network.train()
+    while outcome.epoch < recipe.training.epochs and not outcome.stopped_early:
+        plan = plan_epoch(recipe, features, outcome.epoch)
+        if outcome.position == 0:
+            outcome.paddings.append(padding_share(features.lengths, plan))
+        while outcome.position < len(plan) or outcome.pending:
+            if not outcome.pending:
+                with hooks.busy():
+                    figures = _step(machine, task, features, ids, plan[outcome.position], parts, outcome)
+                epoch_over = outcome.position == len(plan)
+                figures["epoch"] = round(outcome.epoch + outcome.position / len(plan), 4)
+                if epoch_over or outcome.step % recipe.training.log_every == 0:
+                    hooks.on_log(figures)
+                listener.advance("training", outcome.step, steps, _for_bar(figures))
+                due = recipe.training.evaluate_every
+                outcome.pending = (outcome.step % due == 0 or outcome.step == steps) if due else epoch_over
+            if outcome.pending:
+                _evaluate(hooks, outcome, higher_is_better=higher_is_better)
+                if recipe.training.patience and outcome.since_better >= recipe.training.patience:
+                    outcome.stopped_early = outcome.step < steps
+                outcome.pending = False
+            hooks.on_step(outcome.position == len(plan))
+            if outcome.stopped_early:
+                break
+        else:
+            outcome.epoch, outcome.position = outcome.epoch + 1, 0
+    listener.finish("training")
+
+
+def _step(
+    machine: Machine,
+    task: Task,
+    features: Features,
+    ids: "Sequence[str]",
+    indices: NDArray[np.int64],
+    parts: "Parts",
+    outcome: Outcome,
+) -> dict[str, float]:
+    """One optimizer step; the figures of its line of history."""
+    started = time.perf_counter()
+    rate = float(machine.schedule.get_last_lr()[0])
+    loss, norm = _with_less_at_once(machine, task, features, indices, parts)
+    outcome.first_losses = [*outcome.first_losses, loss][:5]
+    outcome.last_losses = [*outcome.last_losses, loss][-10:]
+    is_fp16 = machine.compute.precision == "fp16"
+    # Under fp16 the scaler meets infinite gradients on purpose, skips the step and lowers its scale.
+    if not (math.isfinite(loss) and (math.isfinite(norm) or is_fp16)) or _exploded(outcome):
+        batch_ids = [ids[i] for i in np.unique(features.rows[indices])]
+        raise _diverged(outcome, loss, norm, rate, batch_ids)
+    machine.optimizer.step()
+    if is_fp16 and machine.accelerator.optimizer_step_was_skipped:
+        outcome.skipped_steps += 1
+    machine.schedule.step()
+    machine.optimizer.zero_grad(set_to_none=True)
+    outcome.seconds += time.perf_counter() - started
+    outcome.step += 1
+    outcome.position += 1
+    outcome.examples += len(indices)
+    outcome.tokens += int(features.lengths[indices].sum())
+    return {
+        "step": outcome.step,
+        "epoch": 0.0,
+        "loss": loss,
+        "learning_rate": rate,
+        "grad_norm": norm,
+        "examples_per_second": round(outcome.examples / outcome.seconds, 2),
+        "tokens_per_second": round(outcome.tokens / outcome.seconds, 1),
+    }
+
+
+def _with_less_at_once(
+    machine: Machine, task: Task, features: Features, indices: NDArray[np.int64], parts: "Parts"
+) -> tuple[float, float]:
+    """A training step; where memory runs out, the same step in twice as many parts, and so on."""
+    while True:
+        try:
+            return training_step(
+                machine.network,
+                machine.loaded,
                 task,
                 features,
                 indices,
-                parts=recipe.training.accumulation_steps,
-                max_grad_norm=recipe.optimizer.max_grad_norm,
-                compute=compute,
-                accelerator=accelerator,
+                parts=parts.count,
+                max_grad_norm=parts.max_grad_norm,
+                compute=machine.compute,
+                accelerator=machine.accelerator,
+                workers=machine.workers,
             )
-            rate = float(schedule.get_last_lr()[0])
-            # Under fp16 the scaler meets infinite gradients on purpose, skips the step and lowers its scale.
-            if not (math.isfinite(loss) and (math.isfinite(norm) or compute.precision == "fp16")):
-                raise _diverged(
-                    loss, norm, rate, outcome.step + 1, [ids[i] for i in sorted(set(features.rows[indices]))]
-                )
-            optimizer.step()
-            schedule.step()
-            optimizer.zero_grad(set_to_none=True)
-            seconds = time.perf_counter() - started
-            outcome.step += 1
-            outcome.seconds += seconds
-            outcome.examples += len(indices)
-            outcome.tokens += int(features.lengths[indices].sum())
-            figures = _figures(outcome, epoch + (position + 1) / len(plan), loss, rate, norm)
-            epoch_over = position + 1 == len(plan)
-            if epoch_over or outcome.step % recipe.training.log_every == 0:
-                hooks.on_log(figures)
-            listener.advance("training", outcome.step, steps, _for_bar(figures))
-            due = recipe.training.evaluate_every
-            if (outcome.step % due == 0 or outcome.step == steps) if due else epoch_over:
-                better = _evaluate(hooks, outcome, higher_is_better=higher_is_better)
-                since_better = 0 if better else since_better + 1
-                if recipe.training.patience and since_better >= recipe.training.patience:
-                    outcome.stopped_early = outcome.step < steps
-                    listener.finish("training")
-                    return network  # type: ignore[no-any-return]
-    listener.finish("training")
-    return network  # type: ignore[no-any-return]
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            machine.optimizer.zero_grad(set_to_none=True)
+            parts.double(error, longest=int(features.lengths[indices].max()), workers=machine.workers.count)
 
 
 def training_step(
@@ -190,6 +280,7 @@ def training_step(
     compute: Compute,
     accelerator: "Accelerator",
     width: int | None = None,
+    workers: Workers = ALONE,
 ) -> tuple[float, float]:
     """Forward and backward over one global batch, and the clipping; the optimizer's step is the caller's.
 
@@ -198,56 +289,52 @@ def training_step(
         loaded: what it was loaded with.
         task: collates and computes losses.
         features: the training rows.
-        indices: (B,) the batch.
-        parts: how many parts it is computed in, one after the other.
+        indices: (B,) the global batch.
+        parts: how many parts each process computes its share in, one after the other.
         max_grad_norm: the gradient's norm is clipped to this.
         compute: device and precision.
         accelerator: does backward and clipping.
         width: T that every part is padded to; the longest of the part when left out.
+        workers: the processes among which the batch is dealt out.
 
     Returns:
-        The batch's mean loss, and the gradient's norm before the clipping.
+        The global batch's mean loss, and the gradient's norm before the clipping.
     """
-    batches = [
-        task.collate(features, part, pad_id=loaded.pad_id, pad_left=loaded.pad_left, width=width)
-        for part in np.array_split(indices, parts)
-        if len(part)
-    ]
     # The sum over all parts is divided by the whole batch's count, so that an uneven split changes nothing.
     weight = max(1, int(features.weights[indices].sum()))
+    mine = np.array_split(indices, parts * workers.count)[workers.rank * parts : (workers.rank + 1) * parts]
+    if workers.count == 1:
+        mine = [part for part in mine if len(part)]
     total = 0.0
-    for number, batch in enumerate(batches):
-        last = number + 1 == len(batches)
+    for number, part in enumerate(mine):
+        # Every process has to take part in the exchange of gradients, one without an example with a loss of nothing.
+        batch = task.collate(
+            features,
+            part if len(part) else indices[:1],
+            pad_id=loaded.pad_id,
+            pad_left=loaded.pad_left,
+            width=width,
+        )
+        last = number + 1 == len(mine)
         with contextlib.nullcontext() if last else accelerator.no_sync(network):
             logits = batch_logits(network, loaded, task, batch, compute)
-            loss = task.loss(logits, on_device(batch, compute)).sum() / weight
-            accelerator.backward(loss)
+            loss = task.loss(logits, on_device(batch, compute)).sum() / weight * (1.0 if len(part) else 0.0)
+            # The exchange takes the mean over the processes, and the sum is meant.
+            accelerator.backward(loss * workers.count)
         total += float(loss.detach())
     norm = accelerator.clip_grad_norm_(network.parameters(), max_grad_norm)
-    return total, float(norm)
+    return float(workers.sum(np.array([total]))[0]), float(norm)
 
 
-def _evaluate(hooks: Hooks, outcome: Outcome, *, higher_is_better: bool) -> bool:
-    """Score, and say whether these weights are the best so far; a tie goes to the earlier ones."""
+def _evaluate(hooks: Hooks, outcome: Outcome, *, higher_is_better: bool) -> None:
+    """Score, and keep the weights if they are the best so far; a tie goes to the earlier ones."""
     value, _ = hooks.on_evaluate(outcome.step)
     sign = 1.0 if higher_is_better else -1.0
     if outcome.best_step and not sign * value > sign * outcome.best_value:
-        return False
-    outcome.best_step, outcome.best_value = outcome.step, value
+        outcome.since_better += 1
+        return
     hooks.on_better(outcome.step)
-    return True
-
-
-def _figures(outcome: Outcome, epoch: float, loss: float, rate: float, norm: float) -> dict[str, float]:
-    return {
-        "step": outcome.step,
-        "epoch": round(epoch, 4),
-        "loss": loss,
-        "learning_rate": rate,
-        "grad_norm": norm,
-        "examples_per_second": round(outcome.examples / outcome.seconds, 2),
-        "tokens_per_second": round(outcome.tokens / outcome.seconds, 1),
-    }
+    outcome.best_step, outcome.best_value, outcome.since_better = outcome.step, value, 0
 
 
 def _for_bar(figures: Mapping[str, float]) -> dict[str, float | str]:
@@ -259,11 +346,25 @@ def _for_bar(figures: Mapping[str, float]) -> dict[str, float | str]:
     }
 
 
-def _diverged(loss: float, norm: float, rate: float, step: int, ids: list[Any]) -> DivergedError:
-    what = f"the loss is {loss}" if not math.isfinite(loss) else f"the gradient's norm is {norm}"
+def _exploded(outcome: Outcome) -> bool:
+    if outcome.step < 15:
+        return False
+    return float(np.mean(outcome.last_losses)) > _EXPLODED * max(1.0, float(np.mean(outcome.first_losses)))
+
+
+def _diverged(outcome: Outcome, loss: float, norm: float, rate: float, ids: list[Any]) -> DivergedError:
+    if not math.isfinite(loss):
+        what = f"the loss is {loss}"
+    elif not math.isfinite(norm):
+        what = f"the gradient's norm is {norm}"
+    else:
+        what = (
+            f"the last losses are {np.mean(outcome.last_losses):.3g} on average, the first ones were "
+            f"{np.mean(outcome.first_losses):.3g}"
+        )
     shown = ", ".join(map(str, ids[:8])) + (", ..." if len(ids) > 8 else "")
     return DivergedError(
-        f"training diverged at step {step}: {what} (rate {rate:.2e}; batch with ids {shown})",
+        f"training diverged at step {outcome.step + 1}: {what} (rate {rate:.2e}; batch with ids {shown})",
         remedy="Try a lower --learning-rate, a longer warm-up (--set optimizer.warmup_fraction=0.2) or "
         "--precision fp32; look at those examples.",
     )

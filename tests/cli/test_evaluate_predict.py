@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import json
+import math
 import os
 import resource
 import shutil
@@ -21,7 +22,8 @@ from bertctl.inference.predict import glue_splits, predict_file, predict_glue, w
 from bertctl.inference.score_run import evaluate_run
 from bertctl.inference.trained import TrainedRun, open_run
 from bertctl.run_folder import RunFolder
-from bertctl.training.finetune import prepare, run
+from bertctl.training.finetune import run
+from bertctl.training.job import prepare
 
 GOOD, BAD = "the film was good fine 9", "it was bad food dull 9"
 TEXTS = [GOOD, BAD, "", "very dull, not good", "fine " * 40, "good"]
@@ -392,3 +394,27 @@ def test_labels_have_the_form_and_the_file_the_name_that_the_server_takes(name, 
 def test_what_the_server_takes_no_predictions_for_is_refused(name, split):
     with pytest.raises(UsageError, match="takes no predictions"):
         glue_splits(name, split)
+
+
+def test_a_decision_is_stored_and_applied_by_predict(bertctl, tiny_run, tmp_path):
+    """On a file where every fourth label is wrong: what was learned by heart is too sure of itself there."""
+    run = shutil.copytree(tiny_run.path, tmp_path / "run")
+    rows = tiny_run.data.read_text().splitlines()
+    rows[4::4] = [row.replace(",pos", ",x").replace(",neg", ",pos").replace(",x", ",neg") for row in rows[4::4]]
+    other = tmp_path / "other.csv"
+    other.write_text("\n".join(rows) + "\n")
+    (run / "recipe.yaml").write_text((run / "recipe.yaml").read_text().replace(str(tiny_run.data), str(other)))
+    before = json.loads(bertctl("predict", run, "-", input="a fine film\n").stdout)["probabilities"]
+    chosen = bertctl("evaluate", run, "--split", "test", "--calibrate", "--threshold", "f1", "--json")
+    assert chosen.returncode == 0, chosen.stderr
+    document = json.loads(chosen.stdout)
+    decision = document["decision"]
+    assert decision == json.loads((run / "decision.json").read_text())
+    assert (decision["fitted_on"], decision["positive"]) == ("test", "pos")
+    assert decision["temperature"] > 1.5
+    assert document["calibration_error"]["after"] < document["calibration_error"]["before"]
+    after = json.loads(bertctl("predict", run, "-", input="a fine film\n").stdout)["probabilities"]
+    odds = [math.log(p["pos"] / p["neg"]) for p in (before, after)]
+    assert odds[0] / odds[1] == pytest.approx(decision["temperature"], rel=1e-3)
+    assert (run / "metrics.json").read_bytes() == (tiny_run.path / "metrics.json").read_bytes()
+    assert bertctl("evaluate", run, "--file", tiny_run.data, "--calibrate").returncode == 2

@@ -10,7 +10,8 @@ from bertctl.config.load import load_recipe
 from bertctl.config.schema import Recipe
 from bertctl.errors import DivergedError
 from bertctl.run_folder import RunFolder
-from bertctl.training.finetune import prepare, run
+from bertctl.training.finetune import run
+from bertctl.training.job import prepare
 
 RECORDED = [0.693177, 0.693151, 0.691519, 0.696683, 0.696403, 0.690402, 0.692934, 0.692884]
 """Losses of the first steps on the tiny BERT, fp32, one thread, dropout off (made by this very test's recipe)."""

@@ -1,0 +1,91 @@
+"""`bertctl report`. Reads a run folder; nothing here needs torch."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from bertctl.cli.options import RunArgument
+from bertctl.cli.output import Output
+from bertctl.errors import UsageError
+from bertctl.run_folder import write_text
+
+ReportFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="File to write; left out, HTML goes to RUN/report.html and Markdown to stdout.",
+        show_default=False,
+    ),
+]
+FormatOption = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="html|md",
+        help="One HTML page that opens anywhere, or Markdown for a pull request; by the file's suffix when left out.",
+        show_default=False,
+    ),
+]
+SplitOption = Annotated[
+    str | None,
+    typer.Option(
+        "--split", help="Whose answers are shown; those that picked the weights when left out.", show_default=False
+    ),
+]
+ErrorsOption = Annotated[int, typer.Option("--errors", metavar="N", min=0, help="How many errors to show.")]
+
+_SUFFIXES = {".html": "html", ".htm": "html", ".md": "md", ".markdown": "md"}
+
+
+def report(
+    out: Output,
+    run: RunArgument,
+    output: ReportFileOption = None,
+    format: FormatOption = None,
+    split: SplitOption = None,
+    errors: ErrorsOption = 30,
+) -> None:
+    """Show a run in one file: result, curves, confusions, calibration, slices, the most confident errors.
+
+    bertctl report runs/sst2-1a2b3c4d -o report.html
+
+    bertctl report runs/sst2-1a2b3c4d --format md >> "$GITHUB_STEP_SUMMARY"
+    """
+    kind = _kind(output, format)
+    if output is not None and output.is_dir():
+        raise UsageError(f"{output} is a folder", remedy=f"Name a file with -o, such as {output / f'report.{kind}'}.")
+
+    from bertctl.reporting.html import render_html
+    from bertctl.reporting.markdown import render_markdown
+    from bertctl.reporting.report import build_report, gather
+
+    material = gather(run, split=split)
+    with out.third_party_kept():
+        document = build_report(material, errors=errors)
+        text = render_html(document) if kind == "html" else render_markdown(document)
+    path = output or (run / "report.html" if kind == "html" else None)
+    answer = {"run": str(run), "split": material.split, "format": kind, "bytes": len(text.encode())}
+    if path is None:
+        out.answer({**answer, "report": None, "text": text}, Text(text.rstrip("\n")))
+        return
+    write_text(path, text)
+    out.answer({**answer, "report": str(path)}, Text(str(path)))
+
+
+def _kind(output: Path | None, given: str | None) -> str:
+    by_suffix = _SUFFIXES.get(output.suffix.lower()) if output else None
+    if given is not None and given not in ("html", "md"):
+        raise UsageError(f"--format {given!r} is no format of a report", remedy="Choose html or md.")
+    if output is not None and given is None and by_suffix is None:
+        raise UsageError(
+            f"{output}: no format can be told from this name",
+            remedy="End it with .html or .md, or add --format html|md.",
+        )
+    return given or by_suffix or "html"
+
+
+COMMAND = report

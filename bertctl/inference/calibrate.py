@@ -1,0 +1,110 @@
+"""`evaluate --calibrate` and `--threshold`: temperature and threshold chosen on labelled rows, stored in the run."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from bertctl.data.load import load_data
+from bertctl.errors import UsageError
+from bertctl.inference.decision import Decision, ThresholdRule, fit_decision, read_decision, write_decision
+from bertctl.inference.score_run import score_splits
+from bertctl.inference.trained import TrainedRun
+from bertctl.metrics.calibration import expected_calibration_error, scaled_probabilities
+from bertctl.metrics.value import MetricValue
+from bertctl.progress import SILENT, Listener
+from bertctl.runtime.launch import ALONE, Workers
+from bertctl.tasks.text_classification import TextClassification
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """What was chosen, and what it does to the rows it was chosen on (where it flatters itself a little).
+
+    Attributes:
+        decision: as stored.
+        before: metrics of the split as the run decided so far.
+        after: the same rows with the decision.
+        calibration_before: expected calibration error of the bare probabilities; None with several labels an example.
+        calibration_after: of those with the temperature.
+    """
+
+    decision: Decision
+    before: dict[str, MetricValue]
+    after: dict[str, MetricValue]
+    calibration_before: float | None
+    calibration_after: float | None
+
+    def as_json(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "decision": self.decision.as_json(),
+            "metrics": {
+                "before": {name: value.as_json() for name, value in self.before.items()},
+                "after": {name: value.as_json() for name, value in self.after.items()},
+            },
+            "calibration_error": {"before": self.calibration_before, "after": self.calibration_after},
+        }
+
+
+def calibrate_run(
+    run: TrainedRun,
+    *,
+    split: str | None,
+    calibrate: bool,
+    rule: ThresholdRule | None,
+    workers: Workers = ALONE,
+    listener: Listener = SILENT,
+) -> Calibrated:
+    """Choose on a split, and store the decision in the run; metrics.json and predictions stay as they are.
+
+    Args:
+        run: opened.
+        split: which; the first validation split when left out.
+        calibrate: whether to fit a temperature.
+        rule: how to choose a threshold; None for none.
+        workers: the processes that share the work; the first one writes.
+        listener: hears of progress.
+
+    Raises:
+        UsageError: the run's task has no such decision, or more than two labels of which one is chosen.
+        DataError: rows that set none.
+    """
+    task = run.task
+    if not isinstance(task, TextClassification):
+        raise UsageError(
+            f"--calibrate and --threshold are for text-classification; {run.folder.path} is a run of {task.name}",
+            remedy="Leave them out; a question answerer has chosen its threshold in training.",
+        )
+    data = load_data(run.recipe, splits=[split] if split else None, listener=listener)
+    name = split or data.validation_splits[0]
+    result = score_splits(run, {name: data.splits[name]}, workers, listener)[name]
+    before = read_decision(run.folder)
+    logits, gold = result.outputs["logits"], result.features.gold
+    decision = fit_decision(
+        logits,
+        gold,
+        labels=task.labels,
+        multi_label=task.multi_label,
+        fitted_on=name,
+        calibrate=calibrate,
+        rule=rule,
+        before=before,
+    )
+    if workers.is_first:
+        with run.folder.held():
+            write_decision(run.folder, decision)
+    decided = task.with_decision(decision.as_json())
+    settings = run.recipe.evaluation
+    after = decided.score(
+        result.outputs,
+        result.features,
+        result.rows,
+        resamples=settings.bootstrap_resamples,
+        seed=run.recipe.training.seed,
+    )
+    errors: list[float | None] = [None, None]
+    if not task.multi_label:
+        for place, temperature in enumerate((1.0, decision.temperature or 1.0)):
+            probabilities = scaled_probabilities(logits, temperature, multi_label=False)
+            correct = probabilities.argmax(axis=1) == gold
+            errors[place] = expected_calibration_error(probabilities.max(axis=1), correct)
+    return Calibrated(decision, result.metrics, after, errors[0], errors[1])

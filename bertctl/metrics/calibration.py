@@ -1,0 +1,314 @@
+"""How far probabilities can be believed, a temperature that makes them believable, and where to cut them.
+
+Letters: N answers, C labels, M bins.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bertctl.errors import DataError
+from bertctl.metrics.statistics import wilson_interval
+
+BINS = 15
+"""Bins of the calibration error, as in Guo et al. 2017 (arXiv 1706.04599)."""
+
+MANY = 20_000
+"""Answers above which a bin's count of right ones is drawn as a normal number, not answer by answer: the same, and
+as fast for a million."""
+
+TEMPERATURES = (0.05, 20.0)
+"""Temperatures that are looked at. One at an end says that the examples set none: they are all right, or all wrong."""
+
+
+@dataclass(frozen=True)
+class ReliabilityBin:
+    """The answers whose confidence lies in (above, to]; the first bin holds 0 too.
+
+    Attributes:
+        above: lower edge.
+        to: upper edge.
+        n: answers in it.
+        confidence: their mean confidence; None where there are none.
+        accuracy: share of them that is right; None where there are none.
+        low: lower end of the 95 % interval (Wilson) of that share.
+        high: upper end.
+    """
+
+    above: float
+    to: float
+    n: int
+    confidence: float | None
+    accuracy: float | None
+    low: float | None
+    high: float | None
+
+
+def reliability(confidence: ArrayLike, correct: ArrayLike, *, bins: int = BINS) -> list[ReliabilityBin]:
+    """The reliability table: bins of equal width, what was promised in each and what was kept.
+
+    Args:
+        confidence: (N,) probabilities of the answers given, 0 to 1; or of any yes-or-no statements.
+        correct: (N,) whether each was right, 0 or 1.
+        bins: M.
+
+    Raises:
+        ValueError: lengths that differ, or something that is no probability.
+    """
+    confidence_N, correct_N = _checked(confidence, correct)
+    index_N = _bin_numbers(confidence_N, bins)
+    table = []
+    for number in range(bins):
+        inside = index_N == number
+        n = int(inside.sum())
+        right = int(correct_N[inside].sum())
+        low, high = wilson_interval(right, n) if n else (None, None)
+        table.append(
+            ReliabilityBin(
+                above=number / bins,
+                to=(number + 1) / bins,
+                n=n,
+                confidence=float(confidence_N[inside].mean()) if n else None,
+                accuracy=right / n if n else None,
+                low=low,
+                high=high,
+            )
+        )
+    return table
+
+
+def expected_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, bins: int = BINS) -> float:
+    """ECE: the mean over bins, weighted by their answers, of |accuracy - mean confidence| (Naeini et al. 2015).
+
+    Args:
+        confidence: (N,) probabilities, N at least 1.
+        correct: (N,) whether each was right.
+        bins: M, of equal width.
+
+    Raises:
+        ValueError: no answers, lengths that differ, or something that is no probability.
+    """
+    confidence_N, correct_N = _checked(confidence, correct)
+    if not confidence_N.size:
+        raise ValueError("no answers: there is no calibration error")
+    return float(_errors(confidence_N, correct_N[None, :].astype(np.float64), bins)[0])
+
+
+def honest_calibration_error(
+    confidence: ArrayLike, *, bins: int = BINS, draws: int = 500, seed: int = 0
+) -> tuple[float, float]:
+    """What ECE would be if every probability were true: its mean and its 95th percentile, by simulation.
+
+    ECE is never negative, so honest probabilities have one above 0 too, the more so the fewer the examples. A measured
+    ECE above the second number is more than chance.
+
+    Args:
+        confidence: (N,) probabilities, N at least 1.
+        bins: M.
+        draws: simulated outcomes.
+        seed: of PCG64; the same seed gives the same numbers.
+    """
+    confidence_N = np.asarray(confidence, dtype=np.float64)
+    rng = np.random.Generator(np.random.PCG64(seed))
+    if confidence_N.size > MANY:
+        spread_N = confidence_N * (1 - confidence_N)
+        deviation_M = np.sqrt(np.bincount(_bin_numbers(confidence_N, bins), weights=spread_N, minlength=bins))
+        errors = np.abs(rng.normal(size=(draws, bins)) * deviation_M).sum(axis=1) / confidence_N.size
+    else:
+        outcomes = ((rng.random((1, confidence_N.size)) < confidence_N).astype(np.float64) for _ in range(draws))
+        errors = np.concatenate([_errors(confidence_N, outcome, bins) for outcome in outcomes])
+    return float(errors.mean()), float(np.quantile(errors, 0.95))
+
+
+def log_odds(probabilities: ArrayLike, *, multi_label: bool = False) -> NDArray[np.float64]:
+    """Numbers that serve as logits where only probabilities were kept.
+
+    Args:
+        probabilities: (N, C) of labels that exclude each other; with `multi_label`, each by itself.
+        multi_label: whether each label has its own sigmoid.
+
+    Returns:
+        (N, C) log p, or log p - log(1 - p). A probability that was rounded to 0 or 1 becomes 1e-12 away from it.
+    """
+    p = np.clip(np.asarray(probabilities, dtype=np.float64), 1e-12, 1.0)
+    if not multi_label:
+        return np.log(p)
+    return np.log(p) - np.log1p(-np.minimum(p, 1 - 1e-12))
+
+
+def scaled_probabilities(logits: ArrayLike, temperature: float, *, multi_label: bool = False) -> NDArray[np.float64]:
+    """Probabilities of logits divided by a temperature; above 1 they are more modest. The likeliest label stays.
+
+    Args:
+        logits: (N, C).
+        temperature: above 0.
+        multi_label: sigmoid of each logit in place of the softmax over them.
+    """
+    from scipy.special import expit, softmax
+
+    divided = np.asarray(logits, dtype=np.float64) / temperature
+    scaled: NDArray[np.float64] = expit(divided) if multi_label else softmax(divided, axis=1)
+    return scaled
+
+
+def negative_log_likelihood(
+    logits: ArrayLike, gold: ArrayLike, temperature: float = 1.0, *, multi_label: bool = False
+) -> float:
+    """Mean of -log p of what is right, over examples (with `multi_label` over decisions).
+
+    Args:
+        logits: (N, C).
+        gold: (N,) label numbers; with `multi_label` (N, C) 0 or 1.
+        temperature: that the logits are divided by.
+        multi_label: see `scaled_probabilities`.
+    """
+    from scipy.special import log_softmax
+
+    divided = np.asarray(logits, dtype=np.float64) / temperature
+    if multi_label:
+        signed = np.where(np.asarray(gold, dtype=bool), divided, -divided)
+        return float(np.logaddexp(0.0, -signed).mean())
+    gold_N = np.asarray(gold, dtype=np.int64)
+    return float(-log_softmax(divided, axis=1)[np.arange(gold_N.size), gold_N].mean())
+
+
+def fit_temperature(logits: ArrayLike, gold: ArrayLike, *, multi_label: bool = False) -> float:
+    """The temperature with the smallest negative log-likelihood (Guo et al. 2017, section 4.2).
+
+    As a function of 1 / temperature the loss is convex, so the minimum that is found is the only one.
+
+    Args:
+        logits: (N, C) of labelled examples that the model was not trained on. `log_odds` makes some of probabilities.
+        gold: (N,) label numbers; with `multi_label` (N, C) 0 or 1.
+        multi_label: see `scaled_probabilities`.
+
+    Raises:
+        DataError: no examples, or examples that set no temperature (all right or all wrong).
+    """
+    from scipy.optimize import minimize_scalar
+
+    logits_NC = np.asarray(logits, dtype=np.float64)
+    if not logits_NC.size:
+        raise DataError("there are no labelled examples, so no temperature can be fitted")
+    coldest, hottest = TEMPERATURES
+    found = minimize_scalar(
+        lambda inverse: negative_log_likelihood(logits_NC, gold, 1 / inverse, multi_label=multi_label),
+        bounds=(1 / hottest, 1 / coldest),
+        method="bounded",
+        options={"xatol": 1e-8},
+    )
+    temperature = 1 / float(found.x)
+    if not coldest * 1.01 < temperature < hottest / 1.01:
+        which = "right" if temperature < 1 else "wrong"
+        raise DataError(
+            f"the {len(logits_NC)} examples set no temperature: the answers that they are about are (nearly) all "
+            f"{which}, so the fit runs to {temperature:.3g}",
+            remedy="Calibrate on more examples, among them some that the model gets right and some that it gets wrong.",
+        )
+    return temperature
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """Where probabilities are cut, and what comes of it on the examples it was chosen on.
+
+    Attributes:
+        value: a probability of at least this counts as yes.
+        precision: share of the yes answers that is right; 1 where there are none.
+        recall: share of the examples to be found that is found.
+        f1: their harmonic mean.
+        accepted: how many yes answers there are.
+    """
+
+    value: float
+    precision: float
+    recall: float
+    f1: float
+    accepted: int
+
+
+def best_f1_threshold(probability: ArrayLike, gold: ArrayLike) -> Threshold:
+    """The threshold with the highest F1; of equals the one nearest to 0.5.
+
+    Args:
+        probability: (N,) of yes. Several labels: the decisions of all of them in one row, for the micro F1.
+        gold: (N,) whether yes is right.
+
+    Raises:
+        DataError: yes is never right, so there is no F1.
+    """
+    choices = _thresholds(probability, gold)
+    return max(choices, key=lambda choice: (round(choice.f1, 12), -abs(choice.value - 0.5)))
+
+
+def precision_threshold(probability: ArrayLike, gold: ArrayLike, floor: float) -> Threshold:
+    """The threshold with the highest recall among those whose precision reaches a floor.
+
+    Args:
+        probability: (N,) of yes.
+        gold: (N,) whether yes is right.
+        floor: the precision asked for, above 0, at most 1.
+
+    Raises:
+        DataError: yes is never right, or no threshold reaches the floor.
+    """
+    choices = _thresholds(probability, gold)
+    reaching = [choice for choice in choices if choice.precision >= floor]
+    if not reaching:
+        best = max(choices, key=lambda choice: choice.precision)
+        raise DataError(
+            f"no threshold reaches a precision of {floor:g} on these {np.size(probability)} examples; "
+            f"the highest is {best.precision:.4f}, at {best.value:.4f} with a recall of {best.recall:.4f}",
+            remedy="Ask for a lower precision, or train a better model.",
+        )
+    return max(reaching, key=lambda choice: (choice.recall, choice.value))
+
+
+def _thresholds(probability: ArrayLike, gold: ArrayLike) -> list[Threshold]:
+    """Every cut between two different probabilities, and the one below them all; from the strictest on."""
+    probability_N, gold_N = _checked(probability, gold)
+    wanted = int(gold_N.sum())
+    if not wanted:
+        raise DataError(
+            "no example has the label that the threshold is for, so none can be chosen",
+            remedy="Choose it on examples some of which have the label.",
+        )
+    order = np.argsort(-probability_N, kind="stable")
+    sorted_N, hits_N = probability_N[order], np.cumsum(gold_N[order])
+    # One cut for each different probability, after the last example that has it: equals are not parted.
+    last = np.append(np.flatnonzero(np.diff(sorted_N)), sorted_N.size - 1)
+    choices = []
+    for position in last:
+        accepted, hits = int(position) + 1, int(hits_N[position])
+        above = float(sorted_N[position])
+        below = float(sorted_N[position + 1]) if accepted < sorted_N.size else 0.0
+        middle = (above + below) / 2
+        # Halfway, so that the next example decides nothing by its last digit; neighbours have nothing between them.
+        value = middle if below < middle <= above else above
+        choices.append(
+            Threshold(value, hits / accepted, hits / wanted, 2 * hits / (accepted + wanted), accepted=accepted)
+        )
+    return choices
+
+
+def _checked(confidence: ArrayLike, correct: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    confidence_N = np.asarray(confidence, dtype=np.float64)
+    correct_N = np.asarray(correct, dtype=np.int64)
+    if confidence_N.shape != correct_N.shape or confidence_N.ndim != 1:
+        raise ValueError(f"{confidence_N.shape} probabilities for {correct_N.shape} answers")
+    if confidence_N.size and not (confidence_N.min() >= 0 and confidence_N.max() <= 1 + 1e-6):
+        raise ValueError("a probability is below 0, above 1 or not a number")
+    return confidence_N, correct_N
+
+
+def _bin_numbers(confidence_N: NDArray[np.float64], bins: int) -> NDArray[np.int64]:
+    return np.clip(np.ceil(confidence_N * bins).astype(np.int64) - 1, 0, bins - 1)
+
+
+def _errors(confidence_N: NDArray[np.float64], correct_RN: NDArray[np.float64], bins: int) -> NDArray[np.float64]:
+    """(R,) calibration errors of R outcomes of the same answers."""
+    index_N = _bin_numbers(confidence_N, bins)
+    gaps = [np.bincount(index_N, weights=correct_N - confidence_N, minlength=bins) for correct_N in correct_RN]
+    errors: NDArray[np.float64] = np.abs(np.array(gaps)).sum(axis=1) / confidence_N.size
+    return errors

@@ -1,0 +1,274 @@
+"""Checkpoints: everything a run needs to go on at the exact step, as safetensors and JSON, found damaged or whole.
+
+    RUN/checkpoints/step-00000120/model.safetensors       weights
+                                  optimizer.safetensors   AdamW's moments and step counts, `parameter|key`
+                                  random.safetensors      states of the random generators, `device.process`
+                                  best/                   RUN/model as it was
+                                  state.json              where the loop is
+                                  manifest.json           sizes and SHA-256 of all of these, and the recipe's hash
+
+A checkpoint is written aside, synced and renamed; the last two are kept.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bertctl.progress import SILENT, Listener
+from bertctl.run_folder import SCHEMA, RunFolder, write_failure
+
+if TYPE_CHECKING:
+    from bertctl.training.snapshot import Snapshot
+
+KEPT = 2
+"""Checkpoints that stay; the older one is what a damaged newer one falls back to."""
+
+_STATE, _MANIFEST = "state.json", "manifest.json"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that was found whole.
+
+    Attributes:
+        path: its folder.
+        step: optimizer steps it stands after.
+        state: content of state.json.
+    """
+
+    path: Path
+    step: int
+    state: dict[str, Any]
+
+
+class Checkpoints:
+    """The checkpoints of one run.
+
+    Args:
+        folder: the run.
+        recipe_hash: of what decides its numbers; a checkpoint with another is not taken.
+        listener: hears of damaged checkpoints.
+    """
+
+    def __init__(self, folder: RunFolder, recipe_hash: str, *, listener: Listener = SILENT) -> None:
+        self._folder = folder
+        self._hash = recipe_hash
+        self._listener = listener
+        self._writer: threading.Thread | None = None
+        self._failure: BaseException | None = None
+        self._best: tuple[int, dict[str, str]] = (0, {})  # step of the best weights, and the SHA-256 of their files
+
+    def save(self, snapshot: "Snapshot", *, behind: bool) -> None:
+        """Write a checkpoint, while training goes on (`behind`) or before this returns.
+
+        Raises:
+            UnavailableError: this one or the one before could not be written; older ones stay.
+        """
+        self.wait()
+        if behind:
+            # The model folder can change while the writer works: its files are linked now.
+            part = self._begin(snapshot)
+            self._writer = threading.Thread(target=self._write_quietly, args=(snapshot, part), daemon=True)
+            self._writer.start()
+        else:
+            self._write(snapshot, self._begin(snapshot))
+
+    def wait(self) -> None:
+        """Return when nothing is being written any more.
+
+        Raises:
+            UnavailableError: what was being written could not be.
+        """
+        if self._writer is not None:
+            self._writer.join()
+            self._writer = None
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def latest(self) -> Checkpoint | None:
+        """The newest whole checkpoint of this recipe; those that are not are told of and left aside."""
+        for path in sorted(self._folder.checkpoints.glob("step-*"), reverse=True):
+            trouble = self._trouble(path)
+            if trouble is None:
+                state = json.loads((path / _STATE).read_text(encoding="utf-8"))
+                return Checkpoint(path, int(state["outcome"]["step"]), state)
+            self._listener.warn(f"the checkpoint {path} is not used: {trouble}")
+        return None
+
+    def any(self) -> bool:
+        """Whether there is anything that looks like a checkpoint."""
+        return any(self._folder.checkpoints.glob("step-*"))
+
+    def clear(self) -> None:
+        """Take all of them away: the run is finished."""
+        self.wait()
+        shutil.rmtree(self._folder.checkpoints, ignore_errors=True)
+
+    def _begin(self, snapshot: "Snapshot") -> Path:
+        name = f"step-{snapshot.state['outcome']['step']:08d}"
+        part = self._folder.checkpoints / f".{name}.part"
+        try:
+            shutil.rmtree(part, ignore_errors=True)
+            part.mkdir(parents=True)
+            if snapshot.state["outcome"]["best_step"]:
+                (part / "best").mkdir()
+                for path in sorted(self._folder.model.iterdir()):
+                    if path.is_file() and not path.name.startswith("."):
+                        _link(path, part / "best" / path.name)
+        except OSError as error:
+            raise write_failure(part, error) from error
+        return part
+
+    def _write_quietly(self, snapshot: "Snapshot", part: Path) -> None:
+        try:
+            self._write(snapshot, part)
+        except BaseException as error:  # noqa: BLE001 - raised again by `wait`, in the thread that cares
+            self._failure = error
+
+    def _write(self, snapshot: "Snapshot", part: Path) -> None:
+        from safetensors.torch import save_file
+
+        try:
+            save_file(snapshot.model, part / "model.safetensors")
+            save_file(snapshot.optimizer, part / "optimizer.safetensors")
+            save_file(snapshot.random, part / "random.safetensors")
+            (part / _STATE).write_text(json.dumps(snapshot.state, indent=2) + "\n", encoding="utf-8")
+            best_step = snapshot.state["outcome"]["best_step"]
+            names = [path for path in sorted(part.rglob("*")) if path.is_file()]
+            files = {str(path.relative_to(part)): self._entry(path, best_step) for path in names}
+            manifest = {"schema": SCHEMA, "recipe_hash": self._hash, "files": files}
+            (part / _MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+            _sync(part / _MANIFEST)
+            _sync(part)
+            final = part.with_name(part.name.removeprefix(".").removesuffix(".part"))
+            shutil.rmtree(final, ignore_errors=True)
+            part.rename(final)
+            _sync(final.parent)
+            for old in sorted(final.parent.glob("step-*"))[:-KEPT]:
+                shutil.rmtree(old, ignore_errors=True)
+        except OSError as error:
+            raise write_failure(part, error) from error
+        except Exception as error:
+            # safetensors reports a full disk as an error of its own, with the system's message inside.
+            if "No space left" in str(error) or "File too large" in str(error):
+                raise write_failure(part, OSError(28, "No space left on device")) from error
+            raise
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+
+    def _entry(self, path: Path, best_step: int) -> dict[str, Any]:
+        if path.parent.name != "best":
+            _sync(path)
+            return {"bytes": path.stat().st_size, "sha256": _sha256(path)}
+        if self._best[0] != best_step:
+            self._best = (best_step, {})
+        known = self._best[1]
+        if path.name not in known:  # the best weights are the same for many checkpoints
+            known[path.name] = _sha256(path)
+        # A file of its own: damage to one copy leaves the others whole.
+        copy = path.with_name(f".{path.name}")
+        shutil.copyfile(path, copy)
+        _sync(copy)
+        copy.replace(path)
+        return {"bytes": path.stat().st_size, "sha256": known[path.name]}
+
+    def _trouble(self, path: Path) -> str | None:
+        """What is wrong with a checkpoint, or None."""
+        try:
+            manifest = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
+            files: dict[str, dict[str, Any]] = manifest["files"]
+            if manifest["recipe_hash"] != self._hash:
+                return "it belongs to another recipe, other data or another model"
+            for name, entry in files.items():
+                file = path / name
+                if not file.is_file():
+                    return f"{name} is missing"
+                if file.stat().st_size != entry["bytes"]:
+                    return f"{name} has {file.stat().st_size} bytes where {entry['bytes']} were written"
+                if _sha256(file) != entry["sha256"]:
+                    return f"{name} has changed since it was written"
+            if not {_STATE, "model.safetensors", "optimizer.safetensors", "random.safetensors"} <= set(files):
+                return f"{_MANIFEST} does not name all files"
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            return f"{_MANIFEST} can't be read ({type(error).__name__}: {error})"
+        return None
+
+
+def checkpoint_bytes(parameters: int) -> int:
+    """What one checkpoint takes on the disk: weights and AdamW's two moments in fp32 (best weights are links)."""
+    return parameters * 4 * 3
+
+
+def put_back(checkpoint: Checkpoint, folder: RunFolder) -> None:
+    """Cut history.jsonl to its length at the checkpoint, and give model/ the weights that were the best then."""
+    best = checkpoint.path / "best"
+    try:
+        if folder.history.exists():
+            os.truncate(folder.history, min(folder.history.stat().st_size, checkpoint.state["history_bytes"]))
+        if not best.is_dir():
+            shutil.rmtree(folder.model, ignore_errors=True)
+            return
+        folder.model.mkdir(exist_ok=True)
+        for path in sorted(best.iterdir()):
+            aside = folder.model / f".{path.name}.part"
+            aside.unlink(missing_ok=True)
+            shutil.copyfile(path, aside)
+            aside.replace(folder.model / path.name)
+    except OSError as error:
+        raise write_failure(folder.model, error) from error
+
+
+class Due:
+    """When the next checkpoint is due.
+
+    Args:
+        every: `200 steps`, `10 minutes`, `off`, or None for the ends of epochs alone.
+        clock: seconds that only grow, whatever is done to the machine's clock.
+    """
+
+    def __init__(self, every: str | None, clock: Callable[[], float]) -> None:
+        self._off = every == "off"
+        amount, unit = (every or "").split() if every and not self._off else ("0", "")
+        self._steps = int(amount) if unit == "steps" else 0
+        self._seconds = 60.0 * int(amount) if unit == "minutes" else 0.0
+        self._clock = clock
+        self._last = clock()
+
+    def __call__(self, step: int, *, epoch_over: bool) -> bool:
+        """Whether one is due after this step."""
+        if self._off:
+            return False
+        due = epoch_over or bool(self._steps and step % self._steps == 0)
+        if not due and self._seconds:
+            due = self._clock() - self._last >= self._seconds
+        if due:
+            self._last = self._clock()
+        return due
+
+
+def _link(source: Path, target: Path) -> None:
+    """A second name for a file, or a copy where the disk has no links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def _sync(path: Path) -> None:
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

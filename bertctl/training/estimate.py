@@ -1,0 +1,328 @@
+"""How long a run will take and what it will need: a few of its own steps are timed, its batches say the rest.
+
+A step's time is close to a straight line in the padded tokens of its batch, with a part that grows with their square in
+long ones. So batches are picked evenly from the narrowest to the widest, timed, and the line through them is read off
+at every batch of every epoch. The first batch of a shape takes longer (its kernels are made): each picked batch is run
+twice, the second time counts for all, the difference once for each shape.
+"""
+
+import json
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.config.schema import Recipe
+from bertctl.errors import UsageError
+from bertctl.inference.evaluate import evaluate_split, prediction_lines
+from bertctl.progress import SILENT, Listener
+from bertctl.run_folder import SCHEMA
+from bertctl.runtime.batching import Plan
+from bertctl.runtime.machine import free_bytes, memory
+from bertctl.training.benchmark import evenly
+from bertctl.training.job import Job, prepare
+from bertctl.training.loop import plan_epoch, training_step
+from bertctl.training.memory import human_bytes, peak_memory_bytes
+from bertctl.training.optim import build_optimizer
+from bertctl.training.step_cost import MatrixRate, read_peak_memory, reset_peak_memory, synchronize
+
+if TYPE_CHECKING:
+    from torch import nn
+
+TIMED_STEPS = 10
+"""Batches that are timed, each twice."""
+
+_LEAST_SPREAD = 0.10  # half the range at least: clocks and neighbours change more than that within an hour
+_OTHER_SPREAD = 0.30  # of what is timed once: reading, evaluation, saving
+_BUSY = 1.5  # the slowest matrix product against the fastest, as in the benchmark
+_SCORED_ROWS = 256
+_HISTORY_LINE = 200  # bytes
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """A time and how far off it may be.
+
+    Attributes:
+        estimate: what is expected.
+        low: the run will hardly take less.
+        high: nor more, if the machine is as busy as now.
+    """
+
+    estimate: float
+    low: float
+    high: float
+
+    def __add__(self, other: "Seconds") -> "Seconds":
+        return Seconds(self.estimate + other.estimate, self.low + other.low, self.high + other.high)
+
+    def times(self, count: int) -> "Seconds":
+        """One after the other."""
+        return Seconds(self.estimate * count, self.low * count, self.high * count)
+
+    def as_json(self) -> dict[str, float]:
+        """Rounded to tenths."""
+        return {"estimate": round(self.estimate, 1), "low": round(self.low, 1), "high": round(self.high, 1)}
+
+
+def estimate_run(
+    recipe: Recipe, *, place: Path, steps: int = TIMED_STEPS, cells: int = 1, listener: Listener = SILENT
+) -> dict[str, Any]:
+    """Time a few steps of the run that a recipe describes, and say what the whole will take. Nothing is kept.
+
+    Args:
+        recipe: as `finetune` takes it; all its refusals come here too.
+        place: folder that would hold the run; its disk is looked at, and the weights are once saved there to time it.
+        steps: how many batches are timed.
+        cells: runs of a sweep, one after the other.
+        listener: hears of progress, and of memory or disk that will not do.
+
+    Returns:
+        `steps`, `examples`, `seconds` by phase and in total (each estimate, low, high), `peak_memory_bytes`,
+        `disk_bytes`, and `sweep` with the same for all cells.
+
+    Raises:
+        BertctlError: what fine-tuning would refuse, or numbers below 1.
+    """
+    for option, value in (("--steps", steps), ("--cells", cells)):
+        if value < 1:
+            raise UsageError(f"{option} {value}: it must be at least 1")
+    started = time.perf_counter()
+    job = prepare(recipe, listener=listener)
+    start = _about(time.perf_counter() - started)
+    listener.say(f"compute: {job.compute.why}")
+    if job.memory.total > memory().available and job.compute.device == "cpu":
+        listener.warn(
+            f"about {human_bytes(job.memory.total)} will be needed, {human_bytes(memory().available)} of memory is "
+            "free: this may end here"
+        )
+    rehearsal = _Rehearsal(job)
+    train = rehearsal.training(steps, listener)
+    evaluate, line_bytes = rehearsal.evaluation(listener)
+    save, model_bytes = rehearsal.saving(place)
+    one = start + train + evaluate + save
+    disk = _disk(job, model_bytes, line_bytes)
+    parts = {"start": start, "train": train, "evaluate": evaluate, "save": save}
+    document = {
+        **_about_the_run(job),
+        "evaluations": rehearsal.evaluations,
+        "timed_steps": len(rehearsal.seconds),
+        "seconds": {phase: seconds.as_json() for phase, seconds in {**parts, "total": one}.items()},
+        "peak_memory_bytes": rehearsal.peak_memory(),
+        "disk_bytes": {**disk, "free": free_bytes(place)},
+        "sweep": {"cells": cells, "seconds": one.times(cells).as_json(), "disk_bytes": disk["run"] * cells},
+        "busy": rehearsal.rate.spread > _BUSY,
+    }
+    _warn(document, rehearsal, listener)
+    return document
+
+
+def _about_the_run(job: Job) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "recipe": job.recipe.name,
+        "model": job.recipe.model.name,
+        "device": job.compute.device,
+        "precision": job.compute.precision,
+        "threads": job.compute.threads,
+        "epochs": job.recipe.training.epochs,
+        "steps": job.steps,
+        "examples": {split: len(rows) for split, rows in job.data.splits.items()},
+    }
+
+
+class _Rehearsal:
+    """The run's own model, optimizer and batches; what is learned on the way is thrown away."""
+
+    def __init__(self, job: Job) -> None:
+        from accelerate import Accelerator
+
+        self.job = job
+        precision = {"fp32": "no"}.get(job.compute.precision, job.compute.precision)
+        self.accelerator = Accelerator(mixed_precision=precision, cpu=job.compute.device == "cpu")
+        optimizer = build_optimizer(job.loaded.network, job.recipe.optimizer)
+        network, self.optimizer = self.accelerator.prepare(job.loaded.network, optimizer)
+        self.network: nn.Module = network
+        self.network.train()
+        self.features = job.features["train"]
+        self.plan: Plan = [
+            batch
+            for epoch in range(job.recipe.training.epochs)
+            for batch in plan_epoch(job.recipe, self.features, epoch)
+        ]
+        self.evaluations = _evaluations(job)
+        self.rate = MatrixRate(job.compute)
+        self.seconds: list[float] = []
+        self._device_peak: int | None = None
+
+    def training(self, count: int, listener: Listener) -> Seconds:
+        """All steps of the run."""
+        shapes = np.array([self._shape(batch) for batch in self.plan], dtype=np.float64)
+        order = np.lexsort((shapes[:, 1], shapes[:, 0]))
+        # AdamW makes its moments in the first step; the widest batch, which needs most memory, comes next.
+        on_gpu = self.job.compute.device == "cuda"
+        if on_gpu:  # a process keeps the peak of its loading, as that of the run will
+            reset_peak_memory("cuda")
+        self._step(self.plan[0])
+        self._step(self.plan[order[-1]])
+        if on_gpu:
+            self._device_peak = read_peak_memory("cuda")
+        picked = evenly(order.tolist(), min(count, len(self.plan)))
+        # In two rounds of mixed widths, as in a run: right after a batch of its own width one is quicker. And a machine
+        # that slows down meanwhile does not bend the line.
+        rng = np.random.default_rng(self.job.recipe.training.seed)
+        rounds = np.empty((2, len(picked)))
+        for number in range(2):
+            for done, i in enumerate(rng.permutation(len(picked))):
+                rounds[number, i] = self._step(self.plan[picked[i]])
+                listener.advance("timing", number * len(picked) + done + 1, 2 * len(picked))
+                self.rate.measure()
+        listener.finish("timing")
+        first, again = rounds
+        self.seconds = again.tolist()
+        whole, error = extrapolate(shapes[picked], again, shapes)
+        extra = max(0.0, float(np.median(first - again))) * len(np.unique(shapes, axis=0))
+        half = max(_LEAST_SPREAD * (whole + extra), 2 * error, extra)
+        return Seconds(whole + extra, max(0.0, whole + extra - half), whole + extra + half)
+
+    def evaluation(self, listener: Listener) -> tuple[Seconds, float]:
+        """All scoring of the run, and the bytes of a prediction line."""
+        job = self.job
+        rows = job.data.splits[job.selection]
+        drawn = np.random.default_rng(job.recipe.training.seed).permutation(len(rows))[:_SCORED_ROWS]
+        sample = rows.select(sorted(drawn.tolist()))
+        features = job.task.encode(sample, job.loaded.tokenizer, max_length=job.recipe.model.max_length)
+        for _ in range(2):  # the first time kernels are made
+            started = time.perf_counter()
+            result = evaluate_split(
+                self.network,
+                job.loaded,
+                job.task,
+                sample,
+                features,
+                compute=job.compute,
+                settings=job.recipe.evaluation,
+                seed=job.recipe.training.seed,
+                listener=listener,
+            )
+            taken = time.perf_counter() - started
+        lines = [
+            json.dumps(line, ensure_ascii=False) for line in prediction_lines(result, settings=job.recipe.evaluation)
+        ]
+        each = taken / int(features.lengths.sum())
+        tokens = {split: int(job.features[split].lengths.sum()) for split in {*job.evaluated, job.selection}}
+        others = sum(count for split, count in tokens.items() if split != job.selection)
+        once = each * tokens[job.selection]
+        expected = _about(self.evaluations * once + each * others)
+        # Where the best weights are not the last ones, the validation rows are scored once more.
+        return expected + Seconds(0.0, 0.0, once), sum(len(line.encode()) + 1 for line in lines) / len(lines)
+
+    def saving(self, place: Path) -> tuple[Seconds, int]:
+        """The weights of every evaluation that is better than those before, at most of all; and the bytes of a copy."""
+        from bertctl.modeling.load import save_model
+
+        there = place
+        while not there.is_dir():
+            there = there.parent
+        with tempfile.TemporaryDirectory(prefix=".bertctl-estimate-", dir=there) as scratch:
+            folder = Path(scratch) / "model"
+            started = time.perf_counter()
+            save_model(self.job.loaded, self.accelerator.unwrap_model(self.network), folder)
+            taken = time.perf_counter() - started
+            size = sum(file.stat().st_size for file in folder.iterdir())
+        every = _about(taken * self.evaluations)
+        return Seconds(every.estimate, min(every.low, taken), every.high), size
+
+    def peak_memory(self) -> dict[str, int | None]:
+        """Of this process, and on the GPU where there is one; the widest batch was among the steps.
+
+        The process will hold the weights once more when those of the best step are read back at the end.
+        """
+        weights = sum(p.numel() * p.element_size() for p in self.network.parameters())
+        return {"process": peak_memory_bytes() + weights, "device": self._device_peak}
+
+    def _step(self, indices: NDArray[np.int64]) -> float:
+        """One training step, whole; the seconds it took."""
+        recipe = self.job.recipe
+        started = time.perf_counter()
+        training_step(
+            self.network,
+            self.job.loaded,
+            self.job.task,
+            self.features,
+            indices,
+            parts=recipe.training.accumulation_steps,
+            max_grad_norm=recipe.optimizer.max_grad_norm,
+            compute=self.job.compute,
+            accelerator=self.accelerator,
+        )
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        synchronize(self.job.compute.device)
+        return time.perf_counter() - started
+
+    def _shape(self, batch: NDArray[np.int64]) -> tuple[int, int]:
+        """Padded tokens of a batch, and the sum over its examples of their squares; both over all its parts."""
+        lengths = self.features.lengths
+        parts = np.array_split(batch, self.job.recipe.training.accumulation_steps)
+        widths = [(len(part), int(lengths[part].max())) for part in parts if len(part)]
+        return sum(count * width for count, width in widths), sum(count * width**2 for count, width in widths)
+
+
+def extrapolate(
+    timed: NDArray[np.float64], seconds: NDArray[np.float64], shapes: NDArray[np.float64]
+) -> tuple[float, float]:
+    """Seconds of all batches, from those of a few.
+
+    Args:
+        timed: (K, 2) padded tokens of each timed batch and the sum of their squares.
+        seconds: (K,) what they took.
+        shapes: (N, 2) the same of all batches.
+
+    Returns:
+        The sum over all, and its standard error by the scatter about the line.
+    """
+    from scipy.optimize import nnls
+
+    scale = np.array([1.0, *np.maximum(shapes.max(axis=0), 1.0)])
+    # A fixed cost, one a token and one a pair of tokens; none of them can be negative.
+    design = np.column_stack([np.ones(len(timed)), timed]) / scale
+    costs, _ = nnls(design, seconds)
+    predicted = (np.column_stack([np.ones(len(shapes)), shapes]) / scale) @ costs
+    free = max(1, len(seconds) - int(np.count_nonzero(costs)))
+    scatter = float(np.sqrt(((seconds - design @ costs) ** 2).sum() / free))
+    return float(predicted.sum()), len(shapes) * scatter / float(np.sqrt(len(seconds)))
+
+
+def _evaluations(job: Job) -> int:
+    """How often the validation rows are scored in training, patience not counted."""
+    due = job.recipe.training.evaluate_every
+    return -(-job.steps // due) if due else job.recipe.training.epochs
+
+
+def _about(seconds: float) -> Seconds:
+    return Seconds(seconds, seconds * (1 - _OTHER_SPREAD), seconds * (1 + _OTHER_SPREAD))
+
+
+def _disk(job: Job, model_bytes: int, line_bytes: float) -> dict[str, int]:
+    """Bytes of the finished run folder, and at the worst moment, when new weights lie beside the old."""
+    scored = sum(len(job.data.splits[split]) for split in {*job.evaluated, job.selection})
+    history = _HISTORY_LINE * (job.steps // job.recipe.training.log_every + 2 * job.recipe.training.epochs)
+    run = model_bytes + int(scored * line_bytes) + history
+    return {"model": model_bytes, "run": run, "while_running": run + model_bytes}
+
+
+def _warn(document: dict[str, Any], rehearsal: _Rehearsal, listener: Listener) -> None:
+    disk, sweep = document["disk_bytes"], document["sweep"]
+    wanted = sweep["disk_bytes"] + disk["model"]
+    if wanted > disk["free"]:
+        listener.warn(f"{human_bytes(wanted)} of disk will be needed, {human_bytes(disk['free'])} is free")
+    if document["busy"]:
+        listener.warn(
+            f"the machine was busy: one and the same matrix product took up to {rehearsal.rate.spread:.1f} times as "
+            "long. The figures hold for a machine that stays as busy; run it again on a quiet one for firm ones."
+        )

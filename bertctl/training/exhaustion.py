@@ -1,0 +1,49 @@
+"""Out of memory: the same step in more and smaller parts, until one example at a time is too much."""
+
+from bertctl.errors import DeviceError
+from bertctl.progress import Listener
+
+_SIGNS = ("out of memory", "can't allocate memory", "cannot allocate memory", "not enough memory", "bad_alloc")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error of torch (CUDA, CPU, MPS) or Python says that memory ran out."""
+    return isinstance(error, MemoryError) or any(sign in str(error).lower() for sign in _SIGNS)
+
+
+class Parts:
+    """How many parts each process computes its share of a global batch in.
+
+    Args:
+        count: to begin with (`training.accumulation_steps`).
+        batch_size: units of a global batch.
+        max_grad_norm: what the gradient is clipped to.
+        listener: hears of every change.
+    """
+
+    def __init__(self, count: int, batch_size: int, max_grad_norm: float, listener: Listener) -> None:
+        self.count = count
+        self.max_grad_norm = max_grad_norm
+        self._batch_size = batch_size
+        self._listener = listener
+
+    def double(self, error: BaseException, *, longest: int, workers: int) -> None:
+        """Compute half as much at once; the global batch and its loss stay what they are.
+
+        Raises:
+            DeviceError: it is one example at a time already, or several processes would have to agree.
+        """
+        at_once = -(-self._batch_size // (self.count * workers))
+        if at_once <= 1 or workers > 1:
+            raise DeviceError(
+                f"out of memory with {at_once} example{'s' if at_once > 1 else ''} of {longest} tokens at once"
+                + (f" in each of {workers} processes" if workers > 1 else ""),
+                remedy="What helps: a smaller --max-length; --gradient-checkpointing; "
+                f"--set training.accumulation_steps={self.count * 2} (the numbers stay the same); a smaller model.",
+            ) from error
+        self.count *= 2
+        halved = -(-self._batch_size // self.count)
+        self._listener.warn(
+            f"out of memory with {at_once} examples of {longest} tokens at once: the step is repeated with {halved} at "
+            f"once (accumulation {self.count}); the global batch stays {self._batch_size}"
+        )

@@ -1,0 +1,185 @@
+"""A run made ready: recipe, rows, model and device read, checked and refused in the order of their cost."""
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from bertctl.config.dump import recipe_hash
+from bertctl.config.schema import Recipe
+from bertctl.data.load import LoadedData, load_data
+from bertctl.errors import BertctlError, DataError, UnavailableError, UsageError
+from bertctl.inference.evaluate import choose_primary
+from bertctl.metrics.scripts import find_script
+from bertctl.modeling.source import ModelSource, inspect_model
+from bertctl.progress import SILENT, Listener
+from bertctl.runtime.device import Compute, choose_compute
+from bertctl.runtime.seeding import only_deterministic, seed_everything
+from bertctl.tasks.base import Features, Task
+from bertctl.tasks.registry import task_from_data
+from bertctl.training.environment import describe_environment
+from bertctl.training.loop import total_steps
+from bertctl.training.memory import MemoryEstimate, estimate_memory
+from bertctl.training.trackers import check_trackers
+
+if TYPE_CHECKING:
+    from bertctl.modeling.load import LoadedModel
+
+
+@dataclass
+class Job:
+    """A run made ready: everything read, checked and refused, nothing trained.
+
+    Attributes:
+        recipe: with device, precision and threads resolved.
+        data: the splits.
+        task: fitted to the training rows.
+        source: the model's files.
+        loaded: the model with its new head.
+        compute: where and how.
+        features: split -> encoded rows.
+        evaluated: splits scored at the end.
+        selection: split that picks the best weights.
+        primary: metric that does.
+        steps: optimizer steps.
+        memory: estimate.
+        hash: of what decides the numbers.
+        environment: content of environment.json.
+        seconds: spent in each phase.
+    """
+
+    recipe: Recipe
+    data: LoadedData
+    task: Task
+    source: ModelSource
+    loaded: "LoadedModel"
+    compute: Compute
+    features: dict[str, Features]
+    evaluated: tuple[str, ...]
+    selection: str
+    primary: str
+    steps: int
+    memory: MemoryEstimate
+    hash: str
+    environment: dict[str, Any]
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> Job:
+    """Read and check everything a run needs; the refusals come in order of their cost.
+
+    Raises:
+        BertctlError: any refusal: recipe, files, labels, model, device.
+    """
+    started = time.perf_counter()
+    check_trackers(recipe.runtime.log_to)
+    for script in recipe.evaluation.metric_scripts:
+        find_script(script)
+    data, source = _find(recipe, listener)
+    evaluated = tuple(recipe.evaluation.splits) or data.validation_splits
+    _check_splits(data, evaluated)
+    task = task_from_data(recipe, data.splits["train"], data.labels)
+    for split in dict.fromkeys((*evaluated, *data.validation_splits)):
+        task.check(data.splits[split])
+    read = time.perf_counter()
+
+    from bertctl.modeling.load import has_trained_head, keeps_head, load_model
+
+    compute = choose_compute(recipe.runtime)
+    resolved = _resolved(recipe, compute)
+    seed_everything(recipe.training.seed)
+    if recipe.runtime.deterministic:
+        only_deterministic()
+    if has_trained_head(source):
+        kept = "its trained head is kept" if keeps_head(source, task.head()) else "other labels, so it gets a new head"
+        listener.say(f"model: {source.name} was fine-tuned before; {kept}")
+    loaded = load_model(source, task.auto_class, head=task.head(), dropout=recipe.model.dropout)
+    model_read = time.perf_counter()
+    features = {
+        split: task.encode(rows, loaded.tokenizer, max_length=recipe.model.max_length)
+        for split, rows in data.splits.items()
+    }
+    model_hash = source.content_hash()
+    digest = recipe_hash(resolved, data_hashes=data.hashes, model_hash=model_hash)
+    job = Job(
+        recipe=resolved,
+        data=data,
+        task=task,
+        source=source,
+        loaded=loaded,
+        compute=compute,
+        features=features,
+        evaluated=evaluated,
+        selection=data.validation_splits[0],
+        primary=_primary(resolved, data, task, features),
+        steps=total_steps(recipe, len(features["train"])),
+        memory=estimate_memory(
+            recipe,
+            source.config,
+            parameters=sum(p.numel() for p in loaded.network.parameters()),
+            longest=int(features["train"].lengths.max()),
+            precision=compute.precision,
+        ),
+        hash=digest,
+        environment=describe_environment(
+            resolved,
+            compute,
+            data_hashes=data.hashes,
+            columns=data.columns,
+            model_hash=model_hash,
+            recipe_hash=digest,
+        ),
+    )
+    job.seconds = {"read": read - started, "load": model_read - read, "encode": time.perf_counter() - model_read}
+    return job
+
+
+def _find(recipe: Recipe, listener: Listener) -> tuple[LoadedData, ModelSource]:
+    """The rows and the model's files; where the rows can't be had, the error says too what is wrong with the model.
+
+    Raises:
+        BertctlError: any refusal of data or model.
+    """
+    try:
+        data = load_data(recipe, listener=listener)
+    except UnavailableError as missing:
+        try:
+            inspect_model(recipe.model)
+        except BertctlError as error:
+            raise UnavailableError(
+                f"{missing.message}\n{error.message}", remedy=f"{missing.remedy}\n{error.remedy}"
+            ) from missing
+        raise
+    return data, inspect_model(recipe.model)
+
+
+def _primary(recipe: Recipe, data: LoadedData, task: Task, features: dict[str, Features]) -> str:
+    """The metric that picks the best weights; those that can be are the ones the baseline is scored by, and the loss.
+
+    Raises:
+        UsageError: the recipe names another.
+    """
+    known = [*task.baseline(features["train"], features[data.validation_splits[0]]), "loss"]
+    catalog = data.dataset.primary_metric if data.dataset else None
+    return choose_primary(recipe.evaluation.primary_metric, catalog, task, known)
+
+
+def _check_splits(data: LoadedData, evaluated: tuple[str, ...]) -> None:
+    if not len(data.splits["train"]):
+        raise DataError("there are no training rows")
+    for split in evaluated:
+        if split not in data.splits:
+            raise UsageError(
+                f"evaluation.splits: there is no split '{split}'", remedy=f"Choose from {', '.join(data.splits)}."
+            )
+        if not data.splits[split].has("label"):
+            raise DataError(
+                f"the split '{split}' has no labels, so it can't be scored",
+                remedy=f"Use `bertctl predict RUN --split {split}`, or name other splits in evaluation.splits.",
+            )
+
+
+def _resolved(recipe: Recipe, compute: Compute) -> Recipe:
+    runtime = recipe.runtime.model_copy(
+        update={"device": compute.device, "precision": compute.precision, "threads": compute.threads}
+    )
+    return recipe.model_copy(update={"runtime": runtime})

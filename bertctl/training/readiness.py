@@ -1,0 +1,285 @@
+"""Whether what a recipe needs can be had: its rows, its model, its device, room on the disk. Nothing is downloaded."""
+
+import contextlib
+import platform
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from bertctl import __version__
+from bertctl.catalog.datasets import find_dataset
+from bertctl.catalog.hub import (
+    NotCachedError,
+    cache_alone,
+    cache_folder,
+    cached_repositories,
+    endpoint,
+    has_token,
+    is_offline,
+    remote_size,
+    unreachable,
+)
+from bertctl.catalog.models import MODELS, locate_model
+from bertctl.config.schema import Recipe, RuntimeSection
+from bertctl.data.load import load_data
+from bertctl.data.rows import Rows
+from bertctl.errors import BertctlError, UnavailableError
+from bertctl.metrics.scripts import find_script
+from bertctl.modeling.source import inspect_model
+from bertctl.run_folder import SCHEMA
+from bertctl.runtime import machine
+from bertctl.runtime.device import choose_compute
+from bertctl.runtime.machine import free_bytes, is_writable
+from bertctl.training.memory import human_bytes
+from bertctl.training.trackers import check_trackers
+
+State = Literal["here", "hub", "refused"]
+
+
+@dataclass(frozen=True)
+class Need:
+    """One thing that a run needs.
+
+    Attributes:
+        what: in a few words.
+        state: `here`; `hub` (not on this disk, but the hub has it); `refused`.
+        found: where it is, or what is wrong.
+        size: bytes, where known.
+        error: why it is refused; None for the other states.
+    """
+
+    what: str
+    state: State
+    found: str
+    size: int | None = None
+    error: BertctlError | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """For the answer."""
+        return {
+            "what": self.what,
+            "state": self.state,
+            "found": self.found,
+            "bytes": self.size,
+            "remedy": self.error.remedy if self.error else "",
+            "exit_code": int(self.error.exit_code) if self.error else 0,
+        }
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What `examine` found.
+
+    Attributes:
+        document: the whole, for the answer.
+        problems: why a run would be refused; empty where the machine is ready.
+        warnings: what a person should know all the same.
+    """
+
+    document: dict[str, Any]
+    problems: list[BertctlError]
+    warnings: list[str]
+
+
+def examine(recipe: Recipe | None, runtime: RuntimeSection, *, place: Path) -> Diagnosis:
+    """Look at this machine, and at what a recipe needs. Offline not one connection is tried; nothing is downloaded.
+
+    Args:
+        recipe: resolved; None looks at the machine alone.
+        runtime: device and precision that are asked for, where there is no recipe.
+        place: folder that runs go to.
+    """
+    problems: list[BertctlError] = []
+    packages = machine.packages()
+    unfit = [package for package in packages if not package.fits]
+    if unfit:
+        problems.append(
+            UnavailableError(
+                "; ".join(f"{p.name} {p.version or 'is not installed'}, {p.wanted} is wanted" for p in unfit),
+                remedy="Install them: pip install " + " ".join(f"'{p.name}{p.wanted}'" for p in unfit),
+            )
+        )
+    processor, memory = machine.processor(), machine.memory()
+    devices: list[machine.Device] = []
+    compute = ""
+    try:
+        devices = machine.devices()
+        compute = choose_compute(recipe.runtime if recipe else runtime).why
+    except BertctlError as error:
+        problems += [] if recipe else [error]  # else it is among the recipe's needs
+    except (ImportError, OSError) as error:
+        problems.append(
+            UnavailableError(f"torch can't be imported: {error}", remedy="Install it anew: pip install torch")
+        )
+        return Diagnosis({"schema": SCHEMA, "ready": False, **_versions(packages)}, problems, [])
+    why = unreachable()
+    needs = recipe_needs(recipe, place=place) if recipe else []
+    problems += [need.error for need in needs if need.error]
+    document = {
+        "schema": SCHEMA,
+        "ready": not problems,
+        **_versions(packages),
+        "processor": asdict(processor),
+        "memory": asdict(memory),
+        "devices": [asdict(device) for device in devices],
+        "compute": compute,
+        "folders": [_folder("runs", place), _folder("hub cache", cache_folder())],
+        "hub": {"endpoint": endpoint(), "offline": is_offline(), "unreachable": why, "token": has_token()},
+        "models": _models_here(),
+        "cached": [dict(zip(("repo", "type", "bytes"), row, strict=True)) for row in cached_repositories()],
+        "recipe": recipe.name if recipe else None,
+        "needs": [need.as_json() for need in needs],
+    }
+    return Diagnosis(document, problems, _warnings(processor, why))
+
+
+def _versions(packages: list[machine.Package]) -> dict[str, Any]:
+    return {
+        "bertctl": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": [asdict(package) for package in packages],
+    }
+
+
+def _folder(what: str, folder: Path) -> dict[str, Any]:
+    return {
+        "what": what,
+        "path": str(folder.absolute()),
+        "free_bytes": free_bytes(folder),
+        "writable": is_writable(folder),
+    }
+
+
+def _models_here() -> list[str]:
+    """Names of the catalog whose weights are on this disk."""
+    found = []
+    for name in MODELS:
+        with contextlib.suppress(BertctlError), cache_alone():
+            found.append(locate_model(name).name)
+    return found
+
+
+def _warnings(processor: machine.Processor, unreachable: str) -> list[str]:
+    found = []
+    if processor.quota is not None and processor.quota < processor.usable:
+        cores = max(1, round(processor.quota))
+        found.append(
+            f"{processor.usable} cores are in sight, but the container gives the time of {processor.quota:g}: with a "
+            f"thread for each they stand in each other's way; add --threads {cores}"
+        )
+    if unreachable and not is_offline():
+        found.append(f"the hub at {endpoint()} can't be reached ({unreachable}): only what is on this disk can be had")
+    return found
+
+
+def recipe_needs(recipe: Recipe, *, place: Path) -> list[Need]:
+    """Everything that `finetune` would look for before it trains, found or not. Rows are read, nothing is fetched.
+
+    Args:
+        recipe: resolved.
+        place: folder that runs go to.
+    """
+    needs = [
+        _need("device", partial(_compute, recipe)),
+        *_data(recipe),
+        _model(recipe),
+        *(_need(f"metric {script}", partial(_script, script)) for script in recipe.evaluation.metric_scripts),
+        *(_need(f"tracker {name}", partial(_tracker, name)) for name in recipe.runtime.log_to),
+    ]
+    weights = sum(need.size or 0 for need in needs if need.what.startswith("model"))
+    downloads = sum(need.size or 0 for need in needs if need.state == "hub")
+    needs.append(_room("disk for the run", place, 2 * weights))  # new weights are written beside the old ones
+    if downloads:
+        needs.append(_room("disk for the downloads", cache_folder(), downloads))
+    return needs
+
+
+def _data(recipe: Recipe) -> list[Need]:
+    """The splits that training and the scores after it read."""
+    try:
+        with cache_alone():
+            read = load_data(recipe)
+    except NotCachedError:
+        return [_split(recipe, name) for name in _split_names(recipe)]
+    except BertctlError as error:
+        return [Need("data", "refused", error.message, error=error)]
+    return [Need(f"{name} rows", "here", _counted(rows)) for name, rows in read.splits.items()]
+
+
+def _split_names(recipe: Recipe) -> list[str]:
+    validation = find_dataset(recipe.data.name or "").validation_splits
+    return list(dict.fromkeys(["train", *validation, *recipe.evaluation.splits]))
+
+
+def _split(recipe: Recipe, name: str) -> Need:
+    def read() -> str:
+        return _counted(load_data(recipe, splits=(name,)).splits[name])
+
+    return _need(f"{name} rows", read)
+
+
+def _counted(rows: Rows) -> str:
+    return f"{len(rows):,} from {rows.source}"
+
+
+def _model(recipe: Recipe) -> Need:
+    size: list[int] = []
+
+    def find() -> str:
+        folder = inspect_model(recipe.model).folder
+        size.append(sum(file.stat().st_size for file in folder.glob("model*.safetensors")))
+        return str(folder)
+
+    need = _need(f"model {recipe.model.name}", find)
+    return Need(need.what, need.state, need.found, size[0] if size else need.size, need.error)
+
+
+def _compute(recipe: Recipe) -> str:
+    return choose_compute(recipe.runtime).why
+
+
+def _script(given: str) -> str:
+    return str(find_script(given))
+
+
+def _tracker(name: str) -> str:
+    check_trackers((name,))
+    return "installed"
+
+
+def _need(what: str, find: Callable[[], str]) -> Need:
+    """What `find` answers; where it needs the hub, whether the hub has it."""
+    try:
+        with cache_alone():
+            return Need(what, "here", find())
+    except NotCachedError as missing:
+        return _from_hub(what, missing)
+    except BertctlError as error:
+        return Need(what, "refused", error.message, error=error)
+
+
+def _from_hub(what: str, missing: NotCachedError) -> Need:
+    try:
+        size = remote_size(missing.wanted)
+    except UnavailableError as error:
+        both = UnavailableError(f"{missing.message}; {error.message}", remedy=missing.remedy)
+        return Need(what, "refused", both.message, error=both)
+    files = " or ".join(missing.wanted.files[:1])
+    return Need(what, "hub", f"not on this disk; the hub has {missing.wanted.repo}/{files}", size)
+
+
+def _room(what: str, place: Path, wanted: int) -> Need:
+    free = free_bytes(place)
+    found = f"{human_bytes(free)} free in {place}, about {human_bytes(wanted)} needed"
+    if not is_writable(place):
+        error = UnavailableError(
+            f"{place} can't be written", remedy="Work in a folder of your own, or name one with -o."
+        )
+        return Need(what, "refused", error.message, error=error)
+    if free < wanted:
+        error = UnavailableError(f"{what}: {found}", remedy="Free some space, or choose another disk.")
+        return Need(what, "refused", found, wanted, error)
+    return Need(what, "here", found, wanted)

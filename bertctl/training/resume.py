@@ -1,0 +1,67 @@
+"""Which run, and which of its checkpoints, `--resume` goes on from."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from bertctl.errors import UnavailableError
+from bertctl.progress import SILENT, Listener
+from bertctl.run_folder import RunFolder, latest_folder
+from bertctl.training.checkpoint import Checkpoint, Checkpoints
+from bertctl.training.differences import refuse_other_run
+from bertctl.training.job import Job
+
+
+@dataclass(frozen=True)
+class Found:
+    """A run that was started before.
+
+    Attributes:
+        folder: the run.
+        checkpoint: the newest whole one; None where there is none, or the run is finished.
+        finished: whether there is nothing left to do.
+    """
+
+    folder: RunFolder
+    checkpoint: Checkpoint | None
+    finished: bool
+
+
+def find_run(job: Job, output: Path | None, *, needed: bool, listener: Listener = SILENT) -> Found | None:
+    """The run that this job was started in before.
+
+    Args:
+        job: made ready.
+        output: its folder; the newest of the recipe's own names when None.
+        needed: whether it must be there, with a checkpoint (`--resume`), or need not (`--resume-if-any`).
+        listener: hears of checkpoints that are not whole.
+
+    Raises:
+        BertctlError: the run is of another recipe, other data or another model; see `refuse_other_run`.
+        UnavailableError: no run or no whole checkpoint, where one is needed.
+    """
+    path = output or latest_folder(job.recipe.name, job.hash)
+    if path is None or not (path / "status.json").exists():
+        if needed:
+            raise UnavailableError(
+                f"{path} holds no run" if path else f"there is no run of '{job.recipe.name}' with these settings",
+                remedy="Leave --resume out to start one, or name the folder of the run with -o.",
+            )
+        return None
+    folder = RunFolder(path)
+    if folder.environment.exists():
+        refuse_other_run(job, folder)
+    if folder.read(folder.status)["state"] == "done":
+        return Found(folder, None, finished=True)
+    checkpoints = Checkpoints(folder, job.hash, listener=listener)
+    checkpoint = checkpoints.latest()
+    if checkpoint is not None:
+        listener.say(f"going on after step {checkpoint.step} of {job.steps}, from {checkpoint.path}")
+    elif needed:
+        what = "none of its checkpoints is whole" if checkpoints.any() else "there is no checkpoint"
+        raise UnavailableError(
+            f"{path}: {what}, so there is nothing to go on from",
+            remedy=f"Start again with `bertctl finetune {folder.recipe} -o {path} --overwrite`.",
+        )
+    else:
+        listener.say(f"{path} has no checkpoint to go on from: the run starts again")
+    return Found(folder, checkpoint, finished=False)

@@ -1,0 +1,154 @@
+"""What a checkpoint holds: taken out of the machine at one moment, and put back."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.errors import UnavailableError
+from bertctl.progress import SILENT, Listener
+from bertctl.run_folder import SCHEMA, RunFolder
+from bertctl.runtime.launch import Workers
+from bertctl.training.checkpoint import Checkpoint, put_back
+from bertctl.training.loop import Machine, Outcome
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+RandomStates = Mapping[str, NDArray[np.uint8]]
+"""Generator states by `device.process`."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a checkpoint is made of, taken at one moment; training may go on while it is written.
+
+    Attributes:
+        model: weights by name.
+        optimizer: AdamW's state by `parameter|key`.
+        random: generator states.
+        state: content of state.json.
+    """
+
+    model: "dict[str, Tensor]"
+    optimizer: "dict[str, Tensor]"
+    random: "dict[str, Tensor]"
+    state: dict[str, Any]
+
+
+def random_states(workers: Workers) -> RandomStates:
+    """The states of torch's generators in every process, as `cpu.0`, `cuda.0`, `cpu.1`, ...; all processes call it."""
+    import torch
+
+    mine = {"cpu": torch.get_rng_state().numpy()}
+    if torch.cuda.is_available():
+        mine["cuda"] = torch.cuda.get_rng_state().numpy()
+    return {
+        f"{device}.{rank}": state
+        for device, states in mine.items()
+        for rank, state in enumerate(workers.gather(states))
+    }
+
+
+def take(machine: Machine, outcome: Outcome, random: RandomStates, *, history_bytes: int) -> Snapshot:
+    """Copy everything a checkpoint needs out of the machine.
+
+    Args:
+        machine: network and optimizer.
+        outcome: where the loop is.
+        random: the generators' states after the last step.
+        history_bytes: length of history.jsonl.
+    """
+    import torch
+
+    network = machine.loaded.network
+    weights: dict[str, Tensor] = {}
+    seen: set[int] = set()
+    for name, tensor in network.state_dict().items():
+        if tensor.data_ptr() not in seen or not tensor.numel():  # tied weights stand once
+            seen.add(tensor.data_ptr())
+            weights[name] = tensor.detach().to("cpu", copy=True).contiguous()
+    states = _inner(machine.optimizer).state
+    moments = {
+        f"{name}|{key}": torch.as_tensor(value).detach().to("cpu", copy=True).contiguous()
+        for name, parameter in network.named_parameters()
+        for key, value in states.get(parameter, {}).items()
+    }
+    scaler = machine.accelerator.scaler
+    state = {
+        "schema": SCHEMA,
+        "outcome": asdict(outcome),
+        "history_bytes": history_bytes,
+        "workers": machine.workers.count,
+        "scaler": None if scaler is None else scaler.state_dict(),
+    }
+    generators = {name: torch.from_numpy(np.array(values)) for name, values in random.items()}
+    return Snapshot(weights, moments, generators, state)
+
+
+def restore(
+    checkpoint: Checkpoint, machine: Machine, folder: RunFolder, *, seed: int, listener: Listener = SILENT
+) -> Outcome:
+    """Put a run back to where a checkpoint stands: weights, optimizer, rate, generators, best weights, history.
+
+    Args:
+        checkpoint: a whole one.
+        machine: made as for a new run.
+        folder: whose model/ and history.jsonl go back too, in the first process.
+        seed: for the generators of processes that the checkpoint doesn't know.
+        listener: hears where the numbers will not be those of an undisturbed run.
+
+    Raises:
+        UnavailableError: tensors that are not this model's.
+    """
+    import torch
+    from safetensors.torch import load_file
+
+    network, workers = machine.loaded.network, machine.workers
+    try:
+        network.load_state_dict(load_file(checkpoint.path / "model.safetensors"), strict=False)
+        moments = load_file(checkpoint.path / "optimizer.safetensors")
+        optimizer = _inner(machine.optimizer)
+        for name, parameter in network.named_parameters():
+            mine = {key.partition("|")[2]: value for key, value in moments.items() if key.partition("|")[0] == name}
+            if mine:
+                # The step count stays where AdamW keeps it, on the host unless the step is fused on a device.
+                optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in mine.items()}
+    except (RuntimeError, KeyError) as error:
+        raise UnavailableError(f"{checkpoint.path} does not fit this model: {error}") from error
+    outcome = Outcome(**checkpoint.state["outcome"])
+    _advance_schedule(machine, outcome.step)
+    if checkpoint.state["scaler"] is not None and machine.accelerator.scaler is not None:
+        machine.accelerator.scaler.load_state_dict(checkpoint.state["scaler"])
+    generators = load_file(checkpoint.path / "random.safetensors")
+    if checkpoint.state["workers"] == workers.count:
+        torch.set_rng_state(generators[f"cpu.{workers.rank}"])
+        if torch.cuda.is_available() and f"cuda.{workers.rank}" in generators:
+            torch.cuda.set_rng_state(generators[f"cuda.{workers.rank}"])
+    else:
+        listener.warn(
+            f"the run was on {checkpoint.state['workers']} processes and goes on with {workers.count}: the examples of "
+            "each step are the same, dropout draws other numbers"
+        )
+        torch.manual_seed(int(np.random.SeedSequence([seed, outcome.step, workers.rank]).generate_state(1)[0]))
+    if workers.is_first:
+        put_back(checkpoint, folder)
+    workers.wait()
+    return outcome
+
+
+def _advance_schedule(machine: Machine, step: int) -> None:
+    """The schedule as it stands after so many steps, without stepping through them."""
+    schedule = machine.schedule
+    schedule.last_epoch = step
+    rates = [rate * share(step) for rate, share in zip(schedule.base_lrs, schedule.lr_lambdas, strict=True)]  # type: ignore[attr-defined]
+    for group, rate in zip(_inner(machine.optimizer).param_groups, rates, strict=True):
+        group["lr"] = rate
+    schedule._last_lr = rates
+
+
+def _inner(optimizer: Any) -> Any:
+    """The torch optimizer below accelerate's wrapper."""
+    return getattr(optimizer, "optimizer", optimizer)

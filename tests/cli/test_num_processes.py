@@ -1,0 +1,55 @@
+"""One job in two processes: the same losses, the same bytes, one voice, the worker's own exit code."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Run, TinyRun
+from tests.stopping import history_losses
+
+FIELDS = ["--max-length", "32", "--epochs", "2", "--batch-size", "6", "--precision", "fp32", "--threads", "1"]
+SETS = ["--set", "model.dropout=0.0", "--set", "training.log_every=1", "--set", "evaluation.bootstrap_resamples=100"]
+
+
+@pytest.mark.parametrize("extra", [["--num-processes", "2"], ["--set", "training.accumulation_steps=2"]])
+def test_losses_do_not_depend_on_who_computes_them(
+    bertctl: Run, tiny_model: Path, opinions: Path, tmp_path: Path, extra: list[str]
+) -> None:
+    """16 examples in batches of 6: the last batch is 4, which two processes share too."""
+    command = ["finetune", "text-classification", "--train-file", opinions, "--validation-file", opinions]
+    command += ["--model", tiny_model, *FIELDS, *SETS]
+    alone = bertctl(*command, "-o", "alone")
+    assert alone.returncode == 0, alone.stderr
+    shared = bertctl(*command, *extra, "-o", "shared", "--json")
+    assert shared.returncode == 0, shared.stderr
+    assert len(history_losses(tmp_path / "alone")) == 6
+    assert history_losses(tmp_path / "shared") == pytest.approx(history_losses(tmp_path / "alone"), abs=1e-4)
+    assert json.loads(shared.stdout)["run"] == "shared"
+    assert shared.stderr.count("run folder") <= 2, "one process speaks"
+
+
+def test_two_processes_score_and_predict_to_the_same_bytes(bertctl: Run, tiny_run: TinyRun, tmp_path: Path) -> None:
+    one = bertctl("evaluate", tiny_run.path, "--file", tiny_run.data, "-o", "one", "--threads", "1")
+    two = bertctl("evaluate", tiny_run.path, "--file", tiny_run.data, "-o", "two", "--num-processes", "2")
+    assert (one.returncode, two.returncode) == (0, 0), two.stderr
+    for name in ("metrics.json", "predictions/file.jsonl"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+    lines = "".join(f"it was fine {i}\n" for i in range(150))  # three batches for two processes
+    alone = bertctl("predict", tiny_run.path, "-", "--threads", "1", input=lines)
+    shared = bertctl("predict", tiny_run.path, "-", "--num-processes", "2", input=lines)
+    assert (alone.returncode, shared.returncode) == (0, 0), shared.stderr
+    assert alone.stdout == shared.stdout
+    assert alone.stdout.count("\n") == 150
+
+
+def test_a_refusal_is_said_once_with_its_own_code(bertctl: Run, tiny_model: Path, opinions: Path) -> None:
+    opinions.write_text(opinions.read_text() + "a text without a label,\n")
+    refused = bertctl(
+        *("finetune", "text-classification", "--train-file", opinions, "--model", tiny_model, *FIELDS),
+        *("--num-processes", "2"),
+    )
+    assert refused.returncode == 3, refused.stderr
+    assert refused.stderr.count("the label is empty") == 1, refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert "torch" not in refused.stderr

@@ -1,0 +1,114 @@
+"""`bertctl report` as a person types it, and the model card that `finetune` and `evaluate` write."""
+
+import json
+import resource
+import shutil
+import subprocess
+import sys
+
+import pytest
+from huggingface_hub import ModelCard
+from made_runs import classified, made_run
+
+WITHOUT_TORCH = """
+import sys
+from bertctl.cli.main import main
+code = main(sys.argv[1:])
+heavy = {"torch", "transformers", "datasets", "evaluate", "accelerate"} & set(sys.modules)
+sys.exit(f"imported: {heavy}" if heavy else code)
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    return made_run(tmp_path / "run", classified(900))
+
+
+@pytest.mark.parametrize(("name", "start"), [("report.html", "<!DOCTYPE html>"), ("report.md", "## made")])
+def test_the_suffix_says_the_format(bertctl, run, tmp_path, name, start):
+    done = bertctl("report", run, "-o", name)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{name}\n"
+    assert (tmp_path / name).read_text(encoding="utf-8").startswith(start)
+
+
+def test_without_a_file_html_goes_into_the_run_and_markdown_to_stdout(bertctl, run):
+    assert bertctl("report", run).returncode == 0
+    assert (run / "report.html").stat().st_size > 20_000
+    done = bertctl("report", run, "--format", "md")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("## made\n")
+    assert "| --- |" in done.stdout
+
+
+def test_json_says_what_was_written(bertctl, run, tmp_path):
+    answer = json.loads(bertctl("report", run, "-o", "r.html", "--json").stdout)
+    size = (tmp_path / "r.html").stat().st_size
+    assert answer == {"run": str(run), "split": "validation", "format": "html", "bytes": size, "report": "r.html"}
+    text = json.loads(bertctl("report", run, "--format", "md", "--json").stdout)["text"]
+    assert text.startswith("## made\n")
+
+
+def test_how_many_errors(bertctl, run):
+    few, none = (bertctl("report", run, "--format", "md", "--errors", count).stdout for count in (3, 0))
+    rows = few[few.index("### Most confident errors") :].split("###")[1].splitlines()
+    assert sum(line.startswith("| `") for line in rows) == 3
+    assert "Most confident errors" not in none
+
+
+def _seconds_of_children():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def test_it_answers_in_time_and_without_torch(run, tmp_path):
+    before = _seconds_of_children()  # of the processor, so that a busy machine fails no test
+    command = [sys.executable, "-c", WITHOUT_TORCH, "report", str(run), "-o", str(tmp_path / "r.html")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert _seconds_of_children() - before < 5.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message", "remedy"),
+    [
+        (["RUN", "-o", "report.pdf"], 2, "no format can be told", ".html or .md"),
+        (["RUN", "--format", "pdf"], 2, "no format of a report", "html or md"),
+        (["RUN", "-o", ".", "--format", "md"], 2, "is a folder", "report.md"),
+        (["RUN", "--split", "test"], 2, "no metrics of the split 'test'", "bertctl evaluate"),
+        (["RUN/metrics.json"], 2, "metrics only", "run's folder"),
+        (["empty"], 4, "not a run folder", "bertctl finetune"),
+        (["nowhere"], 4, "does not exist", "bertctl finetune"),
+        (["."], 2, "holds 1 runs", "run"),
+    ],
+)
+def test_refusals(bertctl, run, tmp_path, arguments, code, message, remedy):
+    (tmp_path / "empty").mkdir()
+    done = bertctl("report", *(word.replace("RUN", str(run)) for word in arguments))
+    assert done.returncode == code, done.stderr
+    assert message in done.stderr
+    assert remedy in done.stderr
+    assert done.stdout == ""
+
+
+def test_an_unfinished_run_is_refused(bertctl, run):
+    status = json.loads((run / "status.json").read_text())
+    (run / "status.json").write_text(json.dumps({**status, "state": "running"}))
+    done = bertctl("report", run)
+    assert done.returncode == 4
+    assert "'running'" in done.stderr
+
+
+def test_a_trained_run_has_a_card_that_a_later_score_is_added_to(bertctl, tiny_run, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(tiny_run.path, folder)
+    card = ModelCard.load(folder / "model" / "README.md")
+    assert {result.dataset_split for result in card.data.eval_results} == {"validation"}
+    assert str(tiny_run.path) not in card.content
+    assert bertctl("report", folder, "-o", tmp_path / "r.html").returncode == 0
+    done = bertctl("evaluate", folder, "--split", "test", "-q")
+    assert done.returncode == 0, done.stderr
+    later = ModelCard.load(folder / "model" / "README.md")
+    assert {result.dataset_split for result in later.data.eval_results} == {"validation", "test"}
+    answer = json.loads(bertctl("report", folder, "--split", "test", "-o", tmp_path / "t.html", "--json").stdout)
+    assert answer["split"] == "test"

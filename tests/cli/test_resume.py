@@ -1,0 +1,121 @@
+"""Runs that are killed, stopped and gone on with, by the real process; the long list of faults is in tests/slow."""
+
+import json
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.stopping import Training, difference, history_losses
+
+
+@pytest.fixture(scope="module")
+def training(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Training:
+    """A run of 48 steps, done once without a disturbance."""
+    return Training(tmp_path_factory.mktemp("training"), tiny_model)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_stopped_run_saves_and_goes_on_to_the_same_end(
+    training: Training, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    run = tmp_path / "run"
+    stopped = training.disturbed(run, number, after_steps=7)
+    assert stopped.returncode == code, stopped.stderr
+    assert "a checkpoint was saved" in stopped.stderr
+    assert f"-o {run} --resume" in stopped.stderr
+    assert json.loads((run / "status.json").read_text())["state"] == "interrupted"
+    step = json.loads((run / "status.json").read_text())["step"]
+    assert 7 <= step < 48, "it stopped after the step it was in"
+    goes_on = training.resume(run)
+    assert f"going on after step {step} of 48" in goes_on.stderr
+    assert difference(training.undisturbed, run) is None
+    assert not (run / "checkpoints").exists()
+
+
+def test_a_killed_run_goes_on_from_its_last_checkpoint(training: Training, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    killed = training.disturbed(run, signal.SIGKILL, after_steps=20)
+    assert killed.returncode == -signal.SIGKILL
+    assert json.loads((run / "status.json").read_text())["state"] == "running"
+    training.resume(run)
+    assert difference(training.undisturbed, run) is None
+    assert history_losses(run) == history_losses(training.undisturbed)
+
+
+@pytest.fixture(scope="module")
+def stopped(training: Training, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was stopped, with two checkpoints; tests work on copies."""
+    run = tmp_path_factory.mktemp("stopped") / "run"
+    training.disturbed(run, signal.SIGTERM, after_steps=30)
+    assert len(list((run / "checkpoints").glob("step-*"))) == 2
+    return run
+
+
+@pytest.mark.parametrize("how", ["cut", "flipped", "empty"])
+def test_a_damaged_checkpoint_is_told_of_and_the_one_before_is_used(
+    training: Training, stopped: Path, tmp_path: Path, how: str
+) -> None:
+    run = shutil.copytree(stopped, tmp_path / "run")
+    newest = max((run / "checkpoints").glob("step-*"))
+    file = newest / "optimizer.safetensors"
+    content = bytearray(file.read_bytes())
+    if how == "flipped":
+        content[len(content) // 2] ^= 4
+    file.write_bytes({"cut": content[:-100], "flipped": content, "empty": b""}[how])
+    goes_on = training.resume(run)
+    assert f"the checkpoint {newest} is not used: optimizer.safetensors" in goes_on.stderr
+    assert difference(training.undisturbed, run) is None
+
+
+def test_a_run_with_other_data_or_settings_is_refused(training: Training, stopped: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(stopped, tmp_path / "run")
+    other = tmp_path / "other.csv"
+    other.write_text(training.data.read_text().replace("dull 0", "dull and grey"))
+    changed = training.start(run, "--resume", data=other)
+    assert changed.returncode == 3, changed.stderr
+    assert "the rows of train are not those" in changed.stderr
+    slower = training.start(run, "--resume", "--learning-rate", "1e-4")
+    assert slower.returncode == 2, slower.stderr
+    assert "optimizer.learning_rate: 0.005 then, 0.0001 now" in slower.stderr
+    assert sorted(p.name for p in run.iterdir()) == sorted(p.name for p in stopped.iterdir())
+
+
+def test_resume_needs_a_checkpoint_and_resume_if_any_does_not(training: Training, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    missing = training.start(run, "--resume")
+    assert missing.returncode == 4, missing.stderr
+    assert not run.exists()
+    done = training.start(run, "--resume-if-any")
+    assert done.returncode == 0, done.stderr
+    assert difference(training.undisturbed, run) is None
+    again = training.start(run, "--resume-if-any", "--json")
+    assert again.returncode == 0, again.stderr
+    assert "finished already" in again.stderr
+    assert json.loads(again.stdout)["metrics"] == json.loads((run / "metrics.json").read_text())["metrics"]
+
+
+def test_two_commands_on_one_folder(training: Training, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = training.popen(run, "--epochs", "200")
+    try:
+        training.wait_for_steps(run, 3)
+        for extra in (["--overwrite"], ["--resume-if-any", "--epochs", "200"]):
+            second = training.start(run, *extra)
+            assert second.returncode == 2, second.stderr
+            assert f"{run} is in use by process {process.pid} on " in second.stderr
+    finally:
+        process.kill()
+        process.communicate()
+    assert training.start(run, "--overwrite").returncode == 0, "a lock whose holder is dead holds nobody back"
+
+
+def test_two_processes_stop_at_one_step_and_go_on(training: Training, tmp_path: Path) -> None:
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    assert training.start(whole, "--num-processes", "2").returncode == 0
+    stopped = training.disturbed(run, signal.SIGTERM, "--num-processes", "2", after_steps=10)
+    assert stopped.returncode == 143, stopped.stderr
+    assert stopped.stderr.count("terminated at step") == 1, stopped.stderr
+    training.resume(run, "--num-processes", "2")
+    assert difference(whole, run) is None

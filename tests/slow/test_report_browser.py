@@ -1,0 +1,135 @@
+"""The report in a real browser: nothing asked for, nothing complained of, nothing wider than the screen.
+
+Screenshots in both colour schemes and at both widths are left in the folder that BERTCTL_SCREENSHOTS names.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from made_runs import TASKS, classified, made_run
+
+from bertctl.reporting.html import render_html
+from bertctl.reporting.report import build_report, gather
+
+pytestmark = pytest.mark.slow
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+WIDTHS = (400, 1280)
+_OWN = re.compile(r"https?://([\w-]+\.)*(google|gvt1|googleapis|gstatic)\.com/")  # the browser's own questions
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if BROWSER is None:
+        pytest.skip("no Chromium here (Debian: apt install chromium)")
+    return BROWSER
+
+
+@pytest.fixture
+def visit(browser, tmp_path):
+    """Open a page; what it asked for, what the console said, and the page as it stood at the end."""
+
+    def open_page(page: Path, *flags: str, width: int = 1280) -> tuple[list[str], list[str], str]:
+        log = tmp_path / "net.json"
+        command = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile",
+                   "--no-first-run", "--disable-background-networking", "--disable-component-update",
+                   f"--window-size={width},3000", "--enable-logging=stderr", f"--log-net-log={log}",
+                   "--virtual-time-budget=3000", *flags, page.as_uri()]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+        urls = re.findall(r'"url":"(http[^"]+|ftp[^"]+|ws[^"]+)"', log.read_text(encoding="utf-8"))
+        said = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+        return [url for url in urls if not _OWN.match(url)], said, done.stdout
+
+    return open_page
+
+
+def _framed(tmp_path: Path, page: Path, width: int) -> Path:
+    """A page that shows another one at a width: Chromium's own window is never narrower than 500."""
+    measure = (
+        "<script>onload = () => { const d = f.contentDocument.documentElement, b = f.contentDocument.body;"
+        "document.title = JSON.stringify({width: f.contentWindow.innerWidth, needed: d.scrollWidth,"
+        "charts: [...b.querySelectorAll('svg')].map(s => s.getBoundingClientRect().width),"
+        "texts: [...b.querySelectorAll('svg text')].map(s => s.getBoundingClientRect().height),"
+        "mine: f.contentWindow.hacked === undefined}) }</script>"
+    )
+    frame = tmp_path / f"frame-{width}.html"
+    source = page.read_text(encoding="utf-8").replace("&", "&amp;").replace('"', "&quot;")
+    style = f"width:{width}px;height:2900px;border:0"
+    # srcdoc has the origin of this page, so that the script here may measure; the report's own policy stays in force.
+    frame.write_text(f'{measure}<body style="margin:0"><iframe id="f" style="{style}" srcdoc="{source}"></iframe>',
+                     encoding="utf-8")  # fmt: skip
+    return frame
+
+
+@pytest.fixture
+def hostile(tmp_path):
+    lines = classified(60, ["one", "a label with a rather long name"])
+    texts = ["<script>window.hacked = 1; console.error('hacked')</script>", "<img src=http://127.0.0.1:9/x onerror=1>",
+             "שלום עולם (123)", "\u202egnp.exe", "x" * 900]  # fmt: skip
+    for line, text in zip(lines, texts, strict=False):
+        line |= {"text": text, "gold": "one", "prediction": "a label with a rather long name"}
+        line["probabilities"] = {"one": 0.0001, "a label with a rather long name": 0.9999}
+    page = tmp_path / "report.html"
+    page.write_text(render_html(build_report(gather(made_run(tmp_path / "run", lines)))), encoding="utf-8")
+    return page
+
+
+def test_the_test_sees_requests_and_console_errors(visit, tmp_path):
+    page = tmp_path / "bad.html"
+    page.write_text("<img src='http://127.0.0.1:9/x.png'><script>console.error('seen')</script>")
+    asked, said, _ = visit(page, "--dump-dom")
+    assert any("127.0.0.1:9/x.png" in url for url in asked)
+    assert any("seen" in line for line in said)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_hostile_texts_ask_for_nothing_and_run_nothing(visit, hostile, tmp_path, width):
+    asked, said, _ = visit(hostile, "--dump-dom", width=width)
+    assert (asked, said) == ([], [])
+    _, _, dom = visit(_framed(tmp_path, hostile, width), "--dump-dom")
+    assert json.loads(re.search(r"<title>(.*?)</title>", dom)[1])["mine"] is True
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_it_fits_the_screen_and_can_be_read(visit, tmp_path, task, width):
+    lines, primary = TASKS[task]
+    page = tmp_path / "report.html"
+    run = made_run(tmp_path / "run", lines(), task=task, primary=primary)
+    page.write_text(render_html(build_report(gather(run))), encoding="utf-8")
+    asked, said, dom = visit(_framed(tmp_path, page, width), "--dump-dom")
+    assert (asked, said) == ([], [])
+    seen = json.loads(re.search(r"<title>(.*?)</title>", dom)[1])
+    assert seen["width"] == width
+    assert seen["needed"] <= width  # wide tables scroll in themselves
+    assert min(seen["charts"]) >= 0.6 * min(width, 560)
+    assert min(seen["texts"]) >= 8  # pixels
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_both_colour_schemes(visit, hostile, tmp_path, scheme, width):
+    from matplotlib.image import imread
+
+    picture = tmp_path / f"{scheme}-{width}.png"
+    flags = ["--force-dark-mode", "--blink-settings=preferredColorScheme=0"] if scheme == "dark" else []
+    visit(_framed(tmp_path, hostile, width), f"--screenshot={picture}", *flags)
+    corner = imread(picture)[5, 5, :3].mean()
+    assert corner < 0.2 if scheme == "dark" else corner > 0.9
+    if "BERTCTL_SCREENSHOTS" in os.environ:
+        shutil.copy(picture, os.environ["BERTCTL_SCREENSHOTS"])
+
+
+def test_it_prints(browser, hostile, tmp_path):
+    paper = tmp_path / "report.pdf"
+    subprocess.run([browser, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile",
+                    "--force-dark-mode", f"--print-to-pdf={paper}", hostile.as_uri()],
+                   capture_output=True, timeout=120, check=True)  # fmt: skip
+    assert paper.read_bytes().startswith(b"%PDF")
+    assert paper.stat().st_size > 20_000

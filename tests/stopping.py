@@ -1,0 +1,121 @@
+"""A small training run through the real process, which tests stop, damage and go on with."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+SECONDS = 240.0
+
+
+class Training:
+    """The tiny model on 96 opinions: 48 steps of 8, each logged, a checkpoint every 4, dropout on; 32 are held out.
+
+    Attributes:
+        model: folder of the tiny model.
+        data: the CSV file.
+        undisturbed: the run as it is when nothing happens.
+    """
+
+    def __init__(self, folder: Path, model: Path) -> None:
+        self.model = model
+        self.data = folder / "opinions.csv"
+        rows = ["text,label"]
+        for i in range(64):
+            rows.append(f"the film was good {'very ' * (i % 3)}fine {i},pos")
+            rows.append(f"it was bad food {'not ' * (i % 4)}dull {i},neg")
+        self.data.write_text("\n".join(rows) + "\n", encoding="utf-8")
+        self.undisturbed = folder / "undisturbed"
+        done = self.start(self.undisturbed)
+        assert done.returncode == 0, done.stderr
+
+    def _command(self, run: Path, extra: tuple[object, ...], data: Path | None, task: str) -> list[str]:
+        fields = {
+            "--train-file": data or self.data,
+            "--model": self.model,
+            "-o": run,
+            "--max-length": 32,
+            "--epochs": 4,
+            "--batch-size": 8,
+            "--learning-rate": 5e-3,
+            "--precision": "fp32",
+            "--threads": 1,
+            "--checkpoint-every": "4 steps",
+        }
+        options = [str(word) for pair in fields.items() for word in pair if pair[0] not in extra]
+        sets = ("training.log_every=1", "evaluation.bootstrap_resamples=100", "data.validation_fraction=0.25")
+        words = ["finetune", task, *options, *map(str, extra)]
+        return [sys.executable, "-m", "bertctl", *words, *(w for one in sets for w in ("--set", one))]
+
+    def popen(
+        self, run: Path, *extra: object, data: Path | None = None, task: str = "text-classification"
+    ) -> "subprocess.Popen[str]":
+        """Start it and come back."""
+        return subprocess.Popen(
+            self._command(run, extra, data, task),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "HF_HUB_OFFLINE": "1", "NO_COLOR": "1"},
+        )
+
+    def start(
+        self, run: Path, *extra: object, data: Path | None = None, task: str = "text-classification"
+    ) -> "subprocess.CompletedProcess[str]":
+        """Start it and wait for its end."""
+        process = self.popen(run, *extra, data=data, task=task)
+        out, err = process.communicate(timeout=SECONDS)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def disturbed(
+        self, run: Path, number: signal.Signals, *extra: object, after_steps: int = 0, after_seconds: float = 0.0
+    ) -> "subprocess.CompletedProcess[str]":
+        """Start it, send a signal after some steps and some seconds more, and wait for its end."""
+        process = self.popen(run, *extra)
+        self.wait_for_steps(run, after_steps, process)
+        time.sleep(after_seconds)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=SECONDS)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def resume(self, run: Path, *extra: object) -> "subprocess.CompletedProcess[str]":
+        """Go on to the end."""
+        done = self.start(run, "--resume", *extra)
+        assert done.returncode == 0, done.stderr
+        return done
+
+    @staticmethod
+    def wait_for_steps(run: Path, steps: int, process: "subprocess.Popen[str] | None" = None) -> None:
+        """Return when the run has logged so many steps."""
+        end = time.monotonic() + SECONDS
+        while len(history_losses(run)) < steps:
+            assert time.monotonic() < end, "the steps did not come"
+            if process is not None and process.poll() is not None:
+                return
+            time.sleep(0.01)
+
+
+def history_losses(run: Path) -> list[float]:
+    """The training loss of each step, in order."""
+    file = run / "history.jsonl"
+    if not file.exists():
+        return []
+    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines(True) if line.endswith("\n")]
+    return [line["loss"] for line in lines if "loss" in line]
+
+
+def difference(one: Path, other: Path) -> str | None:
+    """What is not the same, to the byte, in two finished runs; None where all is."""
+    if history_losses(one) != history_losses(other):
+        return "the losses"
+    names = ["metrics.json", "predictions/validation.jsonl", "model/model.safetensors", "model/config.json"]
+    for name in names:
+        digests = {hashlib.sha256((run / name).read_bytes()).hexdigest() for run in (one, other)}
+        if len(digests) > 1:
+            return name
+    return None

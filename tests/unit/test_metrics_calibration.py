@@ -1,0 +1,202 @@
+"""Calibration numbers against hand-made tables, simulation and brute force."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from scipy.special import expit, softmax
+from sklearn.calibration import calibration_curve
+from sklearn.metrics import f1_score, log_loss, precision_score, recall_score
+
+from bertctl.errors import DataError
+from bertctl.metrics.calibration import (
+    MANY,
+    best_f1_threshold,
+    expected_calibration_error,
+    fit_temperature,
+    honest_calibration_error,
+    log_odds,
+    negative_log_likelihood,
+    precision_threshold,
+    reliability,
+    scaled_probabilities,
+)
+
+
+def test_error_of_a_table_computed_by_hand():
+    confidence, correct = [0.95, 0.85, 0.85, 0.35], [1, 1, 0, 1]
+    # Ten bins: |1 - .95| x 1/4 + |.5 - .85| x 2/4 + |1 - .35| x 1/4.
+    assert expected_calibration_error(confidence, correct, bins=10) == pytest.approx(0.0125 + 0.175 + 0.1625)
+
+
+def test_bins_are_open_below_and_closed_above_and_the_first_holds_zero():
+    table = reliability([0.0, 0.2, 0.2000001, 1.0], [0, 1, 1, 1], bins=5)
+    assert [bin_.n for bin_ in table] == [2, 1, 0, 0, 1]
+    assert table[0].confidence == pytest.approx(0.1)
+    assert table[0].accuracy == 0.5
+    assert table[2].confidence is table[2].accuracy is table[2].low is table[2].high is None
+    assert table[4].low < 1.0 == table[4].high
+
+
+def test_table_equals_scikit_learns():
+    rng = np.random.default_rng(0)
+    confidence = rng.random(2000)
+    correct = rng.random(2000) < confidence**2
+    true, predicted = calibration_curve(correct, confidence, n_bins=15)
+    table = reliability(confidence, correct)
+    assert [bin_.accuracy for bin_ in table] == pytest.approx(list(true))
+    assert [bin_.confidence for bin_ in table] == pytest.approx(list(predicted))
+    gaps = np.abs(true - predicted) @ [bin_.n for bin_ in table] / 2000
+    assert expected_calibration_error(confidence, correct) == pytest.approx(gaps)
+
+
+def test_honest_probabilities_stay_below_their_limit_nineteen_times_in_twenty():
+    rng = np.random.default_rng(1)
+    confidence = rng.uniform(0.5, 1.0, 300)
+    mean, limit = honest_calibration_error(confidence)
+    errors = [expected_calibration_error(confidence, rng.random(300) < confidence) for _ in range(1000)]
+    assert np.mean(errors) == pytest.approx(mean, rel=0.05)
+    assert 0.92 < np.mean(np.array(errors) <= limit) < 0.98
+
+
+def test_many_answers_have_the_same_limit_by_another_way():
+    confidence = np.random.default_rng(2).beta(8, 2, MANY)
+    exactly = honest_calibration_error(confidence)
+    normally = honest_calibration_error(np.append(confidence, confidence[0]))
+    assert normally == pytest.approx(exactly, rel=0.06)
+
+
+@pytest.mark.parametrize("bad", [[0.5, 1.2], [0.5, -0.1], [0.5, float("nan")]])
+def test_what_is_no_probability_is_refused(bad):
+    with pytest.raises(ValueError, match="probability"):
+        reliability(bad, [1, 0])
+
+
+def test_lengths_that_differ_and_no_answers_are_refused():
+    with pytest.raises(ValueError, match="answers"):
+        reliability([0.5], [1, 0])
+    with pytest.raises(ValueError, match="no answers"):
+        expected_calibration_error([], [])
+
+
+def _over_confident(temperature, n=20_000, n_labels=3, seed=0):
+    """Logits that are `temperature` times as large as those the labels were drawn by."""
+    rng = np.random.default_rng(seed)
+    honest = rng.normal(0, 2, (n, n_labels))
+    gold = np.array([rng.choice(n_labels, p=p) for p in softmax(honest, axis=1)])
+    return honest * temperature, gold
+
+
+@pytest.mark.parametrize("temperature", [0.4, 1.0, 2.5])
+def test_the_temperature_that_was_put_in_is_found(temperature):
+    logits, gold = _over_confident(temperature)
+    assert fit_temperature(logits, gold) == pytest.approx(temperature, rel=0.03)
+
+
+def test_the_temperature_is_the_minimum_that_another_method_finds():
+    logits, gold = _over_confident(1.7, n=500, seed=3)
+    found = fit_temperature(logits, gold)
+    other = minimize(lambda t: log_loss(gold, softmax(logits / t[0], axis=1)), [1.0], method="Nelder-Mead",
+                     options={"xatol": 1e-8, "fatol": 1e-12})  # fmt: skip
+    assert found == pytest.approx(float(other.x[0]), rel=1e-4)
+    assert negative_log_likelihood(logits, gold, found) == pytest.approx(float(other.fun), rel=1e-9)
+
+
+def test_several_labels_have_a_temperature_of_their_sigmoids():
+    rng = np.random.default_rng(4)
+    honest = rng.normal(0, 2, (5000, 4))
+    gold = rng.random(honest.shape) < expit(honest)
+    found = fit_temperature(3 * honest, gold, multi_label=True)
+    assert found == pytest.approx(3.0, rel=0.05)
+    assert scaled_probabilities(3 * honest, 3.0, multi_label=True) == pytest.approx(expit(honest))
+
+
+@pytest.mark.parametrize("multi_label", [False, True])
+def test_kept_probabilities_serve_as_well_as_logits(multi_label):
+    logits, gold = _over_confident(2.0, n=800, seed=5)
+    if multi_label:
+        gold = np.eye(3)[gold]
+    kept = scaled_probabilities(logits, 1.0, multi_label=multi_label).astype(np.float32)
+    from_kept = log_odds(kept, multi_label=multi_label)
+    expected = fit_temperature(logits, gold, multi_label=multi_label)
+    assert fit_temperature(from_kept, gold, multi_label=multi_label) == pytest.approx(expected, rel=1e-3)
+
+
+def test_a_temperature_changes_no_answer_and_lowers_the_error_of_one_too_sure():
+    logits, gold = _over_confident(2.5, n=3000)
+    before, after = scaled_probabilities(logits, 1.0), scaled_probabilities(logits, fit_temperature(logits, gold))
+    assert (before.argmax(axis=1) == after.argmax(axis=1)).all()
+    errors = [expected_calibration_error(p.max(axis=1), p.argmax(axis=1) == gold) for p in (before, after)]
+    assert errors[1] < 0.3 * errors[0]
+
+
+@pytest.mark.parametrize(("answer", "word"), [(0, "right"), (1, "wrong")])
+def test_examples_that_set_no_temperature_are_refused(answer, word):
+    logits = np.tile([4.0, -4.0], (50, 1))
+    with pytest.raises(DataError, match=f"all {word}"):
+        fit_temperature(logits, np.full(50, answer))
+
+
+def test_no_examples_have_no_temperature():
+    with pytest.raises(DataError, match="no labelled examples"):
+        fit_temperature(np.empty((0, 2)), np.empty(0))
+
+
+_EXAMPLES = st.lists(st.tuples(st.sampled_from([0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95]), st.booleans()), min_size=1)
+
+
+def _cuts(probability):
+    return list(np.unique(probability))
+
+
+@given(_EXAMPLES)
+@settings(max_examples=60, deadline=None)
+def test_no_other_cut_has_a_better_f1(examples):
+    probability, gold = np.array([p for p, _ in examples]), np.array([yes for _, yes in examples])
+    if not gold.any():
+        with pytest.raises(DataError, match="no example has the label"):
+            best_f1_threshold(probability, gold)
+        return
+    found = best_f1_threshold(probability, gold)
+    scores = [f1_score(gold, probability >= cut) for cut in _cuts(probability)]
+    assert found.f1 == pytest.approx(max(scores))
+    assert f1_score(gold, probability >= found.value) == pytest.approx(found.f1)
+    assert found.accepted == (probability >= found.value).sum()
+
+
+@given(_EXAMPLES, st.sampled_from([0.3, 0.5, 0.75, 1.0]))
+@settings(max_examples=60, deadline=None)
+def test_no_other_cut_of_that_precision_has_a_better_recall(examples, floor):
+    probability, gold = np.array([p for p, _ in examples]), np.array([yes for _, yes in examples])
+    if not gold.any():
+        return
+    recalls = [recall_score(gold, probability >= cut) for cut in _cuts(probability)
+               if precision_score(gold, probability >= cut) >= floor]  # fmt: skip
+    if not recalls:
+        with pytest.raises(DataError, match="no threshold reaches"):
+            precision_threshold(probability, gold, floor)
+        return
+    found = precision_threshold(probability, gold, floor)
+    assert found.precision >= floor
+    assert found.recall == pytest.approx(max(recalls))
+    assert precision_score(gold, probability >= found.value) == pytest.approx(found.precision)
+
+
+def test_the_cut_lies_halfway_so_that_rounding_decides_nothing():
+    probability, gold = np.array([0.9, 0.8, 0.3, 0.1]), np.array([1, 1, 0, 0])
+    found = best_f1_threshold(probability, gold)
+    assert found.value == pytest.approx(0.55)
+    assert ((probability.astype(np.float32) >= np.float32(found.value)) == gold).all()
+
+
+def test_of_equally_good_cuts_the_one_nearest_to_a_half_is_taken():
+    # Cuts above 0.9 (one of two found, none wrong) and below 0.2 (both found, two wrong): F1 2/3 each.
+    found = best_f1_threshold([0.9, 0.3, 0.3, 0.2], [1, 0, 0, 1])
+    assert found.f1 == pytest.approx(2 / 3)
+    assert found.value == pytest.approx(0.6)
+
+
+def test_the_refusal_of_a_floor_names_the_precision_that_can_be_had():
+    with pytest.raises(DataError, match=r"precision of 0\.9 .*highest is 0\.5000"):
+        precision_threshold([0.9, 0.8, 0.2], [0, 1, 0], 0.9)
