@@ -40,9 +40,16 @@ VERBS = (
         "extract-features", "extract_features", "Read vectors out of an encoder: any layer, any amount of text.", "Use"
     ),
     Verb("probe", "probe", "Put a linear classifier on a frozen encoder; compare its layers.", "Train"),
+    Verb("gate", "gate", "Decide by statistics whether a run is good enough, as an exit code.", "Decide"),
+    Verb("compare", "compare", "Compare runs: metrics, differences, what was set, which examples changed.", "Decide"),
+    Verb("report", "report", "Show a run in one file: HTML to open anywhere, or Markdown.", "Use"),
+    Verb("push", "push", "Put a run's model on the hub, with its card.", "Use"),
     Verb("recipes", "recipes", "List, show, copy and validate recipes; list models and data sets.", "Prepare"),
+    Verb("data", "data", "Find faults in a data set before a model is trained on it: `data check`.", "Prepare"),
     Verb("tokenize", "tokenize", "See what the model reads: pieces and ids, or the numbers of a corpus.", "Look"),
     Verb("vocab", "vocab", "Search, count, compare, check and train vocabularies.", "Look"),
+    Verb("doctor", "doctor", "See whether this machine is ready, and what a recipe needs that is not here.", "Prepare"),
+    Verb("estimate", "estimate", "Time a few steps; say what the whole run takes: time, memory, disk.", "Prepare"),
     Verb("benchmark", "benchmark", "Measure what precision, padding, batch size and length cost here.", "Prepare"),
 )
 

@@ -1,0 +1,216 @@
+"""Question answering: answers that do not stand at their offsets, blank or cut answers, what only one side has.
+
+A row has `question`, `context` and, where it is labelled, `label`: {"text": [...], "answer_start": [...]}, both empty
+where the context has no answer.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bertctl.checking.findings import Example, Finding, Severity, around, count_of, percent, shorten
+from bertctl.checking.subject import Subject
+from bertctl.data.rows import Rows
+
+_NO_WORD = re.compile(r"[\W_]*")
+_LONG = 30  # words; longer answers are not found with the usual max_answer_length of 30 tokens
+_NEAR = 400  # characters around the offset in which a slipped answer is looked for first
+
+
+@dataclass
+class _Found:
+    """Faulty answers of a split, by code."""
+
+    total: int = 0
+    unanswerable: int = 0
+    shifts: list[int] = field(default_factory=list)
+    places: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
+
+    def add(self, code: str, row: int, shown: str) -> None:
+        self.places.setdefault(code, []).append((row, shown))
+
+
+def check_answers(subject: Subject) -> Iterator[Finding]:
+    """Everything about questions and answers; nothing for other tasks."""
+    shares: dict[str, float] = {}
+    if subject.task != "question-answering":
+        return
+    for split, rows in subject.splits.items():
+        if not rows.has("label"):
+            continue
+        found = _Found()
+        for row, (context, label) in enumerate(zip(rows.columns["context"], rows.columns["label"], strict=True)):
+            _look_at(found, row, str(context or ""), label)
+        yield from _findings(found, rows, split)
+        shares[split] = found.unanswerable / len(rows) if len(rows) else 0.0
+    yield from _one_side(subject, shares)
+
+
+def _look_at(found: _Found, row: int, context: str, label: Any) -> None:
+    texts, starts = _answers(label)
+    if texts is None or starts is None or len(texts) != len(starts):
+        found.total += 1
+        found.add("answer-malformed", row, repr(label))
+        return
+    if not texts:
+        found.unanswerable += 1
+    for answer, start in zip(texts, starts, strict=True):
+        found.total += 1
+        if not isinstance(answer, str) or not answer.strip():
+            found.add("blank-answer", row, repr(answer))
+            continue
+        if not isinstance(start, int) or context[max(start, 0) : max(start, 0) + len(answer)] != answer or start < 0:
+            _off(found, row, context, answer, start)
+            continue
+        shown = f"{answer!r} in {around(context, start, start + len(answer), margin=25)}"
+        if _NO_WORD.fullmatch(answer):
+            found.add("punctuation-answer", row, shown)
+        elif answer != answer.strip():
+            found.add("untrimmed-answer", row, shown)
+        elif _cuts_word(context, start, start + len(answer)):
+            found.add("answer-off-word", row, shown)
+        if len(answer.split()) > _LONG:
+            found.add("long-answer", row, f"{len(answer.split())} words: {answer}")
+
+
+def _answers(label: Any) -> tuple[Sequence[Any] | None, Sequence[Any] | None]:
+    if not isinstance(label, Mapping):
+        return None, None
+    texts, starts = label.get("text"), label.get("answer_start")
+    sound = isinstance(texts, list | tuple) and isinstance(starts, list | tuple)
+    return (texts, starts) if sound else (None, None)
+
+
+def _off(found: _Found, row: int, context: str, answer: str, start: Any) -> None:
+    at = -1
+    if isinstance(start, int):
+        first = max(0, start - _NEAR)
+        places = [m.start() + first for m in re.finditer(re.escape(answer), context[first : start + _NEAR])]
+        at = min(places, key=lambda place: abs(place - start), default=-1)
+    at = at if at >= 0 else context.find(answer)
+    stands = context[start : start + len(answer)] if isinstance(start, int) and start >= 0 else ""
+    if at >= 0 and isinstance(start, int):
+        found.shifts.append(at - start)
+        found.add("answer-off-offset", row, f"{answer!r} begins at {at}, not at {start}, where {stands!r} stands")
+    elif answer.casefold() in context.casefold():
+        found.add("answer-other-case", row, f"{answer!r}; the context has it in another case; at {start}: {stands!r}")
+    else:
+        found.add("answer-not-in-context", row, f"{answer!r}; at {start} stands {stands!r}")
+
+
+def _cuts_word(context: str, start: int, end: int) -> bool:
+    before = start > 0 and context[start - 1].isalnum() and context[start].isalnum()
+    after = end < len(context) and context[end].isalnum() and context[end - 1].isalnum()
+    return before or after
+
+
+def _findings(found: _Found, rows: Rows, split: str) -> Iterator[Finding]:
+    for code, severity, says, remedy in _FAULTS:
+        places = found.places.get(code, [])
+        if not places:
+            continue
+        if code == "answer-off-offset":
+            remedy = f"{_slipped(found.shifts)} {remedy}"
+        yield Finding(
+            code,
+            severity,
+            split,
+            len(places),
+            found.total,
+            f"{count_of(len(places), found.total, 'answer')} of {split} {says}",
+            tuple(Example(rows.where(row), shorten(shown, limit=140)) for row, shown in places[:5]),
+            remedy,
+        )
+
+
+def _slipped(shifts: Sequence[int]) -> str:
+    alike = max(set(shifts), key=shifts.count)
+    if shifts.count(alike) > len(shifts) / 2 and len(shifts) > 1:
+        noun = "character" if abs(alike) == 1 else "characters"
+        return f"Most stand {abs(alike)} {noun} {'later' if alike > 0 else 'earlier'} than it says."
+    if len(shifts) > 1 and (min(shifts) > 0 or max(shifts) < 0):
+        return "All are off to one side: offsets counted in bytes, or in a text with other line ends or spaces."
+    return ""
+
+
+def _one_side(subject: Subject, shares: Mapping[str, float]) -> Iterator[Finding]:
+    train = shares.get("train")
+    if train is None:
+        return
+    for split, share in shares.items():
+        if split != "train" and (train == 0) != (share == 0):
+            rows = subject.splits[split]
+            count = round(share * len(rows))
+            has, lacks = ("train", split) if train else (split, "train")
+            yield Finding(
+                "unanswerable-on-one-side",
+                "warning",
+                split,
+                count,
+                len(rows),
+                f"{has} has questions without an answer ({percent(round(1000 * max(share, train)), 1000)}), "
+                f"{lacks} has none",
+                (),
+                "Give both sides some, or take them out of both: else knowing when there is no answer is not "
+                + ("learned." if train == 0 else "measured."),
+            )
+
+
+_FAULTS: tuple[tuple[str, Severity, str, str], ...] = (
+    (
+        "answer-malformed",
+        "error",
+        "are not lists of texts and of as many starts",
+        'Write {"text": ["..."], "answer_start": [0]}, and two empty lists where there is no answer.',
+    ),
+    (
+        "answer-off-offset",
+        "error",
+        "do not stand at their answer_start",
+        "Count it in characters, from 0, of the very context that is stored: a model trained on these learns other "
+        "words than the answers.",
+    ),
+    (
+        "answer-other-case",
+        "error",
+        "stand in their context only in another case",
+        "Write the answer as the context has it: an answer is a span of the context, letter by letter.",
+    ),
+    (
+        "answer-not-in-context",
+        "error",
+        "do not stand in their context at all",
+        "Correct them, or take the rows out: only spans of the context can be learned.",
+    ),
+    (
+        "blank-answer",
+        "error",
+        "are blank",
+        "Where there is no answer leave both lists empty; else fill it in.",
+    ),
+    (
+        "punctuation-answer",
+        "warning",
+        "are punctuation and nothing else",
+        "Look at them: the span has most likely slipped.",
+    ),
+    (
+        "untrimmed-answer",
+        "warning",
+        "begin or end with white space",
+        "Trim them and move answer_start with them: no token begins there.",
+    ),
+    (
+        "answer-off-word",
+        "note",
+        "begin or end inside a word",
+        "Look at some: a slipped span, or a part of a number or name that is meant.",
+    ),
+    (
+        "long-answer",
+        "note",
+        f"are longer than {_LONG} words",
+        "Decoding looks for answers up to a maximal length in tokens: raise it, or shorten the answers.",
+    ),
+)

@@ -1,0 +1,250 @@
+"""Rows that stand twice: exactly or nearly, inside a split or in two of them, with one label or with several."""
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
+from typing import Any
+
+from bertctl.checking.findings import SHOWN_EXAMPLES, Example, Finding, count_of, examples_at, shorten
+from bertctl.checking.near import SIMILARITY, near_duplicates, similarity
+from bertctl.checking.subject import BETWEEN_FIELDS, Subject, normalised
+
+_MANY = 0.01  # share of a split's rows from which repeats inside it weigh on training
+
+Place = tuple[str, int]
+"""Split and row."""
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """The rows of all splits, by what they say.
+
+    Attributes:
+        places: key -> its rows, the splits in order.
+    """
+
+    places: dict[str, list[Place]]
+
+    @classmethod
+    def of(cls, subject: Subject) -> "_Groups":
+        places: dict[str, list[Place]] = defaultdict(list)
+        for split in subject.splits:
+            for index, key in enumerate(subject.keys(split)):
+                if key.strip(f" {BETWEEN_FIELDS}"):
+                    places[key].append((split, index))
+        return cls(places)
+
+
+def check_duplicates(subject: Subject) -> Iterator[Finding]:
+    """Exact and near duplicates, inside each split and across each two; texts with several labels."""
+    groups = _Groups.of(subject)
+    yield from _exact_inside(subject, groups)
+    yield from _exact_across(subject, groups)
+    yield from _conflicts(subject, groups)
+    yield from _near(subject, groups)
+    yield from _shared_contexts(subject)
+
+
+def _exact_inside(subject: Subject, groups: _Groups) -> Iterator[Finding]:
+    repeats: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for places in groups.places.values():
+        first: dict[str, int] = {}
+        for split, index in places:
+            if split in first:
+                repeats[split].append((index, first[split]))
+            else:
+                first[split] = index
+    for split, found in repeats.items():
+        rows = subject.splits[split]
+        found.sort()
+        yield Finding(
+            "duplicate",
+            "warning" if len(found) > _MANY * len(rows) else "note",
+            split,
+            len(found),
+            len(rows),
+            f"{count_of(len(found), len(rows), 'row')} of {split} repeat an earlier row of it, "
+            "ignoring case and spacing",
+            _twins(subject, [((split, index), (split, first)) for index, first in found]),
+            "Keep one of each: repeats count several times in training and in the score.",
+        )
+
+
+def _exact_across(subject: Subject, groups: _Groups) -> Iterator[Finding]:
+    for one, other in combinations(subject.splits, 2):
+        found: list[tuple[Place, Place]] = []
+        for places in groups.places.values():
+            earlier = next((place for place in places if place[0] == one), None)
+            if earlier is not None:
+                found += [(place, earlier) for place in places if place[0] == other]
+        if found:
+            found.sort()
+            rows = subject.splits[other]
+            yield Finding(
+                "duplicate-across-splits",
+                "warning",
+                other,
+                len(found),
+                len(rows),
+                f"{count_of(len(found), len(rows), 'row')} of {other} are in {one} too, ignoring case and spacing"
+                + _with_another_label(subject, found),
+                _twins(subject, found),
+                _remedy(one, other),
+            )
+
+
+def _conflicts(subject: Subject, groups: _Groups) -> Iterator[Finding]:
+    conflicts: list[list[Place]] = []
+    for places in groups.places.values():
+        if len(places) > 1:
+            labels = {answer for place in places if (answer := _answer(subject, place)) is not None}
+            if len(labels) > 1:
+                conflicts.append(places)
+    if not conflicts:
+        return
+    conflicts.sort(key=lambda places: places[0][1])
+    examples: list[Example] = []
+    for places in conflicts[:SHOWN_EXAMPLES]:
+        shown = "; ".join(f"{_shown_answer(subject, p)} at {_place(subject, p)}" for p in places[1:4])
+        split, index = places[0]
+        text = shorten(_text(subject, places[0]), limit=60)
+        examples.append(
+            Example(subject.splits[split].where(index), f"{text} = {_shown_answer(subject, places[0])}; {shown}")
+        )
+    splits = {place[0] for places in conflicts for place in places}
+    yield Finding(
+        "conflicting-labels",
+        "warning",
+        splits.pop() if len(splits) == 1 else "",
+        len(conflicts),
+        len(groups.places),
+        f"{count_of(len(conflicts), len(groups.places), 'different text')} occur with different labels",
+        tuple(examples),
+        "Decide on one label for each: no model can be right on both."
+        + (
+            " If both are meant, make it multi-label (--set text_classification.multi_label=true)."
+            if subject.task == "text-classification"
+            else ""
+        ),
+    )
+
+
+def _near(subject: Subject, groups: _Groups) -> Iterator[Finding]:
+    """Each row's most similar twin in its own split, and in each split before it."""
+    keys = list(groups.places)
+    order = {split: number for number, split in enumerate(subject.splits)}
+    nearest: dict[tuple[str, str], dict[int, tuple[float, Place]]] = defaultdict(dict)
+    asks = subject.task == "question-answering"
+    # Questions on one paragraph would all look alike with it, so they are compared by themselves first.
+    for pair in near_duplicates([key.split(BETWEEN_FIELDS)[0] for key in keys] if asks else keys):
+        if not _alike_in_each_field(keys[pair.first], keys[pair.second]):
+            continue
+        for a, b in product(groups.places[keys[pair.first]], groups.places[keys[pair.second]]):
+            earlier, later = sorted((a, b), key=lambda place: (order[place[0]], place[1]))
+            of_row = nearest[earlier[0], later[0]]
+            if pair.similarity > of_row.get(later[1], (0.0, later))[0]:
+                of_row[later[1]] = (pair.similarity, earlier)
+    for (one, other), found in sorted(nearest.items(), key=lambda item: [order[split] for split in item[0]]):
+        rows = subject.splits[other]
+        pairs: list[tuple[Place, Place]] = [((other, index), twin) for index, (_, twin) in sorted(found.items())]
+        inside = one == other
+        says = f"an earlier row of it{_with_another_label(subject, pairs)}" if inside else f"a row of {one}"
+        yield Finding(
+            "near-duplicate" if inside else "near-duplicate-across-splits",
+            "note" if inside else "warning",
+            other,
+            len(found),
+            len(rows),
+            f"{count_of(len(found), len(rows), 'row')} of {other} are nearly the same as {says}"
+            + ("" if inside else _with_another_label(subject, pairs)),
+            _twins(subject, pairs, both=True),
+            "Look at some: edits and templates of one text teach less than their number says."
+            if inside
+            else f"{_remedy(one, other)} Better still, split by source (document, author, thread) and not by row.",
+        )
+
+
+def _alike_in_each_field(one: str, other: str) -> bool:
+    """Two questions on the same sentence are two examples, however long the sentence is."""
+    fields, others = one.split(BETWEEN_FIELDS), other.split(BETWEEN_FIELDS)
+    if len(fields) == 1 or len(fields) != len(others):
+        return len(fields) == len(others)
+    return all(a == b or similarity(a, b) >= SIMILARITY for a, b in zip(fields, others, strict=True))
+
+
+def _shared_contexts(subject: Subject) -> Iterator[Finding]:
+    """Question answering: paragraphs that are read in training and in a later split."""
+    with_context = list(subject.splits) if subject.task == "question-answering" else []
+    contexts = {
+        split: {normalised(context): i for i, context in reversed(list(enumerate(subject.texts(split)["context"])))}
+        for split in with_context
+    }
+    for one, other in combinations(with_context, 2):
+        shared = {key: index for key, index in contexts[other].items() if key and key in contexts[one]}
+        if shared:
+            rows = subject.splits[other]
+            yield Finding(
+                "context-across-splits",
+                "warning",
+                other,
+                len(shared),
+                len(contexts[other]),
+                f"{count_of(len(shared), len(contexts[other]), 'paragraph')} of {other} are in {one} too",
+                examples_at(rows, sorted(shared.values()), subject.texts(other)["context"].__getitem__),
+                "Split by document, so that no paragraph that was trained on is scored on.",
+            )
+
+
+def _twins(subject: Subject, pairs: Sequence[tuple[Place, Place]], *, both: bool = False) -> tuple[Example, ...]:
+    """Rows and the earlier rows that they are like; `both`: with the text of those too."""
+    found: list[Example] = []
+    for place, twin in pairs[:SHOWN_EXAMPLES]:
+        text = shorten(_text(subject, place), limit=80)
+        other = f"{shorten(_text(subject, twin), limit=80)} at " if both else "as at "
+        there = _place(subject, twin)
+        found.append(Example(subject.splits[place[0]].where(place[1]), f"{text} / {other}{there}"))
+    return tuple(found)
+
+
+def _remedy(one: str, other: str) -> str:
+    if one == "train":
+        return "Take them out of train: a score on rows that were trained on is too good."
+    return f"Take them out of {one}: settings that were chosen on {one} fit {other} too well."
+
+
+def _with_another_label(subject: Subject, pairs: Sequence[tuple[Place, Place]]) -> str:
+    differing = sum(
+        one is not None and other is not None and one != other
+        for one, other in ((_answer(subject, a), _answer(subject, b)) for a, b in pairs)
+    )
+    return f"; {differing:,} with another label" if differing else ""
+
+
+def _answer(subject: Subject, place: Place) -> Hashable | None:
+    """What is to be learned of a row, comparable; None where there is nothing (no label, a score, an answer span)."""
+    split, index = place
+    rows = subject.splits[split]
+    if not rows.has("label") or subject.task in ("text-regression", "question-answering"):
+        return None
+    names = subject.label_sets(split)
+    if names is not None:
+        return tuple(sorted(names[index])) or None
+    value = rows.columns["label"][index]
+    return tuple(value) if isinstance(value, list | tuple) else value
+
+
+def _shown_answer(subject: Subject, place: Place) -> str:
+    answer: Any = _answer(subject, place)
+    return shorten(" ".join(map(str, answer)) if isinstance(answer, tuple) else str(answer), limit=40)
+
+
+def _text(subject: Subject, place: Place) -> str:
+    split, index = place
+    fields = (str(column[index]).replace(BETWEEN_FIELDS, " / ").strip() for column in subject.texts(split).values())
+    return " | ".join(fields)
+
+
+def _place(subject: Subject, place: Place) -> str:
+    """File and line without the folder, for a second place in one line."""
+    return subject.splits[place[0]].where(place[1]).rpartition("/")[2]

@@ -1,0 +1,163 @@
+"""Fields without content, stand-ins for missing values, cut-off exports, rows that a stray quote has swallowed."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from bertctl.checking.findings import Finding, Severity, count_of, examples_at, shorten
+from bertctl.checking.subject import Subject
+from bertctl.data.rows import Rows
+
+_PLACEHOLDERS = frozenset(
+    (
+        *("NaN", "nan", "NAN", "<NA>", "NA", "N/A", "n/a", "#N/A", "NULL", "null", "None", "nil", "undefined"),
+        *("#NAME?", "#REF!", "#VALUE!", "#DIV/0!", "#NULL!", "#NUM!", "[deleted]", "[removed]", "[object Object]"),
+    )
+)
+_NUMBER = re.compile(r"\s*[-+]?\d+([.,]\d+)*\s*")
+_NO_WORD = re.compile(r"[\W_]*")
+_MOSTLY_NUMBERS = 0.5
+_EXPORT_LIMITS = (255, 256, 280, 512, 1000, 1024, 2000, 2048, 4000, 4096, 8192, 32767, 65535)
+_AT_LIMIT, _AT_LIMIT_SHARE = 5, 0.002  # texts of one such length, none longer: not by chance
+
+
+def check_fields(subject: Subject) -> Iterator[Finding]:
+    """What is wrong with a field as a whole, before its letters are looked at."""
+    for split, rows in subject.splits.items():
+        for name, column in subject.texts(split).items():
+            if (name, subject.task) != ("context", "multiple-choice"):  # a choice may stand by itself
+                yield from _blank(rows, split, name, column)
+            if name in ("text", "pair", "question", "context"):
+                yield from _contentless(rows, split, name, column)
+                yield from _cut_off(rows, split, name, column)
+                yield from _swallowed(subject, rows, split, name, column)
+        yield from _same_sides(subject, split)
+
+
+def _blank(rows: Rows, split: str, name: str, column: Sequence[str]) -> Iterator[Finding]:
+    blank = [i for i, text in enumerate(column) if not text or text.isspace()]
+    if blank:
+        yield Finding(
+            "empty-text",
+            "warning",
+            split,
+            len(blank),
+            len(rows),
+            f"{count_of(len(blank), len(rows), 'row')} of {split} have a blank {name}",
+            examples_at(rows, blank, lambda i: _others(rows, i)),
+            "Fill them in or take the rows out: they stay in as examples, and the model learns from an empty input.",
+        )
+
+
+def _contentless(rows: Rows, split: str, name: str, column: Sequence[str]) -> Iterator[Finding]:
+    numbers = [i for i, text in enumerate(column) if _NUMBER.fullmatch(text)]
+    if len(numbers) > _MOSTLY_NUMBERS * len(rows):
+        yield Finding(
+            "text-is-numbers",
+            "warning",
+            split,
+            len(numbers),
+            len(rows),
+            f"{count_of(len(numbers), len(rows), f'{name} field')} of {split} are bare numbers",
+            examples_at(rows, numbers, column.__getitem__),
+            f"Is it the right column? Name it with {'--pair-column' if name == 'pair' else '--text-column'}.",
+        )
+    checks: tuple[tuple[str, Severity, Callable[[str], bool], str, str], ...] = (
+        (
+            "placeholder-text",
+            "warning",
+            lambda text: text.strip() in _PLACEHOLDERS,
+            "say only that a value is missing",
+            "Fill them in or take the rows out: the model would read them as words.",
+        ),
+        (
+            "no-words",
+            "note",
+            lambda text: bool(text.strip()) and text.strip() not in _PLACEHOLDERS and bool(_NO_WORD.fullmatch(text)),
+            "have no letter and no digit",
+            "Look at them: is there something to learn from?",
+        ),
+    )
+    for code, severity, holds, says, remedy in checks:
+        found = [i for i, text in enumerate(column) if len(text) < 40 and holds(text)]
+        if found:
+            yield Finding(
+                code,
+                severity,
+                split,
+                len(found),
+                len(rows),
+                f"{count_of(len(found), len(rows), f'{name} field')} of {split} {says}",
+                examples_at(rows, found, lambda i: repr(column[i])),
+                remedy,
+            )
+
+
+def _cut_off(rows: Rows, split: str, name: str, column: Sequence[str]) -> Iterator[Finding]:
+    """Many texts of the greatest length, and that is a limit of Excel, a database or a platform."""
+    lengths = Counter(map(len, column))
+    longest = max(lengths, default=0)
+    count = lengths[longest]
+    if longest in _EXPORT_LIMITS and count >= max(_AT_LIMIT, _AT_LIMIT_SHARE * len(rows)):
+        yield Finding(
+            "cut-off-export",
+            "warning",
+            split,
+            count,
+            len(rows),
+            f"{count_of(count, len(rows), f'{name} field')} of {split} end after exactly {longest:,} characters, and "
+            "none is longer",
+            examples_at(
+                rows, (i for i, text in enumerate(column) if len(text) == longest), lambda i: "…" + column[i][-60:]
+            ),
+            "It looks like an export that cut them off: get the whole texts.",
+        )
+
+
+def _swallowed(subject: Subject, rows: Rows, split: str, name: str, column: Sequence[str]) -> Iterator[Finding]:
+    """Fields with line breaks after which a separator and a label stand at the end of a line: several rows in one."""
+    labels = sorted({label for names in subject.label_sets(split) or () for label in names}, key=len, reverse=True)
+    if not labels or not any("\n" in text for text in column) or len(labels) > 1000:
+        return
+    words = "|".join(map(re.escape, labels))
+    row_in_field = re.compile(rf"^(?:.*[,;\t|])?\"?(?:{words})\"?[ ]*\r?\n|\n\"?(?:{words})\"?[,;\t|]", re.MULTILINE)
+    found = [i for i, text in enumerate(column) if "\n" in text and row_in_field.search(text)]
+    if found:
+        yield Finding(
+            "swallowed-rows",
+            "warning",
+            split,
+            len(found),
+            len(rows),
+            f"{count_of(len(found), len(rows), f'{name} field')} of {split} hold whole rows: line breaks, separators "
+            "and labels",
+            examples_at(rows, found, lambda i: shorten(column[i], limit=90)),
+            'A quote was opened and not closed: inside a quoted field write it twice (""). For a file without '
+            "quoting, use tabs between the fields.",
+        )
+
+
+def _same_sides(subject: Subject, split: str) -> Iterator[Finding]:
+    texts = subject.texts(split)
+    if "pair" not in texts or "text" not in texts:
+        return
+    rows = subject.splits[split]
+    same = [i for i, (a, b) in enumerate(zip(texts["text"], texts["pair"], strict=True)) if a == b and a.strip()]
+    if same:
+        yield Finding(
+            "same-text-twice",
+            "warning" if len(same) > len(rows) // 2 else "note",
+            split,
+            len(same),
+            len(rows),
+            f"{count_of(len(same), len(rows), 'row')} of {split} have the same text on both sides of the pair",
+            examples_at(rows, same, texts["text"].__getitem__),
+            "Are --text-column and --pair-column the right ones?"
+            if len(same) > len(rows) // 2
+            else "Fine where it is meant (an extreme of similarity); else correct them.",
+        )
+
+
+def _others(rows: Rows, index: int) -> str:
+    """The other columns of a row whose text is blank, so that it can be recognised."""
+    return ", ".join(f"{name}={shorten(values[index], limit=30)}" for name, values in rows.columns.items())

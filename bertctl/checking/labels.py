@@ -1,0 +1,296 @@
+"""Labels of text classification: missing, unknown, misspelt, rare, on one side only, dealt unevenly."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from bertctl.checking.findings import Example, Finding, count_of, examples_at, listed, percent
+from bertctl.checking.subject import Subject, normalised
+from bertctl.data.rows import Rows
+from bertctl.errors import did_you_mean
+
+RARE = 10
+"""Training rows below which a label can hardly be learned, nor its score be told from chance."""
+
+_MOSTLY = 0.9  # share of one label from which accuracy says little
+_UNEVEN = 20  # times as many rows of the most frequent label as of the rarest
+_SHIFT, _SHIFT_ROWS = 0.15, 50  # total variation distance between two splits; rows below which it is chance
+_SORTED_ROWS = 50
+
+
+def check_labels(subject: Subject) -> Iterator[Finding]:
+    """Everything about the labels of a classification task; nothing for other tasks."""
+    counts: dict[str, Counter[str]] = {}
+    for split in subject.splits:
+        sets = subject.label_sets(split)
+        if sets is not None:
+            counts[split] = Counter(name for names in sets for name in names)
+            yield from _missing(subject, split, sets)
+    if not counts:
+        return
+    yield from _spelling(subject, counts)
+    yield from _unknown(subject, counts)
+    if "train" in counts:
+        yield from _number_of_labels(subject, counts["train"])
+        yield from _rare(subject, counts["train"])
+        yield from _imbalance(subject, counts["train"])
+        yield from _sorted_by_label(subject)
+        for split in counts:
+            if split != "train":
+                yield from _one_side(subject, counts, split)
+                yield from _shift(subject, counts, split)
+
+
+def _missing(subject: Subject, split: str, sets: list[tuple[str, ...]]) -> Iterator[Finding]:
+    rows = subject.splits[split]
+    without = [i for i, names in enumerate(sets) if not any(name.strip() for name in names)]
+    if not without:
+        return
+    several = any(isinstance(value, list | tuple) for value in rows.columns["label"])
+    if several or subject.recipe.text_classification.multi_label or subject.recipe.text_classification.label_separator:
+        yield Finding(
+            "no-label-applies",
+            "note",
+            split,
+            len(without),
+            len(rows),
+            f"{count_of(len(without), len(rows), 'row')} of {split} have none of the labels",
+            _shown(rows, without),
+            "Fine where it is meant: a multi-label model learns from them that no label applies.",
+        )
+        return
+    yield Finding(
+        "missing-label",
+        "error",
+        split,
+        len(without),
+        len(rows),
+        f"{count_of(len(without), len(rows), 'row')} of {split} have no label",
+        _shown(rows, without),
+        "Fill the labels in, or take the rows out: training refuses them.",
+    )
+
+
+def _spelling(subject: Subject, counts: dict[str, Counter[str]]) -> Iterator[Finding]:
+    total: Counter[str] = sum(counts.values(), Counter())
+    variants: dict[str, list[str]] = {}
+    for name, _ in total.most_common():
+        variants.setdefault(normalised(name), []).append(name)
+    for names in variants.values():
+        usual, *others = names
+        if not others:
+            continue
+        odd = set(others)
+        rows_of = [
+            (split, i)
+            for split in counts
+            for i, found in enumerate(subject.label_sets(split) or ())
+            if odd.intersection(found)
+        ]
+        split = rows_of[0][0]
+        rows = subject.splits[split]
+        yield Finding(
+            "label-spelling",
+            "warning",
+            split if len({place[0] for place in rows_of}) == 1 else "",
+            len(rows_of),
+            sum(map(len, subject.splits.values())),
+            f"{listed(others)} ({len(rows_of):,} rows) and {usual!r} ({total[usual]:,} rows) differ only in case or "
+            "spacing, and count as different labels",
+            _shown(rows, [i for s, i in rows_of if s == split]),
+            f"Write them all as {usual!r}.",
+        )
+
+
+def _unknown(subject: Subject, counts: dict[str, Counter[str]]) -> Iterator[Finding]:
+    named = subject.labels
+    if named is None:
+        return
+    for split, found in counts.items():
+        unknown = [name for name in found if name not in named and name.strip()]
+        if unknown:
+            rows = subject.splits[split]
+            indices = _rows_with(subject, split, set(unknown))
+            hint = did_you_mean(unknown[0], named)
+            yield Finding(
+                "unknown-label",
+                "error",
+                split,
+                len(indices),
+                len(rows),
+                f"{count_of(len(indices), len(rows), 'row')} of {split} have a label that is none of "
+                f"{listed(named)}: {listed(unknown)}" + (f"; {hint}" if hint else ""),
+                _shown(rows, indices),
+                "Correct them, or name all labels: --set text_classification.labels='[a, b]'. Training refuses them.",
+            )
+    train = counts.get("train", Counter())
+    absent = [name for name in named if train and not train[name]]
+    if absent:
+        total = len(subject.splits["train"])
+        yield Finding(
+            "label-without-rows",
+            "warning",
+            "train",
+            len(absent),
+            len(named),
+            f"no training row has the label {listed(absent)}, though it is one of the {len(named)} that are named",
+            (),
+            f"Add rows with it (there are {total:,} of the others), or leave the label out.",
+        )
+
+
+def _number_of_labels(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
+    rows = subject.splits["train"]
+    several = any(len(names) > 1 for names in subject.label_sets("train") or ())
+    if len(train) < 2 and not several:
+        only = f"one label only, {next(iter(train))!r}" if train else "no label at all"
+        yield Finding(
+            "one-label",
+            "error",
+            "train",
+            len(rows),
+            len(rows),
+            f"the training rows have {only}: nothing can be learned",
+            (),
+            "Check --label-column, or add rows with another label.",
+        )
+    if subject.labels is None and len(train) > max(50, len(rows) // 2):
+        yield Finding(
+            "too-many-labels",
+            "error",
+            "train",
+            len(train),
+            len(rows),
+            f"{len(train):,} different labels in {len(rows):,} training rows: {listed(list(train), limit=4)}",
+            _shown(rows, range(3)),
+            "Is --label-column the right one? For numbers add --task text-regression.",
+        )
+
+
+def _rare(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
+    if len(train) > max(50, len(subject.splits["train"]) // 2):
+        return  # said already: these are no labels
+    rare = {name: count for name, count in sorted(train.items(), key=lambda item: item[1]) if count < RARE}
+    rows = subject.splits["train"]
+    if rare and len(rows) > RARE * len(train):
+        indices = _rows_with(subject, "train", set(rare))
+        shown = ", ".join(f"{name!r}: {count}" for name, count in list(rare.items())[:8])
+        yield Finding(
+            "rare-label",
+            "warning",
+            "train",
+            len(rare),
+            len(train),
+            f"{count_of(len(rare), len(train), 'label')} have fewer than {RARE} training rows ({shown})",
+            _shown(rows, indices),
+            "Add rows, or merge the label with a neighbour: so few can hardly be learned or scored.",
+        )
+
+
+def _imbalance(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
+    if len(train) < 2 or subject.recipe.text_classification.multi_label:
+        return
+    (most, count), (least, fewest) = train.most_common()[0], train.most_common()[-1]
+    total = sum(train.values())
+    if count <= _MOSTLY * total and (count <= _UNEVEN * fewest or fewest < RARE):
+        return
+    yield Finding(
+        "imbalance",
+        "warning" if count > _MOSTLY * total else "note",
+        "train",
+        count,
+        total,
+        f"{most!r} has {percent(count, total)} of the training rows, {least!r} {percent(fewest, total)}",
+        (),
+        f"Always saying {most!r} scores accuracy {count / total:.3f}: look at F1 or Matthews instead "
+        "(--set evaluation.primary_metric=f1), and at the rows of each label.",
+    )
+
+
+def _one_side(subject: Subject, counts: dict[str, Counter[str]], split: str) -> Iterator[Finding]:
+    train, other = counts["train"], counts[split]
+    rows = subject.splits[split]
+    unseen = [name for name in other if name not in train and name.strip()]
+    if unseen and train:
+        indices = _rows_with(subject, split, set(unseen))
+        hint = did_you_mean(unseen[0], train)
+        yield Finding(
+            "label-not-in-train",
+            "error" if subject.labels is None else "warning",
+            split,
+            len(indices),
+            len(rows),
+            f"{count_of(len(indices), len(rows), 'row')} of {split} have a label that no training row has: "
+            f"{listed(unseen)}" + (f"; {hint}" if hint else ""),
+            _shown(rows, indices),
+            "Correct the label, or add training rows that have it: what was never seen is never predicted.",
+        )
+    absent = [name for name in train if name not in other and name.strip()]
+    if absent and other and train.total() > 0 and len(absent) < len(train):
+        yield Finding(
+            "label-only-in-train",
+            "warning",
+            split,
+            len(absent),
+            len(train),
+            f"no row of {split} has the label {listed(absent)}",
+            _shown(subject.splits["train"], _rows_with(subject, "train", set(absent))),
+            f"Deal the rows anew, stratified by label: how well it is learned can't be seen on {split}.",
+        )
+
+
+def _shift(subject: Subject, counts: dict[str, Counter[str]], split: str) -> Iterator[Finding]:
+    train, other = counts["train"], counts[split]
+    if min(train.total(), other.total()) < _SHIFT_ROWS:
+        return
+    differences = {name: other[name] / other.total() - train[name] / train.total() for name in set(train) | set(other)}
+    distance = sum(map(abs, differences.values())) / 2
+    if distance < _SHIFT:
+        return
+    name = max(differences, key=lambda label: (abs(differences[label]), label))
+    rows = subject.splits[split]
+    yield Finding(
+        "label-shift",
+        "warning",
+        split,
+        round(distance * len(rows)),
+        len(rows),
+        f"the labels of {split} are dealt otherwise than in train: {name!r} has "
+        f"{percent(other[name], other.total())} of its rows, in train {percent(train[name], train.total())}",
+        (),
+        "Deal the rows anew, shuffled or stratified by label, unless this is how the model will be used.",
+    )
+
+
+def _sorted_by_label(subject: Subject) -> Iterator[Finding]:
+    sets = subject.label_sets("train") or []
+    if len(sets) < _SORTED_ROWS or not 2 <= len(set(sets)) <= len(sets) // 10:
+        return
+    numbers = np.unique([" ".join(names) for names in sets], return_inverse=True)[1]
+    runs = int((np.diff(numbers) != 0).sum()) + 1
+    if runs > 2 * len(set(sets)):
+        return
+    rows = subject.splits["train"]
+    yield Finding(
+        "sorted-by-label",
+        "note",
+        "train",
+        len(rows),
+        len(rows),
+        f"the training rows are sorted by label: {runs} runs of like labels in {len(rows):,} rows",
+        _shown(rows, [0, len(rows) - 1]),
+        "Training shuffles them; but never take the first rows as a sample, or the last ones as a hold-out.",
+    )
+
+
+def _rows_with(subject: Subject, split: str, names: set[str]) -> list[int]:
+    return [i for i, found in enumerate(subject.label_sets(split) or ()) if names.intersection(found)]
+
+
+def _shown(rows: Rows, indices: Sequence[int]) -> tuple[Example, ...]:
+    return examples_at(rows, indices, lambda i: f"label {rows.columns['label'][i]!r}: {_text(rows, i)}")
+
+
+def _text(rows: Rows, index: int) -> str:
+    return str(rows.columns["text"][index]) if rows.has("text") else ""

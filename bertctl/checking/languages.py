@@ -1,0 +1,158 @@
+"""Texts in another script or language than the rest, and words that mix letters of two scripts."""
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache, lru_cache
+from typing import Any
+
+from bertctl.checking.findings import Example, Finding, count_of, shorten
+from bertctl.checking.subject import Subject
+
+_SCRIPTS = ("Latin", "Cyrillic", "Greek", "Arabic", "Hebrew", "Devanagari", "Han", "Hangul", "Thai")
+# Cyrillic and Greek letters that look like Latin ones; phonetic script uses others (theta, beta, chi) beside Latin.
+_ALIKE = (
+    "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0458\u0455\u0410\u0412\u0415\u041a\u041c\u041d\u041e\u0420\u0421\u0422\u0425\u0406"
+    + ("\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7\u03bf\u03bd")
+)
+_MAIN = 0.9  # share of the texts from which a script or language is the main one
+_LETTERS_OF_SCRIPT = 3  # letters below which a text's script is not judged
+_LETTERS_OF_LANGUAGE = 60  # letters below which its language is not
+_SURE = 0.95
+_LOOKED_AT = 10_000  # texts of a split whose language is looked at, evenly spread
+_READ = 200  # characters of a text that its language is judged by
+
+
+def check_languages(subject: Subject) -> Iterator[Finding]:
+    """The script of each text, then the language of the longer ones in the main script."""
+    for split in subject.splits:
+        texts = _joined(subject, split)
+        yield from _scripts(subject, split, texts)
+        yield from _mixed_words(subject, split, texts)
+        yield from _languages(subject, split, texts)
+
+
+def _joined(subject: Subject, split: str) -> list[str]:
+    columns = list(subject.texts(split).values())
+    if len(columns) == 1:
+        return list(columns[0])
+    return [" ".join(fields) for fields in zip(*columns, strict=True)]
+
+
+@cache
+def _patterns() -> tuple[Any, Any]:
+    """Runs of letters by script, and words in which Latin letters meet those that look like them."""
+    import regex
+
+    of_script = [rf"(?P<{name}>\p{{Script={name}}}+)" for name in _SCRIPTS]
+    of_script.append(r"(?P<Kana>[\p{Script=Hiragana}\p{Script=Katakana}]+)")
+    mixed = rf"\b\w*(?:[A-Za-z][{_ALIKE}]|[{_ALIKE}][A-Za-z])\w*\b"
+    return regex.compile("|".join(of_script)), regex.compile(mixed)
+
+
+def script_of(text: str) -> str | None:
+    """The script of most of its letters; None where it has hardly any, or where it is of none of the usual ones."""
+    if text.isascii():
+        return "Latin" if sum(map(str.isalpha, text)) >= _LETTERS_OF_SCRIPT else None
+    letters: Counter[str] = Counter()
+    for run in _patterns()[0].finditer(text):
+        letters[run.lastgroup] += len(run[0])
+    if letters["Kana"]:  # Japanese is written in both
+        letters["Kana"] += letters.pop("Han", 0)
+    if letters.total() < _LETTERS_OF_SCRIPT:
+        return None
+    script, count = letters.most_common(1)[0]
+    return script if 2 * count > letters.total() else None
+
+
+def _scripts(subject: Subject, split: str, texts: list[str]) -> Iterator[Finding]:
+    scripts = [script_of(text) for text in texts]
+    counts = Counter(script for script in scripts if script)
+    if len(counts) < 2:
+        return
+    (main, count), total = counts.most_common(1)[0], counts.total()
+    shown = ", ".join(f"{name} {n:,}" for name, n in counts.most_common())
+    rows = subject.splits[split]
+    others = [i for i, script in enumerate(scripts) if script and script != main]
+    rare = count >= _MAIN * total
+    yield Finding(
+        "other-script",
+        "warning",
+        split,
+        len(others),
+        total,
+        f"{count_of(len(others), total, 'text')} of {split} are not in {main} letters"
+        if rare
+        else f"the texts of {split} are in several scripts: {shown}",
+        tuple(Example(rows.where(i), shorten(texts[i])) for i in others[:5]),
+        f"Is the model made for them? {subject.recipe.model.name} may know them only as single letters or [UNK]; "
+        "bert-base-multilingual reads 104 languages.",
+    )
+
+
+def _mixed_words(subject: Subject, split: str, texts: list[str]) -> Iterator[Finding]:
+    rows = subject.splits[split]
+    found: list[tuple[int, str]] = []
+    for i, text in enumerate(texts):
+        if not text.isascii() and (word := _patterns()[1].search(text)) is not None:
+            found.append((i, word[0]))
+    if found:
+        yield Finding(
+            "mixed-script-word",
+            "warning",
+            split,
+            len(found),
+            len(rows),
+            f"{count_of(len(found), len(rows), 'row')} of {split} hold words of Latin letters mixed with Cyrillic or "
+            "Greek ones that look like them",
+            tuple(
+                Example(rows.where(i), f"{shorten(word)!r} is {word.encode('ascii', 'backslashreplace').decode()}")
+                for i, word in found[:5]
+            ),
+            "Replace the look-alikes: to the model it is another word, mostly broken into letters.",
+        )
+
+
+def _languages(subject: Subject, split: str, texts: list[str]) -> Iterator[Finding]:
+    chosen = [i for i, text in enumerate(texts) if _letters(text) >= _LETTERS_OF_LANGUAGE]
+    if len(chosen) > _LOOKED_AT:
+        step = len(chosen) / _LOOKED_AT
+        chosen = [chosen[int(k * step)] for k in range(_LOOKED_AT)]
+    if not chosen:
+        return
+    told = {i: _language(texts[i][:_READ]) for i in chosen}
+    counts = Counter(language for language, sure in told.values() if sure >= _SURE)
+    if len(counts) < 2:
+        return
+    main, _ = counts.most_common(1)[0]
+    others = [i for i, (language, sure) in told.items() if sure >= _SURE and language != main]
+    rows = subject.splits[split]
+    shown = ", ".join(f"{language} {n:,}" for language, n in counts.most_common(6))
+    yield Finding(
+        "other-language",
+        "warning" if len(others) > 0.01 * len(chosen) else "note",
+        split,
+        len(others),
+        len(chosen),
+        f"{count_of(len(others), len(chosen), 'longer text')} of {split} that were looked at are probably in another "
+        f"language than the rest ({shown})",
+        tuple(Example(rows.where(i), f"{told[i][0]}: {shorten(texts[i], limit=80)}") for i in others[:5]),
+        "Take them out, or use a multilingual model (--model bert-base-multilingual) and score the languages apart.",
+    )
+
+
+def _letters(text: str) -> int:
+    return sum(map(str.isalpha, text[:_READ])) if len(text) >= _LETTERS_OF_LANGUAGE else 0
+
+
+@lru_cache(maxsize=2 * _LOOKED_AT)  # premises and paragraphs stand many times
+def _language(text: str) -> tuple[str, float]:
+    """Its two-letter code, and how sure that is."""
+    language, probability = _identifier().classify(text)
+    return language, float(probability)
+
+
+@cache
+def _identifier() -> Any:
+    from py3langid import langid
+
+    return langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)

@@ -1,0 +1,178 @@
+"""What gives the label away without reading: another column, the length of the text, a single word.
+
+Letters: N rows, C labels.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.checking.findings import Finding, examples_at, listed, percent
+from bertctl.checking.subject import Subject
+from bertctl.data.rows import Rows
+
+_ENOUGH_ROWS = 40
+_ENOUGH_OF_LABEL = 20
+_KNOWN = 0.99  # share of the rows whose label another column tells
+_AUC = 0.9  # how well the length orders one label before the rest
+_PRECISION, _COVERAGE, _LIFT = 0.97, 0.25, 0.15  # of a word for a label
+_MOST_LABELS = 100
+_WORD = re.compile(r"\w+|[^\w\s]")
+_FIRST_WORDS = 400  # words of a text that are looked at
+
+
+def check_leakage(subject: Subject) -> Iterator[Finding]:
+    """Looks at the training rows of single-label classification; where there are none, at the first split."""
+    split = "train" if "train" in subject.splits else next(iter(subject.splits), "")
+    sets = subject.label_sets(split) if split else None
+    if sets is None or any(len(names) > 1 for names in sets):
+        return
+    rows = subject.splits[split]
+    labelled = [i for i, names in enumerate(sets) if names]
+    labels = [sets[i][0] for i in labelled]
+    if len(labels) < _ENOUGH_ROWS or not 2 <= len(set(labels)) <= _MOST_LABELS:
+        return
+    yield from _columns(rows, split, labelled, labels)
+    yield from _lengths(subject, split, labelled, labels)
+    yield from _words(subject, split, labelled, labels)
+
+
+def _columns(rows: Rows, split: str, labelled: Sequence[int], labels: Sequence[str]) -> Iterator[Finding]:
+    """Columns of which one value mostly goes with one label, though the values are far fewer than the rows."""
+    majority = Counter(labels).most_common(1)[0][1]
+    if majority > _KNOWN * len(labels):
+        return
+    for name, column in rows.columns.items():
+        if name in ("text", "pair", "label"):
+            continue
+        values = _grouped([column[i] for i in labelled])
+        if values is None:
+            continue
+        by_value: dict[Any, Counter[str]] = {}
+        for value, label in zip(values, labels, strict=True):
+            by_value.setdefault(value, Counter())[label] += 1
+        told = sum(counts.most_common(1)[0][1] for counts in by_value.values())
+        if len(by_value) < 2 or 5 * len(by_value) > len(labels) or told < _KNOWN * len(labels):
+            continue
+        shown = [
+            f"{value!r} is {counts.most_common(1)[0][0]!r}"
+            for value, counts in sorted(by_value.items(), key=lambda item: -item[1].total())[:3]
+        ]
+        yield Finding(
+            "leaky-column",
+            "note",
+            split,
+            told,
+            len(labels),
+            f"the column '{name}' gives the label away in {percent(told, len(labels))} of the rows of {split}: "
+            f"{'; '.join(shown)}",
+            examples_at(rows, labelled, lambda i, c=column: f"{c[i]!r}, label {rows.columns['label'][i]!r}"),  # type: ignore[misc]
+            "The model does not read it. Never put it into the text, and check whether it will be known in use.",
+        )
+
+
+def _grouped(values: Sequence[Any]) -> list[Any] | None:
+    """Values as they can be counted; many different numbers as 20 ranges of like size; None for anything else."""
+    try:
+        different = len(set(values))
+    except TypeError:
+        return None
+    if different <= len(values) // 5:
+        return list(values)
+    try:
+        numbers = np.array([float(value) for value in values])
+    except (TypeError, ValueError):
+        return None
+    if not np.isfinite(numbers).all():
+        return None
+    edges = np.unique(np.quantile(numbers, np.linspace(0, 1, 21)[1:-1]))
+    return list(np.searchsorted(edges, numbers).tolist())
+
+
+def _lengths(subject: Subject, split: str, labelled: Sequence[int], labels: Sequence[str]) -> Iterator[Finding]:
+    """Labels of which nearly every text is longer (or shorter) than nearly every text of the others."""
+    names = sorted(set(labels))
+    of_row = np.array(labels)
+    rows = subject.splits[split]
+    for field, column in subject.texts(split).items():
+        lengths = np.array([len(column[i]) for i in labelled])
+        ranks = _ranks(lengths)
+        for name in names if len(names) > 2 else names[:1]:
+            mine = of_row == name
+            n, others = int(mine.sum()), int((~mine).sum())
+            if min(n, others) < _ENOUGH_OF_LABEL:
+                continue
+            auc = (ranks[mine].sum() - n * (n + 1) / 2) / (n * others)
+            if max(auc, 1 - auc) < _AUC:
+                continue
+            rest = "the others" if len(names) > 2 else repr(names[1])
+            yield Finding(
+                "leaky-length",
+                "warning",
+                split,
+                n,
+                len(labels),
+                f"the length of the {field} alone gives {name!r} away: half of these texts have up to "
+                f"{int(np.median(lengths[mine])):,} characters, those of {rest} {int(np.median(lengths[~mine])):,} "
+                f"(AUC {max(auc, 1 - auc):.3f})",
+                examples_at(rows, [labelled[int(i)] for i in np.flatnonzero(mine)[:3]], column.__getitem__),
+                "Take both labels from the same source, cut in the same way: the model would learn the length.",
+            )
+
+
+def _ranks(values: NDArray[np.int64]) -> NDArray[np.float64]:
+    """(N,) ranks from 1, ties at their mean, as the Mann-Whitney statistic wants them."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    means: NDArray[np.float64] = (ends - (counts - 1) / 2).astype(np.float64)
+    return means[inverse]
+
+
+def _words(subject: Subject, split: str, labelled: Sequence[int], labels: Sequence[str]) -> Iterator[Finding]:
+    """Words that stand in a good part of one label's texts, and hardly anywhere else."""
+    of_label = Counter(labels)
+    total = len(labels)
+    rows = subject.splits[split]
+    for field, column in subject.texts(split).items():
+        found: Counter[str] = Counter()
+        by_label: dict[str, Counter[str]] = {name: Counter() for name in of_label}
+        for i, label in zip(labelled, labels, strict=True):
+            by_label[label].update(_features(column[i]))
+        for counter in by_label.values():
+            found.update(counter)
+        leaks: dict[str, list[tuple[int, str, int]]] = {}
+        for name, counter in by_label.items():
+            if of_label[name] < _ENOUGH_OF_LABEL:
+                continue
+            for word, count in counter.items():
+                if (
+                    count >= _COVERAGE * of_label[name]
+                    and count >= _PRECISION * found[word]
+                    and count / found[word] - of_label[name] / total >= _LIFT
+                ):
+                    leaks.setdefault(name, []).append((count, word, found[word]))
+        for name, words in leaks.items():
+            words.sort(reverse=True)
+            count, word, everywhere = words[0]
+            also = f"; so do {listed([w for _, w, _ in words[1:]], limit=4)}" if len(words) > 1 else ""
+            holding = [i for i in labelled if word in _features(column[i])]
+            yield Finding(
+                "leaky-word",
+                "warning",
+                split,
+                everywhere,
+                total,
+                f"'{word}' in the {field} gives {name!r} away: {percent(count, everywhere)} of the {everywhere:,} rows "
+                f"with it have this label, and it stands in {percent(count, of_label[name])} of them{also}",
+                examples_at(rows, holding, lambda i, c=column: f"{rows.columns['label'][i]!r}: {c[i]}"),  # type: ignore[misc]
+                "If it comes from how the data was made (a template, a source, the label itself), take it out of the "
+                "texts; if it is what the task is about, a word list does as well as a model.",
+            )
+
+
+def _features(text: str) -> set[str]:
+    return set(_WORD.findall(text[: 10 * _FIRST_WORDS].casefold())[:_FIRST_WORDS])

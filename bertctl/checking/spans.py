@@ -1,0 +1,111 @@
+"""Entities as character spans: out of their text, off its words, over each other, blank.
+
+A row has `text` and `spans` (or `entities`, ...): of each the start, the end (behind its last character) and the type.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from bertctl.checking.findings import Finding, Places, Severity, around
+from bertctl.checking.subject import Subject
+from bertctl.data.rows import Rows
+
+SPAN_COLUMNS = ("spans", "entities", "ents", "annotations")
+"""Usual names of a column of spans."""
+
+_TYPES = ("label", "type", "tag", "entity", "entity_group")
+_NO_WORD = re.compile(r"[\W_]*")
+
+
+def check_spans(subject: Subject) -> Iterator[Finding]:
+    """Spans out of their text, off its words, over each other, blank; nothing for other tasks."""
+    if subject.task == "token-classification":
+        for split, rows in subject.splits.items():
+            yield from _of_split(rows, split)
+
+
+def _of_split(rows: Rows, split: str) -> Iterator[Finding]:
+    column = next((name for name in SPAN_COLUMNS if rows.has(name)), None)
+    if column is None or not rows.has("text"):
+        return
+    places = Places(rows, split)
+    total = 0
+    for row, (text, spans) in enumerate(zip(rows.columns["text"], rows.columns[column], strict=True)):
+        text, spans = str(text or ""), spans if isinstance(spans, list | tuple) else ()
+        read = [_span(span) for span in spans]
+        total += len(read)
+        inside: list[tuple[int, int, str]] = []
+        for span, given in zip(read, spans, strict=True):
+            if span is None or not 0 <= span[0] < span[1] <= len(text):
+                places.add("span-out-of-text", row, f"{given!r} in a text of {len(text)} characters")
+            else:
+                inside.append(span)
+                code = _span_fault(text, span[0], span[1])
+                if code:
+                    places.add(code, row, f"{span[2]}: {text[span[0] : span[1]]!r} in {around(text, *span[:2])}")
+        inside.sort()
+        furthest, one = 0, ""
+        for start, end, kind in inside:
+            if start < furthest:
+                places.add("overlapping-spans", row, f"{one} and {kind} share {text[start : min(end, furthest)]!r}")
+            if end > furthest:
+                furthest, one = end, kind
+    for code, severity, says, remedy in _SPAN_FAULTS:
+        yield from places.finding(code, severity, total, "span", says, remedy)
+
+
+def _span(given: Any) -> tuple[int, int, str] | None:
+    """A span from `{start, end, label}` or `[start, end, label]`; None where it is neither."""
+    if isinstance(given, Mapping):
+        kind = next((given[name] for name in _TYPES if name in given), "")
+        values: Sequence[Any] = (given.get("start"), given.get("end"), kind)
+    elif isinstance(given, list | tuple) and len(given) >= 2:
+        values = (given[0], given[1], given[2] if len(given) > 2 else "")
+    else:
+        return None
+    start, end, kind = values
+    if not isinstance(start, int) or not isinstance(end, int):
+        return None
+    return start, end, str(kind)
+
+
+def _span_fault(text: str, start: int, end: int) -> str | None:
+    inside = text[start:end]
+    if inside != inside.strip():
+        return "blank-entity"
+    if _NO_WORD.fullmatch(inside):
+        return "punctuation-entity"
+    cuts_first = start > 0 and text[start - 1].isalnum() and inside[0].isalnum()
+    cuts_last = end < len(text) and text[end].isalnum() and inside[-1].isalnum()
+    return "span-off-word" if cuts_first or cuts_last else None
+
+
+_SPAN_FAULTS: tuple[tuple[str, Severity, str, str], ...] = (
+    (
+        "span-out-of-text",
+        "error",
+        "begin or end outside of their text, or have no start and end",
+        "Count start and end in characters of the very text that is stored, the end behind the last one.",
+    ),
+    (
+        "overlapping-spans",
+        "error",
+        "overlap another span of their row",
+        "Keep one of them: a word has one tag.",
+    ),
+    (
+        "span-off-word",
+        "warning",
+        "begin or end inside a word",
+        "Move them to the word's border: tags are given to whole words. Many of them: offsets were counted in bytes, "
+        "or in another text.",
+    ),
+    (
+        "blank-entity",
+        "warning",
+        "are white space, or begin or end with it",
+        "Trim them: what the model finds begins and ends with a word.",
+    ),
+    ("punctuation-entity", "warning", "are punctuation and nothing else", "Look at them: have the offsets slipped?"),
+)

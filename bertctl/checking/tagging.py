@@ -1,0 +1,325 @@
+"""Tagged words: tags and words that don't match, broken schemes, entities of nothing, words off their offsets.
+
+A row has `words` and `label` (a tag for each word); optionally `text` with `offsets` (start and end of each word in
+it).
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from bertctl.checking.findings import Example, Finding, Places, count_of, listed, shorten
+from bertctl.checking.labels import RARE
+from bertctl.checking.subject import Subject
+from bertctl.data.rows import Rows
+from bertctl.data.tag_schemes import tag_kind
+from bertctl.errors import DataError
+
+_TAG = re.compile(r"([BIESLU])[-_](.+)", re.DOTALL)
+_NO_WORD = re.compile(r"[\W_]*")
+_OPENS = "BSU"
+
+
+@dataclass(frozen=True)
+class Entity:
+    """A run of words with one type.
+
+    Attributes:
+        row: its row.
+        start: first word.
+        end: behind the last word.
+        type: without the prefix.
+        words: its words.
+    """
+
+    row: int
+    start: int
+    end: int
+    type: str
+    words: tuple[str, ...]
+
+
+def check_tagging(subject: Subject) -> Iterator[Finding]:
+    """Everything about tagged words; nothing for other tasks."""
+    if subject.task != "token-classification":
+        return
+    types: dict[str, Counter[str]] = {}
+    for split, rows in subject.splits.items():
+        if not rows.has("words"):  # texts with spans of which no words could be made
+            continue
+        yield from _words(rows, split)
+        yield from _offsets(rows, split)
+        if rows.has("label"):
+            yield from _tags(rows, split)
+            types[split] = Counter(entity.type for entity in entities(rows)) or _plain_tags(rows)
+    yield from _types(subject, types)
+
+
+def entities(rows: Rows) -> list[Entity]:
+    """The entities of BIO, IOB1 and BIOES tags, read leniently: a change of type or a new B- begins another."""
+    found: list[Entity] = []
+    for row, (words, tags) in enumerate(zip(rows.columns["words"], rows.columns["label"], strict=True)):
+        start, kind = 0, ""
+        closed = False
+        for i, tag in enumerate([*list(tags)[: len(words)], "O"]):
+            prefix, name = split_tag(tag)
+            if kind and (name != kind or prefix in _OPENS or closed):
+                found.append(Entity(row, start, i, kind, tuple(map(str, words[start:i]))))
+                kind = ""
+            if name and not kind:
+                start, kind = i, name
+            closed = prefix in ("E", "L", "S", "U")
+    return found
+
+
+def split_tag(tag: object) -> tuple[str, str]:
+    """`B-person` as `B` and `person`; `O` and anything that is no entity tag as two empty strings."""
+    match = _TAG.fullmatch(str(tag))
+    return (match[1], match[2]) if match else ("", "")
+
+
+def _plain_tags(rows: Rows) -> Counter[str]:
+    return Counter(str(tag) for tags in rows.columns["label"] for tag in tags if tag not in ("O", "", None))
+
+
+def _words(rows: Rows, split: str) -> Iterator[Finding]:
+    places = Places(rows, split)
+    total = 0
+    for row, words in enumerate(rows.columns["words"]):
+        total += len(words)
+        if not len(words):
+            places.add("empty-sentence", row, "no words")
+        for word in words:
+            text = str(word)
+            if not text.strip():
+                places.add("blank-word", row, f"{word!r} in: {' '.join(map(str, words))}")
+            elif any(c.isspace() for c in text):
+                places.add("space-in-word", row, f"{word!r}")
+    yield from places.finding(
+        "empty-sentence", "warning", len(rows), "row", "have no words", "Take them out: there is nothing to tag."
+    )
+    yield from places.finding(
+        "blank-word",
+        "warning",
+        total,
+        "word",
+        "are empty or only white space",
+        "Take word and tag out: the tokenizer makes no piece of it, so it gets no prediction.",
+    )
+    yield from places.finding(
+        "space-in-word",
+        "warning",
+        total,
+        "word",
+        "have white space inside",
+        "Split them into words, each with its tag: most often a separator of the file is not what it should be.",
+    )
+
+
+def _offsets(rows: Rows, split: str) -> Iterator[Finding]:
+    if not rows.has("text") or not rows.has("offsets"):
+        return
+    places = Places(rows, split)
+    total = 0
+    for row, (text, words, offsets) in enumerate(
+        zip(rows.columns["text"], rows.columns["words"], rows.columns["offsets"], strict=True)
+    ):
+        if text is None or offsets is None:
+            continue
+        total += len(words)
+        if len(offsets) != len(words):
+            places.add("word-off-offset", row, f"{len(words)} words, {len(offsets)} offsets")
+            continue
+        for word, (start, end) in zip(words, offsets, strict=True):
+            if text[start:end] != word:
+                places.add("word-off-offset", row, f"{word!r}, but {start} to {end} is {text[start:end]!r}")
+    yield from places.finding(
+        "word-off-offset",
+        "error",
+        total,
+        "word",
+        "do not stand where their offsets say",
+        "Count offsets in characters (not bytes) of the very text that is stored, the end behind the last one.",
+    )
+
+
+def _tags(rows: Rows, split: str) -> Iterator[Finding]:
+    places = Places(rows, split)
+    tags = Counter(str(tag) for row in rows.columns["label"] for tag in row)
+    n_words = sum(map(len, rows.columns["words"]))
+    for row, (words, of_row) in enumerate(zip(rows.columns["words"], rows.columns["label"], strict=True)):
+        if len(words) != len(of_row):
+            places.add("words-and-tags", row, f"{len(words)} words, {len(of_row)} tags: {' '.join(map(str, words))}")
+        for i, tag in enumerate(of_row):
+            if tag is None or not str(tag).strip():
+                places.add("missing-tag", row, f"word {i + 1} of: {' '.join(map(str, words))}")
+    yield from places.finding(
+        "words-and-tags",
+        "error",
+        len(rows),
+        "row",
+        "have not as many tags as words",
+        "Give each word exactly one tag: from the first one too many, every tag is a word off.",
+    )
+    yield from places.finding(
+        "missing-tag", "error", n_words, "word", "have a blank tag", "Write O for a word outside of all entities."
+    )
+    entity_tags = sum(count for tag, count in tags.items() if split_tag(tag)[1])
+    if 2 * entity_tags < sum(count for tag, count in tags.items() if tag not in ("O", "")):
+        return  # parts of speech and the like: tags without a scheme
+    if not _in_a_scheme(rows):
+        yield from _scheme(rows, split, tags)
+    yield from _entities(rows, split)
+
+
+def _in_a_scheme(rows: Rows) -> bool:
+    """Whether all tags are in one of the schemes that readers know, IOB1 (CoNLL-2003) among them."""
+    try:
+        return tag_kind([[str(tag) for tag in tags] for tags in rows.columns["label"]], rows.where).scheme is not None
+    except DataError:  # tags of no scheme at all
+        return False
+
+
+def _scheme(rows: Rows, split: str, tags: Counter[str]) -> Iterator[Finding]:
+    places = Places(rows, split)
+    opened = any(split_tag(tag)[0] in ("B", "S", "U") for tag in tags)
+    total = sum(count for tag, count in tags.items() if tag != "O")
+    odd = {tag for tag in tags if tag != "O" and tag.strip() and not split_tag(tag)[1]}
+    for row, of_row in enumerate(rows.columns["label"]):
+        before = ("", "")
+        for i, tag in enumerate(of_row):
+            prefix, name = split_tag(tag)
+            word = rows.columns["words"][row][i] if i < len(rows.columns["words"][row]) else ""
+            if str(tag) in odd:
+                places.add("malformed-tag", row, f"{tag!r} at {word!r}")
+            elif opened and prefix in ("I", "E", "L") and (before[1] != name or before[0] in ("E", "L", "S", "U")):
+                places.add("tag-scheme", row, f"{tag} at {word!r} follows {of_row[i - 1] if i else 'nothing'}")
+            before = (prefix, name)
+    yield from places.finding(
+        "malformed-tag",
+        "warning",
+        total,
+        "tag",
+        f"are neither O nor PREFIX-TYPE ({listed(sorted(odd))})",
+        "Write B-TYPE for the first word of an entity, I-TYPE for the others, O outside.",
+    )
+    yield from places.finding(
+        "tag-scheme",
+        "warning",
+        total,
+        "tag",
+        "go on with an entity that was not begun",
+        "Begin each entity with B- (IOB2). As they are, such a tag is read as the beginning of an entity (conlleval's "
+        "rule), and two that touch become one.",
+    )
+
+
+def _entities(rows: Rows, split: str) -> Iterator[Finding]:
+    places = Places(rows, split)
+    found = entities(rows)
+    for entity in found:
+        text = " ".join(entity.words)
+        shown = f"{entity.type}: {text!r}"
+        if not text.strip():
+            places.add("blank-entity", entity.row, shown)
+        elif _NO_WORD.fullmatch(text):
+            places.add("punctuation-entity", entity.row, shown)
+        elif any(not word.strip() for word in (entity.words[0], entity.words[-1])):
+            places.add("blank-entity", entity.row, shown)
+    yield from places.finding(
+        "blank-entity",
+        "warning",
+        len(found),
+        "entity",
+        "are white space, or begin or end with it",
+        "Tag the words only: an entity that no tokenizer sees can't be found.",
+    )
+    yield from places.finding(
+        "punctuation-entity",
+        "warning",
+        len(found),
+        "entity",
+        "are punctuation and nothing else",
+        "Look at them: most often a tag has slipped by a word.",
+    )
+    sentences = sum(len(words) > 0 for words in rows.columns["words"])
+    if not found and sentences:
+        yield Finding(
+            "no-entity",
+            "error" if split == "train" else "warning",
+            split,
+            len(rows),
+            len(rows),
+            f"not one of the {len(rows):,} rows of {split} has an entity",
+            (),
+            "Is it the right column of tags?",
+        )
+
+
+def _types(subject: Subject, types: Mapping[str, Counter[str]]) -> Iterator[Finding]:
+    train = types.get("train")
+    if not train:
+        return
+    rare = [f"{name!r}: {count}" for name, count in sorted(train.items(), key=lambda item: item[1]) if count < RARE]
+    if rare and train.total() > RARE * len(train):
+        yield Finding(
+            "rare-label",
+            "warning",
+            "train",
+            len(rare),
+            len(train),
+            f"{count_of(len(rare), len(train), 'type')} stand fewer than {RARE} times in train ({', '.join(rare[:8])})",
+            (),
+            "Add examples, or merge the type with a neighbour: so few can hardly be learned or scored.",
+        )
+    folded: dict[str, list[str]] = {}
+    for name in sorted(sum(types.values(), Counter()), key=lambda name: -sum(t[name] for t in types.values())):
+        folded.setdefault(name.strip().casefold(), []).append(name)
+    for usual, *others in folded.values():
+        if others:
+            count = sum(t[name] for t in types.values() for name in others)
+            yield Finding(
+                "label-spelling",
+                "warning",
+                "",
+                count,
+                sum(t.total() for t in types.values()),
+                f"{listed(others)} ({count:,} times) and {usual!r} differ only in case or spacing, and count as "
+                "different types",
+                (),
+                f"Write them all as {usual!r}.",
+            )
+    for split, found in types.items():
+        unseen = [name for name in found if name not in train]
+        absent = [name for name in train if name not in found]
+        if unseen:
+            yield Finding(
+                "label-not-in-train",
+                "error",
+                split,
+                sum(found[name] for name in unseen),
+                found.total(),
+                f"{split} has types that train has not: {listed(unseen)}",
+                _with_types(subject.splits[split], set(unseen)),
+                "Correct them, or add training rows that have them: what was never seen is never predicted.",
+            )
+        if absent and found:
+            yield Finding(
+                "label-only-in-train",
+                "warning",
+                split,
+                len(absent),
+                len(train),
+                f"{split} has none of the type {listed(absent)}",
+                (),
+                f"How well it is learned can't be seen on {split}: deal the rows anew.",
+            )
+
+
+def _with_types(rows: Rows, names: set[str]) -> tuple[Example, ...]:
+    return tuple(
+        Example(rows.where(entity.row), f"{entity.type}: {shorten(' '.join(entity.words))}")
+        for entity in entities(rows)
+        if entity.type in names
+    )[:5]

@@ -1,0 +1,189 @@
+r"""Faults in the letters: wrong decoding, lost and invisible characters, markup, escapes and quotes left over."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from bertctl.checking.findings import Example, Finding, Severity, around, count_of, shorten
+from bertctl.checking.subject import BETWEEN_FIELDS, Subject
+from bertctl.data.rows import Rows
+
+_MAYBE_MOJIBAKE = re.compile(r"[\u0080-\u00ff\u0152-\u0178\u0192\u02c6\u02dc\u2013-\u203a\u20ac\u2122]{2}|[ÃÂÐÑâ]")
+_LONGEST_REPAIR = 5000  # characters of a text in which wrong decoding is looked for
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A fault that a regular expression finds.
+
+    Attributes:
+        code: of the finding.
+        severity: of the finding.
+        pattern: what is looked for; its first match is shown.
+        hint: a plain substring of which one must be there, to skip most texts fast; empty for none.
+        says: the message after `n of m rows of SPLIT`.
+        remedy: what to do.
+    """
+
+    code: str
+    severity: Severity
+    pattern: re.Pattern[str]
+    hint: str
+    says: str
+    remedy: str
+
+
+_TAGS = (
+    "a|abbr|article|b|blockquote|body|br|button|center|code|dd|div|dl|dt|em|font|footer|form|h[1-6]|head|header|hr|html|"
+    "i|iframe|img|input|ins|label|li|link|meta|nav|ol|option|p|pre|q|s|script|section|select|small|span|strike|strong|"
+    "style|sub|sup|svg|table|tbody|td|textarea|tfoot|th|thead|title|tr|tt|u|ul|video"
+)
+
+PATTERNS = (
+    Pattern(
+        "replacement-character",
+        "warning",
+        re.compile("\ufffd"),
+        "\ufffd",
+        "hold U+FFFD (\ufffd), which stands where a character was lost in decoding",
+        "Export the texts again as UTF-8 from where they are whole: what was lost can't be guessed.",
+    ),
+    Pattern(
+        "control-character",
+        "warning",
+        re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]"),
+        "",
+        "hold control characters",
+        "Take them out. Characters U+0080 to U+009F are most often cp1252 read as latin-1: --set data.encoding=cp1252.",
+    ),
+    Pattern(
+        "invisible-character",
+        "warning",
+        re.compile("[\u200b\u2060\ufeff\u00ad\u202a-\u202e\u2066-\u2069]"),
+        "",
+        "hold characters that can't be seen (zero-width space, soft hyphen, byte-order mark, change of direction)",
+        "Take them out: two texts that look the same are then different ones.",
+    ),
+    Pattern(
+        "html-tag",
+        "warning",
+        re.compile(rf"</(?:{_TAGS})\s*>|<(?:{_TAGS})(?:\s+[a-z-]+\s*=\s*[\"'][^<>]*)?\s*/?>|<!--", re.IGNORECASE),
+        "<",
+        "hold HTML tags",
+        "Take the text out of the markup: tags use up tokens, and the place a text was taken from shows in them.",
+    ),
+    Pattern(
+        "html-entity",
+        "warning",
+        re.compile(
+            r"&(?:amp|lt|gt|quot|apos|nbsp|ndash|mdash|[lr][sd]quo|hellip|copy|eacute|[aou]uml|szlig|"
+            r"#\d{2,6}|#x[0-9a-f]{2,6});",
+            re.IGNORECASE,
+        ),
+        "&",
+        "hold HTML entities",
+        "Unescape them (Python: html.unescape): `&amp;` is five tokens where one character was meant.",
+    ),
+    Pattern(
+        "escape-sequence",
+        "warning",
+        re.compile(r"\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}(?![0-9a-zA-Z])|\\[nrt](?![a-z])"),
+        "\\",
+        r"hold escapes written out (\n, \t, \u00e9)",
+        "Undo one level of escaping: the file was written from a string that had been escaped already.",
+    ),
+    Pattern(
+        "csv-quotes",
+        "warning",
+        re.compile(r'^"[^"]*""[^"]+""|^"(?:[^"]|"")*""[^"]+""(?:[^"]|"")*"$'),
+        '""',
+        "hold the doubled quotes of CSV",
+        "Read the file with quoting, or undo it once: give it the suffix .csv, or use a CSV library to write it.",
+    ),
+)
+
+
+def check_text(subject: Subject) -> Iterator[Finding]:
+    """Each kind of fault, by split."""
+    for split, rows in subject.splits.items():
+        columns = subject.texts(split)
+        for pattern in PATTERNS:
+            yield from _pattern_findings(pattern, rows, split, columns)
+        yield from _mojibake(rows, split, columns)
+
+
+def _pattern_findings(pattern: Pattern, rows: Rows, split: str, columns: dict[str, Sequence[str]]) -> Iterator[Finding]:
+    def first_match(text: str) -> str | None:
+        found = pattern.pattern.search(text)
+        return around(text, found.start(), found.end()) if found else None
+
+    where: dict[int, str] = {}
+    for column in columns.values():
+        if pattern.hint not in "".join(column):
+            continue
+        # The field separator of joined columns is a control character of ours.
+        for i, text in enumerate(column):
+            if pattern.hint in text and (shown := first_match(text.replace(BETWEEN_FIELDS, " "))) is not None:
+                where.setdefault(i, shown)
+    if where:
+        yield Finding(
+            pattern.code,
+            pattern.severity,
+            split,
+            len(where),
+            len(rows),
+            f"{count_of(len(where), len(rows), 'row')} of {split} {pattern.says}",
+            _examples(rows, where),
+            pattern.remedy,
+        )
+
+
+def _mojibake(rows: Rows, split: str, columns: dict[str, Sequence[str]]) -> Iterator[Finding]:
+    """UTF-8 that was read as something else; the library ftfy says what it was, and knows `Â£5` from `MÂCON`."""
+    where: dict[int, str] = {}
+    repair: Callable[[str], str] | None = None
+    for column in columns.values():
+        for i, text in enumerate(column):
+            if not text.isascii() and _MAYBE_MOJIBAKE.search(text):
+                repair = repair or _repairer()
+                repaired = repair(text[:_LONGEST_REPAIR])
+                if repaired != text[:_LONGEST_REPAIR]:
+                    where.setdefault(i, _difference(text, repaired))
+    if where:
+        yield Finding(
+            "mojibake",
+            "warning",
+            split,
+            len(where),
+            len(rows),
+            f"{count_of(len(where), len(rows), 'row')} of {split} were UTF-8 and were read as another encoding",
+            _examples(rows, where),
+            "Read the source as UTF-8 and export it again, or repair the texts with the Python library ftfy.",
+        )
+
+
+@cache
+def _repairer() -> Callable[[str], str]:
+    """Undoes wrong decoding only where the text is none, and leaves quotes, entities and ligatures alone."""
+    import ftfy
+
+    settings = ftfy.TextFixerConfig(
+        restore_byte_a0=True, replace_lossy_sequences=False, decode_inconsistent_utf8=True, fix_c1_controls=False
+    )
+
+    def repaired(text: str) -> str:
+        return ftfy.fix_encoding(text, settings)
+
+    return repaired
+
+
+def _difference(text: str, repaired: str) -> str:
+    """The part around the first letter that changes, before and after."""
+    same = next((i for i, (a, b) in enumerate(zip(text, repaired, strict=False)) if a != b), 0)
+    start = max(0, same - 20)
+    return f"{shorten(text[start : same + 30], limit=60)}  (meant: {shorten(repaired[start : same + 28], limit=60)})"
+
+
+def _examples(rows: Rows, where: dict[int, str]) -> tuple[Example, ...]:
+    return tuple(Example(rows.where(i), shorten(where[i])) for i in sorted(where)[:5])

@@ -1,0 +1,140 @@
+"""What the model's tokenizer loses: what is cut off at `model.max_length`, and what it does not know."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.catalog.models import MODELS
+from bertctl.checking.findings import Example, Finding, Severity, count_of, percent, shorten
+from bertctl.checking.subject import Subject
+from bertctl.data.rows import Rows
+from bertctl.tokenization.encode import EncodedTexts, encode_texts
+
+WEIGHTY = 0.01
+"""Share of cut texts, or of unknown tokens, from which it is a warning; training warns from there too."""
+
+_KEPT = 0.99  # share of the texts that the suggested length keeps whole
+_POSITIONS = 512  # of BERT and most of its kin
+_ONLY_SPECIAL = 3
+
+
+def check_tokens(subject: Subject) -> Iterator[Finding]:
+    """Cut texts and unknown tokens by split; nothing without a tokenizer, or where texts are read through windows."""
+    if subject.tokenizer is None or subject.task == "question-answering":
+        return
+    for split, rows in subject.splits.items():
+        texts = subject.texts(split)
+        if not len(rows) or not texts:
+            continue
+        first, second = _sides(rows, texts)
+        encoded = encode_texts(subject.tokenizer, first, second, max_length=subject.recipe.model.max_length)
+        yield from _cut(subject, split, encoded, first)
+        yield from _unknown(subject, split, encoded, first, second)
+
+
+def _sides(rows: Rows, texts: dict[str, Sequence[str]]) -> tuple[Sequence[str], Sequence[str] | None]:
+    """What stands before and after [SEP]. Of several choices the longest is as good as all of them."""
+    if "choices" in texts:
+        longest = [max(map(str, choices), key=len, default="") for choices in rows.columns["choices"]]
+        return texts.get("context", longest), longest if "context" in texts else None
+    columns = list(texts.values())
+    return columns[0], columns[1] if len(columns) > 1 else None
+
+
+def _cut(subject: Subject, split: str, encoded: EncodedTexts, texts: Sequence[str]) -> Iterator[Finding]:
+    cut = np.flatnonzero(encoded.truncated)
+    if not len(cut):
+        return
+    rows, limit = subject.splits[split], subject.recipe.model.max_length
+    full = encoded.full_lengths
+    lost = int((full - encoded.lengths).sum())
+    worst = cut[np.argsort(-full[cut], kind="stable")][:5]
+    yield Finding(
+        "truncated",
+        "warning" if len(cut) > WEIGHTY * len(rows) else "note",
+        split,
+        len(cut),
+        len(rows),
+        f"{count_of(len(cut), len(rows), 'row')} of {split} are longer than {limit} tokens and lose "
+        f"{percent(lost, int(full.sum()))} of all tokens; the median has {int(np.median(full))}, the longest "
+        f"{int(full.max()):,}",
+        tuple(Example(rows.where(int(i)), f"{int(full[i]):,} tokens: {shorten(texts[i], limit=70)}") for i in worst),
+        _longer(full, limit, subject.recipe.model.name),
+    )
+
+
+def _longer(full: NDArray[np.int64], limit: int, model: str) -> str:
+    """The length to choose: that which keeps 99 % of the texts whole, or the longest that the model takes."""
+    fits = int(np.ceil(np.quantile(full, _KEPT)))
+    longest = MODELS[model].positions if model in MODELS else _POSITIONS
+    if fits <= limit:
+        return "Fine, unless the end of a text matters most."
+    if limit >= longest:
+        return (
+            "The model takes no more: shorten the texts, split them, or use a model for long inputs (modernbert-base)."
+        )
+    chosen = min(fits, longest)
+    return f"--max-length {chosen} keeps {percent(int((full <= chosen).sum()), len(full))} whole, for more time a step."
+
+
+def _unknown(
+    subject: Subject, split: str, encoded: EncodedTexts, first: Sequence[str], second: Sequence[str] | None
+) -> Iterator[Finding]:
+    with_unknown = np.flatnonzero(encoded.unknown)
+    if not len(with_unknown):
+        return
+    rows = subject.splits[split]
+    count, total = int(encoded.unknown.sum()), int(encoded.full_lengths.sum())
+    severity: Severity = "warning" if count > WEIGHTY * total else "note"
+    sample = [_whole(first, second, int(i)) for i in with_unknown[:200]]
+    characters = _unknown_words(subject, sample)
+    worst = with_unknown[np.argsort(-encoded.unknown[with_unknown], kind="stable")][:5]
+    yield Finding(
+        "unknown-token",
+        severity,
+        split,
+        count,
+        total,
+        f"{count_of(count, total, 'token')} of {split} are unknown to {subject.recipe.model.name}"
+        + (f", such as {characters}" if characters else ""),
+        tuple(Example(rows.where(int(i)), _with_unknown(subject, _whole(first, second, int(i)))) for i in worst),
+        "Is it the right model for this language and case? A cased model, or bert-base-multilingual, may know them; "
+        "`bertctl tokenize --file FILE --stats` lists them.",
+    )
+    blind = np.flatnonzero((encoded.unknown > 0) & (encoded.full_lengths - encoded.unknown <= _ONLY_SPECIAL))
+    if len(blind) > WEIGHTY * len(rows):
+        yield Finding(
+            "nothing-known",
+            "warning",
+            split,
+            len(blind),
+            len(rows),
+            f"{count_of(len(blind), len(rows), 'row')} of {split} consist of unknown tokens only",
+            tuple(Example(rows.where(int(i)), shorten(first[i])) for i in blind[:5]),
+            "To the model they are all the same text.",
+        )
+
+
+def _whole(first: Sequence[str], second: Sequence[str] | None, index: int) -> str:
+    return f"{first[index]} {second[index]}" if second is not None else first[index]
+
+
+def _with_unknown(subject: Subject, text: str) -> str:
+    return f"{_unknown_words(subject, [text])} in: {shorten(text, limit=60)}"
+
+
+def _unknown_words(subject: Subject, texts: Sequence[str]) -> str:
+    """The most frequent words of these texts that become [UNK]."""
+    tokenizer = subject.tokenizer
+    name = getattr(getattr(tokenizer, "model", None), "unk_token", None)
+    if tokenizer is None or not name:
+        return ""
+    words: Counter[str] = Counter()
+    for text in texts:
+        encoding = tokenizer.encode(text, add_special_tokens=False)
+        for token, (start, end) in zip(encoding.tokens, encoding.offsets, strict=True):
+            if token == name:
+                words[shorten(text[start:end], limit=20)] += 1
+    return ", ".join(f"'{word}'" for word, _ in words.most_common(5))

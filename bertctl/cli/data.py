@@ -1,0 +1,259 @@
+"""`bertctl data check`."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+
+import typer
+
+from bertctl.cli.options import (
+    DataDirOption,
+    LabelColumnOption,
+    MaxLengthOption,
+    ModelOption,
+    PairColumnOption,
+    SetOption,
+    TestFileOption,
+    TextColumnOption,
+    TrainFileOption,
+    ValidationFileOption,
+    collect,
+)
+from bertctl.cli.output import Output
+from bertctl.cli.pipelines import GitlabCodeQualityOption, JunitOption, publish_checks
+from bertctl.errors import DataError, UsageError, did_you_mean
+from bertctl.reporting.findings import Check
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from bertctl.checking.findings import Finding, Report
+    from bertctl.config.schema import Recipe
+
+_SPLITS = ("train", "validation", "test")
+_RECIPE_SUFFIXES = (".yaml", ".yml")
+
+SubjectArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="RECIPE|FILES",
+        help="A built-in recipe or a YAML file; or your own files: training, then validation, then test rows.",
+        show_default=False,
+    ),
+]
+TaskOption = Annotated[
+    str | None,
+    typer.Option("--task", help="What files of your own are for; text-classification when left out.", metavar="TASK"),
+]
+StrictFlag = Annotated[bool, typer.Option("--strict", help="Exit with 3 on warnings too, not on errors only.")]
+
+
+def check(
+    out: Output,
+    subject: SubjectArgument,
+    task: TaskOption = None,
+    data_dir: DataDirOption = None,
+    train_file: TrainFileOption = None,
+    validation_file: ValidationFileOption = None,
+    test_file: TestFileOption = None,
+    text_column: TextColumnOption = None,
+    pair_column: PairColumnOption = None,
+    label_column: LabelColumnOption = None,
+    model: ModelOption = None,
+    max_length: MaxLengthOption = None,
+    sets: SetOption = None,
+    strict: StrictFlag = False,
+    junit: JunitOption = None,
+    gitlab_codequality: GitlabCodeQualityOption = None,
+) -> None:
+    """Look for faults in a data set before a model is trained on it.
+
+    Duplicates inside and across splits, conflicting, missing, rare and misspelt labels, words and columns that give
+    the label away, wrong encodings, markup, other languages, texts too long for the model, spans off their words,
+    answers off their offsets. Each finding says how many, shows where, and what to do.
+
+    Exit code 3 when there are errors (training would refuse the rows, or learn what is not there), else 0.
+
+    bertctl data check train.csv validation.csv --text-column review
+
+    bertctl data check sst2 --data-dir glue
+    """
+    options = collect(
+        data_dir=data_dir,
+        train_file=train_file,
+        validation_file=validation_file,
+        test_file=test_file,
+        text_column=text_column,
+        pair_column=pair_column,
+        label_column=label_column,
+        model=model,
+        max_length=max_length,
+    )
+    recipe = _recipe(subject, task, options, sets or ())
+    from bertctl.checking.check import check_data
+
+    with out.third_party_kept():
+        report = check_data(recipe, listener=out)
+    out.answer(_document(recipe, report), _table(report))
+    title = f"data check {' '.join(subject)}"
+    publish_checks(
+        out,
+        _as_checks(title, report, strict=strict),
+        title=title,
+        headline=f"{recipe.name}: {_tally(report)}",
+        notes=report.skipped,
+        junit=junit,
+        gitlab_codequality=gitlab_codequality,
+        default_file=subject[0],
+    )
+    _verdict(report, strict=strict)
+
+
+def _recipe(subject: Sequence[str], task: str | None, options: dict[str, Any], sets: Sequence[str]) -> "Recipe":
+    """The recipe that was named, or the generic one of the task around the files that were."""
+    from bertctl.config.load import load_recipe
+    from bertctl.config.schema import TaskName
+
+    files = [name for name in subject if _is_data_file(name)]
+    if not files:
+        if len(subject) > 1:
+            raise UsageError(
+                f"one recipe is checked at a time, not {len(subject)}: {', '.join(subject)}",
+                remedy="Give one recipe, or files: bertctl data check train.csv validation.csv.",
+            )
+        if task is not None:
+            raise UsageError("--task goes with files; a recipe says its task itself", remedy="Leave --task out.")
+        return load_recipe(subject[0], sets=sets, options=options)
+    if len(files) < len(subject):
+        other = next(name for name in subject if name not in files)
+        raise UsageError(
+            f"'{other}' is no data file, and a recipe and files can't be mixed",
+            remedy=f"For a recipe with other files: bertctl data check {other} --train-file FILE.",
+        )
+    if len(files) > len(_SPLITS):
+        raise UsageError(
+            f"{len(files)} files, but there are three splits", remedy="Give training, validation and test rows."
+        )
+    for split, file in zip(_SPLITS, files, strict=False):
+        if options.setdefault(f"data.{split}_file", file) != file:
+            raise UsageError(f"the {split} file is given twice", remedy=f"Leave --{split}-file out.")
+    generic = task or "text-classification"
+    if generic not in get_args(TaskName):
+        tasks = get_args(TaskName)
+        raise UsageError(
+            f"there is no task '{generic}'" + (f": {hint}" if (hint := did_you_mean(generic, tasks)) else ""),
+            remedy=f"Tasks: {', '.join(tasks)}.",
+        )
+    return load_recipe(generic, sets=sets, options=options)
+
+
+def _is_data_file(name: str) -> bool:
+    """Whether a file of rows is meant: a path that is there, or a name with a suffix, that is no YAML."""
+    path = Path(name).expanduser()
+    if path.suffix.lower() in _RECIPE_SUFFIXES:
+        return False
+    return path.is_file() or (bool(path.suffix) and not path.is_dir())
+
+
+def _document(recipe: "Recipe", report: "Report") -> dict[str, Any]:
+    """The answer with `--json`."""
+    from dataclasses import asdict
+
+    return {
+        "schema": 1,
+        "recipe": recipe.name,
+        "task": recipe.task,
+        "counts": {severity: len(report.of(severity)) for severity in ("error", "warning", "note")},
+        "splits": {
+            summary.split: {"source": summary.source, "rows": summary.rows, "labels": summary.labels}
+            for summary in report.splits
+        },
+        "findings": [asdict(finding) for finding in report.findings],
+        "skipped": list(report.skipped),
+    }
+
+
+def _table(report: "Report") -> "RenderableType":
+    """The splits, then each finding with its examples and what to do."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    splits = Table(box=None, header_style="bold", pad_edge=False)
+    for header in ("split", "rows", "labels", "source"):
+        splits.add_column(header, justify="right" if header == "rows" else "left", overflow="fold")
+    for summary in report.splits:
+        shown = ", ".join(f"{name}: {count:,}" for name, count in list(summary.labels.items())[:8])
+        more = f", … ({len(summary.labels)} in all)" if len(summary.labels) > 8 else ""
+        splits.add_row(summary.split, f"{summary.rows:,}", Text(shown + more), Text(_from_here(summary.source)))
+    parts: list[RenderableType] = [splits]
+    styles = {"error": "bold red", "warning": "bold yellow", "note": "bold blue"}
+    for finding in report.findings:
+        parts.append(
+            Text.assemble("\n", (finding.severity, styles[finding.severity]), f" {finding.code}: {finding.message}")
+        )
+        parts += [Text(f"    {_from_here(example.where)}: {example.text}") for example in finding.examples]
+        if finding.remedy:
+            parts.append(Text(f"  → {finding.remedy}"))
+    parts.append(Text(f"\n{_tally(report)}" if report.findings else "\nnothing to complain about", style="bold"))
+    return Group(*parts)
+
+
+def _tally(report: "Report") -> str:
+    return ", ".join(_counted(len(report.of(severity)), severity) for severity in ("error", "warning", "note"))
+
+
+def _from_here(path: str) -> str:
+    """A path below the current folder as it would be typed; GitHub and GitLab want it so too."""
+    return path.removeprefix(f"{Path.cwd()}{os.sep}")
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _as_checks(group: str, report: "Report", *, strict: bool) -> list[Check]:
+    """All findings, and one case that always stands there: a suite without cases counts as broken in most viewers."""
+    rows = ", ".join(f"{summary.rows:,} {summary.split}" for summary in report.splits) or "none could be read"
+    read = Check("rows", group, "pass", f"rows: {rows}")
+    return [read, *(_as_check(group, finding, strict=strict) for finding in report.findings)]
+
+
+def _as_check(group: str, finding: "Finding", *, strict: bool) -> Check:
+    """A finding as every pipeline writer takes it."""
+    where = finding.examples[0].where if finding.examples else ""
+    file, _, line = where.rpartition(":")
+    has_line = bool(file) and line.isdigit()
+    examples = [f"{_from_here(example.where)}: {example.text}" for example in finding.examples]
+    failed = finding.severity == "error" or (strict and finding.severity == "warning")
+    return Check(
+        name=f"{finding.code} {finding.split}".strip(),
+        group=group,
+        verdict="fail" if failed else "warning" if finding.severity == "warning" else "pass",
+        message=finding.message,
+        detail="\n".join([*examples, finding.remedy]).strip(),
+        file=_from_here(file) if has_line else None,
+        line=int(line) if has_line else None,
+    )
+
+
+def _verdict(report: "Report", *, strict: bool) -> None:
+    """Refuse what has errors, or with `--strict` warnings.
+
+    Raises:
+        DataError: there are some.
+    """
+    errors, warnings = report.of("error"), report.of("warning")
+    if errors:
+        codes = ", ".join(dict.fromkeys(finding.code for finding in errors))
+        raise DataError(f"the data has {_counted(len(errors), 'error')}: {codes}", remedy="See the findings above.")
+    if strict and warnings:
+        codes = ", ".join(dict.fromkeys(finding.code for finding in warnings))
+        raise DataError(
+            f"the data has {_counted(len(warnings), 'warning')}, which --strict refuses: {codes}",
+            remedy="See the findings above, or leave --strict out.",
+        )
+
+
+COMMANDS = {"check": check}

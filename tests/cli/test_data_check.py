@@ -1,0 +1,157 @@
+"""`bertctl data check` as a process: exit codes, the three outputs, what it refuses, and that torch stays away."""
+
+import json
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+
+def write(path: Path, rows: list[tuple[str, str]], header: str = "text,label") -> Path:
+    path.write_text("\n".join([header, *(f"{text},{label}" for text, label in rows)]) + "\n", encoding="utf-8")
+    return path
+
+
+def rows(start: int, stop: int) -> list[tuple[str, str]]:
+    """Texts of unlike made-up words: no two of them are near each other."""
+    syllables = ("ka", "lo", "mi", "ren", "tas", "vel", "dor", "pin", "sul", "gar", "mon", "tek")
+    found = []
+    for i in range(start, stop):
+        numbers = [(i + 3) ** 3 * k * k + 7 * k * (i + 1) ** 2 for k in range(1, 9)]
+        words = ["".join(syllables[n // d % 12] for d in (1, 13, 171)) for n in numbers]
+        found.append((" ".join(words), "pos" if i % 2 else "neg"))
+    return found
+
+
+@pytest.fixture
+def clean(tmp_path: Path) -> tuple[Path, Path]:
+    return write(tmp_path / "train.csv", rows(0, 30)), write(tmp_path / "validation.csv", rows(41, 55))
+
+
+def test_clean_files_exit_0(bertctl, clean) -> None:
+    done = bertctl("data", "check", *clean, "--model", "none/such", "--offline")
+    assert done.returncode == 0, done.stderr
+    assert "nothing to complain about" in done.stdout
+    assert "not checked: length and unknown tokens" in done.stderr
+
+
+def test_warnings_exit_0_and_with_strict_3(bertctl, clean) -> None:
+    train, validation = clean
+    write(train, [*rows(0, 30), (rows(41, 42)[0][0], "neg")])
+    done = bertctl("data", "check", train, validation, "--model", "none/such", "--offline")
+    assert done.returncode == 0
+    assert "warning duplicate-across-splits: 1 of 14 rows (7.1 %) of validation are in train too" in done.stdout
+    assert "validation.csv:2: " in done.stdout
+    assert "→ Take them out of train" in done.stdout
+    strict = bertctl("data", "check", train, validation, "--model", "none/such", "--offline", "--strict")
+    assert strict.returncode == 3
+    assert "--strict refuses: duplicate-across-splits, conflicting-labels" in strict.stderr
+
+
+def test_errors_exit_3_after_everything_was_said(bertctl, clean) -> None:
+    train, validation = clean
+    write(train, [*rows(0, 30), ("a row without its label", ""), ("caf\ufffd", "pos")])
+    done = bertctl("data", "check", train, validation, "--model", "none/such", "--offline", "--json")
+    assert done.returncode == 3
+    document = json.loads(done.stdout)
+    assert document["schema"] == 1
+    assert document["counts"] == {"error": 1, "warning": 1, "note": 0}
+    assert [f["code"] for f in document["findings"]] == ["missing-label", "replacement-character"]
+    missing = document["findings"][0]
+    assert (missing["severity"], missing["split"], missing["count"], missing["total"]) == ("error", "train", 1, 32)
+    assert missing["examples"][0]["where"].endswith("train.csv:32")
+    assert document["splits"]["train"]["rows"] == 32
+    assert len(document["skipped"]) == 1
+    assert "the data has 1 error: missing-label" in done.stderr
+
+
+def test_what_readers_refuse_is_a_finding_and_the_rest_goes_on(bertctl, clean) -> None:
+    train, validation = clean
+    validation.write_text(validation.read_text() + "one,field,too many\n")
+    done = bertctl("data", "check", train, validation, "--model", "none/such", "--offline", "--json")
+    assert done.returncode == 3
+    document = json.loads(done.stdout)
+    assert [f["code"] for f in document["findings"]] == ["bad-record"]
+    assert document["splits"]["train"]["rows"] == 30
+    assert document["splits"]["validation"]["rows"] == 14
+
+
+def test_a_missing_column_is_a_finding(bertctl, clean) -> None:
+    done = bertctl("data", "check", *clean, "--label-column", "labels", "--offline", "--json")
+    assert done.returncode == 3
+    document = json.loads(done.stdout)
+    assert {f["code"] for f in document["findings"]} == {"unreadable"}
+    assert "has no column 'labels': did you mean label?" in document["findings"][0]["message"]
+
+
+def test_junit_github_and_gitlab(bertctl, clean, tmp_path: Path) -> None:
+    write(clean[0], [*rows(0, 30), ("no label here", ""), ("a <script>alert(1)</script> & more", "pos")])
+    summary, junit, quality = tmp_path / "summary.md", tmp_path / "junit.xml", tmp_path / "quality.json"
+    done = bertctl(
+        "data", "check", "train.csv", "validation.csv", "--model", "none/such", "--offline", "--junit", junit,
+        "--gitlab-codequality", quality,
+        env={"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary)},
+    )  # fmt: skip
+    assert done.returncode == 3
+    assert "::error file=train.csv,line=32,title=missing-label train::1 of 32 rows" in done.stderr
+    assert "::warning file=train.csv,line=33,title=html-tag train::" in done.stderr
+    assert "missing-label" in summary.read_text()
+    suite = ElementTree.parse(junit).getroot().find("testsuite")  # noqa: S314 - our own file
+    assert suite is not None
+    assert {case.get("name"): case.find("failure") is not None for case in suite.findall("testcase")} == {
+        "rows": False,
+        "missing-label train": True,
+        "html-tag train": False,
+    }
+    assert {issue["check_name"]: issue["location"]["path"] for issue in json.loads(quality.read_text())} == {
+        "bertctl/missing-label train": "train.csv",
+        "bertctl/html-tag train": "train.csv",
+    }
+
+
+def test_a_recipe_and_its_file(bertctl, clean, tmp_path: Path) -> None:
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text("task: text-classification\ndata: {train_file: train.csv, validation_file: validation.csv}\n")
+    done = bertctl("data", "check", recipe, "--model", "none/such", "--offline", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["recipe"] == "mine"
+
+
+def test_a_lone_training_file_is_checked_whole(bertctl, clean) -> None:
+    done = bertctl("data", "check", clean[0], "--model", "none/such", "--offline", "--json")
+    assert {name: split["rows"] for name, split in json.loads(done.stdout)["splits"].items()} == {"train": 30}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["sst3"], 2, "did you mean sst2?"),
+        (["train.csv", "sst2"], 2, "a recipe and files can't be mixed"),
+        (["train.csv", "--task", "text-clasification"], 2, "did you mean text-classification"),
+        (["demo", "--task", "text-regression"], 2, "--task goes with files"),
+        (["train.csv"] * 4, 2, "there are three splits"),
+        (["absent.csv"], 4, "absent.csv does not exist"),
+        (["demo", "cola"], 2, "one recipe is checked at a time"),
+        ([], 2, "Missing argument"),
+    ],
+)
+def test_refusals(arguments: list[str], code: int, says: str, bertctl, clean) -> None:
+    done = bertctl("data", "check", *arguments, "--offline")
+    assert done.returncode == code, done.stderr
+    assert says in done.stderr
+    assert done.stdout == ""
+
+
+def test_torch_and_transformers_stay_away(clean) -> None:
+    code = (
+        "import sys; from bertctl.cli.main import main; "
+        f"code = main(['data', 'check', *{[str(path) for path in clean]!r}, '--model', 'minilm', '--json']); "
+        "print(code, sorted({'torch', 'transformers', 'datasets', 'sklearn'} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "HF_HUB_OFFLINE": "1"}
+    )
+    assert done.stderr.splitlines()[-1] == "0 []", done.stderr

@@ -1,0 +1,72 @@
+"""The near-duplicate finder against brute force, and what it leaves alone."""
+
+import random
+from itertools import combinations
+
+import pytest
+
+from bertctl.checking.near import SHORTEST, SIMILARITY, near_duplicates
+
+WORDS = (
+    *("the", "a", "of", "and", "to", "in", "is", "was", "it", "for", "on", "with", "as", "by", "at", "from", "that"),
+    *("story", "heart", "music", "night", "city", "river", "winter", "paper", "window", "garden", "letter", "market"),
+    *("bridge", "silver", "morning", "question", "answer", "number", "people", "children", "this", "which", "were"),
+)
+
+
+def _made(count: int, seed: int) -> list[str]:
+    """Sentences of 4 to 40 words, a third of them edited copies of earlier ones."""
+    draw = random.Random(seed)  # noqa: S311 - texts, not secrets
+    texts: list[str] = []
+    for _ in range(count):
+        if texts and draw.random() < 0.33:
+            words = draw.choice(texts).split()
+            for _ in range(draw.randint(1, 3)):
+                place = draw.randrange(len(words))
+                words[place : place + draw.randint(0, 1)] = [draw.choice(WORDS)]
+        else:
+            words = draw.choices(WORDS, k=draw.randint(4, 40))
+        texts.append(" ".join(words))
+    return list(dict.fromkeys(texts))
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_finds_what_brute_force_finds(seed: int) -> None:
+    texts = _made(450, seed)
+    found = {(a, b): alike for a, b, alike in near_duplicates(texts)}
+    sets = [{text[i : i + 4] for i in range(len(text) - 3)} if len(text) >= SHORTEST else set() for text in texts]
+    alike = {
+        (a, b): len(sets[a] & sets[b]) / max(1, len(sets[a] | sets[b])) for a, b in combinations(range(len(texts)), 2)
+    }
+    true = {pair: value for pair, value in alike.items() if value >= SIMILARITY}
+    assert len(true) > 40
+    assert set(found) <= set(true)
+    assert all(found[pair] == true[pair] for pair in found)
+    with_a_twin = {index for pair in true for index in pair}
+    assert {index for pair in found for index in pair} == with_a_twin
+    assert len(found) > 0.9 * len(true)  # of large groups not every pair is listed
+
+
+def test_every_member_of_a_large_group_has_a_partner() -> None:
+    group = [f"the same long sentence about the river and the bridge, told for the {i}th time" for i in range(500)]
+    paired = {index for pair in near_duplicates(group) for index in pair[:2]}
+    assert paired == set(range(500))
+
+
+def test_only_letters_and_digits_count() -> None:
+    (pair,) = near_duplicates(["well , this is the end of it , is n't it ?", "well this is the end of it is n't it"])
+    assert pair == (0, 1, 1.0)
+
+
+def test_short_texts_are_left_out() -> None:
+    assert near_duplicates(["a fine film !", "a fine film .", "", "?"]) == []
+
+
+def test_other_scripts_have_shingles_too() -> None:
+    one = "это очень длинное предложение о мосте и о реке"
+    assert [pair[:2] for pair in near_duplicates([one, "短い", one + " и"])] == [(0, 2)]
+
+
+@pytest.mark.parametrize("texts", [[], ["one text only, and it is long enough to count"]])
+def test_nothing_to_compare(texts: list[str]) -> None:
+    assert near_duplicates(texts) == []

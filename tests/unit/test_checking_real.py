@@ -1,0 +1,95 @@
+"""What is said of official sets is true of them: counted again here in another way."""
+
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from bertctl.checking.check import check_data
+from bertctl.checking.findings import Finding, Report
+from bertctl.config.load import load_recipe
+
+
+@cache
+def _checked(name: str, folder: Path) -> Report:
+    return check_data(load_recipe(name, options={"data.data_dir": str(folder), "model.name": str(folder)}))
+
+
+def _named(report: Report) -> dict[tuple[str, str], list[Finding]]:
+    found: dict[tuple[str, str], list[Finding]] = defaultdict(list)
+    for finding in report.findings:
+        found[finding.code, finding.split].append(finding)
+    return found
+
+
+def _column(path: Path, column: int, *, header: bool) -> list[str]:
+    lines = path.read_text(encoding="utf-8").split("\n")[1 if header else 0 :]
+    return [line.split("\t")[column] for line in lines if line]
+
+
+def _folded(texts: list[str]) -> list[str]:
+    return [" ".join(text.lower().split()) for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "column", "test_column", "header"),
+    [("sst2", "SST-2", 0, 1, True), ("cola", "CoLA", 3, 1, False)],
+)
+def test_own_duplicates_across_splits(
+    name: str, folder: str, column: int, test_column: int, header: bool, shared_data: Path
+) -> None:
+    glue = shared_data / "glue"
+    found = _named(_checked(name, glue))
+    splits = {
+        split: _folded(_column(glue / folder / file, column if split != "test" else test_column, header=head))
+        for split, file, head in (
+            ("train", "train.tsv", header),
+            ("validation", "dev.tsv", header),
+            ("test", "test.tsv", True),
+        )
+    }
+    expected = {
+        split: [
+            sum(text in earlier for text in splits[split])
+            for other in order
+            if (earlier := set(splits[other])) & set(splits[split])
+        ]
+        for split, order in (("validation", ["train"]), ("test", ["train", "validation"]))
+    }
+    assert any(expected.values())
+    for split, counts in expected.items():
+        assert [f.count for f in found.get(("duplicate-across-splits", split), [])] == counts
+    repeats = len(splits["train"]) - len(set(splits["train"]))
+    assert found["duplicate", "train"][0].count == repeats
+
+
+def test_nothing_untrue_is_said_of_sst2(shared_data: Path) -> None:
+    report = _checked("sst2", shared_data / "glue")
+    assert not report.of("error")
+    assert report.codes() == {
+        "duplicate", "duplicate-across-splits", "conflicting-labels", "near-duplicate", "no-words"
+    }  # fmt: skip
+    lone = next(f for f in report.findings if f.code == "no-words")
+    assert {example.text for example in lone.examples} == {"'( '", "') '"}
+
+
+def test_conflicting_labels_of_medical_abstracts(shared_data: Path) -> None:
+    options = {
+        "data.train_file": str(shared_data / "medical-abstracts" / "medical_tc_test.csv"),
+        "data.text_column": "medical_abstract",
+        "data.label_column": "condition_label",
+        "model.name": str(shared_data),
+    }
+    report = check_data(load_recipe("text-classification", options=options))
+    assert [(f.code, f.count) for f in report.findings] == [("duplicate", 118), ("conflicting-labels", 113)]
+    assert report.splits[0].rows == 2888
+
+
+def test_the_bundled_set_is_clean(tmp_path: Path) -> None:
+    report = check_data(load_recipe("demo", options={"model.name": str(tmp_path)}))
+    assert report.findings == ()
+    assert [(summary.split, summary.rows) for summary in report.splits] == [
+        ("train", 600), ("validation", 150), ("test", 150)
+    ]  # fmt: skip
+    assert len(report.skipped) == 1
