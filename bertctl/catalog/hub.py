@@ -3,9 +3,12 @@
 Nothing here imports torch or transformers.
 """
 
+import contextlib
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +18,48 @@ REACH_SECONDS = 5.0
 """How long the hub may take for its first answer; `bertctl` ends within 10 s where there is none."""
 
 RepoType = Literal["model", "dataset"]
+
+_cache_alone: ContextVar[bool] = ContextVar("cache_alone", default=False)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Something of a hub repository.
+
+    Attributes:
+        repo: `org/name`.
+        repo_type: `model` or `dataset`.
+        revision: commit, tag or branch; None is the default branch.
+        files: paths inside the repository, of which one is enough.
+    """
+
+    repo: str
+    repo_type: RepoType
+    revision: str | None
+    files: tuple[str, ...]
+
+    def address(self, file: str) -> str:
+        """Where the hub has a file."""
+        kind = "datasets/" if self.repo_type == "dataset" else ""
+        return f"{endpoint()}/{kind}{self.repo}/resolve/{self.revision or 'main'}/{file}"
+
+
+class NotCachedError(UnavailableError):
+    """Something is not on this disk, and the hub was not asked (see `cache_alone`)."""
+
+    def __init__(self, message: str, *, remedy: str, wanted: Wanted) -> None:
+        super().__init__(message, remedy=remedy)
+        self.wanted = wanted
+
+
+@contextlib.contextmanager
+def cache_alone() -> Iterator[None]:
+    """Nothing is fetched inside: what is not on this disk raises `NotCachedError`, the hub reachable or not."""
+    token = _cache_alone.set(True)
+    try:
+        yield
+    finally:
+        _cache_alone.reset(token)
 
 
 def is_offline() -> bool:
@@ -51,10 +96,10 @@ def fetch_file(
     cached = try_to_load_from_cache(repo, filename, revision=revision, repo_type=repo_type)
     if isinstance(cached, str):
         return Path(cached)
-    kind = "datasets/" if repo_type == "dataset" else ""
     _refuse_unreachable(
         f"{wanted} ({repo}/{filename} on the hub)",
-        f"{endpoint()}/{kind}{repo}/resolve/{revision or 'main'}/{filename}",
+        Wanted(repo, repo_type, revision, (filename,)),
+        filename,
         _ways(wanted, ways),
     )
     try:
@@ -92,7 +137,8 @@ def fetch_folder(
             return cached
     _refuse_unreachable(
         f"{wanted} ({repo} on the hub)",
-        f"{endpoint()}/{repo}/resolve/{revision or 'main'}/config.json",
+        Wanted(repo, "model", revision, tuple(required)),
+        "config.json",
         _ways(wanted, ways),
     )
     try:
@@ -101,10 +147,69 @@ def fetch_folder(
         raise _failure(f"{wanted} ({repo})", error, _ways(wanted, ways)) from error
 
 
-def _refuse_unreachable(what: str, address: str, ways: str) -> None:
+def remote_size(wanted: Wanted) -> int | None:
+    """Bytes of the first of the files that the hub has; None where it doesn't say. Only headers are asked for.
+
+    Raises:
+        UnavailableError: offline, no answer, or the hub has none of them for this token.
+    """
+    from huggingface_hub import get_hf_file_metadata, get_token
+
+    problem = unreachable(wanted.address(wanted.files[0]))
+    if problem:
+        raise UnavailableError(f"the hub can't be asked: {problem}")
+    answers = []
+    for file in wanted.files:
+        try:
+            return get_hf_file_metadata(wanted.address(file), token=get_token(), timeout=REACH_SECONDS).size
+        except Exception as error:  # noqa: BLE001 - whatever the library raises, the file can't be had
+            answers.append(f"{file}: {_said(error)}")
+    raise UnavailableError(f"the hub at {endpoint()} does not give {wanted.repo}: {'; '.join(answers)}")
+
+
+def unreachable(address: str | None = None) -> str:
+    """Why the hub can't be reached, or an empty string. One question a process; none offline.
+
+    Args:
+        address: a file that is wanted; the config.json of BERT-base when left out.
+    """
+    if is_offline():
+        return "offline mode is on"
+    return _reach(address or Wanted("google-bert/bert-base-uncased", "model", None, ()).address("config.json"))
+
+
+def cache_folder() -> Path:
+    """Where the hub's files are kept (`HF_HUB_CACHE`, or `HF_HOME`/hub)."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    return Path(HF_HUB_CACHE)
+
+
+def cached_repositories() -> list[tuple[str, str, int]]:
+    """(repository, its type, bytes) of everything in the hub's cache, by name."""
+    from huggingface_hub import scan_cache_dir
+    from huggingface_hub.errors import CacheNotFound
+
+    try:
+        found = scan_cache_dir()
+    except CacheNotFound:
+        return []
+    return sorted((repo.repo_id, repo.repo_type, repo.size_on_disk) for repo in found.repos)
+
+
+def has_token() -> bool:
+    """Whether the hub would be asked in somebody's name (`HF_TOKEN`, or an earlier login)."""
+    from huggingface_hub import get_token
+
+    return bool(get_token())
+
+
+def _refuse_unreachable(what: str, wanted: Wanted, asked: str, ways: str) -> None:
+    if _cache_alone.get():
+        raise NotCachedError(f"{what} is not in the cache", remedy=ways, wanted=wanted)
     if is_offline():
         raise UnavailableError(f"{what} is not in the cache, and offline mode is on", remedy=ways)
-    problem = _reach(address)
+    problem = _reach(wanted.address(asked))
     if problem:
         raise UnavailableError(
             f"{what} is not in the cache, and the hub at {endpoint()} can't be reached: {problem}", remedy=ways
@@ -152,10 +257,12 @@ def _ask(address: str) -> str:
 
 
 def _failure(what: str, error: Exception, ways: str) -> UnavailableError:
+    return UnavailableError(f"{what} can't be had from the hub: {_said(error)}", remedy=ways)
+
+
+def _said(error: Exception) -> str:
     lines = str(error).strip().splitlines()
-    return UnavailableError(
-        f"{what} can't be had from the hub: {type(error).__name__}: {lines[0] if lines else ''}", remedy=ways
-    )
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"
 
 
 def _ways(wanted: str, ways: Sequence[str]) -> str:

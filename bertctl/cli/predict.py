@@ -55,6 +55,14 @@ InputFormatOption = Annotated[
         show_default=False,
     ),
 ]
+QuestionOption = Annotated[
+    str | None,
+    typer.Option("--question", metavar="TEXT", help="Ask a question answerer one question.", show_default=False),
+]
+ContextOption = Annotated[
+    Path | None,
+    typer.Option("--context", metavar="FILE", help="The text that --question is about.", show_default=False),
+]
 AnswersOption = Annotated[
     Path | None,
     typer.Option(
@@ -75,6 +83,8 @@ def predict(
     data: DataOption = None,
     output: AnswersOption = None,
     layout: FormatOption = "jsonl",
+    question: QuestionOption = None,
+    context: ContextOption = None,
     input_format: InputFormatOption = None,
     data_dir: DataDirOption = None,
     text_column: TextColumnOption = None,
@@ -95,8 +105,14 @@ def predict(
     echo "a fine film" | bertctl predict runs/sst2-1a2b3c4d -
 
     bertctl predict RUN --split test --format glue -o submission
+
+    bertctl predict RUN --question "When was it built?" --context tower.txt
     """
-    _check(file, split, data, output, layout)
+    if (question is None) != (context is None):
+        raise UsageError(
+            "--question and --context go together", remedy='For example: --question "Who wrote it?" --context text.txt'
+        )
+    _check(file or question or "", split, data, output, layout)
     if out.as_json and output is None:
         if layout != "jsonl":
             raise UsageError(
@@ -120,7 +136,13 @@ def predict(
     if num_processes > 1 and not is_worker():
         raise typer.Exit(launch(sys.argv[1:], num_processes))
     trained = open_run(run, options=options)
-    from bertctl.inference.predict import check_format, predict_file, predict_glue, predict_split
+    from bertctl.inference.predict import (
+        check_format,
+        predict_file,
+        predict_glue,
+        predict_question,
+        predict_split,
+    )
 
     check_format(trained, layout, to_file=output is not None)
 
@@ -128,6 +150,17 @@ def predict(
     with out.third_party_kept():
         if layout == "glue" and output is not None:
             written = predict_glue(trained, split or "test", data=data, output=output, workers=shared, listener=talk)
+        elif question is not None and context is not None:
+            written = predict_question(
+                trained,
+                question,
+                context,
+                output=output,
+                layout=layout,
+                stdout=sys.stdout,
+                workers=shared,
+                listener=talk,
+            )
         elif split or data:
             written = predict_split(
                 trained,

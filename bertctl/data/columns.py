@@ -57,11 +57,11 @@ def choose_columns(table: Table, settings: DataSection, *, label_needed: bool, l
     }
     for role, name in given.items():
         if name is not None and name not in table.columns and (role != "label" or label_needed):
-            raise _absent(name, table)
+            raise absent_column(name, table)
     taken = [name for name in given.values() if name is not None]
     twice = next((name for name in taken if taken.count(name) > 1), None)
     if twice:
-        raise UsageError(f"the column '{twice}' is named for two things", remedy=_shown(table))
+        raise UsageError(f"the column '{twice}' is named for two things", remedy=shown_columns(table))
     label = settings.label_column if settings.label_column in table.columns else None
     text, pair = settings.text_column, settings.pair_column
     guessed: list[str] = []
@@ -98,19 +98,19 @@ def rows_from(table: Table, choice: Choice, *, split: str, first_id: int = 0) ->
     names = choice.names()
     for name in (*names.values(), *([choice.id] if choice.id else [])):
         if name not in table.columns:
-            raise _absent(name, table)
+            raise absent_column(name, table)
     columns: dict[str, Sequence[Any]] = {}
     blank = 0
     for canonical, name in names.items():
         if canonical == "label":
             columns[canonical] = table.columns[name]
         else:
-            columns[canonical], blanks = _texts(table, name)
+            columns[canonical], blanks = texts_of(table, name)
             blank += blanks if canonical == "text" else 0
     for name, values in table.columns.items():
         if name not in names.values():
             columns[name if name not in ("text", "pair", "label") else f"file_{name}"] = values
-    ids = _ids(table, choice.id) if choice.id else [str(i) for i in range(first_id, first_id + len(table))]
+    ids = ids_of(table, choice.id) if choice.id else [str(i) for i in range(first_id, first_id + len(table))]
     return Rows(split, columns, ids, table.source, table.lines), blank
 
 
@@ -120,7 +120,12 @@ def say_blank(count: int, total: int, source: str, listener: Listener) -> None:
         listener.say(f"{source}: {count} of {total} texts are blank; they stay in as examples")
 
 
-def _texts(table: Table, name: str) -> tuple[Sequence[str], int]:
+def texts_of(table: Table, name: str) -> tuple[Sequence[str], int]:
+    """A column as texts (numbers are their digits, None is blank), and how many are blank.
+
+    Raises:
+        DataError: something that is no text, with file and line.
+    """
     values = table.columns[name]
     if any(type(value) is not str for value in values):
         values = [_text(value, name, index, table) for index, value in enumerate(values)]
@@ -137,11 +142,16 @@ def _text(value: Any, name: str, index: int, table: Table) -> str:
         return str(value)
     raise DataError(
         f"{table.where(index)}: column '{name}' holds {type(value).__name__} where a text is needed: {value!r:.80}",
-        remedy=f"Name the column with the texts with --text-column. {_shown(table)}",
+        remedy=f"Name the column with the texts with --text-column. {shown_columns(table)}",
     )
 
 
-def _ids(table: Table, name: str) -> list[str]:
+def ids_of(table: Table, name: str) -> list[str]:
+    """A column as ids.
+
+    Raises:
+        DataError: one is blank or stands twice, with file and line.
+    """
     ids = ["" if value is None else str(value) for value in table.columns[name]]
     seen: dict[str, int] = {}
     for index, value in enumerate(ids):
@@ -180,7 +190,7 @@ def _guess_text(
         what = f"several columns could be the text: {candidates}"
     raise UsageError(
         f"{table.source}: {what}",
-        remedy=f"Name it: --text-column NAME (and --pair-column NAME for a second sentence). {_shown(table)}",
+        remedy=f"Name it: --text-column NAME (and --pair-column NAME for a second sentence). {shown_columns(table)}",
     )
 
 
@@ -211,19 +221,21 @@ def _guess_label(table: Table, taken: Sequence[str], *, needed: bool) -> str | N
     if not needed:
         return None
     what = f"several columns could be the label: {', '.join(found)}" if found else "no column is known as the label"
-    raise UsageError(f"{table.source}: {what}", remedy=f"Name it: --label-column NAME. {_shown(table)}")
+    raise UsageError(f"{table.source}: {what}", remedy=f"Name it: --label-column NAME. {shown_columns(table)}")
 
 
-def _absent(name: str, table: Table) -> DataError:
+def absent_column(name: str, table: Table) -> DataError:
+    """The error for a column that was named and is not there."""
     hint = did_you_mean(name, table.columns)
     return DataError(
         f"{table.source} has no column '{name}'" + (f": {hint}" if hint else ""),
-        remedy=_shown(table)
+        remedy=shown_columns(table)
         + ("" if table.header else " (No header was found: --set data.header=true says there is.)"),
     )
 
 
-def _shown(table: Table) -> str:
+def shown_columns(table: Table) -> str:
+    """The columns of a table, for a remedy."""
     return f"Columns there: {', '.join(table.columns)}."
 
 

@@ -72,6 +72,21 @@ def read_file_choosing(
     path: Path, settings: DataSection, *, split: str, label_needed: bool, listener: Listener
 ) -> tuple[Rows, Choice, bool]:
     """As `read_file`; also which columns were taken, and whether the file had names for them."""
+    table = read_table(path, settings, listener)
+    choice = choose_columns(table, settings, label_needed=label_needed, listener=listener)
+    rows, blank = rows_from(table, choice, split=split)
+    say_blank(blank, len(rows), str(path), listener)
+    return rows, choice, table.header
+
+
+def read_table(path: Path, settings: DataSection, listener: Listener = SILENT) -> Table:
+    """A file's columns as they are.
+
+    Raises:
+        UsageError: an unknown suffix.
+        DataError: an empty file, bytes or records that are not what they should be, with file and line.
+        UnavailableError: not there.
+    """
     require_file(path)
     kind = kind_of(path)
     readers: Mapping[Kind, Callable[[Path, DataSection, Listener], Table]] = {
@@ -85,10 +100,7 @@ def read_file_choosing(
     if not len(table):
         what = "has a header but no rows" if table.columns else "has no rows"
         raise DataError(f"{path} {what}", remedy="Give a file with rows.")
-    choice = choose_columns(table, settings, label_needed=label_needed, listener=listener)
-    rows, blank = rows_from(table, choice, split=split)
-    say_blank(blank, len(rows), str(path), listener)
-    return rows, choice, table.header
+    return table
 
 
 def _read_delimited(path: Path, settings: DataSection, listener: Listener) -> Table:

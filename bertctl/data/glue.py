@@ -173,7 +173,7 @@ def _read_parquet(row: DatasetRow, split: SplitRow, path: Path, source: str, lis
         except Exception as error:
             raise DataError(f"{source} can't be read: {type(error).__name__}: {str(error)[:200]}") from error
     if row.official != "glue":
-        table = Table({name: _decoded(data, name) for name in data.column_names}, source)
+        table = Table({name: _decoded(data, name, row) for name in data.column_names}, source)
         settings = _settings(row.columns, labelled=split.labelled)
         reader = READERS[row.task]
         return reader.from_table(table, settings, split=split.name, label_needed=split.labelled, listener=listener).rows
@@ -191,7 +191,7 @@ def _read_parquet(row: DatasetRow, split: SplitRow, path: Path, source: str, lis
     return _canonical(row, split, columns, source, [], listener)
 
 
-def _decoded(data: Any, column: str) -> list[Any]:
+def _decoded(data: Any, column: str, row: DatasetRow) -> list[Any]:
     """A column of the hub's, its class numbers (or lists of them) as names."""
     values: list[Any] = data.data.column(column).to_pylist()
     feature = data.features[column]
@@ -199,7 +199,9 @@ def _decoded(data: Any, column: str) -> list[Any]:
     if names is not None:
         return [None if value is None or value < 0 else names[value] for value in values]
     inner = getattr(getattr(feature, "feature", None), "names", None)
-    return [[inner[value] for value in row] for row in values] if inner is not None else values
+    if inner is None and row.hub_labels and column == row.columns.label:
+        inner = row.hub_labels
+    return [[inner[number] for number in numbers] for numbers in values] if inner is not None else values
 
 
 def _canonical(

@@ -1,33 +1,23 @@
 """How the files of each task become rows: a table of readers, one for each task."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from bertctl.config.schema import DataSection
+from bertctl.config.schema import DataSection, Recipe
+from bertctl.data.choices import ChoiceReader
 from bertctl.data.columns import as_settings, choose_columns, rows_from, say_blank
+from bertctl.data.derived_questions import derive_questions
 from bertctl.data.files import read_file_choosing
+from bertctl.data.reading import Reading as Reading
 from bertctl.data.rows import Rows
+from bertctl.data.squad import QuestionReader
 from bertctl.data.stream import stream_rows
 from bertctl.data.table import Table
+from bertctl.data.tagging import TaggingReader
 from bertctl.data.text_files import Source
 from bertctl.progress import SILENT, Listener
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What a reader made of a file.
-
-    Attributes:
-        rows: the split.
-        columns: canonical name -> name in the file, as given or guessed.
-        settings: the person's settings with the guesses written in, so that the next file is read as this one was.
-    """
-
-    rows: Rows
-    columns: Mapping[str, str]
-    settings: DataSection
 
 
 class Reader(Protocol):
@@ -121,5 +111,11 @@ class TextReader:
 READERS: Mapping[str, Reader] = {
     "text-classification": TextReader(stratify=True),
     "text-regression": TextReader(stratify=False),
+    "token-classification": TaggingReader(),
+    "question-answering": QuestionReader(),
+    "multiple-choice": ChoiceReader(),
 }
 """Task name -> reader."""
+
+DERIVED: Mapping[str, Callable[[Rows, Recipe, Listener], Rows]] = {"question-answering": derive_questions}
+"""Task name -> what makes further training rows out of those that were read, as the recipe says."""

@@ -43,7 +43,7 @@ def hold_out(
     held = _stratified(rows.columns["label"], wanted, rng) if stratify and rows.has("label") else None
     if held is not None:
         chosen = held
-    elif together is not None and rows.has(together):
+    elif together is not None and rows.has(together) and len(set(rows.columns[together])) > 1:
         chosen = _groups_of(rows.columns[together], wanted, rng)
     else:
         chosen = [int(i) for i in rng.permutation(n)[:wanted]]

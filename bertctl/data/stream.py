@@ -47,8 +47,8 @@ def stream_rows(
         UnavailableError: not there.
     """
     name = source_name(source)
-    read_as = _kind(source, kind)
-    tables = _tables(source, settings, kind=read_as, rows=chunk_rows, listener=listener)
+    read_as = input_kind(source, kind)
+    tables = stream_tables(source, settings, kind=read_as, rows=chunk_rows, listener=listener)
     choice: Choice | None = None
     count = blank = 0
     for table in tables:
@@ -65,7 +65,13 @@ def stream_rows(
     say_blank(blank, count, name, listener)
 
 
-def _kind(source: Source, given: str | None) -> Kind:
+def input_kind(source: Source, given: str | None) -> Kind:
+    """What a file is: as it was said, else by its suffix; stdin is lines.
+
+    Raises:
+        UsageError: an unknown kind, or a suffix that says nothing.
+        UnavailableError: not there.
+    """
     if source != "-":
         require_file(source)
     if given is None:
@@ -79,7 +85,14 @@ def _kind(source: Source, given: str | None) -> Kind:
     return given
 
 
-def _tables(source: Source, settings: DataSection, *, kind: Kind, rows: int, listener: Listener) -> Iterator[Table]:
+def stream_tables(
+    source: Source, settings: DataSection, *, kind: Kind, rows: int, listener: Listener
+) -> Iterator[Table]:
+    """A file's columns as they are, at most `rows` rows at a time.
+
+    Raises:
+        DataError: bytes or records that are not what they should be, with file and line.
+    """
     name = source_name(source)
     with open_bytes(source) as file:
         if kind == "parquet":

@@ -132,7 +132,7 @@ def choose_primary(asked: str | None, catalog: str | None, task: Task, known: Se
 def truncation_counts(features: Features) -> dict[str, int]:
     """What was lost of a split: examples cut, tokens cut off, unknown tokens, tokens read."""
     return {
-        "examples": len(features),
+        "examples": len(features.tokens),
         "truncated": int(features.truncated.sum()),
         "lost_tokens": int(features.lost_tokens.sum()),
         "unknown_tokens": int(features.unknown.sum()),

@@ -15,6 +15,8 @@ from bertctl.config.schema import Recipe
 from bertctl.data.load import load_data
 from bertctl.data.readers import READERS
 from bertctl.data.rows import Rows
+from bertctl.data.squad import one_question
+from bertctl.data.text_files import read_text, require_file
 from bertctl.errors import UsageError, did_you_mean
 from bertctl.inference.evaluate import truncation_counts, warn_of_losses
 from bertctl.inference.forward import forward
@@ -154,6 +156,45 @@ def predict_split(
     rows = load_data(recipe, splits=[split], listener=listener).splits[split]
     predictor = Predictor(run, workers)
     answers = predictor.predict(_chunks(rows), total=len(rows), listener=_bar_for(output, stdout, listener))
+    return _write_answers_to(answers, predictor, output, layout, stdout, listener)
+
+
+def predict_question(
+    run: TrainedRun,
+    question: str,
+    context: Path,
+    *,
+    output: Path | None,
+    layout: str,
+    stdout: TextIO,
+    workers: Workers = ALONE,
+    listener: Listener = SILENT,
+) -> dict[str, Any]:
+    """Answer one question from a text file.
+
+    Args:
+        run: opened.
+        question: in words.
+        context: file with the text.
+        output: file for the answer; None writes it to `stdout`.
+        layout: as of `predict_file`.
+        stdout: where the answer goes without `output`.
+        workers: the processes that share the work; the first one writes.
+        listener: hears of progress.
+
+    Raises:
+        UsageError: a run that answers no questions.
+        DataError: no question, or nothing in the file.
+    """
+    if not {"question", "context"} <= set(run.task.columns):
+        raise UsageError(
+            f"{run.folder.path} is a run of {run.task.name}: it answers no questions",
+            remedy="Leave --question and --context out, or give a run of question-answering.",
+        )
+    require_file(context)
+    text = read_text(context, run.recipe.data.encoding, listener)
+    predictor = Predictor(run, workers)
+    answers = predictor.predict([one_question(question, text, source=str(context))], total=1, listener=SILENT)
     return _write_answers_to(answers, predictor, output, layout, stdout, listener)
 
 

@@ -118,12 +118,18 @@ def load_probe(folder: Path, source: ModelSource, compute: Compute) -> "LoadedMo
     return with_head(load_frozen(source, compute), head, source, compute)
 
 
-def load_frozen(source: ModelSource, compute: Compute) -> "LoadedModel":
+def load_frozen(source: ModelSource, compute: Compute, *, plain: bool = False) -> "LoadedModel":
     """The bare encoder with its weights in the precision that is computed in: faster than autocast, which would turn
     them again in each batch, and as exact.
+
+    Args:
+        source: the model's files.
+        compute: where and how.
+        plain: leave the layers as transformers made them, so that they can be traced.
     """
     import torch
 
+    from bertctl.modeling.fast_linear import use_fast_linears
     from bertctl.modeling.load import load_model
 
     loaded = load_model(source, "AutoModel", head=None)
@@ -133,6 +139,8 @@ def load_frozen(source: ModelSource, compute: Compute) -> "LoadedModel":
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[compute.precision]
     loaded.network.to(device=compute.device, dtype=dtype)
     loaded.network.eval()
+    if not plain:
+        use_fast_linears(loaded.network, compute)
     return loaded
 
 

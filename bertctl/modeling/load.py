@@ -1,6 +1,7 @@
 """Model and tokenizer through the Auto classes of transformers, and the one way they are saved."""
 
 import functools
+import inspect
 import json
 import shutil
 from collections.abc import Mapping
@@ -26,6 +27,11 @@ _DROPOUT_FIELDS = (
 """What the families call it: bert, distilbert, xlnet, deberta, modernbert, gpt2."""
 
 
+_PADS_LEFT = ("xlnet",)
+"""Families whose heads read the last position. All others count positions from the left (BERT, GPT) or don't mind, and
+find GPT's last token by the pad id: on the right padding changes nothing, whichever side their tokenizer says."""
+
+
 @dataclass
 class LoadedModel:
     """A model ready to compute.
@@ -35,7 +41,7 @@ class LoadedModel:
         tokenizer: the library's tokenizer, truncation and padding off.
         saved_tokenizer: the transformers tokenizer, kept to be saved beside the model.
         pad_id: id that fills up a batch.
-        pad_left: whether padding goes before the text (XLNet, GPT).
+        pad_left: whether padding goes before the text (XLNet).
         has_segments: whether the family takes token type ids.
     """
 
@@ -74,6 +80,9 @@ def load_model(
     transformers.utils.logging.set_verbosity_error()  # "newly initialized: classifier" is what fine-tuning means
     try:
         config = transformers.AutoConfig.from_pretrained(source.folder, trust_remote_code=False, **(head or {}))
+        for field, value in (head or {}).items():
+            if not hasattr(config, field):  # one of ours (a tagger's scheme): transformers keeps it, but never sets it
+                setattr(config, field, value)
         saved_tokenizer = transformers.AutoTokenizer.from_pretrained(
             source.folder, trust_remote_code=False, clean_up_tokenization_spaces=False
         )
@@ -105,15 +114,41 @@ def load_model(
     if head is not None and has_trained_head(source) and not keeps_head(source, head):
         _renew_head(network)
     saved_tokenizer.model_max_length = source.max_length
+    pad_left, has_segments = config.model_type in _PADS_LEFT, _has_segments(network, config)
+    _agree(saved_tokenizer, pad_left=pad_left, has_segments=has_segments)
     return LoadedModel(
         network=network,
         tokenizer=_backend(saved_tokenizer, source),
         saved_tokenizer=saved_tokenizer,
         pad_id=pad_id,
-        pad_left=saved_tokenizer.padding_side == "left",
-        has_segments="token_type_ids" in saved_tokenizer.model_input_names
-        and getattr(config, "type_vocab_size", 2) >= 2,
+        pad_left=pad_left,
+        has_segments=has_segments,
     )
+
+
+def _has_segments(network: "nn.Module", config: Any) -> bool:
+    """Whether token type ids mean first and second sentence to this family.
+
+    DistilBERT and ModernBERT take none; RoBERTa has one kind and DeBERTa none; GPT would look them up among its words.
+    A tokenizer's own list of inputs is no guide: one that was saved by another family's class says what that one takes.
+    """
+    if "token_type_ids" not in inspect.signature(network.forward).parameters:
+        return False
+    kinds = getattr(config, "type_vocab_size", None)
+    return bool(config.model_type == "xlnet" if kinds is None else kinds >= 2)
+
+
+def _agree(saved_tokenizer: Any, *, pad_left: bool, has_segments: bool) -> None:
+    """The tokenizer that is saved gives the network what it is given here, so that plain transformers agrees.
+
+    In transformers 5 ALBERT's and XLNet's leave the token type ids out by themselves.
+    """
+    names = ["input_ids", *(["token_type_ids"] if has_segments else []), "attention_mask"]
+    if set(saved_tokenizer.model_input_names) != set(names):
+        saved_tokenizer.model_input_names = saved_tokenizer.init_kwargs["model_input_names"] = names
+    side = "left" if pad_left else "right"
+    if saved_tokenizer.padding_side != side:
+        saved_tokenizer.padding_side = saved_tokenizer.init_kwargs["padding_side"] = side
 
 
 def _refuse_random_encoder(network: "nn.Module", info: Mapping[str, Any], source: ModelSource) -> None:

@@ -6,12 +6,15 @@ from typing import Any
 from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
 from bertctl.tasks.base import Task
+from bertctl.tasks.multiple_choice import MultipleChoice
+from bertctl.tasks.question_answering import QuestionAnswering
 from bertctl.tasks.text_classification import TextClassification
 from bertctl.tasks.text_regression import TextRegression
+from bertctl.tasks.token_classification import TokenClassification
 
 TASKS: dict[str, type[Task]] = {
     task.name: task  # type: ignore[misc]
-    for task in (TextClassification, TextRegression)
+    for task in (TextClassification, TextRegression, TokenClassification, QuestionAnswering, MultipleChoice)
 }
 
 

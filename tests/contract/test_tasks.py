@@ -2,51 +2,44 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-import torch
 import transformers
+from task_examples import EXAMPLES, ask, assert_alike, assert_same
 
 from bertctl.config.load import load_recipe
 from bertctl.inference.forward import forward
+from bertctl.inference.score_run import evaluate_file
 from bertctl.inference.trained import open_run
 from bertctl.run_folder import RunFolder
 from bertctl.tasks.registry import TASKS
-from bertctl.training.finetune import Result, prepare, run
+from bertctl.training.finetune import Result, run
+from bertctl.training.job import prepare
 
-TEXTS = [
-    "good film", "bad film", "the food was good", "the food was not good", "very fine", "very poor indeed it was",
-    "a bright film, was it not?", "dull",
-]  # fmt: skip
-LABELS = {
-    "text-classification": ["pos", "neg"] * 4,
-    "text-regression": [4.5, 0.5, 4.0, 1.0, 5.0, 0.0, 4.25, 0.75],
-}
-PRIMARY_FLOOR = {"text-classification": 1.0, "text-regression": 0.95}
+MAX_LENGTH = 40
 
 
 def test_every_registered_task_is_under_contract() -> None:
-    assert set(LABELS) == set(PRIMARY_FLOOR) == set(TASKS)
-    assert len(TASKS) == 2
+    assert set(TASKS) == set(EXAMPLES)
+    assert len(TASKS) == 5
 
 
-@pytest.fixture(scope="module", params=sorted(LABELS))
+@pytest.fixture(scope="module", params=sorted(EXAMPLES))
 def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Result:
     """A run that has learned its 8 examples by heart (training and validation rows are the same file)."""
     task: str = request.param
     folder = tmp_path_factory.mktemp(task)
     data = folder / "rows.jsonl"
-    data.write_text(
-        "".join(json.dumps({"text": t, "label": y}) + "\n" for t, y in zip(TEXTS, LABELS[task], strict=True))
-    )
+    data.write_text("".join(json.dumps(row) + "\n" for row in EXAMPLES[task].rows))
     recipe = load_recipe(
         task,
         options={
             "data.train_file": str(data),
             "data.validation_file": str(data),
             "model.name": str(tiny_model),
-            "model.max_length": 40,
+            "model.max_length": MAX_LENGTH,
             "model.dropout": 0.0,
             "training.epochs": 60,
             "training.evaluate_every": 120,
@@ -56,54 +49,61 @@ def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
             "runtime.device": "cpu",
             "evaluation.bootstrap_resamples": 100,
             "evaluation.primary_metric": "loss",
+            **EXAMPLES[task].settings,
         },
     )
     return run(prepare(recipe), RunFolder.create(folder / "run"))
 
 
+def lines_of(finished: Result) -> list[dict[str, Any]]:
+    text = finished.folder.predictions("validation").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
 def test_it_overfits_eight_examples(finished: Result) -> None:
     task = open_run(finished.folder.path).task
     scored = finished.metrics["metrics"]["validation"]
-    assert scored[task.primary_metric]["value"] >= PRIMARY_FLOOR[task.name]
+    assert scored[task.primary_metric]["value"] >= EXAMPLES[task.name].floor
     assert scored["loss"]["value"] < 0.1
 
 
 def test_plain_transformers_loads_it_and_agrees(finished: Result) -> None:
     trained = open_run(finished.folder.path)
-    network = getattr(transformers, trained.task.auto_class).from_pretrained(finished.folder.model)
+    example = EXAMPLES[trained.task.name]
+    network = getattr(transformers, trained.task.auto_class).from_pretrained(finished.folder.model).eval()
     assert type(network).__name__.startswith("BertFor")
     tokenizer = transformers.AutoTokenizer.from_pretrained(finished.folder.model)
-    lines = [json.loads(line) for line in finished.folder.predictions("validation").read_text().splitlines()]
-    assert [line["text"] for line in lines] == TEXTS
+    lines = lines_of(finished)
+    assert [[line[name] for name in example.texts] for line in lines] == [
+        [row[name] for name in example.texts] for row in example.rows
+    ]
     for line in lines:
-        with torch.inference_mode():
-            logits = network(**tokenizer(line["text"], return_tensors="pt")).logits[0]
-        if "probabilities" in line:
-            theirs = dict(zip(network.config.id2label.values(), logits.softmax(0).tolist(), strict=True))
-            assert line["probabilities"] == pytest.approx(theirs, abs=1e-5)
-            assert network.config.id2label[int(logits.argmax())] == line["prediction"] == line["gold"]
-        else:
-            assert line["prediction"] == pytest.approx(logits.item(), abs=1e-4)
+        example.agrees(network, tokenizer, line)
 
 
 def test_a_batch_of_one_equals_a_batch_of_many_whatever_the_padding(finished: Result) -> None:
     trained = open_run(finished.folder.path)
     loaded, compute = trained.load()
-    lines = [json.loads(line) for line in finished.folder.predictions("validation").read_text().splitlines()]
-    rows = prepare(trained.recipe).data.splits["validation"]
-    features = trained.task.encode(rows, loaded.tokenizer, max_length=40)
+    lines = lines_of(finished)
+    task, rows = trained.task, prepare(trained.recipe).data.splits["validation"]
+    features = task.encode(rows, loaded.tokenizer, max_length=MAX_LENGTH)
     assert len(set(features.lengths.tolist())) > 3, "the premise: batches of many need padding"
-    many = forward(loaded.network, loaded, trained.task, features, compute=compute, batch_size=8)
-    one = forward(loaded.network, loaded, trained.task, features, compute=compute, batch_size=1)
-    np.testing.assert_allclose(many.outputs["logits"], one.outputs["logits"], atol=1e-5)
-    assert many.losses == pytest.approx([line["loss"] for line in lines], abs=1e-5)
+    many = ask(loaded, task, features, rows, compute, batch_size=8)
+    assert_same(ask(loaded, task, features, rows, compute, batch_size=1), many)
+    assert_same(ask(loaded, task, features, rows, compute, batch_size=3, width=MAX_LENGTH), many)
+    for line, answer in zip(lines, many.answers, strict=True):
+        assert_alike(answer["prediction"], line["prediction"])
+    passed = forward(loaded.network, loaded, task, features, compute=compute, batch_size=8)
+    assert_alike(task.decode(passed.outputs, features, rows), many.answers)
+    sums = np.bincount(features.rows, many.losses)
+    weights = np.bincount(features.rows, features.weights)
+    assert [line["loss"] for line in lines] == pytest.approx((sums / weights.clip(1)).tolist(), abs=1e-5)
 
 
 def test_its_prediction_file_reads_back(finished: Result, tmp_path: Path) -> None:
     """A prediction file is a JSONL file of rows like any other: it can be scored again with its gold column."""
-    from bertctl.inference.score_run import evaluate_file
-
-    trained = open_run(finished.folder.path, options={"data.label_column": "gold", "data.text_column": "text"})
+    task = open_run(finished.folder.path).task.name
+    trained = open_run(finished.folder.path, options=dict(EXAMPLES[task].again))
     metrics = evaluate_file(trained, finished.folder.predictions("validation"), tmp_path / "again")
     assert metrics["metrics"]["file"] == finished.metrics["metrics"]["validation"]
 

@@ -1,0 +1,363 @@
+"""Files of multiple choice: SWAG's CSV, CODAH's TSV, JSON Lines, Parquet; a list of choices, or a column for each.
+
+Canonical columns: `context` (may be blank), `choices` (a list of at least two texts; rows may differ in how many), and
+`label` (the number of the right one, counted from 0).
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bertctl.config.schema import DataSection
+from bertctl.data.choice_labels import choice_numbers
+from bertctl.data.columns import absent_column, ids_of, shown_columns, texts_of
+from bertctl.data.files import read_table
+from bertctl.data.names import ID_NAMES, folded
+from bertctl.data.reading import Reading
+from bertctl.data.rows import Rows
+from bertctl.data.stream import input_kind, stream_tables
+from bertctl.data.table import Table
+from bertctl.data.text_files import Source, source_name
+from bertctl.errors import DataError, UsageError
+from bertctl.progress import SILENT, Listener
+
+_WITH_BEGINNING = (
+    ("sent1", "sent2"),
+    ("ctx_a", "ctx_b"),
+    ("context", "question"),
+    ("article", "question"),
+    ("passage", "question"),
+)
+"""A context, and what stands before every choice: SWAG; HellaSwag; Cosmos QA; RACE."""
+_CONTEXTS = (
+    "context", "prompt", "question", "premise", "stem", "question_stem", "question_propmt", "ctx", "startphrase",
+    "sentence", "text", "passage", "article",
+)  # fmt: skip
+_LISTS = ("choices", "options", "endings", "answers", "alternatives", "candidates", "candidate_answers")
+_LABELS = (
+    "label", "labels", "gold_label", "gold", "answer", "answerkey", "correct", "correct_answer", "correct_answer_idx",
+    "answer_idx", "target", "y",
+)  # fmt: skip
+_NUMBERED = re.compile(
+    r"(ending|choice|option|answer|alternative|candidate|solution|sol|hypothesis|)[ _-]?(\d+|[a-h])", re.IGNORECASE
+)
+_CODAH_CATEGORIES = frozenset(("", "i", "n", "o", "p", "q", "r"))
+_NO_LABEL = (None, "", -1, "-1")
+_OPTIONS = (
+    "Name them: --text-column NAME for the context, --label-column NAME, "
+    "--set data.choice_columns='[NAME, NAME, ...]' (one column with lists, or one for each choice)."
+)
+
+
+@dataclass(frozen=True)
+class ChoiceColumns:
+    """The file's names of the canonical columns.
+
+    Attributes:
+        context: what the choices are about.
+        beginning: words that every choice continues (SWAG's `sent2`), or None.
+        choices: one column with lists, or a column for each choice, in order.
+        label: the right choice, or None.
+        id: the column with ids, or None.
+    """
+
+    context: str
+    beginning: str | None
+    choices: tuple[str, ...]
+    label: str | None
+    id: str | None
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """All of them but the id."""
+        return tuple(n for n in (self.context, self.beginning, *self.choices, self.label) if n is not None)
+
+    def names(self) -> dict[str, str]:
+        """Canonical name -> name in the file."""
+        found = {
+            "context": self.context,
+            "beginning": self.beginning,
+            "choices": ", ".join(self.choices),
+            "label": self.label,
+        }
+        return {canonical: name for canonical, name in found.items() if name is not None}
+
+    def as_settings(self, settings: DataSection, *, header: bool) -> DataSection:
+        """The same settings with these columns written in, so that the next file is read as the first was."""
+        update: Mapping[str, Any] = {
+            "text_column": self.context,
+            "pair_column": self.beginning,
+            "choice_columns": list(self.choices),
+            "label_column": self.label or settings.label_column,
+            "header": settings.header if header else False,
+        }
+        return settings.model_copy(update=dict(update))
+
+
+@dataclass(frozen=True)
+class ChoiceReader:
+    """Rows with choices: CSV, TSV, JSONL, Parquet."""
+
+    columns: tuple[str, ...] = ("context", "choices", "label")
+    stratify: bool = False
+    together: str | None = None
+
+    def read(
+        self, path: Path, settings: DataSection, *, split: str, label_needed: bool, listener: Listener = SILENT
+    ) -> Reading:
+        """See `Reader.read`."""
+        table = read_table(path, settings, listener)
+        return self.from_table(table, settings, split=split, label_needed=label_needed, listener=listener)
+
+    def stream(
+        self,
+        source: Source,
+        settings: DataSection,
+        *,
+        kind: str | None = None,
+        chunk_rows: int = 2048,
+        listener: Listener = SILENT,
+    ) -> Iterator[Rows]:
+        """See `Reader.stream`. Labels are left out: nothing that streams looks at them."""
+        read_as = input_kind(source, kind)
+        if read_as == "lines":
+            raise UsageError(
+                f"{source_name(source)}: lines of text have no choices",
+                remedy="Give JSONL, CSV, TSV or Parquet; for stdin say which with --input-format jsonl.",
+            )
+        columns: ChoiceColumns | None = None
+        count = 0
+        for table in stream_tables(source, settings, kind=read_as, rows=chunk_rows, listener=listener):
+            if columns is None:
+                columns = find_columns(table, settings, label_needed=False, listener=listener)
+            elif settings.choice_columns is None:
+                columns = _with_further_choices(columns, table)
+            rows = rows_of_choices(table, replace(columns, label=None), split="predict", first_id=count)
+            count += len(rows)
+            yield rows
+        if not count:
+            raise DataError(f"{source_name(source)} has no rows", remedy="Give a file with rows.")
+
+    def from_table(
+        self, table: Table, settings: DataSection, *, split: str, label_needed: bool, listener: Listener = SILENT
+    ) -> Reading:
+        """See `Reader.from_table`."""
+        columns = find_columns(table, settings, label_needed=label_needed, listener=listener)
+        labels = table.columns[columns.label] if columns.label is not None else ()
+        if not label_needed and all(label in _NO_LABEL for label in labels):
+            columns = replace(columns, label=None)
+        rows = rows_of_choices(table, columns, split=split)
+        return Reading(rows, columns.names(), columns.as_settings(settings, header=table.header))
+
+
+def find_columns(table: Table, settings: DataSection, *, label_needed: bool, listener: Listener) -> ChoiceColumns:
+    """Which column is which, as the person said or by the usual names; what was guessed is told.
+
+    Args:
+        table: the file as it was read.
+        settings: `text_column` is the context, `pair_column` what stands before every choice.
+        label_needed: whether to refuse a table without a label column.
+        listener: told of guesses.
+
+    Raises:
+        DataError: a column that was named is not there (those there are shown).
+        UsageError: a column can't be guessed, or one column was named twice.
+    """
+    named = [settings.text_column, settings.pair_column, *(settings.choice_columns or ())]
+    missing = [name for name in named if name is not None and name not in table.columns]
+    if missing and {"context", "choices"} <= set(table.columns):  # a prediction file: it has names of its own
+        settings = settings.model_copy(update={"text_column": "context", "pair_column": None, "choice_columns": None})
+        named, missing = ["context"], []
+    if settings.label_column is not None and label_needed:
+        missing += [settings.label_column] if settings.label_column not in table.columns else []
+    if settings.id_column is not None and settings.id_column not in table.columns:
+        missing.append(settings.id_column)
+    if missing:
+        raise absent_column(missing[0], table)
+    taken = [name for name in (*named, settings.label_column, settings.id_column) if name is not None]
+    twice = next((name for name in taken if taken.count(name) > 1), None)
+    if twice:
+        raise UsageError(f"the column '{twice}' is named for two things", remedy=shown_columns(table))
+    if not table.header and not (settings.text_column and settings.choice_columns):
+        return _guess_headerless(table, settings, listener)
+    free = {folded(name): name for name in table.columns if name not in taken}
+    choices = tuple(settings.choice_columns or ()) or _guess_choices(table, free)
+    free = {key: name for key, name in free.items() if name not in choices}
+    context, beginning = settings.text_column, settings.pair_column
+    if context is None:
+        context, beginning = _guess_context(table, free, beginning)
+    label = settings.label_column if settings.label_column in table.columns else None
+    if label is None and settings.label_column is None:
+        free = {key: name for key, name in free.items() if name not in (context, beginning)}
+        label = _guess_label(table, free, needed=label_needed)
+    found = ChoiceColumns(context, beginning, choices, label, settings.id_column)
+    _say_guesses(table, found, settings, listener)
+    return found
+
+
+def rows_of_choices(table: Table, columns: ChoiceColumns, *, split: str, first_id: int = 0) -> Rows:
+    """A file's columns under their canonical names.
+
+    Args:
+        table: the file as it was read.
+        columns: which column is which.
+        split: what the rows are to be called.
+        first_id: number of the first row, where there is no id column.
+
+    Raises:
+        DataError: fewer than two choices, a label that points at none of them, something that is no text, with file
+            and line.
+    """
+    optional = columns.choices if len(columns.choices) > 1 else ()  # a portion of JSONL may lack the last ones
+    for name in (*columns.used, *([columns.id] if columns.id else [])):
+        if name not in table.columns and name not in optional:
+            raise absent_column(name, table)
+    contexts, _ = texts_of(table, columns.context)
+    if len(columns.choices) == 1:
+        endings = [_listed(table, columns.choices[0], index) for index in range(len(table))]
+    else:
+        blank = [""] * len(table)
+        cells = [texts_of(table, name)[0] if name in table.columns else blank for name in columns.choices]
+        endings = [_without_blank_end(row) for row in zip(*cells, strict=True)]
+    for index, row in enumerate(endings):
+        if len(row) < 2:
+            raise DataError(
+                f"{table.where(index)}: {len(row)} choice{'' if len(row) == 1 else 's'} in "
+                f"{', '.join(columns.choices)}, where at least 2 are needed",
+                remedy="Give each row its choices, or take the row out. " + shown_columns(table),
+            )
+    found: dict[str, Sequence[Any]] = {"context": contexts, "choices": endings}
+    if columns.beginning is not None:
+        beginnings, _ = texts_of(table, columns.beginning)
+        found["choices"] = [
+            [f"{beginning} {ending}" if beginning else ending for ending in row]
+            for beginning, row in zip(beginnings, endings, strict=True)
+        ]
+    if columns.label is not None:
+        found["label"] = choice_numbers(table, columns.label, endings)
+    for name, values in table.columns.items():
+        if name not in columns.used:
+            found[name if name not in ("context", "choices", "label") else f"file_{name}"] = values
+    ids = ids_of(table, columns.id) if columns.id else [str(i) for i in range(first_id, first_id + len(table))]
+    return Rows(split, found, ids, table.source, table.lines)
+
+
+def _listed(table: Table, name: str, index: int) -> list[str]:
+    """The choices of a row out of a column with lists, or with lists written as JSON (a CSV's cells)."""
+    value = table.columns[name][index]
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            value = None
+    if not isinstance(value, list | tuple):
+        raise DataError(
+            f"{table.where(index)}: column '{name}' holds {table.columns[name][index]!r:.80} where a list of choices "
+            "is needed",
+            remedy='A list is written ["one", "two"]; columns for each choice are named with '
+            "--set data.choice_columns='[NAME, NAME, ...]'. " + shown_columns(table),
+        )
+    for number, choice in enumerate(value):
+        if not isinstance(choice, str | int | float) or isinstance(choice, bool):
+            raise DataError(
+                f"{table.where(index)}: choice {number} in '{name}' is {choice!r:.80}, which is no text",
+                remedy="Each choice is a text.",
+            )
+    return [str(choice) for choice in value]
+
+
+def _without_blank_end(cells: Sequence[str]) -> list[str]:
+    """Blank cells after a row's last choice are no choices: rows may have fewer than there are columns."""
+    last = max((i for i, cell in enumerate(cells) if cell.strip()), default=-1)
+    return list(cells[: last + 1])
+
+
+def _guess_choices(table: Table, free: Mapping[str, str]) -> tuple[str, ...]:
+    lists = [free[key] for key in _LISTS if key in free and _holds_lists(table.columns[free[key]])]
+    numbered = [family for family in _families(free.values()) if len(family) > 1]
+    candidates = [*((name,) for name in lists), *numbered]
+    if len(candidates) == 1:
+        return candidates[0]
+    what = "which columns hold the choices can't be seen"
+    if candidates:
+        what = "several columns could hold the choices: " + "; ".join(", ".join(names) for names in candidates)
+    raise UsageError(f"{table.source}: {what}", remedy=f"{_OPTIONS} {shown_columns(table)}")
+
+
+def _families(names: Iterable[str]) -> list[tuple[str, ...]]:
+    """Columns whose names differ by their number or letter alone (`ending0`, `ending1`; `A`, `B`), in its order."""
+    found: dict[tuple[str, bool], list[tuple[int, str]]] = {}
+    for name in names:
+        match = _NUMBERED.fullmatch(folded(name))
+        if match and (match[1] or not match[2].isdecimal()):
+            number = int(match[2]) if match[2].isdecimal() else ord(match[2]) - ord("a")
+            found.setdefault((match[1], match[2].isdecimal()), []).append((number, name))
+    return [tuple(name for _, name in sorted(family)) for family in found.values()]
+
+
+def _with_further_choices(columns: ChoiceColumns, table: Table) -> ChoiceColumns:
+    """The columns of the first portion of a file, and those of a later one that go on numbering its choices."""
+    free = [name for name in table.columns if name not in columns.used and name != columns.id]
+    families = _families(dict.fromkeys((*columns.choices, *free)))
+    return replace(columns, choices=next((f for f in families if columns.choices[0] in f), columns.choices))
+
+
+def _holds_lists(values: Sequence[Any]) -> bool:
+    first = next((value for value in values if value is not None), None)
+    return isinstance(first, list | tuple) or (isinstance(first, str) and first.lstrip().startswith("["))
+
+
+def _guess_context(table: Table, free: Mapping[str, str], beginning: str | None) -> tuple[str, str | None]:
+    """The context, and what stands before every choice where the two have the names of a known pair."""
+    for context, second in _WITH_BEGINNING:
+        if context in free and beginning is None and second in free:
+            return free[context], free[second]
+    found = [free[key] for key in _CONTEXTS if key in free]
+    if len(found) == 1 or (found and folded(found[0]) == "context"):
+        return found[0], beginning
+    what = f"several columns could be the context: {', '.join(found)}" if found else "no column is known as the context"
+    raise UsageError(f"{table.source}: {what}", remedy=f"{_OPTIONS} {shown_columns(table)}")
+
+
+def _guess_label(table: Table, free: Mapping[str, str], *, needed: bool) -> str | None:
+    found = [free[key] for key in _LABELS if key in free]
+    if "label" in free or len(found) == 1:
+        return found[0]
+    if not needed:
+        return None
+    what = f"several columns could be the label: {', '.join(found)}" if found else "no column is known as the label"
+    raise UsageError(f"{table.source}: {what}", remedy=f"Name it: --label-column NAME. {shown_columns(table)}")
+
+
+def _guess_headerless(table: Table, settings: DataSection, listener: Listener) -> ChoiceColumns:
+    """CODAH's columns: a letter for the category, the prompt, four endings, the label (which may be left out)."""
+    names = list(table.columns)
+    if len(names) not in (6, 7) or not {str(value) for value in table.columns[names[0]]} <= _CODAH_CATEGORIES:
+        raise UsageError(
+            f"{table.source}: it has no header, and which of its {len(names)} columns are the choices can't be seen",
+            remedy="Name them by number: --text-column column1 --label-column column4 --set "
+            "data.choice_columns='[column2, column3]'; if the first line is a header, add --set data.header=true.",
+        )
+    found = ChoiceColumns(names[1], None, tuple(names[2:6]), names[6] if len(names) == 7 else None, settings.id_column)
+    _say_guesses(table, found, settings, listener)
+    return found
+
+
+def _say_guesses(table: Table, found: ChoiceColumns, settings: DataSection, listener: Listener) -> None:
+    guessed = []
+    if settings.text_column is None:
+        guessed.append(f"context from '{found.context}'")
+    if settings.pair_column is None and found.beginning is not None:
+        guessed.append(f"'{found.beginning}' before every choice")
+    if settings.choice_columns is None:
+        guessed.append(f"choices from {', '.join(repr(name) for name in found.choices)}")
+    if settings.label_column is None and found.label is not None:
+        guessed.append(f"label from '{found.label}'")
+    if guessed:
+        known = (*found.used, found.id)
+        others = [name for name in table.columns if name not in known and folded(name) not in ID_NAMES]
+        tail = f"; also there: {', '.join(others)}" if others else ""
+        listener.say(f"{table.source}: {', '.join(guessed)} (guessed{tail})")

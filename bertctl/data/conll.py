@@ -1,0 +1,258 @@
+"""CoNLL column files and CoNLL-U, sentence by sentence.
+
+    -DOCSTART- -X- -X- O            a line of any width: a document begins
+
+    U.N.     NNP  I-NP  I-ORG       a line for each word, spaces or tabs between
+    official NN   I-NP  O           a blank line ends a sentence
+
+CoNLL-U (universaldependencies.org/format.html) has ten columns with tabs; words written together (`3-4`) and empty
+nodes (`8.1`) are no words of the tagged text and are left out, `# newdoc` begins a document.
+"""
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from bertctl.config.schema import DataSection
+from bertctl.errors import DataError, UsageError, did_you_mean
+from bertctl.progress import Listener
+
+_UD_NAMES = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+_USUAL_NAMES = {
+    1: ("word",),
+    2: ("word", "tag"),
+    3: ("word", "pos", "tag"),
+    4: ("word", "pos", "chunk", "ner"),
+}
+"""What columns can be called where a file names none; four are those of CoNLL-2003."""
+_BLANKS = " \t\r\n"
+_SPACES = re.compile(r"[ \t]+")
+
+
+class Sentence(NamedTuple):
+    """A sentence of a column file.
+
+    Attributes:
+        line: where its first word stands.
+        document: number of its document, from 0; -1 before any has begun.
+        words: as written.
+        tags: one a word; None where the file has none.
+    """
+
+    line: int
+    document: int
+    words: list[str]
+    tags: list[str] | None
+
+
+class _Line(NamedTuple):
+    number: int
+    text: str
+
+
+@dataclass(frozen=True)
+class ConllLayout:
+    """Where words and tags stand.
+
+    Attributes:
+        tabs: whether columns are parted by single tabs; else by runs of spaces and tabs.
+        names: of the columns, in their order.
+        word: position of the words.
+        tag: position of the tags, or None.
+        ud: whether it is CoNLL-U.
+    """
+
+    tabs: bool
+    names: tuple[str, ...]
+    word: int
+    tag: int | None
+    ud: bool
+
+    def fields(self, line: str) -> list[str]:
+        """The columns of a line."""
+        return line.rstrip("\r\n").split("\t") if self.tabs else _SPACES.split(line.strip(_BLANKS))
+
+    def sentence(self) -> str:
+        """What a person is told."""
+        word = f"words from column {self.word} ({self.names[self.word]})"
+        if self.tag is None:
+            return f"{word}, no tags"
+        return f"{word}, tags from column {self.tag} ({self.names[self.tag]}) of {len(self.names)}"
+
+
+def conll_sentences(
+    lines: Iterable[str],
+    source: str,
+    settings: DataSection,
+    *,
+    ud: bool,
+    tags_needed: bool,
+    listener: Listener,
+) -> Iterator[Sentence]:
+    """The sentences of a column file.
+
+    Args:
+        lines: with their ends, without a byte-order mark.
+        source: the file, for messages.
+        settings: `text_column` and `label_column` are positions counted from 0 (negative ones from the end) or names;
+            left out, the words stand in the first column (in the second after one that counts them) and the tags in
+            the last; in CoNLL-U `form` and `upos`. `header` says that the first line has names.
+        ud: whether it is CoNLL-U.
+        tags_needed: whether to refuse words without tags.
+        listener: told which columns were taken.
+
+    Raises:
+        DataError: no such column, a line with more or fewer columns than the first, a word without a tag, no
+            sentence at all; with file and line.
+    """
+    numbered = (_Line(number, text) for number, text in enumerate(lines, start=1))
+    layout: ConllLayout | None = None
+    names: tuple[str, ...] | None = _UD_NAMES if ud else None
+    document = -1
+    count = 0
+    block: list[_Line] = []
+    for line in itertools.chain(numbered, [_Line(0, "")]):
+        if line.text.strip(_BLANKS) and not line.text.startswith("-DOCSTART-"):
+            if settings.header and not ud and layout is None and names is None:
+                names = tuple(_SPACES.split(line.text.strip(_BLANKS)))
+            else:
+                block.append(line)
+            continue
+        comments = [entry.text for entry in block if ud and entry.text.startswith("#")]
+        block = [entry for entry in block if not (ud and entry.text.startswith("#"))]
+        for comment in comments:
+            names = _global_columns(comment) or names
+            document += comment.startswith(("# newdoc", "#newdoc"))
+        if block:
+            if layout is None:
+                layout = _layout(block, source, settings, names=names, ud=ud, tags_needed=tags_needed)
+                listener.say(f"{source}: {layout.sentence()}")
+            sentence = _sentence(block, layout, source, document, tags_needed=tags_needed)
+            if sentence.words:
+                yield sentence
+                count += 1
+            block = []
+        document += line.text.startswith("-DOCSTART-")
+    if not count:
+        raise DataError(f"{source} has no sentences", remedy="Give a file with a word and its tag on each line.")
+
+
+def _global_columns(comment: str) -> tuple[str, ...] | None:
+    """The names that a file of CoNLL-U Plus gives its columns."""
+    key, equals, value = comment.removeprefix("#").partition("=")
+    return tuple(value.lower().split()) if equals and key.strip() == "global.columns" else None
+
+
+def _layout(
+    block: Sequence[_Line],
+    source: str,
+    settings: DataSection,
+    *,
+    names: tuple[str, ...] | None,
+    ud: bool,
+    tags_needed: bool,
+) -> ConllLayout:
+    """Where words and tags stand, by the first sentence."""
+    first = block[0]
+    tabs = ud or "\t" in first.text.strip(_BLANKS)
+    columns = ConllLayout(tabs, (), 0, None, ud).fields(first.text)
+    width = len(columns)
+    where = f"{source}:{first.number}"
+    if names is None:
+        names = _USUAL_NAMES.get(width) or tuple(f"column{i}" for i in range(width))
+    if len(names) != width:
+        raise _wrong_width(where, width, names, first.text)
+    if settings.text_column is not None:
+        word = _position(settings.text_column, names, where, "--text-column")
+    elif ud:
+        word = _position("form", names, where, "--text-column")
+    else:
+        counted = [ConllLayout(tabs, (), 0, None, ud).fields(line.text)[0] for line in block]
+        is_count = width > 2 and counted == [str(i) for i in range(1, len(block) + 1)] and len(block) > 1
+        word = 1 if is_count else 0
+    tag: int | None = None
+    if settings.label_column is not None:
+        if tags_needed or _is_there(settings.label_column, names):
+            tag = _position(settings.label_column, names, where, "--label-column")
+    elif ud:
+        tag = _position("upos", names, where, "--label-column")
+    elif width > 1:
+        tag = width - 1
+    if tag == word:
+        tag = None
+    if tag is None and tags_needed:
+        raise DataError(
+            f"{where}: there are words but no tags: {first.text.strip(_BLANKS)[:80]!r}",
+            remedy="Each line needs a word and its tag, with a tab or spaces between; blank lines part sentences.",
+        )
+    return ConllLayout(tabs, names, word, tag, ud)
+
+
+def _is_there(column: str, names: Sequence[str]) -> bool:
+    number = _number(column)
+    return column.lower() in names if number is None else -len(names) <= number < len(names)
+
+
+def _number(column: str) -> int | None:
+    return int(column) if column.removeprefix("-").isdecimal() else None
+
+
+def _position(column: str, names: Sequence[str], where: str, option: str) -> int:
+    """A column's place from 0 on.
+
+    Raises:
+        UsageError: there is none of this number or name.
+    """
+    number = _number(column)
+    if number is not None and -len(names) <= number < len(names):
+        return number % len(names)
+    lowered = [name.lower() for name in names]
+    if column.lower() in lowered:
+        return lowered.index(column.lower())
+    hint = did_you_mean(column, names)
+    shown = ", ".join(f"{i} {name}" for i, name in enumerate(names))
+    raise UsageError(
+        f"{where}: there is no column '{column}'" + (f": {hint}" if hint else f" among {len(names)}"),
+        remedy=f"Columns there: {shown}. Name one by its number from 0 on, or by its name: {option} NUMBER.",
+    )
+
+
+def _sentence(
+    block: Sequence[_Line], layout: ConllLayout, source: str, document: int, *, tags_needed: bool
+) -> Sentence:
+    words: list[str] = []
+    tags: list[str] = []
+    for number, text in block:
+        fields = layout.fields(text)
+        if len(fields) != len(layout.names):
+            raise _wrong_width(f"{source}:{number}", len(fields), layout.names, text)
+        if layout.ud and not fields[0].isdecimal():  # 3-4 is a contraction, 8.1 a word that is not in the text
+            continue
+        words.append(fields[layout.word])
+        if layout.tag is not None:
+            tag = fields[layout.tag].strip(" ")
+            if not tag or (layout.ud and tag == "_"):
+                if tags_needed:
+                    raise _no_tag(f"{source}:{number}", fields[layout.word], layout.names[layout.tag])
+                tag = ""
+            tags.append(tag)
+    has_tags = layout.tag is not None and all(tags)
+    return Sentence(block[0].number, document, words, tags if has_tags else None)
+
+
+def _no_tag(where: str, word: str, column: str) -> DataError:
+    return DataError(
+        f"{where}: the word {word!r} has no tag in the column '{column}'",
+        remedy="Every word of a labelled file needs a tag; is --label-column the right one?",
+    )
+
+
+def _wrong_width(where: str, width: int, names: Sequence[str], text: str) -> DataError:
+    found = "1 column" if width == 1 else f"{width} columns"
+    return DataError(
+        f"{where}: {found} where the file has {len(names)}: {text.strip(_BLANKS)[:80]!r}",
+        remedy="Every line is a word with the same columns; blank lines part sentences. Words with a space in them "
+        "need tabs between the columns.",
+    )

@@ -1,0 +1,116 @@
+"""Character spans of a text as tags of its words."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bertctl.data.tag_schemes import write_tags
+from bertctl.errors import DataError
+from bertctl.progress import Listener
+
+_LABELS = ("label", "type", "tag", "entity", "entity_group", "class")
+_STARTS = ("start", "start_char", "start_offset", "begin")
+_ENDS = ("end", "end_char", "end_offset", "stop")
+_SHOWN = 5
+
+
+@dataclass
+class Misaligned:
+    """Spans that don't begin and end where words do, as they are found.
+
+    Attributes:
+        count: how many were widened to whole words.
+        lost: how many could not be kept, since other spans have their words.
+        examples: the first ones, with file and line.
+    """
+
+    count: int = 0
+    lost: int = 0
+    examples: list[str] = field(default_factory=list)
+
+    def add(self, example: str, *, lost: bool) -> None:
+        """One more."""
+        self.count += not lost
+        self.lost += lost
+        if len(self.examples) < _SHOWN:
+            self.examples.append(example)
+
+    def tell(self, source: str, total: int, listener: Listener) -> None:
+        """Say what was found; nothing where all was well."""
+        if not self.examples:
+            return
+        lost = f", {self.lost} can't be kept because other spans have their words" if self.lost else ""
+        more = self.count + self.lost - len(self.examples)
+        shown = "\n".join(f"  {example}" for example in self.examples) + (f"\n  ... and {more} more" if more else "")
+        listener.warn(
+            f"{source}: {self.count + self.lost} of {total} spans begin or end inside a word; {self.count} are taken "
+            f"as the whole words{lost}:\n{shown}"
+        )
+
+
+def read_span(value: Any, where: str) -> tuple[int, int, str]:
+    """Start, end and label of a span: an object with these keys (spaCy, Prodigy), or a list of the three (doccano).
+
+    Raises:
+        DataError: something else, with file and line.
+    """
+    found: tuple[Any, Any, Any] = (None, None, None)
+    if isinstance(value, Mapping):
+        found = tuple(next((value[k] for k in keys if k in value), None) for keys in (_STARTS, _ENDS, _LABELS))  # type: ignore[assignment]
+    elif isinstance(value, list | tuple) and len(value) == 3:
+        found = (value[0], value[1], value[2])
+    start, end, label = found
+    if not (type(start) is int and type(end) is int and isinstance(label, str) and label):
+        raise DataError(
+            f"{where}: this is no span: {value!r:.100}",
+            remedy='A span is {"start": 0, "end": 4, "label": "PER"}, counted in characters, or [0, 4, "PER"].',
+        )
+    return start, end, label
+
+
+def tags_of_spans(
+    spans: Sequence[tuple[int, int, str]],
+    text: str,
+    offsets: Sequence[tuple[int, int]],
+    where: str,
+    misaligned: Misaligned,
+) -> list[str]:
+    """Spans as tags in IOB2, one a word. A span that begins or ends inside a word becomes the whole word.
+
+    Args:
+        spans: start, end (in characters) and label.
+        text: what they are of.
+        offsets: start and end of each word, ascending.
+        where: file and line.
+        misaligned: gets those that were widened, or could not be kept.
+
+    Raises:
+        DataError: a span outside the text, an empty one, or two over each other.
+    """
+    starts, ends = [start for start, _ in offsets], [end for _, end in offsets]
+    found: list[tuple[str, int, int]] = []
+    last_end, last_span = 0, ""
+    for start, end, label in sorted(spans):
+        shown = f"{text[max(start, 0) : end]!r} ({start} to {end}, {label})"
+        if not 0 <= start < end <= len(text) or not text[start:end].strip():
+            raise DataError(
+                f"{where}: the span {shown} is not in its text of {len(text)} characters, or is empty",
+                remedy="Spans count characters of `text` from 0, the end not included.",
+            )
+        if start < last_end:
+            raise DataError(
+                f"{where}: the spans {last_span} and {shown} overlap; a word has one tag",
+                remedy="Keep one of the two; for nested entities train a run for each layer.",
+            )
+        last_end, last_span = end, shown
+        first, after = bisect_right(ends, start), bisect_left(starts, end)
+        free = max(first, found[-1][2] if found else 0)
+        if free >= after:
+            misaligned.add(f"{where}: {shown}", lost=True)
+            continue
+        whole = text[starts[free] : ends[after - 1]]
+        if whole != text[start:end].strip() or free != first:
+            misaligned.add(f"{where}: {shown}: taken as {whole!r}", lost=False)
+        found.append((label, free, after))
+    return write_tags(found, len(offsets), "IOB2")

@@ -1,0 +1,185 @@
+"""How tags mark entities: IOB1, IOB2, BIOES, BILOU; which of them a file has, and tags written in one of them.
+
+words   John lives in New   York  City  London
+IOB1    I-P  O     O  I-L   I-L   I-L   B-L      B only where an entity follows another of its type
+IOB2    B-P  O     O  B-L   I-L   I-L   B-L      B at each beginning
+BIOES   S-P  O     O  B-L   I-L   E-L   S-L      E at the end, S alone
+BILOU   U-P  O     O  B-L   I-L   L-L   U-L      the same with other letters
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from bertctl.errors import DataError
+
+Scheme = Literal["IOB1", "IOB2", "BIOES", "BILOU"]
+SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
+
+_LETTERS: Mapping[Scheme, frozenset[str]] = {
+    "IOB1": frozenset("IOB"),
+    "IOB2": frozenset("IOB"),
+    "BIOES": frozenset("BIOES"),
+    "BILOU": frozenset("BILOU"),
+}
+_ALL_LETTERS = frozenset("BIOESLU")
+_INSIDE = ("B", "I")
+_BY_USE: tuple[Scheme, ...] = ("IOB2", "IOB1", "BIOES", "BILOU")
+
+
+@dataclass(frozen=True)
+class Break:
+    """Where tags leave a scheme.
+
+    Attributes:
+        count: how often.
+        before: the first tag that may not stand before ...
+        tag: ... this one ("O" stands for the beginning and for the end of a sentence too).
+    """
+
+    count: int
+    before: str
+    tag: str
+
+
+@dataclass(frozen=True)
+class TagKind:
+    """What the tags of a file are.
+
+    Attributes:
+        entities: whether they mark entities; else they are plain names, such as parts of speech.
+        scheme: the scheme that all of them follow; None for plain names, and where there is none.
+        breaks: where there is none, how the schemes are left whose letters fit.
+    """
+
+    entities: bool
+    scheme: Scheme | None = None
+    breaks: Mapping[Scheme, Break] = field(default_factory=dict)
+
+    def sentence(self) -> str:
+        """What a person is told."""
+        if not self.entities:
+            return "plain tags (none begins with B- or I-): scored word by word"
+        if self.scheme:
+            return f"tags in {self.scheme}"
+        told = "; ".join(
+            f"{left.count} times not {scheme}, first {left.tag} after {left.before}"
+            for scheme, left in self.breaks.items()
+        )
+        return (
+            f"tags in no pure scheme ({told or 'prefixes of several'}): "
+            "they are read by conlleval's rules and written as IOB2"
+        )
+
+
+def tag_kind(sentences: Sequence[Sequence[str]], where: Callable[[int], str]) -> TagKind:
+    """Which scheme tags are in.
+
+    Args:
+        sentences: one tag a word.
+        where: file and line of a sentence, for messages.
+
+    Raises:
+        DataError: some tags are of a scheme and some are not, or have prefixes of a scheme that isn't known here.
+    """
+    found = {tag for tags in sentences for tag in tags}
+    if not _mark_entities(found):
+        return TagKind(entities=False)
+    _refuse_strangers(found, sentences, where)
+    steps: Counter[tuple[str, str]] = Counter()
+    for tags in sentences:
+        steps.update(zip(["O", *tags], [*tags, "O"], strict=True))
+    letters = {tag.partition("-")[0] for tag in found} | {"O"}
+    breaks: dict[Scheme, Break] = {}
+    for scheme in _BY_USE:
+        if letters <= _LETTERS[scheme] and (scheme in ("IOB1", "IOB2") or letters - _LETTERS["IOB2"]):
+            left = _break(scheme, steps)
+            if left is None:
+                return TagKind(entities=True, scheme=scheme)
+            breaks[scheme] = left
+    return TagKind(entities=True, breaks=breaks)
+
+
+def write_tags(spans: Iterable[tuple[str, int, int]], length: int, scheme: Scheme) -> list[str]:
+    """Entities as tags.
+
+    Args:
+        spans: type, first word, word after the last one; in order, none over another.
+        length: words of the sentence.
+        scheme: the tags' scheme.
+    """
+    tags = ["O"] * length
+    last: tuple[str, int] = ("", -1)
+    for kind, start, end in spans:
+        for i in range(start, end):
+            tags[i] = _tag(_letter(scheme, i == start, i == end - 1, last == (kind, start)), kind)
+        last = (kind, end)
+    return tags
+
+
+def _letter(scheme: Scheme, first: bool, final: bool, touches: bool) -> str:
+    """The prefix of a word of an entity; `touches`: an entity of its type ends just before it."""
+    if scheme == "IOB1":
+        return "B" if first and touches else "I"
+    if scheme == "IOB2":
+        return "B" if first else "I"
+    alone, end = ("S", "E") if scheme == "BIOES" else ("U", "L")
+    if first:
+        return alone if final else "B"
+    return end if final else "I"
+
+
+def _tag(letter: str, kind: str) -> str:
+    return f"{letter}-{kind}" if kind else letter
+
+
+def entity_types(tags: Iterable[str]) -> list[str]:
+    """The types among tags, in their order, each once."""
+    return list(dict.fromkeys(tag.partition("-")[2] for tag in tags if tag != "O"))
+
+
+def _mark_entities(found: set[str]) -> bool:
+    """Whether tags are meant as marks of entities: `B-PER`; or `B`, `I` and `O` without any type."""
+    if any(letter in _ALL_LETTERS - {"O"} and kind for letter, _, kind in (tag.partition("-") for tag in found)):
+        return "O" in found or all(tag[:1].isupper() and tag[1:2] == "-" for tag in found)
+    if "O" not in found:
+        return False
+    return found <= _ALL_LETTERS or any(tag[:1].isupper() and tag[1:2] == "-" and tag[2:] for tag in found)
+
+
+def _refuse_strangers(found: set[str], sentences: Sequence[Sequence[str]], where: Callable[[int], str]) -> None:
+    strangers = {tag for tag in found if tag.partition("-")[0] not in _ALL_LETTERS or tag.startswith("O-")}
+    if not strangers:
+        return
+    index, word, tag = next((i, w, t) for i, tags in enumerate(sentences) for w, t in enumerate(tags, start=1)
+                            if t in strangers)  # fmt: skip
+    usual = sorted(found - strangers)[:6]
+    raise DataError(
+        f"{where(index)}, word {word}: the tag {tag!r} is of no scheme that is known here; others there are "
+        f"{', '.join(usual)}",
+        remedy="Entities are marked by O and B-TYPE, I-TYPE (IOB1, IOB2), with E- and S- (BIOES) or L- and U- (BILOU); "
+        "plain tags, such as parts of speech, have no such prefix. Is --label-column the right one?",
+    )
+
+
+def _break(scheme: Scheme, steps: Mapping[tuple[str, str], int]) -> Break | None:
+    count = 0
+    first: tuple[str, str] | None = None
+    for (before, tag), times in steps.items():
+        if not _may_follow(scheme, before, tag):
+            count += times
+            first = first or (before, tag)
+    return Break(count, *first) if first else None
+
+
+def _may_follow(scheme: Scheme, before: str, tag: str) -> bool:
+    last, _, last_kind = before.partition("-")
+    letter, _, kind = tag.partition("-")
+    same = kind == last_kind
+    if scheme == "IOB2":
+        return letter != "I" or (last in _INSIDE and same)
+    if scheme == "IOB1":
+        return letter != "B" or (last in _INSIDE and same)
+    inside = last in _INSIDE
+    return same and inside if letter in ("I", "E", "L") else not inside

@@ -1,0 +1,249 @@
+"""JSON Lines and Parquet with words and tags, or with texts and character spans, as rows of token classification."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from bertctl.config.schema import DataSection
+from bertctl.data.columns import absent_column, ids_of, shown_columns
+from bertctl.data.names import TEXT_NAMES
+from bertctl.data.rows import Rows
+from bertctl.data.spans import Misaligned, read_span, tags_of_spans
+from bertctl.data.table import Table
+from bertctl.data.words import find_words, split_words
+from bertctl.errors import DataError, UsageError
+from bertctl.progress import Listener
+
+Offsets = list[tuple[int, int]]
+Content = Literal["text", "words", "numbers", "objects", "nothing"]
+
+_WORDS = ("words", "tokens", "token", "form", "forms")
+_TAGS = ("tags", "ner_tags", "labels", "label", "ner", "iob", "bio", "upos", "pos_tags", "pos", "gold")
+_SPANS = ("spans", "entities", "ents", "annotations")
+_CANONICAL = ("words", "label", "text", "offsets", "document")
+
+
+@dataclass(frozen=True)
+class TaggedColumns:
+    """The file's names of the canonical columns.
+
+    Attributes:
+        words: lists of words, or of objects with `text`, `start` and `end` (Prodigy's tokens); or None.
+        text: running text, or None.
+        label: lists of tags, or of character spans; or None.
+        id: the column with ids, or None.
+    """
+
+    words: str | None
+    text: str | None
+    label: str | None
+    id: str | None
+
+    def names(self) -> dict[str, str]:
+        """Canonical name -> name in the file."""
+        found = {"words": self.words, "text": self.text, "label": self.label}
+        return {canonical: name for canonical, name in found.items() if name is not None}
+
+
+def find_columns(table: Table, settings: DataSection, *, label_needed: bool, listener: Listener) -> TaggedColumns:
+    """Which column is which, as the person said or by the usual names; what was guessed is told.
+
+    Raises:
+        DataError: a column that was named is not there.
+        UsageError: a column can't be guessed.
+    """
+    contents = {name: _content(values) for name, values in table.columns.items()}
+    text_name = _named(settings.text_column, table)
+    label_name = _named(settings.label_column, table, required=label_needed)
+    if settings.id_column is not None and settings.id_column not in table.columns:
+        raise absent_column(settings.id_column, table)
+    is_text = text_name is not None and contents[text_name] == "text"
+    words = None if is_text else text_name or _first(_WORDS, contents, ("words", "objects"), ())
+    text = text_name if is_text else _first(TEXT_NAMES, contents, ("text",), ())
+    if words is None and text is None:
+        raise UsageError(
+            f"{table.source}: no column holds words or a text",
+            remedy=f"Name it: --text-column NAME (lists of words, or running text). {shown_columns(table)}",
+        )
+    label = label_name
+    if label is None and (settings.label_column is None or _says_nothing(settings.label_column, table)):
+        label = _first(_TAGS, contents, ("words", "numbers", "objects"), (words,)) or _first(
+            _SPANS, contents, ("objects", "nothing"), (words,)
+        )
+    if label is None and label_needed:
+        raise UsageError(
+            f"{table.source}: no column is known as the tags",
+            remedy=f"Name it: --label-column NAME (a tag for each word, or spans of the text). {shown_columns(table)}",
+        )
+    found = TaggedColumns(words, text, label, settings.id_column)
+    guessed = [f"{role} from '{name}'" for role, name in found.names().items() if name not in (text_name, label_name)]
+    if guessed:
+        others = [name for name in table.columns if name not in found.names().values()]
+        also = f"; also there: {', '.join(others)}" if others else ""
+        listener.say(f"{table.source}: {', '.join(guessed)} (guessed{also})")
+    return found
+
+
+def _says_nothing(column: str, table: Table) -> bool:
+    """Whether a column's name is about other files: a position in column files, or this is a prediction file, which
+    has names of its own.
+    """
+    return column.removeprefix("-").isdecimal() or {"words", "prediction"} <= set(table.columns)
+
+
+def _named(column: str | None, table: Table, *, required: bool = True) -> str | None:
+    if column is None or column in table.columns:
+        return column
+    if _says_nothing(column, table) or not required:
+        return None
+    raise absent_column(column, table)
+
+
+def _content(values: Sequence[Any]) -> Content:
+    """What a column holds, by its first value that tells."""
+    for value in values:
+        if isinstance(value, str):
+            return "text"
+        if isinstance(value, list | tuple) and value:
+            kinds: dict[type, Content] = {str: "words", int: "numbers", dict: "objects", list: "objects"}
+            return kinds.get(type(value[0]), "nothing")
+    return "nothing"
+
+
+def _first(
+    names: Sequence[str], contents: Mapping[str, Content], fitting: Sequence[Content], taken: Sequence[str | None]
+) -> str | None:
+    by_name = {name.lower(): name for name in contents if name not in taken}
+    return next((by_name[name] for name in names if name in by_name and contents[by_name[name]] in fitting), None)
+
+
+def rows_of_table(
+    table: Table,
+    columns: TaggedColumns,
+    *,
+    split: str,
+    label_needed: bool,
+    listener: Listener,
+    first_id: int = 0,
+) -> Rows:
+    """A file's columns under their canonical names.
+
+    Args:
+        table: the file as it was read.
+        columns: which column is which.
+        split: what the rows are to be called.
+        label_needed: whether to refuse a row without tags; else the column is left out where one lacks them.
+        listener: told of spans that are not words.
+        first_id: number of the first row, where there is no id column.
+
+    Raises:
+        DataError: something that is no list of words, more or fewer tags than words, spans that are not in their text
+            or overlap; with file and line.
+    """
+    words: list[list[str]] = []
+    offsets: list[Offsets | None] = []
+    texts: list[str | None] = []
+    labels: list[list[str] | None] = []
+    misaligned = Misaligned()
+    spans = 0
+    given = table.columns[columns.label] if columns.label is not None else [None] * len(table)
+    for i, label in enumerate(given):
+        where = table.where(i)
+        text = _text(table.columns[columns.text][i], where, columns.text) if columns.text is not None else None
+        row_words, row_offsets = _words(table, columns, i, text, label)
+        tags = _tags(label, text, row_words, row_offsets, where, misaligned)
+        if tags is None and label_needed:
+            raise _untagged(where, columns.label)
+        if tags and columns.label in ("upos", "xpos") and "_" in tags:
+            # The hub's Universal Dependencies list contractions beside their words; `_` is the tag of these.
+            kept = [word for word, tag in enumerate(tags) if tag != "_"]
+            row_words, row_offsets = [row_words[word] for word in kept], None
+            tags = [tags[word] for word in kept]
+        spans += len(label) if label and isinstance(label[0], dict | list | tuple) else 0
+        words.append(row_words)
+        offsets.append(row_offsets)
+        texts.append(text)
+        labels.append(tags)
+    misaligned.tell(table.source, spans, listener)
+    found: dict[str, Sequence[Any]] = {"words": words}
+    found |= {name: values for name, values in (("text", texts), ("offsets", offsets), ("label", labels))
+              if all(value is not None for value in values)}  # fmt: skip
+    used = (*columns.names().values(), "offsets")
+    for name, values in table.columns.items():
+        if name not in used:
+            found[name if name not in _CANONICAL or name == "document" else f"file_{name}"] = values
+    ids = ids_of(table, columns.id) if columns.id else [str(i) for i in range(first_id, first_id + len(table))]
+    return Rows(split, found, ids, table.source, table.lines)
+
+
+def _text(value: Any, where: str, column: str) -> str:
+    if not isinstance(value, str):
+        raise DataError(
+            f"{where}: column '{column}' holds {type(value).__name__} where a text is needed: {value!r:.80}",
+            remedy="Name the column with the words or the text with --text-column.",
+        )
+    return value
+
+
+def _words(
+    table: Table, columns: TaggedColumns, index: int, text: str | None, label: Any
+) -> tuple[list[str], Offsets | None]:
+    """The words of a row, and where they stand in its text."""
+    where = table.where(index)
+    if columns.words is None:
+        if isinstance(label, list) and label and isinstance(label[0], str):  # tags of words with spaces between
+            parts = (text or "").split()
+            return parts, find_words(parts, text or "")
+        return split_words(text or "")
+    value = table.columns[columns.words][index]
+    if not isinstance(value, list | tuple):
+        raise DataError(
+            f"{where}: column '{columns.words}' holds {type(value).__name__} where a list of words is needed: "
+            f"{value!r:.80}",
+            remedy='A row is {"words": ["Anna", "sleeps"], "tags": ["B-PER", "O"]}.',
+        )
+    if value and all(isinstance(token, dict) and isinstance(token.get("text"), str) for token in value):
+        places = [(token.get("start"), token.get("end")) for token in value]
+        known = text is not None and all(type(a) is int and type(b) is int for a, b in places)
+        return [token["text"] for token in value], places if known else None
+    if any(type(word) is not str for word in value):
+        strange = next(word for word in value if type(word) is not str)
+        raise DataError(
+            f"{where}: {strange!r:.60} in the column '{columns.words}' is no word", remedy="Words are texts."
+        )
+    words = list(value)
+    return words, find_words(words, text) if text is not None else None
+
+
+def _tags(
+    label: Any, text: str | None, words: list[str], offsets: Offsets | None, where: str, misaligned: Misaligned
+) -> list[str] | None:
+    """One tag a word; None where the row has none."""
+    if label is None or (not label and words and offsets is None):
+        return None
+    if not isinstance(label, list | tuple):
+        raise DataError(
+            f"{where}: the label is {label!r:.60}, where a list of tags or spans is needed",
+            remedy='A row is {"words": [...], "tags": [...]} or {"text": "...", "spans": [{"start", "end", "label"}]}.',
+        )
+    if (not label and words) or (label and not isinstance(label[0], str | int)):
+        if text is None or offsets is None:
+            raise DataError(
+                f"{where}: there are spans, but the words' places in the text are not known",
+                remedy="Spans need the column `text`, in which the words stand in their order.",
+            )
+        return tags_of_spans([read_span(span, where) for span in label], text, offsets, where, misaligned)
+    tags = [str(tag) for tag in label if tag is not None and tag != ""]
+    if len(tags) != len(words):
+        raise DataError(
+            f"{where}: {len(words)} words and {len(tags)} tags: {words[:8]}, {tags[:8]}",
+            remedy="Every word needs a tag, O where there is nothing.",
+        )
+    return tags
+
+
+def _untagged(where: str, column: str | None) -> DataError:
+    return DataError(
+        f"{where}: the sentence has no tags in the column '{column}'",
+        remedy="Every row of a labelled split needs tags; is --label-column the right one?",
+    )

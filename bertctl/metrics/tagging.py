@@ -1,0 +1,256 @@
+"""Metrics of tag sequences: entities as conlleval (CoNLL-2000 to 2003) finds them, and word accuracy.
+
+Entities follow the functions `startOfChunk` and `endOfChunk` of conlleval.pl, so sequences that no scheme allows are
+read as it reads them: an I after an O, or after another type, begins an entity. conlleval.pl knows B, I, O and E; S of
+BIOES, and L and U of BILOU, are read as in its Python descendants (conlleval.py, seqeval): S and U stand alone, E and L
+end what is open.
+
+Letters: N sentences, M kinds of sentences, R resamples.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.metrics.classification import ratio
+from bertctl.metrics.names import metric_value
+from bertctl.metrics.statistics import Statistic, bootstrap_interval
+from bertctl.metrics.value import MetricValue
+
+Entity = tuple[str, int, int]
+"""Type, first word, word after the last one."""
+
+ENTITY_METRICS = ("entity_precision", "entity_recall", "entity_f1")
+"""Metrics of entities, by their names in metrics.json."""
+
+_POSSIBLE = ((1, 0, 0), (0, 1, 0), (1, 1, 1))
+"""Kinds of sentences that could occur and perhaps did not: an entity missed, one invented, one found."""
+
+_SAME_PREFIX = {"L": "E", "U": "S"}
+
+# (prefix before, prefix here) between which an entity of one type ends, and before which one begins.
+_ENDS = frozenset([*("B" + to for to in "BOS"), *("I" + to for to in "BOS"), *("E" + to for to in "BIEOS"),
+                   *("S" + to for to in "BIEOS")])  # fmt: skip
+_BEGINS = frozenset([*("O" + to for to in "BIES"), *("B" + to for to in "BS"), *("I" + to for to in "BS"),
+                     *("E" + to for to in "BIES"), *("S" + to for to in "BIES")])  # fmt: skip
+_OUTSIDE = ("O", ".")
+
+
+def split_tag(tag: str) -> tuple[str, str]:
+    """Prefix and type, divided at the first hyphen; a tag without one is a prefix without a type."""
+    prefix, _, kind = tag.partition("-")
+    return prefix, kind
+
+
+def entities(tags: Sequence[str]) -> list[Entity]:
+    """The entities of one sentence, in their order.
+
+    Args:
+        tags: one a word, in any scheme of prefixes (B- I- E- S- L- U- and O), well formed or not.
+    """
+    found: list[Entity] = []
+    before, type_before, start = "O", "", -1
+    for i, tag in enumerate([*tags, "O"]):
+        prefix, kind = split_tag(tag)
+        prefix = _SAME_PREFIX.get(prefix, prefix)
+        if prefix != "O" or before != "O":
+            step = before + prefix if len(before) == len(prefix) == 1 else ""
+            changed = kind != type_before
+            if start >= 0 and (step in _ENDS or (changed and before not in _OUTSIDE) or i == len(tags)):
+                found.append((type_before, start, i))
+                start = -1
+            if step in _BEGINS or (changed and prefix not in _OUTSIDE):
+                if start >= 0:  # only after prefixes that no scheme has
+                    found.append((type_before, start, i))
+                start = i
+        before, type_before = prefix, kind
+    return found
+
+
+@dataclass(frozen=True)
+class TypeScore:
+    """How the entities of one type were found.
+
+    Attributes:
+        type: its name.
+        precision: share of those answered that are right; 0 where none was answered.
+        recall: share of those there that were answered; 0 where there are none.
+        f1: harmonic mean of the two.
+        gold: entities there.
+        predicted: entities answered.
+        correct: entities answered with the right type, first word and last word.
+    """
+
+    type: str
+    precision: float
+    recall: float
+    f1: float
+    gold: int
+    predicted: int
+    correct: int
+
+
+def scores_by_type(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> list[TypeScore]:
+    """The table that conlleval prints: a row for each type that occurs in either, by name.
+
+    Args:
+        gold: N sentences of tags.
+        predicted: the same for the answers.
+
+    Raises:
+        ValueError: the two have different lengths, or a sentence has.
+    """
+    there, answered, right = Counter[str](), Counter[str](), Counter[str]()
+    for gold_tags, tags in _sentences(gold, predicted):
+        wanted, found = entities(gold_tags), entities(tags)
+        there.update(kind for kind, _, _ in wanted)
+        answered.update(kind for kind, _, _ in found)
+        right.update(kind for kind, _, _ in set(wanted) & set(found))
+    return [
+        TypeScore(
+            kind,
+            right[kind] / answered[kind] if answered[kind] else 0.0,
+            right[kind] / there[kind] if there[kind] else 0.0,
+            2 * right[kind] / (there[kind] + answered[kind]),
+            there[kind],
+            answered[kind],
+            right[kind],
+        )
+        for kind in sorted(there | answered)
+    ]
+
+
+def tagging_metrics(
+    gold: Sequence[Sequence[str]],
+    predicted: Sequence[Sequence[str]],
+    *,
+    resamples: int,
+    seed: int,
+    entities: bool,
+) -> dict[str, MetricValue]:
+    """`accuracy` of words and, if asked for, `entity_precision`, `entity_recall` and `entity_f1`, as in conlleval.
+
+    Intervals come from sentences drawn again, since the words of one hang together; `n` is N.
+
+    Args:
+        gold: N sentences of tags, at least one.
+        predicted: the same for the answers.
+        resamples: of the bootstrap.
+        seed: of the bootstrap.
+        entities: whether the tags mark entities; parts of speech don't.
+
+    Raises:
+        ValueError: the two have different lengths, or a sentence has.
+    """
+    n = len(gold)
+    words = [(len(tags), _right_words(wanted, tags, entities=entities))
+             for wanted, tags in _sentences(gold, predicted)]  # fmt: skip
+    usual = max(1, int(np.median([count for count, _ in words])))
+    # Kinds that could occur and perhaps did not: a sentence of usual length with one word wrong, or one right.
+    metrics = {"accuracy": _bootstrapped("accuracy", words, [(usual, usual - 1), (usual, 1)], n, resamples, seed)}
+    if not entities:
+        return metrics
+    counts = entity_counts(gold, predicted)
+    for name in ENTITY_METRICS:
+        metrics[name] = _bootstrapped(name, counts, _POSSIBLE, n, resamples, seed)
+    return metrics
+
+
+def type_metrics(
+    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], *, resamples: int, seed: int
+) -> dict[str, MetricValue]:
+    """`entity_precision:TYPE`, `entity_recall:TYPE` and `entity_f1:TYPE` for each type that occurs in either.
+
+    Args:
+        gold: N sentences of tags, at least one.
+        predicted: the same for the answers.
+        resamples: of the bootstrap of sentences.
+        seed: of the bootstrap.
+
+    Raises:
+        ValueError: the two have different lengths, or a sentence has.
+    """
+    found = [(entities(wanted), entities(tags)) for wanted, tags in _sentences(gold, predicted)]
+    types = sorted({kind for pair in found for side in pair for kind, _, _ in side})
+    metrics: dict[str, MetricValue] = {}
+    for kind in types:
+        counts = []
+        for wanted, answered in found:
+            there, given = ({span for span in side if span[0] == kind} for side in (wanted, answered))
+            counts.append((len(there), len(given), len(there & given)))
+        for name in ENTITY_METRICS:
+            metrics[f"{name}:{kind}"] = _bootstrapped(name, counts, _POSSIBLE, len(gold), resamples, seed)
+    return metrics
+
+
+def _right_words(gold: Sequence[str], tags: Sequence[str], *, entities: bool) -> int:
+    """Words with the right tag. As in conlleval, a hyphen with nothing after it is no difference between marks."""
+    if list(gold) == list(tags):
+        return len(gold)
+    pairs = zip(gold, tags, strict=True)
+    return sum(a == b or (entities and split_tag(a) == split_tag(b)) for a, b in pairs)
+
+
+def entity_counts(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> list[tuple[int, int, int]]:
+    """For each sentence: entities there, entities answered, entities right.
+
+    Raises:
+        ValueError: the two have different lengths, or a sentence has.
+    """
+    counts = []
+    for gold_tags, tags in _sentences(gold, predicted):
+        wanted, found = entities(gold_tags), entities(tags)
+        counts.append((len(wanted), len(found), len(set(wanted) & set(found))))
+    return counts
+
+
+def tagging_statistic(name: str, kinds: NDArray[np.int64]) -> Statistic:
+    """A metric as a function of how often each kind of sentence occurs.
+
+    Args:
+        name: `accuracy`, `entity_precision`, `entity_recall` or `entity_f1`.
+        kinds: (M, 2) words and right words of each kind, for accuracy; else (M, 3) as in `entity_counts`.
+    """
+    columns = kinds.astype(np.float64).T
+    right = columns[-1]
+    weights = {
+        "accuracy": (right, columns[0]),
+        "entity_precision": (right, columns[1]) if len(columns) > 2 else (right, right),
+        "entity_recall": (right, columns[0]),
+        "entity_f1": (2 * right, columns[0] + columns[1]),
+    }
+    above, below = weights[name]
+
+    def statistic(counts: NDArray[np.float64]) -> NDArray[np.float64]:
+        return ratio(counts @ above, counts @ below)
+
+    return statistic
+
+
+def _bootstrapped(
+    name: str,
+    sentences: Sequence[tuple[int, ...]],
+    possible: Sequence[tuple[int, ...]],
+    n: int,
+    resamples: int,
+    seed: int,
+) -> MetricValue:
+    kinds, counts = np.unique(np.array(sentences, dtype=np.int64), axis=0, return_counts=True)
+    kinds = np.vstack([kinds, np.array(possible, dtype=np.int64)])
+    counts = np.concatenate([counts, np.zeros(len(possible), dtype=np.int64)]).astype(np.int64)
+    statistic = tagging_statistic(name, kinds)
+    value = float(statistic(counts[None, :].astype(np.float64))[0])
+    return metric_value(name, value, bootstrap_interval(statistic, counts, resamples=resamples, seed=seed), n)
+
+
+def _sentences(
+    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
+) -> list[tuple[Sequence[str], Sequence[str]]]:
+    pairs = list(zip(gold, predicted, strict=True))
+    for i, (wanted, found) in enumerate(pairs):
+        if len(wanted) != len(found):
+            raise ValueError(f"sentence {i}: {len(wanted)} gold tags and {len(found)} answers")
+    return pairs

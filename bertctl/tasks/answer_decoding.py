@@ -1,0 +1,228 @@
+"""From the scores of tokens to answers: the best spans of each window at once, then the best answers of each question.
+
+Letters: N questions, U windows, B windows of a batch, T tokens, A longest answer in tokens, K answers kept.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.tasks.answer_windows import AnswerFeatures
+from bertctl.tasks.base import Outputs
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_SCORES_AT_ONCE = 1 << 24
+"""Spans scored at a time (64 MB), however long windows and answers may be."""
+
+NEVER = 1e6
+"""Null odds where a context holds no span at all: more than any logits make."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One possible answer.
+
+    Attributes:
+        text: as it stands in the context; empty for "no answer".
+        start: its first character in the context; None for "no answer".
+        start_logit: score of its first token.
+        end_logit: score of its last token.
+    """
+
+    text: str
+    start: int | None
+    start_logit: float
+    end_logit: float
+
+    @property
+    def score(self) -> float:
+        """What answers are ranked by."""
+        return self.start_logit + self.end_logit
+
+
+def best_spans(
+    logits_BT2: "Tensor", starts_BT: "Tensor", ends_BT: "Tensor", *, longest: int, n_best: int
+) -> "tuple[Tensor, Tensor]":
+    """The spans with the highest sums of start and end score, of all that are allowed: no loop over pairs.
+
+    Every start meets the A ends from it on: a band of T x A sums, of which the K highest are taken.
+
+    Args:
+        logits_BT2: start and end score of each token.
+        starts_BT: booleans, where an answer may begin.
+        ends_BT: booleans, where it may end.
+        longest: A.
+        n_best: K.
+
+    Returns:
+        (B, K) first and (B, K) last positions, best first; -1 where a window has fewer spans.
+    """
+    import torch
+
+    B, T, _ = logits_BT2.shape
+    A = min(longest, T)
+    lowest = float("-inf")
+    starts = torch.full((B, n_best), -1, dtype=torch.int64, device=logits_BT2.device)
+    ends = starts.clone()
+    kept = min(n_best, T * A)
+    portion = max(1, _SCORES_AT_ONCE // (T * A))
+    for first in range(0, B, portion):
+        part = slice(first, first + portion)
+        begin = logits_BT2[part, :, 0].masked_fill(~starts_BT[part], lowest)
+        end = logits_BT2[part, :, 1].masked_fill(~ends_BT[part], lowest)
+        band_BTA = torch.nn.functional.pad(end, (0, A - 1), value=lowest).unfold(1, A, 1)
+        scores, places = (begin[:, :, None] + band_BTA).flatten(1).topk(kept, dim=1)
+        at = places // A
+        there = torch.isfinite(scores)
+        starts[part, :kept] = torch.where(there, at, -1)
+        ends[part, :kept] = torch.where(there, at + places % A, -1)
+    return starts, ends
+
+
+def keep_spans(
+    logits_BT2: "Tensor",
+    mask_BT: NDArray[np.bool_],
+    features: AnswerFeatures,
+    indices: NDArray[np.int64],
+    *,
+    longest: int,
+    n_best: int,
+) -> dict[str, NDArray[Any]]:
+    """What is kept of a batch of windows: their best spans and the score of "no answer".
+
+    An answer lies within the context, and begins where its first token sees most of it (`with_most_context`), so that
+    no span counts in two windows.
+
+    Args:
+        logits_BT2: start and end score of each token.
+        mask_BT: where there is a token, and no padding.
+        features: the split.
+        indices: (B,) the windows.
+        longest: A.
+        n_best: K.
+
+    Returns:
+        `spans` (B, K, 2): first and last token in the context, -1 where there is none; `scores` (B, K, 2): their
+        logits; `null` (B, 2): the logits of "no answer".
+    """
+    import torch
+
+    B, T = mask_BT.shape
+    offset = mask_BT.argmax(axis=1)
+    begin = offset + features.context_at[indices]
+    most = features.with_most_context(indices)
+    columns = np.arange(T)
+    ends_BT = (columns >= begin[:, None]) & (columns < (begin + features.counts[indices])[:, None])
+    starts_BT = ends_BT.copy()
+    starts_BT[ends_BT] = most[np.arange(most.shape[1]) < features.counts[indices][:, None]]
+    device = logits_BT2.device
+    first, last = best_spans(
+        logits_BT2,
+        torch.from_numpy(starts_BT).to(device),
+        torch.from_numpy(ends_BT).to(device),
+        longest=longest,
+        n_best=n_best,
+    )
+    places = torch.stack([first, last], dim=2)
+    scores = logits_BT2.gather(1, places.clamp(min=0)).cpu().numpy()
+    spans = places.cpu().numpy()
+    null_at = torch.from_numpy(offset + features.null_at[indices]).to(device)
+    null = logits_BT2[torch.arange(B, device=device), null_at].cpu().numpy()
+    into_context = (features.first[indices] - begin)[:, None, None]
+    return {
+        "spans": np.where(spans >= 0, spans + into_context, -1).astype(np.int32),
+        "scores": scores.astype(np.float32),
+        "null": null.astype(np.float32),
+    }
+
+
+def ranked_answers(
+    outputs: Outputs, features: AnswerFeatures, contexts: Sequence[str], *, n_best: int
+) -> Iterator[tuple[list[Candidate], Candidate]]:
+    """For each question its best answers, best first, and "no answer".
+
+    Windows are merged as in `run_squad.py`: of answers with the same text the best stays, and "no answer" has the
+    lowest score that any window gives it. Texts are cut out of the context.
+
+    Args:
+        outputs: what `keep_spans` kept of the windows.
+        features: the split.
+        contexts: (N,) the context of each question.
+        n_best: how many answers at most.
+    """
+    spans, scores = outputs["spans"].reshape(-1, 2), outputs["scores"].reshape(-1, 2)
+    kept = outputs["spans"].shape[1]
+    real = np.flatnonzero(spans[:, 0] >= 0)
+    rows = features.rows[real // kept]
+    order = np.lexsort((-scores[real].sum(axis=1), rows))
+    real, rows = real[order], rows[order]
+    shelf = features.contexts
+    base = shelf.pieces.starts[features.context_of[rows]]
+    begins = shelf.char_starts[base + spans[real, 0]].tolist()
+    stops = shelf.char_ends[base + spans[real, 1]].tolist()
+    logits = scores[real].tolist()
+    bounds = np.searchsorted(rows, np.arange(len(contexts) + 1)).tolist()
+    null_sums = outputs["null"].sum(axis=1)
+    for i, context in enumerate(contexts):
+        found: dict[str, Candidate] = {}
+        for j in range(bounds[i], bounds[i + 1]):
+            text = context[begins[j] : stops[j]].strip()
+            if text and text not in found:
+                found[text] = Candidate(text, context.index(text, begins[j]), *logits[j])
+                if len(found) == n_best:
+                    break
+        first, behind = features.first_window[i], features.first_window[i + 1]
+        lowest = first + int(null_sums[first:behind].argmin())
+        yield list(found.values()), Candidate("", None, *outputs["null"][lowest].tolist())
+
+
+def answer(
+    candidates: Sequence[Candidate], null: Candidate, *, unanswerable: bool, threshold: float, n_best: int
+) -> dict[str, Any]:
+    """The answer to one question, as prediction files show it.
+
+    Args:
+        candidates: best first; may be empty.
+        null: "no answer".
+        unanswerable: whether "no answer" is an answer that the model has learned.
+        threshold: null odds above it make it the answer.
+        n_best: how many of the candidates are shown, "no answer" among them where it is one.
+
+    Returns:
+        prediction; probability, its share in the softmax over the candidates shown; start, its first character in the
+        context; null_odds, the score of "no answer" minus that of the best other; n_best, the candidates.
+    """
+    odds = null.score - candidates[0].score if candidates else NEVER
+    shown = list(candidates)
+    if unanswerable or not shown:
+        # As in run_squad.py "no answer" is always among those shown, whatever its rank.
+        shown = sorted([*shown[: max(1, n_best - 1)], null], key=_falling)
+    scores = np.array([candidate.score for candidate in shown], dtype=np.float64)
+    weights = np.exp(scores - scores.max())
+    probabilities = (weights / weights.sum()).tolist()
+    silent = not candidates or (unanswerable and odds > threshold)
+    chosen = shown.index(null) if silent else shown.index(candidates[0])
+    return {
+        "prediction": shown[chosen].text,
+        "probability": probabilities[chosen],
+        "start": shown[chosen].start,
+        "null_odds": odds,
+        "n_best": [
+            {
+                "text": candidate.text,
+                "probability": probability,
+                "start_logit": candidate.start_logit,
+                "end_logit": candidate.end_logit,
+            }
+            for candidate, probability in zip(shown, probabilities, strict=True)
+        ],
+    }
+
+
+def _falling(candidate: Candidate) -> float:
+    return -candidate.score

@@ -1,0 +1,99 @@
+"""Answers by characters and by pieces: where a context's pieces stand in it, and whether an answer is at its offset.
+
+Letters: D contexts, T pieces of all of them together.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.tokenization.layout import Ragged
+from bertctl.tokenization.reference import chunks, unknown_id
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+Ints = NDArray[np.int64]
+
+_SPACES = np.array([chr(code).isspace() for code in range(0x3001)])
+
+
+@dataclass(frozen=True)
+class Contexts:
+    """D contexts as ids, each piece with the characters it stands for.
+
+    Attributes:
+        pieces: ids, without special tokens.
+        char_starts: (T,) first character of each piece, blanks before it not counted.
+        char_ends: (T,) the character after its last.
+        unknown: (D,) unknown pieces.
+    """
+
+    pieces: Ragged
+    char_starts: NDArray[np.int32]
+    char_ends: NDArray[np.int32]
+    unknown: Ints
+
+    def pieces_of(self, context: int, start: int, end: int) -> tuple[int, int] | None:
+        """First and last piece of the characters from `start` up to `end`; None where no piece stands for them."""
+        at = int(self.pieces.starts[context])
+        inside = slice(at, at + int(self.pieces.lengths[context]))
+        first = int(np.searchsorted(self.char_ends[inside], start, side="right"))
+        last = int(np.searchsorted(self.char_starts[inside], end, side="left")) - 1
+        return (first, last) if first <= last else None
+
+
+def encode_contexts(texts: Sequence[str], tokenizer: "Tokenizer") -> Contexts:
+    """Texts to pieces with character offsets, by the library `tokenizers`."""
+    unknown = unknown_id(tokenizer)
+    ids: list[NDArray[np.int32]] = [np.zeros(0, dtype=np.int32)]
+    offsets: list[NDArray[np.int32]] = [np.zeros((0, 2), dtype=np.int32)]
+    counts: list[int] = []
+    for chunk in chunks(texts):
+        for text, encoding in zip(chunk, tokenizer.encode_batch(chunk, add_special_tokens=False), strict=True):
+            ids.append(np.array(encoding.ids, dtype=np.int32))
+            offsets.append(_without_blanks(np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2), text))
+            counts.append(0 if unknown is None else encoding.ids.count(unknown))
+    both = np.concatenate(offsets)
+    lengths = np.array([len(part) for part in ids[1:]], dtype=np.int64)
+    return Contexts(
+        pieces=Ragged.joined(np.concatenate(ids), lengths),
+        char_starts=np.ascontiguousarray(both[:, 0]),
+        char_ends=np.ascontiguousarray(both[:, 1]),
+        unknown=np.array(counts, dtype=np.int64),
+    )
+
+
+def _without_blanks(offsets: NDArray[np.int32], text: str) -> NDArray[np.int32]:
+    """Offsets that begin after the blanks that byte-level and SentencePiece pieces take in before a word."""
+    codes = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
+    blank = np.append(_SPACES[np.minimum(codes, len(_SPACES) - 1)] & (codes < len(_SPACES)), False)
+    while True:
+        moved = blank[offsets[:, 0]] & (offsets[:, 0] < offsets[:, 1])
+        if not moved.any():
+            return offsets
+        offsets[:, 0] += moved
+
+
+def answer_span(context: str, text: str, start: int) -> tuple[int, int] | None:
+    """The characters of an answer, blanks around it left out; None where its text is not at its offset.
+
+    White space in the text and in the context may differ, as it does where one of them was re-wrapped.
+    """
+    words = text.split()
+    if start < 0 or not words:
+        return None
+    if context.startswith(text, start):
+        return start + len(text) - len(text.lstrip()), start + len(text.rstrip())
+    found = re.compile(r"\s*" + r"\s+".join(map(re.escape, words))).match(context, start)
+    return (found.end() - len(found[0].lstrip()), found.end()) if found else None
+
+
+def lost_answers(context: str, label: Mapping[str, Any]) -> list[int]:
+    """Which of a question's answers are not at their offsets."""
+    pairs = zip(label["text"], label["answer_start"], strict=True)
+    return [number for number, (text, start) in enumerate(pairs) if answer_span(context, text, start) is None]

@@ -1,0 +1,324 @@
+"""Questions with their contexts as the model reads them: pairs, the context in overlapping windows where it is long.
+
+    # window 1   [CLS] who wrote it ? [SEP] the play was first printed in 16 ##23 , years [SEP]
+    # window 2   [CLS] who wrote it ? [SEP] in 16 ##23 , years after its author had died . [SEP]
+
+As google-research/bert `run_squad.py`: each window begins `doc_stride` tokens after the one before, and a window that
+does not hold the whole answer points to [CLS]. Special tokens and segments are those of the family's pairs.
+
+Letters: N questions, D different contexts, U windows (units), B windows of a batch, T tokens.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.config.schema import QuestionAnsweringSection
+from bertctl.data.rows import Rows
+from bertctl.errors import UsageError
+from bertctl.tasks.answer_offsets import Contexts, Ints, answer_span, encode_contexts
+from bertctl.tokenization.encode import TextEncoder
+from bertctl.tokenization.layout import Layout, Ragged
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from torch import Tensor
+
+IGNORED = -100
+"""Target of a window whose loss does not count (`ignore_index` of torch's cross-entropy)."""
+
+
+@dataclass(frozen=True)
+class AnswerFeatures:
+    """A split of questions as windows. A unit is a window, and so is a slot.
+
+    Attributes:
+        layout: where question, context and special tokens stand.
+        questions: N questions as ids, cut.
+        question_lengths: (N,) their tokens before the cut.
+        question_unknown: (N,) unknown tokens of the questions.
+        contexts: the D different contexts.
+        context_of: (N,) the context of each question.
+        rows: (U,) question of each window, ascending.
+        first: (U,) the context's token that the window begins with.
+        counts: (U,) tokens of the context in it.
+        targets: (U, 2) positions of the answer's first and last token in the window, [CLS] where it holds none,
+            `IGNORED` where the answer can't be found; or None without labels.
+        gold: N lists of gold answers, empty for unanswerable questions; or None.
+    """
+
+    layout: Layout
+    questions: Ragged
+    question_lengths: Ints
+    question_unknown: Ints
+    contexts: Contexts
+    context_of: Ints
+    rows: Ints
+    first: Ints
+    counts: Ints
+    targets: Ints | None
+    gold: Sequence[Sequence[str]] | None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @cached_property
+    def lengths(self) -> Ints:
+        """(U,) tokens of each window."""
+        return self.layout.special + self.questions.lengths[self.rows] + self.counts
+
+    @cached_property
+    def weights(self) -> Ints:
+        """(U,) 1, or 0 where the answer can't be found."""
+        if self.targets is None:
+            return np.ones(len(self), dtype=np.int64)
+        weights: Ints = (self.targets[:, 0] != IGNORED).astype(np.int64)
+        return weights
+
+    @property
+    def n_slots(self) -> int:
+        """U."""
+        return len(self)
+
+    def slots(self, indices: Ints) -> Ints:
+        """The windows themselves."""
+        return indices
+
+    @property
+    def tokens(self) -> Ints:
+        """(N,) tokens of each question and its context; what windows share counts once."""
+        return self.layout.special + self.questions.lengths + self.contexts.pieces.lengths[self.context_of]
+
+    @property
+    def lost_tokens(self) -> Ints:
+        """(N,) tokens of the question that were cut off; nothing of a context is."""
+        return self.question_lengths - self.questions.lengths
+
+    @property
+    def truncated(self) -> NDArray[np.bool_]:
+        """(N,) whether the question was cut."""
+        return self.lost_tokens > 0
+
+    @property
+    def unknown(self) -> Ints:
+        """(N,) unknown tokens of the question and its context."""
+        return self.question_unknown + self.contexts.unknown[self.context_of]
+
+    @cached_property
+    def first_window(self) -> Ints:
+        """(N + 1,) where each question's windows begin."""
+        return np.searchsorted(self.rows, np.arange(len(self.context_of) + 1)).astype(np.int64)
+
+    @cached_property
+    def context_at(self) -> Ints:
+        """(U,) position of the context's first token in the window."""
+        return context_positions(self.layout, self.questions.lengths[self.rows])
+
+    @cached_property
+    def null_at(self) -> Ints:
+        """(U,) position that stands for "no answer": [CLS], the first token, or the last one (XLNet)."""
+        return null_positions(self.layout, self.lengths)
+
+    def with_most_context(self, indices: Ints) -> NDArray[np.bool_]:
+        """Which tokens of the context see the most of it in this window, of all windows that hold them.
+
+        As `run_squad.py::_check_is_max_context`: the fewer of the tokens to the left and to the right in the window,
+        plus a hundredth of the window's length; the earlier window wins a tie.
+
+        Args:
+            indices: (B,) windows.
+
+        Returns:
+            (B, longest count) booleans; False beyond a window's count.
+        """
+        width = int(self.counts[indices].max(initial=0))
+        place = self.first[indices][:, None] + np.arange(width)
+        inside: NDArray[np.bool_] = np.arange(width) < self.counts[indices][:, None]
+        own = self._context_score(indices, place)
+        for direction in (-1, 1):
+            distance = direction
+            while True:
+                other = indices + distance
+                there = (other >= 0) & (other < len(self))
+                other = np.where(there, other, indices)
+                there &= self.rows[other] == self.rows[indices]
+                score = np.where(there[:, None], self._context_score(other, place), -np.inf)
+                if not np.isfinite(score).any():
+                    break
+                inside &= (score < own) if direction < 0 else (score <= own)
+                distance += direction
+        return inside
+
+    def _context_score(self, indices: Ints, place: Ints) -> NDArray[np.float64]:
+        """(B, width) how much context tokens of the context have in these windows; -inf outside."""
+        left = place - self.first[indices][:, None]
+        right = self.counts[indices][:, None] - 1 - left
+        least = np.minimum(left, right)
+        return np.where(least >= 0, least + 0.01 * self.counts[indices][:, None], -np.inf)
+
+
+@dataclass(frozen=True)
+class AnswerBatch:
+    """Tensors of B windows, padded to the longest among them.
+
+    Attributes:
+        inputs: input_ids, attention_mask, token_type_ids: (B, T) int64 each.
+        labels: (B, 2) positions of the first and the last token of the answer, or None.
+    """
+
+    inputs: "dict[str, Tensor]"
+    labels: "Tensor | None"
+
+
+def encode_questions(
+    rows: Rows, tokenizer: "Tokenizer", settings: QuestionAnsweringSection, *, max_length: int
+) -> AnswerFeatures:
+    """Questions and contexts to windows, each different context encoded once.
+
+    Args:
+        rows: N questions.
+        tokenizer: with truncation and padding off.
+        settings: stride and limits.
+        max_length: longest window in tokens, special tokens included.
+
+    Raises:
+        UsageError: `max_length` leaves no room for a context.
+    """
+    layout = Layout.of(tokenizer, pair=True)
+    room = max_length - layout.special
+    if room < 1:
+        raise UsageError(
+            f"model.max_length {max_length} leaves no room for a context beside {layout.special} special tokens",
+            remedy="Take more: --max-length 384.",
+        )
+    numbers: dict[str, int] = {}
+    context_of = np.array([numbers.setdefault(c, len(numbers)) for c in rows.columns["context"]], dtype=np.int64)
+    contexts = encode_contexts(list(numbers), tokenizer)
+    asked = TextEncoder(tokenizer, special_tokens=False).encode(rows.columns["question"])
+    # Where windows are short, half of one is the context's all the same.
+    kept = np.minimum(asked.lengths, min(settings.max_question_length, room // 2))
+    places, first, counts = _windows(contexts.pieces.lengths[context_of], room - kept, settings.doc_stride)
+    targets = gold = None
+    if rows.has("label"):
+        gold = [label["text"] for label in rows.columns["label"]]
+        spans = _answer_pieces(rows, contexts, context_of)
+        nulls = null_positions(layout, layout.special + kept[places] + counts)
+        targets = _targets(spans[places], first, counts, context_positions(layout, kept[places]), nulls)
+    return AnswerFeatures(
+        layout=layout,
+        questions=Ragged(asked.ids, asked.starts[:-1], kept),
+        question_lengths=asked.lengths,
+        question_unknown=asked.unknown,
+        contexts=contexts,
+        context_of=context_of,
+        rows=places,
+        first=first,
+        counts=counts,
+        targets=targets,
+        gold=gold,
+    )
+
+
+def context_positions(layout: Layout, questions: Ints) -> Ints:
+    """Where the context begins behind questions of these lengths."""
+    before = 0
+    asked = np.zeros_like(questions)
+    for slot in layout.slots:
+        if slot.sequence == 1:
+            break
+        before += len(slot.ids)
+        asked = questions if slot.sequence == 0 else asked
+    return before + asked
+
+
+def null_positions(layout: Layout, lengths: Ints) -> Ints:
+    """The first position where windows begin with a special token, else the last (XLNet), for windows so long."""
+    leads = bool(layout.slots) and layout.slots[0].sequence is None
+    return np.zeros_like(lengths) if leads else lengths - 1
+
+
+def _windows(contexts: Ints, room: Ints, stride: int) -> tuple[Ints, Ints, Ints]:
+    """For each window its question, the context's token it begins with, and its tokens of the context.
+
+    Args:
+        contexts: (N,) tokens of each question's context.
+        room: (N,) tokens of it that fit into a window.
+        stride: tokens between the beginnings of two windows; never more than fit, so that nothing is left out.
+    """
+    strides = np.minimum(stride, room)
+    numbers = 1 + np.maximum(0, -(-(contexts - room) // strides))
+    rows = np.repeat(np.arange(len(contexts)), numbers)
+    rank = np.arange(len(rows)) - np.repeat(np.cumsum(numbers) - numbers, numbers)
+    first = rank * strides[rows]
+    return rows, first, np.minimum(room[rows], contexts[rows] - first)
+
+
+_NO_SPAN, _LOST = -1, -2
+
+
+def _answer_pieces(rows: Rows, contexts: Contexts, context_of: Ints) -> Ints:
+    """(N, 2) first and last piece of each question's first answer; `_NO_SPAN` without one, `_LOST` if not found."""
+    spans = np.full((len(rows), 2), _NO_SPAN, dtype=np.int64)
+    for i, (context, label) in enumerate(zip(rows.columns["context"], rows.columns["label"], strict=True)):
+        if label["text"]:
+            characters = answer_span(context, label["text"][0], label["answer_start"][0])
+            pieces = contexts.pieces_of(int(context_of[i]), *characters) if characters else None
+            spans[i] = pieces or _LOST
+    return spans
+
+
+def _targets(spans: Ints, first: Ints, counts: Ints, context_at: Ints, nulls: Ints) -> Ints:
+    """(U, 2) positions of the answers in their windows; of [CLS] in those that do not hold the whole answer."""
+    inside = (spans[:, 0] >= first) & (spans[:, 1] < first + counts)
+    targets = np.where(inside[:, None], (spans - first[:, None]) + context_at[:, None], nulls[:, None])
+    targets[spans[:, 0] == _LOST] = IGNORED
+    return targets
+
+
+def collate_windows(
+    features: AnswerFeatures, indices: Ints, *, pad_id: int, pad_left: bool, width: int | None = None
+) -> AnswerBatch:
+    """Some windows as padded tensors.
+
+    Args:
+        features: the split.
+        indices: (B,) which windows.
+        pad_id: id that fills up.
+        pad_left: whether padding goes before the text.
+        width: T to pad to; the longest of the batch when left out.
+    """
+    import torch
+
+    rows = features.rows[indices]
+    questions, pieces = features.questions, features.contexts.pieces
+    starts = pieces.starts[features.context_of[rows]] + features.first[indices]
+    flat_ids, flat_types, _ = features.layout.fill(
+        [
+            Ragged(questions.flat, questions.starts[rows], questions.lengths[rows]),
+            Ragged(pieces.flat, starts, features.counts[indices]),
+        ]
+    )
+    lengths = features.lengths[indices]
+    longest = width or int(lengths.max())
+    columns = np.arange(longest)
+    before = (longest - lengths) if pad_left else np.zeros_like(lengths)
+    mask = (columns >= before[:, None]) & (columns < (before + lengths)[:, None])
+    ids = np.full(mask.shape, pad_id, dtype=np.int64)
+    types = np.zeros(mask.shape, dtype=np.int64)
+    ids[mask], types[mask] = flat_ids, flat_types
+    labels = None
+    if features.targets is not None:
+        targets = features.targets[indices]
+        labels = torch.from_numpy(np.where(targets == IGNORED, IGNORED, targets + before[:, None]))
+    return AnswerBatch(
+        inputs={
+            "input_ids": torch.from_numpy(ids),
+            "attention_mask": torch.from_numpy(mask.astype(np.int64)),
+            "token_type_ids": torch.from_numpy(types),
+        },
+        labels=labels,
+    )

@@ -1,0 +1,155 @@
+"""Rows with several choices: their numbers, and their batches.
+
+Letters: N rows, S choices of all of them, B rows in a batch, K choices of a batch's rows, T tokens.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.data.rows import Rows
+from bertctl.tasks.sequences import SequenceFeatures, collate_sequences
+from bertctl.tokenization.encode import EncodedTexts, encode_texts
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class ChoiceFeatures:
+    """A split as numbers; a unit is a row with all its choices, a slot is a choice.
+
+    Attributes:
+        encoded: S pairs of context and choice, row after row.
+        starts: (N + 1,) first choice of each row; the last entry is S.
+        labels: (N,) number of the right choice within its row, or None.
+
+        # choice 0    [CLS] he opens the jar . [SEP] he eats a pickle . [SEP]
+        # choice 1    [CLS] he opens the jar . [SEP] he drives off . [SEP]
+    """
+
+    encoded: EncodedTexts
+    starts: NDArray[np.int64]
+    labels: NDArray[np.int64] | None
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def gold(self) -> NDArray[np.int64]:
+        """The labels, where the caller knows that there are some.
+
+        Raises:
+            ValueError: there are none.
+        """
+        if self.labels is None:
+            raise ValueError("these rows have no labels")
+        return self.labels
+
+    @cached_property
+    def counts(self) -> NDArray[np.int64]:
+        """(N,) choices of each row."""
+        return np.diff(self.starts)
+
+    @cached_property
+    def lengths(self) -> NDArray[np.int64]:
+        """(N,) tokens of each row's longest choice."""
+        return np.maximum.reduceat(self.encoded.lengths, self.starts[:-1]) if len(self) else np.zeros(0, dtype=np.int64)
+
+    @cached_property
+    def rows(self) -> NDArray[np.int64]:
+        """(N,) each row is one unit."""
+        return np.arange(len(self))
+
+    @cached_property
+    def weights(self) -> NDArray[np.int64]:
+        """(N,) ones."""
+        return np.ones(len(self), dtype=np.int64)
+
+    @property
+    def n_slots(self) -> int:
+        """S."""
+        return len(self.encoded)
+
+    def slots(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """All choices of these rows, row after row."""
+        return np.concatenate([np.arange(self.starts[i], self.starts[i + 1]) for i in indices])
+
+    @cached_property
+    def tokens(self) -> NDArray[np.int64]:
+        """(N,) tokens of all choices of each row, the context counted with each, as it is read with each."""
+        return self._sums(self.encoded.lengths)
+
+    @cached_property
+    def truncated(self) -> NDArray[np.bool_]:
+        """(N,) whether something of a choice was cut off."""
+        return self._sums(self.encoded.truncated) > 0
+
+    @cached_property
+    def lost_tokens(self) -> NDArray[np.int64]:
+        """(N,) tokens cut off all choices of each row."""
+        return self._sums(self.encoded.full_lengths - self.encoded.lengths)
+
+    @cached_property
+    def unknown(self) -> NDArray[np.int64]:
+        """(N,) unknown tokens of all choices of each row."""
+        return self._sums(self.encoded.unknown)
+
+    def _sums(self, of_choices: NDArray[np.generic]) -> NDArray[np.int64]:
+        return np.diff(np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(of_choices)])[self.starts])
+
+
+@dataclass(frozen=True)
+class ChoiceBatch:
+    """Tensors of B rows with K choices in all, padded to the longest among them.
+
+    A row's choices follow each other in the first dimension, each as the only choice of its own: so rows may differ in
+    how many they have, and the heads of transformers score each pair by itself anyway.
+
+    Attributes:
+        inputs: input_ids, attention_mask, token_type_ids: (K, 1, T) int64 each.
+        labels: (B,) number of the right choice within its row, or None.
+        counts: choices of each of the B rows.
+    """
+
+    inputs: "dict[str, Tensor]"
+    labels: "Tensor | None"
+    counts: tuple[int, ...]
+
+
+def encode_choices(
+    rows: Rows, labels: NDArray[np.int64] | None, tokenizer: "Tokenizer", *, max_length: int
+) -> ChoiceFeatures:
+    """The columns `context` and `choices` as numbers, beside the labels given."""
+    choices = rows.columns["choices"]
+    starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum([len(row) for row in choices], dtype=np.int64)])
+    contexts = [context for context, row in zip(rows.columns["context"], choices, strict=True) for _ in row]
+    endings = [choice for row in choices for choice in row]
+    return ChoiceFeatures(encode_texts(tokenizer, contexts, endings, max_length=max_length), starts, labels)
+
+
+def collate_choices(
+    features: ChoiceFeatures, indices: NDArray[np.int64], *, pad_id: int, pad_left: bool, width: int | None = None
+) -> ChoiceBatch:
+    """Some rows with all their choices as padded tensors.
+
+    Args:
+        features: the split.
+        indices: (B,) which rows.
+        pad_id: id that fills up.
+        pad_left: whether padding goes before the text.
+        width: T to pad to; the longest of the batch when left out.
+    """
+    import torch
+
+    pairs = SequenceFeatures(features.encoded, None)
+    flat = collate_sequences(pairs, features.slots(indices), pad_id=pad_id, pad_left=pad_left, width=width)
+    return ChoiceBatch(
+        inputs={name: tensor.unsqueeze(1) for name, tensor in flat.inputs.items()},
+        labels=None if features.labels is None else torch.from_numpy(features.labels[indices]),
+        counts=tuple(features.counts[indices].tolist()),
+    )

@@ -1,0 +1,185 @@
+"""Multiple choice (paper, section 4.4: SWAG): context and choice as a pair, a score each, softmax over the scores."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.config.schema import Recipe
+from bertctl.data.rows import Rows
+from bertctl.errors import DataError
+from bertctl.metrics.names import metric_value
+from bertctl.metrics.statistics import wilson_interval
+from bertctl.metrics.value import MetricValue
+from bertctl.tasks.base import AnswerFormat, Outputs
+from bertctl.tasks.choices import ChoiceBatch, ChoiceFeatures, collate_choices, encode_choices
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class MultipleChoice:
+    """One of a row's own choices, two or more; rows may differ in how many they have."""
+
+    name: ClassVar[str] = "multiple-choice"
+    auto_class: ClassVar[str] = "AutoModelForMultipleChoice"
+    columns: ClassVar[tuple[str, ...]] = ("context", "choices")
+    texts: ClassVar[tuple[str, ...]] = ("context", "choices")
+    formats: ClassVar[Mapping[str, AnswerFormat]] = {}
+    primary_metric: ClassVar[str] = "accuracy"
+
+    @classmethod
+    def from_data(cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None) -> "MultipleChoice":  # noqa: ARG003
+        """There is nothing to learn from the rows but that they are sound.
+
+        Raises:
+            DataError: see `check`.
+        """
+        task = cls()
+        task.check(train)
+        return task
+
+    @classmethod
+    def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "MultipleChoice":  # noqa: ARG003
+        """Nothing is needed from it: the choices have no names."""
+        return cls()
+
+    def head(self) -> dict[str, Any]:
+        """One output, a score named `choice`. To transformers one output is a regression; this head doesn't ask."""
+        return {"num_labels": 1, "id2label": {0: "choice"}, "label2id": {"choice": 0}, "problem_type": "regression"}
+
+    def check(self, rows: Rows) -> None:
+        """Refuse labels that point outside their row's choices.
+
+        Raises:
+            DataError: with file, line, what was found and what fits.
+        """
+        if not rows.has("label"):
+            return
+        for index, (label, choices) in enumerate(zip(rows.columns["label"], rows.columns["choices"], strict=True)):
+            if not 0 <= label < len(choices):
+                raise DataError(
+                    f"{rows.where(index)}: the label {label} points outside its {len(choices)} choices",
+                    remedy=f"Numbers of choices count from 0; here 0 to {len(choices) - 1} fit.",
+                )
+
+    def encode(self, rows: Rows, tokenizer: "Tokenizer", *, max_length: int) -> ChoiceFeatures:
+        """Each choice as a pair with its context; labels to (N,) int64."""
+        labels = np.array(rows.columns["label"], dtype=np.int64) if rows.has("label") else None
+        return encode_choices(rows, labels, tokenizer, max_length=max_length)
+
+    def collate(
+        self,
+        features: ChoiceFeatures,
+        indices: NDArray[np.int64],
+        *,
+        pad_id: int,
+        pad_left: bool,
+        width: int | None = None,
+    ) -> ChoiceBatch:
+        """Padded to `width`, or to the longest choice of the batch."""
+        return collate_choices(features, indices, pad_id=pad_id, pad_left=pad_left, width=width)
+
+    def logits(self, output: Any) -> "Tensor":
+        """(K,) a score for each choice of the batch."""
+        logits: Tensor = output.logits
+        return logits[:, 0]
+
+    def loss(self, logits: "Tensor", batch: ChoiceBatch) -> "Tensor":
+        """Cross-entropy of each row over its own choices, (B,)."""
+        from torch import inf, split
+        from torch.nn import functional
+        from torch.nn.utils.rnn import pad_sequence
+
+        if batch.labels is None:
+            raise ValueError("these rows have no labels")
+        # A choice that a row lacks scores minus infinity: probability 0, and no gradient.
+        by_row = pad_sequence(list(split(logits, list(batch.counts))), batch_first=True, padding_value=-inf)
+        return functional.cross_entropy(by_row, batch.labels, reduction="none")
+
+    def keep(
+        self,
+        logits: "Tensor",
+        batch: ChoiceBatch,  # noqa: ARG002
+        features: ChoiceFeatures,  # noqa: ARG002
+        indices: NDArray[np.int64],  # noqa: ARG002
+    ) -> dict[str, NDArray[Any]]:
+        """The score of every choice."""
+        return {"logits": logits.cpu().numpy()}
+
+    def tune(self, outputs: Outputs, features: ChoiceFeatures, rows: Rows) -> dict[str, Any]:  # noqa: ARG002
+        """Nothing: the likeliest choice is the answer."""
+        return {}
+
+    def with_decision(self, decision: Mapping[str, Any]) -> "MultipleChoice":  # noqa: ARG002
+        """The same task."""
+        return self
+
+    def decode(
+        self,
+        outputs: Outputs,
+        features: ChoiceFeatures,
+        rows: Rows,  # noqa: ARG002
+    ) -> list[dict[str, Any]]:
+        """The number of the likeliest choice, and the probability of each."""
+        probabilities = _probabilities(outputs["logits"], features)
+        return [
+            {"prediction": int(row.argmax()), "probabilities": row[:count].tolist()}
+            for row, count in zip(probabilities, features.counts.tolist(), strict=True)
+        ]
+
+    def score(
+        self,
+        outputs: Outputs,
+        features: ChoiceFeatures,
+        rows: Rows,  # noqa: ARG002
+        *,
+        resamples: int,  # noqa: ARG002
+        seed: int,  # noqa: ARG002
+    ) -> dict[str, MetricValue]:
+        """Accuracy. Means over labels (macro F1) are left out: the number of a choice is no class."""
+        n = len(features)
+        right = int((_by_row(outputs["logits"], features).argmax(axis=1) == features.gold).sum())
+        return {"accuracy": metric_value("accuracy", right / n, wilson_interval(right, n), n)}
+
+    def baseline(self, train: ChoiceFeatures, features: ChoiceFeatures) -> dict[str, float]:
+        """The better of two answers that ignore the texts: always the training rows' most frequent number, or chance.
+
+        Chance is the mean over rows of 1 / number of choices.
+        """
+        always = float((features.gold == np.bincount(train.gold).argmax()).mean())
+        return {"accuracy": max(always, float((1 / features.counts).mean()))}
+
+    def describe(self, rows: Rows) -> str:
+        """How many choices, and how often each is the right one."""
+        sizes = sorted({len(choices) for choices in rows.columns["choices"]})
+        span = str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+        if not rows.has("label"):
+            return f"{span} choices"
+        counts = Counter(rows.columns["label"])
+        shown = ", ".join(f"{number}: {counts[number]}" for number in range(min(sizes[-1], 10)))
+        return f"{span} choices; right one {shown}" + (", ..." if sizes[-1] > 10 else "")
+
+    def gold(self, rows: Rows, index: int) -> int:
+        """The number of the right choice."""
+        return int(rows.columns["label"][index])
+
+
+def _by_row(logits_S: NDArray[np.float32], features: ChoiceFeatures) -> NDArray[np.float32]:
+    """(S,) scores to (N, most choices), minus infinity where a row has fewer."""
+    counts = features.counts
+    scores = np.full((len(features), int(counts.max(initial=0))), -np.inf, dtype=np.float32)
+    scores[np.arange(scores.shape[1]) < counts[:, None]] = logits_S
+    return scores
+
+
+def _probabilities(logits_S: NDArray[np.float32], features: ChoiceFeatures) -> NDArray[np.float32]:
+    from scipy.special import softmax
+
+    probabilities: NDArray[np.float32] = softmax(_by_row(logits_S, features), axis=1)
+    return probabilities

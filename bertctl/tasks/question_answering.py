@@ -1,0 +1,247 @@
+"""Extractive question answering: the answer is a span of the context, or there is none (paper, sections 4.2, 4.3)."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.config.schema import QuestionAnsweringSection, Recipe
+from bertctl.data.rows import Rows
+from bertctl.errors import DataError
+from bertctl.metrics.answers import answer_metrics, chosen_threshold, raw_scores
+from bertctl.metrics.value import MetricValue
+from bertctl.tasks.answer_decoding import answer, keep_spans, ranked_answers
+from bertctl.tasks.answer_offsets import lost_answers
+from bertctl.tasks.answer_windows import IGNORED, AnswerBatch, AnswerFeatures, collate_windows, encode_questions
+from bertctl.tasks.base import AnswerFormat, Outputs
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from torch import Tensor
+
+_HEADS = {False: ("start", "end"), True: ("start or none", "end or none")}
+"""Names of the head's two outputs, by whether the model has learned to find no answer: config.json keeps them."""
+
+
+def _write_predictions(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
+    """`predictions.json` of run_squad.py: id -> text, which the official scorers read."""
+    _dump({line["id"]: line["prediction"] for line in answers}, out)
+
+
+def _write_n_best(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
+    """`nbest_predictions.json`: id -> texts with probabilities and scores."""
+    _dump({line["id"]: line["n_best"] for line in answers}, out)
+
+
+def _write_null_odds(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
+    """`null_odds.json`: id -> odds of "no answer", the `--na-prob-file` of evaluate-v2.0.py."""
+    _dump({line["id"]: line["null_odds"] for line in answers}, out)
+
+
+def _dump(document: Mapping[str, Any], out: TextIO) -> None:
+    json.dump(document, out, indent=4, ensure_ascii=False, allow_nan=False)
+    out.write("\n")
+
+
+@dataclass(frozen=True)
+class QuestionAnswering:
+    """Spans of contexts, for models that give each token a start and an end score.
+
+    Attributes:
+        settings: stride, limits, and what becomes of misplaced answers.
+        unanswerable: whether training had questions without an answer; if not, the model always answers.
+        null_threshold: null odds above it mean "no answer".
+    """
+
+    settings: QuestionAnsweringSection
+    unanswerable: bool
+    null_threshold: float = 0.0
+
+    name: ClassVar[str] = "question-answering"
+    auto_class: ClassVar[str] = "AutoModelForQuestionAnswering"
+    columns: ClassVar[tuple[str, ...]] = ("question", "context", "label")
+    texts: ClassVar[tuple[str, ...]] = ("question", "context")
+    formats: ClassVar[Mapping[str, AnswerFormat]] = {
+        "squad": AnswerFormat(
+            "the official predictions file, with n-best answers and null odds beside it",
+            _write_predictions,
+            {".nbest.json": _write_n_best, ".null_odds.json": _write_null_odds},
+        )
+    }
+
+    @property
+    def primary_metric(self) -> str:
+        """F1."""
+        return "f1"
+
+    @classmethod
+    def from_data(cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None) -> "QuestionAnswering":  # noqa: ARG003
+        """Whether there are unanswerable questions; whether answers are where they are said to be.
+
+        Raises:
+            DataError: an answer's text is not at its offset, unless such answers are left out.
+        """
+        unanswerable = any(not label["text"] for label in train.columns["label"])
+        task = cls(recipe.question_answering, unanswerable)
+        task.check(train)
+        return task
+
+    @classmethod
+    def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "QuestionAnswering":
+        """As it was trained; the threshold comes with `with_decision`."""
+        outputs = {str(name) for name in (model_config.get("id2label") or {}).values()}
+        return cls(recipe.question_answering, unanswerable=outputs == set(_HEADS[True]))
+
+    def head(self) -> dict[str, Any]:
+        """Two outputs a token. (`problem_type` is what a span is: one start and one end out of all tokens.)"""
+        names = _HEADS[self.unanswerable]
+        return {
+            "num_labels": 2,
+            "id2label": dict(enumerate(names)),
+            "label2id": {name: number for number, name in enumerate(names)},
+            "problem_type": "single_label_classification",
+        }
+
+    def check(self, rows: Rows) -> None:
+        """Refuse answers whose text is not at their offset in the context, unless they are to be left out.
+
+        Raises:
+            DataError: with file, id, offset, and what stands there.
+        """
+        if self.settings.misplaced_answers != "refuse":
+            return
+        lost = [i for i in range(len(rows)) if _lost(rows, i)]
+        if lost:
+            raise _misplaced(rows, lost[0], len(lost))
+
+    def encode(self, rows: Rows, tokenizer: "Tokenizer", *, max_length: int) -> AnswerFeatures:
+        """Questions and contexts to windows."""
+        return encode_questions(rows, tokenizer, self.settings, max_length=max_length)
+
+    def collate(
+        self,
+        features: AnswerFeatures,
+        indices: NDArray[np.int64],
+        *,
+        pad_id: int,
+        pad_left: bool,
+        width: int | None = None,
+    ) -> AnswerBatch:
+        """Padded to `width`, or to the longest of the batch."""
+        return collate_windows(features, indices, pad_id=pad_id, pad_left=pad_left, width=width)
+
+    def logits(self, output: Any) -> "Tensor":
+        """(B, T, 2): start and end score of each token."""
+        import torch
+
+        return torch.stack([output.start_logits, output.end_logits], dim=2)
+
+    def loss(self, logits: "Tensor", batch: AnswerBatch) -> "Tensor":
+        """Mean of the cross-entropies of start and end over the window's tokens, (B,).
+
+        `run_squad.py` has padding compete too; here it does not, so that the loss does not depend on the batch.
+        """
+        from torch.nn import functional
+
+        if batch.labels is None:
+            raise ValueError("these questions have no answers")
+        padding = batch.inputs["attention_mask"].to(logits.device) == 0
+        scores = logits.masked_fill(padding[:, :, None], float("-inf"))
+        return functional.cross_entropy(scores, batch.labels, reduction="none", ignore_index=IGNORED).mean(dim=1)
+
+    def keep(
+        self, logits: "Tensor", batch: AnswerBatch, features: AnswerFeatures, indices: NDArray[np.int64]
+    ) -> dict[str, NDArray[Any]]:
+        """The best spans of each window, and its score of "no answer"."""
+        mask = batch.inputs["attention_mask"].cpu().numpy().astype(np.bool_)
+        longest, n_best = self.settings.max_answer_length, self.settings.n_best
+        return keep_spans(logits, mask, features, indices, longest=longest, n_best=n_best)
+
+    def tune(self, outputs: Outputs, features: AnswerFeatures, rows: Rows) -> dict[str, Any]:
+        """`null_threshold`: the one with the best F1, where the model and the rows know both kinds of questions."""
+        gold = features.gold or ()
+        answerable = np.array([len(texts) > 0 for texts in gold], dtype=np.bool_)
+        if not self.unanswerable or not answerable.any() or answerable.all():
+            return {}
+        always = replace(self, null_threshold=float("inf")).decode(outputs, features, rows)
+        _, f1 = raw_scores([line["prediction"] for line in always], gold, version=2)
+        odds = np.array([line["null_odds"] for line in always])
+        return {"null_threshold": chosen_threshold(f1, odds, answerable=answerable)}
+
+    def with_decision(self, decision: Mapping[str, Any]) -> "QuestionAnswering":
+        """With the threshold that was chosen on validation rows."""
+        threshold = decision.get("null_threshold")
+        return self if threshold is None else replace(self, null_threshold=float(threshold))
+
+    def decode(self, outputs: Outputs, features: AnswerFeatures, rows: Rows) -> list[dict[str, Any]]:
+        """prediction, probability, start, null_odds and n_best of each question (see `answer_decoding.answer`)."""
+        n_best = self.settings.n_best
+        return [
+            answer(found, null, unanswerable=self.unanswerable, threshold=self.null_threshold, n_best=n_best)
+            for found, null in ranked_answers(outputs, features, rows.columns["context"], n_best=n_best)
+        ]
+
+    def score(
+        self, outputs: Outputs, features: AnswerFeatures, rows: Rows, *, resamples: int, seed: int
+    ) -> dict[str, MetricValue]:
+        """Exact match and F1 as the official scorers have them (`metrics.answers`)."""
+        lines = self.decode(outputs, features, rows)
+        return answer_metrics(
+            [line["prediction"] for line in lines],
+            features.gold or (),
+            null_odds=[line["null_odds"] for line in lines],
+            resamples=resamples,
+            seed=seed,
+        )
+
+    def baseline(self, train: AnswerFeatures, features: AnswerFeatures) -> dict[str, float]:  # noqa: ARG002
+        """The same metrics for "no answer" to every question."""
+        gold = features.gold or ()
+        scored = answer_metrics([""] * len(gold), gold, resamples=100, seed=0)
+        return {name: metric.value for name, metric in scored.items()}
+
+    def describe(self, rows: Rows) -> str:
+        """How many contexts, how many questions without an answer, how many answers that can't be found."""
+        contexts = len(set(rows.columns["context"]))
+        without = sum(not label["text"] for label in rows.columns["label"])
+        lost = sum(bool(_lost(rows, i)) for i in range(len(rows)))
+        told = f"about {contexts} texts, {without} unanswerable"
+        return told + (f", {lost} with an answer that is not at its offset: left out of the loss" if lost else "")
+
+    def gold(self, rows: Rows, index: int) -> Any:
+        """The texts of the gold answers; empty for an unanswerable question."""
+        return list(rows.columns["label"][index]["text"])
+
+
+def _lost(rows: Rows, index: int) -> list[int]:
+    return lost_answers(rows.columns["context"][index], rows.columns["label"][index])
+
+
+def _misplaced(rows: Rows, index: int, count: int) -> DataError:
+    context, label = rows.columns["context"][index], rows.columns["label"][index]
+    number = _lost(rows, index)[0]
+    text, start = label["text"][number], label["answer_start"][number]
+    if start < 0:
+        what = f"the answer {text!r:.80} does not occur in the context"
+    else:
+        what = f"the answer {text!r:.80} is not at its offset {start}, where the context has " + (
+            f"{context[start : start + len(text)]!r:.80}" if start < len(context) else "no more characters"
+        )
+        nearest = min(_places(context, text), key=lambda place: abs(place - start), default=None)
+        what += "" if nearest is None else f"; it stands at {nearest}"
+    many = f" ({count} questions of {len(rows)} have such answers)" if count > 1 else ""
+    return DataError(
+        f"{rows.where(index)} (id '{rows.ids[index]}'): {what}{many}",
+        remedy="Correct answer_start (characters of the context, counted from 0), or train and score without the loss "
+        "of these questions: --set question_answering.misplaced_answers=leave-out.",
+    )
+
+
+def _places(context: str, text: str) -> Iterable[int]:
+    at = context.find(text)
+    while at >= 0:
+        yield at
+        at = context.find(text, at + 1)

@@ -1,0 +1,303 @@
+"""Token classification: a tag for each word, named entities or parts of speech (paper, section 5.3)."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.config.schema import Recipe
+from bertctl.data.rows import Rows
+from bertctl.data.tag_schemes import SCHEMES, Scheme, entity_types, tag_kind, write_tags
+from bertctl.errors import DataError, did_you_mean
+from bertctl.metrics.tagging import ENTITY_METRICS, Entity, entities, tagging_metrics, type_metrics
+from bertctl.metrics.value import MetricValue
+from bertctl.tasks.base import AnswerFormat, Outputs
+from bertctl.tasks.sequences import shown
+from bertctl.tasks.tag_answers import FORMATS
+from bertctl.tasks.word_windows import IGNORED, WordBatch, WordFeatures, collate_words, encode_words, with_labels
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from torch import Tensor
+
+_PLAIN = "plain"
+_LIMIT = 12
+
+
+@dataclass(frozen=True)
+class TokenClassification:
+    """One of C tags for each word.
+
+    Tags that mark entities are learned in IOB2, whatever scheme the training rows have, and answered in that scheme
+    again; other tags are taken as they are.
+
+    Attributes:
+        labels: tag names, in the order of the head's outputs.
+        scheme: scheme of the answers; None where tags mark no entities.
+        context: whether a sentence is read with its document's neighbours.
+        keep_text: whether answers hold the words of entities.
+    """
+
+    labels: tuple[str, ...]
+    scheme: Scheme | None
+    context: bool
+    keep_text: bool = True
+
+    name: ClassVar[str] = "token-classification"
+    auto_class: ClassVar[str] = "AutoModelForTokenClassification"
+    columns: ClassVar[tuple[str, ...]] = ("words",)
+    texts: ClassVar[tuple[str, ...]] = ("text", "words", "offsets", "document")
+    formats: ClassVar[Mapping[str, AnswerFormat]] = FORMATS
+
+    @property
+    def primary_metric(self) -> str:
+        """F1 of entities; accuracy of words where tags mark none."""
+        return "entity_f1" if self.scheme else "accuracy"
+
+    @classmethod
+    def from_data(cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None) -> "TokenClassification":
+        """Learn the scheme and the tag names: those of the recipe, else the official order, else sorted as found.
+
+        Raises:
+            DataError: sentences without tags, an unknown scheme, one tag only, documents asked for and not there.
+        """
+        settings = recipe.token_classification
+        tags = [_tags(train, i) for i in range(len(train))]
+        kind = tag_kind(tags, train.where)
+        context = settings.context == "document"
+        if context and not train.has("document"):
+            raise DataError(
+                f"{train.source}: it is not known which sentences are of one document",
+                remedy="Documents begin with a line of -DOCSTART- (CoNLL-U: # newdoc), or are told by a column "
+                "`document` (JSONL); else leave token_classification.context out.",
+            )
+        named = list(settings.labels or labels or ())
+        found = Counter(tag for row in tags for tag in row)
+        if not kind.entities:
+            names = named or sorted(found)
+            if len(found) < 2:
+                raise _too_few(train, f"one tag ({', '.join(found)})")
+        else:
+            types = entity_types(named) or sorted(entity_types(found))
+            if len(found) < 2:
+                raise _too_few(train, "no entity")
+            names = ["O", *(f"{letter}-{name}" if name else letter for name in types for letter in "BI")]
+            if set(named) == set(names):
+                names = named
+        task = cls(tuple(names), (kind.scheme or "IOB2") if kind.entities else None, context, _keeps_text(recipe))
+        task.check(train)
+        return task
+
+    @classmethod
+    def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "TokenClassification":
+        """The tag names that the trained model carries in `id2label`, and its `tag_scheme`."""
+        by_id = {int(number): str(name) for number, name in model_config["id2label"].items()}
+        labels = tuple(by_id[number] for number in sorted(by_id))
+        scheme = model_config.get("tag_scheme")
+        if scheme is None and "O" in labels and any(label.startswith(("B-", "I-")) for label in labels):
+            scheme = "IOB2"  # a model that was trained elsewhere
+        known = cast(Scheme, scheme) if scheme in SCHEMES else None
+        context = recipe.token_classification.context == "document"
+        return cls(labels, known, context, _keeps_text(recipe))
+
+    def head(self) -> dict[str, Any]:
+        """num_labels, the names both ways, and the scheme of the answers."""
+        return {
+            "num_labels": len(self.labels),
+            "id2label": dict(enumerate(self.labels)),
+            "label2id": {name: number for number, name in enumerate(self.labels)},
+            "problem_type": "single_label_classification",
+            "tag_scheme": self.scheme or _PLAIN,
+        }
+
+    def check(self, rows: Rows) -> None:
+        """Refuse tags or entity types that training has never seen.
+
+        Raises:
+            DataError: with file, line, word, and what the model knows.
+        """
+        known = set(self.labels)
+        what, names = ("tag", self.labels) if self.scheme is None else ("entity type", entity_types(self.labels))
+        for i in range(len(rows)):
+            tags = self._learned(_tags(rows, i))
+            for word, tag in enumerate(tags):
+                if tag not in known:
+                    name = tag if self.scheme is None else tag.partition("-")[2]
+                    raise DataError(
+                        f"{rows.where(i)}, word {word + 1} ({rows.columns['words'][i][word]!r}): the {what} {name!r} "
+                        f"is not one the model knows ({shown(names)})",
+                        remedy=did_you_mean(name, names)
+                        or "Correct the tag, or train with rows that have it "
+                        "(or name all tags: --set token_classification.labels='[O, B-PER, I-PER]').",
+                    )
+
+    def encode(self, rows: Rows, tokenizer: "Tokenizer", *, max_length: int) -> WordFeatures:
+        """Words to ids, in windows where a sentence is longer than the model; tags to numbers."""
+        documents = rows.columns["document"] if self.context and rows.has("document") else None
+        features = encode_words(rows.columns["words"], documents, tokenizer, max_length=max_length)
+        if not rows.has("label"):
+            return features
+        number = {name: i for i, name in enumerate(self.labels)}
+        tags = (tag for i in range(len(rows)) for tag in self._learned(_tags(rows, i)))
+        return with_labels(features, np.array([number[tag] for tag in tags], dtype=np.int64))
+
+    def collate(
+        self,
+        features: WordFeatures,
+        indices: NDArray[np.int64],
+        *,
+        pad_id: int,
+        pad_left: bool,
+        width: int | None = None,
+    ) -> WordBatch:
+        """Padded to `width`, or to the longest of the batch."""
+        return collate_words(features, indices, pad_id=pad_id, pad_left=pad_left, width=width)
+
+    def logits(self, output: Any) -> "Tensor":
+        """(B, T, C)."""
+        logits: Tensor = output.logits
+        return logits
+
+    def loss(self, logits: "Tensor", batch: WordBatch) -> "Tensor":
+        """Cross-entropy of each unit, (B,), summed over the first pieces of its labelled words."""
+        from torch.nn import functional
+
+        if batch.labels is None:
+            raise ValueError("these sentences have no tags")
+        each = functional.cross_entropy(
+            logits.flatten(0, 1), batch.labels.flatten(), ignore_index=IGNORED, reduction="none"
+        )
+        return each.view(batch.labels.shape).sum(dim=1)
+
+    def keep(
+        self,
+        logits: "Tensor",
+        batch: WordBatch,
+        features: WordFeatures,  # noqa: ARG002
+        indices: NDArray[np.int64],  # noqa: ARG002
+    ) -> dict[str, NDArray[Any]]:
+        """The logits of each word's first piece, in the unit that answers for it."""
+        import torch
+
+        at = (torch.from_numpy(batch.units).to(logits.device), torch.from_numpy(batch.columns).to(logits.device))
+        return {"logits": logits[at].cpu().numpy()}
+
+    def tune(self, outputs: Outputs, features: WordFeatures, rows: Rows) -> dict[str, Any]:  # noqa: ARG002
+        """Nothing is chosen."""
+        return {}
+
+    def with_decision(self, decision: Mapping[str, Any]) -> "TokenClassification":  # noqa: ARG002
+        """The same: nothing is chosen."""
+        return self
+
+    def decode(self, outputs: Outputs, features: WordFeatures, rows: Rows) -> list[dict[str, Any]]:
+        """The tags of each sentence, and its entities where tags mark any.
+
+        An entity's `start` and `end` count words (`end` is the one after the last), `start_char` and `end_char`
+        characters of the text where that is known; `probability` is that of its least sure tag.
+        """
+        numbers, probabilities = self._chosen(outputs, features)
+        answers: list[dict[str, Any]] = []
+        for i, (start, end) in enumerate(zip(features.starts[:-1].tolist(), features.starts[1:].tolist(), strict=True)):
+            tags = [self.labels[number] for number in numbers[start:end].tolist()]
+            if self.scheme is None:
+                answers.append({"prediction": tags})
+                continue
+            spans = entities(tags)
+            described = [self._entity(span, rows, i, probabilities[start:end]) for span in spans]
+            answers.append({"prediction": write_tags(spans, len(tags), self.scheme), "entities": described})
+        return answers
+
+    def score(
+        self, outputs: Outputs, features: WordFeatures, rows: Rows, *, resamples: int, seed: int
+    ) -> dict[str, MetricValue]:
+        """Accuracy of words; precision, recall and F1 of entities, in total and by type, as conlleval has them."""
+        gold = [self.gold(rows, i) for i in range(len(rows))]
+        predicted = [answer["prediction"] for answer in self.decode(outputs, features, rows)]
+        metrics = tagging_metrics(gold, predicted, resamples=resamples, seed=seed, entities=self.scheme is not None)
+        if self.scheme is not None and len(entity_types(self.labels)) > 1:
+            metrics |= type_metrics(gold, predicted, resamples=resamples, seed=seed)
+        return metrics
+
+    def baseline(self, train: WordFeatures, features: WordFeatures) -> dict[str, float]:
+        """The metrics of the tag that most training words have (O, where entities are marked)."""
+        if train.labels is None or features.labels is None:
+            raise ValueError("these sentences have no tags")
+        usual = int(np.bincount(train.labels).argmax())
+        accuracy = {"accuracy": float((features.labels == usual).mean())}
+        return accuracy if self.scheme is None else accuracy | dict.fromkeys(ENTITY_METRICS, 0.0)
+
+    def describe(self, rows: Rows) -> str:
+        """How many entities of each type, or words of each tag, and the scheme of the tags."""
+        if self.scheme is None:
+            counts = Counter(tag for i in range(len(rows)) for tag in _tags(rows, i))
+            return _counted(counts, "tags")
+        counts = Counter(kind for i in range(len(rows)) for kind, _, _ in entities(_tags(rows, i)))
+        return f"{_counted(counts, 'types')}; learned in IOB2, answered in {self.scheme}"
+
+    def gold(self, rows: Rows, index: int) -> list[str]:
+        """The tags of a row in the scheme of the answers, as prediction files show them."""
+        tags = _tags(rows, index)
+        return tags if self.scheme is None else write_tags(entities(tags), len(tags), self.scheme)
+
+    def _learned(self, tags: Sequence[str]) -> Sequence[str]:
+        """Tags as the model learns them."""
+        return tags if self.scheme is None else write_tags(entities(tags), len(tags), "IOB2")
+
+    def _chosen(self, outputs: Outputs, features: WordFeatures) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """(W,) the likeliest tag of each word and its probability."""
+        from scipy.special import softmax
+
+        if not features.n_slots:
+            return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32)
+        probabilities = softmax(outputs["logits"], axis=1)
+        return probabilities.argmax(axis=1), probabilities.max(axis=1)
+
+    def _entity(self, span: Entity, rows: Rows, index: int, probabilities: NDArray[np.float32]) -> dict[str, Any]:
+        kind, start, end = span
+        entity: dict[str, Any] = {"type": kind, "start": start, "end": end}
+        offsets = rows.columns["offsets"][index] if rows.has("offsets") else None
+        if offsets:
+            entity |= {"start_char": offsets[start][0], "end_char": offsets[end - 1][1]}
+        if self.keep_text and offsets and rows.has("text"):
+            entity["text"] = rows.columns["text"][index][entity["start_char"] : entity["end_char"]]
+        elif self.keep_text:
+            entity["text"] = " ".join(rows.columns["words"][index][start:end])
+        return entity | {"probability": float(probabilities[start:end].min())}
+
+
+def _keeps_text(recipe: Recipe) -> bool:
+    return recipe.evaluation.keep_text
+
+
+def _tags(rows: Rows, index: int) -> list[str]:
+    """The tags of a row as the file has them.
+
+    Raises:
+        DataError: none, or not one a word.
+    """
+    tags = rows.columns["label"][index]
+    words = rows.columns["words"][index]
+    if not isinstance(tags, list | tuple) or len(tags) != len(words):
+        found = f"{len(tags)} tags" if isinstance(tags, list | tuple) else "no tags"
+        raise DataError(
+            f"{rows.where(index)}: a sentence of {len(words)} words has {found}",
+            remedy="Every row of a labelled split needs a tag for each word.",
+        )
+    return list(tags)
+
+
+def _too_few(train: Rows, what: str) -> DataError:
+    return DataError(
+        f"{train.source}: the training rows have {what}; nothing can be learned",
+        remedy="Check --label-column, or add rows with other tags.",
+    )
+
+
+def _counted(counts: Mapping[str, int], noun: str) -> str:
+    usual = sorted(counts, key=lambda name: (-counts[name], name))
+    parts = [f"{name or 'entity'}: {counts[name]}" for name in usual[:_LIMIT]]
+    return ", ".join(parts) + (f", ... ({len(usual)} {noun})" if len(usual) > _LIMIT else "")

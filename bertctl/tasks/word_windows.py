@@ -1,0 +1,305 @@
+"""Sentences of words as numbers: pieces, windows over what is too long, neighbours, and the place of each word.
+
+Letters: N rows (sentences), U units (what the model reads in one pass), W words of all rows, V different words,
+T tokens of a unit.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.tasks.sequences import SequenceFeatures, collate_sequences
+from bertctl.tokenization.encode import EncodedTexts
+from bertctl.tokenization.layout import Layout, Ragged, merge
+from bertctl.tokenization.reference import unknown_id
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from torch import Tensor
+
+Ints = NDArray[np.int64]
+
+IGNORED = -100
+"""Label of a piece that no loss counts (the default of PyTorch and of transformers)."""
+
+_WORDS_AT_ONCE = 100_000
+
+
+@dataclass(frozen=True)
+class WordFeatures:
+    """A split of sentences as the model reads it. A slot is a word.
+
+    A unit reads words and answers for some of them: all of its sentence; or, where the sentence is longer than the
+    model, those that have most context in it. Words that are only read are context.
+
+    Attributes:
+        encoded: ids of the units.
+        rows: (U,) sentence of each unit, ascending.
+        first: (U,) first word that it answers for, ...
+        last: (U,) ... and the word after the last one.
+        places: (W,) position of each word's first piece in the unit that answers for it.
+        starts: (N + 1,) first word of each row.
+        labels: (W,) label numbers, or None.
+        tokens: (N,) tokens read of each row's own words, special tokens included.
+        lost_tokens: (N,) pieces cut off words that are longer than the model.
+        unknown: (N,) unknown pieces.
+    """
+
+    encoded: EncodedTexts
+    rows: Ints
+    first: Ints
+    last: Ints
+    places: Ints
+    starts: Ints
+    labels: Ints | None
+    tokens: Ints
+    lost_tokens: Ints
+    unknown: Ints
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def lengths(self) -> Ints:
+        """(U,) tokens of each unit."""
+        return self.encoded.lengths
+
+    @cached_property
+    def weights(self) -> Ints:
+        """(U,) words each unit answers for."""
+        return self.last - self.first
+
+    @property
+    def n_slots(self) -> int:
+        """W: a word has one answer."""
+        return int(self.starts[-1])
+
+    def slots(self, indices: Ints) -> Ints:
+        """Words that these units answer for, unit by unit."""
+        return np.concatenate([np.arange(self.first[i], self.last[i]) for i in indices])
+
+    @property
+    def truncated(self) -> NDArray[np.bool_]:
+        """(N,) whether a word of the row was cut; sentences are not, they get windows."""
+        return self.lost_tokens > 0
+
+
+@dataclass(frozen=True)
+class WordBatch:
+    """Tensors of B units, padded to the longest among them.
+
+    Attributes:
+        inputs: input_ids, attention_mask, token_type_ids: (B, T) int64 each.
+        labels: (B, T) label of each first piece, `IGNORED` elsewhere; or None.
+        units: (S,) for each word answered for, its unit in the batch, ...
+        columns: (S,) ... and the place of its first piece.
+    """
+
+    inputs: "dict[str, Tensor]"
+    labels: "Tensor | None"
+    units: Ints
+    columns: Ints
+
+
+def encode_words(
+    sentences: Sequence[Sequence[str]], documents: Sequence[Any] | None, tokenizer: "Tokenizer", *, max_length: int
+) -> WordFeatures:
+    """Words to ids, without labels.
+
+    Every word has at least one piece: one that the tokenizer turns into nothing (a zero-width space) becomes the
+    unknown token. A word longer than the model is cut to what fits.
+
+    Args:
+        sentences: N lists of words; empty ones have no unit.
+        documents: (N,) value of each row's document: rows beside each other with the same value are one document, and
+            fill up each other's units with context. None: sentences are read alone.
+        tokenizer: with truncation and padding off.
+        max_length: T at most, special tokens included.
+    """
+    layout = Layout.of(tokenizer, pair=False)
+    room = max_length - layout.special
+    numbers, vocabulary = _numbered(sentences)
+    pieces, cut, unknown = _pieces_of(vocabulary, tokenizer, layout, room)
+    words = merge(
+        len(numbers),
+        [(np.arange(len(numbers)), Ragged(pieces.flat, pieces.starts[numbers], pieces.lengths[numbers]))],
+    ) if len(numbers) else Ragged.joined(np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int64))  # fmt: skip
+    ends = np.concatenate([[0], np.cumsum(words.lengths)]).astype(np.int64)  # pieces before each word
+    starts = np.concatenate([[0], np.cumsum([len(s) for s in sentences])]).astype(np.int64)
+    units = _units(ends, starts, _bounds(starts, documents), room)
+    rows, left, right, first, last = units.T
+    ids, type_ids, unit_starts = layout.fill([Ragged(words.flat, ends[left], ends[right] - ends[left])])
+    lengths = np.diff(unit_starts)
+    before = sum(len(slot.ids) for slot in layout.slots[: _place_of_words(layout)])
+    # Every word is answered for once, so its unit is the one at the same place in the units sorted by first word.
+    unit_of_word = np.repeat(np.arange(len(rows)), last - first)
+    answered = np.concatenate([np.arange(a, b) for a, b in zip(first, last, strict=True)] or [np.zeros(0, np.int64)])
+    places = np.zeros(len(numbers), dtype=np.int64)
+    places[answered] = before + ends[answered] - ends[left[unit_of_word]]
+
+    def of_rows(values: Ints) -> Ints:
+        running = np.concatenate([[0], np.cumsum(values[numbers])]).astype(np.int64)
+        return running[starts[1:]] - running[starts[:-1]]
+
+    own = ends[starts[1:]] - ends[starts[:-1]]
+    return WordFeatures(
+        encoded=EncodedTexts(ids, type_ids, unit_starts, lengths, np.zeros(len(rows), dtype=np.int64)),
+        rows=rows,
+        first=first,
+        last=last,
+        places=places,
+        starts=starts,
+        labels=None,
+        tokens=np.where(own > 0, own + layout.special, 0),
+        lost_tokens=of_rows(cut),
+        unknown=of_rows(unknown),
+    )
+
+
+def with_labels(features: WordFeatures, labels: Ints) -> WordFeatures:
+    """The same with (W,) label numbers."""
+    return replace(features, labels=labels)
+
+
+def collate_words(
+    features: WordFeatures, indices: Ints, *, pad_id: int, pad_left: bool, width: int | None = None
+) -> WordBatch:
+    """Some units as padded tensors: to `width` tokens, or to the longest among them."""
+    import torch
+
+    padded = collate_sequences(
+        SequenceFeatures(features.encoded, None), indices, pad_id=pad_id, pad_left=pad_left, width=width
+    )
+    longest = padded.inputs["input_ids"].shape[1]
+    words = features.slots(indices)
+    units = np.repeat(np.arange(len(indices)), features.weights[indices])
+    columns = features.places[words]
+    if pad_left:
+        columns = columns + (longest - features.lengths[indices])[units]
+    labels = None
+    if features.labels is not None:
+        numbers = np.full((len(indices), longest), IGNORED, dtype=np.int64)
+        numbers[units, columns] = features.labels[words]
+        labels = torch.from_numpy(numbers)
+    return WordBatch(padded.inputs, labels, units, columns)
+
+
+def _numbered(sentences: Sequence[Sequence[str]]) -> tuple[Ints, list[str]]:
+    """(W,) number of each word in a list of the V different ones, and that list."""
+    known: dict[str, int] = {}
+    numbers = [known.setdefault(word, len(known)) for sentence in sentences for word in sentence]
+    return np.array(numbers, dtype=np.int64), list(known)
+
+
+def _pieces_of(vocabulary: list[str], tokenizer: "Tokenizer", layout: Layout, room: int) -> tuple[Ragged, Ints, Ints]:
+    """Pieces of V words, how many of each were cut off, and how many of each are unknown.
+
+    A word's pieces are the same in any sentence of words that were split before (`is_pretokenized` normalises and
+    splits each by itself), so each different word is encoded once.
+    """
+    unknown = _unknown(tokenizer, layout)
+    prefix = " " if _needs_space(tokenizer) else ""
+    lengths: list[int] = []
+    flat: list[NDArray[np.int32]] = []
+    for at in range(0, len(vocabulary), _WORDS_AT_ONCE):
+        portion = [prefix + word for word in vocabulary[at : at + _WORDS_AT_ONCE]]
+        encodings = tokenizer.encode_batch_fast(portion, add_special_tokens=False)
+        ids = [encoding.ids or [unknown] for encoding in encodings]
+        lengths += map(len, ids)
+        flat.append(np.array([i for word in ids for i in word], dtype=np.int32))
+    joined = np.concatenate(flat) if flat else np.zeros(0, dtype=np.int32)
+    full = np.array(lengths, dtype=np.int64)
+    pieces = Ragged.joined(joined, full)
+    kept = np.minimum(full, room)
+    return pieces.cut(kept), full - kept, pieces.count(unknown)
+
+
+def _unknown(tokenizer: "Tokenizer", layout: Layout) -> int:
+    """Id of the unknown token; of a special one where a vocabulary needs none (bytes)."""
+    special = [i for slot in layout.slots for i in slot.ids]
+    named = (tokenizer.token_to_id(name) for name in ("[UNK]", "<unk>"))
+    return next((i for i in (unknown_id(tokenizer), *named, *special) if i is not None), 0)
+
+
+def _needs_space(tokenizer: "Tokenizer") -> bool:
+    """Whether words alone lack the mark of a space that they have in a text (RoBERTa's family, GPT-2, ModernBERT).
+
+    What transformers calls `add_prefix_space`, asked of the tokenizer itself.
+    """
+    in_text = tokenizer.encode("a a", add_special_tokens=False).tokens
+    alone = tokenizer.encode("a", add_special_tokens=False).tokens
+    return in_text[len(alone) :] != alone
+
+
+def _place_of_words(layout: Layout) -> int:
+    return next(i for i, slot in enumerate(layout.slots) if slot.sequence == 0)
+
+
+def _bounds(starts: Ints, documents: Sequence[Any] | None) -> tuple[Ints, Ints]:
+    """(N,) first word of what each row may read, and the word after the last one."""
+    if documents is None or len(documents) == 0:
+        return starts[:-1], starts[1:]
+    changes = [i == 0 or documents[i] != documents[i - 1] for i in range(len(documents))]
+    number = np.cumsum(changes) - 1
+    begins = np.flatnonzero(changes)
+    ends = np.append(begins[1:], len(documents))
+    return starts[begins][number], starts[ends][number]
+
+
+def _units(ends: Ints, starts: Ints, bounds: tuple[Ints, Ints], room: int) -> Ints:
+    """(U, 5): row, first word read, word after the last one read, first word answered for, word after the last one.
+
+    Args:
+        ends: (W + 1,) pieces before each word.
+        starts: (N + 1,) first word of each row.
+        bounds: (N,) first and last word that each row may read.
+        room: pieces that fit into a unit.
+    """
+    a, b = starts[:-1], starts[1:]
+    own = ends[b] - ends[a]
+    short = np.flatnonzero((own <= room) & (own > 0))
+    a, b, own = a[short], b[short], own[short]
+    there_left, there_right = ends[a] - ends[bounds[0][short]], ends[bounds[1][short]] - ends[b]
+    free = room - own
+    # Half of the free room on each side; what one side has no words for goes to the other.
+    take_left = np.minimum(there_left, np.maximum(free // 2, free - there_right))
+    left = np.searchsorted(ends, ends[a] - take_left, side="left")
+    take_right = np.minimum(there_right, free - (ends[a] - ends[left]))
+    right = np.searchsorted(ends, ends[b] + take_right, side="right") - 1
+    parts = [np.stack([short, left, right, a, b], axis=1)]
+    long = np.flatnonzero(ends[starts[1:]] - ends[starts[:-1]] > room).tolist()
+    parts += [_windows(row, int(starts[row]), int(starts[row + 1]), ends, room) for row in long]
+    units = np.concatenate(parts).astype(np.int64)
+    ordered: Ints = units[np.argsort(units[:, 3], kind="stable")]
+    return ordered
+
+
+def _windows(row: int, begin: int, end: int, ends: Ints, room: int) -> Ints:
+    """Overlapping windows over the words `begin` to `end`, each word answered for where it has most context.
+
+    A window begins half a window after the one before; the last one reaches back as far as it can.
+    """
+    spans: list[tuple[int, int]] = []
+    at = begin
+    while True:
+        if ends[end] - ends[at] <= room:
+            spans.append((int(np.searchsorted(ends, ends[end] - room, side="left")), end))
+            break
+        after = int(np.searchsorted(ends, ends[at] + room, side="right")) - 1
+        spans.append((at, after))
+        at = max(at + 1, min(int(np.searchsorted(ends, ends[at] + room // 2, side="left")), after))
+    middles: list[int] = [begin]
+    for (_, after), (start, _) in itertools.pairwise(spans):
+        # A word of both has `ends[after] - its end` pieces after it in one, `its begin - ends[start]` before it in the
+        # other: it goes where that is more.
+        words = np.arange(start, after)
+        later = (ends[words] - ends[start]) > (ends[after] - ends[words + 1])
+        middles.append(max(middles[-1], start + int(np.argmax(later)) if later.any() else after))
+    middles.append(end)
+    answered = zip(spans, itertools.pairwise(middles), strict=True)
+    return np.array([(row, *span, x, y) for span, (x, y) in answered if x < y])

@@ -1,0 +1,247 @@
+"""Model families as folders: a tiny random network, and a tokenizer of its kind trained on the contract's texts.
+
+The sizes are unequal, so that a mixed-up axis shows.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from task_examples import EXAMPLES
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+
+_SIZES = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 37}
+_POSITIONS = 64
+
+
+@dataclass(frozen=True)
+class Family:
+    """One family.
+
+    Attributes:
+        tokenizer: makes its tokenizer, padding on the side the family's class says.
+        config: makes its configuration, given the size of the vocabulary and the tokenizer.
+        segments: whether it tells a second sentence from the first by token type ids.
+        classes: what the names of its networks' classes begin with.
+        tasks: the tasks it is for; None for all whose head exists.
+    """
+
+    tokenizer: Callable[[], Any]
+    config: Callable[[Any], Any]
+    segments: bool
+    classes: str
+    tasks: tuple[str, ...] | None = None
+
+
+def corpus() -> Iterable[str]:
+    """Every text of the contract's examples."""
+
+    def texts(value: object) -> Iterable[str]:
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, Mapping):
+            for inner in value.values():
+                yield from texts(inner)
+        elif isinstance(value, list | tuple):
+            yield from (text for inner in value for text in texts(inner))
+
+    for example in EXAMPLES.values():
+        yield from texts(example.rows)
+
+
+def _trained(model: Any, trainer: Any, pre_tokenizer: Any, normalizer: Any = None) -> Tokenizer:
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizer
+    if normalizer is not None:
+        tokenizer.normalizer = normalizer
+    tokenizer.train_from_iterator(corpus(), trainer)
+    return tokenizer
+
+
+def _word_piece() -> dict[str, int]:
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    trainer = trainers.WordPieceTrainer(vocab_size=120, special_tokens=special, show_progress=False)
+    model = models.WordPiece(unk_token="[UNK]")
+    bert = normalizers.BertNormalizer(lowercase=True)
+    return _trained(model, trainer, pre_tokenizers.BertPreTokenizer(), bert).get_vocab()
+
+
+def _byte_level(special: list[str]) -> Tokenizer:
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+    )
+    return _trained(models.BPE(), trainer, pre_tokenizers.ByteLevel(add_prefix_space=True))
+
+
+def _merges(tokenizer: Tokenizer) -> dict[str, Any]:
+    model = json.loads(tokenizer.to_str())["model"]
+    return {"vocab": model["vocab"], "merges": [tuple(merge) for merge in model["merges"]]}
+
+
+def _unigram(special: list[str], unknown: str) -> list[tuple[str, float]]:
+    trainer = trainers.UnigramTrainer(vocab_size=110, special_tokens=special, unk_token=unknown, show_progress=False)
+    model = json.loads(_trained(models.Unigram(), trainer, pre_tokenizers.Metaspace()).to_str())["model"]
+    return [(piece, score) for piece, score in model["vocab"]]
+
+
+def _bert_tokenizer(name: str) -> Any:
+    return getattr(transformers, name)(vocab=_word_piece())
+
+
+def _roberta_tokenizer() -> Any:
+    trained = _byte_level(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+    return transformers.RobertaTokenizerFast(**_merges(trained), add_prefix_space=True)
+
+
+def _modernbert_tokenizer() -> Any:
+    """As its hub files are: byte-level BPE with BERT's special tokens, in the library's own class."""
+    trained = _byte_level(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
+    special = [(name, trained.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
+    trained.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=special
+    )
+    names = {f"{role}_token": f"[{role.upper()}]" for role in ("pad", "unk", "cls", "sep", "mask")}
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=trained, model_input_names=["input_ids", "attention_mask"], **names
+    )
+
+
+def _gpt2_tokenizer() -> Any:
+    return transformers.GPT2TokenizerFast(**_merges(_byte_level(["<|endoftext|>"])), add_prefix_space=True)
+
+
+def _openai_tokenizer() -> Any:
+    trainer = trainers.BpeTrainer(
+        vocab_size=150, special_tokens=["<unk>"], end_of_word_suffix="</w>", show_progress=False
+    )
+    model = models.BPE(unk_token="<unk>", end_of_word_suffix="</w>")
+    bert = normalizers.BertNormalizer(lowercase=True)
+    trained = _trained(model, trainer, pre_tokenizers.BertPreTokenizer(), bert)
+    return transformers.OpenAIGPTTokenizerFast(**_merges(trained))
+
+
+def _albert_tokenizer() -> Any:
+    return transformers.AlbertTokenizerFast(
+        vocab=_unigram(["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"], "<unk>"), unk_token="<unk>"
+    )
+
+
+def _xlnet_tokenizer() -> Any:
+    special = ["<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"]
+    return transformers.XLNetTokenizerFast(vocab=_unigram(special, "<unk>"))
+
+
+def _deberta_tokenizer() -> Any:
+    return transformers.DebertaV2TokenizerFast(vocab=_unigram(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], "[UNK]"))
+
+
+def _bert_like(name: str, **more: Any) -> Callable[[Any], Any]:
+    def make(tokenizer: Any) -> Any:
+        return getattr(transformers, name)(
+            vocab_size=len(tokenizer),
+            max_position_embeddings=_POSITIONS,
+            pad_token_id=tokenizer.pad_token_id,
+            **{**_SIZES, **more},
+        )
+
+    return make
+
+
+def _distilbert_config(tokenizer: Any) -> Any:
+    return transformers.DistilBertConfig(
+        vocab_size=len(tokenizer), max_position_embeddings=_POSITIONS, dim=24, n_layers=2, n_heads=3, hidden_dim=37
+    )
+
+
+def _roberta_config(tokenizer: Any) -> Any:
+    return transformers.RobertaConfig(
+        vocab_size=len(tokenizer), max_position_embeddings=_POSITIONS + 2, type_vocab_size=1, pad_token_id=1, **_SIZES
+    )
+
+
+def _modernbert_config(tokenizer: Any) -> Any:
+    return transformers.ModernBertConfig(
+        vocab_size=len(tokenizer),
+        max_position_embeddings=_POSITIONS,
+        local_attention=16,
+        global_attn_every_n_layers=2,
+        pad_token_id=tokenizer.pad_token_id,
+        cls_token_id=tokenizer.cls_token_id,
+        sep_token_id=tokenizer.sep_token_id,
+        bos_token_id=tokenizer.cls_token_id,
+        eos_token_id=tokenizer.sep_token_id,
+        **_SIZES,
+    )
+
+
+def _xlnet_config(tokenizer: Any) -> Any:
+    return transformers.XLNetConfig(vocab_size=len(tokenizer), d_model=24, n_layer=2, n_head=3, d_inner=37)
+
+
+def _gpt_config(name: str) -> Callable[[Any], Any]:
+    def make(tokenizer: Any) -> Any:
+        ends = {"bos_token_id": 0, "eos_token_id": 0} if name == "GPT2Config" else {}
+        return getattr(transformers, name)(
+            vocab_size=len(tokenizer), n_positions=_POSITIONS, n_embd=24, n_layer=2, n_head=3, **ends
+        )
+
+    return make
+
+
+FAMILIES: Mapping[str, Family] = {
+    "bert": Family(lambda: _bert_tokenizer("BertTokenizerFast"), _bert_like("BertConfig"), True, "BertFor"),
+    "distilbert": Family(
+        lambda: _bert_tokenizer("DistilBertTokenizerFast"), _distilbert_config, False, "DistilBertFor"
+    ),
+    "roberta": Family(_roberta_tokenizer, _roberta_config, False, "RobertaFor"),
+    "albert": Family(_albert_tokenizer, _bert_like("AlbertConfig", embedding_size=20), True, "AlbertFor"),
+    "xlnet": Family(_xlnet_tokenizer, _xlnet_config, True, "XLNetFor"),
+    "electra": Family(
+        lambda: _bert_tokenizer("ElectraTokenizerFast"),
+        _bert_like("ElectraConfig", embedding_size=20),
+        True,
+        "ElectraFor",
+    ),
+    "deberta-v2": Family(
+        _deberta_tokenizer,
+        _bert_like(
+            "DebertaV2Config",
+            relative_attention=True,
+            position_biased_input=False,
+            pos_att_type=["p2c", "c2p"],
+            pooler_hidden_size=24,
+        ),
+        False,
+        "DebertaV2For",
+    ),
+    "modernbert": Family(_modernbert_tokenizer, _modernbert_config, False, "ModernBertFor"),
+    "openai-gpt": Family(
+        _openai_tokenizer, _gpt_config("OpenAIGPTConfig"), False, "OpenAIGPTFor", ("text-classification",)
+    ),
+    "gpt2": Family(_gpt2_tokenizer, _gpt_config("GPT2Config"), False, "GPT2For", ("text-classification",)),
+}
+"""Name of the family in transformers -> how to make one."""
+
+
+def make_family(name: str, folder: Path, *, padding_side: str | None = None) -> Path:
+    """A folder with the random encoder and its tokenizer, as a hub download would be.
+
+    Args:
+        name: a key of `FAMILIES`.
+        folder: to be filled.
+        padding_side: what the tokenizer's files are to say; the family's own side when left out.
+    """
+    family = FAMILIES[name]
+    tokenizer = family.tokenizer()
+    if padding_side is not None:
+        tokenizer.padding_side = padding_side
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(0)
+    config = family.config(tokenizer)
+    transformers.AutoModel.from_config(config).save_pretrained(folder)
+    return folder

@@ -1,0 +1,261 @@
+"""Eight rows for each task, to be learned by heart, and how plain transformers is asked about them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bertctl.data.rows import Rows
+from bertctl.inference.forward import batch_logits
+from bertctl.modeling.load import LoadedModel
+from bertctl.runtime.device import Compute
+from bertctl.tasks.base import Features, Task
+
+TEXTS = (
+    "good film", "bad film", "the food was good", "the food was not good", "very fine", "very poor indeed it was",
+    "a bright film, was it not?", "dull",
+)  # fmt: skip
+
+Line = Mapping[str, Any]
+Agrees = Callable[[torch.nn.Module, Any, Line], None]
+
+
+@dataclass(frozen=True)
+class Example:
+    """What the contract needs to know of a task.
+
+    Attributes:
+        rows: as they stand in a JSONL file.
+        floor: least value of the primary metric once they are learned by heart.
+        texts: columns that a prediction line repeats.
+        agrees: asserts that a prediction line is what plain transformers says, with its own tokenizer and no batch.
+        again: recipe fields that name a prediction file's columns, to score it again.
+        settings: further recipe fields.
+    """
+
+    rows: tuple[dict[str, Any], ...]
+    floor: float
+    texts: tuple[str, ...]
+    agrees: Agrees
+    again: Mapping[str, object]
+    settings: Mapping[str, object] = field(default_factory=dict)
+
+
+def class_agrees(network: torch.nn.Module, tokenizer: Any, line: Line) -> None:
+    """Probabilities by label name, and the likeliest label."""
+    with torch.inference_mode():
+        logits = network(**tokenizer(line["text"], return_tensors="pt")).logits[0]
+    names = network.config.id2label
+    theirs = dict(zip(names.values(), logits.softmax(0).tolist(), strict=True))
+    assert line["probabilities"] == pytest.approx(theirs, abs=1e-5)
+    assert line["prediction"] == names[int(logits.argmax())]
+
+
+def score_agrees(network: torch.nn.Module, tokenizer: Any, line: Line) -> None:
+    """The one number of the head."""
+    with torch.inference_mode():
+        logits = network(**tokenizer(line["text"], return_tensors="pt")).logits
+    assert line["prediction"] == pytest.approx(logits.item(), abs=1e-4)
+
+
+def choice_agrees(network: torch.nn.Module, tokenizer: Any, line: Line) -> None:
+    """All choices of a row as one example of (1, choices, T), the way of the model cards."""
+    choices = line["choices"]
+    encoded = tokenizer([line["context"]] * len(choices), choices, padding=True, return_tensors="pt")
+    with torch.inference_mode():
+        logits = network(**{name: tensor.unsqueeze(0) for name, tensor in encoded.items()}).logits
+    assert logits.shape == (1, len(choices))
+    assert line["probabilities"] == pytest.approx(logits[0].softmax(0).tolist(), abs=1e-5)
+    assert line["prediction"] == int(logits[0].argmax())
+
+
+def tags_agree(network: torch.nn.Module, tokenizer: Any, line: Line) -> None:
+    """The tag of each word's first piece, and the loss as the mean over words."""
+    encoded = tokenizer(line["words"], is_split_into_words=True, return_tensors="pt")
+    with torch.inference_mode():
+        logits = network(**encoded).logits[0]
+    first: dict[int, int] = {}
+    for position, word in enumerate(encoded.word_ids(0)):
+        if word is not None:
+            first.setdefault(word, position)
+    of_words = logits[[first[word] for word in range(len(line["words"]))]]
+    theirs = ["O"]
+    for number in of_words.argmax(1):
+        tag = network.config.id2label[int(number)]
+        # An entity that begins with I- is written with B-, as IOB2 has it.
+        begins = tag.startswith("I-") and theirs[-1][2:] != tag[2:]
+        theirs.append(f"B-{tag[2:]}" if begins else tag)
+    assert line["prediction"] == theirs[1:]
+    gold = torch.tensor([network.config.label2id[tag] for tag in line["gold"]])
+    assert line["loss"] == pytest.approx(torch.nn.functional.cross_entropy(of_words, gold).item(), abs=1e-4)
+
+
+def answer_agrees(network: torch.nn.Module, tokenizer: Any, line: Line) -> None:
+    """The span with the highest sum of start and end, at most 30 tokens long, by looking at every one."""
+    encoded = tokenizer(line["question"], line["context"], return_offsets_mapping=True, return_tensors="pt")
+    offsets = encoded.pop("offset_mapping")[0].tolist()
+    inside = [i for i, sequence in enumerate(encoded.sequence_ids(0)) if sequence == 1]
+    with torch.inference_mode():
+        output = network(**encoded)
+    start, end = output.start_logits[0], output.end_logits[0]
+    spans = [(float(start[i] + end[j]), i, j) for i in inside for j in inside if i <= j < i + 30]
+    _, i, j = max(spans)
+    assert line["prediction"].strip() == line["context"][offsets[i][0] : offsets[j][1]].strip()
+
+
+def _tagged(text: str, tags: str) -> dict[str, Any]:
+    names = {".": "O", "T": "B-THING", "t": "I-THING", "F": "B-FEEL"}
+    return {"words": text.split(), "tags": [names[tag] for tag in tags]}
+
+
+def _asked(question: str, context: str, answer: str) -> dict[str, Any]:
+    return {
+        "question": question,
+        "context": context,
+        "answers": {"text": [answer], "answer_start": [context.index(answer)]},
+    }
+
+
+def _chosen(context: str, label: int, *choices: str) -> dict[str, Any]:
+    return {"context": context, "choices": list(choices), "label": label}
+
+
+EXAMPLES: Mapping[str, Example] = {
+    "text-classification": Example(
+        rows=tuple({"text": t, "label": y} for t, y in zip(TEXTS, ["pos", "neg"] * 4, strict=True)),
+        floor=1.0,
+        texts=("text",),
+        agrees=class_agrees,
+        again={"data.label_column": "gold", "data.text_column": "text"},
+    ),
+    "text-regression": Example(
+        rows=tuple(
+            {"text": t, "label": y} for t, y in zip(TEXTS, [4.5, 0.5, 4.0, 1.0, 5.0, 0.0, 4.25, 0.75], strict=True)
+        ),
+        floor=0.95,
+        texts=("text",),
+        agrees=score_agrees,
+        again={"data.label_column": "gold", "data.text_column": "text"},
+    ),
+    "multiple-choice": Example(
+        rows=(
+            _chosen("the film was good", 0, "it was fine", "it was dull"),
+            _chosen("the food was bad", 1, "very fine", "very poor", "bright"),
+            _chosen("not a good film", 2, "bright", "fine", "dull", "good"),
+            _chosen("", 1, "a film was the food", "it was a film"),
+            _chosen("a bright film, was it not?", 0, "very bright", "dull", "poor food"),
+            _chosen("dull", 3, "good", "very good", "fine indeed it was", "very dull"),
+            _chosen("the food was not good", 1, "good food", "bad food"),
+            _chosen("was it a good film?", 2, "it was food", "the dull", "it was a very good film"),
+        ),
+        floor=1.0,
+        texts=("context", "choices"),
+        agrees=choice_agrees,
+        again={"data.label_column": "gold", "data.text_column": "context", "data.choice_columns": ["choices"]},
+    ),
+    "token-classification": Example(
+        rows=(
+            _tagged("the good film was fine", ".FT.F"),
+            _tagged("bad film", "FT"),
+            _tagged("the food was good", ".T.F"),
+            _tagged("it was not the film food", "....Tt"),
+            _tagged("very poor food , a dull film", ".FT..FT"),
+            _tagged("was it a bright film ?", "...FT."),
+            _tagged("not very", ".."),
+            _tagged("film food film", "Ttt"),
+        ),
+        floor=1.0,
+        texts=("words",),
+        agrees=tags_agree,
+        again={"data.label_column": "gold", "data.text_column": "words"},
+    ),
+    "question-answering": Example(
+        rows=(
+            _asked("what was good?", "the film was good and the food was bad", "film"),
+            _asked("what was bad?", "it was very bad food , not very good", "food"),
+            _asked("how was it?", "the film was very fine indeed", "very fine"),
+            _asked("what was fine?", "the film was very fine indeed", "film"),
+            _asked("was it dull?", "not dull", "not dull"),
+            _asked("was it poor?", "it was a very poor film , a dull film", "very poor"),
+            _asked("which film?", "a bright film was not the dull film", "bright"),
+            _asked("what was not?", "the food was not good", "food"),
+        ),
+        floor=1.0,
+        texts=("question", "context"),
+        agrees=answer_agrees,
+        again={"data.label_column": "gold"},
+        settings={"question_answering.doc_stride": 16, "question_answering.max_question_length": 12},
+    ),
+}
+"""Task name -> its example."""
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What a model says of some rows.
+
+    Attributes:
+        outputs: what the task keeps of each slot.
+        answers: one a row, as decoded.
+        losses: (U,) of each unit.
+    """
+
+    outputs: Mapping[str, np.ndarray]
+    answers: list[dict[str, Any]]
+    losses: np.ndarray
+
+
+def ask(
+    loaded: LoadedModel,
+    task: Task,
+    features: Features,
+    rows: Rows,
+    compute: Compute,
+    *,
+    batch_size: int,
+    width: int | None = None,
+    pad_left: bool | None = None,
+) -> Answered:
+    """Answers in batches of units as they stand, padded as wide and on the side asked for."""
+    outputs: dict[str, np.ndarray] = {}
+    losses = np.zeros(len(features), dtype=np.float32)
+    loaded.network.eval()
+    units = np.arange(len(features))
+    side = loaded.pad_left if pad_left is None else pad_left
+    with torch.inference_mode():
+        for first in range(0, len(units), batch_size):
+            indices = units[first : first + batch_size]
+            batch = task.collate(features, indices, pad_id=loaded.pad_id, pad_left=side, width=width)
+            logits = batch_logits(loaded.network, loaded, task, batch, compute)
+            losses[indices] = task.loss(logits, batch).numpy()
+            slots = features.slots(indices)
+            for name, values in task.keep(logits, batch, features, indices).items():
+                outputs.setdefault(name, np.zeros((features.n_slots, *values.shape[1:]), values.dtype))[slots] = values
+    return Answered(outputs, task.decode(outputs, features, rows), losses)
+
+
+def assert_same(ours: Answered, theirs: Answered) -> None:
+    """The same answers (numbers to 2e-5) and the same losses."""
+    np.testing.assert_allclose(ours.losses, theirs.losses, atol=2e-5, rtol=1e-4)
+    assert len(ours.answers) == len(theirs.answers)
+    for mine, other in zip(ours.answers, theirs.answers, strict=True):
+        assert_alike(mine, other)
+
+
+def assert_alike(ours: Any, theirs: Any) -> None:
+    """Equal, numbers to 2e-5, whatever they stand in."""
+    if isinstance(ours, Mapping):
+        assert set(ours) == set(theirs)
+        for name, value in ours.items():
+            assert_alike(value, theirs[name])
+    elif isinstance(ours, list | tuple):
+        assert len(ours) == len(theirs)
+        for one, other in zip(ours, theirs, strict=True):
+            assert_alike(one, other)
+    elif isinstance(ours, float):
+        assert ours == pytest.approx(theirs, abs=2e-5, rel=1e-4)
+    else:
+        assert ours == theirs

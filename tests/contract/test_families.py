@@ -1,0 +1,208 @@
+"""The contract over model families: each with its own tokenizer and inputs, for every task whose head it has."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import transformers
+from families import FAMILIES, make_family
+from task_examples import EXAMPLES, ask, assert_alike, assert_same
+
+from bertctl.config.load import load_recipe
+from bertctl.inference.trained import open_run
+from bertctl.run_folder import RunFolder
+from bertctl.tasks.registry import TASKS
+from bertctl.training.finetune import Result, run
+from bertctl.training.job import prepare
+
+MAX_LENGTH = 40
+STEPS = 6
+
+
+def has_head(family: str, task: str) -> bool:
+    """Whether transformers has a network of this family for the task, and the contract asks for it."""
+    config = transformers.AutoConfig.for_model(family)
+    tasks = FAMILIES[family].tasks
+    return type(config) in getattr(transformers, TASKS[task].auto_class)._model_mapping and (
+        tasks is None or task in tasks
+    )
+
+
+CASES = [(family, task) for family in FAMILIES for task in sorted(TASKS) if has_head(family, task)]
+
+
+def test_every_family_is_under_contract_for_every_task() -> None:
+    of_encoders = [family for family, made in FAMILIES.items() if made.tasks is None]
+    assert of_encoders == [
+        "bert", "distilbert", "roberta", "albert", "xlnet", "electra", "deberta-v2", "modernbert",
+    ]  # fmt: skip
+    assert len(CASES) == len(of_encoders) * len(TASKS) + 2
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str | None], Path]:
+    """Folders made so far, by family and padding side."""
+    return {}
+
+
+def folder_of(
+    made: dict[tuple[str, str | None], Path],
+    family: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    *,
+    padding_side: str | None = None,
+) -> Path:
+    """The family's folder, made once."""
+    key = (family, padding_side)
+    if key not in made:
+        made[key] = make_family(family, tmp_path_factory.mktemp(family), padding_side=padding_side)
+    return made[key]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A finished run of one task with one family."""
+
+    family: str
+    task: str
+    result: Result
+
+    def lines(self) -> list[dict[str, Any]]:
+        text = self.result.folder.predictions("validation").read_text(encoding="utf-8")
+        return [json.loads(line) for line in text.splitlines()]
+
+
+def train(model: Path, task: str, folder: Path, **options: object) -> Result:
+    """A few steps on all 8 rows at once, dropout off: each is to lower the loss of the same rows."""
+    data = folder / "rows.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in EXAMPLES[task].rows))
+    recipe = load_recipe(
+        task,
+        options={
+            "data.train_file": str(data),
+            "data.validation_file": str(data),
+            "model.name": str(model),
+            "model.max_length": MAX_LENGTH,
+            "model.dropout": 0.0,
+            "training.epochs": STEPS,
+            "training.evaluate_every": 100,
+            "training.batch_size": 8,
+            "training.log_every": 1,
+            "optimizer.learning_rate": 2e-3,
+            "optimizer.warmup_fraction": 0.0,
+            "runtime.precision": "fp32",
+            "runtime.device": "cpu",
+            "evaluation.bootstrap_resamples": 100,
+            **EXAMPLES[task].settings,
+            **options,
+        },
+    )
+    return run(prepare(recipe), RunFolder.create(folder / "run"))
+
+
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[0]}-{case[1]}")
+def case(
+    request: pytest.FixtureRequest,
+    made: dict[tuple[str, str | None], Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Case:
+    family, task = request.param
+    model = folder_of(made, family, tmp_path_factory)
+    return Case(family, task, train(model, task, tmp_path_factory.mktemp(f"{family}-{task}")))
+
+
+def test_it_learns(case: Case) -> None:
+    history = [json.loads(line) for line in case.result.folder.history.read_text().splitlines()]
+    losses = [line["loss"] for line in history if "loss" in line]
+    assert len(losses) == STEPS
+    assert losses[-1] < losses[0]
+
+
+def test_plain_transformers_loads_it_and_agrees(case: Case) -> None:
+    folder = case.result.folder.model
+    network = getattr(transformers, TASKS[case.task].auto_class).from_pretrained(folder).eval()
+    assert type(network).__name__.startswith(FAMILIES[case.family].classes)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    for line in case.lines():
+        EXAMPLES[case.task].agrees(network, tokenizer, line)
+
+
+def test_a_batch_of_one_equals_a_batch_of_many_whatever_the_padding(case: Case) -> None:
+    trained = open_run(case.result.folder.path)
+    loaded, compute = trained.load()
+    task, rows = trained.task, prepare(trained.recipe).data.splits["validation"]
+    features = task.encode(rows, loaded.tokenizer, max_length=MAX_LENGTH)
+    one = ask(loaded, task, features, rows, compute, batch_size=1)
+    assert_same(ask(loaded, task, features, rows, compute, batch_size=len(features)), one)
+    assert_same(ask(loaded, task, features, rows, compute, batch_size=3, width=MAX_LENGTH + 9), one)
+    for line, answer in zip(case.lines(), one.answers, strict=True):
+        assert_alike(answer["prediction"], line["prediction"])
+
+
+def test_token_type_ids_only_where_the_family_has_them(case: Case) -> None:
+    loaded, _ = open_run(case.result.folder.path).load()
+    assert loaded.has_segments == FAMILIES[case.family].segments
+    tokenizer = transformers.AutoTokenizer.from_pretrained(case.result.folder.model)
+    ids = tokenizer("good film", "the food").get("token_type_ids")
+    assert (ids is None) if not loaded.has_segments else (0 in ids and 1 in ids)
+
+
+# Their positions are relative, and the head reads each token, or the first that is no padding.
+EITHER_SIDE = [
+    ("modernbert", "multiple-choice"), ("modernbert", "question-answering"), ("modernbert", "token-classification"),
+    ("deberta-v2", "question-answering"), ("deberta-v2", "token-classification"),
+    ("xlnet", "question-answering"), ("xlnet", "token-classification"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("family", "task"), [case for case in EITHER_SIDE if case in CASES])
+def test_padding_on_either_side_where_the_family_allows_it(
+    family: str,
+    task: str,
+    made: dict[tuple[str, str | None], Path],
+    tmp_path_factory: pytest.TempPathFactory,
+    tmp_path: Path,
+) -> None:
+    result = train(folder_of(made, family, tmp_path_factory), task, tmp_path)
+    trained = open_run(result.folder.path)
+    loaded, compute = trained.load()
+    assert loaded.pad_left == (family == "xlnet"), "only XLNet's heads read the last position"
+    rows = prepare(trained.recipe).data.splits["validation"]
+    features = trained.task.encode(rows, loaded.tokenizer, max_length=MAX_LENGTH)
+    one = ask(loaded, trained.task, features, rows, compute, batch_size=1)
+    for left in (True, False):
+        asked = ask(loaded, trained.task, features, rows, compute, batch_size=8, width=MAX_LENGTH, pad_left=left)
+        assert_same(asked, one)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("family", ["openai-gpt", "gpt2"])
+def test_gpt_has_a_pad_token_and_finds_the_last_token_whatever_the_padding_side(
+    family: str,
+    side: str,
+    made: dict[tuple[str, str | None], Path],
+    tmp_path_factory: pytest.TempPathFactory,
+    tmp_path: Path,
+) -> None:
+    model = folder_of(made, family, tmp_path_factory, padding_side=side)
+    result = train(model, "text-classification", tmp_path)
+    trained = open_run(result.folder.path)
+    loaded, compute = trained.load()
+    assert loaded.network.config.pad_token_id == loaded.pad_id == loaded.saved_tokenizer.pad_token_id
+    rows = prepare(trained.recipe).data.splits["validation"]
+    features = trained.task.encode(rows, loaded.tokenizer, max_length=MAX_LENGTH)
+    many = ask(loaded, trained.task, features, rows, compute, batch_size=8, width=MAX_LENGTH).outputs["logits"]
+    # By hand: the head applied to the last token's state of each text alone.
+    network: Any = loaded.network
+    for index, text in enumerate(rows.columns["text"]):
+        ids = loaded.saved_tokenizer(text, return_tensors="pt")["input_ids"]
+        by_hand = network.score(network.transformer(ids).last_hidden_state[0, -1])
+        np.testing.assert_allclose(many[index], by_hand.detach().numpy(), atol=1e-5)
+    # And a person's batch, padded by the saved tokenizer in plain transformers.
+    plain = transformers.AutoModelForSequenceClassification.from_pretrained(result.folder.model).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(result.folder.model)
+    logits = plain(**tokenizer(list(rows.columns["text"]), padding=True, return_tensors="pt")).logits
+    np.testing.assert_allclose(many, logits.detach().numpy(), atol=1e-5)

@@ -1,0 +1,165 @@
+"""Column files and CoNLL-U, sentence by sentence."""
+
+from pathlib import Path
+
+import pytest
+
+from bertctl.config.schema import DataSection
+from bertctl.data.conll import conll_sentences
+from bertctl.errors import DataError, UsageError
+from bertctl.progress import Listener
+
+
+class Heard(Listener):
+    """Keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+def read(text: str, *, ud: bool = False, needed: bool = True, heard: Listener | None = None, **settings: object):
+    lines = text.splitlines(keepends=True)
+    section = DataSection(**settings)
+    return list(conll_sentences(lines, "f", section, ud=ud, tags_needed=needed, listener=heard or Listener()))
+
+
+CONLL2003 = """-DOCSTART- -X- -X- O
+
+EU NNP I-NP I-ORG
+rejects VBZ I-VP O
+
+Peter NNP I-NP I-PER
+
+-DOCSTART- -X- O O
+
+He PRP B-NP O
+"""
+
+
+def test_four_columns_with_spaces_and_documents():
+    heard = Heard()
+    found = read(CONLL2003, heard=heard)
+    assert [(s.line, s.document, s.words, s.tags) for s in found] == [
+        (3, 0, ["EU", "rejects"], ["I-ORG", "O"]),
+        (6, 0, ["Peter"], ["I-PER"]),
+        (10, 1, ["He"], ["O"]),
+    ]
+    assert heard.said == ["f: words from column 0 (word), tags from column 3 (ner) of 4"]
+
+
+@pytest.mark.parametrize("start", ["-DOCSTART-", "-DOCSTART- O", "-DOCSTART- (227508)", "-DOCSTART-\tX\tY\tO\tO"])
+def test_a_document_begins_with_a_line_of_any_width_even_without_blank_lines(start):
+    found = read(f"{start}\na\tO\n{start}\nb\tO\n\nc\tO\n")
+    assert [(s.document, s.words) for s in found] == [(0, ["a"]), (1, ["b"]), (1, ["c"])]
+
+
+@pytest.mark.parametrize("column", ["1", "-3", "pos", "POS"])
+def test_the_tag_column_by_position_or_name(column):
+    assert read(CONLL2003, label_column=column)[0].tags == ["NNP", "VBZ"]
+
+
+def test_the_word_column_and_names_from_a_header():
+    found = read("tok tag lemma\nwent O go\n", header=True, text_column="lemma", label_column="tag")
+    assert (found[0].words, found[0].tags, found[0].line) == (["go"], ["O"], 2)
+
+
+def test_a_first_column_that_counts_is_not_the_words():
+    found = read("1\tAnna\tB-PER\n2\tcame\tO\n\n1\tYes\tO\n")
+    assert [s.words for s in found] == [["Anna", "came"], ["Yes"]]
+
+
+def test_tabs_keep_spaces_in_words_and_other_blanks():
+    found = read("New York\tB-LOC\n\u00a0\tO\n\u200b\tO\r\n \t \n\tO\n")
+    assert [s.words for s in found] == [["New York", "\u00a0", "\u200b"], [""]]
+
+
+def test_runs_of_spaces_are_one_separator_and_carriage_returns_go():
+    assert read("  Anna   B-PER \r\n\r\nb O\r\n")[0][2:] == (["Anna"], ["B-PER"])
+
+
+def test_words_alone_where_no_tags_are_needed():
+    found = read("Anna\ncame\n\nYes\n", needed=False)
+    assert [(s.words, s.tags) for s in found] == [(["Anna", "came"], None), (["Yes"], None)]
+    found = read("Anna\tX\n", needed=False, label_column="7")
+    assert found[0].tags is None
+
+
+def test_a_line_with_fewer_or_more_columns_is_refused():
+    with pytest.raises(DataError, match=r"f:2: 1 column where the file has 2: 'came'"):
+        read("Anna B-PER\ncame\n")
+    with pytest.raises(DataError, match=r"f:4: 3 columns where the file has 2"):
+        read("Anna B-PER\n\nb O\nNew York B-LOC\n")
+
+
+def test_a_sentence_without_tags_is_refused():
+    with pytest.raises(DataError, match=r"f:1: there are words but no tags: 'Anna'") as caught:
+        read("Anna\ncame\n")
+    assert "its tag" in caught.value.remedy
+    with pytest.raises(DataError, match=r"f:2: the word 'came' has no tag in the column 'tag'"):
+        read("Anna\tO\ncame\t\n")
+
+
+def test_a_column_that_is_not_there_is_refused_with_those_that_are():
+    with pytest.raises(UsageError, match=r"f:3: there is no column '4' among 4") as caught:
+        read(CONLL2003, label_column="4")
+    assert "0 word, 1 pos, 2 chunk, 3 ner" in caught.value.remedy
+    with pytest.raises(UsageError, match="did you mean chunk"):
+        read(CONLL2003, label_column="chunks")
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "-DOCSTART-\n\n"])
+def test_no_sentence_is_refused(text):
+    with pytest.raises(DataError, match="f has no sentences"):
+        read(text)
+
+
+def ud(*rows: str) -> str:
+    """Lines of CoNLL-U out of `id form upos`, with the other columns filled up."""
+    lines = [f"{i}\t{form}\t_\t{upos}\tX{upos}" + "\t_" * 5 for i, form, upos in (row.split() for row in rows)]
+    return "\n".join(lines) + "\n\n"
+
+
+UD = (
+    "# newdoc id = one\n# sent_id = 1\n" + ud("1 I PRON", "2-3 don't _", "2 do AUX", "3 n't PART", "3.1 go VERB")
+    + "# text = ab\n" + ud("1 ab NOUN") + "# newdoc\n" + ud("1 cd VERB")
+)  # fmt: skip
+
+
+def test_conll_u_leaves_contractions_and_empty_nodes_out():
+    found = read(UD, ud=True)
+    assert [(s.line, s.document, s.words, s.tags) for s in found] == [
+        (3, 0, ["I", "do", "n't"], ["PRON", "AUX", "PART"]),
+        (10, 0, ["ab"], ["NOUN"]),
+        (13, 1, ["cd"], ["VERB"]),
+    ]
+    assert read(UD, ud=True, label_column="xpos")[0].tags == ["XPRON", "XAUX", "XPART"]
+    assert read(UD, ud=True, label_column="4")[0].tags == ["XPRON", "XAUX", "XPART"]
+
+
+def test_conll_u_without_annotation():
+    text = ud("1 I _", "2 see _")
+    with pytest.raises(DataError, match=r"f:1: the word 'I' has no tag in the column 'upos'"):
+        read(text, ud=True)
+    assert read(text, ud=True, needed=False)[0].tags is None
+
+
+def test_conll_u_plus_names_its_columns():
+    found = read("# global.columns = ID FORM UPOS NER\n1\tAnna\tPROPN\tB-PER\n", ud=True, label_column="ner")
+    assert (found[0].words, found[0].tags) == (["Anna"], ["B-PER"])
+
+
+def test_real_files_are_read_whole(shared_data: Path):
+    counts = {}
+    for name, is_ud in (("wnut17/wnut17train.conll", False), ("bc5cdr/dev.txt", False),
+                        ("ud-english-ewt/en_ewt-ud-dev.conllu", True)):  # fmt: skip
+        with (shared_data / name).open(encoding="utf-8", newline="\n") as file:
+            found = list(conll_sentences(file, name, DataSection(), ud=is_ud, tags_needed=True, listener=Listener()))
+        counts[name] = (len(found), sum(len(s.words) for s in found), found[-1].document + 1)
+    assert counts == {
+        "wnut17/wnut17train.conll": (3394, 62730, 0),
+        "bc5cdr/dev.txt": (3949, 94437, 500),
+        "ud-english-ewt/en_ewt-ud-dev.conllu": (2001, 25147, 318),
+    }

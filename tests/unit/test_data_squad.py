@@ -1,0 +1,330 @@
+"""Files with questions: SQuAD's JSON and flat rows, what is refused, the bundled set, derived questions."""
+
+import gzip
+import io
+import json
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bertctl.catalog.datasets import bundled_folder, find_dataset
+from bertctl.config.schema import DataSection, Recipe
+from bertctl.data.derived_questions import with_unanswerable
+from bertctl.data.load import load_data
+from bertctl.data.readers import READERS
+from bertctl.data.rows import Rows
+from bertctl.data.squad import one_question
+from bertctl.data.table import Table
+from bertctl.errors import DataError, UsageError
+from bertctl.progress import Listener
+
+READER = READERS["question-answering"]
+CONTEXT = "Ada lives in Rome. Ben lives in Oslo."
+NESTED = {
+    "version": "v2.0",
+    "data": [
+        {
+            "title": "Towns",
+            "paragraphs": [
+                {
+                    "context": CONTEXT,
+                    "qas": [
+                        {"id": "a", "question": "Where is Ada?", "answers": [{"text": "Rome", "answer_start": 13}]},
+                        {"id": "b", "question": "Where is Eve?", "answers": [], "is_impossible": True},
+                    ],
+                },
+                {
+                    "context": "Eve is in Bern.",
+                    "qas": [
+                        {
+                            "id": "c",
+                            "question": "Where is Eve?",
+                            "is_impossible": False,
+                            "answers": [{"text": "Bern", "answer_start": 10}, {"text": "in Bern", "answer_start": 7}],
+                        }
+                    ],
+                },
+            ],
+        }
+    ],
+}
+LABELS = [
+    {"text": ["Rome"], "answer_start": [13]},
+    {"text": [], "answer_start": []},
+    {"text": ["Bern", "in Bern"], "answer_start": [10, 7]},
+]
+
+
+class _Heard(Listener):
+    def __init__(self):
+        self.lines = []
+
+    def say(self, text):
+        self.lines.append(text)
+
+    warn = say
+
+
+def _read(path, listener=None, *, label_needed=True, **settings):
+    section = DataSection(**settings)
+    return READER.read(path, section, split="train", label_needed=label_needed, listener=listener or _Heard())
+
+
+def _flat():
+    contexts = [CONTEXT, CONTEXT, "Eve is in Bern."]
+    questions = ["Where is Ada?", "Where is Eve?", "Where is Eve?"]
+    return [
+        {"id": i, "question": q, "context": c, "answers": a, "title": "Towns"}
+        for i, q, c, a in zip("abc", questions, contexts, LABELS, strict=True)
+    ]
+
+
+def _write(folder, form):
+    path = folder / f"{form}.{'json' if 'json' in form and form != 'jsonl' else form}"
+    if form == "json-nested":
+        path.write_text(json.dumps(NESTED))
+    elif form == "json-pretty":
+        path.write_text(json.dumps(NESTED, indent=2))
+    elif form == "json-list":
+        path.write_text(json.dumps(_flat()))
+    elif form == "json-data":  # as the hub's own JSON files are
+        path.write_text(json.dumps({"version": 1, "data": _flat()}))
+    elif form == "jsonl":
+        path.write_text("\n".join(map(json.dumps, _flat())) + "\n")
+    elif form == "gz":
+        path = folder / "x.json.gz"
+        path.write_bytes(gzip.compress(json.dumps(NESTED).encode()))
+    else:
+        pq.write_table(pa.Table.from_pylist(_flat()), path)
+    return path
+
+
+@pytest.mark.parametrize("form", ["json-nested", "json-pretty", "json-list", "json-data", "jsonl", "gz", "parquet"])
+def test_every_form_gives_the_same_rows(tmp_path, form):
+    heard = _Heard()
+    rows = _read(_write(tmp_path, form), heard).rows
+    assert list(rows.ids) == ["a", "b", "c"]
+    assert rows.columns["question"] == ["Where is Ada?", "Where is Eve?", "Where is Eve?"]
+    assert rows.columns["context"] == [CONTEXT, CONTEXT, "Eve is in Bern."]
+    assert rows.columns["label"] == LABELS
+    assert rows.columns["title"] == ["Towns"] * 3
+    assert heard.lines == []  # nothing had to be guessed
+
+
+@pytest.mark.parametrize("form", ["json-nested", "json-pretty", "json-list", "jsonl", "gz", "parquet"])
+def test_streams_give_the_questions_without_answers_in_portions(tmp_path, form):
+    portions = list(READER.stream(_write(tmp_path, form), DataSection(), chunk_rows=2))
+    assert [len(rows) for rows in portions] == [2, 1]
+    assert [i for rows in portions for i in rows.ids] == ["a", "b", "c"]
+    assert not any(rows.has("label") for rows in portions)
+    assert portions[1].columns["context"] == ["Eve is in Bern."]
+
+
+@pytest.mark.parametrize("text", ["nested", "lines"])
+def test_stdin_is_json_of_either_form(monkeypatch, text):
+    data = json.dumps(NESTED) if text == "nested" else "\n".join(map(json.dumps, _flat()))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(data.encode()))))
+    assert [i for rows in READER.stream("-", DataSection()) for i in rows.ids] == ["a", "b", "c"]
+
+
+def test_lines_of_json_lines_are_known(tmp_path):
+    rows = _read(_write(tmp_path, "jsonl")).rows
+    assert rows.where(2).endswith("jsonl.jsonl:3")
+
+
+@pytest.mark.parametrize(
+    ("answers", "label"),
+    [
+        ([], LABELS[1]),
+        ("Rome", LABELS[0]),  # no offset: where it stands first
+        (["Oslo", "in Oslo"], {"text": ["Oslo", "in Oslo"], "answer_start": [32, 29]}),
+        ({"text": "Rome", "answer_start": 13}, LABELS[0]),
+        ({"text": [], "answer_start": []}, LABELS[1]),
+        ({"text": [""], "answer_start": [0]}, LABELS[1]),
+        ([{"text": "Rome", "answer_start": 13.0}], LABELS[0]),
+        ("Paris", {"text": ["Paris"], "answer_start": [-1]}),
+    ],
+)
+def test_answers_may_be_written_in_several_ways(tmp_path, answers, label):
+    path = tmp_path / "x.jsonl"
+    path.write_text(json.dumps({"question": "q", "context": CONTEXT, "answers": answers}))
+    assert _read(path).rows.columns["label"] == [label]
+
+
+def test_an_offset_may_have_a_column_of_its_own(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text(f'question,context,answer,answer_start\nWhere?,"{CONTEXT}",Rome,13\nWhen?,"{CONTEXT}",,\n')
+    assert _read(path).rows.columns["label"] == LABELS[:2]
+
+
+def test_other_column_names_are_guessed_and_said_or_named(tmp_path):
+    path = tmp_path / "x.jsonl"
+    row = {"query": "q", "passage": CONTEXT, "answers": "Rome", "label": "other"}
+    path.write_text(json.dumps(row))
+    heard = _Heard()
+    reading = _read(path, heard)
+    assert reading.columns == {"question": "query", "context": "passage", "label": "answers"}
+    assert "question from 'query', context from 'passage'" in heard.lines[0]
+    assert reading.rows.columns["file_label"] == ["other"]
+    named = _read(path, text_column="query", pair_column="passage", label_column="label").rows
+    assert named.columns["label"] == [{"text": ["other"], "answer_start": [-1]}]
+
+
+def test_a_prediction_file_is_read_whatever_the_settings_name(tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_text(json.dumps({"id": "a", "question": "q", "context": CONTEXT, "gold": ["Rome"], "prediction": "x"}))
+    rows = _read(path, text_column="query", pair_column="passage", label_column="response").rows
+    assert (rows.ids, rows.columns["label"]) == (["a"], [LABELS[0]])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"context": None}, r"x\.jsonl:1 \(id 'k'\): the question has no context"),
+        ({"context": "  "}, r"the question has no context"),
+        ({"question": None}, r"there is no question"),
+        ({"question": ["q"]}, r"the question is list where a text is needed"),
+        ({"answers": None}, r"x\.jsonl:1 \(id 'k'\): there are no answers"),
+        ({"answers": 7}, r"these answers can't be read: 7"),
+        ({"answers": {"text": ["a", "b"], "answer_start": [1]}}, r"these answers can't be read"),
+        ({"answers": [{"text": "a", "answer_start": "x"}]}, r"these answers can't be read"),
+        ({"context": "\ud800"}, r"half a surrogate pair"),
+    ],
+)
+def test_what_can_not_be_read_is_refused_with_line_and_id(tmp_path, change, said):
+    path = tmp_path / "x.jsonl"
+    path.write_text(json.dumps({"id": "k", "question": "q", "context": CONTEXT, "answers": []} | change))
+    with pytest.raises(DataError, match=said):
+        _read(path)
+
+
+def test_documents_that_are_no_questions_are_refused(tmp_path):
+    path = tmp_path / "x.json"
+    for text, said in (
+        ("{\n", r"x\.json:2: this is not JSON"),
+        ('{"data": 3}', "no column is known as the question"),
+        ('{"data": []}', "has no questions"),
+        ('{"data": [{"title": "t", "paragraphs": [{"context": "c"}]}]}', r"article 1 \('t'\), paragraph 1.*'qas'"),
+        ('{"data": [{"title": "t", "paragraphs": 3}]}', "'paragraphs'"),
+    ):
+        path.write_text(text)
+        with pytest.raises((DataError, UsageError), match=said):
+            _read(path)
+    (tmp_path / "x.txt").write_text("q\n")
+    with pytest.raises(UsageError, match="lines of text are no questions"):
+        _read(tmp_path / "x.txt")
+
+
+def test_ids_that_stand_twice_are_said_and_numbered(tmp_path):
+    path = tmp_path / "x.jsonl"
+    row = json.dumps({"id": "k", "question": "q", "context": CONTEXT, "answers": []})
+    path.write_text(f"{row}\n{row}\n")
+    heard = _Heard()
+    assert list(_read(path, heard).rows.ids) == ["0", "1"]
+    assert "stand twice" in heard.lines[-1]
+    with pytest.raises(DataError, match="the id 'k' stands at"):
+        _read(path, id_column="id")
+
+
+def test_a_test_file_needs_no_answers(tmp_path):
+    path = tmp_path / "x.json"
+    questions = [{"id": "a", "question": "Where is Ada?"}]
+    path.write_text(json.dumps({"data": [{"paragraphs": [{"context": CONTEXT, "qas": questions}]}]}))
+    assert not _read(path, label_needed=False).rows.has("label")
+    with pytest.raises(DataError, match="answers"):
+        _read(path)
+
+
+def test_the_hubs_columns_are_read():
+    table = Table({name: [row[name] for row in _flat()] for name in _flat()[0]}, "hub")
+    settings = DataSection(text_column="question", pair_column="context", label_column="answers")
+    rows = READER.from_table(table, settings, split="train", label_needed=True).rows
+    assert (rows.columns["label"], rows.ids) == (LABELS, ["a", "b", "c"])
+
+
+def test_one_question_is_a_row_and_needs_a_context():
+    rows = one_question("Where is Ada?", CONTEXT)
+    assert (len(rows), rows.columns["question"], rows.has("label")) == (1, ["Where is Ada?"], False)
+    with pytest.raises(DataError, match="no context"):
+        one_question("Where is Ada?", "\n")
+
+
+def test_questions_about_one_text_stay_on_one_side_of_a_hold_out(tmp_path):
+    path = tmp_path / "x.jsonl"
+    lines = [{"question": f"q{i}", "context": f"text {i // 3}", "answers": []} for i in range(60)]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    data = load_data(Recipe(task="question-answering", data=DataSection(train_file=str(path))))
+    sides = [set(data.splits[name].columns["context"]) for name in ("train", "validation")]
+    assert not sides[0] & sides[1]
+    assert len(data.splits["validation"]) == 6
+
+
+def _article(texts, title="t"):
+    questions = [f"Who is {text.split()[0]} ?" for text in texts]
+    labels = [{"text": [text.split()[-1]], "answer_start": [text.rindex(" ") + 1]} for text in texts]
+    columns = {"question": questions, "context": texts, "label": labels, "title": [title] * len(texts)}
+    return Rows("train", columns, [f"{title}{i}" for i in range(len(texts))], "made", list(range(1, len(texts) + 1)))
+
+
+def test_derived_questions_have_another_paragraph_of_their_article_without_their_answer():
+    rows = _article(["Ada is a painter", "Ben and Ada met the painter", "Ada saw the sea", "Cem has a boat"])
+    made, count = with_unanswerable(rows, 1.0, seed=3)
+    assert (count, len(made), made.ids[4:]) == (4, 8, [f"t{i}-elsewhere" for i in range(4)])
+    assert made.columns["label"][4:] == [{"text": [], "answer_start": []}] * 4
+    assert made.columns["context"][4] == "Ada saw the sea"  # shares her name; the other that does has the answer
+    assert all(new != old for new, old in zip(made.columns["context"][4:], rows.columns["context"], strict=True))
+    assert [made.columns[name][:4] for name in rows.columns] == list(rows.columns.values())
+    assert made.lines == [1, 2, 3, 4, 1, 2, 3, 4]
+
+
+def test_as_many_questions_are_derived_as_asked_for_the_same_for_a_seed():
+    rows = _article([f"Person{i} is a job{i}" for i in range(40)])
+    half, count = with_unanswerable(rows, 0.5, seed=1)
+    assert (count, len(half)) == (20, 60)
+    assert half.ids == with_unanswerable(rows, 0.5, seed=1)[0].ids
+    assert half.ids != with_unanswerable(rows, 0.5, seed=2)[0].ids
+    assert with_unanswerable(rows, 0.0, seed=1) == (rows, 0)
+    assert with_unanswerable(_article(["Ada is alone"]), 1.0, seed=1)[1] == 0
+
+
+def test_the_option_adds_them_to_training_alone():
+    section = {"data": {"name": "demo-qa"}, "question_answering": {"derive_unanswerable": 0.5}}
+    data = load_data(Recipe(task="question-answering", **section))
+    train, validation = (data.splits[name].columns["label"] for name in ("train", "validation"))
+    assert (len(train), sum(not label["text"] for label in train)) == (144 + 58, 29 + 58)
+    assert len(validation) == 48
+    assert any("58 unanswerable questions are derived" in note for note in data.notes)
+
+
+def test_the_bundled_set_is_what_its_readme_says():
+    row = find_dataset("demo-qa")
+    documents = {name: json.loads((bundled_folder(row) / f"{name}.json").read_text()) for name in row.split_names}
+    texts = {name: [p for a in d["data"] for p in a["paragraphs"]] for name, d in documents.items()}
+    titles = [{a["title"] for a in d["data"]} for d in documents.values()]
+    assert not titles[0] & titles[1]
+    assert {name: len(found) for name, found in texts.items()} == {"train": 48, "validation": 16}
+    every = [(p["context"], q) for found in texts.values() for p in found for q in p["qas"]]
+    assert all(len(p["qas"]) == 3 for found in texts.values() for p in found)
+    assert (len(every), sum(q["is_impossible"] for _, q in every)) == (192, 39)
+    assert len({q["id"] for _, q in every}) == 192
+    assert len({q["question"] for _, q in every}) == 192
+    for context, question in every:
+        assert question["is_impossible"] == (not question["answers"])
+        for answer in question["answers"]:
+            start, text = answer["answer_start"], answer["text"]
+            assert context[start : start + len(text)] == text
+            around = " " + context + " "
+            assert not (around[start] + around[start + len(text) + 1]).strip().isalnum()  # whole words
+
+
+def test_official_files_have_the_official_numbers_of_questions(shared_data):
+    for name, split, questions, without in (
+        ("squad", "train", 11_877, 0),
+        ("squad", "validation", 10_570, 0),
+        ("squad2", "validation", 6_078, 3_168),
+    ):
+        recipe = Recipe(task="question-answering", data=DataSection(name=name, data_dir=str(shared_data)))
+        labels = load_data(recipe, splits=[split]).splits[split].columns["label"]
+        assert (len(labels), sum(not label["text"] for label in labels)) == (questions, without)

@@ -1,0 +1,344 @@
+"""The reader of token classification: every kind of file to the same rows, and what is refused."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertctl.catalog.datasets import DATASETS, bundled_folder
+from bertctl.config.schema import DataSection, Recipe
+from bertctl.data.load import load_data
+from bertctl.data.readers import READERS
+from bertctl.data.table import Table
+from bertctl.data.words import find_words, split_words
+from bertctl.errors import DataError, UsageError
+from bertctl.metrics.tagging import entities
+from bertctl.progress import Listener
+
+READER = READERS["token-classification"]
+WORDS = [["Anna", "'s", "in", "New", "York", "."], ["Rain"]]
+TAGS = [["B-PER", "O", "O", "B-LOC", "I-LOC", "O"], ["O"]]
+TEXT = "Anna's in New York."
+
+
+class Heard(Listener):
+    """Keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.warned: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def warn(self, text: str) -> None:
+        self.warned.append(text)
+
+
+def columns_file(separator: str = "\t") -> str:
+    sentences = ("\n".join(map(separator.join, zip(*pair, strict=True))) for pair in zip(WORDS, TAGS, strict=True))
+    return "\n\n".join(sentences) + "\n"
+
+
+def lines(*rows: dict[str, Any]) -> str:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def read(path: Path, content: str | bytes, *, needed: bool = True, heard: Listener | None = None, **settings: object):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    section = DataSection(**settings)
+    return READER.read(path, section, split="train", label_needed=needed, listener=heard or Listener()).rows
+
+
+def spans_row(*spans: Any, text: str = TEXT, key: str = "spans") -> str:
+    return lines({"text": text, key: list(spans)})
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.conll", columns_file()),
+        ("eng.train", columns_file(" ")),
+        ("a.txt", columns_file().replace("\n", "\r\n")),
+        ("a.tsv", "\ufeff" + columns_file()),
+        ("a.conll.gz", gzip.compress(columns_file().encode())),
+        ("a.jsonl", lines(*({"tokens": w, "ner_tags": t} for w, t in zip(WORDS, TAGS, strict=True)))),
+        ("a.json", lines(*({"words": w, "label": t} for w, t in zip(WORDS, TAGS, strict=True)))),
+        ("b.jsonl", lines(*({"sentence": " ".join(w), "tags": t} for w, t in zip(WORDS, TAGS, strict=True)))),
+        ("c.jsonl", lines(
+            {"text": TEXT, "spans": [{"start": 10, "end": 18, "label": "LOC"}, {"start": 0, "end": 4, "label": "PER"}]},
+            {"text": "Rain", "spans": []},
+        )),
+        ("d.jsonl", lines({"text": TEXT, "label": [[0, 4, "PER"], [10, 18, "LOC"]]}, {"text": "Rain", "label": []})),
+        ("e.jsonl", lines(
+            {"text": TEXT, "entities": [{"start_offset": 0, "end_offset": 4, "label": "PER"}, [10, 18, "LOC"]]},
+            {"text": "Rain", "entities": []},
+        )),
+    ],
+)  # fmt: skip
+def test_every_layout_gives_the_same_words_and_tags(tmp_path, name, content):
+    rows = read(tmp_path / name, content)
+    assert list(map(list, rows.columns["words"])) == WORDS
+    assert list(map(list, rows.columns["label"])) == TAGS
+
+
+def test_parquet_and_a_table_of_the_hubs(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"tokens": WORDS, "pos_tags": WORDS, "ner_tags": TAGS}), tmp_path / "a.parquet")
+    settings = DataSection()
+    rows = READER.read(tmp_path / "a.parquet", settings, split="train", label_needed=True).rows
+    assert (rows.columns["words"], rows.columns["label"]) == (WORDS, TAGS)
+    table = Table({"tokens": [["do", "n't", "don't"]], "upos": [["AUX", "PART", "_"]]}, "hub")
+    rows = READER.from_table(
+        table, DataSection(text_column="tokens", label_column="upos"), split="train", label_needed=True
+    ).rows
+    assert (rows.columns["words"], rows.columns["label"]) == ([["do", "n't"]], [["AUX", "PART"]])
+
+
+def test_the_scheme_is_told(tmp_path):
+    heard = Heard()
+    read(tmp_path / "a.conll", "a I-X\nb O\n", heard=heard)
+    assert heard.said[-1] == f"{tmp_path / 'a.conll'}: tags in IOB1"
+
+
+def test_offsets_and_text_are_kept_and_other_columns_too(tmp_path):
+    rows = read(tmp_path / "a.jsonl", lines({"text": TEXT, "spans": [], "source": "me", "document": 7}))
+    assert rows.columns["text"] == [TEXT]
+    (offsets,) = rows.columns["offsets"]
+    assert [TEXT[a:b] for a, b in offsets] == WORDS[0]
+    assert (rows.columns["source"], rows.columns["document"]) == (["me"], [7])
+    rows = read(tmp_path / "b.jsonl", lines({"text": TEXT, "words": WORDS[0], "tags": TAGS[0]}))
+    assert rows.columns["offsets"] == [offsets]
+
+
+def test_tokens_as_prodigy_writes_them(tmp_path):
+    tokens = [{"text": "Anna", "start": 0, "end": 4, "id": 0}, {"text": "'s", "start": 4, "end": 6, "id": 1}]
+    rows = read(
+        tmp_path / "a.jsonl",
+        lines({"text": "Anna's", "tokens": tokens, "spans": [{"start": 4, "end": 6, "label": "X"}]}),
+    )
+    assert rows.columns["words"] == [["Anna", "'s"]]
+    assert rows.columns["label"] == [["O", "B-X"]]
+
+
+def test_misaligned_spans_are_widened_and_listed(tmp_path):
+    heard = Heard()
+    path = tmp_path / "a.jsonl"
+    rows = read(
+        path,
+        lines({"text": "Rain in Yorkshire", "spans": [{"start": 8, "end": 12, "label": "LOC"}]},
+              {"text": "5mg of it", "spans": [[0, 1, "N"], [1, 3, "U"]]},
+              {"text": "all well", "spans": [[0, 4, "A"]]}),
+        heard=heard,
+    )  # fmt: skip
+    assert rows.columns["label"] == [["O", "O", "B-LOC"], ["B-N", "O", "O"], ["B-A", "O"]]
+    (warning,) = heard.warned
+    assert "3 of 4 spans begin or end inside a word; 2 are taken as the whole words, 1 can't be kept" in warning
+    assert f"{path}:1: 'York' (8 to 12, LOC): taken as 'Yorkshire'" in warning
+    assert f"{path}:2: '5' (0 to 1, N): taken as '5mg'" in warning
+    assert f"{path}:2: 'mg' (1 to 3, U)" in warning
+
+
+def test_blanks_around_a_span_are_no_matter(tmp_path):
+    heard = Heard()
+    rows = read(tmp_path / "a.jsonl", spans_row([9, 19, "LOC"], text="Anna's in New York ."), heard=heard)
+    assert rows.columns["label"] == [["O", "O", "O", "B-LOC", "I-LOC", "O"]]
+    assert not heard.warned
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (spans_row([0, 99, "A"]), "a.jsonl:1: the span"),
+        (spans_row([4, 4, "A"]), "or is empty"),
+        (spans_row([9, 10, "A"]), "or is empty"),
+        (spans_row([0, 10, "A"], [3, 12, "B"]), "overlap"),
+        (spans_row({"start": 0, "label": "A"}), "this is no span"),
+        (lines({"words": ["a"], "tags": ["O"]}, {"words": ["a", "b"], "tags": ["O"]}), "a.jsonl:2: 2 words and 1 tags"),
+        (lines({"words": ["a"], "tags": ["O"]}, {"words": ["a"], "tags": None}), "a.jsonl:2: the sentence has no tags"),
+        (lines({"words": ["a"], "tags": ["O"]}, {"words": ["a"], "tags": []}), "a.jsonl:2: the sentence has no tags"),
+        (lines({"words": ["a", None], "tags": ["O", "O"]}), "a.jsonl:1: None in the column 'words' is no word"),
+        (lines({"words": ["a"], "tags": ["O"]}, {"words": "a", "tags": ["O"]}), "a list of words is needed"),
+        (lines({"words": ["a"], "spans": [[0, 1, "A"]]}), "the words' places in the text are not known"),
+        (lines({"words": ["a", "b"], "tags": ["B-A", "M-A"]}), "of no scheme"),
+    ],
+)
+def test_what_is_wrong_is_refused_with_its_line(tmp_path, content, said):
+    with pytest.raises(DataError) as caught:
+        read(tmp_path / "a.jsonl", content)
+    assert said in caught.value.message
+    assert "a.jsonl:" in caught.value.message
+    assert caught.value.remedy
+
+
+def test_columns_that_cannot_be_guessed(tmp_path):
+    with pytest.raises(UsageError, match="no column holds words or a text"):
+        read(tmp_path / "a.jsonl", lines({"x": 1}))
+    with pytest.raises(UsageError, match="no column is known as the tags") as caught:
+        read(tmp_path / "a.jsonl", lines({"words": ["a"], "mine": ["O"]}))
+    assert "Columns there: words, mine." in caught.value.remedy
+    assert read(tmp_path / "a.jsonl", lines({"words": ["a"], "mine": ["O"]}), label_column="mine").has("label")
+    with pytest.raises(DataError, match="no column 'tgas': did you mean tags"):
+        read(tmp_path / "a.jsonl", lines({"words": ["a"], "tags": ["O"]}), label_column="tgas")
+    with pytest.raises(UsageError, match="CSV has no place"):
+        read(tmp_path / "a.csv", "a,b\n")
+
+
+def test_rows_without_tags_where_none_are_needed(tmp_path):
+    assert not read(tmp_path / "a.jsonl", lines({"words": ["a"]}), needed=False).has("label")
+    assert not read(tmp_path / "a.jsonl", lines({"words": ["a"], "tags": None}), needed=False).has("label")
+    assert not read(tmp_path / "a.conll", "a\nb\n", needed=False).has("label")
+    assert read(tmp_path / "a.conll", "a O\n", needed=False).has("label")
+
+
+def test_a_prediction_file_is_a_labelled_file(tmp_path):
+    line = {
+        "id": "0",
+        "words": WORDS[0],
+        "gold": TAGS[0],
+        "prediction": ["O"] * 6,
+        "entities": [{"type": "PER", "start": 0, "end": 1}],
+    }
+    for settings in (
+        {},
+        {"label_column": "gold"},
+        {"label_column": "3"},
+        {"text_column": "tokens", "label_column": "tags"},
+    ):
+        rows = read(tmp_path / "p.jsonl", lines(line), **settings)
+        assert rows.columns["label"] == [TAGS[0]]
+
+
+def stream(path: Path | str, **options: Any) -> list[Any]:
+    return list(READER.stream(path if path == "-" else Path(path), DataSection(), **options))
+
+
+def test_running_text_is_split_and_its_words_know_their_places(tmp_path):
+    (tmp_path / "a.txt").write_text(f"{TEXT}\n\nRain \u200b.\r\n", encoding="utf-8", newline="")
+    first, second = stream(tmp_path / "a.txt", chunk_rows=2)
+    assert first.columns["words"] == [WORDS[0], []]
+    assert (second.columns["words"], second.columns["text"]) == ([["Rain", "\u200b", "."]], ["Rain \u200b."])
+    assert second.columns["offsets"] == [[(0, 4), (5, 6), (6, 7)]]
+    assert (list(first.ids), list(second.ids), list(second.lines)) == (["0", "1"], ["2"], [3])
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.conll", "eng.testb"])
+def test_columns_are_known_by_suffix_or_by_sight_and_their_tags_left_out(tmp_path, name):
+    (tmp_path / name).write_text("-DOCSTART- O\n\n" + columns_file(" "))
+    (rows,) = stream(tmp_path / name)
+    assert rows.columns["words"] == WORDS
+    assert not rows.has("label")
+    assert rows.columns["document"] == [0, 0]
+
+
+def test_words_alone_need_to_be_named(tmp_path):
+    (tmp_path / "a.txt").write_text("Anna\ncame\n\nYes\n")
+    assert [r.columns["words"] for r in stream(tmp_path / "a.txt")] == [[["Anna"], ["came"], [], ["Yes"]]]
+    assert [r.columns["words"] for r in stream(tmp_path / "a.txt", kind="conll")] == [[["Anna", "came"], ["Yes"]]]
+    with pytest.raises(UsageError, match="did you mean conll"):
+        stream(tmp_path / "a.txt", kind="connl")
+
+
+def test_jsonl_streams_texts_and_words(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text(lines({"text": TEXT}, {"text": "Rain"}))
+    (rows,) = stream(path)
+    assert rows.columns["words"] == WORDS
+    path.write_text(lines({"words": WORDS[0], "tags": "nonsense"}))
+    assert stream(path)[0].columns["words"] == [WORDS[0]]
+
+
+def test_portions_end_between_documents(tmp_path):
+    path = tmp_path / "a.conll"
+    path.write_text("".join("-DOCSTART- O\n\n" + "w O\n\n" * n for n in (3, 1, 2)))
+    assert [len(rows) for rows in stream(path, chunk_rows=2)] == [3, 3]
+    path.write_text("w O\n\n" * 5)
+    assert [len(rows) for rows in stream(path, chunk_rows=2)] == [2, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("I can't, you won't.", ["I", "ca", "n't", ",", "you", "wo", "n't", "."]),
+        ("The U.S. at 10:30 a.m. for $1,000.50!", ["The", "U.S.", "at", "10:30", "a.m.", "for", "$", "1,000.50", "!"]),
+        ("O'Brien-Smith's", ["O'Brien", "-", "Smith", "'s"]),
+        ("see https://a.b/c?d=e, @me #tag me@a.co", ["see", "https://a.b/c?d=e", ",", "@me", "#tag", "me@a.co"]),
+        ("हिन्दी 北京 x", ["हिन्दी", "北", "京", "x"]),
+        ("wait...what?!", ["wait", "...", "what", "?", "!"]),
+    ],
+)
+def test_words_of_running_text(text, words):
+    found, offsets = split_words(text)
+    assert found == words
+    assert [text[a:b] for a, b in offsets] == words
+    assert find_words(words, text) == offsets
+
+
+def test_words_that_are_not_in_the_text_are_not_found():
+    assert find_words(["a", "c"], "a b c") is None
+    assert find_words(["x"], "a") is None
+
+
+def of_catalog(name: str, folder: Path | None = None, heard: Heard | None = None, **data: object):
+    section = DataSection(name=name, data_dir=None if folder is None else str(folder), **data)
+    recipe = Recipe(task="token-classification", data=section)
+    return load_data(recipe, splits=["train"], listener=heard or Listener()).splits["train"]
+
+
+@pytest.mark.parametrize("place", ["conll2003/eng.train", "eng.train", "CoNLL-2003/eng.train"])
+def test_conll2003_in_its_official_files(tmp_path, place):
+    folder = tmp_path / "CoNLL-2003" if place.startswith("CoNLL") else tmp_path
+    (tmp_path / place).parent.mkdir(exist_ok=True)
+    (tmp_path / place).write_text("-DOCSTART- -X- -X- O\n\nEU NNP I-NP I-ORG\nrejects VBZ I-VP O\n\n")
+    heard = Heard()
+    rows = of_catalog("conll2003", folder, heard)
+    assert (rows.columns["words"], rows.columns["label"]) == ([["EU", "rejects"]], [["I-ORG", "O"]])
+    assert heard.said[-1].endswith("eng.train: tags in IOB1")
+
+
+def test_bc5cdr_by_its_columns_and_by_the_hubs_class_numbers(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    heard = Heard()
+    (tmp_path / "train.txt").write_text("-DOCSTART- (1)\n\na\tN\tO\tI-Entity\n\nb\tN\tO\tB-Entity\nc\tN\tO\tI-Entity\n")
+    assert of_catalog("bc5cdr", tmp_path, heard).columns["label"] == [["I-Entity"], ["B-Entity", "I-Entity"]]
+    assert "tags in no pure scheme (1 times not IOB2, first I-Entity after O; 1 times not IOB1" in heard.said[-1]
+    (tmp_path / "train.txt").unlink()
+    path = tmp_path / DATASETS["bc5cdr"].split("train").hub_file
+    path.parent.mkdir(parents=True)
+    pq.write_table(pa.table({"tokens": [["a", "b", "c"]], "tags": [[1, 2, 3]]}), path)
+    assert of_catalog("bc5cdr", tmp_path).columns["label"] == [["B-Chemical", "B-Disease", "I-Disease"]]
+
+
+def test_a_single_document_can_be_held_out_from(tmp_path):
+    path = tmp_path / "a.conll"
+    for documents in (1, 4):
+        path.write_text("".join("-DOCSTART- O\n\n" + "a O\nb B-X\n\n" * 5 for _ in range(documents)))
+        recipe = Recipe(task="token-classification", data=DataSection(train_file=str(path), validation_fraction=0.2))
+        splits = load_data(recipe).splits
+        held, left = (set(splits[name].columns["document"]) for name in ("validation", "train"))
+        assert (len(splits["validation"]), bool(held & left)) == ((1, True) if documents == 1 else (5, False))
+
+
+def test_the_bundled_set_is_as_its_readme_says():
+    recipe = Recipe(task="token-classification", data=DataSection(name="demo-ner"))
+    splits = load_data(recipe, splits=["train", "validation", "test"]).splits
+    assert {name: len(rows) for name, rows in splits.items()} == {"train": 202, "validation": 43, "test": 43}
+    sentences = [tuple(words) for rows in splits.values() for words in rows.columns["words"]]
+    assert len(set(sentences)) == len(sentences) == 288
+    found = [entities(tags) for rows in splits.values() for tags in rows.columns["label"]]
+    assert sum(not spans for spans in found) == 79
+    lengths = [end - start for spans in found for _, start, end in spans]
+    assert 0.45 < sum(length > 1 for length in lengths) / len(lengths) < 0.55
+    for rows in splits.values():
+        tags = [tag for tags in rows.columns["label"] for tag in tags]
+        assert {tag[2:] for tag in tags} == {"", "PER", "LOC", "ORG", "DATE"}
+    readme = (bundled_folder(DATASETS["demo-ner"]) / "README.md").read_text(encoding="utf-8")
+    assert "Apache-2.0" in readme
+    counts = [sum(kind == name for spans in found for kind, _, _ in spans) for name in ("PER", "LOC", "ORG", "DATE")]
+    assert "{} people, {} places, {} organisations, {} dates".format(*counts) in readme.replace("\n", " ")

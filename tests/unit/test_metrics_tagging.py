@@ -1,0 +1,202 @@
+"""Entities and their scores against conlleval's own way of counting."""
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bertctl.metrics.tagging import (
+    ENTITY_METRICS,
+    entities,
+    entity_counts,
+    scores_by_type,
+    tagging_metrics,
+    type_metrics,
+)
+
+Sentences = list[list[str]]
+
+
+def conlleval(gold: Sentences, predicted: Sentences) -> dict[str, tuple[int, int, int]]:
+    """The main loop of conlleval.pl: gold, answered and right chunks by type, and words and right words as `tags`.
+
+    It never lists chunks: it walks over the words of the whole file and counts beginnings and common ends.
+    """
+
+    def ends(before, tag, type_before, kind):
+        return (
+            (before, tag) in {("B", "B"), ("B", "O"), ("I", "B"), ("I", "O"), ("E", "E"), ("E", "I"), ("E", "O")}
+            or (before not in ("O", ".") and type_before != kind)
+            or before in ("[", "]")
+        )
+
+    def begins(before, tag, type_before, kind):
+        return (
+            (before, tag) in {("B", "B"), ("I", "B"), ("O", "B"), ("O", "I"), ("E", "E"), ("E", "I"), ("O", "E")}
+            or (tag not in ("O", ".") and type_before != kind)
+            or tag in ("[", "]")
+        )
+
+    def parts(tag):
+        found = re.fullmatch(r"([^-]*)-(.*)", tag)
+        return (found[1], found[2]) if found else (tag, "")
+
+    counts = {"tags": [0, 0, 0]}
+    inside = False
+    last, last_answer = ("O", ""), ("O", "")
+    boundary = None
+    stream = [pair for g, p in zip(gold, predicted, strict=True) for pair in [*zip(g, p, strict=True), boundary]]
+    for pair in stream:
+        now, answer = (parts(pair[0]), parts(pair[1])) if pair else (("O", ""), ("O", ""))
+        gold_ends, answer_ends = (
+            ends(last[0], now[0], last[1], now[1]),
+            ends(last_answer[0], answer[0], last_answer[1], answer[1]),
+        )
+        if inside:
+            if gold_ends and answer_ends and last_answer[1] == last[1]:
+                inside = False
+                counts.setdefault(last[1], [0, 0, 0])[2] += 1
+            elif gold_ends != answer_ends or answer[1] != now[1]:
+                inside = False
+        gold_begins, answer_begins = (
+            begins(last[0], now[0], last[1], now[1]),
+            begins(last_answer[0], answer[0], last_answer[1], answer[1]),
+        )
+        if gold_begins and answer_begins and answer[1] == now[1]:
+            inside = True
+        if gold_begins:
+            counts.setdefault(now[1], [0, 0, 0])[0] += 1
+        if answer_begins:
+            counts.setdefault(answer[1], [0, 0, 0])[1] += 1
+        if pair:
+            counts["tags"][0] += 1
+            counts["tags"][2] += now == answer
+        last, last_answer = now, answer
+    return {kind: tuple(found) for kind, found in counts.items()}
+
+
+def sentences_of(tags: list[str]) -> st.SearchStrategy[tuple[Sentences, Sentences]]:
+    """Gold and answered tags of up to four sentences, in any order that a scheme allows or not."""
+    pair = st.tuples(st.sampled_from(tags), st.sampled_from(tags))
+    sentence = st.lists(pair, min_size=0, max_size=9)
+    return st.lists(sentence, min_size=1, max_size=4).map(
+        lambda found: ([[g for g, _ in s] for s in found], [[p for _, p in s] for s in found])
+    )
+
+
+@settings(deadline=None)
+@given(sentences_of(["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "B-GPE-X", "I-GPE-X", "B", "I", "B-", "I-"]))
+def test_counts_are_those_of_conlleval_for_every_sequence_of_b_i_and_o(pair):
+    gold, predicted = pair
+    wanted = conlleval(gold, predicted)
+    words, _, right_words = wanted.pop("tags")
+    found = {row.type: (row.gold, row.predicted, row.correct) for row in scores_by_type(gold, predicted)}
+    assert found == wanted
+    totals = [sum(column) for column in zip(*wanted.values(), strict=True)] or [0, 0, 0]
+    assert [sum(column) for column in zip(*entity_counts(gold, predicted), strict=True)] == totals
+    metrics = tagging_metrics(gold, predicted, resamples=100, seed=1, entities=True)
+    there, answered, right = totals
+    precision, recall = right / answered if answered else 0, right / there if there else 0
+    assert metrics["entity_precision"].value == precision
+    assert metrics["entity_recall"].value == recall
+    both = precision + recall
+    assert metrics["entity_f1"].value == pytest.approx(2 * precision * recall / both if both else 0, abs=1e-12)
+    assert metrics["accuracy"].value == (right_words / words if words else 0)
+
+
+@settings(deadline=None)
+@given(sentences_of(["O", "E-PER", "I-PER", "E-LOC", "I-LOC"]))
+def test_counts_are_those_of_conlleval_for_entities_marked_at_their_ends(pair):
+    wanted = conlleval(*pair)
+    wanted.pop("tags")
+    assert {row.type: (row.gold, row.predicted, row.correct) for row in scores_by_type(*pair)} == wanted
+
+
+def with_ends(tags: list[str]) -> list[tuple[str, int, int]]:
+    """Entities where S stands alone and E ends: what is open goes on only under I or E of its type."""
+    found: list[tuple[str, int, int]] = []
+    is_open = False
+    for i, tag in enumerate(tags):
+        letter, _, kind = tag.partition("-")
+        if letter == "O":
+            is_open = False
+            continue
+        if letter in "BS" or not is_open or found[-1][0] != kind:
+            found.append((kind, i, i))
+        found[-1] = (kind, found[-1][1], i + 1)
+        is_open = letter not in "ES"
+    return found
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from([f"{p}-{t}" for p in "BIES" for t in "XY"] + ["O"]), max_size=12))
+def test_with_s_and_e_what_is_open_ends_there(tags):
+    assert entities(tags) == with_ends(tags)
+    letters = {"E": "L", "S": "U"}
+    other = [letters.get(tag[0], tag[0]) + tag[1:] for tag in tags]
+    assert entities(other) == entities(tags), "BILOU is BIOES with other letters"
+
+
+@pytest.mark.parametrize(
+    ("tags", "found"),
+    [
+        ("I-A I-A O", [("A", 0, 2)]),
+        ("O I-A I-B", [("A", 1, 2), ("B", 2, 3)]),
+        ("B-A B-A I-A", [("A", 0, 1), ("A", 1, 3)]),
+        ("B-A I-B I-A", [("A", 0, 1), ("B", 1, 2), ("A", 2, 3)]),
+        ("S-A S-A B-A E-A", [("A", 0, 1), ("A", 1, 2), ("A", 2, 4)]),
+        ("O O", []),
+        ("", []),
+    ],
+)
+def test_entities_by_hand(tags, found):
+    assert entities(tags.split()) == found
+
+
+def test_an_entity_ends_with_its_sentence():
+    assert entity_counts([["B-A"], ["I-A"]], [["B-A"], ["I-A"]]) == [(1, 1, 1), (1, 1, 1)]
+
+
+def test_one_table_by_hand():
+    gold = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "O"]]
+    answers = [["B-PER", "I-PER", "O", "B-PER"], ["B-LOC", "O"]]
+    rows = {row.type: row for row in scores_by_type(gold, answers)}
+    assert (rows["PER"].precision, rows["PER"].recall, rows["PER"].f1) == (0.5, 1.0, pytest.approx(2 / 3))
+    assert (rows["LOC"].precision, rows["LOC"].recall, rows["LOC"].f1) == (0.0, 0.0, 0.0)
+    metrics = tagging_metrics(gold, answers, resamples=200, seed=0, entities=True)
+    assert metrics["entity_f1"].value == pytest.approx(0.4)
+    assert metrics["accuracy"].value == pytest.approx(4 / 6)
+    assert {m.n for m in metrics.values()} == {2}
+    by_type = type_metrics(gold, answers, resamples=200, seed=0)
+    assert set(by_type) == {f"{name}:{kind}" for name in ENTITY_METRICS for kind in ("PER", "LOC")}
+    assert by_type["entity_f1:PER"].value == rows["PER"].f1
+
+
+def test_intervals_hold_the_value_repeat_and_narrow_with_more_sentences():
+    gold = [["B-A", "O", "B-A", "O"], ["O", "B-B", "I-B", "O"], ["O", "O", "B-A", "I-A"]]
+    answers = [["B-A", "O", "O", "O"], ["O", "B-B", "I-B", "O"], ["O", "B-A", "B-A", "I-A"]]
+    few = tagging_metrics(gold * 5, answers * 5, resamples=500, seed=3, entities=True)
+    many = tagging_metrics(gold * 80, answers * 80, resamples=500, seed=3, entities=True)
+    assert few == tagging_metrics(gold * 5, answers * 5, resamples=500, seed=3, entities=True)
+    for name, metric in few.items():
+        assert metric.low < metric.value < metric.high
+        assert many[name].high - many[name].low < 0.5 * (metric.high - metric.low)
+        assert many[name].value == pytest.approx(metric.value)
+
+
+def test_perfect_answers_leave_room_below():
+    gold = [["B-A", "O", "O"]] * 30
+    metrics = tagging_metrics(gold, gold, resamples=100, seed=0, entities=True)
+    assert all(metric.value == metric.high == 1.0 and 0.8 < metric.low < 1.0 for metric in metrics.values())
+
+
+def test_parts_of_speech_have_accuracy_alone():
+    assert list(tagging_metrics([["NOUN"]], [["VERB"]], resamples=100, seed=0, entities=False)) == ["accuracy"]
+
+
+def test_sentences_of_different_lengths_are_refused():
+    with pytest.raises(ValueError, match="sentence 1: 1 gold tags and 2 answers"):
+        entity_counts([["O"], ["O"]], [["O"], ["O", "O"]])
+    with pytest.raises(ValueError, match="shorter"):
+        entity_counts([["O"]], [])
