@@ -1,8 +1,9 @@
 """`bertctl extract-features`."""
 
+import itertools
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -22,14 +23,17 @@ from bertctl.errors import UsageError
 
 if TYPE_CHECKING:
     from bertctl.config.schema import Recipe
+    from bertctl.data.rows import Rows
     from bertctl.features.encoder import Encoder, Wanted
+    from bertctl.features.extract import ExtractJob
+    from bertctl.features.source import Input
     from bertctl.modeling.source import ModelSource
 
 InputArgument = Annotated[
     str,
     typer.Argument(
         metavar="INPUT",
-        help="Lines, CSV, TSV, JSONL or Parquet (.gz too), - for stdin, or a data set's name.",
+        help="Lines, CSV, TSV, JSONL, Parquet or CoNLL columns (.gz too), - for stdin, or a data set's name.",
         show_default=False,
     ),
 ]
@@ -85,9 +89,17 @@ InputFormatOption = Annotated[
     str | None,
     typer.Option(
         "--input-format",
-        metavar="lines|csv|tsv|jsonl|parquet",
+        metavar="lines|csv|tsv|jsonl|parquet|conll|conllu",
         help="Layout of the input; by suffix when left out, lines on stdin.",
         show_default=False,
+    ),
+]
+BackendOption = Annotated[
+    str,
+    typer.Option(
+        "--backend",
+        metavar="torch|onnx|openvino",
+        help="What computes on a CPU; the model is converted once, and checked against torch each time.",
     ),
 ]
 
@@ -117,6 +129,7 @@ def extract_features(
     device: DeviceOption = None,
     precision: PrecisionOption = None,
     threads: ThreadsOption = None,
+    backend: BackendOption = "torch",
     resume: Annotated[bool, typer.Option("--resume", help="Go on where an earlier attempt was stopped.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
     num_processes: Annotated[
@@ -130,14 +143,14 @@ def extract_features(
     bertctl extract-features texts.txt -o tokens.jsonl --layers -1,-2,-3,-4 --pooling none
     """
     from bertctl.config.load import load_recipe
+    from bertctl.features.memory import bound_caches
     from bertctl.features.store import check_output
-    from bertctl.runtime.launch import is_worker, launch, workers
+    from bertctl.runtime.launch import is_worker, launch
 
     if dtype not in ("float32", "float16"):
         raise UsageError(f"there is no --dtype '{dtype}'", remedy="Choose from float32, float16.")
     check_output(output, by_token=words is not None or pooling == "none")
-    if num_processes > 1 and not is_worker():
-        raise typer.Exit(launch(sys.argv[1:], num_processes))
+    bound_caches()
     options: dict[str, Any] = {
         "model.name": model,
         "model.max_length": max_length,
@@ -149,52 +162,106 @@ def extract_features(
         "runtime.precision": precision,
         "runtime.threads": threads,
     }
-    recipe = load_recipe("text-classification", options=options)
-    from bertctl.features.encoder import Wanted
-    from bertctl.features.extract import ExtractJob, Process, extract, warn_of_cut
+    recipe = _for_backend(load_recipe("text-classification", options=options), backend)
+    if num_processes > 1 and not is_worker():
+        raise typer.Exit(launch(sys.argv[1:], num_processes))
+    from bertctl.features.extract import ExtractJob
     from bertctl.features.source import Input
-    from bertctl.features.windows import peeked
-    from bertctl.modeling.layers import choose_layers, layer_count
-    from bertctl.modeling.pooling import WORD_POOLINGS, check_poolings
-    from bertctl.modeling.source import inspect_model
 
-    shared = workers()
-    process = Process(shared.rank, shared.count, shared.wait)
-    if process.rank:
-        out.quiet = True
-    if words is not None:
-        check_poolings([words], WORD_POOLINGS)
-    model_source = inspect_model(recipe.model)
-    wanted = Wanted(
-        layers=choose_layers(split_names(layers), layer_count(model_source.config)),
-        poolings=check_poolings(split_names(pooling)),
-        words=words,
-        special_tokens=special_tokens,
-        normalize=normalize,
-    )
-    portions = peeked(Input(input, recipe.data, kind=input_format, split=split).portions(listener=out), input)
-    job = ExtractJob(output, recipe.model.max_length, stride, dtype, keep_text)
-    with out.third_party_kept():
-        encoder = _encoder(recipe, model_source, wanted)
-        out.say(f"compute: {encoder.compute.why}")
-        document = extract(
-            portions, encoder, job, source=input, resume=resume, overwrite=overwrite, process=process, listener=out
-        )
-    if process.rank:
+    job = ExtractJob(output, recipe.model.max_length, stride, dtype, keep_text, backend)
+    source = Input(input, recipe.data, kind=input_format, split=split)
+    wanted = _Asked(split_names(layers), split_names(pooling), words, special_tokens, normalize)
+    document = _extract(out, recipe, source, wanted, job, resume=resume, overwrite=overwrite)
+    if document is None:
         return
-    warn_of_cut(document, listener=out)
     out.answer({"output": str(output), **document})
     shape = " x ".join(map(str, document["shape"]))
     out.say(f"{document['rows']} rows, {shape} {dtype}, written to {output}")
 
 
-def _encoder(recipe: "Recipe", source: "ModelSource", wanted: "Wanted") -> "Encoder":
+class _Asked(NamedTuple):
+    """Which vectors, as they were named."""
+
+    layers: list[str]
+    poolings: list[str]
+    words: str | None
+    special_tokens: bool
+    normalize: bool
+
+
+def _for_backend(recipe: "Recipe", backend: str) -> "Recipe":
+    """The recipe on the CPU in fp32, unless something else that the backend can do was asked for."""
+    from bertctl.features.backends import check_backend
+
+    runtime = recipe.runtime
+    check_backend(backend, device=runtime.device, precision=runtime.precision)
+    if backend == "torch":
+        return recipe
+    precision = "fp32" if runtime.precision == "auto" else runtime.precision
+    return recipe.model_copy(update={"runtime": runtime.model_copy(update={"device": "cpu", "precision": precision})})
+
+
+def _extract(
+    out: Output, recipe: "Recipe", source: "Input", asked: _Asked, job: "ExtractJob", *, resume: bool, overwrite: bool
+) -> dict[str, Any] | None:
+    """What OUT.json says; None in all processes but the first."""
+    from bertctl.features.encoder import Wanted
+    from bertctl.features.extract import Process, extract, warn_of_cut
+    from bertctl.features.windows import peeked
+    from bertctl.modeling.layers import choose_layers, layer_count
+    from bertctl.modeling.pooling import WORD_POOLINGS, check_poolings
+    from bertctl.modeling.source import inspect_model
+    from bertctl.runtime.launch import workers
+
+    shared = workers()
+    process = Process(shared.rank, shared.count, shared.wait)
+    if process.rank:
+        out.quiet = True
+    if asked.words is not None:
+        check_poolings([asked.words], WORD_POOLINGS)
+    model_source = inspect_model(recipe.model)
+    wanted = Wanted(
+        layers=choose_layers(asked.layers, layer_count(model_source.config)),
+        poolings=check_poolings(asked.poolings),
+        words=asked.words,
+        special_tokens=asked.special_tokens,
+        normalize=asked.normalize,
+    )
+    portions = peeked(source.portions(listener=out), source.name)
+    with out.third_party_kept():
+        first = next(portions)
+        encoder = _encoder(recipe, model_source, wanted, job, first, out)
+        document = extract(
+            itertools.chain([first], portions),
+            encoder,
+            job,
+            source=source.name,
+            resume=resume,
+            overwrite=overwrite,
+            process=process,
+            listener=out,
+        )
+    if process.rank:
+        return None
+    warn_of_cut(document, listener=out)
+    return document
+
+
+def _encoder(
+    recipe: "Recipe", source: "ModelSource", wanted: "Wanted", job: "ExtractJob", sample: "Rows", out: Output
+) -> "Encoder":
+    from bertctl.features.backends import backend_encoder
     from bertctl.features.encoder import Encoder
     from bertctl.modeling.linear_head import load_frozen
     from bertctl.runtime.device import choose_compute
 
     compute = choose_compute(recipe.runtime)
-    return Encoder(source, load_frozen(source, compute), wanted, compute)
+    out.say(f"compute: {compute.why}" + ("" if job.backend == "torch" else f", by {job.backend}"))
+    if job.backend == "torch":
+        return Encoder(source, load_frozen(source, compute), wanted, compute)
+    return backend_encoder(
+        job.backend, source, wanted, compute, sample, max_length=job.max_length, stride=job.stride, listener=out
+    )
 
 
 def split_names(given: str) -> list[str]:

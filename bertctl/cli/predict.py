@@ -50,8 +50,8 @@ InputFormatOption = Annotated[
     str | None,
     typer.Option(
         "--input-format",
-        metavar="lines|csv|tsv|jsonl|parquet",
-        help="Layout of the input; by suffix when left out, lines on stdin.",
+        metavar="lines|csv|tsv|jsonl|parquet|conll|conllu|json",
+        help="Layout of the input, as far as the run's task reads it; by suffix when left out, lines on stdin.",
         show_default=False,
     ),
 ]
@@ -136,8 +136,8 @@ def predict(
     if num_processes > 1 and not is_worker():
         raise typer.Exit(launch(sys.argv[1:], num_processes))
     trained = open_run(run, options=options)
+    from bertctl.inference.layouts import check_format
     from bertctl.inference.predict import (
-        check_format,
         predict_file,
         predict_glue,
         predict_question,

@@ -21,6 +21,9 @@ from bertctl.config.schema import Recipe
 from bertctl.errors import BertctlError, UnavailableError, UsageError, did_you_mean
 from bertctl.run_folder import write_text
 
+_UNNAMED = {"text-regression": "a number", "multiple-choice": "a choice", "question-answering": "words of the text"}
+"""What the answers of a data set without label names are."""
+
 
 def ls(
     out: Output,
@@ -246,6 +249,6 @@ def _datasets() -> tuple[str, list[dict[str, Any]], Table]:
             }
         )
         published = ", ".join(f"{score['metric']} {score['value']:.3f} ({score['split']})" for score in scores)
-        labels = ", ".join(row.labels) or "a number"
+        labels = ", ".join(row.labels) or _UNNAMED.get(row.task, "by the data")
         table.add_row(row.name, row.task, labels, row.primary_metric, published or "none", row.description)
     return "data", rows, table

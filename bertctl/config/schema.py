@@ -194,7 +194,8 @@ class TokenClassificationSection(Section):
     """Settings of the task `token-classification`."""
 
     labels: list[Text] | None = None
-    """Tag names in the model's order; when left out, the data set's, else sorted as found in training."""
+    """Tag names in the model's order (of entities in any scheme: they are learned as IOB2); when left out, the data
+    set's, else sorted as found in training."""
     context: Literal["sentence", "document"] = "sentence"
     """Whether a sentence is read alone, or with its document's neighbours as far as the model reaches (the paper's
     way on CoNLL-2003, section 5.3)."""

@@ -17,6 +17,7 @@ from bertctl.modeling.pooling import pool, pool_words
 from bertctl.modeling.source import ModelSource
 from bertctl.runtime.batching import Plan, token_budget_plan
 from bertctl.runtime.device import Compute
+from bertctl.tasks.word_windows import WordFeatures
 from bertctl.tokenization.layout import Layout
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ Vectors = NDArray[np.float32]
 StatesOf = Callable[[Mapping[str, "Tensor"]], "tuple[dict[int, Tensor], Tensor | None]"]
 """A forward pass: inputs to hidden states by number, and the pooler's output."""
 
-CPU_BUDGET = 8192
+CPU_BUDGET = 4096
 """Tokens of a batch, padding included: enough to keep the cores busy, small enough for their caches."""
 GPU_BUDGET = 65536
 
@@ -100,7 +101,8 @@ class Encoder:
         self.source, self.loaded, self.wanted, self.compute = source, loaded, wanted, compute
         self.n_layers = layer_count(source.config)
         self.hidden = int(loaded.network.config.hidden_size)  # type: ignore[union-attr, arg-type]
-        self.pairs = wanted.pairs(self.n_layers) if not wanted.by_token else [(x, "none") for x in wanted.layers]
+        by_token = [(layer, wanted.words or "none") for layer in wanted.layers]
+        self.pairs = by_token if wanted.by_token else wanted.pairs(self.n_layers)
         self._needed = states_needed(wanted.layers)
         self._budget = budget or (CPU_BUDGET if compute.device == "cpu" else GPU_BUDGET)
         self._states_of = states_of or self._torch_states
@@ -182,6 +184,29 @@ class Encoder:
         if self.wanted.normalize:
             vectors = [unit_length(part) for part in vectors]
         return TokenVectors(vectors, counts, ids, spans, words)
+
+    def first_pieces(
+        self, features: WordFeatures, into: Mapping[int, Vectors], *, done: Callable[[int], None] | None = None
+    ) -> None:
+        """The hidden states of each word's first piece, as fine-tuning reads them.
+
+        Args:
+            features: W words, each in the unit that answers for it.
+            into: (W, H) for each hidden state that the layers need, filled here.
+            done: told of the units of each batch.
+        """
+        for batch, states, _, _, _ in self._forward(Units.of(features.encoded)):
+            words = features.slots(batch)
+            at = (np.repeat(np.arange(len(batch)), features.weights[batch]), features.places[words])
+            for state, target in into.items():
+                target[words] = states[state][at].float().cpu().numpy()
+            if done is not None:
+                done(len(batch))
+
+    @property
+    def states(self) -> tuple[int, ...]:
+        """The hidden states that the layers are made of."""
+        return self._needed
 
     def _forward(self, units: Units) -> Any:
         """Batch by batch: its units, their hidden states, the pooler's output, what is no padding, what counts."""

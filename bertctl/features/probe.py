@@ -168,7 +168,7 @@ def announce(job: ProbeJob, *, listener: Listener) -> None:
     for split, rows in job.data.splits.items():
         listener.say(f"{split}: {len(rows)} examples ({job.task.describe(rows)})")
         counts = truncation_counts(job.features[split])
-        warn_of_losses(split, counts, max_length=job.recipe.model.max_length, listener=listener)
+        warn_of_losses(split, counts, cut=job.task.cut, max_length=job.recipe.model.max_length, listener=listener)
     n = len(job.encoder.pairs)
     listener.say(f"{n} choices of layer and pooling from one forward pass" if n > 1 else "one forward pass")
 

@@ -1,17 +1,24 @@
 """Where rows come from: a file or stdin by its format, words that are given as such, or a data set by its name."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bertctl.catalog.datasets import DATASETS, find_dataset
 from bertctl.config.schema import DataSection, Recipe
 from bertctl.data.load import load_data
+from bertctl.data.readers import READERS
 from bertctl.data.rows import Rows
 from bertctl.data.stream import stream_rows
+from bertctl.data.text_files import Source
 from bertctl.errors import UnavailableError, UsageError, did_you_mean
 from bertctl.features.windows import PORTION, portions_of
 from bertctl.progress import SILENT, Listener
+
+WORD_FORMATS = ("conll", "conllu")
+"""Formats of words that are split already, beside those of texts."""
+
+_WORD_SUFFIXES = (".conll", ".conllu", ".conllup", ".iob", ".iob2", ".bio")
 
 
 @dataclass(frozen=True)
@@ -38,12 +45,17 @@ class Input:
             DataError: rows that are not what they should be.
             UnavailableError: not there.
         """
-        if self.name == "-" or Path(self.name).exists():
-            if self.split:
-                raise UsageError("--split is for a data set by its name", remedy="Leave it out for a file.")
-            source: Path | str = self.name if self.name == "-" else Path(self.name)
-            return stream_rows(source, self.settings, kind=self.kind, chunk_rows=PORTION, listener=listener)  # type: ignore[arg-type]
-        return portions_of(self._of_data_set(listener))
+        if self.name != "-" and not Path(self.name).exists():
+            return portions_of(_with_text(self._of_data_set(listener)))
+        if self.split:
+            raise UsageError("--split is for a data set by its name", remedy="Leave it out for a file.")
+        source: Source = "-" if self.name == "-" else Path(self.name)
+        if self.kind in WORD_FORMATS or (self.kind is None and _suffix(self.name) in _WORD_SUFFIXES):
+            sentences = READERS["token-classification"].stream(
+                source, self.settings, kind=self.kind, chunk_rows=PORTION, listener=listener
+            )
+            return map(_with_text, sentences)
+        return stream_rows(source, self.settings, kind=self.kind, chunk_rows=PORTION, listener=listener)
 
     def _of_data_set(self, listener: Listener) -> Rows:
         if self.name not in DATASETS and ("/" in self.name or "." in self.name):
@@ -58,3 +70,17 @@ class Input:
             {"task": row.task, "data": self.settings.model_copy(update={"name": row.name}).model_dump()}
         )
         return load_data(recipe, listener=listener, splits=[split]).splits[split]
+
+
+def _suffix(name: str) -> str:
+    suffixes = [suffix.lower() for suffix in Path(name).suffixes]
+    if suffixes[-1:] == [".gz"]:
+        suffixes.pop()
+    return suffixes[-1] if suffixes else ""
+
+
+def _with_text(rows: Rows) -> Rows:
+    """Sentences of words with their text beside them: what output files show, and what sizes are measured by."""
+    if rows.has("text") or not rows.has("words"):
+        return rows
+    return replace(rows, columns={"text": [" ".join(words) for words in rows.columns["words"]], **rows.columns})

@@ -5,7 +5,7 @@ Letters: N rows, U units, T tokens of all units together.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from tokenizers import Encoding, Tokenizer
 
 from bertctl.data.rows import Rows
 from bertctl.errors import UsageError
-from bertctl.tokenization.encode import TextEncoder
+from bertctl.tokenization.encode import EncodedTexts, TextEncoder
 from bertctl.tokenization.reference import chunks, load_tokenizer
 
 Ints = NDArray[np.int64]
@@ -52,6 +52,20 @@ class Units:
     spans: NDArray[np.int32] | None = None
     words: Ints | None = None
     word_counts: Ints | None = None
+
+    @classmethod
+    def of(cls, encoded: EncodedTexts) -> Self:
+        """Encoded texts, one unit each."""
+        return cls(
+            ids=encoded.ids,
+            type_ids=encoded.type_ids,
+            starts=encoded.starts,
+            owner=np.arange(len(encoded)),
+            rows=len(encoded),
+            truncated=int(encoded.truncated.sum()),
+            lost_tokens=int((encoded.full_lengths - encoded.lengths).sum()),
+            unknown=int(encoded.unknown.sum()),
+        )
 
     @property
     def lengths(self) -> Ints:
@@ -98,18 +112,7 @@ class UnitMaker:
                 "--stride slides a window over one text, and these are pairs", remedy="Leave it out: pairs are cut."
             )
         if not self._by_token and self._stride is None and given_words is None:
-            encoded = self._flat.encode(texts, pairs)
-            lost = encoded.full_lengths - encoded.lengths
-            return Units(
-                ids=encoded.ids,
-                type_ids=encoded.type_ids,
-                starts=encoded.starts,
-                owner=np.arange(len(texts)),
-                rows=len(texts),
-                truncated=int(encoded.truncated.sum()),
-                lost_tokens=int(lost.sum()),
-                unknown=int(encoded.unknown.sum()),
-            )
+            return Units.of(self._flat.encode(texts, pairs))
         return self._with_places(texts, pairs, given_words)
 
     def _with_places(

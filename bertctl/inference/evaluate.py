@@ -18,7 +18,7 @@ from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA
 from bertctl.runtime.device import Compute
 from bertctl.runtime.launch import ALONE, Workers
-from bertctl.tasks.base import Features, Outputs, Task
+from bertctl.tasks.base import Cut, Features, Outputs, Task
 
 if TYPE_CHECKING:
     from torch import nn
@@ -140,17 +140,18 @@ def truncation_counts(features: Features) -> dict[str, int]:
     }
 
 
-def warn_of_losses(split: str, counts: Mapping[str, int], *, max_length: int, listener: Listener) -> None:
+def warn_of_losses(split: str, counts: Mapping[str, int], *, cut: Cut, max_length: int, listener: Listener) -> None:
     """Say aloud what was cut or unknown; above 1 % a warning says what to change."""
     examples, truncated = counts["examples"], counts["truncated"]
     if truncated:
         share = truncated / examples
+        what = cut.what.format(max_length=max_length)
         text = (
-            f"{split}: {truncated} of {examples} examples ({100 * share:.1f} %) are longer than {max_length} tokens "
+            f"{split}: {truncated} of {examples} examples ({100 * share:.1f} %) {what} "
             f"and lose {counts['lost_tokens']} tokens"
         )
         if share > TRUNCATION_WARNING_SHARE:
-            listener.warn(f"{text}; a larger --max-length keeps them")
+            listener.warn(f"{text}; {cut.remedy}")
         else:
             listener.say(text)
     unknown = counts["unknown_tokens"]

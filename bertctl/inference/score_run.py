@@ -103,7 +103,8 @@ def score_splits(
     results = {}
     for name, rows in splits.items():
         features = run.task.encode(rows, loaded.tokenizer, max_length=run.recipe.model.max_length)
-        warn_of_losses(name, truncation_counts(features), max_length=run.recipe.model.max_length, listener=listener)
+        counts, max_length = truncation_counts(features), run.recipe.model.max_length
+        warn_of_losses(name, counts, cut=run.task.cut, max_length=max_length, listener=listener)
         results[name] = evaluate_split(
             loaded.network,
             loaded,

@@ -39,6 +39,19 @@ class AnswerFormat:
     extra: Mapping[str, Callable[[Iterable[dict[str, Any]], TextIO], None]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Cut:
+    """What is cut off an example that is too long, and what to do about it; `{max_length}` is filled in.
+
+    Attributes:
+        what: follows "12 of 100 examples (12.0 %)".
+        remedy: which setting keeps it.
+    """
+
+    what: str = "are longer than {max_length} tokens"
+    remedy: str = "a larger --max-length keeps them"
+
+
 class Features(Protocol):
     """A split as the model reads it: numbers, no padding yet.
 
@@ -94,6 +107,7 @@ class Task(Protocol):
         columns: canonical columns it needs; `label` only for training and scoring.
         texts: canonical columns that prediction files show, those of them that the rows have.
         formats: layouts of answers that are this task's own.
+        cut: how it is said that something of an example was cut off.
     """
 
     name: ClassVar[str]
@@ -101,6 +115,7 @@ class Task(Protocol):
     columns: ClassVar[tuple[str, ...]]
     texts: ClassVar[tuple[str, ...]]
     formats: ClassVar[Mapping[str, AnswerFormat]]
+    cut: ClassVar[Cut]
 
     @property
     def primary_metric(self) -> str:

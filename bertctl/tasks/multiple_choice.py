@@ -14,7 +14,7 @@ from bertctl.errors import DataError
 from bertctl.metrics.names import metric_value
 from bertctl.metrics.statistics import wilson_interval
 from bertctl.metrics.value import MetricValue
-from bertctl.tasks.base import AnswerFormat, Outputs
+from bertctl.tasks.base import AnswerFormat, Cut, Outputs
 from bertctl.tasks.choices import ChoiceBatch, ChoiceFeatures, collate_choices, encode_choices
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ class MultipleChoice:
     columns: ClassVar[tuple[str, ...]] = ("context", "choices")
     texts: ClassVar[tuple[str, ...]] = ("context", "choices")
     formats: ClassVar[Mapping[str, AnswerFormat]] = {}
+    cut: ClassVar[Cut] = Cut()
     primary_metric: ClassVar[str] = "accuracy"
 
     @classmethod
@@ -111,6 +112,13 @@ class MultipleChoice:
     ) -> dict[str, NDArray[Any]]:
         """The score of every choice."""
         return {"logits": logits.cpu().numpy()}
+
+    def collapsed(self, outputs: Outputs, features: ChoiceFeatures) -> str | None:
+        """The only place that was chosen, where rows have the right one in several."""
+        chosen = _by_row(outputs["logits"], features).argmax(axis=1)
+        if len(features) < 2 or (chosen != chosen[0]).any() or (features.gold == features.gold[0]).all():
+            return None
+        return f"choice {int(chosen[0])}"
 
     def tune(self, outputs: Outputs, features: ChoiceFeatures, rows: Rows) -> dict[str, Any]:  # noqa: ARG002
         """Nothing: the likeliest choice is the answer."""

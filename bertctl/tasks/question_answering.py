@@ -16,7 +16,7 @@ from bertctl.metrics.value import MetricValue
 from bertctl.tasks.answer_decoding import answer, keep_spans, ranked_answers
 from bertctl.tasks.answer_offsets import lost_answers
 from bertctl.tasks.answer_windows import IGNORED, AnswerBatch, AnswerFeatures, collate_windows, encode_questions
-from bertctl.tasks.base import AnswerFormat, Outputs
+from bertctl.tasks.base import AnswerFormat, Cut, Outputs
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -71,6 +71,10 @@ class QuestionAnswering:
             {".nbest.json": _write_n_best, ".null_odds.json": _write_null_odds},
         )
     }
+    cut: ClassVar[Cut] = Cut(
+        "have a question that is longer than is read of one",
+        "a larger question_answering.max_question_length keeps it",
+    )
 
     @property
     def primary_metric(self) -> str:
@@ -159,6 +163,10 @@ class QuestionAnswering:
         mask = batch.inputs["attention_mask"].cpu().numpy().astype(np.bool_)
         longest, n_best = self.settings.max_answer_length, self.settings.n_best
         return keep_spans(logits, mask, features, indices, longest=longest, n_best=n_best)
+
+    def collapsed(self, outputs: Outputs, features: AnswerFeatures) -> str | None:  # noqa: ARG002
+        """Never: answers are words of different texts."""
+        return None
 
     def tune(self, outputs: Outputs, features: AnswerFeatures, rows: Rows) -> dict[str, Any]:
         """`null_threshold`: the one with the best F1, where the model and the rows know both kinds of questions."""

@@ -13,7 +13,7 @@ from bertctl.data.rows import Rows
 from bertctl.errors import DataError, did_you_mean
 from bertctl.metrics.classification import classification_metrics, multi_label_metrics
 from bertctl.metrics.value import MetricValue
-from bertctl.tasks.base import AnswerFormat, Outputs
+from bertctl.tasks.base import AnswerFormat, Cut, Outputs
 from bertctl.tasks.sequences import (
     SequenceBatch,
     SequenceFeatures,
@@ -55,6 +55,7 @@ class TextClassification:
     columns: ClassVar[tuple[str, ...]] = ("text",)
     texts: ClassVar[tuple[str, ...]] = ("text", "pair")
     formats: ClassVar[Mapping[str, AnswerFormat]] = {}
+    cut: ClassVar[Cut] = Cut()
 
     @property
     def primary_metric(self) -> str:

@@ -13,7 +13,7 @@ from bertctl.data.rows import Rows
 from bertctl.errors import DataError
 from bertctl.metrics.regression import regression_metrics
 from bertctl.metrics.value import MetricValue
-from bertctl.tasks.base import AnswerFormat, Outputs
+from bertctl.tasks.base import AnswerFormat, Cut, Outputs
 from bertctl.tasks.sequences import (
     SequenceBatch,
     SequenceFeatures,
@@ -45,6 +45,7 @@ class TextRegression:
     columns: ClassVar[tuple[str, ...]] = ("text",)
     texts: ClassVar[tuple[str, ...]] = ("text", "pair")
     formats: ClassVar[Mapping[str, AnswerFormat]] = {}
+    cut: ClassVar[Cut] = Cut()
     primary_metric: ClassVar[str] = "spearman"
 
     @classmethod

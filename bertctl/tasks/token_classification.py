@@ -14,7 +14,7 @@ from bertctl.data.tag_schemes import SCHEMES, Scheme, entity_types, tag_kind, wr
 from bertctl.errors import DataError, did_you_mean
 from bertctl.metrics.tagging import ENTITY_METRICS, Entity, entities, tagging_metrics, type_metrics
 from bertctl.metrics.value import MetricValue
-from bertctl.tasks.base import AnswerFormat, Outputs
+from bertctl.tasks.base import AnswerFormat, Cut, Outputs
 from bertctl.tasks.sequences import shown
 from bertctl.tasks.tag_answers import FORMATS
 from bertctl.tasks.word_windows import IGNORED, WordBatch, WordFeatures, collate_words, encode_words, with_labels
@@ -51,6 +51,7 @@ class TokenClassification:
     columns: ClassVar[tuple[str, ...]] = ("words",)
     texts: ClassVar[tuple[str, ...]] = ("text", "words", "offsets", "document")
     formats: ClassVar[Mapping[str, AnswerFormat]] = FORMATS
+    cut: ClassVar[Cut] = Cut("have a word of more pieces than fit into {max_length} tokens")
 
     @property
     def primary_metric(self) -> str:
@@ -184,6 +185,13 @@ class TokenClassification:
 
         at = (torch.from_numpy(batch.units).to(logits.device), torch.from_numpy(batch.columns).to(logits.device))
         return {"logits": logits[at].cpu().numpy()}
+
+    def collapsed(self, outputs: Outputs, features: WordFeatures) -> str | None:  # noqa: ARG002
+        """The only tag that was answered, such as O for every word."""
+        chosen = outputs["logits"].argmax(axis=1)
+        if len(chosen) < 2 or (chosen != chosen[0]).any():
+            return None
+        return f"'{self.labels[int(chosen[0])]}'"
 
     def tune(self, outputs: Outputs, features: WordFeatures, rows: Rows) -> dict[str, Any]:  # noqa: ARG002
         """Nothing is chosen."""

@@ -24,7 +24,11 @@ def announce(job: "Job", *, listener: Listener) -> None:
             + (f" ({job.task.describe(rows)})" if rows.has("label") else "")
         )
         warn_of_losses(
-            split, truncation_counts(job.features[split]), max_length=job.recipe.model.max_length, listener=listener
+            split,
+            truncation_counts(job.features[split]),
+            cut=job.task.cut,
+            max_length=job.recipe.model.max_length,
+            listener=listener,
         )
     training = job.recipe.training
     listener.say(

@@ -11,7 +11,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,18 +20,18 @@ from bertctl.config.schema import Recipe
 from bertctl.errors import UsageError
 from bertctl.inference.evaluate import evaluate_split, prediction_lines
 from bertctl.progress import SILENT, Listener
-from bertctl.run_folder import SCHEMA
+from bertctl.run_folder import SCHEMA, RunFolder
 from bertctl.runtime.batching import Plan
-from bertctl.runtime.machine import free_bytes, memory
+from bertctl.runtime.launch import ALONE
+from bertctl.runtime.machine import existing_folder, free_bytes, memory
 from bertctl.training.benchmark import evenly
+from bertctl.training.checkpoint import KEPT, Checkpoints
 from bertctl.training.job import Job, prepare
-from bertctl.training.loop import plan_epoch, training_step
+from bertctl.training.loop import Outcome, plan_epoch, training_step
+from bertctl.training.machine import build_machine
 from bertctl.training.memory import human_bytes, peak_memory_bytes
-from bertctl.training.optim import build_optimizer
+from bertctl.training.snapshot import random_states, take
 from bertctl.training.step_cost import MatrixRate, read_peak_memory, reset_peak_memory, synchronize
-
-if TYPE_CHECKING:
-    from torch import nn
 
 TIMED_STEPS = 10
 """Batches that are timed, each twice."""
@@ -76,7 +76,8 @@ def estimate_run(
 
     Args:
         recipe: as `finetune` takes it; all its refusals come here too.
-        place: folder that would hold the run; its disk is looked at, and the weights are once saved there to time it.
+        place: folder that would hold the run; its disk is looked at, and weights and a checkpoint are once saved beside
+            it to time that.
         steps: how many batches are timed.
         cells: runs of a sweep, one after the other.
         listener: hears of progress, and of memory or disk that will not do.
@@ -92,7 +93,8 @@ def estimate_run(
         if value < 1:
             raise UsageError(f"{option} {value}: it must be at least 1")
     started = time.perf_counter()
-    job = prepare(recipe, listener=listener)
+    untracked = recipe.runtime.model_copy(update={"log_to": []})  # nothing of this is worth a tracker
+    job = prepare(recipe.model_copy(update={"runtime": untracked}), listener=listener)
     start = _about(time.perf_counter() - started)
     listener.say(f"compute: {job.compute.why}")
     if job.memory.total > memory().available and job.compute.device == "cpu":
@@ -100,16 +102,19 @@ def estimate_run(
             f"about {human_bytes(job.memory.total)} will be needed, {human_bytes(memory().available)} of memory is "
             "free: this may end here"
         )
-    rehearsal = _Rehearsal(job)
-    train = rehearsal.training(steps, listener)
-    evaluate, line_bytes = rehearsal.evaluation(listener)
-    save, model_bytes = rehearsal.saving(place)
+    with tempfile.TemporaryDirectory(prefix=".bertctl-estimate-", dir=existing_folder(place)) as scratch:
+        rehearsal = _Rehearsal(job, Path(scratch))
+        train = rehearsal.training(steps, listener)
+        evaluate, line_bytes = rehearsal.evaluation(listener)
+        checkpoints = _checkpoints(job, train)
+        save, model_bytes, checkpoint_bytes = rehearsal.saving(checkpoints)
     one = start + train + evaluate + save
-    disk = _disk(job, model_bytes, line_bytes)
+    disk = _disk(job, model_bytes, checkpoint_bytes, checkpoints, line_bytes)
     parts = {"start": start, "train": train, "evaluate": evaluate, "save": save}
     document = {
         **_about_the_run(job),
         "evaluations": rehearsal.evaluations,
+        "checkpoints": checkpoints,
         "timed_steps": len(rehearsal.seconds),
         "seconds": {phase: seconds.as_json() for phase, seconds in {**parts, "total": one}.items()},
         "peak_memory_bytes": rehearsal.peak_memory(),
@@ -138,16 +143,11 @@ def _about_the_run(job: Job) -> dict[str, Any]:
 class _Rehearsal:
     """The run's own model, optimizer and batches; what is learned on the way is thrown away."""
 
-    def __init__(self, job: Job) -> None:
-        from accelerate import Accelerator
-
+    def __init__(self, job: Job, scratch: Path) -> None:
         self.job = job
-        precision = {"fp32": "no"}.get(job.compute.precision, job.compute.precision)
-        self.accelerator = Accelerator(mixed_precision=precision, cpu=job.compute.device == "cpu")
-        optimizer = build_optimizer(job.loaded.network, job.recipe.optimizer)
-        network, self.optimizer = self.accelerator.prepare(job.loaded.network, optimizer)
-        self.network: nn.Module = network
-        self.network.train()
+        self.folder = RunFolder(scratch)
+        self.machine = build_machine(job, self.folder, ALONE)
+        self.machine.network.train()
         self.features = job.features["train"]
         self.plan: Plan = [
             batch
@@ -157,6 +157,7 @@ class _Rehearsal:
         self.evaluations = _evaluations(job)
         self.rate = MatrixRate(job.compute)
         self.seconds: list[float] = []
+        self._widest = self.plan[0]
         self._device_peak: int | None = None
 
     def training(self, count: int, listener: Listener) -> Seconds:
@@ -168,7 +169,8 @@ class _Rehearsal:
         if on_gpu:  # a process keeps the peak of its loading, as that of the run will
             reset_peak_memory("cuda")
         self._step(self.plan[0])
-        self._step(self.plan[order[-1]])
+        self._widest = self.plan[order[-1]]
+        self._step(self._widest)
         if on_gpu:
             self._device_peak = read_peak_memory("cuda")
         picked = evenly(order.tolist(), min(count, len(self.plan)))
@@ -199,7 +201,7 @@ class _Rehearsal:
         for _ in range(2):  # the first time kernels are made
             started = time.perf_counter()
             result = evaluate_split(
-                self.network,
+                job.loaded.network,
                 job.loaded,
                 job.task,
                 sample,
@@ -221,36 +223,42 @@ class _Rehearsal:
         # Where the best weights are not the last ones, the validation rows are scored once more.
         return expected + Seconds(0.0, 0.0, once), sum(len(line.encode()) + 1 for line in lines) / len(lines)
 
-    def saving(self, place: Path) -> tuple[Seconds, int]:
-        """The weights of every evaluation that is better than those before, at most of all; and the bytes of a copy."""
+    def saving(self, checkpoints: int) -> tuple[Seconds, int, int]:
+        """The weights of every evaluation that is better than those before, at most of all, and the checkpoints.
+
+        Args:
+            checkpoints: how many the run will save.
+
+        Returns:
+            The time; the bytes of a model folder and of a checkpoint.
+        """
         from bertctl.modeling.load import save_model
 
-        there = place
-        while not there.is_dir():
-            there = there.parent
-        with tempfile.TemporaryDirectory(prefix=".bertctl-estimate-", dir=there) as scratch:
-            folder = Path(scratch) / "model"
-            started = time.perf_counter()
-            save_model(self.job.loaded, self.accelerator.unwrap_model(self.network), folder)
-            taken = time.perf_counter() - started
-            size = sum(file.stat().st_size for file in folder.iterdir())
-        every = _about(taken * self.evaluations)
-        return Seconds(every.estimate, min(every.low, taken), every.high), size
+        started = time.perf_counter()
+        save_model(self.job.loaded, self.job.loaded.network, self.folder.model)
+        weights = _about((time.perf_counter() - started) * self.evaluations)
+        started = time.perf_counter()
+        snapshot = take(self.machine, Outcome(step=1, best_step=1), random_states(ALONE), history_bytes=0)
+        taken = time.perf_counter() - started
+        if checkpoints:
+            self._step(self._widest)  # training goes on while a checkpoint is written: the memory is needed at once
+        started = time.perf_counter()
+        Checkpoints(self.folder, self.job.hash).save(snapshot, behind=False)
+        written = time.perf_counter() - started
+        # Written behind the training, a checkpoint takes some of its time, between none and all that it takes alone.
+        each = Seconds(taken + written / 2, taken, taken + written)
+        return weights + each.times(checkpoints), _size(self.folder.model), _size(self.folder.checkpoints)
 
     def peak_memory(self) -> dict[str, int | None]:
-        """Of this process, and on the GPU where there is one; the widest batch was among the steps.
-
-        The process will hold the weights once more when those of the best step are read back at the end.
-        """
-        weights = sum(p.numel() * p.element_size() for p in self.network.parameters())
-        return {"process": peak_memory_bytes() + weights, "device": self._device_peak}
+        """Of this process, and on the GPU where there is one; the widest batch was among the steps."""
+        return {"process": peak_memory_bytes(), "device": self._device_peak}
 
     def _step(self, indices: NDArray[np.int64]) -> float:
         """One training step, whole; the seconds it took."""
         recipe = self.job.recipe
         started = time.perf_counter()
         training_step(
-            self.network,
+            self.machine.network,
             self.job.loaded,
             self.job.task,
             self.features,
@@ -258,10 +266,10 @@ class _Rehearsal:
             parts=recipe.training.accumulation_steps,
             max_grad_norm=recipe.optimizer.max_grad_norm,
             compute=self.job.compute,
-            accelerator=self.accelerator,
+            accelerator=self.machine.accelerator,
         )
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.machine.optimizer.step()
+        self.machine.optimizer.zero_grad(set_to_none=True)
         synchronize(self.job.compute.device)
         return time.perf_counter() - started
 
@@ -304,21 +312,46 @@ def _evaluations(job: Job) -> int:
     return -(-job.steps // due) if due else job.recipe.training.epochs
 
 
+def _checkpoints(job: Job, train: Seconds) -> int:
+    """How many checkpoints the run will save."""
+    every = job.recipe.training.checkpoint_every
+    if every == "off":
+        return 0
+    count = job.recipe.training.epochs
+    if every is not None:
+        number, unit = every.split()
+        count += int((job.steps if unit == "steps" else train.estimate / 60) / int(number))
+    return count
+
+
+def _size(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
 def _about(seconds: float) -> Seconds:
     return Seconds(seconds, seconds * (1 - _OTHER_SPREAD), seconds * (1 + _OTHER_SPREAD))
 
 
-def _disk(job: Job, model_bytes: int, line_bytes: float) -> dict[str, int]:
-    """Bytes of the finished run folder, and at the worst moment, when new weights lie beside the old."""
+def _disk(job: Job, model: int, checkpoint: int, checkpoints: int, line: float) -> dict[str, int]:
+    """Bytes of the finished run folder, and at the worst moment: new weights beside the old, a checkpoint beside two.
+
+    Args:
+        job: gives the numbers of lines.
+        model: bytes of RUN/model.
+        checkpoint: bytes of each.
+        checkpoints: how many are saved; one is, too, when a run is interrupted.
+        line: bytes of a prediction line.
+    """
     scored = sum(len(job.data.splits[split]) for split in {*job.evaluated, job.selection})
     history = _HISTORY_LINE * (job.steps // job.recipe.training.log_every + 2 * job.recipe.training.epochs)
-    run = model_bytes + int(scored * line_bytes) + history
-    return {"model": model_bytes, "run": run, "while_running": run + model_bytes}
+    run = model + int(scored * line) + history
+    beside = checkpoint * min(KEPT + 1, max(1, checkpoints))
+    return {"model": model, "checkpoint": checkpoint, "run": run, "while_running": run + model + beside}
 
 
 def _warn(document: dict[str, Any], rehearsal: _Rehearsal, listener: Listener) -> None:
     disk, sweep = document["disk_bytes"], document["sweep"]
-    wanted = sweep["disk_bytes"] + disk["model"]
+    wanted = sweep["disk_bytes"] + disk["while_running"] - disk["run"]
     if wanted > disk["free"]:
         listener.warn(f"{human_bytes(wanted)} of disk will be needed, {human_bytes(disk['free'])} is free")
     if document["busy"]:

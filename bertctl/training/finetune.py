@@ -217,8 +217,7 @@ class _Training:
         return value, loss
 
     def _warn_of_collapse(self, result: SplitResult, step: int) -> None:
-        judge = getattr(result.task, "collapsed", None)
-        answer = judge(result.outputs, result.features) if judge else None
+        answer = result.task.collapsed(result.outputs, result.features)
         if answer is None:
             return
         message = f"step {step}: the model answers {answer} to every example of {result.rows.split}"

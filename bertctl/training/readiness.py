@@ -32,6 +32,7 @@ from bertctl.run_folder import SCHEMA
 from bertctl.runtime import machine
 from bertctl.runtime.device import choose_compute
 from bertctl.runtime.machine import free_bytes, is_writable
+from bertctl.training.checkpoint import KEPT
 from bertctl.training.memory import human_bytes
 from bertctl.training.trackers import check_trackers
 
@@ -191,7 +192,7 @@ def recipe_needs(recipe: Recipe, *, place: Path) -> list[Need]:
     ]
     weights = sum(need.size or 0 for need in needs if need.what.startswith("model"))
     downloads = sum(need.size or 0 for need in needs if need.state == "hub")
-    needs.append(_room("disk for the run", place, 2 * weights))  # new weights are written beside the old ones
+    needs.append(_room("disk for the run", place, _copies(recipe) * weights))
     if downloads:
         needs.append(_room("disk for the downloads", cache_folder(), downloads))
     return needs
@@ -248,6 +249,16 @@ def _script(given: str) -> str:
 def _tracker(name: str) -> str:
     check_trackers((name,))
     return "installed"
+
+
+def _copies(recipe: Recipe) -> int:
+    """Sizes of the weights that a run needs on its disk at the worst moment.
+
+    New weights are written beside the old ones, and a checkpoint (weights, two moments, the best weights) beside those
+    that are kept; without checkpoints one is saved all the same when the run is interrupted.
+    """
+    saved = 1 if recipe.training.checkpoint_every == "off" else min(KEPT + 1, recipe.training.epochs)
+    return 2 + 4 * saved
 
 
 def _need(what: str, find: Callable[[], str]) -> Need:

@@ -18,7 +18,8 @@ from bertctl.catalog.datasets import DATASETS
 from bertctl.cli.main import main
 from bertctl.config.load import load_recipe
 from bertctl.errors import UsageError
-from bertctl.inference.predict import glue_splits, predict_file, predict_glue, write_answers, write_glue
+from bertctl.inference.layouts import glue_splits, write_answers, write_glue
+from bertctl.inference.predict import predict_file, predict_glue
 from bertctl.inference.score_run import evaluate_run
 from bertctl.inference.trained import TrainedRun, open_run
 from bertctl.run_folder import RunFolder
@@ -397,10 +398,10 @@ def test_what_the_server_takes_no_predictions_for_is_refused(name, split):
 
 
 def test_a_decision_is_stored_and_applied_by_predict(bertctl, tiny_run, tmp_path):
-    """On a file where every fourth label is wrong: what was learned by heart is too sure of itself there."""
+    """On a file where 6 of 16 labels are wrong: the tiny model, which hardly prefers an answer, is too modest there."""
     run = shutil.copytree(tiny_run.path, tmp_path / "run")
     rows = tiny_run.data.read_text().splitlines()
-    rows[4::4] = [row.replace(",pos", ",x").replace(",neg", ",pos").replace(",x", ",neg") for row in rows[4::4]]
+    rows[1:7] = [row.replace(",pos", ",x").replace(",neg", ",pos").replace(",x", ",neg") for row in rows[1:7]]
     other = tmp_path / "other.csv"
     other.write_text("\n".join(rows) + "\n")
     (run / "recipe.yaml").write_text((run / "recipe.yaml").read_text().replace(str(tiny_run.data), str(other)))
@@ -411,7 +412,7 @@ def test_a_decision_is_stored_and_applied_by_predict(bertctl, tiny_run, tmp_path
     decision = document["decision"]
     assert decision == json.loads((run / "decision.json").read_text())
     assert (decision["fitted_on"], decision["positive"]) == ("test", "pos")
-    assert decision["temperature"] > 1.5
+    assert decision["temperature"] < 0.5
     assert document["calibration_error"]["after"] < document["calibration_error"]["before"]
     after = json.loads(bertctl("predict", run, "-", input="a fine film\n").stdout)["probabilities"]
     odds = [math.log(p["pos"] / p["neg"]) for p in (before, after)]

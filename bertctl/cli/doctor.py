@@ -1,0 +1,141 @@
+"""`bertctl doctor`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group
+from rich.table import Table
+
+from bertctl.cli.options import (
+    DataDirOption,
+    DeviceOption,
+    MaxLengthOption,
+    ModelOption,
+    PrecisionOption,
+    SetOption,
+    ThreadsOption,
+    TrainFileOption,
+    ValidationFileOption,
+    collect,
+)
+from bertctl.cli.output import Output, plain_table
+from bertctl.errors import BertctlError, UsageError
+
+OptionalRecipe = Annotated[
+    str | None,
+    typer.Argument(metavar="[RECIPE]", help="Look too at what this recipe needs: its name, or a YAML file."),
+]
+PlaceOption = Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder that runs go to.")]
+
+_MAIN_PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "datasets", "huggingface-hub", "numpy")
+
+
+def doctor(
+    out: Output,
+    recipe: OptionalRecipe = None,
+    output: PlaceOption = Path("runs"),
+    model: ModelOption = None,
+    data_dir: DataDirOption = None,
+    train_file: TrainFileOption = None,
+    validation_file: ValidationFileOption = None,
+    max_length: MaxLengthOption = None,
+    device: DeviceOption = None,
+    precision: PrecisionOption = None,
+    threads: ThreadsOption = None,
+    sets: SetOption = None,
+) -> None:
+    """See whether this machine is ready: versions, devices, memory, folders, the hub; and what a recipe needs.
+
+    Nothing is downloaded; with --offline nothing is asked. The exit code is 0 when a run could start, 4 when something
+    it needs can't be had, 5 when the device it asks for is absent, 3 or 2 when its data or settings are wrong.
+
+    bertctl doctor
+
+    bertctl doctor sst2 --model minilm --data-dir glue --offline
+    """
+    from bertctl.config.load import load_recipe
+
+    about_recipe = collect(
+        model=model, data_dir=data_dir, train_file=train_file, validation_file=validation_file, max_length=max_length
+    )
+    if recipe is None and (about_recipe or sets):
+        raise UsageError(
+            f"{', '.join(about_recipe) or '--set'}: there is no recipe that this could change",
+            remedy="Name one: bertctl doctor sst2 --model minilm",
+        )
+    options = about_recipe | collect(device=device, precision=precision, threads=threads)
+    # The bundled recipe stands in where none is named: it checks the options of device and precision.
+    resolved = load_recipe(recipe or "demo", sets=sets or (), options=options)
+
+    from bertctl.training.readiness import examine
+
+    with out.third_party_kept():
+        found = examine(resolved if recipe else None, resolved.runtime, place=output)
+    out.answer(
+        found.document | {"problems": [str(problem) for problem in found.problems], "warnings": found.warnings},
+        Group(*_tables(found.document)),
+    )
+    for warning in found.warnings:
+        out.warn(warning)
+    if found.problems:
+        raise _one(found.problems)
+    out.say(f"ready for `bertctl finetune {recipe}`" if recipe else "ready")
+
+
+COMMAND = doctor
+
+
+def _one(problems: Sequence[BertctlError]) -> BertctlError:
+    """All problems as one error: the exit code is the first one's, a remedy that several share stands once."""
+    if len(problems) == 1:
+        return problems[0]
+    return type(problems[0])(
+        f"{len(problems)} things are not as they should be\n" + "\n".join(f"  {problem}" for problem in problems),
+        remedy="\n".join(dict.fromkeys(problem.remedy for problem in problems if problem.remedy)),
+    )
+
+
+def _tables(document: Mapping[str, Any]) -> Iterator[Table]:
+    table = plain_table("this machine", "")
+    for name, what in _machine_lines(document):
+        table.add_row(name, what)
+    yield table
+    if document.get("needs"):
+        needs = plain_table(f"\n{document['recipe']} needs", "\n", "\nwhere")
+        words = {"here": "there", "hub": "to be fetched", "refused": "missing"}
+        for need in document["needs"]:
+            needs.add_row(need["what"], words[need["state"]], need["found"])
+        yield needs
+
+
+def _machine_lines(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    from bertctl.training.memory import human_bytes
+
+    versions = {package["name"]: package["version"] for package in document["packages"]}
+    yield "bertctl", f"{document['bertctl']}, Python {document['python']}, {document['platform']}"
+    yield "packages", ", ".join(f"{name} {versions[name]}" for name in _MAIN_PACKAGES if versions.get(name))
+    if "processor" not in document:
+        return
+    cpu, memory, hub = document["processor"], document["memory"], document["hub"]
+    cores = f"{cpu['usable']} of {cpu['cores']} cores"
+    cores += f", the time of {cpu['quota']:g}" if cpu["quota"] is not None else ""
+    yield "processor", f"{cpu['name']}, {cores}; {', '.join(cpu['features']) or 'no vector units known'}"
+    limit = f", limited to {human_bytes(memory['limit'])}" if memory["limit"] else ""
+    yield "memory", f"{human_bytes(memory['available'])} free of {human_bytes(memory['total'])}{limit}"
+    for device in document["devices"]:
+        bf16 = "fast bf16" if device["bf16"] else "no fast bf16"
+        size = f", {human_bytes(device['free'])} free of {human_bytes(device['memory'])}" if device["memory"] else ""
+        yield device["kind"], f"{device['name']}: {bf16}{size}"
+    if document["compute"]:
+        yield "runs would use", document["compute"]
+    for folder in document["folders"]:
+        writable = "" if folder["writable"] else ", can't be written"
+        yield folder["what"], f"{folder['path']}, {human_bytes(folder['free_bytes'])} free{writable}"
+    token = "with a token" if hub["token"] else "no token"
+    state = "not asked, offline" if hub["offline"] else hub["unreachable"] or "reachable"
+    yield "hub", f"{hub['endpoint']}: {state}; {token}"
+    yield "models here", ", ".join(document["models"]) or "none of the catalog"
+    cached = ", ".join(f"{row['repo']} ({human_bytes(row['bytes'])})" for row in document["cached"])
+    yield "hub cache holds", cached or "nothing"

@@ -1,0 +1,137 @@
+"""`bertctl estimate`."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from bertctl.cli.options import (
+    BatchSizeOption,
+    DataDirOption,
+    DeviceOption,
+    EpochsOption,
+    LabelColumnOption,
+    MaxEvalRowsOption,
+    MaxLengthOption,
+    MaxTrainRowsOption,
+    ModelOption,
+    PairColumnOption,
+    PrecisionOption,
+    RecipeArgument,
+    SeedOption,
+    SetOption,
+    TextColumnOption,
+    ThreadsOption,
+    TrainFileOption,
+    ValidationFileOption,
+    collect,
+)
+from bertctl.cli.output import Output, plain_table
+
+PlaceOption = Annotated[
+    Path,
+    typer.Option("--output", "-o", metavar="DIR", help="Folder the run would go to: its disk is looked at."),
+]
+StepsOption = Annotated[int, typer.Option("--steps", metavar="N", help="Batches to time, each twice.")]
+CellsOption = Annotated[
+    int, typer.Option("--cells", metavar="N", help="Runs of a sweep: the figures are multiplied by it.")
+]
+
+
+def estimate(
+    out: Output,
+    recipe: RecipeArgument,
+    output: PlaceOption = Path("runs"),
+    steps: StepsOption = 10,
+    cells: CellsOption = 1,
+    model: ModelOption = None,
+    data_dir: DataDirOption = None,
+    train_file: TrainFileOption = None,
+    validation_file: ValidationFileOption = None,
+    text_column: TextColumnOption = None,
+    pair_column: PairColumnOption = None,
+    label_column: LabelColumnOption = None,
+    epochs: EpochsOption = None,
+    batch_size: BatchSizeOption = None,
+    max_length: MaxLengthOption = None,
+    seed: SeedOption = None,
+    max_train_rows: MaxTrainRowsOption = None,
+    max_eval_rows: MaxEvalRowsOption = None,
+    device: DeviceOption = None,
+    precision: PrecisionOption = None,
+    threads: ThreadsOption = None,
+    sets: SetOption = None,
+) -> None:
+    """Time a few steps, then say what the whole run will take: time, memory and disk; nothing is kept.
+
+    The options are those of `finetune`. A sweep of the paper's grid is 18 runs for each seed: --cells 18.
+
+    bertctl estimate sst2 --model minilm --data-dir glue
+
+    bertctl estimate my-recipe.yaml --cells 90
+    """
+    from bertctl.config.load import load_recipe
+
+    resolved = load_recipe(
+        recipe,
+        sets=sets or (),
+        options=collect(
+            model=model,
+            data_dir=data_dir,
+            train_file=train_file,
+            validation_file=validation_file,
+            text_column=text_column,
+            pair_column=pair_column,
+            label_column=label_column,
+            epochs=epochs,
+            batch_size=batch_size,
+            max_length=max_length,
+            seed=seed,
+            max_train_rows=max_train_rows,
+            max_eval_rows=max_eval_rows,
+            device=device,
+            precision=precision,
+            threads=threads,
+        ),
+    )
+    from bertctl.training.estimate import estimate_run
+
+    with out.third_party_kept():
+        document = estimate_run(resolved, place=output, steps=steps, cells=cells, listener=out)
+    out.answer(document, estimate_table(document))
+
+
+COMMAND = estimate
+
+
+def estimate_table(document: Mapping[str, Any]) -> Table:
+    """A line for each phase, the whole, the sweep, memory and disk."""
+    from bertctl.training.memory import human_bytes, human_seconds
+
+    table = plain_table(document["recipe"], "about", "between", right=("about",))
+    count = document["evaluations"]
+    names = {
+        "start": "read, encode, load",
+        "train": f"train {document['steps']:,} steps",
+        "evaluate": f"score {count} time{'s' if count > 1 else ''}",
+        "save": f"save weights, {document['checkpoints']} checkpoints",
+        "total": "the whole run",
+    }
+    rows = [(name, document["seconds"][phase]) for phase, name in names.items()]
+    cells = document["sweep"]["cells"]
+    if cells > 1:
+        rows.append((f"{cells} such runs", document["sweep"]["seconds"]))
+    for name, seconds in rows:
+        between = f"{human_seconds(seconds['low'])} and {human_seconds(seconds['high'])}"
+        table.add_row(name, human_seconds(seconds["estimate"]), between)
+    memory, disk = document["peak_memory_bytes"], document["disk_bytes"]
+    table.add_row("memory", human_bytes(memory["process"]), "")
+    if memory["device"] is not None:
+        table.add_row(f"memory of the {document['device']} device", human_bytes(memory["device"]), "")
+    free = f"{human_bytes(disk['free'])} free"
+    table.add_row("disk", human_bytes(disk["run"]), f"{human_bytes(disk['while_running'])} while it runs; {free}")
+    if cells > 1:
+        table.add_row(f"disk of {cells} such runs", human_bytes(document["sweep"]["disk_bytes"]), "")
+    return table

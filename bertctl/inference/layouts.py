@@ -1,0 +1,109 @@
+"""How answers are written: JSON Lines, one JSON array, CSV, the GLUE server's files, and what a task has of its own."""
+
+import csv
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TextIO
+
+from bertctl.catalog.datasets import DatasetRow, SplitRow, find_dataset
+from bertctl.errors import UsageError, did_you_mean
+from bertctl.inference.trained import TrainedRun
+from bertctl.run_folder import atomic_write
+
+GENERAL_FORMATS = ("jsonl", "json", "csv", "glue")
+"""Layouts of answers that every task has; a task's own stand in `Task.formats`. `glue` is for the GLUE server."""
+
+GLUE_WORDS = ("mnli", "qnli", "rte", "ax")
+"""Tasks whose official files have label words; the others have numbers."""
+
+
+def check_format(run: TrainedRun, layout: str, *, to_file: bool) -> None:
+    """Refuse a layout of answers that this run's task does not have.
+
+    Raises:
+        UsageError: with those it has.
+    """
+    own = run.task.formats
+    if layout not in (*GENERAL_FORMATS, *own):
+        known = [*GENERAL_FORMATS, *own]
+        hint = did_you_mean(layout, known)
+        raise UsageError(
+            f"{run.folder.path} has no answers in the format '{layout}'" + (f": {hint}" if hint else ""),
+            remedy=f"Formats of {run.task.name}: {', '.join(known)}.",
+        )
+    if layout in own and own[layout].extra and not to_file:
+        raise UsageError(f"--format {layout} writes several files", remedy="Say where: -o FILE.")
+
+
+def write_answers(answers: Iterable[dict[str, Any]], out: TextIO, *, layout: str) -> None:
+    """Write answers as they come: `jsonl`, `json` (one array), or `csv` with one probability column a label.
+
+    Each line is whole when it is written, so that whoever reads along, or stops us, has whole lines.
+    """
+    if layout == "jsonl":
+        for answer in answers:
+            out.write(json.dumps(answer, ensure_ascii=False) + "\n")
+        return
+    if layout == "json":
+        opening = "["
+        for answer in answers:
+            out.write(f"{opening}\n{json.dumps(answer, ensure_ascii=False)}")
+            opening = ","
+        out.write("[]\n" if opening == "[" else "\n]\n")
+        return
+    writer: csv.DictWriter[str] | None = None
+    for answer in answers:
+        flat: dict[str, Any] = {}
+        for name, value in answer.items():
+            if isinstance(value, dict):
+                flat |= {f"probability_{key}": inner for key, inner in value.items()}
+            else:
+                flat[name] = json.dumps(value, ensure_ascii=False) if isinstance(value, list | bool) else value
+        if writer is None:
+            writer = csv.DictWriter(out, list(flat), lineterminator="\n")
+            writer.writeheader()
+        writer.writerow(flat)
+
+
+def glue_splits(name: str | None, split: str) -> tuple[DatasetRow, list[SplitRow]]:
+    """The GLUE data set and the splits that `split` means: `test` is both of MNLI's.
+
+    Raises:
+        UsageError: not a GLUE data set, or a split that the server takes no answers for.
+    """
+    dataset = find_dataset(name) if name else None
+    found = [
+        row
+        for row in (dataset.splits if dataset else ())
+        if row.glue_file and (row.name == split or row.name.startswith(f"{split}_"))
+    ]
+    if dataset is None or not found:
+        what = f"the data set '{name}'" if name else "a file of your own"
+        raise UsageError(
+            f"the GLUE server takes no predictions for the split '{split}' of {what}",
+            remedy="Use --split test on a run of one of the nine tasks, or --data ax on a run of mnli.",
+        )
+    return dataset, found
+
+
+def write_glue(answers: Iterable[dict[str, Any]], path: Path, *, dataset: DatasetRow) -> None:
+    """Write one file as the GLUE server takes it: a header, then index TAB prediction.
+
+    Class names where the official training file has names, class numbers where it has numbers, scores with three
+    decimals (gluebenchmark.com, FAQ; the sample submission has these forms).
+    """
+    number = {name: i for i, name in enumerate(dataset.labels)}
+
+    def write(aside: Path) -> None:
+        with aside.open("w", encoding="utf-8", newline="\n") as out:
+            out.write("index\tprediction\n")
+            for index, answer in enumerate(answers):
+                prediction = answer["prediction"]
+                if not dataset.labels:
+                    shown = f"{min(max(prediction, 0.0), 5.0):.3f}"
+                else:
+                    shown = prediction if dataset.name in GLUE_WORDS else str(number[prediction])
+                out.write(f"{index}\t{shown}\n")
+
+    atomic_write(path, write)
