@@ -1,6 +1,7 @@
 """`bertctl probe`."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from bertctl.features.given import GivenFeatures
     from bertctl.features.probe import ProbeResult
     from bertctl.features.selection import ProbeJob
+
+_WORD_SUFFIXES = (".conll", ".conllu")
 
 InputArgument = Annotated[
     str,
@@ -84,7 +87,13 @@ TrainSizeOption = Annotated[
     ),
 ]
 TaskOption = Annotated[
-    str, typer.Option("--task", metavar="text-classification|text-regression", help="What a file's labels are.")
+    str | None,
+    typer.Option(
+        "--task",
+        metavar="text-classification|text-regression|token-classification",
+        help="What a file's labels are; labels of texts when left out, tags of words for .conll and .conllu.",
+        show_default=False,
+    ),
 ]
 LabelsOption = Annotated[
     Path | None,
@@ -124,7 +133,7 @@ def probe(
     normalize: Annotated[
         bool | None, typer.Option("--normalize", help="Bring each vector to length 1.", show_default=False)
     ] = None,
-    task: TaskOption = "text-classification",
+    task: TaskOption = None,
     labels: LabelsOption = None,
     validation_features: ValidationFeaturesOption = None,
     data_dir: DataDirOption = None,
@@ -149,12 +158,13 @@ def probe(
 
     bertctl probe reviews.csv --model minilm --layers all --pooling cls,mean,max
 
-    bertctl probe sst2 --data-dir glue --layers paper
+    bertctl probe conll2003 --data-dir conll --layers paper
     """
-    from bertctl.config.load import load_recipe
+    from bertctl.features.memory import bound_caches
     from bertctl.features.store import is_feature_file
 
     started = time.perf_counter()
+    bound_caches()
     sizes = _sizes(train_size)
     if len(sizes) == 1 and max_train_rows is None:
         max_train_rows = sizes.pop()
@@ -182,12 +192,22 @@ def probe(
         raise UsageError("--labels and --validation-features belong to FEATURES", remedy="Leave them out for texts.")
     elif _is_data_file(input):
         options["data.train_file"] = Path(input)
-    is_file = "data.train_file" in options and not input.endswith((".yaml", ".yml")) and train_file is None
-    recipe = load_recipe(task if is_file else input, sets=sets or (), options=options)
-    if is_file:
-        recipe = recipe.model_copy(update={"name": f"probe-{Path(input).name.partition('.')[0]}"[:100]})
+    recipe = _recipe(input, task, options, sets or (), has_rows=given is not None or _is_data_file(input))
     result, job = _run(out, recipe, given, output, overwrite=overwrite)
     _answer(out, result, job, total=time.perf_counter() - started)
+
+
+def _recipe(input: str, task: str | None, options: dict[str, Any], sets: Sequence[str], *, has_rows: bool) -> "Recipe":
+    """The recipe that is named, or the generic one of the task for a file with rows."""
+    from bertctl.config.load import load_recipe
+
+    if not has_rows:
+        if task is not None:
+            raise UsageError(f"--task is for a file with rows, and {input} is a recipe", remedy="Leave it out.")
+        return load_recipe(input, sets=sets, options=options)
+    of_suffix = "token-classification" if Path(input).suffix in _WORD_SUFFIXES else "text-classification"
+    recipe = load_recipe(task or of_suffix, sets=sets, options=options)
+    return recipe.model_copy(update={"name": f"probe-{Path(input).name.partition('.')[0]}"[:100]})
 
 
 def _run(
@@ -270,7 +290,8 @@ def _given(input: str, labels: Path | None, validation: Path | None) -> "GivenFe
 
 def _is_data_file(name: str) -> bool:
     path = Path(name)
-    return path.suffix not in (".yaml", ".yml") and (path.is_file() or path.suffix in (".csv", ".tsv", ".jsonl"))
+    known = (".csv", ".tsv", ".jsonl", *_WORD_SUFFIXES)  # so that a missing file is called one, not a missing recipe
+    return path.suffix not in (".yaml", ".yml") and (path.is_file() or path.suffix in known)
 
 
 def _sizes(given: str | None) -> list[int]:

@@ -48,11 +48,14 @@ class DataSection(Section):
     test_file: Text | None = None
     """Rows never looked at unless `evaluation.splits` or `--split` names `test`."""
     text_column: Text | None = None
-    """Column with the text (the first sentence of a pair); guessed from the usual names when left out."""
+    """Column with the text (the first sentence of a pair; a tagger's words; the question; what choices are about);
+    guessed from the usual names when left out."""
     pair_column: Text | None = None
-    """Column with the second sentence of a pair; guessed only where the text column was guessed too."""
+    """Column with the second sentence of a pair (the text that a question is about; words that every choice
+    continues); guessed only where the text column was guessed too."""
     label_column: Text | None = None
-    """Column with the label or the score; guessed from the usual names when left out."""
+    """Column with the label or the score (the tags; the answers; the right choice); guessed from the usual names when
+    left out."""
     choice_columns: list[Text] | None = None
     """Multiple choice: the columns with the choices, in order, or one column with lists; guessed when left out."""
     id_column: Text | None = None
@@ -227,8 +230,9 @@ class ProbeSection(Section):
     layers: list[Text] = []
     """Layers to compare, by name or number, or `all` (each one) or `paper` (the paper's six choices); the last one
     when left out."""
-    pooling: list[Literal["cls", "mean", "max", "mean-max", "pooler"]] = ["mean"]
-    """How the tokens' vectors become one for the text; each is tried with each layer."""
+    pooling: list[Literal["cls", "mean", "max", "mean-max", "pooler", "first"]] = ["mean"]
+    """How the tokens' vectors become one for the text; each is tried with each layer. Words have theirs by themselves:
+    `first`, their first piece's."""
     classifier: Literal["logistic-regression", "linear-svm", "ridge"] | None = None
     """What is trained on the standardised vectors; logistic regression when left out, ridge for text-regression."""
     class_weight: Literal["none", "balanced"] = "none"

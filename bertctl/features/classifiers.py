@@ -99,7 +99,9 @@ class Scaler:
         return plain.astype(np.float32), (bias - plain @ self.mean).astype(np.float32)
 
 
-def choose_strength(vectors: Vectors, labels: Labels, settings: Settings) -> tuple[float, float]:
+def choose_strength(
+    vectors: Vectors, labels: Labels, settings: Settings, *, groups: NDArray[np.int64] | None = None
+) -> tuple[float, float]:
     """The strength with the best mean score over the folds (the smaller on a tie), and that score.
 
     Score: accuracy; several labels: share of right decisions; regression: R2.
@@ -107,17 +109,20 @@ def choose_strength(vectors: Vectors, labels: Labels, settings: Settings) -> tup
     Args:
         vectors: (N, D) of the training rows.
         labels: (N,), or (N, C) for several labels.
+        settings: classifier, strengths, folds.
+        groups: (N,) number of what must not be torn apart by the folds (the sentence of each word), ascending; None
+            stratifies by label.
 
     Raises:
-        DataError: a label that is rarer than there are folds.
+        DataError: fewer rows (or groups) than there are folds, or a label that is rarer.
     """
     if settings.classifier == LOGISTIC:
-        scores = _logistic_scores(vectors, labels, settings)
+        scores = _logistic_scores(vectors, labels, settings, groups)
         mean = scores.mean(axis=0)
         best = int(np.argmax(mean))  # the first of equals
         return settings.strengths[best], float(mean[best])
     scores = np.zeros((settings.folds, len(settings.strengths)))
-    for fold, (train, held) in enumerate(_folds(labels, settings)):
+    for fold, (train, held) in enumerate(_folds(labels, settings, groups)):
         scaler = Scaler.of(vectors[train])
         inside, outside = scaler(vectors[train]), scaler(vectors[held])
         models: list[Any] = [None] * (settings.n_outputs if settings.multi_label else 1)
@@ -134,10 +139,12 @@ def choose_strength(vectors: Vectors, labels: Labels, settings: Settings) -> tup
     return settings.strengths[best], float(mean[best])
 
 
-def _logistic_scores(vectors: Vectors, labels: Labels, settings: Settings) -> NDArray[np.float64]:
+def _logistic_scores(
+    vectors: Vectors, labels: Labels, settings: Settings, groups: NDArray[np.int64] | None
+) -> NDArray[np.float64]:
     """(F, S); the vectors are standardised by all training rows together, which tells nothing of their labels."""
     fold_of_row = np.empty(len(labels), dtype=np.int64)
-    for fold, (_, held) in enumerate(_folds(labels, settings)):
+    for fold, (_, held) in enumerate(_folds(labels, settings, groups)):
         fold_of_row[held] = fold
     exclusive = not settings.multi_label and settings.n_outputs > 2
     if settings.multi_label:
@@ -276,11 +283,19 @@ def _for_all_labels(
     return all_weights, all_biases
 
 
-def _folds(labels: Labels, settings: Settings) -> Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+def _folds(
+    labels: Labels, settings: Settings, groups: NDArray[np.int64] | None
+) -> Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     from sklearn.model_selection import KFold, StratifiedKFold
 
-    if len(labels) < settings.folds:
-        raise DataError(f"{len(labels)} training rows are fewer than the {settings.folds} folds of cross-validation")
+    whole = labels if groups is None else np.unique(groups)
+    if len(whole) < settings.folds:
+        raise DataError(f"{len(whole)} training rows are fewer than the {settings.folds} folds of cross-validation")
+    if groups is not None:
+        parted = KFold(settings.folds, shuffle=True, random_state=settings.seed).split(whole)
+        return [
+            (np.flatnonzero(np.isin(groups, whole[a])), np.flatnonzero(np.isin(groups, whole[b]))) for a, b in parted
+        ]
     if settings.is_regression or settings.multi_label:
         return list(KFold(settings.folds, shuffle=True, random_state=settings.seed).split(labels))
     numbers, counts = np.unique(labels, return_counts=True)

@@ -195,9 +195,12 @@ class Encoder:
             into: (W, H) for each hidden state that the layers need, filled here.
             done: told of the units of each batch.
         """
+        import torch
+
         for batch, states, _, _, _ in self._forward(Units.of(features.encoded)):
             words = features.slots(batch)
-            at = (np.repeat(np.arange(len(batch)), features.weights[batch]), features.places[words])
+            units = np.repeat(np.arange(len(batch)), features.weights[batch])
+            at = (torch.from_numpy(units), torch.from_numpy(features.places[words]))
             for state, target in into.items():
                 target[words] = states[state][at].float().cpu().numpy()
             if done is not None:

@@ -6,9 +6,9 @@ that the score on the validation rows, which decided nothing, is an honest one.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,9 @@ from bertctl.data.load import load_data
 from bertctl.errors import BertctlError, DataError, UsageError
 from bertctl.features import classifiers
 from bertctl.features.classifiers import Settings
-from bertctl.features.encoder import Encoder, Wanted
+from bertctl.features.encoder import Encoder, Wanted, unit_length
 from bertctl.features.given import GivenFeatures
-from bertctl.features.selection import Choice, ProbeJob, Scorer, other_hold_outs, table_document
+from bertctl.features.selection import Choice, ProbeJob, Scorer, gold, other_hold_outs, table_document
 from bertctl.features.units import Units
 from bertctl.inference.evaluate import (
     SplitResult,
@@ -32,17 +32,16 @@ from bertctl.inference.evaluate import (
     truncation_counts,
     warn_of_losses,
 )
-from bertctl.modeling.layers import choose_layers, layer_count
-from bertctl.modeling.linear_head import LinearHead, load_frozen, with_head
+from bertctl.modeling.layers import choose_layers, join_states, layer_count
+from bertctl.modeling.linear_head import FIRST_PIECE, LinearHead, load_frozen, with_head
 from bertctl.modeling.source import inspect_model
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import RunFolder, write_json, write_jsonl, write_text
-from bertctl.runtime.device import choose_compute
+from bertctl.runtime.device import Compute, choose_compute
+from bertctl.tasks.base import Features, Task
 from bertctl.tasks.registry import task_from_data
 from bertctl.tasks.sequences import SequenceFeatures
-
-if TYPE_CHECKING:
-    from bertctl.tasks.base import Task
+from bertctl.tasks.word_windows import WordFeatures
 
 Indices = NDArray[np.int64]
 
@@ -68,7 +67,7 @@ def prepare(recipe: Recipe, *, given: GivenFeatures | None = None, listener: Lis
     """Read and check everything; the refusals come in order of their cost.
 
     Args:
-        recipe: of a task with one label, several labels or a score for each text.
+        recipe: of a task with one label, several labels or a score for each text, or a tag for each word.
         given: features from files, in place of a forward pass.
 
     Raises:
@@ -76,17 +75,12 @@ def prepare(recipe: Recipe, *, given: GivenFeatures | None = None, listener: Lis
     """
     started = time.perf_counter()
     source = inspect_model(recipe.model)
-    n_layers = layer_count(source.config)
     if given is not None:
         given.check_model(source)
     names = given.layers if given is not None else recipe.probe.layers or ["last"]
-    poolings = [given.pooling] if given is not None else recipe.probe.pooling
-    layers = choose_layers(names, n_layers)
-    if recipe.probe.repeats > 1 and (recipe.data.name or recipe.data.validation_file):
-        raise UsageError(
-            "probe.repeats holds rows out of the training rows again and again, and these have validation rows",
-            remedy="Leave the validation file out, or probe.repeats.",
-        )
+    layers = choose_layers(names, layer_count(source.config))
+    poolings = [given.pooling] if given is not None else _poolings(recipe)
+    _refuse_repeats(recipe)
     data = load_data(recipe, listener=listener)
     evaluated = tuple(recipe.evaluation.splits) or data.validation_splits
     for split in dict.fromkeys(("train", *evaluated)):
@@ -100,27 +94,15 @@ def prepare(recipe: Recipe, *, given: GivenFeatures | None = None, listener: Lis
         given.check_rows(data)
     read = time.perf_counter()
     compute = choose_compute(recipe.runtime)
-    section = recipe.probe.model_copy(
-        update={
-            "layers": [layer.name for layer in layers],
-            "pooling": list(poolings),
-            "classifier": settings.classifier,
-            "special_tokens": given.special_tokens if given else recipe.probe.special_tokens,
-            "normalize": given.normalize if given else recipe.probe.normalize,
-        }
-    )
-    runtime = recipe.runtime.model_copy(
-        update={"device": compute.device, "precision": compute.precision, "threads": compute.threads}
-    )
-    resolved = recipe.model_copy(update={"runtime": runtime, "probe": section})
+    resolved = _resolved(recipe, compute, settings, [layer.name for layer in layers], poolings, given)
     loaded = load_frozen(source, compute)
     wanted = Wanted(
-        layers, tuple(dict.fromkeys(poolings)), special_tokens=section.special_tokens, normalize=section.normalize
+        layers,
+        tuple(poolings),
+        words=FIRST_PIECE if FIRST_PIECE in poolings else None,
+        special_tokens=resolved.probe.special_tokens,
+        normalize=resolved.probe.normalize,
     )
-    features: dict[str, SequenceFeatures] = {
-        split: task.encode(rows, loaded.tokenizer, max_length=recipe.model.max_length)  # type: ignore[misc]
-        for split, rows in data.splits.items()
-    }
     model_hash = source.content_hash()
     job = ProbeJob(
         recipe=resolved,
@@ -130,7 +112,10 @@ def prepare(recipe: Recipe, *, given: GivenFeatures | None = None, listener: Lis
         loaded=loaded,
         compute=compute,
         encoder=Encoder(source, loaded, wanted, compute),
-        features=features,
+        features={
+            split: task.encode(rows, loaded.tokenizer, max_length=recipe.model.max_length)
+            for split, rows in data.splits.items()
+        },
         selection=data.validation_splits[0],
         evaluated=tuple(dict.fromkeys((data.validation_splits[0], *evaluated))),
         settings=settings,
@@ -142,7 +127,67 @@ def prepare(recipe: Recipe, *, given: GivenFeatures | None = None, listener: Lis
     return job
 
 
-def _settings(recipe: Recipe, task: "Task") -> Settings:
+def _poolings(recipe: Recipe) -> list[str]:
+    """How tokens become one vector: a word's are read as in fine-tuning, from its first piece.
+
+    Raises:
+        UsageError: a task without one label a text or a word; a pooling of texts for words, or of words for texts.
+    """
+    named: list[str] = list(dict.fromkeys(recipe.probe.pooling))
+    if recipe.task == "token-classification":
+        if named not in (["mean"], [FIRST_PIECE]):  # the default of texts stands for the only one there is
+            raise UsageError(
+                f"'{named[0]}' makes one vector of a text, and {recipe.task} needs one for each word",
+                remedy=f"Leave --pooling out: a word is read by its first piece ('{FIRST_PIECE}'), as in fine-tuning.",
+            )
+        return [FIRST_PIECE]
+    if recipe.task not in ("text-classification", "text-regression"):
+        raise UsageError(
+            f"a probe learns a label or a score of a text, or a tag of a word, and the task is {recipe.task}",
+            remedy=f"Fine-tune for it: bertctl finetune {recipe.name}.",
+        )
+    if FIRST_PIECE in named:
+        raise UsageError(f"'{FIRST_PIECE}' is for words, and the task is {recipe.task}", remedy="Use cls or mean.")
+    return named
+
+
+def _refuse_repeats(recipe: Recipe) -> None:
+    if recipe.probe.repeats == 1:
+        return
+    if recipe.data.name or recipe.data.validation_file:
+        raise UsageError(
+            "probe.repeats holds rows out of the training rows again and again, and these have validation rows",
+            remedy="Leave the validation file out, or probe.repeats.",
+        )
+    if recipe.task == "token-classification":
+        raise UsageError("probe.repeats is for labels of texts", remedy="Leave it out, and give a validation file.")
+
+
+def _resolved(
+    recipe: Recipe,
+    compute: Compute,
+    settings: Settings,
+    layers: list[str],
+    poolings: list[str],
+    given: GivenFeatures | None,
+) -> Recipe:
+    """The recipe with everything said that was left open."""
+    section = recipe.probe.model_copy(
+        update={
+            "layers": layers,
+            "pooling": poolings,
+            "classifier": settings.classifier,
+            "special_tokens": given.special_tokens if given else recipe.probe.special_tokens,
+            "normalize": given.normalize if given else recipe.probe.normalize,
+        }
+    )
+    runtime = recipe.runtime.model_copy(
+        update={"device": compute.device, "precision": compute.precision, "threads": compute.threads}
+    )
+    return recipe.model_copy(update={"runtime": runtime, "probe": section})
+
+
+def _settings(recipe: Recipe, task: Task) -> Settings:
     section = recipe.probe
     head = task.head()
     regression = recipe.task == "text-regression"
@@ -197,8 +242,7 @@ def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> ProbeResult:
     train, held = job.features["train"], job.features[job.selection]
     vectors = _vectors(job, listener)
     computed = time.perf_counter()
-    n_train, n = len(train), len(train) + len(held)
-    labels = np.concatenate([train.gold, held.gold])
+    labels = np.concatenate([gold(train), gold(held)])
     known = [*job.task.baseline(train, held), "loss"]
     dataset = job.data.dataset
     primary = choose_primary(
@@ -206,13 +250,14 @@ def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> ProbeResult:
     )
     table = []
     scorer = Scorer(job, labels, primary)
-    hold_outs = [(np.arange(n_train), np.arange(n_train, n)), *other_hold_outs(job)]
-    for number, (pair, found) in enumerate(zip(job.encoder.pairs, vectors, strict=True)):
-        table.append(scorer.choice(pair, found, hold_outs))
+    n_train = len(gold(train))
+    hold_outs = [(np.arange(n_train), np.arange(n_train, len(labels))), *other_hold_outs(job)]
+    for number, pair in enumerate(job.encoder.pairs):
+        table.append(scorer.choice(pair, vectors[number], hold_outs))
         listener.advance("training", number + 1, len(vectors), {primary: table[-1].metrics[primary].value})
     listener.finish("training")
     best = max(range(len(table)), key=lambda i: table[i].cross_validation)  # the first of equals
-    curve = scorer.curve(table[best], vectors[best], n_train)
+    curve = scorer.curve(table[best], vectors[best]) if job.recipe.probe.train_sizes else []
     trained = time.perf_counter()
     results = _keep(job, table[best], folder, listener)
     metrics = metrics_document(results, primary=primary, selection=job.selection)
@@ -226,11 +271,12 @@ def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> ProbeResult:
     ended = time.perf_counter()
     job.seconds |= {"features": computed - started, "train": trained - computed, "evaluate": ended - trained}
     folder.set_status("done", step=0)
-    return ProbeResult(folder, metrics, job.seconds, n)
+    rows = sum(len(job.data.splits[split]) for split in ("train", job.selection))
+    return ProbeResult(folder, metrics, job.seconds, rows)
 
 
-def _vectors(job: ProbeJob, listener: Listener) -> list[NDArray[np.float32]]:
-    """For each choice the vectors of the training rows, then of the validation rows."""
+def _vectors(job: ProbeJob, listener: Listener) -> Sequence[NDArray[np.float32]]:
+    """For each choice the vectors of the training rows (or their words), then of the validation rows."""
     splits = ("train", job.selection)
     if job.given is not None:
         return job.given.vectors([job.data.splits[split] for split in splits])
@@ -242,24 +288,54 @@ def _vectors(job: ProbeJob, listener: Listener) -> list[NDArray[np.float32]]:
         seen += count
         listener.advance("features", seen, total)
 
-    parts = [job.encoder.texts(units_of(job.features[split]), done=done) for split in splits]
-    listener.finish("features")
-    return [np.concatenate([a, b]) for a, b in zip(*parts, strict=True)]
+    try:
+        if job.by_word:
+            return WordVectors(job.encoder, [_of_words(job.features[split]) for split in splits], done)
+        parts = [job.encoder.texts(Units.of(_of_texts(job.features[split]).encoded), done=done) for split in splits]
+        return [np.concatenate([a, b]) for a, b in zip(*parts, strict=True)]
+    finally:
+        listener.finish("features")
 
 
-def units_of(features: SequenceFeatures) -> Units:
-    """Encoded rows as units, one each."""
-    encoded = features.encoded
-    return Units(
-        ids=encoded.ids,
-        type_ids=encoded.type_ids,
-        starts=encoded.starts,
-        owner=np.arange(len(encoded)),
-        rows=len(encoded),
-        truncated=int(encoded.truncated.sum()),
-        lost_tokens=int(features.lost_tokens.sum()),
-        unknown=int(encoded.unknown.sum()),
-    )
+class WordVectors(Sequence[NDArray[np.float32]]):
+    """The vectors of words, a choice of layers at a time.
+
+    The hidden states are kept, not what the choices make of them: those of the paper take 2.4 times as much memory.
+    """
+
+    def __init__(self, encoder: Encoder, parts: Sequence[WordFeatures], done: Callable[[int], None]) -> None:
+        self._encoder = encoder
+        words = sum(part.n_slots for part in parts)
+        self._states = {state: np.empty((words, encoder.hidden), dtype=np.float32) for state in encoder.states}
+        at = 0
+        for part in parts:
+            inside = slice(at, at + part.n_slots)
+            encoder.first_pieces(part, {state: values[inside] for state, values in self._states.items()}, done=done)
+            at = inside.stop
+
+    def __len__(self) -> int:
+        return len(self._encoder.pairs)
+
+    def __getitem__(self, number: Any) -> Any:
+        """(W, D) of one choice."""
+        import torch
+
+        layer, _ = self._encoder.pairs[number]
+        states = {state: torch.from_numpy(self._states[state]) for state in layer.states}
+        vectors = join_states(layer, states).numpy()
+        return unit_length(vectors) if self._encoder.wanted.normalize else vectors
+
+
+def _of_words(features: Features) -> WordFeatures:
+    if not isinstance(features, WordFeatures):
+        raise TypeError(f"{type(features).__name__} are not features of words")
+    return features
+
+
+def _of_texts(features: Features) -> SequenceFeatures:
+    if not isinstance(features, SequenceFeatures):
+        raise TypeError(f"{type(features).__name__} are not features of texts")
+    return features
 
 
 def _keep(job: ProbeJob, best: Choice, folder: RunFolder, listener: Listener) -> dict[str, SplitResult]:

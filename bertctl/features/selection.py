@@ -25,13 +25,15 @@ from bertctl.modeling.layers import LayerChoice
 from bertctl.modeling.source import ModelSource
 from bertctl.run_folder import SCHEMA
 from bertctl.runtime.device import Compute
-from bertctl.tasks.sequences import SequenceFeatures
+from bertctl.tasks.base import Features, Task
 
 if TYPE_CHECKING:
     from bertctl.modeling.load import LoadedModel
-    from bertctl.tasks.base import Task
 
 Indices = NDArray[np.int64]
+
+_CHOICE_WORDS = 20_000
+"""Words that a strength is chosen on: five folds of five strengths take as long as 25 fits."""
 
 
 @dataclass
@@ -58,12 +60,12 @@ class ProbeJob:
 
     recipe: Recipe
     data: LoadedData
-    task: "Task"
+    task: Task
     source: ModelSource
     loaded: "LoadedModel"
     compute: Compute
     encoder: Encoder
-    features: dict[str, SequenceFeatures]
+    features: dict[str, Features]
     selection: str
     evaluated: tuple[str, ...]
     settings: Settings
@@ -71,6 +73,11 @@ class ProbeJob:
     model_hash: str
     given: GivenFeatures | None = None
     seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def by_word(self) -> bool:
+        """Whether a row has a label for each word."""
+        return "words" in self.task.columns
 
 
 @dataclass(frozen=True)
@@ -120,6 +127,8 @@ class Scorer:
 
     def __init__(self, job: ProbeJob, labels: NDArray[Any], primary: str) -> None:
         self._job, self._labels, self._primary = job, labels, primary
+        self._n_train = len(gold(job.features["train"]))
+        self._groups = _sentences(job) if job.by_word else None
 
     def choice(
         self,
@@ -139,25 +148,28 @@ class Scorer:
         metrics = self._score(fitted, vectors, held, resamples=resamples)
         return Choice(layer, pooling, score, fitted, metrics, tuple(repeats))
 
-    def curve(self, best: Choice, vectors: NDArray[np.float32], n_train: int) -> list[dict[str, Any]]:
+    def curve(self, best: Choice, vectors: NDArray[np.float32]) -> list[dict[str, Any]]:
         """The best choice, trained on fewer rows (the strength chosen again among them)."""
         found = []
-        held = np.arange(n_train, len(vectors))
-        order = np.random.default_rng(self._job.recipe.training.seed).permutation(n_train)
+        inside, held = np.arange(self._n_train), np.arange(self._n_train, len(vectors))
+        row_of = inside if self._groups is None else self._groups[inside]
+        n_rows = len(self._job.data.splits["train"])
+        order = np.random.default_rng(self._job.recipe.training.seed).permutation(n_rows)
         for size in sorted(set(self._job.recipe.probe.train_sizes)):
-            if size > n_train:
+            if size > n_rows:
                 raise UsageError(
-                    f"probe.train_sizes: {size} is more than the {n_train} training rows", remedy="Leave it out."
+                    f"probe.train_sizes: {size} is more than the {n_rows} training rows", remedy="Leave it out."
                 )
-            _, fitted = self._fit(best.layer, vectors, np.sort(order[:size]))
+            _, fitted = self._fit(best.layer, vectors, inside[np.isin(row_of, order[:size])])
             metrics = self._score(fitted, vectors, held, resamples=self._job.recipe.evaluation.bootstrap_resamples)
             found.append({"rows": size, "strength": fitted.strength, **metrics[self._primary].as_json()})
         return found
 
     def _fit(self, layer: LayerChoice, vectors: NDArray[np.float32], rows: Indices) -> tuple[float, Fitted]:
         inside, labels, settings = vectors[rows], self._labels[rows], self._job.settings
+        few, groups = self._chosen_on(rows)
         if not layer.is_learned:
-            strength, score = choose_strength(inside, labels, settings)
+            strength, score = choose_strength(inside[few], labels[few], settings, groups=groups)
             return score, fit(inside, labels, strength, settings)
         if settings.classifier == classifiers.SVM or settings.multi_label:
             raise UsageError(
@@ -166,15 +178,28 @@ class Scorer:
             )
         n_layers = len(layer.states)
         # The strength of the plain mean of the layers: as many mixes would take as many times as long.
-        strength, score = choose_strength(layer_mean(inside, n_layers), labels, settings)
+        strength, score = choose_strength(layer_mean(inside[few], n_layers), labels[few], settings, groups=groups)
         return score, fit_mix(inside, labels, strength, settings, layers=n_layers)
+
+    def _chosen_on(self, rows: Indices) -> tuple[Indices | slice, Indices | None]:
+        """Of the training rows those that the strength is chosen on: all of them; of words those of a seeded sample of
+        sentences, and the number of each one's sentence.
+        """
+        if self._groups is None:
+            return slice(None), None
+        groups = self._groups[rows]
+        sentences, counts = np.unique(groups, return_counts=True)
+        order = np.random.default_rng(self._job.recipe.training.seed).permutation(len(sentences))
+        enough = 1 + int(np.searchsorted(np.cumsum(counts[order]), _CHOICE_WORDS))
+        few = np.flatnonzero(np.isin(groups, sentences[order[:enough]]))
+        return few, groups[few]
 
     def _score(
         self, fitted: Fitted, vectors: NDArray[np.float32], rows: Indices, *, resamples: int
     ) -> dict[str, MetricValue]:
         """The task's metrics of these rows."""
         held = self._job.features[self._job.selection]
-        scored = replace(held, labels=self._labels[rows])
+        scored = replace(held, labels=self._labels[rows])  # type: ignore[type-var]
         logits = fitted.logits(vectors[rows])
         return self._job.task.score(
             {"logits": logits},
@@ -183,6 +208,25 @@ class Scorer:
             resamples=resamples,
             seed=self._job.recipe.training.seed,
         )
+
+
+def gold(features: Features) -> NDArray[Any]:
+    """The labels of a split, one a row, or one a word.
+
+    Raises:
+        ValueError: it has none.
+    """
+    labels: NDArray[Any] | None = features.labels  # type: ignore[attr-defined]
+    if labels is None:
+        raise ValueError("these rows have no labels")
+    return labels
+
+
+def _sentences(job: ProbeJob) -> Indices:
+    """The number of each word's sentence, those of the training rows first."""
+    starts = [job.features[split].starts for split in ("train", job.selection)]  # type: ignore[attr-defined]
+    counts = np.concatenate([np.diff(each) for each in starts])
+    return np.repeat(np.arange(len(counts)), counts)
 
 
 def table_document(

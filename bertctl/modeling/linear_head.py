@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 DOCUMENT, WEIGHTS = "probe.json", "probe.safetensors"
 
+FIRST_PIECE = "first"
+"""The pooling of a probe on words: each is read by its first piece, as in fine-tuning."""
+
 
 @dataclass(frozen=True)
 class LinearHead:
@@ -37,7 +40,7 @@ class LinearHead:
 
     Attributes:
         layer: name of the layer choice.
-        pooling: how its vectors become one.
+        pooling: how its vectors become one; `FIRST_PIECE` for a vector each.
         special_tokens: whether special tokens count in it.
         normalize: whether it is brought to length 1.
         classifier: what was trained: logistic-regression, linear-svm or ridge.
@@ -178,7 +181,7 @@ def _network(loaded: "LoadedModel", head: LinearHead, source: ModelSource, compu
         def forward(
             self, input_ids: "Tensor", attention_mask: "Tensor", token_type_ids: "Tensor | None" = None
         ) -> SimpleNamespace:
-            """(B, T) ids to `logits` (B, C) fp32."""
+            """(B, T) ids to `logits` (B, C) fp32; of a probe on words (B, T, C)."""
             inputs = {"input_ids": input_ids}
             mask = attention_mask.bool()
             if token_type_ids is not None:
@@ -189,7 +192,9 @@ def _network(loaded: "LoadedModel", head: LinearHead, source: ModelSource, compu
             # The weights have the precision already: under autocast the same products would come out differently.
             with torch.autocast(device_type=compute.device, enabled=False):
                 states, pooled = read_states(self.encoder, inputs, layer.states, n_layers)
-                if head.pooling == "pooler" and pooled is not None:
+                if head.pooling == FIRST_PIECE:
+                    vector = join_states(layer, states).float()
+                elif head.pooling == "pooler" and pooled is not None:
                     vector = pooled.float()
                 else:
                     counted = None if head.special_tokens else mask & ~torch.isin(input_ids, self.special)
@@ -201,7 +206,7 @@ def _network(loaded: "LoadedModel", head: LinearHead, source: ModelSource, compu
                         cls_last=cls_last,
                     )
                 if head.normalize:
-                    vector = vector / vector.norm(dim=1, keepdim=True).clamp(min=1e-12)
+                    vector = vector / vector.norm(dim=-1, keepdim=True).clamp(min=1e-12)
                 return SimpleNamespace(logits=vector @ self.weight.T + self.bias)
 
     return Probe().to(compute.device).eval()

@@ -22,12 +22,16 @@ from bertctl.config.schema import fields
 
 ROOT = Path(__file__).resolve().parents[2]
 GLUE = ["cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb", "wnli"]
-NAMES = sorted([*GLUE, "demo", "text-classification", "text-regression"])
+TAGGING = ["bc5cdr", "conll2003", "ud-pos", "wnut17"]
+DEMOS = ["demo", "demo-ner", "demo-qa"]
+DATA_SETS = [*GLUE, *TAGGING, *DEMOS, "codah", "squad", "squad2", "swag"]
+GENERIC = ["multiple-choice", "question-answering", "text-classification", "text-regression", "token-classification"]
+NAMES = sorted([*DATA_SETS, *GENERIC])
 
 
-def test_there_are_twelve_recipes():
+def test_there_are_25_recipes():
     assert recipe_names() == NAMES
-    assert len(list((ROOT / "recipes").rglob("*.y*ml"))) == len(NAMES) == 12
+    assert len(list((ROOT / "recipes").rglob("*.y*ml"))) == len(NAMES) == 25
 
 
 def test_ls_shows_every_recipe_with_what_it_is_for(bertctl):
@@ -88,17 +92,25 @@ def test_each_recipe_opens_with_its_command_and_says_why(name):
     assert set(yaml.safe_load("\n".join(lines))) <= stated  # nothing a machine decides
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "demo"])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in DEMOS])
 def test_each_recipe_is_a_point_of_the_papers_grid_and_leaves_the_test_split_alone(name):
     recipe = load_recipe(name)
-    assert recipe.training.batch_size in (16, 32)
+    assert recipe.training.batch_size in ((48,) if name == "squad2" else (16, 32))  # 48: the paper's, section 4.3
     assert recipe.optimizer.learning_rate in (5e-5, 3e-5, 2e-5)
     assert recipe.training.epochs in (2, 3, 4)
-    assert recipe.model.name == "bert-base"
+    assert recipe.model.name == ("bert-base-cased" if name == "conll2003" else "bert-base")
     assert not [split for split in recipe.evaluation.splits if split.startswith("test")]
 
 
-@pytest.mark.parametrize("name", [*GLUE, "demo"])
+@pytest.mark.parametrize(
+    ("name", "epochs", "rate", "batch"), [("squad", 3, 5e-5, 32), ("squad2", 2, 5e-5, 48), ("swag", 3, 2e-5, 16)]
+)
+def test_what_the_paper_says_of_a_set_is_its_recipe(name, epochs, rate, batch):
+    recipe = load_recipe(name)
+    assert (recipe.training.epochs, recipe.optimizer.learning_rate, recipe.training.batch_size) == (epochs, rate, batch)
+
+
+@pytest.mark.parametrize("name", DATA_SETS)
 def test_each_data_set_recipe_fits_its_catalog_row(name):
     recipe, row = load_recipe(name), DATASETS[name]
     assert recipe.data.name == name
@@ -106,7 +118,9 @@ def test_each_data_set_recipe_fits_its_catalog_row(name):
     assert set(recipe.evaluation.splits) <= set(row.split_names)
 
 
-def test_only_the_demo_scores_its_test_split_and_says_so():
+def test_only_demos_score_their_test_split_and_the_demo_says_so():
+    scoring = [name for name in NAMES if "test" in load_recipe(name).evaluation.splits]
+    assert set(scoring) <= set(DEMOS)
     demo = load_recipe("demo")
     assert demo.evaluation.splits == ["validation", "test"]
     assert "test split" in demo.description
@@ -327,7 +341,8 @@ def test_the_wheel_ships_the_recipes(tmp_path):
     subprocess.run(command, capture_output=True, cwd=ROOT, check=True)
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        assert len([name for name in archive.namelist() if re.fullmatch(r"bertctl/_recipes/[\w-]+\.yaml", name)]) == 12
+        found = [name for name in archive.namelist() if re.fullmatch(r"bertctl/_recipes/[\w-]+\.yaml", name)]
+        assert len(found) == len(NAMES)
         archive.extractall(tmp_path / "site")
     result = run_from(tmp_path / "site", tmp_path / "cwd", "recipes", "validate", *NAMES)
     assert result.stdout.splitlines() == [f"{name}: ok" for name in NAMES]

@@ -242,7 +242,13 @@ def assert_same(ours: Answered, theirs: Answered) -> None:
     np.testing.assert_allclose(ours.losses, theirs.losses, atol=2e-5, rtol=1e-4)
     assert len(ours.answers) == len(theirs.answers)
     for mine, other in zip(ours.answers, theirs.answers, strict=True):
-        assert_alike(mine, other)
+        assert_alike(_without_ties(mine), _without_ties(other))
+
+
+def _without_ties(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the runners-up only the probabilities: after a few steps of training neighbours are as likely as another."""
+    runners_up = {"n_best": [one["probability"] for one in answer["n_best"]]} if "n_best" in answer else {}
+    return {**answer, **runners_up}
 
 
 def assert_alike(ours: Any, theirs: Any) -> None:

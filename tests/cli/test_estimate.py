@@ -1,0 +1,63 @@
+"""`bertctl estimate` as a process: what it says holds for the run that is then made, and nothing is kept."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+Run = Callable[..., CompletedProcess[str]]
+
+SETTINGS = ("--max-length", 32, "--epochs", 2, "--batch-size", 4, "--set", "evaluation.bootstrap_resamples=100")
+
+
+def test_steps_disk_and_memory_are_those_of_the_run(
+    bertctl: Run, opinions: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    arguments = ("text-classification", "--train-file", opinions, "--model", tiny_model, *SETTINGS)
+    before = sorted(tmp_path.rglob("*"))
+    done = bertctl("estimate", *arguments, "--cells", 18, "--json")
+    assert done.returncode == 0, done.stderr
+    assert sorted(tmp_path.rglob("*")) == before
+    said = json.loads(done.stdout)
+    run = tmp_path / "run"
+    made = bertctl("finetune", *arguments, "-o", run)
+    assert made.returncode == 0, made.stderr
+    steps = json.loads((run / "metrics.json").read_text())["steps"]
+    assert said["steps"] == steps
+    weights = (run / "model" / "model.safetensors").stat().st_size
+    assert said["disk_bytes"]["checkpoint"] > 4 * weights  # weights, two moments, the best weights
+    model = sum(path.stat().st_size for path in (run / "model").iterdir() if path.name != "README.md")
+    assert abs(said["disk_bytes"]["model"] - model) < 0.01 * model
+    assert said["disk_bytes"]["while_running"] >= said["disk_bytes"]["run"] + 9 * weights
+    peak = json.loads((run / "performance.json").read_text())["peak_memory_bytes"]
+    assert 0.7 * peak < said["peak_memory_bytes"]["process"] < 1.3 * peak
+    assert said["sweep"]["cells"] == 18
+    assert said["sweep"]["disk_bytes"] == 18 * said["disk_bytes"]["run"]
+
+
+def test_a_person_gets_a_table_with_the_sweep(bertctl: Run, opinions: Path, tiny_model: Path) -> None:
+    arguments = ("text-classification", "--train-file", opinions, "--model", tiny_model, *SETTINGS)
+    done = bertctl("estimate", *arguments, "--steps", 1, "--cells", 3)
+    assert done.returncode == 0, done.stderr
+    lines = [line.split("  ")[0] for line in done.stdout.splitlines()]
+    assert lines == [
+        "text-classification",
+        "read, encode, load",
+        "train 8 steps",
+        "score 2 times",
+        "save weights, 2 checkpoints",
+        "the whole run",
+        "3 such runs",
+        "memory",
+        "disk",
+        "disk of 3 such runs",
+    ]
+
+
+def test_what_finetune_would_refuse_is_refused(bertctl: Run) -> None:
+    done = bertctl("estimate", "sst2", "--offline")
+    assert (done.returncode, done.stdout) == (4, "")
+    assert "--data-dir DIR" in done.stderr
+    done = bertctl("estimate", "demo", "--cells", 0)
+    assert done.returncode == 2
+    assert "--cells 0: it must be at least 1" in done.stderr

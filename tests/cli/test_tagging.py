@@ -1,0 +1,150 @@
+"""Token classification through the real process: training, scoring and answering in the tags' own scheme."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+SENTENCES = [
+    ("bad food", "the O|bad B-TASTE|food E-TASTE|was O|dull O"),
+    ("good", "it O|was O|very O|good S-MOOD"),
+    ("fine film", "a O|fine B-TASTE|film E-TASTE|! O"),
+    ("dull", "dull S-MOOD|was O|the O|food O"),
+    ("none", "it O|was O|not O|the O|film O"),
+    ("bright", "the O|film O|was O|bright S-MOOD"),
+]
+SETTINGS = [
+    "model.max_length=16", "model.dropout=0.0", "evaluation.bootstrap_resamples=100", "runtime.precision=fp32",
+    "training.evaluate_every=120",
+]  # fmt: skip
+
+
+def columns(times: int = 1) -> str:
+    sentences = [tags.replace("|", "\n") for _, tags in SENTENCES]
+    return "-DOCSTART- O\n\n" + "\n\n".join(sentences * times) + "\n"
+
+
+@dataclass(frozen=True)
+class TagRun:
+    """A run that the real process made, what it said, and its training file."""
+
+    path: Path
+    data: Path
+    process: subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(scope="module")
+def tag_run(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> TagRun:
+    """Six sentences in BIOES, learned by heart by the tiny model."""
+    folder = tmp_path_factory.mktemp("tagging")
+    data, run = folder / "train.conll", folder / "run"
+    data.write_text(columns(4))
+    arguments = ["--train-file", data, "--validation-file", data, "--model", tiny_model, "-o", run, "--epochs", "40",
+                 "--learning-rate", "5e-3", *(word for one in SETTINGS for word in ("--set", one))]  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "bertctl", "finetune", "token-classification", *map(str, arguments)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=300,
+        cwd=folder,
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "NO_COLOR": "1", "HF_HOME": str(folder / "hf_home")},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return TagRun(run, data, done)
+
+
+def test_training_says_columns_and_scheme_and_learns(tag_run):
+    assert "words from column 0 (word), tags from column 1 (tag) of 2" in tag_run.process.stderr
+    assert f"{tag_run.data}: tags in BIOES" in tag_run.process.stderr
+    metrics = json.loads((tag_run.path / "metrics.json").read_text())
+    scored = metrics["metrics"]["validation"]
+    assert metrics["primary"] == {"split": "validation", "name": "entity_f1"}
+    assert scored["entity_f1"]["value"] == scored["entity_f1:MOOD"]["value"] == scored["accuracy"]["value"] == 1.0
+    assert metrics["baseline"]["validation"]["entity_f1"] == 0.0
+    lines = [json.loads(line) for line in (tag_run.path / "predictions/validation.jsonl").read_text().splitlines()]
+    assert lines[0]["words"] == ["the", "bad", "food", "was", "dull"]
+    assert lines[0]["gold"] == lines[0]["prediction"] == ["O", "B-TASTE", "E-TASTE", "O", "O"]
+    assert [(e["type"], e["start"], e["end"], e["text"]) for e in lines[0]["entities"]] == [("TASTE", 1, 3, "bad food")]
+
+
+def test_plain_transformers_finds_the_entities(tag_run):
+    from transformers import pipeline
+
+    find = pipeline("ner", model=str(tag_run.path / "model"), aggregation_strategy="simple", device="cpu")
+    assert [(e["entity_group"], e["word"]) for e in find("the bad food was dull")] == [("TASTE", "bad food")]
+
+
+def test_running_text_gets_characters(bertctl, tag_run):
+    done = bertctl("predict", tag_run.path, "-", input="the bad  food was dull\n\nit was very good!\n")
+    assert done.returncode == 0, done.stderr
+    first, blank, last = map(json.loads, done.stdout.splitlines())
+    (entity,) = first["entities"]
+    assert (entity["start_char"], entity["end_char"], entity["text"]) == (4, 13, "bad  food")
+    assert (blank["words"], blank["prediction"], blank["entities"]) == ([], [], [])
+    assert (last["words"], last["prediction"][-2]) == (["it", "was", "very", "good", "!"], "S-MOOD")
+
+
+def test_columns_in_columns_out_in_the_scheme_of_training(bertctl, tag_run, tmp_path):
+    (tmp_path / "words.conll").write_text(columns())
+    done = bertctl("predict", tag_run.path, "words.conll", "--format", "conll")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == columns().replace(" ", "\t") + "\n"
+    (tmp_path / "answers.conll").write_text(done.stdout)
+    scored = bertctl("evaluate", tag_run.path, "--file", "answers.conll", "-o", "again", "--json")
+    assert scored.returncode == 0, scored.stderr
+    assert json.loads(scored.stdout)["metrics"]["file"]["entity_f1"]["value"] == 1.0
+
+
+def test_spans_as_spacy_has_them_read_back(bertctl, tag_run, tmp_path):
+    done = bertctl("predict", tag_run.path, "-", "--format", "spacy", "-o", "spans.jsonl", input="dull was the food\n")
+    assert done.returncode == 0, done.stderr
+    (line,) = map(json.loads, (tmp_path / "spans.jsonl").read_text().splitlines())
+    assert line["spans"] == [{"start": 0, "end": 4, "token_start": 0, "token_end": 0, "label": "MOOD"}]
+    scored = bertctl("evaluate", tag_run.path, "--file", "spans.jsonl", "-o", "again", "--json")
+    assert scored.returncode == 0, scored.stderr
+    assert json.loads(scored.stdout)["metrics"]["file"]["accuracy"]["value"] == 1.0
+
+
+def test_sentences_longer_than_the_model_are_answered_whole(bertctl, tag_run):
+    text = " ".join(["the bad food was dull"] * 12)
+    done = bertctl("predict", tag_run.path, "-", input=text + "\n")
+    line = json.loads(done.stdout)
+    assert len(line["prediction"]) == 60
+    assert len(line["entities"]) >= 9
+    assert line["truncated"] is False
+    assert line["tokens"] > 60
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "arguments", "said", "code"),
+    [
+        ("a.conll", "the O\nbad\n", [], "a.conll:2: 1 column where the file has 2", 3),
+        ("a.conll", "the\nbad\n", [], "a.conll:1: there are words but no tags", 3),
+        ("a.conll", "the O\nbad B-X\n\nfood M-X\n", [], "a.conll:4, word 1: the tag 'M-X' is of no scheme", 3),
+        ("a.conll", "the O\n", ["--label-column", "ner"], "a.conll:1: there is no column 'ner'", 2),
+        ("a.jsonl", '{"text": "bad", "spans": [[0, 9, "X"]]}\n', [], "a.jsonl:1: the span", 3),
+        ("a.jsonl", '{"words": ["bad"], "mine": ["O"]}\n', [], "no column is known as the tags", 2),
+    ],
+)
+def test_files_that_cannot_be_learned_from(bertctl, tmp_path, name, content, arguments, said, code):
+    (tmp_path / name).write_text(content)
+    done = bertctl("finetune", "token-classification", "--train-file", name, *arguments, "-o", "run")
+    assert done.returncode == code
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_unknown_type_is_refused_with_both_lists(bertctl, tag_run, tmp_path):
+    (tmp_path / "other.conll").write_text("the O\nbad B-TAST\n")
+    done = bertctl("evaluate", tag_run.path, "--file", "other.conll", "-o", "again")
+    assert done.returncode == 3
+    assert "other.conll:1, word 2 ('bad'): the entity type 'TAST'" in done.stderr
+    assert "'MOOD', 'TASTE'" in done.stderr
