@@ -118,6 +118,7 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> Job:
             parameters=sum(p.numel() for p in loaded.network.parameters()),
             longest=int(features["train"].lengths.max()),
             precision=compute.precision,
+            device=compute.device,
         ),
         hash=digest,
         environment=describe_environment(

@@ -246,7 +246,7 @@ def assert_same(ours: Answered, theirs: Answered) -> None:
 
 
 def _without_ties(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the runners-up only the probabilities: after a few steps of training neighbours are as likely as another."""
+    """Of the runners-up only the probabilities: after a few steps neighbours are as likely as each other."""
     runners_up = {"n_best": [one["probability"] for one in answer["n_best"]]} if "n_best" in answer else {}
     return {**answer, **runners_up}
 
