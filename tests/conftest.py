@@ -3,15 +3,19 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.nursery import Nursery
+
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as the command does; before anything imports torch
 
 ROOT = Path(__file__).resolve().parent.parent
+
+_PERSONAL = ("BERTCTL_DATA", "HF_TOKEN", "HF_ENDPOINT", "TRANSFORMERS_OFFLINE", "PYTHONWARNINGS")
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -28,22 +32,40 @@ def shared_data() -> Path:
 @pytest.fixture(autouse=True)
 def _no_person(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """No setting of the person who runs the tests reaches them, and nothing they cache reaches the person."""
-    for name in ("BERTCTL_DATA", "HF_TOKEN", "HF_ENDPOINT", "TRANSFORMERS_OFFLINE", "PYTHONWARNINGS"):
+    for name in _PERSONAL:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HOME", str(tmp_path_factory.getbasetemp() / "hf_home"))
     monkeypatch.setenv("NO_COLOR", "1")
 
 
+@pytest.fixture(scope="session")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    """Where `bertctl` processes come from whose imports are done; see tests/nursery.py."""
+    env = {name: value for name, value in os.environ.items() if name not in _PERSONAL}
+    env |= {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path_factory.getbasetemp() / "hf_home"), "NO_COLOR": "1"}
+    opened = Nursery(tmp_path_factory.mktemp("nursery"), env)
+    yield opened
+    opened.close()
+
+
 @pytest.fixture
-def bertctl(tmp_path: Path) -> Run:
-    """Run the real command as a process; `cwd` is the test's own folder unless said otherwise."""
+def bertctl(tmp_path: Path, nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Run the command as a process; `cwd` is the test's own folder unless said otherwise.
+
+    It comes out of the nursery, or is started anew where the environment is one that libraries read when imported.
+    """
 
     def run(
         *arguments: object, input: str | None = None, env: Mapping[str, str] | None = None, cwd: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
+        words = list(map(str, arguments))
+        whole = {**os.environ, **(env or {})}
+        if nursery.suits(whole):
+            streams = tmp_path_factory.mktemp("streams")
+            return nursery.run(words, cwd=cwd or tmp_path, env=whole, input=input, folder=streams, timeout=300)
         return subprocess.run(
-            [sys.executable, "-m", "bertctl", *map(str, arguments)],
+            [sys.executable, "-m", "bertctl", *words],
             input=input,
             stdin=subprocess.DEVNULL if input is None else None,
             capture_output=True,
@@ -51,7 +73,7 @@ def bertctl(tmp_path: Path) -> Run:
             encoding="utf-8",
             timeout=300,
             cwd=cwd or tmp_path,
-            env={**os.environ, **(env or {})},
+            env=whole,
             check=False,
         )
 

@@ -19,7 +19,7 @@ from bertctl.errors import (
     UsageError,
     did_you_mean,
 )
-from bertctl.runtime.launch import die_with_parent, is_worker, note_exit
+from bertctl.runtime.launch import die_with_parent, is_first_worker, is_worker, note_exit
 
 _LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Connection refused", "NCCL")
 """What the exchange between processes says when one of them is gone."""
@@ -120,8 +120,11 @@ def _translate(error: Exception) -> BertctlError:
 
 
 def _report(out: Output, error: BertctlError) -> int:
-    if is_worker() and not note_exit(error.exit_code):
-        return int(error.exit_code)  # another worker has said why; this one only follows
+    if is_worker():
+        said_first = note_exit(error.exit_code)
+        # One worker says why. All of them are interrupted, and the first one knows what was saved.
+        if not (is_first_worker() if isinstance(error, InterruptedRunError) else said_first):
+            return int(error.exit_code)
     if out.debug:
         out.close()
         traceback.print_exception(error)

@@ -198,26 +198,27 @@ def fit_mix(vectors: Vectors, labels: Labels, strength: float, settings: Setting
     scaler = Scaler.of(vectors)
     n, outputs = len(vectors), settings.n_outputs
     size = vectors.shape[1] // layers
-    cube = scaler(vectors).reshape(n, layers, size)
+    # Layer by layer, so that mixing is one product with a vector: it reads the vectors once, at the memory's speed.
+    cube = np.ascontiguousarray(scaler(vectors).reshape(n, layers, size).swapaxes(0, 1)).reshape(layers, n * size)
     gold = labels.astype(np.float64)[:, None] if settings.is_regression else np.eye(outputs)[labels]
     weights = _row_weights(labels, settings)[:, None]
 
     def loss(flat: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         mix = softmax(flat[:layers])
         weight = flat[layers:-outputs].reshape(outputs, size)
-        mixed = np.einsum("nkd,k->nd", cube, mix.astype(np.float32), optimize=True).astype(np.float64)
-        logits = mixed @ weight.T + flat[-outputs:]
+        mixed = (mix.astype(np.float32) @ cube).reshape(n, size)
+        logits = (mixed @ weight.T.astype(np.float32)).astype(np.float64) + flat[-outputs:]
         if settings.is_regression:
             error = weights * (logits - gold)
             value, slope = 0.5 * float((error * (logits - gold)).sum()), error
         else:
             value = -float((weights * gold * log_softmax(logits, axis=1)).sum())
             slope = weights * (softmax(logits, axis=1) - gold)
-        of_mixed = (slope @ weight).astype(np.float32)
-        of_mix = np.einsum("nkd,nd->k", cube, of_mixed, optimize=True).astype(np.float64)
+        narrow = slope.astype(np.float32)
+        of_mix = (cube @ (narrow @ weight.astype(np.float32)).ravel()).astype(np.float64)
         gradient = [
             strength * mix * (of_mix - mix @ of_mix),
-            (strength * slope.T @ mixed + weight).ravel(),
+            (strength * (narrow.T @ mixed).astype(np.float64) + weight).ravel(),
             strength * slope.sum(axis=0),
         ]
         return strength * value + 0.5 * float((weight**2).sum()), np.concatenate(gradient)

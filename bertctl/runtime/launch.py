@@ -233,10 +233,13 @@ def _passing_signals(process: "subprocess.Popen[bytes]") -> Iterator[None]:
 
 
 def _pass_on(lines: Iterable[bytes]) -> None:
-    """What the workers say; the launcher's own long report of a failure, which follows, is left out."""
-    mute = False
+    """What the workers say; the launcher's own lines, and its traceback at the end, are left out."""
+    spoken = mute = False
     for line in lines:
-        mute = mute or b"torch/distributed/" in line or b"torch.distributed.elastic" in line
+        if b"torch/distributed/" in line or b"torch.distributed.elastic" in line or b"accelerate/commands/" in line:
+            spoken = True
+            continue
+        mute = mute or (spoken and line.startswith(b"Traceback"))
         if not mute:
             sys.stderr.buffer.write(line)
             sys.stderr.flush()

@@ -1,5 +1,6 @@
 """`finetune`: from a job made ready to a finished run folder. Prints nothing; a listener hears what there is to say."""
 
+import contextlib
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -105,6 +106,7 @@ class _Training:
         self.evaluation_seconds = 0.0
         self.machine: Machine | None = None
         self.random: RandomStates = {}
+        self.is_trained = False
 
     @property
     def network(self) -> "nn.Module":
@@ -113,8 +115,6 @@ class _Training:
 
     def run(self, resume: Checkpoint | None) -> Result:
         """All of it, from the first step (or the checkpoint's) to the files."""
-        from bertctl.modeling.load import load_weights
-
         job, outcome = self.job, self.outcome
         machine = build_machine(job, self.folder, self.workers)
         if resume is not None:
@@ -129,12 +129,21 @@ class _Training:
             list(job.data.splits["train"].ids),
             recipe=job.recipe,
             higher_is_better=METRICS[job.primary].higher_is_better,
-            hooks=Hooks(self._log, self._evaluate, self._better, self._after_step, self.signals.busy),
+            hooks=Hooks(self._log, self._evaluate, self._better, self._after_step),
             outcome=outcome,
             listener=self.listener,
         )
         machine.accelerator.end_training()
         self.checkpoints.wait()
+        with self.signals.welcome():
+            return self._finish()
+
+    def _finish(self) -> Result:
+        """Score with the best weights, write everything, and take the checkpoints away."""
+        from bertctl.modeling.load import load_weights
+
+        job, outcome = self.job, self.outcome
+        self.is_trained = True
         if outcome.best_step != outcome.step or job.selection not in self.results:
             if outcome.best_step != outcome.step:
                 self.listener.say(f"using the weights of step {outcome.best_step}, the best on {job.selection}")
@@ -158,11 +167,22 @@ class _Training:
         how = "terminated" if terminated else "interrupted"
         saved = "no step was complete, so there is nothing to keep"
         goes_on = f"Start again with `bertctl finetune {folder.recipe} -o {folder.path} --overwrite`."
-        if self.machine is not None and outcome.step and self.workers.is_first:
-            self._save(behind=False)
+        if self.signals.impatient:
+            saved = "asked twice, so it left at once"
+            if self.checkpoints.any():
+                goes_on = (
+                    f"Go on from the last checkpoint with `bertctl finetune {folder.recipe} -o {folder.path} --resume`."
+                )
+        elif self.machine is not None and outcome.step and self.workers.is_first:
+            # Once trained, the network may hold the best weights instead of the last ones; the end of the last epoch
+            # has left a checkpoint.
+            if not (self.is_trained and self.checkpoints.any()):
+                self._save(behind=False)
             saved = f"a checkpoint was saved in {folder.checkpoints}"
             goes_on = f"Go on with `bertctl finetune {folder.recipe} -o {folder.path} --resume`."
         self.try_status("interrupted", saved)
+        if self.signals.together:
+            self.workers.wait()  # a launcher ends those that are left as soon as one has gone
         return InterruptedRunError(
             f"{how} at step {outcome.step} of {self.job.steps}: {saved}", remedy=goes_on, terminated=terminated
         )
@@ -205,8 +225,12 @@ class _Training:
         job = self.job
         # Taken now: a signal during the scoring saves from here, and scoring draws no random number.
         self.random = random_states(self.workers)
+        alone = self.workers.count == 1
+        if not alone and self.workers.is_first and job.recipe.training.checkpoint_every != "off":
+            self._save(behind=True)  # several processes stop together, after the scoring, which may take too long
         started = time.perf_counter()
-        result = self.results[job.selection] = self._score(job.selection)
+        with self.signals.welcome() if alone else contextlib.nullcontext():
+            result = self.results[job.selection] = self._score(job.selection)
         self.evaluation_seconds += time.perf_counter() - started
         value, loss = result.metrics[job.primary].value, result.metrics["loss"].value
         self.listener.say(f"step {step}: {job.selection} {job.primary} {value:.4f}, loss {loss:.4f}")

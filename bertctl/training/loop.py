@@ -47,14 +47,12 @@ class Hooks:
         on_evaluate: scores the validation rows with the weights as they are.
         on_better: the weights are the best so far.
         on_step: a step is over, and what it led to; whether it ends an epoch. May save, may raise to stop.
-        busy: holds signals back while it is entered.
     """
 
     on_log: Callable[[dict[str, float]], None]
     on_evaluate: Callable[[int], Evaluation]
     on_better: Callable[[int], None]
     on_step: Callable[[bool], None] = lambda epoch_over: None  # noqa: ARG005
-    busy: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
 
 
 @dataclass
@@ -180,8 +178,7 @@ def train(
             outcome.paddings.append(padding_share(features.lengths, plan))
         while outcome.position < len(plan) or outcome.pending:
             if not outcome.pending:
-                with hooks.busy():
-                    figures = _step(machine, task, features, ids, plan[outcome.position], parts, outcome)
+                figures = _step(machine, task, features, ids, plan[outcome.position], parts, outcome)
                 epoch_over = outcome.position == len(plan)
                 figures["epoch"] = round(outcome.epoch + outcome.position / len(plan), 4)
                 if epoch_over or outcome.step % recipe.training.log_every == 0:

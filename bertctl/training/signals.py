@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM during a run: they wait for the step to end, or leave what they find at once."""
+"""Ctrl-C and SIGTERM during a run: they wait for a place where nothing is cut in two."""
 
 import contextlib
 import signal
@@ -16,16 +16,26 @@ class Terminated(KeyboardInterrupt):
 
 
 class Signals:
-    """Within `listening`, the first SIGINT or SIGTERM raises `KeyboardInterrupt` or `Terminated`.
+    """Within `listening`, the first SIGINT or SIGTERM is held back until `check`, or raised at once in `welcome`.
 
-    In a block of `busy` it is held back until `check`. The second signal raises at once, wherever it is.
+    The second one raises at once, wherever it is.
+
+    Attributes:
+        workers: the processes that share the job; `check` has them stop together.
+        together: whether all of them are stopping, at the same place.
     """
 
     def __init__(self) -> None:
         self.workers: Workers = ALONE
-        self._asked: int = 0
-        self._is_busy = False
+        self.together = False
+        self._asked = 0
+        self._is_welcome = False
         self._seen = 0
+
+    @property
+    def impatient(self) -> bool:
+        """Whether a second signal has come: what goes on is cut where it is, and nothing more may be saved."""
+        return self._seen > 1
 
     @contextlib.contextmanager
     def listening(self) -> Iterator["Signals"]:
@@ -40,16 +50,22 @@ class Signals:
                 signal.signal(number, handler)
 
     @contextlib.contextmanager
-    def busy(self) -> Iterator[None]:
-        """Hold the first signal back: what goes on here can't be cut in two."""
-        self._is_busy = True
+    def welcome(self) -> Iterator[None]:
+        """Here a signal may raise at any moment: nothing changes that a checkpoint would have to know.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C, or `Terminated` for SIGTERM.
+        """
+        self._is_welcome = True
         try:
+            if self._asked:
+                self._raise(self._asked)
             yield
         finally:
-            self._is_busy = False
+            self._is_welcome = False
 
     def check(self) -> None:
-        """Raise what was held back; several processes do so at the same step, whichever was asked.
+        """Raise what was held back; several processes do so at the same step, whichever of them was asked.
 
         Raises:
             KeyboardInterrupt: Ctrl-C, or `Terminated` for SIGTERM.
@@ -59,13 +75,12 @@ class Signals:
             asked = self.workers.sum(np.array([terminated, interrupted], dtype=np.int64))
             terminated, interrupted = bool(asked[0]), bool(asked[1])
         if terminated or interrupted:
-            self._asked = 0
-            self._seen = 1
+            self.together = True
             self._raise(signal.SIGTERM if terminated else signal.SIGINT)
 
     def _arrived(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         self._seen += 1
-        if self._is_busy and self._seen == 1:
+        if self._seen == 1 and not self._is_welcome:
             self._asked = number
             return
         self._raise(number)
