@@ -17,7 +17,7 @@ from bertctl.cli.output import Output, plain_table
 from bertctl.config.dump import dump_recipe
 from bertctl.config.load import RecipeEntry, expanded_path, find_recipe, load_recipe, recipe_entries
 from bertctl.config.problems import RecipeError
-from bertctl.config.schema import Recipe
+from bertctl.config.schema import ProbeSection, Recipe
 from bertctl.errors import BertctlError, UnavailableError, UsageError, did_you_mean
 from bertctl.run_folder import write_text
 
@@ -45,7 +45,9 @@ def ls(
 def show(out: Output, recipe: RecipeArgument, sets: SetOption = None) -> None:
     """Print a recipe complete, every field under a line that says what it means; --set is laid over it."""
     loaded = load_recipe(recipe, sets=sets or ())
-    command = shlex.join(["bertctl", "finetune", recipe, *(word for given in sets or () for word in ("--set", given))])
+    command = shlex.join(
+        ["bertctl", _verb(loaded), recipe, *(word for given in sets or () for word in ("--set", given))]
+    )
     out.answer(loaded.model_dump(), Text(dump_recipe(loaded, command=command).rstrip("\n")))
 
 
@@ -57,7 +59,7 @@ def cp(
 ) -> None:
     """Copy a built-in recipe to a file of your own, to edit and run."""
     path = copy_recipe(recipe, destination, overwrite=overwrite)
-    command = f"bertctl finetune {_runnable(path)}"
+    command = f"bertctl {_verb(load_recipe(str(path)))} {_runnable(path)}"
     out.answer({"recipe": recipe, "path": str(path), "command": command}, Text(command))
     out.say(f"{path} is yours to edit; every field and what it means: bertctl recipes show {_runnable(path)}")
 
@@ -114,7 +116,8 @@ def copy_recipe(name: str, destination: str, *, overwrite: bool = False) -> Path
     if path.exists() and not overwrite:
         raise UsageError(f"{path} exists", remedy="Name another file, or add --overwrite to replace it.")
     text = source.read_text(encoding="utf-8")
-    copied = text.replace(f"bertctl finetune {name}", f"bertctl finetune {_runnable(path)}", 1)
+    verb = _verb(load_recipe(name))
+    copied = text.replace(f"bertctl {verb} {name}", f"bertctl {verb} {_runnable(path)}", 1)
     write_text(path, copied)
     return path
 
@@ -175,6 +178,11 @@ def _runnable(path: Path) -> str:
     text = str(path)
     looks_like_path = "/" in text or path.suffix.lower() in (".yaml", ".yml")
     return shlex.quote(text if looks_like_path else f"./{text}")
+
+
+def _verb(recipe: Recipe) -> str:
+    """What runs a recipe: one that says something of the probe is for `probe`."""
+    return "probe" if recipe.probe != ProbeSection() else "finetune"
 
 
 def _first_sentence(text: str) -> str:

@@ -21,6 +21,7 @@ LOGISTIC, SVM, RIDGE = "logistic-regression", "linear-svm", "ridge"
 _CHOICE_TOLERANCE, _FINAL_TOLERANCE = 1e-2, 1e-4
 _MAX_ITERATIONS = 1000
 _NEWTON_LIMIT = 2000
+_ALL = slice(None)
 _NEVER = -100.0
 """Logit of a label that no training row has."""
 
@@ -182,24 +183,51 @@ def fit(vectors: Vectors, labels: Labels, strength: float, settings: Settings) -
     return Fitted(strength, plain, shifted)
 
 
-def fit_mix(vectors: Vectors, labels: Labels, strength: float, settings: Settings, *, layers: int) -> Fitted:
-    """A logistic regression on a weighted mean of K layers, weights and classifier learned together (ELMo's scalar mix,
-    Peters et al. 2018, equation 1; its gamma is part of the classifier).
+def fit_mix(
+    vectors: Vectors,
+    labels: Labels,
+    strength: float,
+    settings: Settings,
+    *,
+    layers: int,
+    few: NDArray[np.int64] | slice = _ALL,
+) -> Fitted:
+    """A classifier on a weighted mean of K layers: the weights are learned together with a logistic regression (ELMo's
+    scalar mix, Peters et al. 2018, equation 1; its gamma is part of the classifier), then the classifier on their mean.
 
     Args:
         vectors: (N, K D), the layers one behind the other.
         labels: (N,) numbers of labels, 0 to C - 1; (N,) scores for regression.
         strength: C.
+        settings: of the classifier.
         layers: K.
+        few: rows that the weights are learned on; the classifier is trained on all.
     """
+    scaler = Scaler.of(vectors)
+    size = vectors.shape[1] // layers
+    mix = _learn_mix(scaler(vectors[few]), labels[few], strength, settings, layers)
+    mixed = np.zeros((len(vectors), size), dtype=np.float32)
+    for number, share in enumerate(mix):
+        columns = slice(number * size, (number + 1) * size)
+        part = Scaler(scaler.mean[columns], scaler.scale[columns])
+        mixed += np.float32(share) * part(vectors[:, columns])
+    fitted = fit(mixed, labels, strength, settings)
+    spread = np.hstack([share * fitted.weight.astype(np.float64) for share in mix])
+    plain, bias = scaler.undo(spread, fitted.bias.astype(np.float64))
+    return Fitted(strength, plain, bias, mix.astype(np.float32))
+
+
+def _learn_mix(
+    vectors: Vectors, labels: Labels, strength: float, settings: Settings, layers: int
+) -> NDArray[np.float64]:
+    """(K,) weights of standardised layers that go with the best logistic (or linear) regression on their mean."""
     from scipy.optimize import minimize
     from scipy.special import log_softmax, softmax
 
-    scaler = Scaler.of(vectors)
     n, outputs = len(vectors), settings.n_outputs
     size = vectors.shape[1] // layers
     # Layer by layer, so that mixing is one product with a vector: it reads the vectors once, at the memory's speed.
-    cube = np.ascontiguousarray(scaler(vectors).reshape(n, layers, size).swapaxes(0, 1)).reshape(layers, n * size)
+    cube = np.ascontiguousarray(vectors.reshape(n, layers, size).swapaxes(0, 1)).reshape(layers, n * size)
     gold = labels.astype(np.float64)[:, None] if settings.is_regression else np.eye(outputs)[labels]
     weights = _row_weights(labels, settings)[:, None]
 
@@ -225,11 +253,7 @@ def fit_mix(vectors: Vectors, labels: Labels, strength: float, settings: Setting
 
     start = np.zeros(layers + outputs * size + outputs)
     found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 200, "ftol": 1e-7})
-    mix = softmax(found.x[:layers])
-    weight = found.x[layers:-outputs].reshape(outputs, size)
-    spread = np.hstack([part * weight for part in mix])
-    plain, bias = scaler.undo(spread, found.x[-outputs:])
-    return Fitted(strength, plain, bias, mix.astype(np.float32))
+    return np.asarray(softmax(found.x[:layers]), dtype=np.float64)
 
 
 def layer_mean(vectors: Vectors, layers: int) -> Vectors:

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 Indices = NDArray[np.int64]
 
-_CHOICE_WORDS = 20_000
-"""Words that a strength is chosen on: five folds of five strengths take as long as 25 fits."""
+_CHOICE_WORDS = 6_000
+"""Words that a strength, a tenfold step, is chosen on: five folds of five strengths take as long as 25 fits."""
 
 
 @dataclass
@@ -179,7 +179,7 @@ class Scorer:
         n_layers = len(layer.states)
         # The strength of the plain mean of the layers: as many mixes would take as many times as long.
         strength, score = choose_strength(layer_mean(inside[few], n_layers), labels[few], settings, groups=groups)
-        return score, fit_mix(inside, labels, strength, settings, layers=n_layers)
+        return score, fit_mix(inside, labels, strength, settings, layers=n_layers, few=few)
 
     def _chosen_on(self, rows: Indices) -> tuple[Indices | slice, Indices | None]:
         """Of the training rows those that the strength is chosen on: all of them; of words those of a seeded sample of

@@ -8,6 +8,7 @@ import sys
 import time
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 
@@ -40,6 +41,7 @@ def test_from_stdin_to_npy_with_a_sidecar_and_a_summary(bertctl, tiny_model, tmp
         (("a.txt", "-o", "a.npy", "--pooling", "men"), 2, "did you mean mean"),
         (("a.txt", "-o", "a.npy", "--dtype", "int8"), 2, "Choose from float32, float16"),
         (("a.txt", "-o", "a.npy", "--max-length", "400"), 2, "over the 41 positions"),
+        (("a.txt", "-o", "a.npy", "--backend", "onyx"), 2, "did you mean onnx"),
         (("none.txt", "-o", "a.npy"), 4, "none.txt does not exist"),
         (("empty.txt", "-o", "a.npy"), 3, "has no rows"),
     ],
@@ -52,6 +54,37 @@ def test_bad_input_is_refused_with_what_fits(bertctl, tiny_model, tmp_path, argu
     assert result.returncode == code, result.stderr
     assert said in result.stderr
     assert not (tmp_path / "a.npy").exists()
+
+
+def test_another_backend_gives_the_same_vectors_and_says_that_it_was_checked(bertctl, tiny_model, tmp_path):
+    pytest.importorskip("openvino", reason="pip install 'bertctl[openvino]'")
+    (tmp_path / "a.txt").write_text(_lines(20))
+    common = ["extract-features", "a.txt", "--model", tiny_model, "--max-length", 40]
+    env = {"BERTCTL_CACHE": str(tmp_path / "cache")}
+    other = bertctl(*common, "-o", "other.npy", "--backend", "openvino", env=env)
+    assert other.returncode == 0, other.stderr
+    assert "is converted to ONNX, once" in other.stderr
+    assert "openvino agrees with torch on 20 rows" in other.stderr
+    sidecar = json.loads((tmp_path / "other.npy.json").read_text())
+    assert (sidecar["backend"], sidecar["precision"]) == ("openvino", "fp32")
+    assert bertctl(*common, "-o", "plain.npy", "--precision", "fp32").returncode == 0
+    np.testing.assert_allclose(np.load(tmp_path / "other.npy"), np.load(tmp_path / "plain.npy"), atol=1e-5)
+
+
+def test_a_split_of_a_data_set_by_its_name(bertctl, tiny_model, tmp_path):
+    common = ["--model", tiny_model, "--max-length", 41]
+    result = bertctl("extract-features", "demo", "-o", "a.parquet", "--split", "test", *common, "--json")
+    assert result.returncode == 0, result.stderr
+    table = pq.read_table(tmp_path / "a.parquet")
+    assert table.num_rows == json.loads(result.stdout)["rows"] == 150
+    assert set(table.column("label").to_pylist()) == {"negative", "positive"}
+    wrong = bertctl("extract-features", "demo", "-o", "b.npy", "--split", "tests", *common)
+    assert wrong.returncode == 2
+    assert "did you mean test" in wrong.stderr
+    words = bertctl("extract-features", "demo-ner", "-o", "w.npz", "--words", "first", "--split", "test", *common)
+    assert words.returncode == 0, words.stderr
+    with np.load(tmp_path / "w.npz") as arrays:
+        assert arrays["offsets"][-1] == len(arrays["vectors"]) > 100
 
 
 def test_killed_in_the_middle_and_resumed_it_ends_equal(bertctl, tiny_model, tmp_path):

@@ -36,6 +36,37 @@ def test_a_table_a_picture_and_a_run_that_evaluate_and_predict_take(bertctl, tin
     assert (tmp_path / "again" / "metrics.json").read_bytes() == (run / "metrics.json").read_bytes()
 
 
+def test_tags_of_words(bertctl, tiny_model, tmp_path):
+    sentences = [f"the O\nfilm B-THING\nwas O\n{word} O\n{i} O\n" for i in range(30) for word in ("good", "bad")]
+    (tmp_path / "rows.conll").write_text("\n".join(sentences))
+    result = bertctl(
+        "probe", "rows.conll", "--model", tiny_model, "--max-length", 40, "-o", "run", "--layers", "1,last"
+    )
+    assert result.returncode == 0, result.stderr
+    assert "validation entity_f1" in result.stdout
+    answered = bertctl("predict", "run", "-", input="was the film good\n")
+    assert answered.returncode == 0, answered.stderr
+    assert json.loads(answered.stdout)["prediction"] == ["O", "O", "B-THING", "O"]
+    replayed = bertctl("probe", "run/recipe.yaml", "-o", "again", "-q")
+    assert replayed.returncode == 0, replayed.stderr
+    assert (tmp_path / "again" / "metrics.json").read_bytes() == (tmp_path / "run" / "metrics.json").read_bytes()
+    wrong = bertctl("probe", "squad", "--model", tiny_model, "--max-length", 40)
+    assert wrong.returncode == 2
+    assert "the task is question-answering" in wrong.stderr
+
+
+def test_the_tutorials_recipe_has_twenty_splits(bertctl, tiny_model, tmp_path):
+    (tmp_path / "train.tsv").write_text("".join(line.replace(",", "\t") for line in _opinions(40).splitlines(True)[1:]))
+    result = bertctl(
+        "probe", "probe-sst2-tutorial", "--train-file", "train.tsv", "--model", tiny_model, "--max-length", 40,
+        "--max-train-rows", 40, "-o", "run", "--json",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    table = json.loads(result.stdout)["probe"]["table"]
+    assert [row["pooling"] for row in table] == ["cls", "mean"]
+    assert [row["hold_outs"]["n"] for row in table] == [20, 20]
+
+
 def test_features_in_place_of_texts(bertctl, tiny_model, tmp_path):
     (tmp_path / "opinions.csv").write_text(_opinions(20))
     made = bertctl("extract-features", "opinions.csv", "-o", "f.parquet", "--model", tiny_model, "--max-length", 40)

@@ -26,12 +26,13 @@ TAGGING = ["bc5cdr", "conll2003", "ud-pos", "wnut17"]
 DEMOS = ["demo", "demo-ner", "demo-qa"]
 DATA_SETS = [*GLUE, *TAGGING, *DEMOS, "codah", "squad", "squad2", "swag"]
 GENERIC = ["multiple-choice", "question-answering", "text-classification", "text-regression", "token-classification"]
-NAMES = sorted([*DATA_SETS, *GENERIC])
+PROBES = ["probe-conll2003-paper", "probe-sst2-tutorial"]
+NAMES = sorted([*DATA_SETS, *GENERIC, *PROBES])
 
 
-def test_there_are_25_recipes():
+def test_there_are_27_recipes():
     assert recipe_names() == NAMES
-    assert len(list((ROOT / "recipes").rglob("*.y*ml"))) == len(NAMES) == 25
+    assert len(list((ROOT / "recipes").rglob("*.y*ml"))) == len(NAMES) == 27
 
 
 def test_ls_shows_every_recipe_with_what_it_is_for(bertctl):
@@ -84,15 +85,16 @@ def test_ls_data_shows_labels_metric_and_published_score(bertctl):
 def test_each_recipe_opens_with_its_command_and_says_why(name):
     (path,) = [entry.path for entry in recipe_entries() if entry.name == name]
     lines = path.read_text(encoding="utf-8").splitlines()
-    assert re.match(rf"# bertctl finetune {name}( --|$)", lines[0])
+    verb = "probe" if name in PROBES else "finetune"
+    assert re.match(rf"# bertctl {verb} {name}( --|$)", lines[0])
     recipe = load_recipe(name)
     assert recipe.name == name == path.stem
     assert len(recipe.description) > 100
-    stated = {"name", "description", "task", "data", "model", "training", "optimizer", "evaluation"}
+    stated = {"name", "description", "task", "data", "model", "training", "optimizer", "evaluation", "probe"}
     assert set(yaml.safe_load("\n".join(lines))) <= stated  # nothing a machine decides
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in DEMOS])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in (*DEMOS, *PROBES)])
 def test_each_recipe_is_a_point_of_the_papers_grid_and_leaves_the_test_split_alone(name):
     recipe = load_recipe(name)
     assert recipe.training.batch_size in ((48,) if name == "squad2" else (16, 32))  # 48: the paper's, section 4.3
@@ -163,7 +165,7 @@ def test_a_copy_runs_as_the_original_does(name, tmp_path, monkeypatch):
     path = copy_recipe(name, "mine/copy.yaml")
     original = next(entry.path for entry in recipe_entries() if entry.name == name).read_text(encoding="utf-8")
     first, rest = path.read_text(encoding="utf-8").split("\n", 1)
-    assert first == original.split("\n", 1)[0].replace(f"finetune {name}", "finetune mine/copy.yaml")
+    assert first == original.split("\n", 1)[0].replace(f" {name}", " mine/copy.yaml")
     assert rest == original.split("\n", 1)[1]
     assert check_recipe("mine/copy.yaml") is None
     assert load_recipe("mine/copy.yaml") == load_recipe(name)

@@ -1,5 +1,6 @@
 """Vectors of a small random model through the whole pipeline, against one text at a time in plain transformers."""
 
+import gzip
 import itertools
 import json
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from bertctl.features import windows as windows_module
 from bertctl.features.arrays import GrowingArray, open_array
 from bertctl.features.encoder import Encoder, Wanted
 from bertctl.features.extract import ExtractJob, Process, extract
+from bertctl.features.source import Input
 from bertctl.features.store import parts_of, read_features, sidecar_of
 from bertctl.features.windows import portions_of, windows
 from bertctl.modeling.layers import choose_layers
@@ -185,6 +187,35 @@ def test_words_given_as_such_keep_their_number_even_without_a_piece(model, tmp_p
     assert any(lines[0]["features"][2]["layers"][0]["values"])
 
 
+def test_h5_holds_tokens_as_npz_does(model, tmp_path):
+    h5py = pytest.importorskip("h5py", reason="pip install 'bertctl[h5]'")
+    run(model, tmp_path / "a.h5", poolings="none")
+    run(model, tmp_path / "a.npz", poolings="none")
+    with h5py.File(tmp_path / "a.h5") as file, np.load(tmp_path / "a.npz") as arrays:
+        assert set(file) == {"vectors", "offsets", "spans", "ids"} == set(arrays)
+        for name in file:
+            np.testing.assert_array_equal(file[name][()], arrays[name])
+    with pytest.raises(DataError, match="holds token vectors"):
+        read_features(tmp_path / "a.h5")
+
+
+def test_conll_columns_are_words_that_stay_as_they_are(model, one_by_one, tmp_path):
+    path = tmp_path / "a.conll"
+    path.write_text("-DOCSTART- O\n\nthe O\ndon't B-X\nfilm O\n\nbad O\n")
+    rows = list(Input(str(path), DataSection()).portions())
+    run(model, tmp_path / "a.jsonl", rows=rows[0], words="first")
+    lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert [[f["token"] for f in line["features"]] for line in lines] == [["the", "don't", "film"], ["bad"]]
+    (alone,) = one_by_one("bad")[0][-1][1:2]
+    np.testing.assert_allclose(lines[1]["features"][0]["layers"][0]["values"], alone, atol=1e-5)
+    run(model, tmp_path / "b.npy", rows=rows[0])
+    assert np.load(tmp_path / "b.npy").shape == (2, 36)
+    with gzip.open(tmp_path / "a.conll.gz", "wt") as file:
+        file.write(path.read_text())
+    (again,) = Input(str(tmp_path / "a.conll.gz"), DataSection()).portions()
+    assert again.columns["words"] == rows[0].columns["words"]
+
+
 def test_jsonl_is_laid_out_as_by_google_research_bert(model, one_by_one, tmp_path):
     run(model, tmp_path / "a.jsonl", layers="-1,-2", poolings="none")
     lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
@@ -237,8 +268,10 @@ def test_what_is_cut_is_counted(model, tmp_path):
     assert (document["truncated"], document["lost_tokens"]) == (1, 10)
 
 
-@pytest.mark.parametrize("suffix", [".npy", ".npz", ".safetensors", ".parquet"])
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".safetensors", ".parquet", ".h5"])
 def test_every_format_reads_back_equal_with_its_sidecar(model, tmp_path, suffix):
+    if suffix == ".h5":
+        pytest.importorskip("h5py", reason="pip install 'bertctl[h5]'")
     run(model, tmp_path / "plain.npy", layers="1,last")
     out = tmp_path / f"a{suffix}"
     rows = rows_of(TEXTS, label=["x", "y"] * 5)

@@ -1,0 +1,112 @@
+"""The encoder on ONNX Runtime and OpenVINO against torch, and what is refused."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from bertctl.config.schema import ModelSection, RuntimeSection
+from bertctl.data.rows import Rows
+from bertctl.errors import DeviceError, UnavailableError, UsageError
+from bertctl.features import backends
+from bertctl.features.backends import backend_encoder, cache_folder, check_backend
+from bertctl.features.encoder import Encoder, Wanted
+from bertctl.features.units import UnitMaker
+from bertctl.modeling.layers import choose_layers
+from bertctl.modeling.linear_head import load_frozen
+from bertctl.modeling.source import inspect_model
+from bertctl.runtime.device import choose_compute
+
+TEXTS = ["the film was good", "it was a very very dull film , not fine", "bad", "the food was not good", "", "not good"]
+ROWS = Rows("predict", {"text": TEXTS}, [str(i) for i in range(len(TEXTS))], "memory")
+CPU = RuntimeSection(device="cpu", precision="fp32")
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BERTCTL_CACHE", str(tmp_path_factory.getbasetemp() / "backends"))
+
+
+@pytest.fixture(params=["onnx", "openvino"])
+def backend(request: pytest.FixtureRequest) -> str:
+    """Each engine that is installed."""
+    for package in ("onnx", {"onnx": "onnxruntime", "openvino": "openvino"}[request.param]):
+        pytest.importorskip(package, reason=f"pip install 'bertctl[{request.param}]'")
+    return request.param
+
+
+def wanted(**more: object) -> Wanted:
+    layers = choose_layers(["word-embeddings", "embeddings", "1", "last"], 2)
+    return Wanted(layers, **({"poolings": ("cls", "mean", "max", "pooler")} | more))
+
+
+def both(model: Path, backend: str, what: Wanted) -> tuple[Encoder, Encoder]:
+    source = inspect_model(ModelSection(name=str(model), max_length=40))
+    compute = choose_compute(CPU)
+    other = backend_encoder(backend, source, what, compute, ROWS, max_length=40, stride=None)
+    return Encoder(source, load_frozen(source, compute), what, compute), other
+
+
+def test_every_layer_and_pooling_is_torchs(tiny_model, backend):
+    ours, theirs = both(tiny_model, backend, wanted())
+    maker = UnitMaker(ours.loaded.tokenizer, max_length=40, stride=None, by_token=False)
+    units = maker.make(ROWS)
+    for expected, found in zip(ours.texts(units), theirs.texts(units), strict=True):
+        assert np.abs(expected).max() > 0.01
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_every_token_is_torchs(tiny_model, backend):
+    ours, theirs = both(tiny_model, backend, wanted(poolings=("none",)))
+    units = UnitMaker(ours.loaded.tokenizer, max_length=40, stride=None, by_token=True).make(ROWS)
+    for expected, found in zip(ours.tokens(units).vectors, theirs.tokens(units).vectors, strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_a_model_is_converted_once(tiny_model, backend):
+    both(tiny_model, backend, wanted())
+    before = {path: path.stat().st_mtime_ns for path in cache_folder().rglob("model.onnx")}
+    assert before
+    both(tiny_model, backend, wanted())
+    assert {path: path.stat().st_mtime_ns for path in cache_folder().rglob("model.onnx")} == before
+
+
+def test_vectors_that_are_not_torchs_are_refused(tiny_model, backend, tmp_path, monkeypatch):
+    """Another model's conversion lies where this one's should."""
+    monkeypatch.setenv("BERTCTL_CACHE", str(tmp_path / "cache"))
+    both(tiny_model, backend, wanted())
+    (mine,) = cache_folder().rglob("model.onnx")
+    kept = mine.read_bytes()
+    other = tmp_path / "other"
+    other.mkdir()
+    for file in tiny_model.iterdir():
+        (other / file.name).write_bytes(file.read_bytes())
+    torch.manual_seed(1)
+    transformers.BertModel(transformers.AutoConfig.from_pretrained(tiny_model)).save_pretrained(other)
+    both(other, backend, wanted())
+    (theirs,) = (path for path in cache_folder().rglob("model.onnx") if path != mine)
+    mine.write_bytes(theirs.read_bytes())
+    with pytest.raises(DeviceError, match="gives other vectors than torch") as caught:
+        both(tiny_model, backend, wanted())
+    assert "Leave --backend out" in caught.value.remedy
+    mine.write_bytes(kept)
+    both(tiny_model, backend, wanted())
+
+
+def test_what_a_backend_cannot_do_is_refused(backend):
+    with pytest.raises(UsageError, match=r"there is no backend 'onyx': did you mean onnx\?"):
+        check_backend("onyx", device="auto", precision="auto")
+    with pytest.raises(DeviceError, match="computes on the CPU, not on cuda"):
+        check_backend(backend, device="cuda", precision="auto")
+    with pytest.raises(UsageError, match="does not compute in fp16"):
+        check_backend(backend, device="cpu", precision="fp16")
+
+
+def test_a_missing_package_answers_with_its_install_line(monkeypatch):
+    monkeypatch.setattr(backends, "find_spec", lambda _: None)
+    with pytest.raises(UnavailableError, match="needs openvino and onnx") as caught:
+        check_backend("openvino", device="auto", precision="auto")
+    assert "pip install 'bertctl[openvino]'" in caught.value.remedy
+    check_backend("torch", device="cuda", precision="fp16")

@@ -1,0 +1,61 @@
+"""oneDNN's products in place of torch's own: the same numbers, and only where they are meant."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+import transformers
+
+from bertctl.config.schema import ModelSection
+from bertctl.features.memory import bound_caches
+from bertctl.modeling.fast_linear import cpu_leaves_mkl_behind, use_fast_linears
+from bertctl.modeling.linear_head import load_frozen
+from bertctl.modeling.source import inspect_model
+from bertctl.runtime.device import Compute, cpu_has_fast_bf16
+
+
+@pytest.mark.parametrize(
+    ("precision", "fits", "tolerance"), [("fp32", cpu_leaves_mkl_behind, 1e-5), ("bf16", cpu_has_fast_bf16, 0.0)]
+)
+def test_vectors_are_those_of_plain_layers(tiny_model, precision, fits, tolerance):
+    if not fits():
+        pytest.skip(f"torch's own {precision} products are as fast on this CPU")
+    source = inspect_model(ModelSection(name=str(tiny_model), max_length=40))
+    compute = Compute("cpu", precision, torch.get_num_threads(), "")
+    plain, fast = load_frozen(source, compute, plain=True).network, load_frozen(source, compute).network
+    kinds = {type(module).__name__ for module in fast.modules()}
+    assert "FastLinear" in kinds
+    assert "Linear" not in kinds
+    ids = torch.tensor([[2, 60, 61, 62, 3], [2, 70, 3, 0, 0]])
+    with torch.inference_mode():
+        expected, found = (n(ids, attention_mask=(ids > 0).long()).last_hidden_state for n in (plain, fast))
+    assert (found - expected).abs().max() <= tolerance
+
+
+def test_half_precision_and_other_devices_keep_their_layers(tiny_model):
+    network = transformers.AutoModel.from_pretrained(tiny_model).eval()
+    for compute in (Compute("cpu", "fp16", 1, ""), Compute("cuda", "fp32", 1, "")):
+        assert use_fast_linears(network, compute) == 0
+    assert "FastLinear" not in {type(module).__name__ for module in network.modules()}
+
+
+def test_what_the_person_has_set_stands(monkeypatch):
+    monkeypatch.setenv("LRU_CACHE_CAPACITY", "7")
+    monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", raising=False)
+    bound_caches()
+    assert (os.environ["LRU_CACHE_CAPACITY"], os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"]) == ("7", "64")
+    monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY")
+
+
+@pytest.mark.parametrize("verb", ["extract-features", "probe"])
+def test_the_verbs_bound_the_caches_before_torch_is_loaded(verb):
+    code = (
+        "import sys; from bertctl.features import memory; from bertctl.cli.main import main\n"
+        "def seen(): print('torch' in sys.modules)\n"
+        "memory.bound_caches = seen\n"
+        f"main([{verb!r}, 'missing.csv', '-o', 'x.npy'])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.stdout.strip() == "False", result.stderr
