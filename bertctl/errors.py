@@ -6,9 +6,9 @@
     ├── UnavailableError         4  a file, model or data set that can't be had, or can't be written
     ├── DeviceError              5  a device that is absent, or out of memory
     ├── DivergedError            6  training exploded, or collapsed under --strict
-    ├── GateNotMetError          7  the gate's verdict is fail
-    ├── GateInconclusiveError    8  the gate's verdict is undecided
     └── InterruptedRunError    130  Ctrl-C (143 for SIGTERM), after saving what there was
+
+Codes 7 (a gate is not met) and 8 (undecided) are verdicts, not errors: `gate` returns them with its answer.
 
 A message has three parts: what was given, what fits, what to type. The first is `message`, the rest is
 `remedy`; the command line prints them on lines of their own, on stderr.
@@ -79,18 +79,6 @@ class DivergedError(BertctlError):
     """A loss or gradient that is not a number, or exploded."""
 
     exit_code = ExitCode.DIVERGED
-
-
-class GateNotMetError(BertctlError):
-    """The whole interval is on the wrong side of the limit."""
-
-    exit_code = ExitCode.GATE_NOT_MET
-
-
-class GateInconclusiveError(BertctlError):
-    """The interval straddles the limit."""
-
-    exit_code = ExitCode.GATE_INCONCLUSIVE
 
 
 class InterruptedRunError(BertctlError):

@@ -36,19 +36,10 @@ HEAVY = (
 )
 
 _READ_EARLY = (
-    "HF_",
-    "TRANSFORMERS_",
-    "TOKENIZERS_",
-    "HUGGINGFACE",
-    "XDG_",
-    "PYTHON",
-    "OMP_",
-    "GOMP_",
-    "MKL_",
-    "MPL",
-    "TORCH",
-)
-"""How the names of variables begin that are read when something is imported."""
+    "HF_HOME", "HF_HUB_OFFLINE", "HF_HUB_CACHE", "HF_ENDPOINT", "HF_TOKEN", "TRANSFORMERS_OFFLINE", "XDG_CACHE_HOME",
+    "PYTHONPATH", "PYTHONWARNINGS", "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "MPLCONFIGDIR",
+)  # fmt: skip
+"""Variables that are read when something is imported."""
 
 
 class Nursery:
@@ -70,7 +61,7 @@ class Nursery:
 
     def suits(self, env: Mapping[str, str]) -> bool:
         """Whether a process with this environment would have imported the same."""
-        return all(env.get(name) == self.env.get(name) for name in {*env, *self.env} if name.startswith(_READ_EARLY))
+        return all(env.get(name) == self.env.get(name) for name in _READ_EARLY)
 
     def close(self) -> None:
         """End it."""

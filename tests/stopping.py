@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -88,6 +89,19 @@ class Training:
         done = self.start(run, "--resume", *extra)
         assert done.returncode == 0, done.stderr
         return done
+
+    @staticmethod
+    def typed(line: str) -> "subprocess.CompletedProcess[str]":
+        """Run a command line as a person would copy it from a message."""
+        return subprocess.run(
+            [sys.executable, "-m", "bertctl", *shlex.split(line)[1:]],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            env={**os.environ, "HF_HUB_OFFLINE": "1", "NO_COLOR": "1"},
+            check=False,
+        )
 
     @staticmethod
     def wait_for_steps(run: Path, steps: int, process: "subprocess.Popen[str] | None" = None) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.features.encoder import Encoder
+from bertctl.features.memory import give_back
 from bertctl.features.sinks import Shape, Sink, Window
 from bertctl.features.store import IN_PLACE, check_output, finish, join_parts, open_sink, parts_of, sidecar_of
 from bertctl.features.units import UnitMaker
@@ -165,6 +166,7 @@ def _work(
                     first += len(piece)
                     vectors += len(window.vectors)
                 fresh += len(rows)
+                give_back()
             progress.rows = seen
             if me.count > 1:
                 progress.windows.append([number % me.count, len(rows), vectors])

@@ -44,9 +44,9 @@ def test_tags_of_words(bertctl, tiny_model, tmp_path):
     )
     assert result.returncode == 0, result.stderr
     assert "validation entity_f1" in result.stdout
-    answered = bertctl("predict", "run", "-", input="was the film good\n")
+    answered = bertctl("predict", "run", "-", input="the film was good\n")
     assert answered.returncode == 0, answered.stderr
-    assert json.loads(answered.stdout)["prediction"] == ["O", "O", "B-THING", "O"]
+    assert json.loads(answered.stdout)["prediction"] == ["O", "B-THING", "O", "O"]
     replayed = bertctl("probe", "run/recipe.yaml", "-o", "again", "-q")
     assert replayed.returncode == 0, replayed.stderr
     assert (tmp_path / "again" / "metrics.json").read_bytes() == (tmp_path / "run" / "metrics.json").read_bytes()

@@ -63,7 +63,7 @@ def spans_row(*spans: Any, text: str = TEXT, key: str = "spans") -> str:
         ("eng.train", columns_file(" ")),
         ("a.txt", columns_file().replace("\n", "\r\n")),
         ("a.tsv", "\ufeff" + columns_file()),
-        ("a.conll.gz", gzip.compress(columns_file(, mtime=0).encode())),
+        ("a.conll.gz", gzip.compress(columns_file().encode(), mtime=0)),
         ("a.jsonl", lines(*({"tokens": w, "ner_tags": t} for w, t in zip(WORDS, TAGS, strict=True)))),
         ("a.json", lines(*({"words": w, "label": t} for w, t in zip(WORDS, TAGS, strict=True)))),
         ("b.jsonl", lines(*({"sentence": " ".join(w), "tags": t} for w, t in zip(WORDS, TAGS, strict=True)))),
