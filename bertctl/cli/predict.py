@@ -189,6 +189,9 @@ def predict(
 
 
 def _check(file: str, split: str | None, data: str | None, output: Path | None, layout: str) -> None:
+    from bertctl.inference.layouts import check_known
+
+    check_known(layout)
     if file and (split or data):
         raise UsageError("a file and --split (or --data) exclude each other", remedy="Give one of the two.")
     if not file and not split and not data:

@@ -10,12 +10,27 @@ from bertctl.catalog.datasets import DatasetRow, SplitRow, find_dataset
 from bertctl.errors import UsageError, did_you_mean
 from bertctl.inference.trained import TrainedRun
 from bertctl.run_folder import atomic_write
+from bertctl.tasks.registry import TASKS
 
 GENERAL_FORMATS = ("jsonl", "json", "csv", "glue")
 """Layouts of answers that every task has; a task's own stand in `Task.formats`. `glue` is for the GLUE server."""
 
 GLUE_WORDS = ("mnli", "qnli", "rte", "ax")
 """Tasks whose official files have label words; the others have numbers."""
+
+
+def check_known(layout: str) -> None:
+    """Refuse a layout of answers that no task has.
+
+    Raises:
+        UsageError: with those that there are.
+    """
+    known = dict.fromkeys([*GENERAL_FORMATS, *(name for task in TASKS.values() for name in task.formats)])
+    if layout not in known:
+        hint = did_you_mean(layout, known)
+        raise UsageError(
+            f"there is no format '{layout}'" + (f": {hint}" if hint else ""), remedy=f"Formats: {', '.join(known)}."
+        )
 
 
 def check_format(run: TrainedRun, layout: str, *, to_file: bool) -> None:
