@@ -186,6 +186,7 @@ def test_third_party_talk_stays_off_the_screen(tiny_run):
         "validation:",
         "training:",
         "memory:",
+        "checkpoints:",
         "run folder",
     )
     more = ("first example", "  pieces", "  ids", "  segment", "step ", "using the weights", "warning:")

@@ -1,6 +1,7 @@
 """`bertctl tokenize`, as a person types it."""
 
 import contextlib
+import functools
 import gzip
 import json
 import os
@@ -318,6 +319,8 @@ def test_ctrl_c_leaves_whole_lines_and_exit_code_130(tmp_path: Path) -> None:
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=tmp_path,
+        # A shell that starts the tests in the background has them ignore Ctrl-C, and so would the process.
+        preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
 
     def type_on() -> None:  # input without an end, so that it is still at work when the signal comes

@@ -17,7 +17,7 @@ FIELD_OPTIONS = {
     for name, alias in vars(options).items()
     if name.endswith("Option")
     and get_origin(alias) is Annotated
-    and name not in ("OutputOption", "OverwriteOption", "SetOption")
+    and name not in ("OutputOption", "OverwriteOption", "SetOption", "NumProcessesOption", "AccelerateConfigOption")
 }
 
 
