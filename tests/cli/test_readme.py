@@ -22,9 +22,10 @@ def runnable() -> list[str]:
 
 def test_blocks_are_found_and_marks_are_known() -> None:
     marks = {mark for mark, _ in blocks()}
-    assert marks == {"", "run by: tests/slow/test_install.py", "needs: GLUE's files, or the hub"}
-    assert len(blocks()) == 9
-    assert len(runnable()) == 20
+    needs = {"needs: GLUE's files, or the hub", "needs: several GPUs or machines"}
+    assert marks == {"", "run by: tests/slow/test_install.py", *needs}
+    assert len(blocks()) == 15
+    assert len(runnable()) == 31
 
 
 def test_every_command_runs(tmp_path: Path) -> None:
