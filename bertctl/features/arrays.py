@@ -60,7 +60,7 @@ class GrowingArray:
         Raises:
             UnavailableError: the disk is full.
         """
-        data = memoryview(np.ascontiguousarray(rows, dtype=self._dtype).tobytes())
+        data = np.ascontiguousarray(rows, dtype=self._dtype).reshape(-1).view(np.uint8).data
         try:
             while data:
                 data = data[self._file.write(data) :]

@@ -14,13 +14,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.features.encoder import Encoder
 from bertctl.features.memory import give_back
-from bertctl.features.sinks import Shape, Sink, Window
+from bertctl.features.sinks import Shape, Sink, Window, stacked
 from bertctl.features.store import IN_PLACE, check_output, finish, join_parts, open_sink, parts_of, sidecar_of
 from bertctl.features.units import UnitMaker
 from bertctl.features.windows import memory_pieces, peeked, windows
@@ -201,8 +199,8 @@ def _compute(encoder: Encoder, maker: UnitMaker, rows: Rows, first: int, progres
     progress.tokens += len(units.ids)
     if encoder.wanted.by_token:
         tokens = encoder.tokens(units)
-        return Window(first, rows, np.stack(tokens.vectors, axis=1), tokens)
-    return Window(first, rows, np.stack(encoder.texts(units), axis=1), None)
+        return Window(first, rows, stacked(tokens.vectors), tokens)
+    return Window(first, rows, stacked(encoder.texts(units)), None)
 
 
 class _Digest:

@@ -37,6 +37,11 @@ class Window:
     tokens: TokenVectors | None
 
 
+def stacked(layers: list[NDArray[np.float32]]) -> NDArray[np.float32]:
+    """(N, K, D) of K times (N, D); of one without a copy."""
+    return layers[0][:, None] if len(layers) == 1 else np.stack(layers, axis=1)
+
+
 @dataclass(frozen=True)
 class Shape:
     """What every row of a file looks like.

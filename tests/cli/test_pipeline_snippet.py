@@ -37,6 +37,7 @@ def test_the_steps_are_the_ones_a_pipeline_needs(job: dict[str, Any]) -> None:
     assert scripts(job)[INSTALL].startswith("pip install")
 
 
+@pytest.mark.slow
 def test_every_shell_line_runs_offline_in_order(job: dict[str, Any], tmp_path: Path) -> None:
     summary = tmp_path / "summary.md"
     assert job["env"]["HF_HUB_OFFLINE"] == "1"
