@@ -1,8 +1,6 @@
 """`python -m bertctl`."""
 
-import sys
-
-from bertctl.cli.main import main
+from bertctl.cli.main import entry
 
 if __name__ == "__main__":
-    sys.exit(main())
+    entry()

@@ -19,7 +19,7 @@ from bertctl.errors import (
     UsageError,
     did_you_mean,
 )
-from bertctl.runtime.launch import die_with_parent, is_first_worker, is_worker, note_exit
+from bertctl.runtime.launch import die_with_parent, is_first_worker, is_worker, leave, note_exit
 
 _LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Connection refused", "NCCL")
 """What the exchange between processes says when one of them is gone."""
@@ -137,4 +137,7 @@ def _report(out: Output, error: BertctlError) -> int:
 
 def entry() -> None:
     """The console script."""
-    sys.exit(main())
+    code = main()
+    if is_worker():
+        leave(code)
+    sys.exit(code)
