@@ -26,7 +26,7 @@ from bertctl.training.loop import Hooks, Machine, Outcome, train
 from bertctl.training.machine import build_machine
 from bertctl.training.memory import peak_memory_bytes
 from bertctl.training.signals import Signals, Terminated
-from bertctl.training.snapshot import RandomStates, random_states, restore, take
+from bertctl.training.snapshot import RandomStates, Snapshot, random_states, restore, take
 
 if TYPE_CHECKING:
     from torch import nn
@@ -106,6 +106,7 @@ class _Training:
         self.evaluation_seconds = 0.0
         self.machine: Machine | None = None
         self.random: RandomStates = {}
+        self.snapshot: Snapshot | None = None
         self.is_trained = False
 
     @property
@@ -277,8 +278,9 @@ class _Training:
             raise ValueError("there is nothing to save before the machine is built")
         history = self.folder.history
         bytes_ = history.stat().st_size if history.exists() else 0
-        snapshot = take(self.machine, self.outcome, self.random, history_bytes=bytes_)
-        self.checkpoints.save(snapshot, behind=behind)
+        self.checkpoints.wait()
+        self.snapshot = take(self.machine, self.outcome, self.random, history_bytes=bytes_, into=self.snapshot)
+        self.checkpoints.save(self.snapshot, behind=behind)
 
     def _write_results(self) -> Result:
         job, folder, outcome, results = self.job, self.folder, self.outcome, self.results

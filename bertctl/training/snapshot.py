@@ -52,7 +52,9 @@ def random_states(workers: Workers) -> RandomStates:
     }
 
 
-def take(machine: Machine, outcome: Outcome, random: RandomStates, *, history_bytes: int) -> Snapshot:
+def take(
+    machine: Machine, outcome: Outcome, random: RandomStates, *, history_bytes: int, into: Snapshot | None = None
+) -> Snapshot:
     """Copy everything a checkpoint needs out of the machine.
 
     Args:
@@ -60,8 +62,15 @@ def take(machine: Machine, outcome: Outcome, random: RandomStates, *, history_by
         outcome: where the loop is.
         random: the generators' states after the last step.
         history_bytes: length of history.jsonl.
+        into: an earlier snapshot that is written and no longer needed; its memory is used again, since asking the
+            system for fresh memory takes longer than the copy (MiniLM on 2 cores: 0.07 s and 0.014 s).
     """
     import torch
+
+    def copied(tensor: "Tensor", room: "Tensor | None") -> "Tensor":
+        if room is not None and (room.shape, room.dtype) == (tensor.shape, tensor.dtype):
+            return room.copy_(tensor.detach())
+        return tensor.detach().to("cpu", copy=True).contiguous()
 
     network = machine.loaded.network
     weights: dict[str, Tensor] = {}
@@ -69,10 +78,10 @@ def take(machine: Machine, outcome: Outcome, random: RandomStates, *, history_by
     for name, tensor in network.state_dict().items():
         if tensor.data_ptr() not in seen or not tensor.numel():  # tied weights stand once
             seen.add(tensor.data_ptr())
-            weights[name] = tensor.detach().to("cpu", copy=True).contiguous()
+            weights[name] = copied(tensor, into.model.get(name) if into else None)
     states = _inner(machine.optimizer).state
     moments = {
-        f"{name}|{key}": torch.as_tensor(value).detach().to("cpu", copy=True).contiguous()
+        f"{name}|{key}": copied(torch.as_tensor(value), into.optimizer.get(f"{name}|{key}") if into else None)
         for name, parameter in network.named_parameters()
         for key, value in states.get(parameter, {}).items()
     }
