@@ -107,6 +107,41 @@ def _write(path: Path, text: str) -> None:
         out.write(text)
 
 
+@contextmanager
+def hold(lock: Path, *, shared: bool = False) -> Iterator[int]:
+    """Hold a lock file, with who holds it inside; the number of the open file. The system lets go when a process dies.
+
+    Args:
+        lock: is made, with its folder.
+        shared: whether others may hold it as well, all of them shared.
+
+    Raises:
+        UsageError: another process holds it; which, and where.
+        UnavailableError: the folder can't be written.
+    """
+    try:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        file = lock.open("a+", encoding="utf-8")
+    except OSError as error:
+        raise write_failure(lock, error) from error
+    with file:
+        try:
+            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.seek(0)
+            raise UsageError(
+                f"{lock.parent} is in use by {file.read().strip() or 'another process'}",
+                remedy="Wait for it to end, stop it, or choose another folder with -o.",
+            ) from error
+        except OSError:
+            pass  # a disk without locks: two commands on one folder can't be told apart there
+        with suppress(OSError):
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+            file.flush()
+        yield file.fileno()
+
+
 class RunFolder:
     """The folder of one run. Creating the object touches nothing; `create` and `open` do."""
 
@@ -135,27 +170,7 @@ class RunFolder:
             UsageError: another process holds it; which, and where.
             UnavailableError: the folder can't be written.
         """
-        lock = self.path / ".lock"
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            file = lock.open("a+", encoding="utf-8")
-        except OSError as error:
-            raise write_failure(lock, error) from error
-        with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                file.seek(0)
-                raise UsageError(
-                    f"{self.path} is in use by {file.read().strip() or 'another process'}",
-                    remedy="Wait for it to end, stop it, or choose another folder with -o.",
-                ) from error
-            except OSError:
-                pass  # a disk without locks: two commands on one folder can't be told apart there
-            with suppress(OSError):
-                file.truncate(0)
-                file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-                file.flush()
+        with hold(self.path / ".lock"):
             yield
 
     @staticmethod
@@ -215,8 +230,16 @@ class RunFolder:
             )
         return cls(path)
 
-    def set_status(self, state: str, *, step: int, message: str = "") -> None:
-        """Write status.json; `state` is running, done, failed or interrupted."""
+    def set_status(self, state: str, *, step: int, message: str = "", reason: str = "") -> None:
+        """Write status.json.
+
+        Args:
+            state: running, done, failed or interrupted.
+            step: the last one.
+            message: a sentence.
+            reason: a word where it failed (`diverged`, `error`) or has ended other than well (`collapsed`: one answer
+                to everything; `hopeless`: stopped by a sweep).
+        """
         document: dict[str, Any] = {
             "schema": SCHEMA,
             "state": state,
@@ -226,6 +249,8 @@ class RunFolder:
         }
         if message:
             document["message"] = message
+        if reason:
+            document["reason"] = reason
         write_json(self.status, document)
 
     def read(self, path: Path) -> dict[str, Any]:

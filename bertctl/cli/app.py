@@ -34,6 +34,8 @@ class Verb:
 
 VERBS = (
     Verb("finetune", "finetune", "Fine-tune an encoder on a data set or on your own files.", "Train"),
+    Verb("sweep", "sweep", "Run a grid of settings with several seeds, side by side; choose by the mean.", "Train"),
+    Verb("sweep-merge", "sweep_merge", "Put the parts of a sweep (--shard) together.", "Train"),
     Verb("evaluate", "evaluate", "Score a run on a split or on a file of your own.", "Use"),
     Verb("predict", "predict", "Predict with a run: lines, CSV or JSONL, from a file or stdin.", "Use"),
     Verb(
@@ -50,6 +52,7 @@ VERBS = (
     Verb("vocab", "vocab", "Search, count, compare, check and train vocabularies.", "Look"),
     Verb("doctor", "doctor", "See whether this machine is ready, and what a recipe needs that is not here.", "Prepare"),
     Verb("estimate", "estimate", "Time a few steps; say what the whole run takes: time, memory, disk.", "Prepare"),
+    Verb("lr-find", "lr_find", "Find a learning rate: let it rise until the loss explodes, and look.", "Prepare"),
     Verb("benchmark", "benchmark", "Measure what precision, padding, batch size and length cost here.", "Prepare"),
 )
 

@@ -104,7 +104,7 @@ def evaluate(
     from bertctl.runtime.launch import is_worker, launch
 
     if num_processes > 1 and not is_worker():
-        raise typer.Exit(launch(sys.argv[1:], num_processes))
+        raise typer.Exit(launch(sys.argv[1:], num_processes, listener=out))
     trained = open_run(
         run,
         options=collect(

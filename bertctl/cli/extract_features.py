@@ -164,7 +164,7 @@ def extract_features(
     }
     recipe = _for_backend(load_recipe("text-classification", options=options), backend)
     if num_processes > 1 and not is_worker():
-        raise typer.Exit(launch(sys.argv[1:], num_processes))
+        raise typer.Exit(launch(sys.argv[1:], num_processes, listener=out))
     from bertctl.features.extract import ExtractJob
     from bertctl.features.source import Input
 

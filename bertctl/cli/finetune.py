@@ -150,10 +150,15 @@ def finetune(
         raise UsageError("--overwrite and --resume exclude each other", remedy="Leave one out.")
     if output is not None and not going_on:
         RunFolder.check_free(output, overwrite=overwrite)
+    from bertctl.runtime.accelerate_config import check_environment, read_accelerate_config
     from bertctl.runtime.launch import is_worker, launch
 
+    if accelerate_config is not None:
+        read_accelerate_config(accelerate_config)
     if (num_processes > 1 or accelerate_config) and not is_worker() and not dry_run:
-        raise typer.Exit(launch(sys.argv[1:], num_processes, config=accelerate_config))
+        raise typer.Exit(launch(sys.argv[1:], num_processes, config=accelerate_config, listener=out))
+
+    check_environment(listener=out)
 
     from bertctl.training.announce import announce
     from bertctl.training.finetune import Result, run

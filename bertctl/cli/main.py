@@ -94,7 +94,9 @@ def _usage(arguments: Sequence[str], error: typer.TyperException) -> UsageError:
 
 def _translate(error: Exception) -> BertctlError:
     """What can go wrong anywhere, as one of our errors; anything else is a bug of ours."""
-    if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
+    from bertctl.training.exhaustion import is_out_of_memory
+
+    if is_out_of_memory(error):
         translated: BertctlError = DeviceError(
             "out of memory",
             remedy="Try a smaller --max-length, a smaller --batch-size, or --set training.accumulation_steps=2.",

@@ -134,7 +134,7 @@ def predict(
     from bertctl.runtime.launch import is_worker, launch
 
     if num_processes > 1 and not is_worker():
-        raise typer.Exit(launch(sys.argv[1:], num_processes))
+        raise typer.Exit(launch(sys.argv[1:], num_processes, listener=out))
     trained = open_run(run, options=options)
     from bertctl.inference.layouts import check_format
     from bertctl.inference.predict import (

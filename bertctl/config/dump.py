@@ -9,8 +9,9 @@ from typing import Any
 
 import yaml
 
+from bertctl.config.agreement import TASK_SECTIONS
 from bertctl.config.load import field_help
-from bertctl.config.schema import TASK_SECTIONS, ProbeSection, Recipe, fields
+from bertctl.config.schema import ProbeSection, Recipe, fields
 from bertctl.config.strict_yaml import Dumper, Prose
 
 _WIDTH = 110
@@ -27,6 +28,7 @@ _NOT_IN_HASH = frozenset(
         "model.revision",
         "training.log_every",
         "training.checkpoint_every",
+        "training.preset",
         "evaluation.slice_columns",
         "evaluation.keep_text",
         "evaluation.metric_scripts",
@@ -34,6 +36,25 @@ _NOT_IN_HASH = frozenset(
     }
 )
 """Fields that decide no number (texts, logging), or decide it by the content behind a path, which is hashed instead."""
+
+_LATER = frozenset(
+    {
+        "data.folds",
+        "data.fold",
+        "training.init_seed",
+        "training.order_seed",
+        "training.freeze_embeddings",
+        "training.freeze_layers",
+        "training.gradual_unfreezing",
+        "training.reinit_layers",
+        "training.class_weights",
+        "training.label_smoothing",
+        "training.average_best",
+        "optimizer.layer_decay",
+    }
+)
+"""Fields that recipes have got since hashes are written down: in the hash only where they are used, so that a recipe
+that doesn't keeps its hash, its run folder and its checkpoints."""
 
 
 def dump_recipe(recipe: Recipe, *, command: str, full: bool = True) -> str:
@@ -74,7 +95,11 @@ def recipe_hash(recipe: Recipe, *, data_hashes: Mapping[str, str], model_hash: s
         data_hashes: split (or metric script) -> hash of its content.
         model_hash: of the encoder's files, in place of `model.name` and `model.revision`.
     """
-    decides = {dotted: value for dotted, value in _own_fields(recipe) if dotted not in _NOT_IN_HASH}
+    decides = {
+        dotted: value
+        for dotted, value in _own_fields(recipe)
+        if dotted not in _NOT_IN_HASH and not (dotted in _LATER and value == fields()[dotted].get_default())
+    }
     document = {"recipe": decides, "data": dict(data_hashes), "model": model_hash}
     canonical = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()

@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 import bertctl
-from bertctl.config.problems import RecipeError, describe, field_schema, unknown_key
-from bertctl.config.schema import DisagreementError, Recipe, fields, sections
+from bertctl.config.agreement import DisagreementError
+from bertctl.config.presets import PRESETS
+from bertctl.config.problems import RecipeError, describe, field_schema, is_said_by_another, unknown_key
+from bertctl.config.schema import Recipe, fields, sections
 from bertctl.config.strict_yaml import read_document, read_value
 from bertctl.errors import BertctlError, UnavailableError, UsageError, did_you_mean
 
@@ -43,6 +45,8 @@ class RecipeEntry:
 def load_recipe(name_or_path: str, *, sets: Sequence[str] = (), options: Mapping[str, Any] | None = None) -> Recipe:
     """A recipe, complete and checked. Nearest source wins: options, then `sets`, then the file, then the defaults.
 
+    A preset is as near as the source that names it, and gives way to values of the same source.
+
     Args:
         name_or_path: a built-in recipe, or a YAML file (see `find_recipe`).
         sets: `section.field=value` each, the value in YAML (a text needs no quotes).
@@ -61,6 +65,7 @@ def load_recipe(name_or_path: str, *, sets: Sequence[str] = (), options: Mapping
         if value is not None:
             layers.add_option(dotted, value)
     layers.add_environment()
+    layers.add_preset()
     return layers.recipe()
 
 
@@ -112,6 +117,29 @@ def find_recipe(name_or_path: str) -> Path:
 def expanded_path(path: str) -> Path:
     """The path with `~` written out; one that can't be (no such user) stays as it is."""
     return Path(os.path.expanduser(path))  # noqa: PTH111  # Path.expanduser raises where there is no such user
+
+
+def read_field(dotted: str, given: Any) -> tuple[Any, list[str]]:
+    """One field's value as `--set` would read it, by itself: the value, and a sentence for all that is wrong with it.
+
+    Args:
+        dotted: the field.
+        given: a text as typed, or a value that was read from YAML.
+
+    Raises:
+        KeyError: there is no such field.
+    """
+    section, _, name = dotted.rpartition(".")
+    value = read_value(given, as_text=field_schema(dotted)["type"] == "string") if isinstance(given, str) else given
+    if dotted in _PATH_FIELDS and isinstance(value, str) and (dotted != "model.name" or _is_folder(value, Path.cwd())):
+        value = _absolute(value, Path.cwd())
+    try:
+        Recipe.model_validate({section: {name: value}} if section else {name: value})
+    except ValidationError as error:
+        entries = [entry for entry in error.errors(include_url=False) if not is_said_by_another(entry)]
+        if not any(isinstance(entry.get("ctx", {}).get("error"), DisagreementError) for entry in entries):
+            return value, [describe(entry)[1] for entry in entries]
+    return value, []
 
 
 def field_help(dotted: str) -> str:
@@ -206,6 +234,19 @@ class _Layers:
         if folder and isinstance(data, dict) and data.get("name") and data.get("data_dir") is None:
             self._put("data.data_dir", folder, _ENVIRONMENT)
 
+    def add_preset(self) -> None:
+        """Lay the values of `training.preset` under what stands in the source that names it, and over the rest."""
+        training = self._values.get("training")
+        name = training.get("preset") if isinstance(training, dict) else None
+        if not isinstance(name, str):
+            return
+        origin = self._origins["training.preset"]
+        typed = (_SET, _OPTION)
+        for dotted, value in PRESETS.get(name, {}).items():  # a name that is none is reported by itself
+            there = self._origins.get(dotted)
+            if there is None or (origin in typed and there not in typed):
+                self._put(dotted, value, origin)
+
     def recipe(self) -> Recipe:
         """The checked whole.
 
@@ -254,6 +295,8 @@ class _Layers:
             clash = entry.get("ctx", {}).get("error")
             if isinstance(clash, DisagreementError):
                 return self._note_disagreements(clash, bad)
+            if is_said_by_another(entry):
+                continue
             dotted, sentence = describe(entry)
             bad.append(dotted)
             self._problems.append((self._origin(dotted), sentence))

@@ -59,7 +59,7 @@ class RecipeError(UsageError):
 def describe(error: Mapping[str, Any]) -> tuple[str, str]:
     """The path and the sentence for one entry of pydantic's `ValidationError.errors()`."""
     location = [part for part in error["loc"] if isinstance(part, str)]
-    path = ".".join(location)
+    path = ".".join(location if error["type"] == "extra_forbidden" else location[:2])  # then comes a union's branch
     items = "".join(f"[{part}]" for part in error["loc"] if isinstance(part, int))
     given = error["input"]
     if error["type"] == "extra_forbidden":
@@ -75,11 +75,19 @@ def describe(error: Mapping[str, Any]) -> tuple[str, str]:
     return path, f"{sentence}; {hint}" if hint else sentence
 
 
+def is_said_by_another(error: Mapping[str, Any]) -> bool:
+    """Whether a field that takes a list or a word gets a second entry for the kind that was not given."""
+    in_branch = len(error["loc"]) > 2 and isinstance(error["loc"][2], str)
+    wrong_kind = "literal_error" if isinstance(error["input"], list) else "list_type"
+    return in_branch and error["type"] == wrong_kind
+
+
 def _hint(given: Any, schema: Mapping[str, Any]) -> str:
     """What to type, where it can be guessed from what was given."""
     kind = schema["type"]
-    if isinstance(given, str) and "enum" in schema:
-        return did_you_mean(given, schema["enum"])
+    words = [*schema.get("enum", ()), *schema.get("or", ())]
+    if isinstance(given, str) and words:
+        return did_you_mean(given, words)
     if kind == "string" and isinstance(given, bool | int | float):
         return f'write it in quotes: "{json.dumps(given)}"'
     if kind == "array" and isinstance(given, str):
@@ -131,7 +139,7 @@ def _json_schema() -> dict[str, Any]:
 
 
 def field_schema(path: str) -> dict[str, Any]:
-    """The JSON schema of one field, without the choice of leaving it out."""
+    """The JSON schema of one field, without the choice of leaving it out; `or`: words that fit beside its type."""
     whole = _json_schema()
     found: dict[str, Any] = whole
     for part in path.split("."):
@@ -141,7 +149,11 @@ def field_schema(path: str) -> dict[str, Any]:
     choices = found.get("anyOf")
     if choices is None:
         return found
-    return {**next(choice for choice in choices if choice["type"] != "null"), "nullable": True}
+    kinds = [choice for choice in choices if choice["type"] != "null"]
+    words = [choice["const"] for choice in kinds if "const" in choice]
+    if len(kinds) == 1 and words:
+        return {"type": "string", "enum": words, "nullable": True}
+    return {**kinds[0], "nullable": True, **({"or": words} if words else {})}
 
 
 def _what_fits(schema: Mapping[str, Any]) -> str:
@@ -151,12 +163,12 @@ def _what_fits(schema: Mapping[str, Any]) -> str:
 
 def _what_fits_itself(schema: Mapping[str, Any]) -> str:
     if "enum" in schema:
-        return f"{', '.join(schema['enum'][:-1])} or {schema['enum'][-1]}"
+        return " or ".join(filter(None, [", ".join(schema["enum"][:-1]), schema["enum"][-1]]))
     match schema["type"]:
         case "boolean":
             return "true or false"
         case "array":
-            return f"a list ({_what_fits_itself(schema['items'])} each)"
+            return " or ".join([f"a list ({_what_fits_itself(schema['items'])} each)", *schema.get("or", ())])
         case "string":
             if schema.get("maxLength") == 1:
                 return 'a single character (a tab is "\\t")'

@@ -6,12 +6,12 @@ the recipe file's folder when they stand in the file, and to the current directo
 after `--set`; `~` is the home folder. `load.load_recipe` makes them absolute, so a saved recipe runs from anywhere.
 """
 
-import itertools
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Literal, NamedTuple, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.fields import FieldInfo
+
+from bertctl.config.agreement import DisagreementError, disagreements
 
 TaskName = Literal[
     "text-classification", "text-regression", "token-classification", "question-answering", "multiple-choice"
@@ -21,6 +21,7 @@ Fraction = Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)]
 PositiveFloat = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 NonNegativeFloat = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 PositiveInt = Annotated[int, Field(ge=1)]
+NonNegativeInt = Annotated[int, Field(ge=0)]
 Text = Annotated[str, Field(min_length=1)]
 Character = Annotated[str, Field(min_length=1, max_length=1)]
 
@@ -68,6 +69,11 @@ class DataSection(Section):
     """Encoding of text files, such as `utf-8` or `latin-1`; UTF-8 (with or without BOM) when left out."""
     validation_fraction: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1
     """Share of the training rows held out when there is no validation file: seeded, stratified by label."""
+    folds: Annotated[int, Field(ge=2)] | None = None
+    """Cut the training rows into so many parts, seeded and stratified by label, and hold out one of them, data.fold,
+    instead of validation_fraction. `bertctl sweep --folds` runs them all."""
+    fold: PositiveInt | None = None
+    """Which of the data.folds parts is held out for validation, counted from 1."""
     first_train_rows: PositiveInt | None = None
     """Read only so many training rows, the first ones, before any are held out or sampled."""
     max_train_rows: PositiveInt | None = None
@@ -103,6 +109,10 @@ class TrainingSection(Section):
     """Parts a batch is computed in, one after the other, to save memory; the numbers stay the same."""
     seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 42
     """Seed of the new head, the data order, dropout and every sample."""
+    init_seed: Annotated[int, Field(ge=0, le=2**32 - 1)] | None = None
+    """Seed of the new head and of dropout alone; training.seed when left out."""
+    order_seed: Annotated[int, Field(ge=0, le=2**32 - 1)] | None = None
+    """Seed of the data order alone; training.seed when left out."""
     evaluate_every: PositiveInt | None = None
     """Score the validation split every this many steps; after each epoch when left out."""
     patience: PositiveInt | None = None
@@ -116,6 +126,42 @@ class TrainingSection(Section):
     """Compute activations again in the backward pass instead of keeping them: less memory, about a third more time."""
     group_by_length: bool = True
     """Form batches of like lengths, in an order fixed by seed and epoch: the same steps, less padding."""
+    preset: Literal["small-data"] | None = None
+    """Values that fit together, for the fields that are not given; after `--set`, also over those of the recipe file.
+    `small-data`: up to 20 epochs, patience 10, rate 2e-5, 10 % warm-up, with AdamW's bias correction (Mosbach et al.
+    2021; Zhang et al. 2021), for some thousand rows or fewer."""
+    freeze_embeddings: bool = False
+    """Leave the embeddings as they are (Lee et al. 2019, "What Would Elsa Do?")."""
+    freeze_layers: NonNegativeInt = 0
+    """Leave so many of the encoder's layers as they are, counted from the bottom (Lee et al. 2019: the
+    top quarter alone, trained, kept 90 % of the quality)."""
+    gradual_unfreezing: bool = False
+    """Train only the head in the first epoch, and one layer more in each that follows, from the top down; after the
+    last layer the embeddings (Howard & Ruder 2018, ULMFiT). Goes well with optimizer.layer_decay."""
+    reinit_layers: NonNegativeInt | None = None
+    """Initialise the pooler and so many of the top layers anew before training, from the run's seed (Zhang et al. 2021,
+    "Revisiting Few-sample BERT Fine-tuning": 1 to 6 of BERT-large's 24); 0 means the pooler alone."""
+    class_weights: list[PositiveFloat] | Literal["balanced"] | None = None
+    """How much each label counts in the training loss, in the model's order; `balanced`: examples / (labels x the
+    label's examples), as in King & Zeng 2001 and scikit-learn. Words, where words are labelled. Multi-label: how much
+    more a label's presence counts than its absence (`balanced`: absences / presences). Losses of evaluations stay
+    unweighted."""
+    label_smoothing: Fraction = 0.0
+    """Share of each training label that is spread evenly over all labels (Szegedy et al. 2016, section 7: 0.1).
+    Losses of evaluations stay unsmoothed."""
+    average_best: Annotated[int, Field(ge=2)] | None = None
+    """At the end, average the weights of so many best evaluations, and keep the average if the validation rows say so
+    (Izmailov et al. 2018; checkpoint averaging of Vaswani et al. 2017)."""
+
+    @property
+    def seed_of_init(self) -> int:
+        """Of the new head and dropout."""
+        return self.seed if self.init_seed is None else self.init_seed
+
+    @property
+    def seed_of_order(self) -> int:
+        """Of the data order."""
+        return self.seed if self.order_seed is None else self.order_seed
 
 
 class OptimizerSection(Section):
@@ -137,6 +183,10 @@ class OptimizerSection(Section):
     (`optimization.py::AdamWeightDecayOptimizer`), which makes its first steps larger."""
     max_grad_norm: PositiveFloat = 1.0
     """The gradient's global norm is clipped to this (google-research/bert: 1.0)."""
+    layer_decay: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    """Each layer's rate is this times the rate of the one above: the head has learning_rate, the embeddings the lowest
+    (Clark et al. 2020, ELECTRA: 0.8; Sun et al. 2019: 0.95; Zhang et al. 2021). The discriminative rates of ULMFiT
+    (Howard & Ruder 2018) are 1 / 2.6 = 0.385. 1: the same for all."""
 
 
 class EvaluationSection(Section):
@@ -285,92 +335,10 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Self:
-        found = [*_disagreements(self)]
+        found = [*disagreements(self)]
         if found:
             raise DisagreementError(found)
         return self
-
-
-TASK_SECTIONS: dict[str, str] = {
-    "text-classification": "text_classification",
-    "text-regression": "text_regression",
-    "token-classification": "token_classification",
-    "question-answering": "question_answering",
-}
-"""The recipe section that holds a task's own settings, where it has any (multiple choice has none)."""
-
-
-class Disagreement(NamedTuple):
-    """Fields that are possible each by itself, but not together.
-
-    Attributes:
-        fields: dotted names; the first is the one to change.
-        message: why they don't fit.
-    """
-
-    fields: tuple[str, ...]
-    message: str
-
-
-class DisagreementError(ValueError):
-    """All the disagreements of one recipe."""
-
-    def __init__(self, found: Sequence[Disagreement]) -> None:
-        super().__init__("; ".join(f"{item.fields[0]}: {item.message}" for item in found))
-        self.found = found
-
-
-def _disagreements(recipe: Recipe) -> Iterator[Disagreement]:
-    data, training, labels = recipe.data, recipe.training, recipe.text_classification
-    if training.batch_size % training.accumulation_steps:
-        yield Disagreement(
-            ("training.accumulation_steps", "training.batch_size"),
-            f"{training.accumulation_steps} does not divide training.batch_size {training.batch_size}",
-        )
-    if data.name:
-        for file in ("train_file", "validation_file", "test_file"):
-            if getattr(data, file):
-                yield Disagreement(
-                    (f"data.{file}", "data.name"), f"data.name '{data.name}' already says which rows; leave one out"
-                )
-    elif data.data_dir:
-        yield Disagreement(
-            ("data.data_dir", "data.name"), "of use only with data.name; your own files go into data.train_file"
-        )
-    columns = ("text_column", "pair_column", "label_column")
-    if data.encoding is not None and not _is_encoding(data.encoding):
-        yield Disagreement(("data.encoding",), f"there is no text encoding '{data.encoding}'; utf-8 or latin-1 fits")
-    for one, other in itertools.combinations(columns, 2):
-        if getattr(data, one) is not None and getattr(data, one) == getattr(data, other):
-            yield Disagreement((f"data.{other}", f"data.{one}"), f"the same column as data.{one}")
-    if labels.label_separator and labels.multi_label is False:
-        yield Disagreement(
-            ("text_classification.label_separator", "text_classification.multi_label"),
-            "several labels in a field, but text_classification.multi_label is false",
-        )
-    for name, values in {
-        "text_classification.labels": labels.labels or (),
-        "evaluation.splits": recipe.evaluation.splits,
-        "evaluation.slice_columns": recipe.evaluation.slice_columns,
-    }.items():
-        twice = sorted({value for value in values if values.count(value) > 1})
-        if twice:
-            yield Disagreement((name,), f"given twice: {', '.join(twice)}")
-    for task, section in TASK_SECTIONS.items():
-        changed = getattr(recipe, section).model_dump(exclude_defaults=True)
-        if task != recipe.task and changed:
-            yield Disagreement(
-                (f"{section}.{next(iter(changed))}", "task"),
-                f"a setting of the task '{task}', but this recipe's task is '{recipe.task}'",
-            )
-
-
-def _is_encoding(name: str) -> bool:
-    try:
-        "".encode(name)
-    except (LookupError, ValueError):
-        return False
-    return True
 
 
 def fields() -> dict[str, FieldInfo]:

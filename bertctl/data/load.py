@@ -11,7 +11,7 @@ from bertctl.config.schema import DataSection, Recipe
 from bertctl.data import glue
 from bertctl.data.readers import DERIVED, READERS
 from bertctl.data.rows import Rows
-from bertctl.data.splits import content_hash, first, hold_out, sample
+from bertctl.data.splits import content_hash, first, hold_out, hold_out_fold, sample
 from bertctl.errors import DataError, UsageError, did_you_mean
 from bertctl.progress import SILENT, Listener
 
@@ -234,6 +234,16 @@ class _OwnFiles:
     def _hold_out(self, rows: Rows) -> tuple[Rows, Rows]:
         fraction, seed = self._recipe.data.validation_fraction, self._recipe.training.seed
         reader = READERS[self._recipe.task]
+        folds, fold = self._recipe.data.folds, self._recipe.data.fold
+        if folds is not None and fold is not None:
+            train, validation, stratified = hold_out_fold(
+                rows, folds=folds, fold=fold, seed=seed, stratify=reader.stratify, together=reader.together
+            )
+            self._listener.say(
+                f"part {fold} of {folds}: {len(validation)} of the {len(rows)} training rows are held out for "
+                f"validation (seed {seed}, {'stratified by label' if stratified else 'not stratified'})"
+            )
+            return train, validation
         train, validation, stratified = hold_out(
             rows, fraction=fraction, seed=seed, stratify=reader.stratify, together=reader.together
         )

@@ -10,7 +10,7 @@ import numpy as np
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
 
-_HOLD_OUT_STREAM, _SAMPLE_STREAM = 1, 2  # so that the two draws from one seed have nothing to do with each other
+_HOLD_OUT_STREAM, _SAMPLE_STREAM, _FOLD_STREAM = 1, 2, 3  # so that draws from one seed don't depend on each other
 
 
 def hold_out(
@@ -52,13 +52,63 @@ def hold_out(
     return left, rows.select(sorted(inside), split="validation"), held is not None
 
 
-def _stratified(labels: Sequence[Any], wanted: int, rng: np.random.Generator) -> list[int] | None:
-    """Positions of `wanted` rows, each label in its share by largest remainder; None where that can't be done."""
+def hold_out_fold(
+    rows: Rows, *, folds: int, fold: int, seed: int, stratify: bool, together: str | None = None
+) -> tuple[Rows, Rows, bool]:
+    """Training rows parted in two, each in file order: one of K parts, and the rest. Each row is in one part only.
+
+    Args:
+        rows: the training rows.
+        folds: K, how many parts.
+        fold: which one is held out, from 1.
+        seed: decides which rows go together.
+        stratify: whether each part gets its share of each label, as near as whole rows allow.
+        together: column whose equal values stay in one part.
+
+    Returns:
+        What is left for training, what is held out (called `validation`), and whether it was stratified.
+
+    Raises:
+        DataError: fewer rows (or values that stay together) than parts.
+    """
+    n = len(rows)
+    rng = np.random.default_rng([seed, _FOLD_STREAM])
+    labels = rows.columns["label"] if stratify and rows.has("label") else None
+    groups = _groups(labels) if labels is not None else None
+    stratified = groups is not None and 2 * len(groups) <= n
+    if groups is None or not stratified:
+        whole = rows.columns[together] if together is not None and rows.has(together) else range(n)
+        groups = _groups(whole) or {}
+        members = [list(groups.values())[int(i)] for i in rng.permutation(len(groups))]
+    else:
+        # Dealt out label after label: each part gets its share of each, and the parts differ by a row at most.
+        members = [[group[int(i)]] for group in groups.values() for i in rng.permutation(len(group))]
+    if len(members) < folds:
+        raise DataError(
+            f"{rows.source}: {len(members)} rows{' that stay together' if together else ''} can't be cut into "
+            f"{folds} parts",
+            remedy="Take fewer folds, or give more rows.",
+        )
+    inside = {row for group in members[fold - 1 :: folds] for row in group}
+    left = rows.select([i for i in range(n) if i not in inside])
+    return left, rows.select(sorted(inside), split="validation"), stratified
+
+
+def _groups(values: Sequence[Any]) -> dict[Any, list[int]] | None:
+    """Positions by value; None where the values can't be counted (lists)."""
     groups: dict[Any, list[int]] = {}
     try:
-        for index, label in enumerate(labels):
-            groups.setdefault(label, []).append(index)
+        for index, value in enumerate(values):
+            groups.setdefault(value, []).append(index)
     except TypeError:
+        return None
+    return groups
+
+
+def _stratified(labels: Sequence[Any], wanted: int, rng: np.random.Generator) -> list[int] | None:
+    """Positions of `wanted` rows, each label in its share by largest remainder; None where that can't be done."""
+    groups = _groups(labels)
+    if groups is None:
         return None
     sizes = np.array([len(group) for group in groups.values()])
     room = sizes - 1
@@ -76,11 +126,8 @@ def _stratified(labels: Sequence[Any], wanted: int, rng: np.random.Generator) ->
 
 def _groups_of(values: Sequence[Any], wanted: int, rng: np.random.Generator) -> list[int]:
     """Positions of whole groups of equal values, drawn until they are `wanted` rows or more; one group is left."""
-    groups: dict[Any, list[int]] = {}
-    for index, value in enumerate(values):
-        groups.setdefault(value, []).append(index)
     chosen: list[int] = []
-    members = list(groups.values())
+    members = list((_groups(values) or {}).values())
     for number in rng.permutation(len(members))[: max(1, len(members) - 1)]:
         if len(chosen) >= wanted:
             break

@@ -1,10 +1,11 @@
 """Model and tokenizer through the Auto classes of transformers, and the one way they are saved."""
 
+import contextlib
 import functools
 import inspect
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 from tokenizers import Tokenizer
 
 from bertctl.errors import UnavailableError
+from bertctl.modeling.sharding import load_whole
 from bertctl.modeling.source import ModelSource
 from bertctl.run_folder import atomic_write, write_failure
 from bertctl.tokenization.encode import load_tokenizer
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 _DROPOUT_FIELDS = (
     "hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "classifier_dropout_prob",
@@ -74,22 +76,14 @@ def load_model(
         UnavailableError: files that transformers can't load.
     """
     import transformers
-    from safetensors import SafetensorError
 
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()  # "newly initialized: classifier" is what fine-tuning means
-    try:
-        config = transformers.AutoConfig.from_pretrained(source.folder, trust_remote_code=False, **(head or {}))
-        for field, value in (head or {}).items():
-            if not hasattr(config, field):  # one of ours (a tagger's scheme): transformers keeps it, but never sets it
-                setattr(config, field, value)
-        saved_tokenizer = transformers.AutoTokenizer.from_pretrained(
-            source.folder, trust_remote_code=False, clean_up_tokenization_spaces=False
-        )
+    with _loadable(source, auto_class):
+        config, saved_tokenizer, pad_id = _config_and_tokenizer(source, head)
         for field in _DROPOUT_FIELDS:
             if dropout is not None and hasattr(config, field):
                 setattr(config, field, dropout)
-        pad_id = _ensure_pad(config, saved_tokenizer)
         auto = getattr(transformers, auto_class)
         network, info = (
             auto.from_pretrained(
@@ -104,12 +98,6 @@ def load_model(
             if weights
             else (auto.from_config(config, trust_remote_code=False, dtype="float32"), {})
         )
-    except (OSError, ValueError, KeyError, ImportError, SafetensorError) as error:
-        raise UnavailableError(
-            f"transformers can't load the model in {source.folder}: {str(error).splitlines()[0]}",
-            remedy="The folder must hold config.json, model.safetensors and a tokenizer of one family that "
-            f"{auto_class} knows.",
-        ) from error
     _refuse_random_encoder(network, info, source)
     if head is not None and has_trained_head(source) and not keeps_head(source, head):
         _renew_head(network)
@@ -124,6 +112,46 @@ def load_model(
         pad_left=pad_left,
         has_segments=has_segments,
     )
+
+
+def load_tokenizer_of(source: ModelSource, auto_class: str, *, head: Mapping[str, Any] | None) -> Tokenizer:
+    """The tokenizer that `load_model` gives, without reading the weights or computing anything.
+
+    Raises:
+        UnavailableError: files that transformers can't load.
+    """
+    with _loadable(source, auto_class):
+        _, saved_tokenizer, _ = _config_and_tokenizer(source, head)
+    return _backend(saved_tokenizer, source)
+
+
+def _config_and_tokenizer(source: ModelSource, head: Mapping[str, Any] | None) -> tuple[Any, Any, int]:
+    """The config with the head's fields, the tokenizer, and the id that fills up a batch."""
+    import transformers
+
+    config = transformers.AutoConfig.from_pretrained(source.folder, trust_remote_code=False, **(head or {}))
+    for field, value in (head or {}).items():
+        if not hasattr(config, field):  # one of ours (a tagger's scheme): transformers keeps it, but never sets it
+            setattr(config, field, value)
+    saved_tokenizer = transformers.AutoTokenizer.from_pretrained(
+        source.folder, trust_remote_code=False, clean_up_tokenization_spaces=False
+    )
+    return config, saved_tokenizer, _ensure_pad(config, saved_tokenizer)
+
+
+@contextlib.contextmanager
+def _loadable(source: ModelSource, auto_class: str) -> Iterator[None]:
+    """What transformers raises about files, as one of our errors."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (OSError, ValueError, KeyError, ImportError, SafetensorError) as error:
+        raise UnavailableError(
+            f"transformers can't load the model in {source.folder}: {str(error).splitlines()[0]}",
+            remedy="The folder must hold config.json, model.safetensors and a tokenizer of one family that "
+            f"{auto_class} knows.",
+        ) from error
 
 
 def _has_segments(network: "nn.Module", config: Any) -> bool:
@@ -192,10 +220,18 @@ def _renew_head(network: "nn.Module") -> None:
             network._init_weights(module)  # type: ignore[operator]
 
 
-def save_model(loaded: LoadedModel, network: "nn.Module", folder: Path) -> None:
+def save_model(
+    loaded: LoadedModel, network: "nn.Module", folder: Path, *, weights: "Mapping[str, Tensor] | None" = None
+) -> None:
     """Write config, tokenizer and weights as `save_pretrained` lays them out, each file replaced atomically.
 
     A full disk leaves the files of the last save as they were.
+
+    Args:
+        loaded: gives the tokenizer.
+        network: gives the config, and the weights where they are left out.
+        folder: where to.
+        weights: by name; needed where the network holds only this process's part of them.
 
     Raises:
         UnavailableError: the disk is full, or the place can't be written.
@@ -204,7 +240,7 @@ def save_model(loaded: LoadedModel, network: "nn.Module", folder: Path) -> None:
     try:
         shutil.rmtree(aside, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)
-        network.save_pretrained(aside)  # type: ignore[operator]
+        network.save_pretrained(aside, state_dict=None if weights is None else dict(weights))  # type: ignore[operator]
         loaded.saved_tokenizer.save_pretrained(aside)
         for path in aside.iterdir():  # safetensors lets only the owner read, whatever the umask says
             shutil.copymode(aside / "config.json", path)
@@ -229,7 +265,7 @@ def _move(path: Path, target: Path) -> None:
 def load_weights(network: "nn.Module", folder: Path) -> None:
     """Put the weights that `save_model` wrote back into the network they came from."""
     saved = type(network).from_pretrained(folder, use_safetensors=True, dtype="float32")  # type: ignore[attr-defined]
-    network.load_state_dict(saved.state_dict())
+    load_whole(network, saved.state_dict(), strict=True)
 
 
 def _backend(saved_tokenizer: Any, source: ModelSource) -> Tokenizer:

@@ -200,6 +200,11 @@ def _labels(config: Mapping[str, Any]) -> str:
     return ", ".join(code_span(name) for name in names[:_MOST_LABELS]) + more
 
 
+def _steps_of_weights(run: Material) -> Any:
+    average = run.metrics.get("average", {})
+    return f"{', '.join(map(str, average['steps']))} (mean)" if average.get("kept") else run.metrics.get("best_step")
+
+
 def _training(run: Material) -> str:
     training, optimizer = run.recipe.get("training", {}), run.recipe.get("optimizer", {})
     settings = {
@@ -212,7 +217,7 @@ def _training(run: Material) -> str:
         "longest input": run.recipe["model"].get("max_length"),
         "precision": run.environment.get("precision"),
         "optimizer steps": run.metrics.get("steps"),
-        "weights of step": run.metrics.get("best_step"),
+        "weights of step": _steps_of_weights(run),
     }
     counts = run.metrics.get("data", {})
     settings |= {f"examples, {split}": count["examples"] for split, count in counts.items()}

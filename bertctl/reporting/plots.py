@@ -1,7 +1,7 @@
 """Pictures, drawn from the JSON documents that runs and benchmarks leave; PNG and SVG, no display needed."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,12 +27,37 @@ def draw_benchmark(document: Mapping[str, Any], paths: Sequence[Path]) -> None:
     Raises:
         UnavailableError: a file can't be written.
     """
+    write_pictures(functools.partial(_benchmark_figure, document), paths)
+
+
+def draw_rates(document: Mapping[str, Any], paths: Sequence[Path]) -> None:
+    """Draw what `bertctl lr-find` measured: the loss over the rate, and the rates that it names.
+
+    Args:
+        document: its answer.
+        paths: files to write; the suffix says the format (.png, .svg).
+
+    Raises:
+        UnavailableError: a file can't be written.
+    """
+    write_pictures(functools.partial(_rates_figure, document), paths)
+
+
+def write_pictures(make: "Callable[[], Figure]", paths: Sequence[Path]) -> None:
+    """Write a figure to several files; the same figures give the same bytes.
+
+    Args:
+        make: makes the figure, a new one for each file: the layout depends on what was drawn before.
+        paths: the suffix says the format (.png, .svg).
+
+    Raises:
+        UnavailableError: a file can't be written.
+    """
     import matplotlib
 
-    with matplotlib.rc_context({"svg.hashsalt": "bertctl"}):  # the same figures give the same file
+    with matplotlib.rc_context({"svg.hashsalt": "bertctl"}):
         for path in paths:
-            figure = _benchmark_figure(document)  # a new one each: the layout depends on what was drawn before
-            atomic_write(path, functools.partial(_save, figure, path.suffix.removeprefix(".")))
+            atomic_write(path, functools.partial(_save, make(), path.suffix.removeprefix(".")))
 
 
 def _benchmark_figure(document: Mapping[str, Any]) -> "Figure":
@@ -57,6 +82,38 @@ def _benchmark_figure(document: Mapping[str, Any]) -> "Figure":
 
 def _save(figure: "Figure", kind: str, path: Path) -> None:
     figure.savefig(path, format=kind, dpi=_DPI, metadata={"Date": None} if kind == "svg" else {})
+
+
+def _rates_figure(document: Mapping[str, Any]) -> "Figure":
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8.0, 4.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    rates, smooth = document["rates"], document["smoothed"]
+    axes.plot(rates, document["losses"], ".", markersize=3, color="#9aa5b1", label="loss of a batch")
+    axes.plot(rates, smooth, color=_COLOURS["bf16"], label="smoothed")
+    for name, label, style in (("steepest", "falls fastest", "--"), ("minimum", "lowest", ":")):
+        if document[name] is not None:
+            axes.axvline(document[name], color=_PROFILE_COLOUR, linestyle=style, label=f"{label}: {document[name]:.2e}")
+    if document["suggestion"] is not None:
+        colour = "#cf222e"
+        axes.axvline(document["suggestion"], color=colour, alpha=0.6, label=f"suggested: {document['suggestion']:.2e}")
+    axes.set_xscale("log")
+    bottom, top = min(smooth), max(smooth[0], min(smooth))
+    axes.set_ylim(bottom - 0.35 * (top - bottom) - 0.05, top + 0.75 * (top - bottom) + 0.15)  # an explosion leaves it
+    axes.set_xlabel("learning rate")
+    axes.set_ylabel("training loss")
+    axes.set_title(
+        f"{document['recipe']}, {document['model']}: {document['steps']} steps of {document['batch_size']}",
+        loc="left",
+        fontsize=10,
+    )
+    axes.legend(frameon=False, fontsize=9)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    return figure
 
 
 def _draw_arms(axes: "Axes", arms: Sequence[Mapping[str, Any]]) -> None:

@@ -24,6 +24,7 @@ from bertctl.reporting.judging import judge
 from bertctl.reporting.mistakes import mistakes_section
 from bertctl.reporting.runs import Line, read_run
 from bertctl.reporting.summary import figure, interval
+from bertctl.training.memory import human_seconds
 
 Document = Mapping[str, Any]
 
@@ -176,17 +177,10 @@ def _tiles(run: Material) -> list[Tile]:
     if run.performance:
         seconds = run.performance.get("seconds", {}).get("train")
         if seconds is not None:
-            tiles.append(Tile("training", _duration(seconds, brief=True), f"on {run.environment.get('device', '?')}"))
+            tiles.append(
+                Tile("training", human_seconds(seconds, brief=True), f"on {run.environment.get('device', '?')}")
+            )
     return tiles
-
-
-def _duration(seconds: float, *, brief: bool = False) -> str:
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min" if brief else f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"
 
 
 def _baseline(run: Material, split: str, name: str) -> float | None:
@@ -300,7 +294,11 @@ def _learning(run: Material) -> Section:
         blocks.append(Chart(partial(charts.loss_chart, training, held), "Loss by optimizer step."))
     if scores:
         drawn = partial(charts.score_chart, scores, name=f"{selection} {run.primary}", best=best)
-        blocks.append(Chart(drawn, f"{run.primary} on {selection}; the weights of step {best} were kept."))
+        average = run.metrics.get("average", {})
+        kept = f"the weights of step {best} were kept"
+        if average.get("kept"):
+            kept = f"the mean of the weights of steps {', '.join(map(str, average['steps']))} was kept"
+        blocks.append(Chart(drawn, f"{run.primary} on {selection}; {kept}."))
     return Section("learning", "Learning curves", blocks, brief=False)
 
 
@@ -372,7 +370,7 @@ def _speed(performance: Document) -> list[list[str | Cell]]:
     rows: list[list[str | Cell]] = []
     seconds = performance.get("seconds")
     if seconds:
-        rows.append(["time", ", ".join(f"{phase} {_duration(value)}" for phase, value in seconds.items())])
+        rows.append(["time", ", ".join(f"{phase} {human_seconds(value)}" for phase, value in seconds.items())])
     speeds = {"examples_per_second": "examples/s", "tokens_per_second": "tokens/s"}
     measured = [f"{performance[key]:,.0f} {unit}" for key, unit in speeds.items() if performance.get(key)]
     if performance.get("padding_share") is not None:

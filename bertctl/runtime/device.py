@@ -37,9 +37,10 @@ def choose_compute(settings: RuntimeSection) -> Compute:
     device, device_why = _choose_device(settings.device)
     precision, precision_why = _choose_precision(settings.precision, device)
     cores = available_cores()
-    threads = settings.threads or cores
+    threads = settings.threads or max(1, cores // workers_here())
     torch.set_num_threads(threads)
-    threads_why = "" if settings.threads else ", all cores of this process"
+    share = "all cores of this process" if workers_here() == 1 else "its share of the cores"
+    threads_why = "" if settings.threads else f", {share}"
     return Compute(
         device=device,
         precision=precision,
@@ -53,6 +54,11 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def workers_here() -> int:
+    """Processes of this job on this machine, as torchrun says; 1 where nobody says."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if "RANK" in os.environ else 1
 
 
 def cpu_has_fast_bf16() -> bool:

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import itertools
 import os
 import shutil
 import signal
@@ -15,7 +16,9 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from bertctl.errors import ExitCode, UsageError
+from bertctl.errors import DeviceError, ExitCode, UsageError
+from bertctl.progress import SILENT, Listener
+from bertctl.runtime.accelerate_config import read_accelerate_config
 from bertctl.runtime.device import available_cores
 
 if TYPE_CHECKING:
@@ -96,13 +99,30 @@ ALONE = Workers()
 
 
 def workers() -> Workers:
-    """This process among those of torchrun or `accelerate launch`; `ALONE` where it runs alone."""
+    """This process among those of torchrun or `accelerate launch`; `ALONE` where it runs alone.
+
+    Raises:
+        UsageError: it is not said where the processes meet.
+    """
     if not is_worker():
         return ALONE
     import torch
     import torch.distributed as dist
 
     if not dist.is_initialized():
+        missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
+        if missing:
+            raise UsageError(
+                f"RANK and WORLD_SIZE say that this is one of several processes, and {' and '.join(missing)} "
+                f"{'are' if len(missing) > 1 else 'is'} not set",
+                remedy="Set MASTER_ADDR to the first machine's name and MASTER_PORT to a free port of it, the same "
+                "in all processes; or start them with torchrun, or with --num-processes.",
+            )
+        # accelerate takes a process without a LOCAL_RANK for one that is alone.
+        local = int(os.environ.setdefault("LOCAL_RANK", os.environ.get("SLURM_LOCALID", os.environ["RANK"])))
+        if torch.cuda.is_available():
+            # From here on "cuda" is this process's own GPU, in verbs without an Accelerator too.
+            torch.cuda.set_device(local % torch.cuda.device_count())
         # Gradients on GPUs go through NCCL, what `Workers` exchanges lies in host memory and goes through gloo.
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(backend, timeout=_LONGEST_WAIT)
@@ -127,7 +147,7 @@ def note_exit(code: int) -> bool:
     """
     folder = os.environ.get(_CODES)
     if not folder:
-        return is_first_worker()
+        return _is_first_to_fail()
     try:
         with (Path(folder) / "first").open("x", encoding="ascii") as file:
             file.write(str(int(code)))
@@ -136,6 +156,17 @@ def note_exit(code: int) -> bool:
     except OSError:  # the launcher has gone, and its folder with it
         return is_first_worker()
     return True
+
+
+def _is_first_to_fail() -> bool:
+    """The same where somebody else started the workers, on several machines perhaps: they ask where they have met."""
+    dist: Any = sys.modules.get("torch.distributed")
+    if dist is None or not dist.is_initialized():
+        return is_first_worker()
+    try:
+        return bool(dist.distributed_c10d._get_default_store().add("bertctl_failed", 1) == 1)
+    except RuntimeError:  # whoever kept it has gone, after speaking
+        return is_first_worker()
 
 
 def leave(code: int) -> NoReturn:
@@ -156,7 +187,7 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def launch(arguments: Sequence[str], count: int, *, config: Path | None = None) -> int:
+def launch(arguments: Sequence[str], count: int, *, config: Path | None = None, listener: Listener = SILENT) -> int:
     """Run a `bertctl` command line in several processes.
 
     Ctrl-C and SIGTERM are passed on once; a second one kills everything. If this process dies, the others do.
@@ -165,16 +196,21 @@ def launch(arguments: Sequence[str], count: int, *, config: Path | None = None) 
         arguments: what is typed after `bertctl`; the options of the launcher itself are taken out. `-` for stdin is
             replaced by a file, for every process has to read it.
         count: processes on this machine. On CPUs each gets its share of the cores unless `--threads` says otherwise.
-        config: of accelerate, for `accelerate launch --config_file`; it then says how many processes and how.
+        config: of accelerate; it says how the processes share the work, and how many they are where `count` is 1.
+        listener: hears of more processes than cores.
 
     Returns:
         The exit code, the failing worker's own where one failed.
 
     Raises:
-        UsageError: no process is asked for.
+        UsageError: no process is asked for, or the configuration asks for something else than DDP and FSDP 2.
+        UnavailableError: the configuration can't be read.
+        DeviceError: there are fewer GPUs.
     """
     if count < 1:
         raise UsageError(f"--num-processes {count}: it must be at least 1")
+    on_cpu = "--device=cpu" in arguments or ("--device", "cpu") in itertools.pairwise(arguments)
+    starter = _launcher(count, config, listener, on_cpu=on_cpu)
     passed = without_option(without_option(arguments, "--num-processes"), "--accelerate-config")
     if config is None and "--threads" not in passed and not any(word.startswith("--threads=") for word in passed):
         passed += ["--threads", str(max(1, available_cores() // count))]
@@ -193,11 +229,11 @@ def launch(arguments: Sequence[str], count: int, *, config: Path | None = None) 
             "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(_SECONDS_TO_LEAVE),
         }
         process = subprocess.Popen(
-            [*_launcher(count, config), "-m", "bertctl", *passed],
+            [*starter, "-m", "bertctl", *passed],
             env=environment,
             stderr=subprocess.PIPE,
             start_new_session=True,  # a terminal's Ctrl-C reaches this process only, which passes it on once
-            preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+            preexec_fn=die_when_parent_does if sys.platform == "linux" else None,
         )
         with _passing_signals(process):
             if process.stderr is not None:
@@ -209,25 +245,54 @@ def launch(arguments: Sequence[str], count: int, *, config: Path | None = None) 
         return int(first.read_text(encoding="ascii")) if first.exists() else ExitCode.DEVICE
 
 
-def _launcher(count: int, config: Path | None) -> list[str]:
+def _launcher(count: int, config: Path | None, listener: Listener, *, on_cpu: bool) -> list[str]:
     """Torchrun on CPUs (accelerate starts one process there); accelerate on GPUs and with a configuration."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run"]
+    accelerate = [sys.executable, "-m", "accelerate.commands.launch"]
     if config is not None:
-        return [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config)]
+        asked = read_accelerate_config(config)
+        total = count if count > 1 else asked.processes
+        if asked.kind != "MULTI_CPU":
+            return [*accelerate, "--config_file", str(config), f"--num_processes={total}"]
+        count = max(1, total // asked.machines)
+        _warn_of_few_cores(count, listener)
+        if asked.machines > 1:
+            meeting = [f"--master_addr={asked.address}", f"--master_port={asked.port}"]
+            several = [f"--nnodes={asked.machines}", f"--node_rank={asked.machine}", *meeting]
+            return [*torchrun, *several, f"--nproc_per_node={count}"]
+        return [*torchrun, "--standalone", f"--nproc_per_node={count}"]
     import torch
 
-    if torch.cuda.is_available():
-        several = ["--multi_gpu"] if count > 1 else []
-        return [sys.executable, "-m", "accelerate.commands.launch", *several, f"--num_processes={count}"]
-    return [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={count}"]
+    if torch.cuda.is_available() and not on_cpu:
+        there = torch.cuda.device_count()
+        if count > there:
+            raise DeviceError(
+                f"--num-processes {count}: there {'are' if there > 1 else 'is'} {there} GPU{'s' if there > 1 else ''}, "
+                "and each process needs one of its own",
+                remedy=f"Use --num-processes {there}; --set training.accumulation_steps=2 for batches that do not fit.",
+            )
+        return [*accelerate, *(["--multi_gpu"] if count > 1 else []), f"--num_processes={count}"]
+    _warn_of_few_cores(count, listener)
+    return [*torchrun, "--standalone", f"--nproc_per_node={count}"]
+
+
+def _warn_of_few_cores(count: int, listener: Listener) -> None:
+    cores = available_cores()
+    if count > cores:
+        listener.warn(
+            f"{count} processes on {cores} core{'s' if cores > 1 else ''} wait for each other and take more memory: "
+            f"--num-processes {cores} is faster"
+        )
 
 
 def die_with_parent() -> None:
     """A worker whose launcher was killed does not stay behind (Linux)."""
     if is_worker() and _CODES in os.environ and sys.platform == "linux":
-        _die_with_parent(signal.SIGKILL)
+        die_when_parent_does(signal.SIGKILL)
 
 
-def _die_with_parent(number: int = signal.SIGTERM) -> None:
+def die_when_parent_does(number: int = signal.SIGTERM) -> None:
+    """This process gets the signal when the one that started it dies (Linux)."""
     set_parent_death_signal = 1  # PR_SET_PDEATHSIG of linux/prctl.h
     ctypes.CDLL(None).prctl(set_parent_death_signal, number)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from torch import Tensor
 
-    from bertctl.config.schema import Recipe
+    from bertctl.config.schema import Recipe, TrainingSection
     from bertctl.data.rows import Rows
     from bertctl.metrics.value import MetricValue
 
@@ -159,6 +159,19 @@ class Task(Protocol):
 
     def loss(self, logits: "Tensor", batch: Any) -> "Tensor":
         """Loss of each unit, (B,), a sum over its `Features.weights`; the loop divides by the global batch's."""
+
+    def for_training(self, training: "TrainingSection", train: Any) -> Self:
+        """The task whose `loss` training minimises: with class weights and label smoothing, where they are asked for.
+
+        It is the same object where they are not. Evaluation keeps the plain one, so that its losses can be compared.
+
+        Args:
+            training: what is asked for.
+            train: the training rows, encoded, which balanced weights are counted on.
+
+        Raises:
+            UsageError: weights that are not one for each label.
+        """
 
     def keep(self, logits: "Tensor", batch: Any, features: Any, indices: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """What is kept of a batch's logits: arrays whose first dimension runs over `features.slots(indices)`."""

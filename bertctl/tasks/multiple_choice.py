@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bertctl.config.schema import Recipe
+from bertctl.config.schema import Recipe, TrainingSection
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
 from bertctl.metrics.names import metric_value
@@ -102,6 +102,10 @@ class MultipleChoice:
         # A choice that a row lacks scores minus infinity: probability 0, and no gradient.
         by_row = pad_sequence(list(split(logits, list(batch.counts))), batch_first=True, padding_value=-inf)
         return functional.cross_entropy(by_row, batch.labels, reduction="none")
+
+    def for_training(self, training: TrainingSection, train: ChoiceFeatures) -> "MultipleChoice":  # noqa: ARG002
+        """The same: the choices of a row are no classes."""
+        return self
 
     def keep(
         self,

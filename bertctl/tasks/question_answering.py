@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from bertctl.config.schema import QuestionAnsweringSection, Recipe
+from bertctl.config.schema import QuestionAnsweringSection, Recipe, TrainingSection
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
 from bertctl.metrics.answers import answer_metrics, chosen_threshold, raw_scores
@@ -155,6 +155,10 @@ class QuestionAnswering:
         padding = batch.inputs["attention_mask"].to(logits.device) == 0
         scores = logits.masked_fill(padding[:, :, None], float("-inf"))
         return functional.cross_entropy(scores, batch.labels, reduction="none", ignore_index=IGNORED).mean(dim=1)
+
+    def for_training(self, training: TrainingSection, train: AnswerFeatures) -> "QuestionAnswering":  # noqa: ARG002
+        """The same: places in a text are no classes."""
+        return self
 
     def keep(
         self, logits: "Tensor", batch: AnswerBatch, features: AnswerFeatures, indices: NDArray[np.int64]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bertctl.config.schema import Recipe
+from bertctl.config.schema import Recipe, TrainingSection
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError, did_you_mean
 from bertctl.metrics.classification import classification_metrics, multi_label_metrics
@@ -23,6 +23,7 @@ from bertctl.tasks.sequences import (
     require_label,
     shown,
 )
+from bertctl.tasks.training_loss import class_weights, weights_tensor
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -41,6 +42,8 @@ class TextClassification:
         temperature: what logits are divided by before they become probabilities.
         positive_threshold: with two labels, the probability from which the second is the answer; the likelier one is
             where this is None.
+        class_weights: C weights of the loss, in training (multi-label: of a label's presence); none where None.
+        label_smoothing: share of each label that the loss spreads over all, in training.
     """
 
     labels: tuple[str, ...]
@@ -49,6 +52,8 @@ class TextClassification:
     threshold: float
     temperature: float = 1.0
     positive_threshold: float | None = None
+    class_weights: tuple[float, ...] | None = None
+    label_smoothing: float = 0.0
 
     name: ClassVar[str] = "text-classification"
     auto_class: ClassVar[str] = "AutoModelForSequenceClassification"
@@ -160,13 +165,25 @@ class TextClassification:
         return logits
 
     def loss(self, logits: "Tensor", batch: SequenceBatch) -> "Tensor":
-        """Cross-entropy of each example, (B,); multi-label: the mean over labels of the binary one."""
+        """Cross-entropy of each example, (B,); multi-label: the mean over labels of the binary one.
+
+        Weighted examples are not divided by the batch's weights: none depends on what else is in its batch.
+        """
         from torch.nn import functional
 
+        weights, smoothing = weights_tensor(self.class_weights, logits), self.label_smoothing
         if self.multi_label:
-            each = functional.binary_cross_entropy_with_logits(logits, batch.gold, reduction="none")
+            gold = batch.gold * (1.0 - smoothing) + smoothing / 2 if smoothing else batch.gold
+            each = functional.binary_cross_entropy_with_logits(logits, gold, pos_weight=weights, reduction="none")
             return each.mean(dim=1)
-        return functional.cross_entropy(logits, batch.gold, reduction="none")
+        return functional.cross_entropy(logits, batch.gold, weight=weights, label_smoothing=smoothing, reduction="none")
+
+    def for_training(self, training: TrainingSection, train: SequenceFeatures) -> "TextClassification":
+        """With class weights and label smoothing (multi-label: towards one half), where they are asked for."""
+        weights = class_weights(training, train.gold, self.labels)
+        if weights is None and not training.label_smoothing:
+            return self
+        return replace(self, class_weights=weights, label_smoothing=training.label_smoothing)
 
     def keep(
         self,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bertctl.config.schema import Recipe
+from bertctl.config.schema import Recipe, TrainingSection
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
 from bertctl.metrics.regression import regression_metrics
@@ -114,6 +114,10 @@ class TextRegression:
     def loss(self, logits: "Tensor", batch: SequenceBatch) -> "Tensor":
         """Squared error of each example, (B,)."""
         return (logits[:, 0] - batch.gold) ** 2
+
+    def for_training(self, training: TrainingSection, train: SequenceFeatures) -> "TextRegression":  # noqa: ARG002
+        """The same: scores have no classes."""
+        return self
 
     def keep(
         self,

@@ -2,13 +2,13 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertctl.config.schema import Recipe
+from bertctl.config.schema import Recipe, TrainingSection
 from bertctl.data.rows import Rows
 from bertctl.data.tag_schemes import SCHEMES, Scheme, entity_types, tag_kind, write_tags
 from bertctl.errors import DataError, did_you_mean
@@ -17,6 +17,7 @@ from bertctl.metrics.value import MetricValue
 from bertctl.tasks.base import AnswerFormat, Cut, Outputs
 from bertctl.tasks.sequences import shown
 from bertctl.tasks.tag_answers import FORMATS
+from bertctl.tasks.training_loss import class_weights, weights_tensor
 from bertctl.tasks.word_windows import IGNORED, WordBatch, WordFeatures, collate_words, encode_words, with_labels
 
 if TYPE_CHECKING:
@@ -39,12 +40,16 @@ class TokenClassification:
         scheme: scheme of the answers; None where tags mark no entities.
         context: whether a sentence is read with its document's neighbours.
         keep_text: whether answers hold the words of entities.
+        class_weights: C weights of the loss, in training; none where None.
+        label_smoothing: share of each tag that the loss spreads over all, in training.
     """
 
     labels: tuple[str, ...]
     scheme: Scheme | None
     context: bool
     keep_text: bool = True
+    class_weights: tuple[float, ...] | None = None
+    label_smoothing: float = 0.0
 
     name: ClassVar[str] = "token-classification"
     auto_class: ClassVar[str] = "AutoModelForTokenClassification"
@@ -169,9 +174,23 @@ class TokenClassification:
         if batch.labels is None:
             raise ValueError("these sentences have no tags")
         each = functional.cross_entropy(
-            logits.flatten(0, 1), batch.labels.flatten(), ignore_index=IGNORED, reduction="none"
+            logits.flatten(0, 1),
+            batch.labels.flatten(),
+            weight=weights_tensor(self.class_weights, logits),
+            ignore_index=IGNORED,
+            label_smoothing=self.label_smoothing,
+            reduction="none",
         )
         return each.view(batch.labels.shape).sum(dim=1)
+
+    def for_training(self, training: TrainingSection, train: WordFeatures) -> "TokenClassification":
+        """With class weights, balanced by words, and label smoothing, where they are asked for."""
+        if train.labels is None:
+            raise ValueError("these sentences have no tags")
+        weights = class_weights(training, train.labels, self.labels)
+        if weights is None and not training.label_smoothing:
+            return self
+        return replace(self, class_weights=weights, label_smoothing=training.label_smoothing)
 
     def keep(
         self,

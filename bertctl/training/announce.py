@@ -7,6 +7,7 @@ import numpy as np
 from bertctl.inference.evaluate import truncation_counts, warn_of_losses
 from bertctl.progress import Listener
 from bertctl.training.checkpoint import checkpoint_bytes
+from bertctl.training.craft import describe
 from bertctl.training.memory import human_bytes
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ def announce(job: "Job", *, listener: Listener) -> None:
         f"training: {_counted(training.epochs, 'epoch')} of {len(job.features['train'])} examples in batches of "
         f"{training.batch_size}: {_counted(job.steps, 'step')}, rate {job.recipe.optimizer.learning_rate:g}"
     )
+    for sentence in craft(job):
+        listener.say(sentence)
     listener.say(f"memory: about {human_bytes(job.memory.total)} for weights, AdamW and activations")
     if training.checkpoint_every != "off":
         size = checkpoint_bytes(sum(parameter.numel() for parameter in job.loaded.network.parameters()))
@@ -44,6 +47,19 @@ def announce(job: "Job", *, listener: Listener) -> None:
             f"{human_bytes(size)} each; the last two are kept until the run is finished"
         )
     listener.say(first_example(job))
+
+
+def craft(job: "Job") -> list[str]:
+    """What the recipe does beyond plain fine-tuning, a sentence each."""
+    training = job.recipe.training
+    said = describe(job.recipe, job.source)
+    task = job.task.for_training(training, job.features["train"])
+    weights = getattr(task, "class_weights", None)
+    if weights is not None:
+        names = list(job.task.head()["id2label"].values())
+        pairs = [f"{name} {weight:.3g}" for name, weight in zip(names, weights, strict=True)]
+        said.append(f"class weights: {', '.join(pairs[:12])}{', ...' if len(pairs) > 12 else ''}")
+    return said
 
 
 def _counted(count: int, noun: str) -> str:

@@ -4,16 +4,19 @@
                                   optimizer.safetensors   AdamW's moments and step counts, `parameter|key`
                                   random.safetensors      states of the random generators, `device.process`
                                   best/                   RUN/model as it was
+                                  average/                weights of the best evaluations, where they will be averaged
                                   state.json              where the loop is
                                   manifest.json           sizes and SHA-256 of all of these, and the recipe's hash
 
 A checkpoint is written aside, synced and renamed; the last two are kept.
 """
 
+import errno
 import hashlib
 import json
 import os
 import shutil
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +27,8 @@ from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, RunFolder, write_failure
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from bertctl.training.snapshot import Snapshot
 
 KEPT = 2
@@ -74,8 +79,13 @@ class Checkpoints:
         if behind:
             # The model folder can change while the writer works: its files are linked now.
             part = self._begin(snapshot)
-            self._writer = threading.Thread(target=self._write_quietly, args=(snapshot, part), daemon=True)
-            self._writer.start()
+            writer = threading.Thread(target=self._write_quietly, args=(snapshot, part), daemon=True)
+            try:
+                writer.start()
+            except RuntimeError:  # no memory, or no number, for another thread
+                self._write(snapshot, part)
+            else:
+                self._writer = writer
         else:
             self._write(snapshot, self._begin(snapshot))
 
@@ -122,23 +132,29 @@ class Checkpoints:
                 for path in sorted(self._folder.model.iterdir()):
                     if path.is_file() and not path.name.startswith("."):
                         _link(path, part / "best" / path.name)
+            for _, step in snapshot.state["outcome"]["ranked"]:
+                path = average_file(self._folder, step)
+                (part / path.parent.name).mkdir(exist_ok=True)
+                _link(path, part / path.parent.name / path.name)
         except OSError as error:
             raise write_failure(part, error) from error
         return part
 
     def _write_quietly(self, snapshot: "Snapshot", part: Path) -> None:
+        if sys.platform == "linux":
+            # A thread has a niceness of its own there: it takes what the training leaves. MiniLM on 2 cores with a
+            # checkpoint every 50 steps: 5 % of the time instead of 14 %.
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
         try:
             self._write(snapshot, part)
         except BaseException as error:  # noqa: BLE001 - raised again by `wait`, in the thread that cares
             self._failure = error
 
     def _write(self, snapshot: "Snapshot", part: Path) -> None:
-        from safetensors.torch import save_file
-
         try:
-            save_file(snapshot.model, part / "model.safetensors")
-            save_file(snapshot.optimizer, part / "optimizer.safetensors")
-            save_file(snapshot.random, part / "random.safetensors")
+            save_tensors(snapshot.model, part / "model.safetensors")
+            save_tensors(snapshot.optimizer, part / "optimizer.safetensors")
+            save_tensors(snapshot.random, part / "random.safetensors")
             (part / _STATE).write_text(json.dumps(snapshot.state, indent=2) + "\n", encoding="utf-8")
             best_step = snapshot.state["outcome"]["best_step"]
             names = [path for path in sorted(part.rglob("*")) if path.is_file()]
@@ -155,11 +171,6 @@ class Checkpoints:
                 shutil.rmtree(old, ignore_errors=True)
         except OSError as error:
             raise write_failure(part, error) from error
-        except Exception as error:
-            # safetensors reports a full disk as an error of its own, with the system's message inside.
-            if "No space left" in str(error) or "File too large" in str(error):
-                raise write_failure(part, OSError(28, "No space left on device")) from error
-            raise
         finally:
             shutil.rmtree(part, ignore_errors=True)
 
@@ -206,10 +217,39 @@ def checkpoint_bytes(parameters: int) -> int:
     return parameters * 4 * 3
 
 
+def save_tensors(tensors: "dict[str, Tensor]", path: Path) -> None:
+    """Write a safetensors file.
+
+    Raises:
+        OSError: as for any file; safetensors reports a full disk as an error of its own, with the system's message
+            inside.
+    """
+    from safetensors.torch import save_file
+
+    try:
+        save_file(tensors, path)
+    except OSError:
+        raise
+    except Exception as error:
+        if "No space left" in str(error) or "File too large" in str(error):
+            raise OSError(errno.ENOSPC, "No space left on device") from error
+        raise
+
+
+def average_file(folder: RunFolder, step: int) -> Path:
+    """Where the weights of an evaluation are kept that may be averaged at the end."""
+    return folder.checkpoints / "average" / f"step-{step:08d}.safetensors"
+
+
 def put_back(checkpoint: Checkpoint, folder: RunFolder) -> None:
     """Cut history.jsonl to its length at the checkpoint, and give model/ the weights that were the best then."""
     best = checkpoint.path / "best"
     try:
+        for _, step in checkpoint.state["outcome"].get("ranked", ()):
+            path = average_file(folder, step)
+            path.parent.mkdir(exist_ok=True)
+            path.unlink(missing_ok=True)
+            _link(checkpoint.path / path.parent.name / path.name, path)
         if folder.history.exists():
             os.truncate(folder.history, min(folder.history.stat().st_size, checkpoint.state["history_bytes"]))
         if not best.is_dir():
@@ -231,9 +271,13 @@ class Due:
     Args:
         every: `200 steps`, `10 minutes`, `off`, or None for the ends of epochs alone.
         clock: seconds that only grow, whatever is done to the machine's clock.
+
+    Attributes:
+        pause: seconds from the start, and from each checkpoint, before the end of an epoch calls for one.
     """
 
     def __init__(self, every: str | None, clock: Callable[[], float]) -> None:
+        self.pause = 0.0
         self._off = every == "off"
         amount, unit = (every or "").split() if every and not self._off else ("0", "")
         self._steps = int(amount) if unit == "steps" else 0
@@ -245,6 +289,7 @@ class Due:
         """Whether one is due after this step."""
         if self._off:
             return False
+        epoch_over = epoch_over and self._clock() - self._last >= self.pause
         due = epoch_over or bool(self._steps and step % self._steps == 0)
         if not due and self._seconds:
             due = self._clock() - self._last >= self._seconds

@@ -4,7 +4,7 @@ from typing import Any
 
 from bertctl.config.dump import recipe_hash
 from bertctl.config.load import load_recipe
-from bertctl.config.schema import fields
+from bertctl.config.schema import Recipe, fields
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.run_folder import RunFolder
 from bertctl.training.job import Job
@@ -35,17 +35,23 @@ def refuse_other_run(job: Job, folder: RunFolder) -> None:
             "with",
             remedy=again,
         )
-    before, now = (_values(recipe) for recipe in (load_recipe(str(folder.recipe)), job.recipe))
-    # Only what decides the numbers can be at fault: a field alone in the old recipe must change the hash.
-    others = [name for name in fields() if before[name] != now[name] and _decides(job, name, before[name])]
-    shown = "".join(f"\n  {name}: {before[name]} then, {now[name]} now" for name in others)
+    before = load_recipe(str(folder.recipe))
+    shown = "".join(f"\n  {name}: {then} then, {now} now" for name, then, now in differing(before, job.recipe))
     raise UsageError(
         f"the run in {folder.path} was started with other settings:{shown or ' see its recipe.yaml'}",
         remedy=f"Go on with its own: `bertctl finetune {folder.recipe} -o {folder.path} --resume`. {again}",
     )
 
 
-def _values(recipe: Any) -> dict[str, Any]:
+def differing(before: Recipe, now: Recipe) -> list[tuple[str, Any, Any]]:
+    """The fields that decide numbers and are not the same: name, value then, value now."""
+    then, today = _values(before), _values(now)
+    # Only what decides the numbers can be at fault: a field alone in the old recipe must change the hash.
+    names = [name for name in fields() if then[name] != today[name] and _decides(now, name, then[name])]
+    return [(name, then[name], today[name]) for name in names]
+
+
+def _values(recipe: Recipe) -> dict[str, Any]:
     document = recipe.model_dump()
     return {
         name: document[name.partition(".")[0]][name.partition(".")[2]] if "." in name else document[name]
@@ -53,12 +59,11 @@ def _values(recipe: Any) -> dict[str, Any]:
     }
 
 
-def _decides(job: Job, name: str, value: Any) -> bool:
+def _decides(recipe: Recipe, name: str, value: Any) -> bool:
     section, _, key = name.rpartition(".")
     if section:
-        part = getattr(job.recipe, section).model_copy(update={key: value})
-        other = job.recipe.model_copy(update={section: part})
+        part = getattr(recipe, section).model_copy(update={key: value})
+        other = recipe.model_copy(update={section: part})
     else:
-        other = job.recipe.model_copy(update={name: value})
-    hashes = {"data_hashes": job.environment["data_hashes"], "model_hash": job.environment["model_hash"]}
-    return recipe_hash(other, **hashes) != job.hash
+        other = recipe.model_copy(update={name: value})
+    return recipe_hash(other, data_hashes={}, model_hash="") != recipe_hash(recipe, data_hashes={}, model_hash="")

@@ -1,5 +1,9 @@
 """Out of memory: the same step in more and smaller parts, until one example at a time is too much."""
 
+import contextlib
+import ctypes
+import gc
+
 from bertctl.errors import DeviceError
 from bertctl.progress import Listener
 
@@ -9,6 +13,17 @@ _SIGNS = ("out of memory", "can't allocate memory", "cannot allocate memory", "n
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error of torch (CUDA, CPU, MPS) or Python says that memory ran out."""
     return isinstance(error, MemoryError) or any(sign in str(error).lower() for sign in _SIGNS)
+
+
+def give_back_memory() -> None:
+    """Return what is no longer used to the system: the parts of the next attempt need other sizes."""
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    with contextlib.suppress(OSError, AttributeError):  # glibc keeps freed blocks of some MB for equal ones
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 class Parts:

@@ -1,9 +1,11 @@
 """A run made ready: recipe, rows, model and device read, checked and refused in the order of their cost."""
 
+import json
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from bertctl.config.agreement import TASK_SECTIONS
 from bertctl.config.dump import recipe_hash
 from bertctl.config.schema import Recipe
 from bertctl.data.load import LoadedData, load_data
@@ -16,12 +18,16 @@ from bertctl.runtime.device import Compute, choose_compute
 from bertctl.runtime.seeding import only_deterministic, seed_everything
 from bertctl.tasks.base import Features, Task
 from bertctl.tasks.registry import task_from_data
+from bertctl.tasks.training_loss import check_weights
+from bertctl.training.craft import check_evaluations, check_layers
 from bertctl.training.environment import describe_environment
 from bertctl.training.loop import total_steps
 from bertctl.training.memory import MemoryEstimate, estimate_memory
 from bertctl.training.trackers import check_trackers
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
     from bertctl.modeling.load import LoadedModel
 
 
@@ -64,41 +70,114 @@ class Job:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
-def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> Job:
+@dataclass(frozen=True)
+class Encoded:
+    """Rows, and what the model reads of them: the same for all jobs whose recipes have one `encoding_key`.
+
+    Attributes:
+        data: the splits.
+        source: the model's files.
+        model_hash: of their content.
+        features: split -> encoded rows.
+    """
+
+    data: LoadedData
+    source: ModelSource
+    model_hash: str
+    features: dict[str, Features]
+
+
+def encoding_key(recipe: Recipe) -> str:
+    """What decides the rows and how they are read, as a text to compare."""
+    model, section = recipe.model, TASK_SECTIONS.get(recipe.task)
+    parts = {
+        "task": recipe.task,
+        "settings": getattr(recipe, section).model_dump() if section else None,
+        "data": recipe.data.model_dump(),
+        "model": [model.name, model.revision, model.max_length, model.lowercase],
+        "splits": recipe.evaluation.splits,
+        "slices": recipe.evaluation.slice_columns,
+        "seed": recipe.training.seed,
+    }
+    return json.dumps(parts, sort_keys=True)
+
+
+def encode(recipe: Recipe, *, listener: Listener = SILENT) -> Encoded:
+    """Read, check and encode the rows that a recipe names, for many jobs. No network is loaded, torch computes nothing.
+
+    Raises:
+        BertctlError: any refusal of recipe, files, labels or model.
+    """
+    data, source, task, _ = _read(recipe, listener)
+
+    from bertctl.modeling.load import load_tokenizer_of
+
+    tokenizer = load_tokenizer_of(source, task.auto_class, head=task.head())
+    return Encoded(data, source, source.content_hash(), _features(recipe, data, task, tokenizer))
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What is known about a job without its network.
+
+    Attributes:
+        primary: metric that picks the best weights.
+        baseline: metrics of the answer that ignores the text, on the selection split.
+        steps: optimizer steps.
+    """
+
+    primary: str
+    baseline: dict[str, float]
+    steps: int
+
+
+def check(recipe: Recipe, encoded: Encoded) -> Checked:
+    """Refuse what `prepare` would refuse of a recipe whose rows are encoded.
+
+    Raises:
+        BertctlError: any refusal that needs no network.
+    """
+    data, _, task, _ = _read(recipe, SILENT, encoded)
+    steps = total_steps(recipe, len(encoded.features["train"]))
+    check_evaluations(recipe.training, steps)
+    baseline = task.baseline(encoded.features["train"], encoded.features[data.validation_splits[0]])
+    return Checked(primary_metric(recipe, data, task, encoded.features), baseline, steps)
+
+
+def prepare(recipe: Recipe, *, encoded: Encoded | None = None, listener: Listener = SILENT) -> Job:
     """Read and check everything a run needs; the refusals come in order of their cost.
+
+    Args:
+        recipe: what to run.
+        encoded: rows that were read and encoded before, for a recipe with the same `encoding_key`.
+        listener: hears what was guessed, held out, left out.
 
     Raises:
         BertctlError: any refusal: recipe, files, labels, model, device.
     """
     started = time.perf_counter()
-    check_trackers(recipe.runtime.log_to)
-    for script in recipe.evaluation.metric_scripts:
-        find_script(script)
-    data, source = _find(recipe, listener)
-    evaluated = tuple(recipe.evaluation.splits) or data.validation_splits
-    _check_splits(data, evaluated)
-    task = task_from_data(recipe, data.splits["train"], data.labels)
-    for split in dict.fromkeys((*evaluated, *data.validation_splits)):
-        task.check(data.splits[split])
+    data, source, task, evaluated = _read(recipe, listener, encoded)
     read = time.perf_counter()
 
+    from bertctl.modeling.layer_groups import reinitialise
     from bertctl.modeling.load import has_trained_head, keeps_head, load_model
 
     compute = choose_compute(recipe.runtime)
-    resolved = _resolved(recipe, compute)
-    seed_everything(recipe.training.seed)
+    resolved = resolved_for(recipe, compute)
+    seed_everything(recipe.training.seed_of_init)
     if recipe.runtime.deterministic:
         only_deterministic()
     if has_trained_head(source):
         kept = "its trained head is kept" if keeps_head(source, task.head()) else "other labels, so it gets a new head"
         listener.say(f"model: {source.name} was fine-tuned before; {kept}")
     loaded = load_model(source, task.auto_class, head=task.head(), dropout=recipe.model.dropout)
+    if recipe.training.reinit_layers is not None:
+        reinitialise(loaded.network, recipe.training.reinit_layers)
     model_read = time.perf_counter()
-    features = {
-        split: task.encode(rows, loaded.tokenizer, max_length=recipe.model.max_length)
-        for split, rows in data.splits.items()
-    }
-    model_hash = source.content_hash()
+    features = encoded.features if encoded else _features(recipe, data, task, loaded.tokenizer)
+    steps = total_steps(recipe, len(features["train"]))
+    check_evaluations(recipe.training, steps)
+    model_hash = encoded.model_hash if encoded else source.content_hash()
     digest = recipe_hash(resolved, data_hashes=data.hashes, model_hash=model_hash)
     job = Job(
         recipe=resolved,
@@ -110,8 +189,8 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> Job:
         features=features,
         evaluated=evaluated,
         selection=data.validation_splits[0],
-        primary=_primary(resolved, data, task, features),
-        steps=total_steps(recipe, len(features["train"])),
+        primary=primary_metric(resolved, data, task, features),
+        steps=steps,
         memory=estimate_memory(
             recipe,
             source.config,
@@ -134,6 +213,32 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> Job:
     return job
 
 
+def _read(
+    recipe: Recipe, listener: Listener, encoded: Encoded | None = None
+) -> tuple[LoadedData, ModelSource, Task, tuple[str, ...]]:
+    """Rows, model files, the task fitted to the rows, and the splits to score, all of it checked."""
+    check_trackers(recipe.runtime.log_to)
+    for script in recipe.evaluation.metric_scripts:
+        find_script(script)
+    data, source = (encoded.data, encoded.source) if encoded else _find(recipe, listener)
+    evaluated = tuple(recipe.evaluation.splits) or data.validation_splits
+    _check_splits(data, evaluated)
+    task = task_from_data(recipe, data.splits["train"], data.labels)
+    if encoded is None:
+        for split in dict.fromkeys((*evaluated, *data.validation_splits)):
+            task.check(data.splits[split])
+    check_layers(recipe, source)
+    if recipe.training.class_weights:
+        check_weights(recipe.training, list(task.head()["id2label"].values()))
+    return data, source, task, evaluated
+
+
+def _features(recipe: Recipe, data: LoadedData, task: Task, tokenizer: "Tokenizer") -> dict[str, Features]:
+    return {
+        split: task.encode(rows, tokenizer, max_length=recipe.model.max_length) for split, rows in data.splits.items()
+    }
+
+
 def _find(recipe: Recipe, listener: Listener) -> tuple[LoadedData, ModelSource]:
     """The rows and the model's files; where the rows can't be had, the error says too what is wrong with the model.
 
@@ -153,7 +258,7 @@ def _find(recipe: Recipe, listener: Listener) -> tuple[LoadedData, ModelSource]:
     return data, inspect_model(recipe.model)
 
 
-def _primary(recipe: Recipe, data: LoadedData, task: Task, features: dict[str, Features]) -> str:
+def primary_metric(recipe: Recipe, data: LoadedData, task: Task, features: dict[str, Features]) -> str:
     """The metric that picks the best weights; those that can be are the ones the baseline is scored by, and the loss.
 
     Raises:
@@ -179,7 +284,8 @@ def _check_splits(data: LoadedData, evaluated: tuple[str, ...]) -> None:
             )
 
 
-def _resolved(recipe: Recipe, compute: Compute) -> Recipe:
+def resolved_for(recipe: Recipe, compute: Compute) -> Recipe:
+    """The recipe with the device, precision and threads that are used."""
     runtime = recipe.runtime.model_copy(
         update={"device": compute.device, "precision": compute.precision, "threads": compute.threads}
     )

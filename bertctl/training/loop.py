@@ -21,7 +21,7 @@ from bertctl.runtime.batching import Plan, padding_share, training_plan
 from bertctl.runtime.device import Compute
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.tasks.base import Features, Task
-from bertctl.training.exhaustion import Parts, is_out_of_memory
+from bertctl.training.exhaustion import Parts, give_back_memory, is_out_of_memory
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -74,7 +74,10 @@ class Outcome:
         first_losses: of the first 5 steps.
         last_losses: of the last 10 steps.
         skipped_steps: steps that fp16's scaler left out.
-        stopped_early: whether patience ended it.
+        stopped_early: whether patience or a watch ended it.
+        stop_reason: why a watch ended it; empty otherwise.
+        collapsed_losses: validation losses of the last ends of epochs in a row where one answer went to everything.
+        ranked: primary metric and step of the best evaluations, the best first, where their weights will be averaged.
     """
 
     epoch: int = 0
@@ -92,6 +95,9 @@ class Outcome:
     last_losses: list[float] = field(default_factory=list)
     skipped_steps: int = 0
     stopped_early: bool = False
+    stop_reason: str = ""
+    collapsed_losses: list[float] = field(default_factory=list)
+    ranked: list[tuple[float, int]] = field(default_factory=list)
 
     @property
     def padding(self) -> float:
@@ -111,6 +117,7 @@ class Machine:
         accelerator: does devices, wrapping, precision and backward.
         compute: device and precision.
         workers: the processes that share the job.
+        begin_epoch: called with the number of each epoch (from 0) before it is trained, or gone on with.
     """
 
     loaded: "LoadedModel"
@@ -120,6 +127,7 @@ class Machine:
     accelerator: "Accelerator"
     compute: Compute
     workers: Workers = ALONE
+    begin_epoch: Callable[[int], None] | None = None
 
 
 def plan_epoch(recipe: Recipe, features: Features, epoch: int) -> Plan:
@@ -127,7 +135,7 @@ def plan_epoch(recipe: Recipe, features: Features, epoch: int) -> Plan:
     return training_plan(
         features.lengths,
         recipe.training.batch_size,
-        seed=recipe.training.seed,
+        seed=recipe.training.seed_of_order,
         epoch=epoch,
         group_by_length=recipe.training.group_by_length,
     )
@@ -173,6 +181,8 @@ def train(
     )
     machine.network.train()
     while outcome.epoch < recipe.training.epochs and not outcome.stopped_early:
+        if machine.begin_epoch is not None:
+            machine.begin_epoch(outcome.epoch)
         plan = plan_epoch(recipe, features, outcome.epoch)
         if outcome.position == 0:
             outcome.paddings.append(padding_share(features.lengths, plan))
@@ -211,7 +221,7 @@ def _step(
     """One optimizer step; the figures of its line of history."""
     started = time.perf_counter()
     rate = float(machine.schedule.get_last_lr()[0])
-    loss, norm = _with_less_at_once(machine, task, features, indices, parts)
+    loss, norm = with_less_at_once(machine, task, features, indices, parts)
     outcome.first_losses = [*outcome.first_losses, loss][:5]
     outcome.last_losses = [*outcome.last_losses, loss][-10:]
     is_fp16 = machine.compute.precision == "fp16"
@@ -240,7 +250,7 @@ def _step(
     }
 
 
-def _with_less_at_once(
+def with_less_at_once(
     machine: Machine, task: Task, features: Features, indices: NDArray[np.int64], parts: "Parts"
 ) -> tuple[float, float]:
     """A training step; where memory runs out, the same step in twice as many parts, and so on."""
@@ -263,6 +273,7 @@ def _with_less_at_once(
                 raise
             machine.optimizer.zero_grad(set_to_none=True)
             parts.double(error, longest=int(features.lengths[indices].max()), workers=machine.workers.count)
+        give_back_memory()  # only now has the error let go of what the step had computed
 
 
 def training_step(

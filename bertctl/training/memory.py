@@ -71,13 +71,13 @@ def human_bytes(count: float) -> str:
     return f"{count:.1f} GB"
 
 
-def human_seconds(seconds: float) -> str:
-    """`4.2 s`, `12 min 5 s`, `3 h 20 min`, `2 d 4 h`."""
+def human_seconds(seconds: float, *, brief: bool = False) -> str:
+    """`4.2 s`, `12 min 5 s` (brief: `12 min`), `3 h 20 min`, `2 d 4 h`."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     whole = round(seconds)
     if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
+        return f"{whole // 60} min" if brief else f"{whole // 60} min {whole % 60} s"
     minutes = round(seconds / 60)
     if minutes < 48 * 60:
         return f"{minutes // 60} h {minutes % 60} min"

@@ -1,8 +1,9 @@
 """AdamW and the paper's schedule; where google-research/bert `optimization.py` differs, config/schema.py says so."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bertctl.config.schema import OptimizerSection
+from bertctl.modeling.layer_groups import parameter_depths
 
 if TYPE_CHECKING:
     from torch import nn
@@ -13,28 +14,47 @@ if TYPE_CHECKING:
 def build_optimizer(network: "nn.Module", settings: OptimizerSection) -> "AdamW":
     """`torch.optim.AdamW` with bias correction, two groups: decayed weights, and biases with normalisation weights.
 
+    With a layer decay, two such groups for the head and each layer down to the embeddings, each with its own rate; the
+    first group is the head's, whose rate is the one that is logged.
+
     Args:
         network: its parameters that need a gradient are optimised.
-        settings: rate, decay, betas, epsilon.
+        settings: rate, decays, betas, epsilon.
+
+    Raises:
+        UsageError: a layer decay, and layers that can't be told apart.
     """
     from torch.optim import AdamW
 
-    plain = _undecayed(network)
-    decayed: list[nn.Parameter] = []
-    undecayed: list[nn.Parameter] = []
-    for name, parameter in network.named_parameters():
-        if parameter.requires_grad:
-            (undecayed if name in plain else decayed).append(parameter)
     return AdamW(
-        [
-            {"params": decayed, "weight_decay": settings.weight_decay},
-            {"params": undecayed, "weight_decay": 0.0},
-        ],
+        _groups(network, settings),
         lr=settings.learning_rate,
         betas=(settings.beta1, settings.beta2),
         eps=settings.epsilon,
         fused=True,
     )
+
+
+def _groups(network: "nn.Module", settings: OptimizerSection) -> list[dict[str, Any]]:
+    depths = parameter_depths(network) if settings.layer_decay < 1.0 else {}
+    head = max(depths.values(), default=0)
+    plain = _undecayed(network)
+    groups: list[dict[str, Any]] = []
+    for depth in range(head, -1, -1):
+        decayed: list[nn.Parameter] = []
+        undecayed: list[nn.Parameter] = []
+        for name, parameter in network.named_parameters():
+            if parameter.requires_grad and depths.get(name, 0) == depth:
+                (undecayed if name in plain else decayed).append(parameter)
+        pair: list[dict[str, Any]] = [
+            {"params": decayed, "weight_decay": settings.weight_decay},
+            {"params": undecayed, "weight_decay": 0.0},
+        ]
+        if depths:
+            rate = settings.learning_rate * settings.layer_decay ** (head - depth)
+            pair = [{**group, "lr": rate} for group in pair if group["params"]]
+        groups += pair
+    return groups
 
 
 def build_schedule(optimizer: "AdamW", settings: OptimizerSection, *, steps: int) -> "LambdaLR":

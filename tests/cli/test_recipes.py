@@ -27,12 +27,13 @@ DEMOS = ["demo", "demo-ner", "demo-qa"]
 DATA_SETS = [*GLUE, *TAGGING, *DEMOS, "codah", "squad", "squad2", "swag"]
 GENERIC = ["multiple-choice", "question-answering", "text-classification", "text-regression", "token-classification"]
 PROBES = ["probe-conll2003-paper", "probe-sst2-tutorial"]
-NAMES = sorted([*DATA_SETS, *GENERIC, *PROBES])
+SMALL = ["mrpc-small", "rte-small"]
+NAMES = sorted([*DATA_SETS, *GENERIC, *PROBES, *SMALL])
 
 
-def test_there_are_27_recipes():
+def test_there_are_29_recipes():
     assert recipe_names() == NAMES
-    assert len(list((ROOT / "recipes").rglob("*.y*ml"))) == len(NAMES) == 27
+    assert len(list((ROOT / "recipes").rglob("*.y*ml"))) == len(NAMES) == 29
 
 
 def test_ls_shows_every_recipe_with_what_it_is_for(bertctl):
@@ -94,7 +95,7 @@ def test_each_recipe_opens_with_its_command_and_says_why(name):
     assert set(yaml.safe_load("\n".join(lines))) <= stated  # nothing a machine decides
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in (*DEMOS, *PROBES)])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in (*DEMOS, *PROBES, *SMALL)])
 def test_each_recipe_is_a_point_of_the_papers_grid_and_leaves_the_test_split_alone(name):
     recipe = load_recipe(name)
     assert recipe.training.batch_size in ((48,) if name == "squad2" else (16, 32))  # 48: the paper's, section 4.3
@@ -102,6 +103,14 @@ def test_each_recipe_is_a_point_of_the_papers_grid_and_leaves_the_test_split_alo
     assert recipe.training.epochs in (2, 3, 4)
     assert recipe.model.name == ("bert-base-cased" if name == "conll2003" else "bert-base")
     assert not [split for split in recipe.evaluation.splits if split.startswith("test")]
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_small_recipe_is_the_preset_on_the_data_of_its_big_brother(name):
+    recipe, other = load_recipe(name), load_recipe(name.removesuffix("-small"))
+    assert (recipe.training.preset, recipe.training.epochs, recipe.optimizer.learning_rate) == ("small-data", 20, 2e-5)
+    assert (recipe.data, recipe.model, recipe.evaluation) == (other.data, other.model, other.evaluation)
+    assert recipe.training.batch_size == other.training.batch_size
 
 
 @pytest.mark.parametrize(

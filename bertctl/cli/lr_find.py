@@ -1,0 +1,160 @@
+"""`bertctl lr-find`."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from bertctl.cli.options import (
+    BatchSizeOption,
+    DataDirOption,
+    DeviceOption,
+    LabelColumnOption,
+    MaxLengthOption,
+    MaxTrainRowsOption,
+    ModelOption,
+    PairColumnOption,
+    PrecisionOption,
+    RecipeArgument,
+    SeedOption,
+    SetOption,
+    TextColumnOption,
+    ThreadsOption,
+    TrainFileOption,
+    ValidationFileOption,
+    collect,
+)
+from bertctl.cli.output import Output, plain_table
+from bertctl.errors import UsageError
+
+FromOption = Annotated[float, typer.Option("--from", metavar="RATE", help="Rate of the first step.")]
+ToOption = Annotated[float, typer.Option("--to", metavar="RATE", help="Rate of the last step, if it gets that far.")]
+StepsOption = Annotated[int, typer.Option("--steps", metavar="N", help="Steps over which the rate rises.")]
+FileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE.json",
+        help="Write the figures here, and the picture beside it as .png and .svg.",
+        show_default=False,
+    ),
+]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.")]
+
+
+def lr_find(
+    out: Output,
+    recipe: RecipeArgument,
+    output: FileOption = None,
+    low: FromOption = 1e-7,
+    high: ToOption = 1.0,
+    steps: StepsOption = 100,
+    model: ModelOption = None,
+    data_dir: DataDirOption = None,
+    train_file: TrainFileOption = None,
+    validation_file: ValidationFileOption = None,
+    text_column: TextColumnOption = None,
+    pair_column: PairColumnOption = None,
+    label_column: LabelColumnOption = None,
+    batch_size: BatchSizeOption = None,
+    max_length: MaxLengthOption = None,
+    seed: SeedOption = None,
+    max_train_rows: MaxTrainRowsOption = None,
+    device: DeviceOption = None,
+    precision: PrecisionOption = None,
+    threads: ThreadsOption = None,
+    sets: SetOption = None,
+    overwrite: OverwriteOption = False,
+) -> None:
+    """Find a learning rate: train some steps while the rate rises, until the loss explodes (Smith 2017).
+
+    The model is thrown away, and no run folder is made. What it suggests is a start for a sweep, not the end of one:
+    the paper's 2e-5 to 5e-5 fit most data sets.
+
+    bertctl lr-find sst2 --model minilm --data-dir glue -o rates.json
+
+    bertctl lr-find text-classification --train-file a.csv --to 1e-2 --steps 200
+    """
+    from bertctl.config.load import load_recipe
+
+    resolved = load_recipe(
+        recipe,
+        sets=sets or (),
+        options=collect(
+            model=model,
+            data_dir=data_dir,
+            train_file=train_file,
+            validation_file=validation_file,
+            text_column=text_column,
+            pair_column=pair_column,
+            label_column=label_column,
+            batch_size=batch_size,
+            max_length=max_length,
+            seed=seed,
+            max_train_rows=max_train_rows,
+            device=device,
+            precision=precision,
+            threads=threads,
+        ),
+    )
+    if output is not None:
+        check_file(output, overwrite=overwrite)
+    from bertctl.training.lr_find import check_range, find_rate
+
+    check_range(low, high, steps)
+    with out.third_party_kept():
+        document = find_rate(resolved, low=low, high=high, steps=steps, listener=out)
+        if output is not None:
+            from bertctl.reporting.plots import draw_rates
+            from bertctl.run_folder import write_json
+
+            write_json(output, document)
+            draw_rates(document, pictures(output))
+            out.say(f"written: {', '.join(str(path) for path in (output, *pictures(output)))}")
+    if document["suggestion"] is None:
+        out.warn("the loss never fell, so there is nothing to suggest; try more --steps, or a higher --to")
+    out.answer(document, rates_table(document))
+
+
+COMMAND = lr_find
+
+
+def check_file(path: Path, *, overwrite: bool) -> None:
+    """Refuse a place for the figures that can't be meant, before anything is trained.
+
+    Raises:
+        UsageError: no .json file, a folder, or files that are there while `overwrite` is off.
+    """
+    if path.suffix != ".json" or path.is_dir():
+        raise UsageError(f"-o {path}: a file that ends in .json is meant", remedy="Such as -o rates.json.")
+    there = [str(one) for one in (path, *pictures(path)) if one.exists()]
+    if there and not overwrite:
+        raise UsageError(
+            f"{', '.join(there)}: already there", remedy="Choose another name with -o, or add --overwrite."
+        )
+
+
+def pictures(path: Path) -> list[Path]:
+    """The pictures beside the figures."""
+    return [path.with_suffix(".png"), path.with_suffix(".svg")]
+
+
+def rates_table(document: Mapping[str, Any]) -> Table:
+    """The rates that were found."""
+    table = plain_table(f"{document['recipe']}, {document['model']}", "rate", right=("rate",))
+    names = {
+        "steepest": "the loss falls fastest",
+        "minimum": "the loss is lowest",
+        "minimum_tenth": "a tenth of that",
+        "suggestion": "suggested: the lower one of the first and the third",
+    }
+    for name, words in names.items():
+        rate = document[name]
+        table.add_row(words, "none" if rate is None else f"{rate:.2e}", style="bold" if name == "suggestion" else None)
+    end = "where the loss exploded" if document["exploded"] else "the highest that was asked for"
+    table.caption = f"{document['steps']} steps of {document['batch_size']}, up to {document['rates'][-1]:.2e}, {end}"
+    table.caption_justify = "left"
+    return table

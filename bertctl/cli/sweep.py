@@ -1,0 +1,268 @@
+"""`bertctl sweep`."""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from bertctl.cli.options import (
+    BatchSizeOption,
+    DataDirOption,
+    DeterministicOption,
+    DeviceOption,
+    EpochsOption,
+    KeepTextOption,
+    LabelColumnOption,
+    LearningRateOption,
+    MaxEvalRowsOption,
+    MaxLengthOption,
+    MaxTrainRowsOption,
+    ModelOption,
+    PairColumnOption,
+    PrecisionOption,
+    RecipeArgument,
+    SeedOption,
+    SetOption,
+    TestFileOption,
+    TextColumnOption,
+    ThreadsOption,
+    TrainFileOption,
+    ValidationFileOption,
+    collect,
+)
+from bertctl.cli.output import Output, plain_table
+from bertctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+SweepFolderOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--output", "-o", metavar="DIR", help="Sweep folder; runs/sweep-RECIPE-HASH when left out.", show_default=False
+    ),
+]
+GridOption = Annotated[
+    str | None,
+    typer.Option(
+        "--grid",
+        metavar="NAME|'FIELD=V,V FIELD=V'|FILE.yaml",
+        help="What is varied: paper (batch 16, 32; rate 5e-5, 3e-5, 2e-5; epochs 2, 3, 4), glue (batch 32, 3 epochs, "
+        "rate 5e-5 to 2e-5), or recipe fields with their values.",
+        show_default=False,
+    ),
+]
+RandomOption = Annotated[
+    int | None, typer.Option("--random", metavar="N", help="Only so many of the settings, a seeded sample.")
+]
+SeedsOption = Annotated[
+    str,
+    typer.Option(
+        "--seeds",
+        metavar="N|init=N,order=N",
+        help="Runs of each setting, with other initialisation and data order; or each of the one with each of the "
+        "other. Seeds count up from the recipe's.",
+    ),
+]
+FoldsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--folds",
+        metavar="K",
+        help="Cross-validation, for a file without validation rows: K stratified parts, each held out once.",
+        show_default=False,
+    ),
+]
+JobsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs",
+        metavar="N",
+        help="Runs side by side, one device each; on a CPU they share the cores. One a GPU, or 1, when left out.",
+        show_default=False,
+    ),
+]
+ShardOption = Annotated[
+    str | None,
+    typer.Option("--shard", metavar="K/N", help="Run part K of N; `sweep-merge` puts them together."),
+]
+KeepOption = Annotated[Literal["best", "all", "none"], typer.Option("--keep", help="Whose model stays on the disk.")]
+ChooseOption = Annotated[
+    Literal["mean", "best-run"],
+    typer.Option("--choose", help="Choose the setting by its mean over the seeds, or by the best single run."),
+]
+EarlyKillFlag = Annotated[
+    bool,
+    typer.Option(
+        "--early-kill", help="Stop runs that are hopeless against the others (successive halving after 1, 2, 4 epochs)."
+    ),
+]
+TestFlag = Annotated[bool, typer.Option("--test", help="Score the chosen model on the test split, once.")]
+DryRunFlag = Annotated[
+    bool, typer.Option("--dry-run", help="Time a few steps; say how many runs, what time and disk they take.")
+]
+
+
+def sweep(
+    out: Output,
+    recipe: RecipeArgument,
+    grid: GridOption = None,
+    random: RandomOption = None,
+    seeds: SeedsOption = "1",
+    folds: FoldsOption = None,
+    jobs: JobsOption = None,
+    shard: ShardOption = None,
+    keep: KeepOption = "best",
+    choose: ChooseOption = "mean",
+    early_kill: EarlyKillFlag = False,
+    test: TestFlag = False,
+    dry_run: DryRunFlag = False,
+    output: SweepFolderOption = None,
+    model: ModelOption = None,
+    data_dir: DataDirOption = None,
+    train_file: TrainFileOption = None,
+    validation_file: ValidationFileOption = None,
+    test_file: TestFileOption = None,
+    text_column: TextColumnOption = None,
+    pair_column: PairColumnOption = None,
+    label_column: LabelColumnOption = None,
+    epochs: EpochsOption = None,
+    batch_size: BatchSizeOption = None,
+    learning_rate: LearningRateOption = None,
+    max_length: MaxLengthOption = None,
+    seed: SeedOption = None,
+    max_train_rows: MaxTrainRowsOption = None,
+    max_eval_rows: MaxEvalRowsOption = None,
+    device: DeviceOption = None,
+    precision: PrecisionOption = None,
+    threads: ThreadsOption = None,
+    keep_text: KeepTextOption = None,
+    deterministic: DeterministicOption = None,
+    sets: SetOption = None,
+) -> None:
+    """Run a recipe with every setting of a grid and several seeds, and choose the setting by the mean.
+
+    Every run is an ordinary run folder under DIR/cells. The same command again runs only what is missing: after Ctrl-C,
+    a crash, or a failed run. Runs that diverge or collapse stop early and are counted. Exit code: that of the first
+    run that failed with an error; the others go on.
+
+    bertctl sweep mrpc --data-dir glue --model minilm --grid paper --seeds 5 --jobs 2
+
+    bertctl sweep my.yaml --grid 'optimizer.learning_rate=1e-5,3e-5 training.epochs=3,10' --folds 5
+    """
+    from bertctl.config.load import load_recipe
+    from bertctl.sweeps.grid import pick, read_grid, read_seeds, read_shard
+
+    started = time.perf_counter()
+    part = read_shard(shard)
+    settings = read_grid(grid) if grid is not None else [{}]
+    options = collect(
+        model=model,
+        data_dir=data_dir,
+        train_file=train_file,
+        validation_file=validation_file,
+        test_file=test_file,
+        text_column=text_column,
+        pair_column=pair_column,
+        label_column=label_column,
+        epochs=epochs,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        max_length=max_length,
+        seed=seed,
+        max_train_rows=max_train_rows,
+        max_eval_rows=max_eval_rows,
+        device=device,
+        precision=precision,
+        keep_text=keep_text,
+        deterministic=deterministic,
+        threads=threads,
+    )
+    _refuse_both(settings[0], [*options, *(one.partition("=")[0].strip() for one in sets or ())])
+    base = load_recipe(recipe, sets=sets or (), options=options)
+    if test and keep == "none":
+        raise UsageError("--test needs the chosen model, and --keep none keeps none", remedy="Use --keep best.")
+    if test and part is not None:
+        raise UsageError(
+            "--test chooses among all runs, and --shard makes some of them",
+            remedy="Put the parts together with `bertctl sweep-merge DIR ... -o OUT`, then give the same command with "
+            "-o OUT --test and without --shard.",
+        )
+    if grid is None and random is not None:
+        raise UsageError("--random draws from a grid, and there is none", remedy="Add --grid, such as --grid paper.")
+    settings = pick(settings, random, seed=base.training.seed)
+    chosen_seeds = read_seeds(seeds, first=base.training.seed)
+    if grid is None and folds is None and len(chosen_seeds) == 1:
+        raise UsageError(
+            "there is nothing to vary: one setting, one seed",
+            remedy="Add --grid paper, --seeds 5 or --folds 5; a single run is `bertctl finetune`.",
+        )
+
+    from bertctl.sweeps.plan import Wish, make_sweep
+
+    with out.third_party_kept() as log:
+        wish = Wish(
+            recipe=base,
+            settings=settings,
+            seeds=chosen_seeds,
+            folds=folds,
+            jobs=jobs,
+            shard=part,
+            keep=keep,
+            choose=choose,
+            early_kill=early_kill,
+            test=test,
+        )
+        made = make_sweep(wish, output, listener=out)
+        folder = made.folder
+        if dry_run:
+            from bertctl.sweeps.rehearse import rehearse
+
+            document = rehearse(made, folder, shard=part, listener=out)
+            out.answer(document, _dry_table(document))
+            return
+
+        from bertctl.sweeps.conclude import conclude
+        from bertctl.sweeps.run import run_sweep
+        from bertctl.sweeps.tables import sweep_tables
+
+        out.say(f"sweep folder: {folder}")
+        folder.mkdir(parents=True, exist_ok=True)
+        log.write_to(folder / "log.txt")
+        ended = run_sweep(made, folder, shard=part, test=test, started=started, listener=out)
+        document = conclude(folder, test_split=test, listener=out)
+    out.answer(document, sweep_tables(document))
+    out.say(f"sweep folder: {folder}")
+    if ended.exit_code:
+        raise typer.Exit(ended.exit_code)
+
+
+def _refuse_both(setting: Mapping[str, Any], given: Sequence[str]) -> None:
+    both = [name for name in setting if name in given]
+    if both:
+        raise UsageError(
+            f"{', '.join(both)}: in the grid, and given by itself as well",
+            remedy="Take it out of the grid, or out of the options.",
+        )
+
+
+def _dry_table(document: Mapping[str, Any]) -> "Table":
+    """Cells, time and disk."""
+    from bertctl.training.memory import human_bytes, human_seconds
+
+    seconds, disk = document["seconds"], document["disk_bytes"]
+    done = f"{document['done']} of {document['runs']} are done" if document["done"] else ""
+    table = plain_table("sweep", "about", "", right=("about",))
+    table.add_row("runs", str(document["to_run"]), done)
+    between = f"between {human_seconds(seconds['low'])} and {human_seconds(seconds['high'])}"
+    at_a_time = f"{document['jobs']} at a time, threads each: {document['threads']}"
+    table.add_row("time", human_seconds(seconds["estimate"]), f"{between}; {at_a_time}")
+    shortest, longest = (human_seconds(document["run_seconds"][name]) for name in ("shortest", "longest"))
+    table.add_row("one run", longest, f"the longest; the shortest {shortest}")
+    table.add_row("disk", human_bytes(disk["needed"]), f"at the worst moment; {human_bytes(disk['free'])} free")
+    return table
+
+
+COMMAND = sweep

@@ -1,0 +1,33 @@
+"""`bertctl sweep-merge`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertctl.cli.output import Output
+
+FoldersArgument = Annotated[
+    list[Path], typer.Argument(metavar="DIR...", help="Folders that `bertctl sweep --shard` was given with -o.")
+]
+IntoOption = Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for the whole sweep.")]
+
+
+def sweep_merge(out: Output, folders: FoldersArgument, output: IntoOption) -> None:
+    """Put the parts of a sweep together: the runs are copied, the table is made of all of them.
+
+    The parts must be of one sweep: the same recipe, grid, seeds, data and model. What is missing is said.
+
+    bertctl sweep-merge part1 part2 -o whole
+    """
+    from bertctl.sweeps.conclude import conclude
+    from bertctl.sweeps.merge import merge
+    from bertctl.sweeps.tables import sweep_tables
+
+    merge(folders, output, listener=out)
+    document = conclude(output, listener=out)
+    out.answer(document, sweep_tables(document))
+    out.say(f"sweep: {output}")
+
+
+COMMAND = sweep_merge

@@ -1,0 +1,131 @@
+"""Fields of a recipe that are possible each by itself, but not together."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from bertctl.config.schema import Recipe
+
+TASK_SECTIONS: dict[str, str] = {
+    "text-classification": "text_classification",
+    "text-regression": "text_regression",
+    "token-classification": "token_classification",
+    "question-answering": "question_answering",
+}
+"""The recipe section that holds a task's own settings, where it has any (multiple choice has none)."""
+
+_CLASSIFIERS = ("text-classification", "token-classification")
+
+
+class Disagreement(NamedTuple):
+    """Fields that are possible each by itself, but not together.
+
+    Attributes:
+        fields: dotted names; the first is the one to change.
+        message: why they don't fit.
+    """
+
+    fields: tuple[str, ...]
+    message: str
+
+
+class DisagreementError(ValueError):
+    """All the disagreements of one recipe."""
+
+    def __init__(self, found: Sequence[Disagreement]) -> None:
+        super().__init__("; ".join(f"{item.fields[0]}: {item.message}" for item in found))
+        self.found = found
+
+
+def disagreements(recipe: "Recipe") -> Iterator[Disagreement]:
+    """Everything in a recipe that does not fit together, each field being possible by itself."""
+    data, training, labels = recipe.data, recipe.training, recipe.text_classification
+    if training.batch_size % training.accumulation_steps:
+        yield Disagreement(
+            ("training.accumulation_steps", "training.batch_size"),
+            f"{training.accumulation_steps} does not divide training.batch_size {training.batch_size}",
+        )
+    if data.name:
+        for file in ("train_file", "validation_file", "test_file"):
+            if getattr(data, file):
+                yield Disagreement(
+                    (f"data.{file}", "data.name"), f"data.name '{data.name}' already says which rows; leave one out"
+                )
+    elif data.data_dir:
+        yield Disagreement(
+            ("data.data_dir", "data.name"), "of use only with data.name; your own files go into data.train_file"
+        )
+    yield from _fold_disagreements(recipe)
+    columns = ("text_column", "pair_column", "label_column")
+    if data.encoding is not None and not _is_encoding(data.encoding):
+        yield Disagreement(("data.encoding",), f"there is no text encoding '{data.encoding}'; utf-8 or latin-1 fits")
+    for one, other in itertools.combinations(columns, 2):
+        if getattr(data, one) is not None and getattr(data, one) == getattr(data, other):
+            yield Disagreement((f"data.{other}", f"data.{one}"), f"the same column as data.{one}")
+    if labels.label_separator and labels.multi_label is False:
+        yield Disagreement(
+            ("text_classification.label_separator", "text_classification.multi_label"),
+            "several labels in a field, but text_classification.multi_label is false",
+        )
+    for name, values in {
+        "text_classification.labels": labels.labels or (),
+        "evaluation.splits": recipe.evaluation.splits,
+        "evaluation.slice_columns": recipe.evaluation.slice_columns,
+    }.items():
+        twice = sorted({value for value in values if values.count(value) > 1})
+        if twice:
+            yield Disagreement((name,), f"given twice: {', '.join(twice)}")
+    yield from _craft_disagreements(recipe)
+    for task, section in TASK_SECTIONS.items():
+        changed = getattr(recipe, section).model_dump(exclude_defaults=True)
+        if task != recipe.task and changed:
+            yield Disagreement(
+                (f"{section}.{next(iter(changed))}", "task"),
+                f"a setting of the task '{task}', but this recipe's task is '{recipe.task}'",
+            )
+
+
+def _fold_disagreements(recipe: "Recipe") -> Iterator[Disagreement]:
+    """Which part of how many is held out: both or neither, and only where there are no validation rows."""
+    data = recipe.data
+    if (data.fold is None) != (data.folds is None):
+        given, missing = ("folds", "fold") if data.fold is None else ("fold", "folds")
+        yield Disagreement((f"data.{given}", f"data.{missing}"), f"needs data.{missing} beside it")
+    elif data.fold is not None and data.folds is not None and data.fold > data.folds:
+        yield Disagreement(("data.fold", "data.folds"), f"part {data.fold} is asked for, but there are {data.folds}")
+    if data.folds is not None and data.validation_file:
+        yield Disagreement(
+            ("data.folds", "data.validation_file"), "there is a validation file, so no training rows are held out"
+        )
+    if data.folds is not None and data.name:
+        yield Disagreement(
+            ("data.folds", "data.name"),
+            f"the data set '{data.name}' has validation rows of its own, so no training rows are held out",
+        )
+
+
+def _craft_disagreements(recipe: "Recipe") -> Iterator[Disagreement]:
+    """What there is to say about training.* without knowing the model or the rows."""
+    training = recipe.training
+    for name, default in {"class_weights": None, "label_smoothing": 0.0}.items():
+        if getattr(training, name) != default and recipe.task not in _CLASSIFIERS:
+            yield Disagreement(
+                (f"training.{name}", "task"),
+                f"for labels that are the same in every example ({', '.join(_CLASSIFIERS)}), but this recipe's task is "
+                f"'{recipe.task}'",
+            )
+    if training.average_best and training.evaluate_every is None and training.average_best > training.epochs:
+        yield Disagreement(
+            ("training.average_best", "training.epochs"),
+            f"the best {training.average_best} are asked for, but there are {training.epochs} evaluations, one after "
+            "each epoch; training.evaluate_every makes more",
+        )
+
+
+def _is_encoding(name: str) -> bool:
+    try:
+        "".encode(name)
+    except (LookupError, ValueError):
+        return False
+    return True

@@ -1,0 +1,76 @@
+"""Which part of a network a parameter belongs to: the embeddings, one of the layers, or what stands above them.
+
+Depth 0 is the embeddings, 1 to L the layers from the bottom, L + 1 the head and what it reads through (the pooler).
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from bertctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def parameter_depths(network: "nn.Module") -> dict[str, int]:
+    """Parameter name -> depth, in the network's order.
+
+    What comes before the layers, or has embeddings in its name, is depth 0; what comes after them, or is no part of
+    the encoder, is L + 1.
+
+    Raises:
+        UsageError: a network whose layers can't be told apart, such as ALBERT's, which share their weights.
+    """
+    name, layers = _stack(network)
+    prefix, stack = f"{network.base_model_prefix}.", f"{name}."
+    depths: dict[str, int] = {}
+    above = False
+    for name, _ in network.named_parameters():
+        if name.startswith(stack):
+            above = True
+            depths[name] = int(name.removeprefix(stack).partition(".")[0]) + 1
+        elif name.startswith(prefix) and (not above or "emb" in name.removeprefix(prefix)):
+            depths[name] = 0
+        else:
+            depths[name] = len(layers) + 1
+    return depths
+
+
+def reinitialise(network: "nn.Module", n_top: int) -> None:
+    """Initialise the pooler and the `n_top` highest layers anew, in place, as the family does, by torch's generator.
+
+    Args:
+        network: a model of transformers; its head is left alone.
+        n_top: how many layers; 0 means the pooler alone, where there is one.
+
+    Raises:
+        UsageError: a network whose layers can't be told apart.
+    """
+    encoder: Any = getattr(network, str(network.base_model_prefix))
+    modules = [*_stack(network)[1]][-n_top:] if n_top else []
+    pooler = getattr(encoder, "pooler", None)
+    for module in [*modules, *([] if pooler is None else [pooler])]:
+        for parameter in module.parameters():
+            parameter._is_hf_initialized = False
+        for part in reversed([*module.modules()]):  # parts before the whole, as transformers does it
+            network._init_weights(part)  # type: ignore[operator]
+
+
+def _stack(network: "nn.Module") -> "tuple[str, nn.ModuleList]":
+    """The encoder's layers and their name: the list that has as many as the config says, whatever a family calls it.
+
+    Raises:
+        UsageError: there is none.
+    """
+    from torch import nn
+
+    prefix, config = str(network.base_model_prefix), network.config
+    count = int(getattr(config, "num_hidden_layers", 0))
+    encoder: Any = getattr(network, prefix, None)
+    if isinstance(encoder, nn.Module) and not hasattr(config, "num_hidden_groups"):  # ALBERT's groups share weights
+        for name, module in encoder.named_modules():
+            if isinstance(module, nn.ModuleList) and len(module) == count:
+                return f"{prefix}.{name}", module
+    raise UsageError(
+        f"the {count} layers of this {type(network).__name__} can't be told apart",
+        remedy="Leave out what the recipe says about layers, or choose another model.",
+    )

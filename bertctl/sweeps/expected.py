@@ -1,0 +1,61 @@
+"""The best score to be expected of n runs: what a result of "the best of n" is to be held against.
+
+Dodge, Gururangan, Card, Schwartz, Smith: "Show Your Work: Improved Reporting of Experimental Results" (EMNLP 2019,
+arXiv 1909.03004), section 3. Of N runs with the values v_1 <= ... <= v_N, n drawn with replacement have a maximum of at
+most v_i with probability (i / N)^n, the empirical distribution function to the n-th power. So
+
+    E[max of n]   = sum over i of v_i   ((i / N)^n - ((i - 1) / N)^n)
+    E[max^2 of n] = sum over i of v_i^2 ((i / N)^n - ((i - 1) / N)^n),   Var = E[max^2] - E[max]^2
+
+Where lower is better, the same of the negated values. The estimate stands on the runs that there are: near n = N it is
+hardly more than the best of them and too low for other runs of the same kind (Tang et al., "Showing Your Work Doesn't
+Always Work", ACL 2020).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class ExpectedBest:
+    """What n runs can be expected to reach.
+
+    Attributes:
+        runs: n.
+        value: expected best score.
+        deviation: standard deviation of the best score of n runs.
+    """
+
+    runs: int
+    value: float
+    deviation: float
+
+
+def expected_best(
+    values: Sequence[float], *, higher_is_better: bool = True, most: int | None = None
+) -> list[ExpectedBest]:
+    """The expected best score of 1, 2, ... runs drawn with replacement from these.
+
+    Args:
+        values: scores of all runs, in any order.
+        higher_is_better: direction.
+        most: the largest n; as many as there are values when left out.
+
+    Returns:
+        One entry for each n; none without values.
+    """
+    N = len(values)
+    sign = 1.0 if higher_is_better else -1.0
+    ordered = np.sort(sign * np.asarray(values, dtype=np.float64))
+    found = []
+    for n in range(1, (N if most is None else most) + 1 if N else 1):
+        reached = (np.arange(N + 1) / N) ** n
+        chances = np.diff(reached)
+        # About the best value: differences of the squares would lose the digits that matter.
+        mean = math.fsum((chances * (ordered - ordered[-1])).tolist())
+        variance = math.fsum((chances * (ordered - ordered[-1] - mean) ** 2).tolist())
+        found.append(ExpectedBest(n, sign * (float(ordered[-1]) + mean), math.sqrt(max(0.0, variance))))
+    return found

@@ -1,0 +1,247 @@
+"""What a sweep varies: settings from a named grid, a line or a YAML file; seeds; a share of the runs."""
+
+import itertools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertctl.config.load import read_field
+from bertctl.config.problems import RecipeError, unknown_key
+from bertctl.config.schema import Recipe, fields, sections
+from bertctl.config.strict_yaml import read_document
+from bertctl.errors import UnavailableError, UsageError, did_you_mean
+
+Setting = dict[str, Any]
+"""Dotted field -> value."""
+
+GRIDS: Mapping[str, Mapping[str, list[Any]]] = {
+    # Devlin et al. 2019, appendix A.3.
+    "paper": {
+        "training.batch_size": [16, 32],
+        "optimizer.learning_rate": [5e-5, 3e-5, 2e-5],
+        "training.epochs": [2, 3, 4],
+    },
+    # Devlin et al. 2019, section 4.1.
+    "glue": {
+        "training.batch_size": [32],
+        "training.epochs": [3],
+        "optimizer.learning_rate": [5e-5, 4e-5, 3e-5, 2e-5],
+    },
+}
+"""Grids by name."""
+
+_SAME_ROWS = "all runs are scored on the same rows by the same metric"
+
+_NOT_IN_A_GRID: Mapping[str, str] = {
+    "evaluation.primary_metric": _SAME_ROWS,
+    "evaluation.splits": _SAME_ROWS,
+    "data.max_eval_rows": _SAME_ROWS,
+    "data.validation_file": _SAME_ROWS,
+    "data.validation_fraction": _SAME_ROWS,
+    "data.test_file": _SAME_ROWS,
+    "training.seed": "seeds are varied with --seeds (training.seed decides samples and held-out rows)",
+    "training.init_seed": "seeds are varied with --seeds init=N",
+    "training.order_seed": "seeds are varied with --seeds order=N",
+    "data.folds": "folds are run with --folds",
+    "data.fold": "folds are run with --folds",
+    "training.preset": "a preset is for the whole sweep: --set training.preset=small-data",
+    "name": "it decides no number",
+    "description": "it decides no number",
+    "task": "a sweep has one task",
+    "runtime.device": "a sweep runs on one kind of device: --device",
+    "runtime.threads": "a sweep's threads are for all its runs: --threads",
+}
+
+_STREAM = 4  # of the random sample of settings
+
+
+def read_grid(given: str) -> list[Setting]:
+    """The settings of `--grid`: a name, `field=v1,v2 field=v1`, or a YAML file.
+
+    They are all combinations of the values, the last field the fastest.
+
+    Raises:
+        RecipeError: a UsageError with every unknown key, doubled key and value that doesn't fit, at once.
+        UsageError: an empty grid, or an unknown name.
+        UnavailableError: a file that is not there.
+    """
+    text = given.strip()
+    if text in GRIDS:
+        return _combinations(GRIDS[text])
+    if Path(text).suffix in (".yaml", ".yml"):
+        pairs, problems = _from_file(text)
+    elif "=" in text:
+        pairs, problems = _from_line(text)
+    elif not text:
+        raise _empty("--grid ''")
+    else:
+        hint = did_you_mean(text, GRIDS)
+        raise UsageError(
+            f"there is no grid '{text}'" + (f": {hint}" if hint else ""),
+            remedy=f"Grids: {', '.join(GRIDS)}; or --grid 'optimizer.learning_rate=1e-5,2e-5 training.batch_size=16', "
+            "or a YAML file with a list for each field.",
+        )
+    grid = _checked(pairs, problems)
+    if problems:
+        raise RecipeError("the grid", problems, remedy="`bertctl recipes show text-classification` prints every field.")
+    if not grid:
+        raise _empty(f"--grid {given}")
+    return _combinations(grid)
+
+
+def pick(settings: Sequence[Setting], count: int | None, *, seed: int) -> list[Setting]:
+    """A seeded sample of the settings, in the grid's order; all of them where no count is given.
+
+    Raises:
+        UsageError: fewer than one.
+    """
+    if count is None:
+        return list(settings)
+    if count < 1:
+        raise UsageError(f"--random {count}: it must be at least 1")
+    rng = np.random.default_rng([seed, _STREAM])
+    drawn = rng.permutation(len(settings))[:count]
+    return [settings[i] for i in sorted(drawn.tolist())]
+
+
+def read_seeds(given: str, *, first: int) -> list[dict[str, int]]:
+    """The seeds of `--seeds`: `5` (initialisation and data order together), or `init=3,order=3` (each with each).
+
+    Args:
+        given: as typed.
+        first: the recipe's seed; the others count up from it.
+
+    Raises:
+        UsageError: no positive numbers.
+    """
+    wrong = UsageError(f"--seeds {given}: this is no number of seeds", remedy="Such as --seeds 5, or init=3,order=3.")
+    if re.fullmatch(r"\d+", given.strip()):
+        count = int(given)
+        if not count:
+            raise wrong
+        return [{"init": _seed(first, i), "order": _seed(first, i)} for i in range(count)]
+    counts: dict[str, int] = {}
+    for part in given.split(","):
+        name, _, number = part.strip().partition("=")
+        if name not in ("init", "order") or name in counts or not re.fullmatch(r"[1-9]\d*", number):
+            raise wrong
+        counts[name] = int(number)
+    return [
+        {"init": _seed(first, i), "order": _seed(first, j)}
+        for i in range(counts.get("init", 1))
+        for j in range(counts.get("order", 1))
+    ]
+
+
+def read_shard(given: str | None) -> tuple[int, int] | None:
+    """`2/8`: the second of eight parts.
+
+    Raises:
+        UsageError: not of this form, or out of range.
+    """
+    if given is None:
+        return None
+    match = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", given)
+    if match is None:
+        raise UsageError(f"--shard {given}: not a part of a whole", remedy="Such as --shard 2/8: the second of eight.")
+    part, whole = int(match[1]), int(match[2])
+    if not 1 <= part <= whole:
+        raise UsageError(
+            f"--shard {given}: there is no part {part} of {whole}",
+            remedy=f"Parts are counted from 1: 1/{max(1, whole)} to {max(1, whole)}/{max(1, whole)}.",
+        )
+    return part, whole
+
+
+def _seed(first: int, number: int) -> int:
+    return (first + number) % 2**32
+
+
+def _from_line(text: str) -> tuple[list[tuple[str, list[Any]]], list[str]]:
+    """`a=1,2 b=x`; commas within brackets belong to the value."""
+    pairs, problems = [], []
+    for word in re.findall(r"(?:\[[^\]]*\]|\S)+", text):
+        dotted, separator, values = word.partition("=")
+        if separator and dotted:
+            pairs.append((dotted, [v for v in re.findall(r"(?:\[[^\]]*\]|[^,])+", values) if v.strip()]))
+        else:
+            problems.append(f"{word!r} given, field=value,value fits, such as training.epochs=2,3")
+    return pairs, problems
+
+
+def _from_file(name: str) -> tuple[list[tuple[str, list[Any]]], list[str]]:
+    path = Path(name).expanduser()
+    try:
+        document = read_document(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise UnavailableError(f"the grid {name} can't be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"the grid {name} is not UTF-8", remedy="Save it as UTF-8.") from error
+    problems = [f"{name}:{line}: {sentence}" for line, sentence in document.problems]
+    pairs: list[tuple[str, list[Any]]] = []
+    for key, value in document.values.items():
+        nested = isinstance(value, dict)
+        if nested and key not in sections():
+            problems.append(f"{name}:{document.lines[key,]}: {unknown_key(key)}")
+            continue
+        for dotted, values in ((f"{key}.{inner}", v) for inner, v in value.items()) if nested else [(key, value)]:
+            pairs.append((dotted, values if isinstance(values, list) else [values]))
+    return pairs, problems
+
+
+def _checked(pairs: Iterable[tuple[str, list[Any]]], problems: list[str]) -> dict[str, list[Any]]:
+    """The grid; what is wrong with it is added to the problems."""
+    grid: dict[str, list[Any]] = {}
+    for dotted, values in pairs:
+        if dotted in grid:
+            problems.append(f"{dotted}: given twice; put all its values in one list")
+        elif dotted in sections():
+            inside = next(name for name in fields() if name.startswith(f"{dotted}."))
+            problems.append(f"{dotted}: a section; name a field in it, such as {inside}")
+        elif dotted not in fields():
+            problems.append(unknown_key(dotted))
+        elif dotted in _NOT_IN_A_GRID:
+            problems.append(f"{dotted}: not for a grid; {_NOT_IN_A_GRID[dotted]}")
+        elif not values:
+            problems.append(f"{dotted}: no value given")
+        else:
+            grid[dotted] = _values(dotted, values, problems)
+    return grid
+
+
+def _values(dotted: str, given: Sequence[Any], problems: list[str]) -> list[Any]:
+    found: list[Any] = []
+    for one in given:
+        value, wrong = read_field(dotted, one)
+        problems.extend(wrong)
+        if value in found and not wrong:
+            problems.append(f"{dotted}: {value} is given twice")
+        found.append(value)
+    return found
+
+
+def _combinations(grid: Mapping[str, Sequence[Any]]) -> list[Setting]:
+    return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+
+
+def _empty(what: str) -> UsageError:
+    return UsageError(
+        f"{what} is empty: there is nothing to run",
+        remedy="Such as --grid paper, --grid glue, or --grid 'optimizer.learning_rate=1e-5,2e-5'.",
+    )
+
+
+def with_values(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
+    """The recipe with other values, checked as a whole.
+
+    Raises:
+        ValidationError: of pydantic; values that don't go together come as a `DisagreementError` inside it.
+    """
+    document = recipe.model_dump()
+    for dotted, value in values.items():
+        section, _, name = dotted.partition(".")
+        document[section][name] = value
+    return Recipe.model_validate(document)

@@ -1,0 +1,160 @@
+"""Which setting a sweep chooses, and whether the first two differ at all.
+
+Chosen is the setting with the best mean over its seeds on the selection split; with `best-run` the setting of the best
+single run. Of equals the one with fewer epochs, then the earlier one of the plan.
+
+The first two settings are compared on the same examples: examples are drawn with replacement, a setting's score is the
+mean over its seeds (the seeds stay as they are), both settings' answers to an example are drawn together, and the p
+value comes from exchanging them (`metrics.paired`). Both were picked on these very examples, the first as the best of
+all: p is rather too small than too large.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.errors import UnavailableError
+from bertctl.metrics.from_lines import Contributions
+from bertctl.metrics.paired import MANY, RESAMPLES, Difference
+from bertctl.metrics.statistics import Statistic
+from bertctl.reporting.runs import Line, aligned
+from bertctl.sweeps.results import Cell, Score, SettingScores, read_lines, score_lines
+
+ALPHA = 0.05
+
+
+@dataclass(frozen=True)
+class Contest:
+    """The first setting against the second.
+
+    Attributes:
+        first: number of the setting.
+        second: number of the other.
+        seeds: those that were compared: in both settings, with predictions.
+        difference: first minus second.
+        verdict: `different` where p is below 0.05, else `undecided`.
+        left_out: scores that have no predictions to compare.
+    """
+
+    first: int
+    second: int
+    seeds: tuple[int, ...]
+    difference: Difference
+    verdict: str
+    left_out: tuple[Score, ...]
+
+
+def ranked(plan: Mapping[str, Any], found: Sequence[SettingScores], *, by: str = "mean") -> list[SettingScores]:
+    """The settings, the best one first; those without any value last.
+
+    Args:
+        plan: content of plan.json.
+        found: as `by_setting` made them.
+        by: `mean`, or `best-run`: by the best score alone.
+    """
+    sign = -1.0 if plan["primary"]["higher_is_better"] else 1.0
+
+    def place(one: SettingScores) -> tuple[bool, float, float, int]:
+        best = best_score(plan, one)
+        value = one.mean if by == "mean" or best is None else best.value
+        epochs = one.values.get("training.epochs", 0)
+        return value is None, 0.0 if value is None else sign * value, float(epochs), one.index
+
+    return sorted(found, key=place)
+
+
+def best_score(plan: Mapping[str, Any], one: SettingScores) -> Score | None:
+    """The best score of a setting: among those that went well, else among those trained to their end, else among all.
+
+    Of equals the first seed.
+    """
+    sign = -1.0 if plan["primary"]["higher_is_better"] else 1.0
+    valued = [score for score in one.scores if score.value is not None]
+    well = [score for score in valued if score.state == "done"]
+    whole = [score for score in valued if is_whole(score)]
+    return min(well or whole or valued, key=lambda score: sign * (score.value or 0.0), default=None)
+
+
+def is_whole(score: Score) -> bool:
+    """Whether its runs were trained to their end, so that their recipe alone gives the same: a run that only at its
+    end answers one thing to everything was.
+    """
+    return all(cell.state in ("done", "collapsed") and not cell.message for cell in score.cells)
+
+
+def best_cell(plan: Mapping[str, Any], found: Sequence[SettingScores]) -> Cell | None:
+    """The run that the sweep recommends: of the chosen setting, that with its best score; of folds the first.
+
+    Returns:
+        None where no run has been trained to its end.
+    """
+    score = best_score(plan, ranked(plan, found, by=plan["choose"])[0])
+    return score.cells[0] if score is not None and is_whole(score) else None
+
+
+def contest(plan: Mapping[str, Any], first: SettingScores, second: SettingScores) -> Contest:
+    """Compare two settings example by example, over the seeds that both have; with `best-run` their best runs alone.
+
+    Raises:
+        BertctlError: no seed with predictions in both, other examples, or predictions that don't give the metric.
+    """
+    ours, theirs = _answered(first), _answered(second)
+    if plan["choose"] == "best-run":
+        pairs = [(best_score(plan, first), best_score(plan, second))]
+    else:
+        pairs = [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
+    compared = [(a, b) for a, b in pairs if a is not None and b is not None and a.seed in ours and b.seed in theirs]
+    if not compared:
+        raise UnavailableError("the two have no seed with predictions in common")
+    difference = _difference(plan, compared)
+    taken = {id(score) for pair in compared for score in pair}
+    left_out = [score for one in (first, second) for score in one.scores if id(score) not in taken]
+    return Contest(
+        first.index,
+        second.index,
+        tuple(a.seed for a, _ in compared),
+        difference,
+        "different" if difference.p < ALPHA else "undecided",
+        () if plan["choose"] == "best-run" else tuple(left_out),
+    )
+
+
+def _answered(one: SettingScores) -> dict[int, Score]:
+    """The scores that stand on answers, by seed."""
+    return {score.seed: score for score in one.scores if score.value is not None and score.state != "diverged"}
+
+
+def _difference(plan: Mapping[str, Any], compared: Sequence[tuple[Score, Score]]) -> Difference:
+    lines: list[list[Line]] = []
+    for score in (score for pair in compared for score in pair):
+        read = read_lines(plan, score.cells)
+        names = (compared[0][0].cells[0].name, score.cells[0].name)
+        lines.append(aligned(lines[0], read, names=names) if lines else read)
+    parts = [score_lines(plan, one) for one in lines]
+    many = len(parts) // 2 * len(lines[0]) > MANY  # each resample takes as many metrics as there are seeds
+    return averaged(parts[0::2]).difference(averaged(parts[1::2]), resamples=RESAMPLES // 2 if many else RESAMPLES)
+
+
+def averaged(parts: Sequence[Contributions]) -> Contributions:
+    """The mean of a metric over several models on the same examples, again as what each example adds to it.
+
+    Args:
+        parts: one a model, at least one, with the same metric and the same examples in the same order.
+    """
+    first, k = parts[0], len(parts)
+    if k == 1:
+        return first
+    if first.family != "other":  # a mean of means is the mean over the examples of what they add on average
+        rows = np.mean([part.rows for part in parts], axis=0)
+        return replace(first, rows=rows, family="mean" if first.family == "mean" else "other")
+    S = first.rows.shape[1]
+
+    def make(rows_MS: NDArray[np.float64]) -> Statistic:
+        blocks = [first.make(rows_MS[:, S * i : S * (i + 1)]) for i in range(k)]
+        return lambda counts: np.mean([block(counts) for block in blocks], axis=0)
+
+    possible = np.hstack([np.tile(first.possible[:, :S], k), np.tile(first.possible[:, S:], k)])
+    return replace(first, rows=np.hstack([part.rows for part in parts]), make=make, possible=possible)

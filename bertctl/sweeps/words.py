@@ -1,0 +1,42 @@
+"""Settings of a sweep in words, the same in tables, pictures and sentences."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bertctl.reporting.escape import one_line
+
+AS_IT_IS = "the recipe as it is"
+
+
+def short_names(axes: Sequence[str]) -> list[str]:
+    """`learning_rate` for `optimizer.learning_rate`; in full where two fields would have one name."""
+    ends = [axis.rpartition(".")[2] for axis in axes]
+    return [end if ends.count(end) == 1 else axis for end, axis in zip(ends, axes, strict=True)]
+
+
+def shown(value: Any) -> str:
+    """A field's value: `5e-05`, `true`, `[a, b]`, a text as it is."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), limit=40)
+
+
+def setting_words(values: Mapping[str, Any], axes: Sequence[str]) -> str:
+    """`learning_rate 5e-05, batch_size 16`."""
+    names = short_names(axes)
+    parts = [f"{name} {shown(values[axis])}" for name, axis in zip(names, axes, strict=True) if axis in values]
+    return ", ".join(parts) or AS_IT_IS
+
+
+def seed_words(seed: Mapping[str, int]) -> str:
+    """`seed 2` where all of them are the same, else `init 2, order 1`."""
+    numbers = set(seed.values())
+    if len(numbers) == 1:
+        return f"seed {numbers.pop()}"
+    return ", ".join(f"{name} {number}" for name, number in seed.items())
+
+
+def count_words(count: int, one: str, many: str = "") -> str:
+    """`1 run`, `3 runs`."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"

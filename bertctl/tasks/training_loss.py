@@ -1,0 +1,65 @@
+"""Class weights and label smoothing: what training adds to the plain loss, and no evaluation does."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.config.schema import TrainingSection
+from bertctl.errors import UsageError
+from bertctl.tasks.sequences import shown
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def check_weights(training: TrainingSection, labels: Sequence[str]) -> None:
+    """Refuse a list of class weights that is not one for each label.
+
+    Args:
+        training: has the list, if any.
+        labels: in the model's order.
+
+    Raises:
+        UsageError: with both counts and the order.
+    """
+    given = training.class_weights
+    if isinstance(given, list) and len(given) != len(labels):
+        raise UsageError(
+            f"training.class_weights: {len(given)} given, for {len(labels)} labels",
+            remedy=f"Give one for each, in this order: {shown(labels)}; or `balanced`.",
+        )
+
+
+def class_weights(
+    training: TrainingSection, gold: NDArray[np.generic], labels: Sequence[str]
+) -> tuple[float, ...] | None:
+    """The weight of each of C labels, or None where all count the same.
+
+    A label that no example has gets 1.
+
+    Args:
+        training: says which.
+        gold: (N,) numbers of the labels of the training examples; or (N, C) 0 and 1, several labels an example.
+        labels: C names, in the model's order.
+
+    Raises:
+        UsageError: a list that is not one for each label.
+    """
+    check_weights(training, labels)
+    given = training.class_weights
+    if given is None or isinstance(given, list):
+        return None if given is None else tuple(given)
+    if gold.ndim == 2:
+        present = gold.astype(np.float64).sum(axis=0)
+        absent = len(gold) - present
+        return tuple(float(a / p) if p and a else 1.0 for p, a in zip(present, absent, strict=True))
+    counts = np.bincount(gold.astype(np.int64), minlength=len(labels))
+    there = int((counts > 0).sum())
+    return tuple(float(counts.sum() / (there * count)) if count else 1.0 for count in counts)
+
+
+def weights_tensor(weights: Sequence[float] | None, like: "Tensor") -> "Tensor | None":
+    """(C,), where `like` is; None stays None."""
+    return None if weights is None else like.new_tensor(weights)

@@ -1,0 +1,110 @@
+"""The weights of the best evaluations, kept while a run goes on, and their mean (Izmailov et al. 2018).
+
+They are files in RUN/checkpoints/average, each written atomically; a checkpoint has links to those that count at its
+step, so that a killed run finds them again.
+"""
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bertctl.metrics.names import METRICS
+from bertctl.modeling.sharding import is_sharded, load_whole, whole_weights
+from bertctl.run_folder import RunFolder, atomic_write
+from bertctl.training.checkpoint import average_file, save_tensors
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from bertctl.training.job import Job
+    from bertctl.training.loop import Outcome
+
+
+class BestWeights:
+    """Weights of the best `keep` evaluations of a run.
+
+    Args:
+        folder: the run.
+        keep: how many.
+        higher_is_better: direction of the primary metric.
+        writes: whether this process writes the files.
+    """
+
+    def __init__(self, folder: RunFolder, keep: int, *, higher_is_better: bool, writes: bool) -> None:
+        self._folder = folder
+        self._keep = keep
+        self._sign = 1.0 if higher_is_better else -1.0
+        self._writes = writes
+
+    def offer(self, outcome: "Outcome", value: float, network: "nn.Module") -> None:
+        """Keep the weights as they are if this evaluation is one of the best so far; a tie goes to the earlier one.
+
+        Args:
+            outcome: its `ranked` is changed.
+            value: primary metric of the weights at its `step`.
+            network: has these weights.
+
+        Raises:
+            UnavailableError: the disk is full, or the place can't be written.
+        """
+        if not math.isfinite(value):
+            return
+        before = {step for _, step in outcome.ranked}
+        ranked = sorted([*outcome.ranked, (value, outcome.step)], key=lambda one: (-self._sign * one[0], one[1]))
+        ranked = ranked[: self._keep]
+        kept = {step for _, step in ranked}
+        if outcome.step in kept and (self._writes or is_sharded(network)):
+            weights = whole_weights(network, keep=self._writes)
+            if self._writes:
+                atomic_write(average_file(self._folder, outcome.step), functools.partial(save_tensors, weights))
+        outcome.ranked = ranked
+        if self._writes:
+            for step in before - kept:
+                average_file(self._folder, step).unlink(missing_ok=True)
+
+    def average_into(self, network: "nn.Module", outcome: "Outcome") -> None:
+        """Give the network the mean of the weights that were kept, in fp32."""
+        load_whole(network, mean_of([average_file(self._folder, step) for _, step in outcome.ranked]), strict=False)
+
+    def verdict(self, value: float, outcome: "Outcome") -> dict[str, Any]:
+        """What metrics.json says of the average: its steps, both values, and whether it is better and so kept."""
+        return {
+            "steps": sorted(step for _, step in outcome.ranked),
+            "value": value,
+            "best_value": outcome.best_value,
+            "kept": self._sign * value > self._sign * outcome.best_value,
+        }
+
+
+def best_weights(job: "Job", folder: RunFolder, *, writes: bool) -> BestWeights | None:
+    """The weights that the run will average; None where its recipe asks for no average."""
+    keep = job.recipe.training.average_best
+    if keep is None:
+        return None
+    return BestWeights(folder, keep, higher_is_better=METRICS[job.primary].higher_is_better, writes=writes)
+
+
+def verdict_sentence(verdict: Mapping[str, Any], metric: str, outcome: "Outcome") -> str:
+    """The verdict, as it is said aloud either way."""
+    return (
+        f"the mean of the weights of steps {', '.join(map(str, verdict['steps']))}: {metric} {verdict['value']:.4f}, "
+        f"and {verdict['best_value']:.4f} with those of step {outcome.best_step} alone; "
+        + ("the mean is kept" if verdict["kept"] else "the mean is not kept")
+    )
+
+
+def mean_of(paths: Sequence[Path]) -> "dict[str, Tensor]":
+    """The mean of the tensors of equal names in some safetensors files, in fp32; whole numbers as in the first."""
+    from safetensors.torch import load_file
+
+    mean = load_file(paths[0])
+    floats = [name for name, tensor in mean.items() if tensor.is_floating_point()]
+    for path in paths[1:]:
+        more = load_file(path)
+        for name in floats:
+            mean[name] += more[name]
+    for name in floats:
+        mean[name] /= len(paths)
+    return mean

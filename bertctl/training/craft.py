@@ -1,0 +1,140 @@
+"""Training craft that is about parts of the network: what is trained at all, from when on, and from which weights.
+
+Each is a recipe field, off by default; the field's docstring in config/schema.py says where it comes from.
+"""
+
+import math
+from typing import TYPE_CHECKING
+
+from bertctl.config.schema import Recipe, TrainingSection
+from bertctl.errors import UsageError
+from bertctl.modeling.layers import layer_count
+from bertctl.modeling.source import ModelSource
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def check_layers(recipe: Recipe, source: ModelSource) -> None:
+    """Refuse what the model's config.json shows to be impossible; torch is not needed for it.
+
+    Raises:
+        UsageError: layers that are shared, more layers than there are, layers frozen and initialised anew at once.
+    """
+    training, asked = recipe.training, _about_layers(recipe)
+    if not asked:
+        return
+    if "num_hidden_groups" in source.config:
+        raise UsageError(
+            f"{asked[0]}: the layers of '{source.name}' ({source.config.get('model_type')}) share their weights, so "
+            "one can't be treated in another way than the rest",
+            remedy=f"Leave {' and '.join(asked)} out, or choose another model.",
+        )
+    n_layers = layer_count(source.config)
+    frozen, anew = training.freeze_layers, training.reinit_layers or 0
+    for field, count in (("training.freeze_layers", frozen), ("training.reinit_layers", anew)):
+        if count > n_layers:
+            raise UsageError(
+                f"{field}: {count} given, but '{source.name}' has {n_layers} layers",
+                remedy=f"Use {n_layers} or less.",
+            )
+    if frozen + anew > n_layers:
+        raise UsageError(
+            f"training.freeze_layers {frozen} and training.reinit_layers {anew} overlap: '{source.name}' has "
+            f"{n_layers} layers, and one with new weights has to be trained",
+            remedy=f"Together they can be {n_layers} at most.",
+        )
+
+
+def check_evaluations(training: TrainingSection, steps: int) -> None:
+    """Refuse an average over more evaluations than there will be.
+
+    Raises:
+        UsageError: saying how many there are.
+    """
+    if training.average_best is None or training.evaluate_every is None:
+        return  # after each epoch: config/agreement.py has counted them
+    count = math.ceil(steps / training.evaluate_every)
+    if training.average_best > count:
+        raise UsageError(
+            f"training.average_best: the best {training.average_best} are asked for, but {steps} steps with one "
+            f"evaluation every {training.evaluate_every} make {count}",
+            remedy="Use a lower training.evaluate_every, or average fewer.",
+        )
+
+
+def freeze(network: "nn.Module", training: TrainingSection) -> None:
+    """Take the embeddings and the lower layers out of training, as the recipe says."""
+    if not (training.freeze_embeddings or training.freeze_layers):
+        return
+    from bertctl.modeling.layer_groups import parameter_depths
+
+    lowest = 0 if training.freeze_embeddings else 1
+    depths = parameter_depths(network)
+    for name, parameter in network.named_parameters():
+        if lowest <= depths[name] <= training.freeze_layers:
+            parameter.requires_grad_(False)
+
+
+class Unfreezing:
+    """Gradual unfreezing: what is trained follows from the epoch alone, so a resumed run is where it was.
+
+    Args:
+        network: whose parameters that need a gradient now are those that will be trained by the end.
+    """
+
+    def __init__(self, network: "nn.Module") -> None:
+        from bertctl.modeling.layer_groups import parameter_depths
+
+        depths = parameter_depths(network)
+        self._head = max(depths.values())
+        self._parts = [(one, depths[name]) for name, one in network.named_parameters() if one.requires_grad]
+
+    def __call__(self, epoch: int) -> None:
+        """Train what is `epoch` parts below the head or higher; the first epoch is 0."""
+        for parameter, depth in self._parts:
+            parameter.requires_grad_(depth >= self._head - epoch)
+
+
+def describe(recipe: Recipe, source: ModelSource) -> list[str]:
+    """What the recipe does beyond plain fine-tuning, a sentence each."""
+    training, said = recipe.training, []
+    if training.preset:
+        said.append(f"preset {training.preset}: its values stand where nothing nearer says otherwise")
+    if recipe.optimizer.layer_decay < 1.0:
+        lowest = recipe.optimizer.learning_rate * recipe.optimizer.layer_decay ** (layer_count(source.config) + 1)
+        said.append(f"rates: {recipe.optimizer.learning_rate:g} for the head, down to {lowest:.3g} for the embeddings")
+    frozen = ["the embeddings"] if training.freeze_embeddings else []
+    if training.freeze_layers:
+        frozen.append(f"the lower {training.freeze_layers} of {layer_count(source.config)} layers")
+    if frozen:
+        said.append(f"frozen: {' and '.join(frozen)}")
+    if training.reinit_layers is not None:
+        count = training.reinit_layers
+        top = f" and the top {count} layer{'s' if count > 1 else ''}" if count else ""
+        said.append(f"new weights: the head, the pooler (where there is one){top}")
+    if training.gradual_unfreezing:
+        n_layers = layer_count(source.config)
+        lowest = training.freeze_layers + 1 if training.freeze_embeddings else 0
+        needed = n_layers + 2 - lowest
+        short = f"; {training.epochs} epochs leave the lowest {needed - training.epochs} parts as they are"
+        said.append(
+            f"unfreezing: the head in the first epoch, one layer more in each that follows, everything from epoch "
+            f"{needed} on" + (short if training.epochs < needed else "")
+        )
+    if training.average_best:
+        said.append(f"averaging: the weights of the {training.average_best} best evaluations are kept until the end")
+    return said
+
+
+def _about_layers(recipe: Recipe) -> list[str]:
+    """The fields that treat layers apart, as far as they are used."""
+    training = recipe.training
+    used = {
+        "optimizer.layer_decay": recipe.optimizer.layer_decay < 1.0,
+        "training.freeze_layers": training.freeze_layers > 0,
+        "training.freeze_embeddings": training.freeze_embeddings,
+        "training.gradual_unfreezing": training.gradual_unfreezing,
+        "training.reinit_layers": bool(training.reinit_layers),
+    }
+    return [name for name, is_used in used.items() if is_used]

@@ -1,0 +1,162 @@
+"""The learning-rate range test (Smith 2017, "Cyclical Learning Rates for Training Neural Networks", section 3.3).
+
+The rate rises from step to step by the same factor while the loss is watched: where it falls fastest, the model learns;
+where it explodes, the rate is too high.
+"""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bertctl.config.schema import Recipe
+from bertctl.errors import UsageError
+from bertctl.progress import SILENT, Listener
+from bertctl.run_folder import SCHEMA, RunFolder
+from bertctl.runtime.launch import ALONE
+from bertctl.training.exhaustion import Parts
+from bertctl.training.job import Job, prepare
+from bertctl.training.loop import plan_epoch, with_less_at_once
+from bertctl.training.machine import build_machine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+_SMOOTHING = 0.9
+"""Share of the past in the running mean of the losses."""
+_EXPLODED = 4.0
+"""How many times the best smoothed loss ends the test."""
+_FEWEST = 20
+
+
+def check_range(low: float, high: float, steps: int) -> None:
+    """Refuse a range in which nothing can rise, and steps too few to see a slope.
+
+    Raises:
+        UsageError: saying which.
+    """
+    if not 0.0 < low < high < math.inf:
+        raise UsageError(
+            f"the rate can't rise from {low:g} to {high:g}", remedy="Such as --from 1e-7 --to 1; both above 0."
+        )
+    if steps < _FEWEST:
+        raise UsageError(f"--steps {steps} are too few to see a slope", remedy=f"Use {_FEWEST} or more; 100 are usual.")
+
+
+def find_rate(
+    recipe: Recipe, *, low: float = 1e-7, high: float = 1.0, steps: int = 100, listener: Listener = SILENT
+) -> dict[str, Any]:
+    """Train with a rising rate, and throw the model away.
+
+    Args:
+        recipe: model, rows, batch size and all else as in a run; its rate, epochs and warm-up are not used.
+        low: rate of the first step.
+        high: rate of the last step, if the loss does not explode before.
+        steps: how many.
+        listener: hears of progress.
+
+    Returns:
+        A document: `rates`, `losses` and `smoothed` losses of the steps; `steepest`, the rate where the smoothed loss
+        falls fastest, `minimum`, where it is lowest, and `minimum_tenth`; `suggestion`, the lower one of steepest and
+        minimum_tenth, None where the loss never falls; `exploded`, whether it ended before its last step.
+
+    Raises:
+        UsageError: a range or a number of steps that can't be meant.
+        BertctlError: any refusal of the recipe.
+    """
+    check_range(low, high, steps)
+    quiet = recipe.model_copy(update={"runtime": recipe.runtime.model_copy(update={"log_to": []})})
+    job = prepare(quiet, listener=listener)
+    rates = [float(rate) for rate in np.geomspace(low, high, steps)]
+    losses = _losses(job, rates, listener)
+    found = suggest(rates, losses)
+    return {
+        "schema": SCHEMA,
+        "recipe": job.recipe.name,
+        "model": job.recipe.model.name,
+        "device": job.compute.device,
+        "batch_size": job.recipe.training.batch_size,
+        "seed": job.recipe.training.seed,
+        "steps": len(losses),
+        "exploded": len(losses) < steps,
+        **found,
+    }
+
+
+def _losses(job: Job, rates: Sequence[float], listener: Listener) -> list[float]:
+    """The loss of each step, until it explodes."""
+    machine = build_machine(job, RunFolder(Path()), ALONE)  # without trackers nothing is written
+    training, features = job.recipe.training, job.features["train"]
+    task = job.task.for_training(training, features)
+    parts = Parts(training.accumulation_steps, training.batch_size, job.recipe.optimizer.max_grad_norm, listener)
+    schedule: Any = machine.schedule
+    shares = [peak / job.recipe.optimizer.learning_rate for peak in schedule.base_lrs]  # layer decay makes them differ
+    batches = _batches(job)
+    losses: list[float] = []
+    machine.network.train()
+    for rate in rates:
+        for group, share in zip(machine.optimizer.param_groups, shares, strict=True):
+            group["lr"] = rate * share
+        loss, _ = with_less_at_once(machine, task, features, next(batches), parts)
+        if not math.isfinite(loss):
+            break
+        losses.append(loss)
+        machine.optimizer.step()
+        machine.optimizer.zero_grad(set_to_none=True)
+        listener.advance("rising", len(losses), len(rates), {"loss": f"{loss:.4f}", "rate": f"{rate:.2e}"})
+        smooth = smoothed(losses)
+        if smooth[-1] > _EXPLODED * min(smooth):
+            break
+    listener.finish("rising")
+    return losses
+
+
+def _batches(job: Job) -> "Iterator[NDArray[np.int64]]":
+    """The batches of the run's epochs, and on and on."""
+    epoch = 0
+    while True:
+        yield from plan_epoch(job.recipe, job.features["train"], epoch)
+        epoch += 1
+
+
+def smoothed(losses: Sequence[float]) -> list[float]:
+    """The running mean, without the pull of a first value that isn't there (as Adam corrects its moments)."""
+    mean, result = 0.0, []
+    for count, loss in enumerate(losses, start=1):
+        mean = _SMOOTHING * mean + (1.0 - _SMOOTHING) * loss
+        result.append(mean / (1.0 - _SMOOTHING**count))
+    return result
+
+
+def suggest(rates: Sequence[float], losses: Sequence[float]) -> dict[str, Any]:
+    """What the losses of a range test say.
+
+    Args:
+        rates: of the steps, rising by the same factor; perhaps more than losses.
+        losses: of the steps that were taken.
+
+    Returns:
+        The fields of `find_rate` from `rates` to `suggestion`; rates are None where the loss never falls.
+    """
+    taken = list(rates[: len(losses)])
+    document: dict[str, Any] = {"rates": taken, "losses": list(losses), "smoothed": smoothed(losses)}
+    nothing = dict.fromkeys(("steepest", "minimum", "minimum_tenth", "suggestion"))
+    if len(losses) < _FEWEST // 2:
+        return document | nothing
+    smooth = np.array(document["smoothed"])
+    lowest = int(smooth.argmin())
+    first = _FEWEST // 4  # a mean of few losses still jumps
+    slopes = np.gradient(smooth, np.log10(taken))[first : lowest + 1]
+    if lowest <= first or slopes.min() >= 0.0:
+        return document | nothing
+    steepest, minimum = taken[first + int(slopes.argmin())], taken[lowest]
+    return document | {
+        "steepest": steepest,
+        "minimum": minimum,
+        "minimum_tenth": minimum / 10.0,
+        "suggestion": min(steepest, minimum / 10.0),
+    }

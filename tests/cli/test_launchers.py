@@ -1,0 +1,118 @@
+"""Processes that others start: torchrun, on one machine and on two, accelerate, a job system with its own variables."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.stopping import history_losses
+
+pytestmark = pytest.mark.slow
+
+FIELDS = ["--max-length", "32", "--epochs", "2", "--batch-size", "6", "--precision", "fp32", "--threads", "1"]
+SETS = ["--set", "model.dropout=0.0", "--set", "training.log_every=1", "--set", "evaluation.bootstrap_resamples=100"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
+
+
+def free_port() -> str:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return str(one.getsockname()[1])
+
+
+def side_by_side(
+    folder: Path, commands: Sequence[tuple[Sequence[str], dict[str, str]]]
+) -> list["subprocess.CompletedProcess[str]"]:
+    started = [
+        subprocess.Popen(
+            command,
+            cwd=folder,
+            env={**os.environ, "HF_HUB_OFFLINE": "1", "NO_COLOR": "1", "OMP_NUM_THREADS": "1", **variables},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for command, variables in commands
+    ]
+    said = [process.communicate(timeout=240) for process in started]
+    return [
+        subprocess.CompletedProcess(process.args, process.returncode, *streams)
+        for process, streams in zip(started, said, strict=True)
+    ]
+
+
+def finetune(model: Path, data: Path, run: str) -> list[str]:
+    words = ["finetune", "text-classification", "--train-file", data, "--validation-file", data, "--model", model]
+    return ["-m", "bertctl", *map(str, words), *FIELDS, *SETS, "-o", run]
+
+
+def by_hand(rank: int, port: str) -> dict[str, str]:
+    return {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+
+
+@pytest.fixture
+def alone(tiny_model: Path, opinions: Path, tmp_path: Path) -> list[float]:
+    (done,) = side_by_side(tmp_path, [([sys.executable, *finetune(tiny_model, opinions, "alone")], {})])
+    assert done.returncode == 0, done.stderr
+    return history_losses(tmp_path / "alone")
+
+
+@pytest.mark.parametrize("how", ["torchrun", "two machines", "variables", "accelerate"])
+def test_two_processes_are_one_job_whoever_starts_them(
+    alone: list[float], tiny_model: Path, opinions: Path, tmp_path: Path, how: str
+) -> None:
+    command, port = finetune(tiny_model, opinions, "shared"), free_port()
+    if how == "torchrun":
+        commands = [([*TORCHRUN, "--standalone", "--nproc_per_node=2", *command], {})]
+    elif how == "two machines":
+        meeting = ["--nnodes=2", "--nproc_per_node=1", "--master_addr=127.0.0.1", f"--master_port={port}"]
+        commands = [([*TORCHRUN, *meeting, f"--node_rank={rank}", *command], {}) for rank in range(2)]
+    elif how == "variables":
+        commands = [([sys.executable, *command], by_hand(rank, port)) for rank in range(2)]
+    else:
+        config = tmp_path / "fsdp.yaml"
+        lines = ["distributed_type: FSDP", "fsdp_config: {fsdp_version: 2}", "num_processes: 2", "use_cpu: true"]
+        lines += ["compute_environment: LOCAL_MACHINE", "mixed_precision: 'no'", "num_machines: 1", "machine_rank: 0"]
+        config.write_text("\n".join([*lines, f"main_process_port: {port}"]) + "\n")
+        accelerate = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config)]
+        commands = [([*accelerate, *command], {})]
+    done = side_by_side(tmp_path, commands)
+    said = "".join(one.stderr for one in done)
+    assert [one.returncode for one in done] == [0] * len(done), said
+    assert history_losses(tmp_path / "shared") == pytest.approx(alone, abs=1e-4)
+    assert json.loads((tmp_path / "shared" / "performance.json").read_text())["processes"] == 2
+    assert said.count("run folder: shared") == 2, "one process speaks, at the beginning and at the end"
+
+
+def test_the_process_that_fails_says_why_and_the_other_follows(
+    tiny_model: Path, opinions: Path, tmp_path: Path
+) -> None:
+    port = free_port()
+    files = (opinions, tmp_path / "none.csv")
+    commands = [
+        ([sys.executable, *finetune(tiny_model, file, "run")], by_hand(rank, port)) for rank, file in enumerate(files)
+    ]
+    first, second = side_by_side(tmp_path, commands)
+    assert (first.returncode, second.returncode) == (5, 4), first.stderr
+    assert "none.csv does not exist" in second.stderr
+    assert "error" not in first.stderr
+
+
+def test_where_the_processes_meet_has_to_be_said(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
+    variables = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "", "MASTER_PORT": ""}
+    (done,) = side_by_side(tmp_path, [([sys.executable, *finetune(tiny_model, opinions, "run")], variables)])
+    assert done.returncode == 2, done.stderr
+    assert "MASTER_ADDR and MASTER_PORT are not set" in done.stderr
+
+
+def test_accelerate_on_cpus_starts_one_and_it_is_said(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
+    launch = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes=2"]
+    (done,) = side_by_side(tmp_path, [([*launch, *finetune(tiny_model, opinions, "run")], {})])
+    assert done.returncode == 0, done.stderr
+    assert "starts one process on CPUs" in done.stderr

@@ -1,0 +1,113 @@
+"""Memory that really runs out: the limit of a training process is lowered while it works (Linux)."""
+
+import os
+import sys
+import time
+from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen
+
+import pytest
+
+from bertctl.errors import ExitCode
+from tests.stopping import history_losses
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs prlimit and /proc")
+
+MB = 2**20
+
+
+def wide_model(folder: Path, intermediate: int) -> Path:
+    """A BERT whose memory is taken by few large tensors: nothing small fails before one of them does."""
+    import torch
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film"]
+    BertTokenizerFast(vocab={piece: i for i, piece in enumerate(pieces)}, do_lower_case=True).save_pretrained(folder)
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(pieces),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=intermediate,
+        max_position_embeddings=128,
+    )
+    BertModel(config).save_pretrained(folder)
+    return folder
+
+
+def start(model: Path, run: Path, *, batch_size: int) -> "Popen[str]":
+    """Twelve steps."""
+    files = {
+        "--train-file": (run.with_suffix(".train.csv"), 12 * batch_size),
+        "--validation-file": (run.with_suffix(".csv"), 4),
+    }
+    for file, n in files.values():
+        rows = [f"{'film ' * 130}{i},{'good' if i % 2 else 'bad'}" for i in range(n)]
+        file.write_text("\n".join(["text,label", *rows]) + "\n")
+    options: dict[str, object] = {option: file for option, (file, _) in files.items()}
+    options |= {"--model": model, "-o": run, "--max-length": 128, "--batch-size": batch_size, "--epochs": 1}
+    options |= {"--precision": "fp32", "--threads": 1}
+    sets = ["training.log_every=1", "evaluation.bootstrap_resamples=100", "evaluation.batch_size=1"]
+    words = [str(word) for pair in options.items() for word in pair]
+    words += [word for one in (*sets, "model.dropout=0.0") for word in ("--set", one)]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "NO_COLOR": "1"}
+    command = [sys.executable, "-m", "bertctl", "finetune", "text-classification", *words]
+    return Popen(command, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE, text=True, env=environment)
+
+
+def memory(process: "Popen[str]") -> int:
+    """Bytes it may write: what RLIMIT_DATA counts. (RLIMIT_AS counts what is only reserved, for each thread 64 MB.)"""
+    lines = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData"))
+
+
+def at_rest_and_at_most(process: "Popen[str]", run: Path) -> tuple[int, int]:
+    """Bytes between the steps of a training that has begun, and within them."""
+    while process.poll() is None and len(history_losses(run)) < 2:
+        time.sleep(0.01)
+    sizes, begun = [], len(history_losses(run))
+    while process.poll() is None and len(history_losses(run)) < begun + 3:
+        sizes.append(memory(process))
+        time.sleep(0.001)
+    assert process.poll() is None, process.communicate()[1]
+    return min(sizes), max(sizes)
+
+
+def limit(process: "Popen[str]", size: int) -> None:
+    import resource
+
+    resource.prlimit(process.pid, resource.RLIMIT_DATA, (size, size))
+
+
+@pytest.mark.slow
+def test_the_step_is_repeated_in_parts_to_the_same_losses(tmp_path: Path) -> None:
+    model = wide_model(tmp_path / "wide", 4096)
+    whole = start(model, tmp_path / "whole", batch_size=16)
+    rest, most = at_rest_and_at_most(whole, tmp_path / "whole")
+    assert most - rest > 100 * MB, "the steps take much memory, or the test means nothing"
+    said = whole.communicate(timeout=240)[1]
+    assert whole.returncode == 0, said
+    assert "out of memory" not in said
+
+    parts = start(model, tmp_path / "parts", batch_size=16)
+    rest, _ = at_rest_and_at_most(parts, tmp_path / "parts")
+    limit(parts, rest + int(0.6 * (most - rest)))
+    said = parts.communicate(timeout=240)[1]
+    assert parts.returncode == 0, said
+    assert "out of memory with 16 examples of 128 tokens at once: the step is repeated with 8 at once" in said
+    assert "the global batch stays 16" in said
+    assert len(history_losses(tmp_path / "whole")) == 12
+    assert history_losses(tmp_path / "parts") == pytest.approx(history_losses(tmp_path / "whole"), abs=1e-4)
+
+
+def test_where_one_example_is_too_much_it_says_what_would_help(tmp_path: Path) -> None:
+    process = start(wide_model(tmp_path / "wide", 32768), tmp_path / "run", batch_size=2)
+    rest, _ = at_rest_and_at_most(process, tmp_path / "run")
+    limit(process, rest + 40 * MB)
+    said = process.communicate(timeout=240)[1]
+    assert process.returncode == ExitCode.DEVICE, said
+    assert "out of memory with 2 examples of 128 tokens at once: the step is repeated with 1 at once" in said
+    assert "error: out of memory with 1 example of 128 tokens at once" in said
+    assert "--max-length" in said
+    assert "--gradient-checkpointing" in said

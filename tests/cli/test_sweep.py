@@ -1,0 +1,354 @@
+"""A sweep through the real process: the numbers of single runs, kills, signals, shards, refusals."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Run
+
+FIELDS = ("--batch-size", "8", "--set", "training.epochs=2")
+SETS = ("evaluation.bootstrap_resamples=100", "data.validation_fraction=0.25", "training.log_every=1")
+GRID = "optimizer.learning_rate=5e-3,1e-3"
+
+
+@pytest.fixture(scope="session")
+def many_opinions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """128 opinions, of which 32 are held out: 12 steps an epoch in batches of 8."""
+    path = tmp_path_factory.mktemp("sweep-data") / "opinions.csv"
+    rows = ["text,label"]
+    for i in range(64):
+        rows.append(f"the film was good {'very ' * (i % 3)}fine {i},pos")
+        rows.append(f"it was bad food {'not ' * (i % 4)}dull {i},neg")
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return path
+
+
+def _words(data: Path, model: Path, output: Path, *extra: object, grid: str | None = GRID) -> list[str]:
+    fields = {"--train-file": data, "--model": model, "-o": output, "--max-length": 32, "--precision": "fp32"}
+    words = [str(word) for pair in fields.items() for word in pair]
+    words += [word for one in SETS for word in ("--set", one)]
+    words += ["--grid", grid] if grid else []
+    return ["sweep", "text-classification", *words, *FIELDS, *map(str, extra)]
+
+
+def _popen(words: list[str]) -> "subprocess.Popen[str]":
+    """A process that can be killed, in a session of its own as a terminal's would be."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "bertctl", *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "NO_COLOR": "1"},
+        start_new_session=True,
+    )
+
+
+def _result(folder: Path) -> dict[str, Any]:
+    """sweep.json without what differs from one equal sweep to the next."""
+    document: dict[str, Any] = json.loads((folder / "sweep.json").read_text())
+    document.pop("performance")
+    return document
+
+
+def _states(folder: Path) -> dict[str, str]:
+    cells = sorted((folder / "cells").iterdir())
+    return {cell.name: json.loads((cell / "status.json").read_text())["state"] for cell in cells}
+
+
+@pytest.fixture(scope="session")
+def swept(tmp_path_factory: pytest.TempPathFactory, many_opinions: Path, tiny_model: Path) -> Path:
+    """Two settings with two seeds, in two workers. Tests that change it work on a copy."""
+    folder = tmp_path_factory.mktemp("swept") / "sweep"
+    process = _popen(_words(many_opinions, tiny_model, folder, "--seeds", 2, "--jobs", 2, "--keep", "all"))
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    (folder / "stdout").write_text(out)
+    (folder / "stderr").write_text(err)
+    return folder
+
+
+def test_a_sweep_says_what_it_does_and_leaves_ordinary_runs(swept: Path) -> None:
+    said = (swept / "stderr").read_text()
+    assert "tokenized once: 96 train rows, 32 validation rows, for all 4 runs" in said
+    assert "4 runs: 2 settings x 2 seeds; 2 at a time with " in said
+    assert said.count(" of 4: learning_rate ") == 4
+    assert "4 runs in " in said
+    assert "disk: up to " in said
+    plan = json.loads((swept / "plan.json").read_text())
+    assert [seed["init"] for seed in plan["seeds"]] == [42, 43]
+    assert sorted(cell["name"] for cell in plan["cells"]) == sorted(_states(swept))
+    assert set(_states(swept).values()) == {"done"}
+    for cell in (swept / "cells").iterdir():
+        environment = json.loads((cell / "environment.json").read_text())
+        assert environment["recipe_hash"].startswith(cell.name)
+        assert environment["threads"] == plan["threads"]
+        assert (cell / "model" / "model.safetensors").exists()
+    assert (swept / "best.yaml").exists()
+
+
+def test_a_cell_is_what_finetune_makes_of_its_recipe(bertctl: Run, swept: Path, tmp_path: Path) -> None:
+    plan = json.loads((swept / "plan.json").read_text())
+    for cell in (plan["cells"][0]["name"], plan["cells"][3]["name"]):
+        alone = bertctl("finetune", swept / "cells" / cell / "recipe.yaml", "-o", tmp_path / cell)
+        assert alone.returncode == 0, alone.stderr
+        for name in ("metrics.json", "predictions/validation.jsonl", "model/model.safetensors"):
+            assert (tmp_path / cell / name).read_bytes() == (swept / "cells" / cell / name).read_bytes(), name
+    best = bertctl("finetune", swept / "best.yaml", "-o", tmp_path / "best", "--json")
+    primary = plan["primary"]
+    chosen = json.loads((swept / "sweep.json").read_text())["chosen"]
+    assert json.loads(best.stdout)["metrics"][primary["split"]][primary["name"]]["value"] == chosen["run_value"]
+
+
+def test_a_second_call_runs_nothing_and_other_settings_are_refused(
+    bertctl: Run, swept: Path, many_opinions: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "sweep"
+    shutil.copytree(swept, folder)
+    data = tmp_path / "opinions.csv"
+    shutil.copy(many_opinions, data)
+    before = {path: path.stat().st_mtime_ns for path in (folder / "cells").rglob("metrics.json")}
+    again = bertctl(*_words(data, tiny_model, folder, "--seeds", 2, "--jobs", 1))
+    assert again.returncode == 0, again.stderr
+    assert "4 runs: 2 settings x 2 seeds; 4 done before" in again.stderr
+    assert before == {path: path.stat().st_mtime_ns for path in (folder / "cells").rglob("metrics.json")}
+    assert _result(folder) == _result(swept)
+    other = bertctl(*_words(data, tiny_model, folder, "--seeds", 3, "--set", "optimizer.weight_decay=0.1"))
+    assert other.returncode == 2, other.stderr
+    assert "optimizer.weight_decay: 0.01 then, 0.1 now" in other.stderr
+    assert "seeds: " in other.stderr
+    data.write_text(data.read_text().replace("fine 3,", "fine thirty,"))
+    changed = bertctl(*_words(data, tiny_model, folder, "--seeds", 2))
+    assert changed.returncode == 3, changed.stderr
+    assert "the rows of " in changed.stderr
+    assert "train" in changed.stderr
+
+
+def test_two_sweeps_in_one_folder(bertctl: Run, swept: Path, many_opinions: Path, tiny_model: Path) -> None:
+    import fcntl
+
+    with (swept / ".lock").open("a+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.truncate(0)
+        lock.write("process 4711 on elsewhere\n")
+        lock.flush()
+        refused = bertctl(*_words(many_opinions, tiny_model, swept, "--seeds", 2))
+    assert refused.returncode == 2
+    assert "is in use by process 4711 on elsewhere" in refused.stderr
+
+
+def _wait_for(folder: Path, done: int, process: "subprocess.Popen[str]") -> None:
+    """Until so many cells are done and another one has taken some steps."""
+    end = time.monotonic() + 200
+    while time.monotonic() < end and process.poll() is None:
+        states = {}
+        for cell in (folder / "cells").glob("*"):
+            if (cell / "status.json").exists():
+                states[cell] = json.loads((cell / "status.json").read_text())["state"]
+        running = [cell for cell, state in states.items() if state == "running"]
+        if sum(state == "done" for state in states.values()) >= done and any(
+            (cell / "history.jsonl").exists() for cell in running
+        ):
+            return
+        time.sleep(0.01)
+
+
+def _children(pid: int) -> list[int]:
+    listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
+    return [int(word) for word in listed.stdout.split()]
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are found by Linux's process table")
+def test_a_killed_sweep_goes_on_to_the_same_result(
+    bertctl: Run, swept: Path, many_opinions: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    words = _words(many_opinions, tiny_model, tmp_path / "sweep", "--seeds", 2, "--jobs", 2)
+    process = _popen(words)
+    _wait_for(tmp_path / "sweep", 1, process)
+    workers = _children(process.pid)
+    process.kill()
+    process.communicate()
+    end = time.monotonic() + 10
+    while any(map(_is_alive, workers)) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not any(map(_is_alive, workers)), "no worker outlives its parent"
+    again = bertctl(*words)
+    assert again.returncode == 0, again.stderr
+    assert _result(tmp_path / "sweep") == _result(swept)
+    assert len(list((tmp_path / "sweep" / "cells").glob("*/model"))) == 1, "--keep best"
+
+
+def test_a_signal_saves_and_the_same_command_goes_on(
+    bertctl: Run, swept: Path, many_opinions: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    """SIGTERM; Ctrl-C takes the same way (tests/slow/test_sweep_bars.py)."""
+    words = _words(many_opinions, tiny_model, tmp_path / "sweep", "--seeds", 2, "--jobs", 2)
+    process = _popen(words)
+    _wait_for(tmp_path / "sweep", 0, process)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=100)
+    assert process.returncode == 143, err
+    assert "The same command goes on in " in err
+    again = bertctl(*words)
+    assert again.returncode == 0, again.stderr
+    assert _result(tmp_path / "sweep") == _result(swept)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are found by Linux's process table")
+def test_a_worker_that_dies_fails_its_cell_and_the_others_go_on(
+    bertctl: Run, swept: Path, many_opinions: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    words = _words(many_opinions, tiny_model, tmp_path / "sweep", "--seeds", 2, "--jobs", 1)
+    process = _popen([*words, "--threads", str(json.loads((swept / "plan.json").read_text())["threads"])])
+    _wait_for(tmp_path / "sweep", 0, process)
+    for worker in _children(process.pid):
+        os.kill(worker, signal.SIGKILL)
+    _, err = process.communicate(timeout=200)
+    assert process.returncode == 5, err
+    assert "its worker died: signal 9 (SIGKILL)" in err
+    states = list(_states(tmp_path / "sweep").values())
+    assert sorted(states) == ["done", "done", "done", "failed"]
+    assert _result(tmp_path / "sweep")["counts"]["failed"] == 1
+    again = bertctl(*words)
+    assert again.returncode == 0, again.stderr
+    assert _result(tmp_path / "sweep") == _result(swept)
+
+
+def test_two_shards_merged_are_the_whole(
+    bertctl: Run, swept: Path, many_opinions: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    threads = json.loads((swept / "plan.json").read_text())["threads"]
+    for part in (1, 2):
+        done = bertctl(
+            *_words(many_opinions, tiny_model, tmp_path / f"part{part}", "--seeds", 2),
+            *("--shard", f"{part}/2", "--threads", threads),
+        )
+        assert done.returncode == 0, done.stderr
+        assert "2 of them here" in done.stderr
+    half = bertctl("sweep-merge", tmp_path / "part1", "-o", tmp_path / "whole")
+    assert "2 of 4 runs are missing" in half.stderr
+    whole = bertctl("sweep-merge", tmp_path / "part1", tmp_path / "part2", "-o", tmp_path / "whole")
+    assert whole.returncode == 0, whole.stderr
+    assert _result(tmp_path / "whole") == _result(swept)
+    plan = tmp_path / "part2" / "plan.json"
+    document = json.loads(plan.read_text())
+    document["recipe"]["optimizer"]["weight_decay"] = 0.5
+    plan.write_text(json.dumps(document))
+    refused = bertctl("sweep-merge", tmp_path / "part1", tmp_path / "part2", "-o", tmp_path / "other")
+    assert refused.returncode == 2
+    assert "optimizer.weight_decay: 0.01 then, 0.5 now" in refused.stderr
+    assert bertctl("sweep-merge", tmp_path, "-o", tmp_path / "other").returncode == 4
+
+
+def test_divergence_folds_and_a_cell_that_fails(
+    bertctl: Run, many_opinions: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    """Rate 1.0 diverges, which is a result; 2 frozen layers fit, 9 don't, which is refused before anything runs."""
+    words = _words(many_opinions, tiny_model, tmp_path / "sweep", grid="optimizer.learning_rate=5e-3,1.0")
+    done = bertctl(*words, "--folds", 2, "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["counts"]["runs"] == 4
+    assert document["counts"]["diverged"] == 2
+    assert document["folds"] == 2
+    assert "diverged: training diverged at step " in done.stderr
+    held_out = {}
+    for cell in (tmp_path / "sweep" / "cells").iterdir():
+        if (cell / "predictions").exists():
+            lines = (cell / "predictions" / "validation.jsonl").read_text().splitlines()
+            held_out[cell] = {json.loads(line)["id"] for line in lines}
+    one, other = held_out.values()
+    assert not one & other
+    assert len(one | other) == 128
+    layers = bertctl(*_words(many_opinions, tiny_model, tmp_path / "layers", grid="training.freeze_layers=2,9"))
+    assert layers.returncode == 2, layers.stderr
+    assert not (tmp_path / "layers" / "cells").exists()
+
+
+@pytest.mark.parametrize(
+    ("extra", "grid", "said"),
+    [
+        ((), "lr=1e-5", "lr: unknown key, did you mean optimizer.learning_rate?"),
+        ((), "training.epochs=two", "a whole number of at least 1 fits"),
+        ((), "", "is empty"),
+        ((), None, "there is nothing to vary"),
+        (("--shard", "3/2"), GRID, "there is no part 3 of 2"),
+        (("--jobs", "0"), GRID, "--jobs 0"),
+        (("--folds", "1"), GRID, "--folds 1"),
+        (("--random", "0"), GRID, "--random 0"),
+        (("--seeds", "init=x"), GRID, "--seeds init=x"),
+        (("--learning-rate", "1e-4"), GRID, "in the grid, and given by itself as well"),
+        (("--keep", "none", "--test"), GRID, "--test needs the chosen model"),
+        (("--test",), GRID, "there are no test rows"),
+        (("--test", "--shard", "1/2"), GRID, "--test chooses among all runs"),
+        (("--set", "training.accumulation_steps=3"), GRID, "3 does not divide training.batch_size"),
+        (("--folds", "3", "--validation-file", "opinions.csv"), GRID, "there is a validation file"),
+    ],
+)
+def test_refusals(
+    bertctl: Run, opinions: Path, tiny_model: Path, tmp_path: Path, extra: tuple[str, ...], grid: str | None, said: str
+) -> None:
+    words = _words(opinions, tiny_model, tmp_path / "sweep", *extra, grid=None)
+    refused = bertctl(*words, *(["--grid", grid] if grid is not None else []))
+    assert refused.returncode == 2, refused.stderr
+    assert said in refused.stderr
+    assert not (tmp_path / "sweep").exists()
+
+
+def test_a_dry_run_trains_nothing(bertctl: Run, opinions: Path, tiny_model: Path, tmp_path: Path) -> None:
+    words = _words(opinions, tiny_model, tmp_path / "sweep", "--seeds", 3, "--dry-run", "--json")
+    done = bertctl(*words)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert (document["to_run"], len(document["cells"])) == (6, 6)
+    assert 0 < document["seconds"]["low"] <= document["seconds"]["estimate"] <= document["seconds"]["high"]
+    assert document["disk_bytes"]["needed"] > 0
+    assert not (tmp_path / "sweep").exists()
+
+
+def test_the_chosen_model_is_scored_on_test_only_if_asked(
+    bertctl: Run, many_opinions: Path, opinions: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    words = _words(many_opinions, tiny_model, tmp_path / "sweep", "--test-file", opinions, "--seeds", 2, grid=None)
+    words += ["--set", "evaluation.splits=[validation, test]", "--learning-rate", "5e-3"]
+    plain = bertctl(*words, "--keep", "none", "--json")
+    assert plain.returncode == 0, plain.stderr
+    assert json.loads(plain.stdout)["test"] is None
+    assert "--test scores the chosen one once" in plain.stderr
+    assert not list((tmp_path / "sweep" / "cells").glob("*/model"))
+    tested = bertctl(*words, "--test", "--json")
+    assert tested.returncode == 0, tested.stderr
+    assert "its model was not kept; it is trained again" in tested.stderr
+    found = json.loads(tested.stdout)["test"]
+    assert [one["split"] for one in found] == ["test"]
+    assert found[0]["n"] == 16
+
+
+def test_a_hopeless_run_stops_after_an_epoch_and_is_counted(
+    bertctl: Run, many_opinions: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    """A warm-up into the second epoch: one answer to everything at its beginning is no collapse."""
+    words = _words(many_opinions, tiny_model, tmp_path / "sweep", grid="optimizer.learning_rate=5e-3,1e-7")
+    words += ["--set", "training.epochs=4", "--set", "optimizer.warmup_fraction=0.3"]
+    done = bertctl(*words, "--early-kill", "--json")
+    assert done.returncode == 0, done.stderr
+    counts = json.loads(done.stdout)["counts"]
+    assert (counts["done"], counts["hopeless"]) == (1, 1)
+    assert "(hopeless)" in done.stderr
+    status = [json.loads(path.read_text()) for path in (tmp_path / "sweep" / "cells").glob("*/status.json")]
+    assert sorted(one.get("message", "") for one in status) == ["", "stopped after step 24 of 48"]

@@ -1,0 +1,363 @@
+"""Training craft by hand: weighted and smoothed losses, averaged weights, the preset, the learning-rate range test."""
+
+import json
+import math
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from bertctl.config.dump import dump_recipe, recipe_hash
+from bertctl.config.load import load_recipe
+from bertctl.config.problems import RecipeError
+from bertctl.config.schema import TrainingSection
+from bertctl.errors import UsageError
+from bertctl.progress import Listener
+from bertctl.run_folder import RunFolder
+from bertctl.tasks.sequences import SequenceBatch
+from bertctl.tasks.text_classification import TextClassification
+from bertctl.tasks.token_classification import TokenClassification
+from bertctl.tasks.training_loss import class_weights
+from bertctl.tasks.word_windows import IGNORED, WordBatch
+from bertctl.training.averaging import BestWeights, mean_of
+from bertctl.training.checkpoint import average_file
+from bertctl.training.finetune import run
+from bertctl.training.job import Job, prepare
+from bertctl.training.loop import Outcome
+from bertctl.training.lr_find import find_rate, smoothed, suggest
+
+LABELS = ("a", "b", "c")
+LOGITS = torch.tensor([[2.0, -1.0, 0.5], [0.1, 0.2, 0.3], [-1.0, 3.0, 0.0], [0.0, 0.0, 1.0]])
+GOLD = torch.tensor([0, 2, 2, 1])
+
+
+def classifier(*, multi_label: bool = False, **given: Any) -> TextClassification:
+    return TextClassification(LABELS, multi_label, None, 0.5, **given)
+
+
+def test_weighted_losses_are_those_of_torch_before_it_divides() -> None:
+    weights = (0.5, 2.0, 3.0)
+    losses = classifier(class_weights=weights).loss(LOGITS, SequenceBatch({}, GOLD))
+    plain = classifier().loss(LOGITS, SequenceBatch({}, GOLD)).tolist()
+    assert losses.tolist() == pytest.approx([0.5 * plain[0], 3.0 * plain[1], 3.0 * plain[2], 2.0 * plain[3]])
+    whole = nn.CrossEntropyLoss(weight=torch.tensor(weights))(LOGITS, GOLD)
+    assert float(losses.sum() / (0.5 + 3.0 + 3.0 + 2.0)) == pytest.approx(float(whole))
+
+
+def test_smoothed_labels_by_hand() -> None:
+    losses = classifier(label_smoothing=0.3).loss(LOGITS, SequenceBatch({}, GOLD))
+    for loss, logits, gold in zip(losses.tolist(), LOGITS.tolist(), GOLD.tolist(), strict=True):
+        total = math.log(sum(math.exp(x) for x in logits))
+        target = [0.1 + (0.7 if label == gold else 0.0) for label in range(3)]
+        assert loss == pytest.approx(sum(t * (total - x) for t, x in zip(target, logits, strict=True)), rel=1e-5)
+
+
+def test_several_labels_weigh_presence_and_are_smoothed_towards_one_half() -> None:
+    gold = torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 1.0, 0.0], [0.0, 1.0, 1.0]])
+    weights = (2.0, 0.5, 1.0)
+    losses = classifier(multi_label=True, class_weights=weights).loss(LOGITS, SequenceBatch({}, gold))
+    whole = nn.BCEWithLogitsLoss(pos_weight=torch.tensor(weights))(LOGITS, gold)
+    assert float(losses.mean()) == pytest.approx(float(whole))
+    smooth = classifier(multi_label=True, label_smoothing=0.2).loss(LOGITS, SequenceBatch({}, gold))
+    x, target = 2.0, 0.9  # the first example's first label, 1 -> 0.9
+    first = -(target * math.log(1 / (1 + math.exp(-x))) + (1 - target) * math.log(1 - 1 / (1 + math.exp(-x))))
+    rest = nn.functional.binary_cross_entropy_with_logits(LOGITS[0, 1:], torch.tensor([0.1, 0.9]), reduction="sum")
+    assert float(smooth[0]) == pytest.approx((first + float(rest)) / 3, rel=1e-5)
+
+
+def test_tags_are_weighted_word_by_word_and_unlabelled_pieces_count_nothing() -> None:
+    logits = LOGITS.view(2, 2, 3)
+    gold = torch.tensor([[0, IGNORED], [2, 1]])
+    empty = np.zeros(0, dtype=np.int64)
+    task = TokenClassification(LABELS, None, context=False, class_weights=(0.5, 2.0, 3.0), label_smoothing=0.1)
+    losses = task.loss(logits, WordBatch({}, gold, empty, empty))
+    whole = nn.CrossEntropyLoss(
+        weight=torch.tensor([0.5, 2.0, 3.0]), ignore_index=IGNORED, label_smoothing=0.1, reduction="none"
+    )(LOGITS, gold.flatten())
+    assert losses.tolist() == pytest.approx([float(whole[0]), float(whole[2] + whole[3])])
+    assert float(whole[1]) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("gold", "weights"),
+    [
+        ([0, 0, 0, 1, 1, 2], (6 / (3 * 3), 6 / (3 * 2), 6 / (3 * 1))),
+        ([0, 0, 0, 2], (4 / (2 * 3), 1.0, 4 / (2 * 1))),  # no example of b
+        ([[1, 0, 1], [1, 0, 0], [1, 0, 0], [0, 0, 0]], (1 / 3, 1.0, 3.0)),
+    ],
+)
+def test_balanced_weights_by_hand(gold: list[Any], weights: tuple[float, ...]) -> None:
+    balanced = class_weights(TrainingSection(class_weights="balanced"), np.array(gold), LABELS)
+    assert balanced == pytest.approx(weights)
+
+
+def test_a_list_is_taken_as_it_is_and_must_be_as_long_as_the_labels() -> None:
+    gold = np.array([0, 1, 2])
+    assert class_weights(TrainingSection(class_weights=[1.0, 2.0, 5.0]), gold, LABELS) == (1.0, 2.0, 5.0)
+    assert class_weights(TrainingSection(), gold, LABELS) is None
+    with pytest.raises(UsageError, match="4 given, for 3 labels"):
+        class_weights(TrainingSection(class_weights=[1.0] * 4), gold, LABELS)
+
+
+def recipe_of(tiny_model: Path, data: Path, **fields: Any) -> Any:
+    options = {
+        "data.train_file": str(data),
+        "data.validation_file": str(data),
+        "model.name": str(tiny_model),
+        "model.max_length": 40,
+        "model.dropout": 0.0,
+        "training.epochs": 2,
+        "training.batch_size": 8,
+        "training.checkpoint_every": "off",
+        "training.log_every": 1,
+        "optimizer.learning_rate": 1e-3,
+        "runtime.precision": "fp32",
+        "runtime.device": "cpu",
+        "runtime.threads": 1,
+        "evaluation.bootstrap_resamples": 100,
+    }
+    return load_recipe("text-classification", options={**options, **fields})
+
+
+def test_training_minimises_the_weighted_loss_and_evaluation_tells_the_plain_one(
+    tiny_model: Path, opinions: Path, tmp_path: Path
+) -> None:
+    """A rate of nearly 0 leaves the weights as they are, so that both losses are those of the same network."""
+    still = {"optimizer.learning_rate": 1e-30, "training.epochs": 1, "training.batch_size": 16}
+    ends = {}
+    for name, more in {"plain": {}, "weighted": {"training.class_weights": [2.0, 2.0]}}.items():
+        folder = RunFolder.create(tmp_path / name)
+        run(prepare(recipe_of(tiny_model, opinions, **still, **more)), folder)
+        lines = [json.loads(line) for line in folder.history.read_text().splitlines()]
+        ends[name] = (lines[0]["loss"], lines[-1]["validation_loss"])
+    assert ends["weighted"][0] == pytest.approx(2.0 * ends["plain"][0], rel=1e-6)
+    assert ends["weighted"][1] == ends["plain"][1]
+
+
+def test_where_nothing_is_asked_for_the_task_is_the_same_object(tiny_model: Path, opinions: Path) -> None:
+    job = prepare(recipe_of(tiny_model, opinions))
+    assert job.task.for_training(job.recipe.training, job.features["train"]) is job.task
+    shaped = job.task.for_training(TrainingSection(label_smoothing=0.1), job.features["train"])
+    assert isinstance(shaped, TextClassification)
+    assert (shaped.label_smoothing, shaped.class_weights) == (0.1, None)
+
+
+def test_the_mean_of_files_is_the_mean_of_each_number(tmp_path: Path) -> None:
+    paths = []
+    for number in (1.0, 2.0, 6.0):
+        path = tmp_path / f"{number}.safetensors"
+        save_file({"w": torch.tensor([number, -number]), "ids": torch.tensor([7])}, path)
+        paths.append(path)
+    mean = mean_of(paths)
+    assert mean["w"].tolist() == [3.0, -3.0]
+    assert mean["w"].dtype == torch.float32
+    assert mean["ids"].tolist() == [7]
+
+
+@pytest.mark.parametrize(
+    ("higher", "steps", "average"), [(True, [2, 3], (2.0 + 3.0) / 2), (False, [1, 4], (1.0 + 4.0) / 2)]
+)
+def test_the_weights_of_the_best_evaluations_are_kept(
+    tmp_path: Path, higher: bool, steps: list[int], average: float
+) -> None:
+    network, folder = nn.Linear(1, 1, bias=False), RunFolder(tmp_path)
+    best, outcome = BestWeights(folder, 2, higher_is_better=higher, writes=True), Outcome()
+    for step, value in enumerate([0.1, 0.7, 0.8, 0.2, 0.7, math.nan], start=1):  # 0.7 again: the earlier one stays
+        with torch.no_grad():
+            network.weight.fill_(float(step))
+        outcome.step = step
+        best.offer(outcome, value, network)
+    assert sorted(step for _, step in outcome.ranked) == steps
+    assert sorted(average_file(folder, 1).parent.iterdir()) == [average_file(folder, step) for step in steps]
+    best.average_into(network, outcome)
+    assert network.weight.item() == average
+
+
+class Copier(Listener):
+    """Copies what is averaged, at the moment when the run says that it is."""
+
+    def __init__(self, folder: RunFolder, to: Path) -> None:
+        self.folder, self.to, self.said = folder, to, ""
+
+    def say(self, text: str) -> None:
+        if text.startswith("the mean of the weights"):
+            self.said = text
+            shutil.copytree(self.folder.checkpoints / "average", self.to)
+
+    def warn(self, text: str) -> None:
+        """Nothing."""
+
+
+@pytest.mark.parametrize(("fields", "kept"), [({}, True), ({"optimizer.learning_rate": 1e-4}, False)])
+def test_the_average_is_kept_where_it_is_better_and_that_is_said(
+    tiny_model: Path, opinions: Path, tmp_path: Path, fields: dict[str, Any], kept: bool
+) -> None:
+    """Rates that are too high swing around the minimum, which the mean is nearer to; low ones are on the way there."""
+    more = {"training.average_best": 3, "training.evaluate_every": 1, "evaluation.primary_metric": "loss"}
+    high = {"optimizer.learning_rate": 0.1}
+    job = prepare(recipe_of(tiny_model, opinions, **{**more, **high, **fields}))
+    folder = RunFolder.create(tmp_path / "run")
+    listener = Copier(folder, tmp_path / "copy")
+    metrics = run(job, folder, listener=listener).metrics
+    average = metrics["average"]
+    assert average["kept"] is kept is (average["value"] < average["best_value"])
+    assert listener.said.endswith("the mean is kept" if kept else "the mean is not kept")
+    files = sorted((tmp_path / "copy").iterdir())
+    assert [file.name for file in files] == [f"step-{step:08d}.safetensors" for step in average["steps"]]
+    mean, model = mean_of(files), load_file(folder.model / "model.safetensors")
+    is_mean = all(torch.allclose(mean[name], model[name], atol=1e-6) for name in model)
+    assert is_mean is kept
+    if not kept:
+        best = load_file(tmp_path / "copy" / f"step-{metrics['best_step']:08d}.safetensors")
+        assert all(torch.equal(best[name], model[name]) for name in model)
+    loss = metrics["metrics"]["validation"]["loss"]["value"]
+    assert loss == pytest.approx(min(average["value"], average["best_value"]))
+    assert not folder.checkpoints.exists()
+
+
+PRESET = {"epochs": 20, "patience": 10, "learning_rate": 2e-5, "warmup_fraction": 0.1}
+
+
+def values(recipe: Any) -> dict[str, Any]:
+    every = {**recipe.training.model_dump(), **recipe.optimizer.model_dump()}
+    return {name: every[name] for name in PRESET}
+
+
+@pytest.mark.parametrize(
+    ("text", "sets", "options", "differs"),
+    [
+        ("training: {preset: small-data}", [], {}, {}),
+        ("training: {preset: small-data, epochs: 3}", [], {}, {"epochs": 3}),
+        ("training: {epochs: 3, patience: 1}", ["training.preset=small-data"], {}, {}),
+        ("training: {epochs: 3}", ["training.preset=small-data", "training.epochs=9"], {}, {"epochs": 9}),
+        ("training: {epochs: 3}", ["training.epochs=9", "training.preset=small-data"], {}, {"epochs": 9}),
+        ("name: x", ["training.preset=small-data"], {"optimizer.learning_rate": 1e-4}, {"learning_rate": 1e-4}),
+        ("training: {preset: small-data}", ["training.patience=null"], {}, {"patience": None}),
+    ],
+)
+def test_a_preset_is_as_near_as_the_source_that_names_it(
+    tmp_path: Path, text: str, sets: list[str], options: dict[str, Any], differs: dict[str, Any]
+) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text + "\n")
+    recipe = load_recipe(str(path), sets=sets, options=options)
+    assert values(recipe) == {**PRESET, **differs}
+    path.write_text(dump_recipe(recipe, command="x"))
+    assert load_recipe(str(path)) == recipe, "the resolved recipe is the same recipe"
+
+
+def test_the_preset_is_its_values_and_fields_that_are_off_change_no_hash() -> None:
+    def hashed(*sets: str) -> str:
+        return recipe_hash(load_recipe("mrpc", sets=sets), data_hashes={}, model_hash="m")
+
+    written_out = ("training.epochs=20", "training.patience=10", "optimizer.learning_rate=2e-5")
+    assert hashed("training.preset=small-data") == hashed(*written_out)
+    off = ("training.freeze_layers=0", "optimizer.layer_decay=1.0", "training.class_weights=null")
+    assert hashed(*off) == hashed()
+    assert hashed("training.freeze_layers=1") != hashed()
+
+
+@pytest.mark.parametrize(
+    ("recipe", "given", "message"),
+    [
+        ("mrpc", "training.preset=smal-data", '"smal-data" given, small-data, or null, fits; did you mean small-data?'),
+        (
+            "mrpc",
+            "training.class_weights=balance",
+            "a list (a number above 0 each) or balanced, or null, fits; did you",
+        ),
+        ("mrpc", "training.class_weights=[1, -2]", "training.class_weights[1]: -2 given, a number above 0 fits"),
+        ("mrpc", "training.class_weights=3", "training.class_weights: 3 given, a list (a number above 0 each)"),
+        ("stsb", "training.class_weights=balanced", "for labels that are the same in every example"),
+        ("squad", "training.label_smoothing=0.1", "this recipe's task is 'question-answering'"),
+        ("codah", "training.class_weights=[1, 2]", "this recipe's task is 'multiple-choice'"),
+        ("mrpc", "training.label_smoothing=1", "a number of at least 0 and below 1 fits"),
+        ("mrpc", "training.average_best=5", "there are 4 evaluations, one after each epoch"),
+        ("mrpc", "training.average_best=1", "a whole number of at least 2, or null, fits"),
+        ("mrpc", "optimizer.layer_decay=1.1", "a number above 0 and at most 1 fits"),
+        ("mrpc", "training.freeze_layers=-1", "a whole number of at least 0 fits"),
+    ],
+)
+def test_what_a_recipe_can_not_mean_is_refused(recipe: str, given: str, message: str) -> None:
+    with pytest.raises(RecipeError) as refused:
+        load_recipe(recipe, sets=[given])
+    assert len(refused.value.problems) == 1
+    assert message in refused.value.problems[0]
+
+
+def test_layers_and_weights_are_refused_before_torch_is_imported(tiny_model: Path, opinions: Path) -> None:
+    code = (
+        "import sys; from bertctl.config.load import load_recipe; from bertctl.training.job import prepare\n"
+        "from bertctl.errors import UsageError\n"
+        "for field, value in (('training.freeze_layers', 9), ('training.class_weights', [1.0])):\n"
+        "    own = {'data.train_file': sys.argv[1], 'model.name': sys.argv[2], 'model.max_length': 32, field: value}\n"
+        "    try: prepare(load_recipe('text-classification', options=own))\n"
+        "    except UsageError as error: print(error.message)\n"
+        "    assert 'torch' not in sys.modules\n"
+    )
+    command = [sys.executable, "-c", code, str(opinions), str(tiny_model)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()
+    assert first.startswith("training.freeze_layers: 9 given, but ")
+    assert second == "training.class_weights: 1 given, for 2 labels"
+
+
+def test_shared_layers_are_refused_by_the_config_alone(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny_model, tmp_path / "albert")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": "albert", "num_hidden_groups": 1}))
+    for field, value in {"optimizer.layer_decay": 0.9, "training.freeze_layers": 1}.items():
+        with pytest.raises(UsageError, match=f"{field}: the layers of .* share their weights"):
+            prepare(recipe_of(folder, opinions, **{field: value}))
+
+
+def test_the_smoothed_loss_by_hand() -> None:
+    assert smoothed([4.0, 2.0]) == pytest.approx([4.0, (0.9 * 0.4 + 0.2) / (1 - 0.81)])
+
+
+def test_the_rates_of_a_known_curve() -> None:
+    """The loss stays, falls from 1e-5 to 1e-2 along half a cosine, and rises: it falls fastest between the two."""
+    rates = np.geomspace(1e-7, 1.0, 701)
+    position = np.clip((np.log10(rates) + 5) / 3, 0, 1)
+    losses = 1.0 + 0.5 * np.cos(np.pi * position) + 10 * np.clip(np.log10(rates) + 2, 0, None)
+    found = suggest(rates.tolist(), losses.tolist())
+    assert math.log10(found["steepest"]) == pytest.approx(-3.5, abs=0.15)
+    assert math.log10(found["minimum"]) == pytest.approx(-2.0, abs=0.1)
+    assert found["minimum_tenth"] == found["minimum"] / 10
+    assert found["suggestion"] == min(found["steepest"], found["minimum_tenth"])
+    rising = suggest(rates.tolist(), (1.0 + position).tolist())
+    assert [rising[name] for name in ("steepest", "minimum", "minimum_tenth", "suggestion")] == [None] * 4
+
+
+def test_the_range_test_ends_where_the_loss_explodes(tiny_model: Path, opinions: Path) -> None:
+    document = find_rate(recipe_of(tiny_model, opinions, **{"optimizer.layer_decay": 0.5}), high=1e3, steps=60)
+    assert document["exploded"]
+    assert document["steps"] == len(document["rates"]) == len(document["losses"]) < 60
+    assert document["rates"][1] / document["rates"][0] == pytest.approx(10 ** (10 / 59))
+    smooth = document["smoothed"]
+    assert smooth[-1] > 4 * min(smooth[:-1])
+    assert all(one <= 4 * min(smooth[: i + 1]) for i, one in enumerate(smooth[:-1]))
+    assert 1e-5 < document["suggestion"] < 1.0
+
+
+def losses_of(job: Job, folder: RunFolder) -> list[float]:
+    run(job, folder)
+    lines = [json.loads(line) for line in folder.history.read_text().splitlines()]
+    return [line["loss"] for line in lines if "loss" in line]
+
+
+def test_layer_decay_trains_slower(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
+    fields = {"training.epochs": 4, "optimizer.learning_rate": 5e-3}
+    whole = losses_of(prepare(recipe_of(tiny_model, opinions, **fields)), RunFolder.create(tmp_path / "whole"))
+    fields |= {"optimizer.layer_decay": 0.385}
+    decayed = losses_of(prepare(recipe_of(tiny_model, opinions, **fields)), RunFolder.create(tmp_path / "decayed"))
+    assert decayed[0] == whole[0]
+    assert whole[-1] < decayed[-1] < decayed[0]

@@ -1,0 +1,132 @@
+"""What a sweep writes: document, page, recipe, pictures; from folders written by hand."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertctl.config.load import load_recipe
+from bertctl.sweeps.conclude import conclude
+from bertctl.sweeps.pictures import grid_of
+from bertctl.sweeps.words import seed_words, setting_words, short_names
+from tests.made_sweeps import PAPER, RATES, document_of, made_sweep, shown
+
+
+def test_everything_is_written_and_read_back(tmp_path: Path) -> None:
+    folder = made_sweep(tmp_path, PAPER, [0.7 + 0.01 * i for i in range(18)], seeds=2, n=80)
+    document = conclude(folder)
+    assert json.loads((folder / "sweep.json").read_text()) == document
+    for name in ("scores.png", "expected.png"):
+        assert (folder / name).read_bytes().startswith(b"\x89PNG")
+    for name in ("scores.svg", "expected.svg"):
+        assert "<svg" in (folder / name).read_text()
+    text = shown(document)
+    assert [line.split()[:3] for line in text.splitlines()[2:20]] == [
+        [f"{row['values'][axis]:g}" for axis in document["axes"]] for row in document["settings"]
+    ]
+    assert "expected best: " in text
+    assert "of 36 runs (Dodge et al. 2019)" in text
+
+
+def test_the_page_needs_nothing_from_elsewhere_and_escapes_what_it_shows(tmp_path: Path) -> None:
+    evil = "<script>alert(1)</script>"
+    folder = made_sweep(tmp_path, [{"text_classification.labels": [evil]}, {}], [0.9, 0.8], states={(1, 0): "failed"})
+    status = folder / "cells/0001000000000000/status.json"
+    status.write_text(json.dumps({"state": "failed", "reason": "error", "message": evil}))
+    conclude(folder)
+    page = (folder / "sweep.html").read_text()
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    assert not re.findall(r'(?:src|href)="(?!#)', page)
+    assert page.count("<svg") == 2
+
+
+def test_equal_sweeps_give_the_same_document_but_for_the_times(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"states": {(0, 1): "diverged", (1, 1): "failed"}}
+    first = made_sweep(tmp_path / "one", RATES[:2], [0.9, 0.8], **options)
+    second = made_sweep(tmp_path / "other", RATES[:2], [0.9, 0.8], **options)
+    for path in second.glob("cells/*/performance.json"):
+        path.write_text(json.dumps({"seconds": {"train": 3.5}}))
+    a, b = conclude(first), conclude(second)
+    assert a["performance"] != b["performance"]
+    assert {**a, "performance": None} == {**b, "performance": None}
+    assert str(tmp_path) not in json.dumps(a)
+    assert (first / "scores.svg").read_bytes() == (second / "scores.svg").read_bytes()
+    assert "the disk is full" in json.dumps(a)
+
+
+def test_the_best_recipe_is_that_of_the_row_it_names(tmp_path: Path) -> None:
+    folder = made_sweep(tmp_path, RATES, [0.8, 0.9, 0.7])
+    document = conclude(folder)
+    chosen = document["chosen"]
+    text = (folder / "best.yaml").read_text()
+    row = next(run for run in document["runs"] if run["run"] == chosen["run"])
+    assert text.startswith(f"# Run {chosen['run']} of the sweep 'made' (seed {chosen['seed'] + 1})")
+    assert f"accuracy on validation {row['value']:.4f}" in text
+    assert f"{chosen['mean']:.4f} ± {chosen['deviation']:.4f} (mean over 3 seeds)" in text
+    assert load_recipe(str(folder / "best.yaml")) == load_recipe(str(folder / "cells" / chosen["run"] / "recipe.yaml"))
+    assert load_recipe(str(folder / "best.yaml")).optimizer.learning_rate == 3e-5
+
+
+def test_the_test_split_is_shown_only_if_asked_for(tmp_path: Path) -> None:
+    folder = made_sweep(tmp_path, RATES[:2], [0.9, 0.8])
+    assert document_of(folder)["test"] is None
+    assert "not scored" in shown(document_of(folder, test_split=True))
+    for path in folder.glob("cells/*/metrics.json"):
+        metrics = json.loads(path.read_text())
+        entry = {"value": 0.8125, "low": 0.75, "high": 0.85, "n": 160, "higher_is_better": True}
+        metrics["metrics"]["test"] = {"accuracy": entry}
+        path.write_text(json.dumps(metrics))
+    assert "0.8125" not in json.dumps(document_of(folder))
+    document = document_of(folder, test_split=True)
+    assert [(entry["run"], entry["value"]) for entry in document["test"]] == [(document["chosen"]["run"], 0.8125)]
+    assert shown(document).count("0.8125 (0.7500 to 0.8500)") == 1
+
+
+def test_a_shard_says_that_others_are_missing(tmp_path: Path) -> None:
+    states = {(1, seed): "missing" for seed in range(3)}
+    document = document_of(made_sweep(tmp_path, RATES[:2], [0.9, 0.8], states=states, plan={"shard": [1, 2]}))
+    assert any("shard 1 of 2" in note for note in document["notes"])
+    assert document["settings"][1]["mean"] is None
+
+
+# -- pictures and words ----------------------------------------------------------------------------------------------
+
+
+def test_a_grid_is_laid_out_by_rate_batch_and_epochs(tmp_path: Path) -> None:
+    found = grid_of(document_of(made_sweep(tmp_path, PAPER, [0.8] * 18, seeds=1, n=20)))
+    assert found is not None
+    assert (found.rows, found.columns, found.panels) == (
+        "optimizer.learning_rate",
+        "training.batch_size",
+        "training.epochs",
+    )
+    assert found.values["optimizer.learning_rate"] == [2e-5, 3e-5, 5e-5]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        RATES,
+        [{}],
+        [{"optimizer.learning_rate": 1e-5 * i, "optimizer.warmup_fraction": 0.01 * i} for i in range(1, 8)],
+    ],
+)
+def test_what_is_no_grid_has_the_strip_alone(tmp_path: Path, settings: list[dict[str, Any]]) -> None:
+    folder = made_sweep(tmp_path, settings, [0.8] * len(settings), seeds=1, n=20)
+    document = conclude(folder)
+    assert grid_of(document) is None
+    assert (folder / "scores.png").exists()
+
+
+def test_words_of_a_setting() -> None:
+    assert short_names(["training.batch_size", "evaluation.batch_size", "training.epochs"]) == [
+        "training.batch_size",
+        "evaluation.batch_size",
+        "epochs",
+    ]
+    assert setting_words(PAPER[0], list(PAPER[0])) == "learning_rate 5e-05, batch_size 16, epochs 2"
+    assert setting_words({}, []) == "the recipe as it is"
+    assert (seed_words({"init": 2, "order": 2}), seed_words({"init": 1, "order": 2})) == ("seed 2", "init 1, order 2")

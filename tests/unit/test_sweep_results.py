@@ -1,0 +1,283 @@
+"""Sweeps: statistics by setting, the choice, the comparison; from folders written by hand."""
+
+import json
+import shutil
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bertctl.errors import DataError, UnavailableError
+from bertctl.metrics.from_lines import contributions
+from bertctl.sweeps.conclude import conclude
+from bertctl.sweeps.results import by_setting, read_cells
+from bertctl.sweeps.select import averaged, best_cell, ranked
+from tests.made_sweeps import BASELINE, RATES, accuracy, answers, document_of, made_cell, made_sweep, shown
+
+
+def value(folder: Path, setting: int, seed: int) -> float:
+    return accuracy(answers([0.9, 0.8, 0.7][setting], seed=100 * setting + seed))
+
+
+# -- statistics ------------------------------------------------------------------------------------------------------
+
+
+def test_a_setting_has_mean_deviation_and_range_of_its_seeds(tmp_path: Path) -> None:
+    found = document_of(made_sweep(tmp_path, RATES, [0.9, 0.8, 0.7], seeds=4))["settings"]
+    values = [value(tmp_path, 1, seed) for seed in range(4)]
+    assert found[1]["values"] == RATES[1]
+    assert found[1]["mean"] == pytest.approx(mean(values))
+    assert found[1]["deviation"] == pytest.approx(stdev(values))
+    assert (found[1]["min"], found[1]["max"], found[1]["n"]) == (min(values), max(values), 4)
+    assert [row["mean"] for row in found] == sorted((row["mean"] for row in found), reverse=True)
+
+
+def test_a_diverged_run_counts_with_the_majority(tmp_path: Path) -> None:
+    folder = made_sweep(tmp_path, RATES[:2], [0.9, 0.8], states={(0, 1): "diverged"})
+    document = document_of(folder)
+    row = next(row for row in document["settings"] if row["setting"] == 0)
+    assert row["mean"] == pytest.approx(mean([value(tmp_path, 0, 0), BASELINE, value(tmp_path, 0, 2)]))
+    assert (row["n"], row["diverged"], row["min"]) == (3, 1, BASELINE)
+    assert any(note.startswith("diverged, 1 run") and "0.6000" in note for note in document["notes"])
+
+
+def test_a_diverged_run_without_a_baseline_is_in_no_mean(tmp_path: Path) -> None:
+    folder = made_sweep(tmp_path, RATES[:1], [0.9], states={(0, 1): "diverged"}, plan={"baseline": {}})
+    document = document_of(folder)
+    assert document["settings"][0]["n"] == 2
+    assert any("majority's score is not known" in note for note in document["notes"])
+
+
+@pytest.mark.parametrize("state", ["failed", "missing"])
+def test_what_can_not_be_valued_is_counted_beside_n(tmp_path: Path, state: str) -> None:
+    document = document_of(made_sweep(tmp_path, RATES[:1], [0.9], states={(0, 1): state}))
+    row = document["settings"][0]
+    assert (row["n"], row[state]) == (2, 1)
+    assert row["mean"] == pytest.approx(mean([value(tmp_path, 0, 0), value(tmp_path, 0, 2)]))
+    assert document["counts"] == {
+        "runs": 3, "scores": 2, "done": 2, "collapsed": 0, "hopeless": 0, "diverged": 0, "failed": 0, "missing": 0,
+        state: 1,
+    }  # fmt: skip
+    assert any(note.startswith(f"{state}, 1 run") for note in document["notes"])
+
+
+@pytest.mark.parametrize("state", ["collapsed", "hopeless"])
+def test_a_stopped_run_counts_with_its_score(tmp_path: Path, state: str) -> None:
+    document = document_of(made_sweep(tmp_path, RATES[:1], [0.9], states={(0, 1): state}))
+    assert (document["settings"][0]["n"], document["settings"][0][state]) == (3, 1)
+    assert [run["state"] for run in document["runs"]] == ["done", state, "done"]
+    assert any(note.startswith(f"{state}, 1 run") for note in document["notes"])
+
+
+@pytest.mark.parametrize("state", ["running", "interrupted"])
+def test_a_run_that_is_not_finished_is_missing(tmp_path: Path, state: str) -> None:
+    folder = made_sweep(tmp_path, RATES[:1], [0.9])
+    status = folder / "cells" / "0000000100000000" / "status.json"
+    status.write_text(json.dumps({"state": state}), encoding="utf-8")
+    assert [cell.state for cell in read_cells(folder)[1]] == ["done", "missing", "done"]
+
+
+def test_a_damaged_run_is_a_failed_one_and_the_others_are_read(tmp_path: Path) -> None:
+    folder = made_sweep(tmp_path, RATES[:1], [0.9])
+    (folder / "cells" / "0000000000000000" / "metrics.json").write_text("{", encoding="utf-8")
+    (folder / "cells" / "0000000100000000" / "metrics.json").write_text('{"metrics": {}}', encoding="utf-8")
+    cells = read_cells(folder)[1]
+    assert [cell.state for cell in cells] == ["failed", "failed", "done"]
+    assert "metrics.json" in cells[0].message
+    assert cells[1].message == "no metrics of 'validation'"
+
+
+def test_no_sweep_and_a_damaged_plan_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnavailableError, match="holds no sweep"):
+        read_cells(tmp_path)
+    (tmp_path / "plan.json").write_text("{", encoding="utf-8")
+    with pytest.raises(DataError, match="no JSON"):
+        read_cells(tmp_path)
+
+
+# -- folds -----------------------------------------------------------------------------------------------------------
+
+
+def test_folds_are_scored_over_all_their_answers_together(tmp_path: Path) -> None:
+    folder = made_sweep(tmp_path, RATES[:1], [0.8], seeds=1, folds=3, n=60)
+    for fold, n in ((1, 60), (2, 60), (3, 20)):  # of unequal sizes the mean over folds is another number
+        path = folder / "cells" / f"00000000{fold:08x}"
+        lines = answers(0.9 if n == 20 else 0.7, seed=fold, n=n, first=(fold - 1) * 60)
+        _replace(path, lines)
+    everything = [line for fold in (1, 2, 3) for line in _lines(folder / "cells" / f"00000000{fold:08x}")]
+    score = document_of(folder)["scores"][0]
+    assert score["how"] == "pooled folds"
+    assert score["value"] == pytest.approx(accuracy(everything))
+    assert score["runs"] == ["0000000000000001", "0000000000000002", "0000000000000003"]
+
+
+def _replace(path: Path, lines: list[dict[str, Any]]) -> None:
+    (path / "predictions/validation.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    metrics = json.loads((path / "metrics.json").read_text())
+    metrics["metrics"]["validation"]["accuracy"]["value"] = accuracy(lines)
+    (path / "metrics.json").write_text(json.dumps(metrics))
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (path / "predictions/validation.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("fault", ["no predictions", "predictions of something else", "diverged"])
+def test_folds_whose_answers_do_not_give_the_metric_are_averaged(tmp_path: Path, fault: str) -> None:
+    states = {(0, 0): "diverged"} if fault == "diverged" else {}
+    folder = made_sweep(tmp_path, RATES[:1], [0.8], seeds=1, folds=2, n=50)
+    one = folder / "cells" / "0000000000000002"
+    if states:
+        shutil.rmtree(one)
+        made_cell(one, answers(0.8, seed=1, n=50, first=50), "diverged", RATES[0])
+    elif fault == "no predictions":
+        (one / "predictions/validation.jsonl").unlink()
+    else:
+        text = (one / "predictions/validation.jsonl").read_text().splitlines()
+        (one / "predictions/validation.jsonl").write_text("\n".join(text[:10]))
+    document = document_of(folder)
+    values = [run["value"] for run in document["runs"]]
+    assert document["scores"][0]["how"] == "mean of folds"
+    assert document["scores"][0]["value"] == pytest.approx(mean(values))
+    assert any("mean over the 2 folds" in note for note in document["notes"])
+
+
+def test_a_seed_with_a_failed_fold_has_no_score(tmp_path: Path) -> None:
+    folder = made_sweep(tmp_path, RATES[:1], [0.8], seeds=2, folds=2, n=50, states={(0, 1): "failed"})
+    document = document_of(folder)
+    assert [score["state"] for score in document["scores"]] == ["done", "failed"]
+    assert (document["settings"][0]["n"], document["settings"][0]["failed"]) == (1, 2)
+
+
+# -- the choice ------------------------------------------------------------------------------------------------------
+
+
+def test_the_mean_chooses_not_the_best_run(tmp_path: Path) -> None:
+    folder = made_sweep(tmp_path, RATES[:2], [0.5, 0.8], seeds=3)
+    _replace(folder / "cells" / "0000000000000000", answers(0.99, seed=1))
+    by_mean = document_of(folder)["chosen"]
+    assert (by_mean["setting"], by_mean["by"]) == (1, "mean")
+    plan = json.loads((folder / "plan.json").read_text())
+    (folder / "plan.json").write_text(json.dumps({**plan, "choose": "best-run"}))
+    document = document_of(folder)
+    assert document["chosen"]["setting"] == 0
+    assert document["chosen"]["value"] == pytest.approx(accuracy(answers(0.99, seed=1)))
+    assert "the best of 6 runs" in document["chosen"]["sentence"]
+    assert "chosen by the best of 6 runs" in shown(document)
+    assert any("best of 6 runs" in note for note in document["notes"])
+
+
+def test_where_lower_is_better_the_lowest_mean_is_chosen(tmp_path: Path) -> None:
+    primary = {"split": "validation", "name": "loss", "higher_is_better": False}
+    folder = made_sweep(tmp_path, RATES, [0.7, 0.9, 0.8], plan={"primary": primary, "baseline": {"loss": 0.69}})
+    for s in range(3):
+        for seed in range(3):
+            path = folder / "cells" / f"{s:04x}{seed:04x}00000000"
+            metrics = json.loads((path / "metrics.json").read_text())
+            loss = float(np.mean([line["loss"] for line in _lines(path)]))
+            metrics["metrics"]["validation"]["loss"]["value"] = loss
+            (path / "metrics.json").write_text(json.dumps(metrics))
+    document = document_of(folder)
+    means = [row["mean"] for row in document["settings"]]
+    assert (document["chosen"]["setting"], means) == (1, sorted(means))
+    assert document["chosen"]["value"] == document["settings"][0]["min"]
+    assert document["comparison"]["difference"] < 0
+    expected = [entry["value"] for entry in document["expected_best"]]
+    assert expected == sorted(expected, reverse=True)
+
+
+def test_of_equal_settings_the_one_with_fewer_epochs_is_chosen_then_the_earlier(tmp_path: Path) -> None:
+    settings = [{"training.epochs": 4}, {"training.epochs": 2}, {"training.epochs": 2, "training.batch_size": 32}]
+    folder = made_sweep(tmp_path, settings, [0.8] * 3, seeds=1)
+    for s in range(3):
+        _replace(folder / "cells" / f"{s:04x}000000000000", answers(0.8, seed=1))
+    plan, cells = read_cells(folder)
+    assert [one.index for one in ranked(plan, by_setting(plan, cells))] == [1, 2, 0]
+
+
+def test_the_recommended_run_was_trained_to_its_end(tmp_path: Path) -> None:
+    folder = made_sweep(tmp_path, RATES[:1], [0.9], states={(0, 0): "hopeless"})
+    plan, cells = read_cells(folder)
+    values = {seed: value(tmp_path, 0, seed) for seed in (1, 2)}
+    best = best_cell(plan, by_setting(plan, cells))
+    assert best is not None
+    assert best.seed == max(values, key=lambda seed: values[seed])
+
+
+def test_nothing_is_chosen_where_nothing_has_a_score(tmp_path: Path) -> None:
+    states = {(s, seed): "failed" for s in range(2) for seed in range(3)}
+    folder = made_sweep(tmp_path, RATES[:2], [0.9, 0.8], states=states)
+    for name in ("best.yaml", "scores.png", "expected.svg"):
+        (folder / name).write_text("of an earlier call")
+    document = conclude(folder)
+    assert document["chosen"] is None
+    assert sorted(path.name for path in folder.iterdir()) == ["cells", "plan.json", "sweep.html", "sweep.json"]
+    assert "6 failed" in (folder / "sweep.html").read_text()
+    assert "nothing is chosen" in shown(document)
+
+
+# -- the comparison --------------------------------------------------------------------------------------------------
+
+
+def test_equal_models_are_not_told_apart_and_different_ones_are(tmp_path: Path) -> None:
+    near = document_of(made_sweep(tmp_path / "near", RATES[:2], [0.8, 0.8]))["comparison"]
+    assert near["verdict"] == "undecided"
+    assert near["sentence"].startswith("no real difference between")
+    far = document_of(made_sweep(tmp_path / "far", RATES[:2], [0.95, 0.7]))
+    found = far["comparison"]
+    assert (found["verdict"], found["first"], found["second"], found["seeds"]) == ("different", 0, 1, [0, 1, 2])
+    assert found["difference"] == pytest.approx(far["settings"][0]["mean"] - far["settings"][1]["mean"])
+    assert 0 < found["low"] < found["difference"] < found["high"]
+    assert "learning_rate 5e-05 is better than learning_rate 3e-05" in found["sentence"]
+
+
+def test_the_interval_is_that_of_resampled_examples(tmp_path: Path) -> None:
+    found = document_of(made_sweep(tmp_path, RATES[:2], [0.85, 0.8]))["comparison"]
+    hits = [
+        np.mean(
+            [[a["gold"] == a["prediction"] for a in answers(share, seed=100 * s + seed)] for seed in range(3)], axis=0
+        )
+        for s, share in ((found["first"], [0.85, 0.8][found["first"]]), (found["second"], [0.85, 0.8][found["second"]]))
+    ]
+    rng = np.random.default_rng(0)
+    drawn = rng.integers(0, 200, (20_000, 200))
+    gaps = (hits[0] - hits[1])[drawn].mean(axis=1)
+    low, high = np.quantile(gaps, [0.025, 0.975])
+    assert found["low"] == pytest.approx(low, abs=0.008)
+    assert found["high"] == pytest.approx(high, abs=0.008)
+
+
+def test_a_mean_over_models_is_the_mean_of_their_metrics() -> None:
+    labels = ["negative", "positive"]
+    lines = [answers(share, seed=seed) for seed, share in enumerate((0.6, 0.8, 0.9))]
+    for name in ("accuracy", "f1", "matthews", "loss"):
+        parts = [contributions(one, task="text-classification", name=name, labels=labels) for one in lines]
+        found = [part for part in parts if part is not None]
+        assert averaged(found).value == pytest.approx(mean(part.value for part in found))
+        difference = averaged(found[:2]).difference(averaged(found[1:]))
+        assert difference.value == pytest.approx((found[0].value - found[2].value) / 2)
+
+
+def test_a_seed_without_predictions_is_left_out_of_the_comparison_and_that_is_said(tmp_path: Path) -> None:
+    folder = made_sweep(tmp_path, RATES[:2], [0.95, 0.7], states={(1, 1): "diverged"})
+    found = document_of(folder)["comparison"]
+    assert found["seeds"] == [0, 2]
+    assert found["sentence"].endswith("2 scores without predictions in both settings are left out")
+
+
+def test_no_predictions_no_comparison(tmp_path: Path) -> None:
+    folder = made_sweep(tmp_path, RATES[:2], [0.95, 0.7], seeds=1)
+    (folder / "cells/0001000000000000/predictions/validation.jsonl").unlink()
+    found = document_of(folder)["comparison"]
+    assert found["verdict"] == "not compared"
+    assert "can't be read" in found["sentence"]
+    assert str(tmp_path) not in json.dumps(found)
+
+
+def test_best_runs_are_compared_where_the_best_run_chooses(tmp_path: Path) -> None:
+    document = document_of(made_sweep(tmp_path, RATES[:2], [0.9, 0.7], plan={"choose": "best-run"}))
+    found, rows = document["comparison"], {row["setting"]: row for row in document["settings"]}
+    assert found["difference"] == pytest.approx(rows[0]["max"] - rows[1]["max"])
+    assert "the best run of each" in found["sentence"]
