@@ -193,6 +193,7 @@ def test_a_killed_sweep_goes_on_to_the_same_result(
     assert len(list((tmp_path / "sweep" / "cells").glob("*/model"))) == 1, "--keep best"
 
 
+@pytest.mark.slow
 def test_a_signal_saves_and_the_same_command_goes_on(
     bertctl: Run, swept: Path, many_opinions: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
@@ -209,6 +210,7 @@ def test_a_signal_saves_and_the_same_command_goes_on(
     assert _result(tmp_path / "sweep") == _result(swept)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="workers are found by Linux's process table")
 def test_a_worker_that_dies_fails_its_cell_and_the_others_go_on(
     bertctl: Run, swept: Path, many_opinions: Path, tiny_model: Path, tmp_path: Path
@@ -255,6 +257,7 @@ def test_two_shards_merged_are_the_whole(
     assert bertctl("sweep-merge", tmp_path, "-o", tmp_path / "other").returncode == 4
 
 
+@pytest.mark.slow
 def test_divergence_folds_and_a_cell_that_fails(
     bertctl: Run, many_opinions: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
@@ -321,6 +324,7 @@ def test_a_dry_run_trains_nothing(bertctl: Run, opinions: Path, tiny_model: Path
     assert not (tmp_path / "sweep").exists()
 
 
+@pytest.mark.slow
 def test_the_chosen_model_is_scored_on_test_only_if_asked(
     bertctl: Run, many_opinions: Path, opinions: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
@@ -339,6 +343,7 @@ def test_the_chosen_model_is_scored_on_test_only_if_asked(
     assert found[0]["n"] == 16
 
 
+@pytest.mark.slow
 def test_a_hopeless_run_stops_after_an_epoch_and_is_counted(
     bertctl: Run, many_opinions: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
