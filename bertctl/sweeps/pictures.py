@@ -298,7 +298,7 @@ def draw_curve(drawn: "Drawing", *, document: Mapping[str, Any]) -> None:
         document: content of sweep.json.
     """
     axes = drawn.subplots()
-    _margins(drawn, left=0.75, top=0.4, bottom=0.5)
+    _margins(drawn, left=0.75, top=0.4, bottom=0.85)
     entries = document["expected_best"]
     values = [score["value"] for score in document["scores"] if score["value"] is not None]
     n, mean = [entry["runs"] for entry in entries], [entry["value"] for entry in entries]
@@ -321,7 +321,7 @@ def draw_curve(drawn: "Drawing", *, document: Mapping[str, Any]) -> None:
     axes.grid(color=LINE, linewidth=0.6)
     axes.set_axisbelow(True)
     _bare(axes, "top", "right")
-    axes.legend(loc="center right" if document["primary"]["higher_is_better"] else "upper right")
+    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.18), ncols=3, borderaxespad=0)
 
 
 def _majority(document: Mapping[str, Any], values: Sequence[float], axes: "Axes", line: Callable[..., Any]) -> None:

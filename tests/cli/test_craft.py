@@ -36,6 +36,7 @@ def training(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Trai
     return CraftyTraining(tmp_path_factory.mktemp("crafty"), tiny_model)
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_average(training: Training, tmp_path: Path) -> None:
     """Killed in the third epoch: what is trained by then, and which weights are averaged, come from the checkpoint."""
     run = tmp_path / "run"
@@ -58,6 +59,7 @@ FIELDS = ["--max-length", "32", "--epochs", "3", "--batch-size", "6", "--precisi
 SETS = ("model.dropout=0.0", "training.log_every=1", "evaluation.bootstrap_resamples=100", *CRAFT[:1], *CRAFT[2:])
 
 
+@pytest.mark.slow
 def test_two_processes_train_the_same_parts(bertctl: Run, tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
     command = ["finetune", "text-classification", "--train-file", opinions, "--validation-file", opinions]
     command += ["--model", tiny_model, *FIELDS, *(word for one in SETS for word in ("--set", one))]

@@ -112,6 +112,7 @@ def test_killed_in_the_middle_and_resumed_it_ends_equal(bertctl, tiny_model, tmp
     assert (tmp_path / "cut.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()
 
 
+@pytest.mark.slow
 def test_two_processes_equal_one_and_exit_codes_hold(bertctl, tiny_model, tmp_path):
     (tmp_path / "a.txt").write_text(_lines(20_000))
     common = ["a.txt", "--model", tiny_model, "--max-length", 40, "--precision", "fp32", "--threads", 1]

@@ -43,6 +43,7 @@ def test_two_processes_score_and_predict_to_the_same_bytes(bertctl: Run, tiny_ru
     assert alone.stdout.count("\n") == 150
 
 
+@pytest.mark.slow
 def test_a_refusal_is_said_once_with_its_own_code(bertctl: Run, tiny_model: Path, opinions: Path) -> None:
     opinions.write_text(opinions.read_text() + "a text without a label,\n")
     refused = bertctl(

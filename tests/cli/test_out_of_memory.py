@@ -101,6 +101,7 @@ def test_the_step_is_repeated_in_parts_to_the_same_losses(tmp_path: Path) -> Non
     assert history_losses(tmp_path / "parts") == pytest.approx(history_losses(tmp_path / "whole"), abs=1e-4)
 
 
+@pytest.mark.slow
 def test_where_one_example_is_too_much_it_says_what_would_help(tmp_path: Path) -> None:
     process = start(wide_model(tmp_path / "wide", 32768), tmp_path / "run", batch_size=2)
     rest, _ = at_rest_and_at_most(process, tmp_path / "run")

@@ -24,7 +24,7 @@ def test_blocks_are_found_and_marks_are_known() -> None:
     marks = {mark for mark, _ in blocks()}
     needs = {"needs: GLUE's files, or the hub", "needs: several GPUs or machines"}
     assert marks == {"", "run by: tests/slow/test_install.py", *needs}
-    assert len(blocks()) == 15
+    assert len(blocks()) == 16
     assert len(runnable()) == 31
 
 

@@ -98,6 +98,7 @@ def test_resume_needs_a_checkpoint_and_resume_if_any_does_not(training: Training
     assert json.loads(again.stdout)["metrics"] == json.loads((run / "metrics.json").read_text())["metrics"]
 
 
+@pytest.mark.slow
 def test_two_commands_on_one_folder(training: Training, tmp_path: Path) -> None:
     run = tmp_path / "run"
     process = training.popen(run, "--epochs", "200")

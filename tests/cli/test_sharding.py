@@ -152,6 +152,7 @@ def test_a_configuration_that_is_missing_or_something_else_is_refused(
     assert "no configuration of accelerate" in other.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs sched_setaffinity")
 def test_more_processes_than_cores_are_warned_of(command: list[object], tmp_path: Path) -> None:
     """On one core; the data file is not there, so that nothing long follows."""
