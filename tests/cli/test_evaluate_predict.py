@@ -252,6 +252,7 @@ def _peak_kilobytes(run_folder: Path, count: int, folder: Path) -> int:
     return usage.ru_maxrss
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_file(tiny_run, tmp_path):
     """16,000 more answers are 2.5 MB of JSON and 16 MB as objects; what is held is a portion of 2,048."""
     few, many = (_peak_kilobytes(tiny_run.path, count, tmp_path) for count in (4_000, 20_000))
