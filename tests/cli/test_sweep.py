@@ -132,6 +132,12 @@ def test_a_second_call_runs_nothing_and_other_settings_are_refused(
     assert "train" in changed.stderr
 
 
+def test_a_sweep_is_not_taken_for_a_run(bertctl: Run, swept: Path) -> None:
+    asked = bertctl("report", swept)
+    assert asked.returncode == 4
+    assert f"Name one of them, in {swept / 'cells'}" in asked.stderr
+
+
 def test_two_sweeps_in_one_folder(bertctl: Run, swept: Path, many_opinions: Path, tiny_model: Path) -> None:
     import fcntl
 
