@@ -69,6 +69,7 @@ class Pool:
         self._encoded = encoded if self.forks else {}
         self._context: Any = multiprocessing.get_context("fork" if self.forks else "spawn")
         self._workers: list[_Worker] = []
+        self._leaving: list[_Worker] = []
         self.asked = 0
 
     def run(self, cells: Sequence[str], on_answer: Callable[[Answer], None]) -> None:
@@ -153,6 +154,7 @@ class Pool:
             worker.cell = None
             if self.asked:
                 self._workers.remove(worker)
+                self._leaving.append(worker)
             yield answer, False
 
     def _died(self, cell: str, code: int | None) -> Answer:
@@ -169,10 +171,11 @@ class Pool:
 
     def _dismiss(self) -> None:
         """Send the idle ones away, and end those that don't go."""
-        for worker in self._workers:
+        everybody = [*self._workers, *self._leaving]
+        for worker in everybody:
             with contextlib.suppress(OSError):
                 worker.door.send_bytes(b"{}")
-        for worker in self._workers:
+        for worker in everybody:
             if worker.cell is None:
                 worker.process.join(5)
             if worker.process.is_alive():
@@ -180,6 +183,7 @@ class Pool:
             worker.process.join()
             worker.door.close()
         self._workers.clear()
+        self._leaving.clear()
 
     @contextlib.contextmanager
     def _listening(self) -> Iterator[None]:

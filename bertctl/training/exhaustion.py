@@ -7,7 +7,14 @@ import gc
 from bertctl.errors import DeviceError
 from bertctl.progress import Listener
 
-_SIGNS = ("out of memory", "can't allocate memory", "cannot allocate memory", "not enough memory", "bad_alloc")
+_SIGNS = (
+    "out of memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "not enough memory",
+    "bad_alloc",
+    "could not create a primitive",  # oneDNN, where there is no memory for the code it would write
+)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
