@@ -35,7 +35,7 @@ def test_every_command_runs(tmp_path: Path) -> None:
     (tmp_path / "reviews.csv").write_text("\n".join(["text,label", *labels]) + "\n")
     here = Path(sys.executable).parent
     for command in runnable():
-        fewer = r"finetune \1 --max-train-rows 64 --max-eval-rows 40 "
+        fewer = r"finetune \1 --max-train-rows 32 --max-eval-rows 32 "
         shortened = re.sub(r"finetune (demo[a-z-]*|mine.yaml) (?!--dry)", fewer, command)
         done = subprocess.run(
             [
