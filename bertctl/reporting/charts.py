@@ -32,22 +32,26 @@ VARIABLES = {
 
 WIDTH, HEIGHT, LEFT = 5.4, 3.0, 0.62  # inches of 72 units: texts are 9 units high, readable on a phone and on a desk
 MAX_POINTS = 1_500
-_STYLE: Any = {
+STYLE: Any = {
     "svg.fonttype": "none",
     "font.size": 9,
     "axes.edgecolor": MUTED,
     "axes.labelcolor": MUTED,
     "xtick.color": MUTED,
     "ytick.color": MUTED,
+    "legend.frameon": False,
+    "axes.formatter.use_mathtext": False,
+    "text.parse_math": False,
+}
+"""matplotlib's settings of every chart on a page."""
+
+_CURVES = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
     "grid.color": LINE,
     "grid.linewidth": 0.6,
-    "legend.frameon": False,
-    "axes.formatter.use_mathtext": False,
-    "text.parse_math": False,
 }
 
 
@@ -65,7 +69,7 @@ def svg(name: str, label: str, draw: Callable[["Figure"], None], *, height: floa
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(_STYLE | {"svg.hashsalt": f"bertctl-{name}"}):
+    with matplotlib.rc_context(STYLE | _CURVES | {"svg.hashsalt": f"bertctl-{name}"}):
         figure = Figure(figsize=(WIDTH, height))
         FigureCanvasSVG(figure)
         # Known margins: a layout engine that finds them draws each chart twice, which doubles the time of a report.

@@ -43,19 +43,23 @@ def draw_rates(document: Mapping[str, Any], paths: Sequence[Path]) -> None:
     write_pictures(functools.partial(_rates_figure, document), paths)
 
 
-def write_pictures(make: "Callable[[], Figure]", paths: Sequence[Path]) -> None:
+def write_pictures(
+    make: "Callable[[], Figure]", paths: Sequence[Path], *, style: Mapping[str, Any] | None = None
+) -> None:
     """Write a figure to several files; the same figures give the same bytes.
 
     Args:
         make: makes the figure, a new one for each file: the layout depends on what was drawn before.
         paths: the suffix says the format (.png, .svg).
+        style: settings of matplotlib, in force while it is made and written.
 
     Raises:
         UnavailableError: a file can't be written.
     """
     import matplotlib
 
-    with matplotlib.rc_context({"svg.hashsalt": "bertctl"}):
+    settings: Any = {**(style or {}), "svg.hashsalt": "bertctl"}
+    with matplotlib.rc_context(settings):
         for path in paths:
             atomic_write(path, functools.partial(_save, make(), path.suffix.removeprefix(".")))
 

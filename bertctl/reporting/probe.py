@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from bertctl.reporting.plots import write_pictures
 from bertctl.reporting.summary import figure, interval
-from bertctl.run_folder import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_DPI = 150
 _COLOURS = ("#1f6feb", "#d29922", "#2da44e", "#8250df", "#cf222e")
 _GREY = "#57606a"
 
@@ -54,12 +53,7 @@ def draw_probe(metrics: Mapping[str, Any], paths: Sequence[Path], *, title: str)
     Raises:
         UnavailableError: a file can't be written.
     """
-    import matplotlib
-
-    with matplotlib.rc_context({"svg.hashsalt": "bertctl"}):  # the same figures give the same file
-        for path in paths:
-            drawn = probe_figure(metrics, title)
-            atomic_write(path, functools.partial(_save, drawn, path.suffix.removeprefix(".")))
+    write_pictures(functools.partial(probe_figure, metrics, title), paths)
 
 
 def probe_figure(metrics: Mapping[str, Any], title: str) -> "Figure":
@@ -97,7 +91,3 @@ def probe_figure(metrics: Mapping[str, Any], title: str) -> "Figure":
         axes.spines[side].set_visible(False)
     axes.legend(frameon=False)
     return drawn
-
-
-def _save(drawn: "Figure", kind: str, path: Path) -> None:
-    drawn.savefig(path, format=kind, dpi=_DPI, metadata={"Date": None} if kind == "svg" else {})

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertctl.reporting.charts import ACCENT, INK, LINE, MUTED, SECOND, figure_svg
+from bertctl.reporting.charts import ACCENT, INK, LINE, MUTED, SECOND, STYLE, figure_svg
 from bertctl.reporting.escape import one_line
+from bertctl.reporting.plots import write_pictures
 from bertctl.reporting.summary import figure
-from bertctl.run_folder import atomic_write
 from bertctl.sweeps.words import AS_IT_IS, count_words, short_names, shown
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     Drawing = Figure | SubFigure
 
-_DPI = 150
 _WIDTH = 9.5
 _MOST_ROWS = 40
 _MOST_PANELS = 6
@@ -35,17 +34,6 @@ _MARKS: Mapping[str, Mapping[str, Any]] = {
     "collapsed": {"marker": "s", "color": SECOND, "fillstyle": "none"},
     "hopeless": {"marker": "v", "color": _VIOLET, "fillstyle": "none"},
     "diverged": {"marker": "x", "color": _RED},
-}
-_STYLE: Any = {
-    "svg.fonttype": "none",
-    "font.size": 9,
-    "axes.edgecolor": MUTED,
-    "axes.labelcolor": MUTED,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "legend.frameon": False,
-    "axes.formatter.use_mathtext": False,
-    "text.parse_math": False,
 }
 
 
@@ -114,7 +102,7 @@ def draw_scores(document: Mapping[str, Any], paths: Sequence[Path]) -> None:
             draw_heat(parts[0], document, grid)
         draw_strip(parts[-1], document)
 
-    _write(draw, (_WIDTH, sum(heights)), paths, "scores")
+    write_pictures(functools.partial(_drawn, draw, (_WIDTH, sum(heights))), paths, style=STYLE)
 
 
 def draw_expected(document: Mapping[str, Any], paths: Sequence[Path]) -> None:
@@ -127,7 +115,8 @@ def draw_expected(document: Mapping[str, Any], paths: Sequence[Path]) -> None:
     Raises:
         UnavailableError: a file can't be written.
     """
-    _write(functools.partial(draw_curve, document=document), (6.4, 4.0), paths, "expected")
+    draw = functools.partial(draw_curve, document=document)
+    write_pictures(functools.partial(_drawn, draw, (6.4, 4.0)), paths, style=STYLE)
 
 
 def element(name: str, label: str, height: float, draw: Callable[["Drawing"], None], width: float = _WIDTH) -> str:
@@ -142,19 +131,8 @@ def element(name: str, label: str, height: float, draw: Callable[["Drawing"], No
     """
     import matplotlib
 
-    with matplotlib.rc_context(_STYLE | {"svg.hashsalt": f"bertctl-{name}"}):
+    with matplotlib.rc_context(STYLE | {"svg.hashsalt": f"bertctl-{name}"}):
         return figure_svg(_drawn(draw, (width, height)), label)
-
-
-def _write(draw: Callable[["Drawing"], None], size: tuple[float, float], paths: Sequence[Path], name: str) -> None:
-    import matplotlib
-
-    with matplotlib.rc_context(_STYLE | {"svg.hashsalt": f"bertctl-{name}"}):  # the same figures give the same file
-        drawn = _drawn(draw, size)
-        for path in paths:
-            kind = path.suffix.removeprefix(".")
-            metadata = {"Date": None} if kind == "svg" else {}
-            atomic_write(path, functools.partial(drawn.savefig, format=kind, dpi=_DPI, metadata=metadata))
 
 
 def _drawn(draw: Callable[["Drawing"], None], size: tuple[float, float]) -> "Figure":
