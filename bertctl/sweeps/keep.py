@@ -10,6 +10,7 @@ from bertctl.run_folder import RunFolder
 from bertctl.runtime.machine import free_bytes
 from bertctl.sweeps.results import by_setting, read_cells
 from bertctl.sweeps.select import best_cell, best_score, ranked
+from bertctl.training.job import Encoded
 from bertctl.training.memory import human_bytes
 
 _OTHER_FILES = 300_000  # bytes of a cell without its model: recipe, history, log, metrics
@@ -43,25 +44,25 @@ def prune(folder: Path, mine: Collection[str], *, finished: bool) -> None:
         best = best_cell(plan, found) if found else None
         names = {best.name} if best is not None else set()
     for cell in own:
-        if cell.state not in ("missing", "failed") and cell.name not in names:
+        if cell.is_over and cell.name not in names:
             shutil.rmtree(RunFolder(cell.path).model, ignore_errors=True)
 
 
-def disk_needed(plan: Mapping[str, Any], *, cells: int, model_bytes: int, rows: int, keep: str, jobs: int) -> int:
+def disk_needed(plan: Mapping[str, Any], encoded: Encoded, *, cells: int, jobs: int) -> int:
     """Bytes at the worst moment, about.
 
     Args:
         plan: content of plan.json.
+        encoded: model and rows of one of the runs.
         cells: runs to be made.
-        model_bytes: of the model's weights.
-        rows: that each run predicts.
-        keep: `best`, `all` or `none`.
         jobs: runs at a time. Each may leave a checkpoint (weights, AdamW's two moments, the best weights).
     """
+    model_bytes = sum(file.stat().st_size for file in encoded.source.folder.glob("*.safetensors"))
+    rows = sum(len(rows) for split, rows in encoded.data.splits.items() if split != "train")
     # The best setting's, one of each open setting (as many as jobs, or all where a shard has parts of each), and those
     # being written.
     open_settings = len(plan["settings"]) if plan["shard"] else jobs
-    models = {"all": cells, "best": min(cells, 1 + open_settings) + jobs, "none": 0}[keep]
+    models = {"all": cells, "best": min(cells, 1 + open_settings) + jobs, "none": 0}[plan["keep"]]
     return models * model_bytes + jobs * 4 * model_bytes + cells * (_OTHER_FILES + rows * _LINE)
 
 

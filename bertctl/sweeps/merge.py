@@ -9,7 +9,7 @@ from bertctl.errors import UnavailableError, UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import write_failure, write_json
 from bertctl.sweeps.keep import prune
-from bertctl.sweeps.plan import read_plan, refuse_other_plan
+from bertctl.sweeps.plan import plan_at, read_plan, refuse_other_plan
 from bertctl.sweeps.results import CELLS, PLAN, Cell, read_cells
 from bertctl.sweeps.run import locked
 
@@ -36,11 +36,9 @@ def merge(folders: Sequence[Path], output: Path, *, listener: Listener = SILENT)
     for folder, plan in zip(folders[1:], plans[1:], strict=True):
         refuse_other_plan(plans[0], plan, f"{folders[0]} and {folder}: they were started", "They can't be merged.")
     plan = plans[0] | {"shard": None}
-    before = read_plan(output)
+    before = plan_at(output)
     if before is not None:
         refuse_other_plan(before, plan, f"the sweep in {output} was started", "Choose another folder with -o.")
-    elif output.is_dir() and any(not path.name.startswith(".") for path in output.iterdir()):
-        raise UsageError(f"the folder {output} is not empty and holds no sweep", remedy="Choose another with -o.")
     with locked(output, None):
         write_json(output / PLAN, plan)
         for folder in folders:

@@ -201,6 +201,19 @@ def read_plan(folder: Path) -> dict[str, Any] | None:
     return document
 
 
+def plan_at(folder: Path) -> dict[str, Any] | None:
+    """The plan of the sweep that is to be gone on with in a folder; None in one that is empty or not there.
+
+    Raises:
+        UsageError: it holds something else.
+        DataError: the plan is damaged.
+    """
+    plan = read_plan(folder)
+    if plan is None and folder.is_dir() and any(not path.name.startswith(".") for path in folder.iterdir()):
+        raise UsageError(f"the folder {folder} is not empty and holds no sweep", remedy="Choose another with -o.")
+    return plan
+
+
 def fix_plan(sweep: Sweep, folder: Path) -> dict[str, Any]:
     """Write the plan at the first call, compare with it at a later one.
 
@@ -214,13 +227,9 @@ def fix_plan(sweep: Sweep, folder: Path) -> dict[str, Any]:
         UnavailableError: the model's files are not.
         UsageError: other settings; each is shown with both values. Or the folder holds something else.
     """
-    before = read_plan(folder)
+    before = plan_at(folder)
     document = sweep.document
-    if before is None:
-        others = [path.name for path in folder.iterdir() if not path.name.startswith(".")] if folder.is_dir() else []
-        if others:
-            raise UsageError(f"the folder {folder} is not empty and holds no sweep", remedy="Choose another with -o.")
-    else:
+    if before is not None:
         again = f"Start a new sweep with -o ANOTHER_FOLDER, or go on with {folder} as it was started."
         refuse_other_plan(before, document, f"the sweep in {folder} was started", again)
         if before["shard"] != document["shard"]:

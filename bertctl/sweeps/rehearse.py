@@ -41,22 +41,14 @@ def rehearse(
     plan, mine = sweep.document, share_of(by_cost(sweep.cells, sweep.encoded), shard)
     there: set[str] = set()
     if (folder / CELLS).is_dir():
-        there = {cell.name for cell in read_cells(folder)[1] if cell.state not in ("missing", "failed")}
+        there = {cell.name for cell in read_cells(folder)[1] if cell.is_over}
     waiting = [cell for cell in mine if cell.name not in there]
     timed = _probe(sweep, waiting, folder, listener)
     each = {cell.name: _scaled(cell, sweep, timed) for cell in waiting}
     worked = sum(each.values(), Seconds(0.0, 0.0, 0.0))
     jobs = min(plan["jobs"], max(1, len(waiting)))
     longest = max(each.values(), key=lambda one: one.estimate, default=Seconds(0.0, 0.0, 0.0))
-    first = sweep.encoded[sweep.cells[0].key]
-    needed = disk_needed(
-        plan,
-        cells=len(waiting),
-        model_bytes=sum(file.stat().st_size for file in first.source.folder.glob("*.safetensors")),
-        rows=sum(len(rows) for split, rows in first.data.splits.items() if split != "train"),
-        keep=plan["keep"],
-        jobs=jobs,
-    )
+    needed = disk_needed(plan, sweep.encoded[sweep.cells[0].key], cells=len(waiting), jobs=jobs)
     return {
         "schema": SCHEMA,
         "folder": str(folder),

@@ -55,6 +55,11 @@ class Cell:
     seconds: float
     message: str
 
+    @property
+    def is_over(self) -> bool:
+        """Whether there is a result, so that another call does not run it again."""
+        return self.state not in ("missing", "failed")
+
 
 @dataclass(frozen=True)
 class Score:

@@ -134,14 +134,16 @@ class _Crew:
             InterruptedRunError: a signal came.
         """
         plan, listener = self._plan, self._listener
-        there = {cell.name for cell in read_cells(self._folder)[1] if cell.state not in ("missing", "failed")}
+        there = {cell.name for cell in read_cells(self._folder)[1] if cell.is_over}
         waiting = [name for name in self._mine if name not in there]
         ended = Ended(kept=len(self._mine) - len(waiting), jobs=min(plan["jobs"], max(1, len(waiting))))
         self._done = ended.kept
         listener.say(self._about(len(waiting)))
         if not waiting:
             return ended
-        say_disk(self._folder, self._disk(len(waiting)), plan["keep"], listener)
+        first = self._sweep.encoded[self._sweep.cells[0].key]
+        needed = disk_needed(plan, first, cells=len(waiting), jobs=plan["jobs"])
+        say_disk(self._folder, needed, plan["keep"], listener)
 
         def over(answer: Answer) -> None:
             ended.answers.append(answer)
@@ -244,17 +246,6 @@ class _Crew:
             self._listener.warn(line)
         else:
             self._listener.say(line)
-
-    def _disk(self, waiting: int) -> int:
-        first = self._sweep.encoded[self._sweep.cells[0].key]
-        return disk_needed(
-            self._plan,
-            cells=waiting,
-            model_bytes=sum(file.stat().st_size for file in first.source.folder.glob("*.safetensors")),
-            rows=sum(len(rows) for split, rows in first.data.splits.items() if split != "train"),
-            keep=self._plan["keep"],
-            jobs=self._plan["jobs"],
-        )
 
     def _interrupted(self, number: int) -> InterruptedRunError:
         terminated = number == signal.SIGTERM
