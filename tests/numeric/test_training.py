@@ -2,39 +2,18 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from bertctl.config.load import load_recipe
-from bertctl.config.schema import Recipe
 from bertctl.errors import DivergedError
 from bertctl.run_folder import RunFolder
 from bertctl.training.finetune import run
 from bertctl.training.job import prepare
+from tests.tiny_recipes import tiny_recipe
 
 RECORDED = [0.693177, 0.693151, 0.691519, 0.696683, 0.696403, 0.690402, 0.692934, 0.692884]
 """Losses of the first steps on the tiny BERT, fp32, one thread, dropout off (made by this very test's recipe)."""
-
-
-def tiny_recipe(tiny_model: Path, data: Path, **options: Any) -> Recipe:
-    """Four epochs of 16 opinions in batches of 8: 8 steps, each logged."""
-    fields = {
-        "data.train_file": str(data),
-        "data.validation_file": str(data),
-        "model.name": str(tiny_model),
-        "model.max_length": 40,
-        "model.dropout": 0.0,
-        "training.epochs": 4,
-        "training.batch_size": 8,
-        "training.log_every": 1,
-        "optimizer.learning_rate": 1e-3,
-        "runtime.precision": "fp32",
-        "runtime.device": "cpu",
-        "runtime.threads": 1,
-        "evaluation.bootstrap_resamples": 100,
-    }
-    return load_recipe("text-classification", options={**fields, **options})
 
 
 def losses_of(folder: RunFolder) -> list[float]:

@@ -32,6 +32,7 @@ from bertctl.training.finetune import run
 from bertctl.training.job import Job, prepare
 from bertctl.training.loop import Outcome
 from bertctl.training.lr_find import find_rate, smoothed, suggest
+from tests.tiny_recipes import tiny_recipe
 
 LABELS = ("a", "b", "c")
 LOGITS = torch.tensor([[2.0, -1.0, 0.5], [0.1, 0.2, 0.3], [-1.0, 3.0, 0.0], [0.0, 0.0, 1.0]])
@@ -107,23 +108,7 @@ def test_a_list_is_taken_as_it_is_and_must_be_as_long_as_the_labels() -> None:
 
 
 def recipe_of(tiny_model: Path, data: Path, **fields: Any) -> Any:
-    options = {
-        "data.train_file": str(data),
-        "data.validation_file": str(data),
-        "model.name": str(tiny_model),
-        "model.max_length": 40,
-        "model.dropout": 0.0,
-        "training.epochs": 2,
-        "training.batch_size": 8,
-        "training.checkpoint_every": "off",
-        "training.log_every": 1,
-        "optimizer.learning_rate": 1e-3,
-        "runtime.precision": "fp32",
-        "runtime.device": "cpu",
-        "runtime.threads": 1,
-        "evaluation.bootstrap_resamples": 100,
-    }
-    return load_recipe("text-classification", options={**options, **fields})
+    return tiny_recipe(tiny_model, data, **{"training.epochs": 2, "training.checkpoint_every": "off", **fields})
 
 
 def test_training_minimises_the_weighted_loss_and_evaluation_tells_the_plain_one(

@@ -10,7 +10,6 @@ import transformers
 from safetensors.torch import load_file
 from torch import nn
 
-from bertctl.config.load import load_recipe
 from bertctl.config.schema import OptimizerSection, TrainingSection
 from bertctl.errors import UsageError
 from bertctl.modeling.layer_groups import parameter_depths, reinitialise
@@ -19,6 +18,7 @@ from bertctl.training.craft import Unfreezing, freeze
 from bertctl.training.finetune import run
 from bertctl.training.job import prepare
 from bertctl.training.optim import build_optimizer, build_schedule
+from tests.tiny_recipes import tiny_recipe
 
 SIZES = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 3, "intermediate_size": 37, "vocab_size": 50}
 
@@ -160,22 +160,7 @@ def test_zero_layers_mean_the_pooler_alone() -> None:
 
 
 def recipe_of(tiny_model: Path, data: Path, **fields: Any) -> Any:
-    options = {
-        "data.train_file": str(data),
-        "data.validation_file": str(data),
-        "model.name": str(tiny_model),
-        "model.max_length": 40,
-        "model.dropout": 0.0,
-        "training.epochs": 1,
-        "training.batch_size": 8,
-        "training.checkpoint_every": "off",
-        "optimizer.learning_rate": 1e-3,
-        "runtime.precision": "fp32",
-        "runtime.device": "cpu",
-        "runtime.threads": 1,
-        "evaluation.bootstrap_resamples": 100,
-    }
-    return load_recipe("text-classification", options={**options, **fields})
+    return tiny_recipe(tiny_model, data, **{"training.epochs": 1, "training.checkpoint_every": "off", **fields})
 
 
 @pytest.mark.parametrize(
