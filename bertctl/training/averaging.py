@@ -1,6 +1,6 @@
 """The weights of the best evaluations, kept while a run goes on, and their mean (Izmailov et al. 2018).
 
-They are files in RUN/checkpoints/average, each written atomically; a checkpoint has links to those that count at its
+They are files in RUN/checkpoints/average, each written atomically; a checkpoint has copies of those that count at its
 step, so that a killed run finds them again.
 """
 

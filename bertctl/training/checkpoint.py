@@ -35,6 +35,7 @@ KEPT = 2
 """Checkpoints that stay; the older one is what a damaged newer one falls back to."""
 
 _STATE, _MANIFEST = "state.json", "manifest.json"
+_BEST, _AVERAGE = "best", "average"
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class Checkpoints:
         self._listener = listener
         self._writer: threading.Thread | None = None
         self._failure: BaseException | None = None
-        self._best: tuple[int, dict[str, str]] = (0, {})  # step of the best weights, and the SHA-256 of their files
+        self._known: dict[tuple[str, int], str] = {}  # SHA-256 of what is the same for many checkpoints
 
     def save(self, snapshot: "Snapshot", *, behind: bool) -> None:
         """Write a checkpoint, while training goes on (`behind`) or before this returns.
@@ -128,14 +129,14 @@ class Checkpoints:
             shutil.rmtree(part, ignore_errors=True)
             part.mkdir(parents=True)
             if snapshot.state["outcome"]["best_step"]:
-                (part / "best").mkdir()
+                (part / _BEST).mkdir()
                 for path in sorted(self._folder.model.iterdir()):
                     if path.is_file() and not path.name.startswith("."):
-                        _link(path, part / "best" / path.name)
+                        _link(path, part / _BEST / path.name)
             for _, step in snapshot.state["outcome"]["ranked"]:
                 path = average_file(self._folder, step)
-                (part / path.parent.name).mkdir(exist_ok=True)
-                _link(path, part / path.parent.name / path.name)
+                (part / _AVERAGE).mkdir(exist_ok=True)
+                _link(path, part / _AVERAGE / path.name)
         except OSError as error:
             raise write_failure(part, error) from error
         return part
@@ -175,20 +176,16 @@ class Checkpoints:
             shutil.rmtree(part, ignore_errors=True)
 
     def _entry(self, path: Path, best_step: int) -> dict[str, Any]:
-        if path.parent.name != "best":
+        folder = path.parent.name
+        if folder not in (_BEST, _AVERAGE):
             _sync(path)
             return {"bytes": path.stat().st_size, "sha256": _sha256(path)}
-        if self._best[0] != best_step:
-            self._best = (best_step, {})
-        known = self._best[1]
-        if path.name not in known:  # the best weights are the same for many checkpoints
-            known[path.name] = _sha256(path)
-        # A file of its own: damage to one copy leaves the others whole.
-        copy = path.with_name(f".{path.name}")
-        shutil.copyfile(path, copy)
-        _sync(copy)
-        copy.replace(path)
-        return {"bytes": path.stat().st_size, "sha256": known[path.name]}
+        # Files of the best weights keep their names from step to step; those of an average are named by theirs.
+        content = (f"{folder}/{path.name}", best_step if folder == _BEST else 0)
+        if content not in self._known:
+            self._known[content] = _sha256(path)
+        _copy(path, path)  # a file of its own: damage to one copy leaves the others whole
+        return {"bytes": path.stat().st_size, "sha256": self._known[content]}
 
     def _trouble(self, path: Path) -> str | None:
         """What is wrong with a checkpoint, or None."""
@@ -213,7 +210,7 @@ class Checkpoints:
 
 
 def checkpoint_bytes(parameters: int) -> int:
-    """What one checkpoint takes on the disk: weights and AdamW's two moments in fp32 (best weights are links)."""
+    """What a checkpoint takes on the disk in fp32: weights and two moments; copies of the best weights come on top."""
     return parameters * 4 * 3
 
 
@@ -238,18 +235,17 @@ def save_tensors(tensors: "dict[str, Tensor]", path: Path) -> None:
 
 def average_file(folder: RunFolder, step: int) -> Path:
     """Where the weights of an evaluation are kept that may be averaged at the end."""
-    return folder.checkpoints / "average" / f"step-{step:08d}.safetensors"
+    return folder.checkpoints / _AVERAGE / f"step-{step:08d}.safetensors"
 
 
 def put_back(checkpoint: Checkpoint, folder: RunFolder) -> None:
     """Cut history.jsonl to its length at the checkpoint, and give model/ the weights that were the best then."""
-    best = checkpoint.path / "best"
+    best = checkpoint.path / _BEST
     try:
         for _, step in checkpoint.state["outcome"].get("ranked", ()):
             path = average_file(folder, step)
             path.parent.mkdir(exist_ok=True)
-            path.unlink(missing_ok=True)
-            _link(checkpoint.path / path.parent.name / path.name, path)
+            _copy(checkpoint.path / _AVERAGE / path.name, path)
         if folder.history.exists():
             os.truncate(folder.history, min(folder.history.stat().st_size, checkpoint.state["history_bytes"]))
         if not best.is_dir():
@@ -257,10 +253,7 @@ def put_back(checkpoint: Checkpoint, folder: RunFolder) -> None:
             return
         folder.model.mkdir(exist_ok=True)
         for path in sorted(best.iterdir()):
-            aside = folder.model / f".{path.name}.part"
-            aside.unlink(missing_ok=True)
-            shutil.copyfile(path, aside)
-            aside.replace(folder.model / path.name)
+            _copy(path, folder.model / path.name)
     except OSError as error:
         raise write_failure(folder.model, error) from error
 
@@ -304,6 +297,15 @@ def _link(source: Path, target: Path) -> None:
         os.link(source, target)
     except OSError:
         shutil.copy2(source, target)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Replace a file by a copy of a file, perhaps of itself."""
+    aside = target.with_name(f".{target.name}.part")
+    aside.unlink(missing_ok=True)
+    shutil.copyfile(source, aside)
+    _sync(aside)
+    aside.replace(target)
 
 
 def _sync(path: Path) -> None:

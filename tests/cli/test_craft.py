@@ -55,6 +55,27 @@ def test_a_killed_run_goes_on_to_the_same_average(training: Training, tmp_path: 
     assert not folder.exists()
 
 
+@pytest.mark.slow
+def test_damage_to_one_of_the_averaged_files_leaves_the_checkpoint_before_whole(
+    training: Training, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    training.disturbed(run, signal.SIGKILL, after_steps=34)
+    before, newest = sorted((run / "checkpoints").glob("step-*"))
+    both = {path.name for path in (newest / "average").iterdir()} & {
+        path.name for path in (before / "average").iterdir()
+    }
+    damaged = newest / "average" / min(both)
+    with damaged.open("r+b") as file:
+        file.seek(damaged.stat().st_size // 2)
+        byte = file.read(1)
+        file.seek(-1, 1)
+        file.write(bytes([byte[0] ^ 1]))
+    gone_on = training.resume(run)
+    assert f"the checkpoint {newest} is not used: average/{damaged.name} has changed" in gone_on.stderr
+    assert difference(training.undisturbed, run) is None
+
+
 FIELDS = ["--max-length", "32", "--epochs", "3", "--batch-size", "6", "--precision", "fp32", "--threads", "1"]
 SETS = ("model.dropout=0.0", "training.log_every=1", "evaluation.bootstrap_resamples=100", *CRAFT[:1], *CRAFT[2:])
 
