@@ -69,6 +69,8 @@ def _run(arguments: list[str], adopt: object) -> int:
         result = command.main(args=arguments, prog_name="bertctl", standalone_mode=False)
     except typer.Abort as error:
         raise KeyboardInterrupt from error
+    except SystemExit as error:  # Typer's answer to a reader of its help who has left
+        raise BrokenPipeError from error
     except typer.TyperException as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             sys.stdout.write(error.format_message() + "\n")

@@ -126,6 +126,19 @@ def test_a_reader_who_leaves_ends_it_quietly(tiny_run, tmp_path):
     assert said == ""
 
 
+@pytest.mark.parametrize("words", [[], ["--help"], ["sweep", "--help"]])
+def test_help_that_nobody_reads_is_no_error(words):
+    """`bertctl --help | head -1` under `set -o pipefail`."""
+    process = subprocess.Popen([*BERTCTL, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    said = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(60) == 0
+    assert said == ""
+
+
 def on_a_terminal(arguments: list[object], **env: str) -> tuple[int, str]:
     """Run with stderr on a terminal of 100 columns; what the terminal was sent."""
     import fcntl
