@@ -14,8 +14,6 @@ A message has three parts: what was given, what fits, what to type. The first is
 `remedy`; the command line prints them on lines of their own, on stderr.
 """
 
-import difflib
-from collections.abc import Iterable
 from enum import IntEnum
 
 
@@ -90,10 +88,3 @@ class InterruptedRunError(BertctlError):
         super().__init__(message, remedy=remedy)
         if terminated:
             self.exit_code = ExitCode.TERMINATED
-
-
-def did_you_mean(given: str, known: Iterable[str], *, limit: int = 3) -> str:
-    """The nearest of the known words as `did you mean a or b?`, or an empty string."""
-    by_lower = {word.lower(): word for word in known}
-    nearest = difflib.get_close_matches(given.lower(), by_lower, n=limit, cutoff=0.6)
-    return f"did you mean {' or '.join(by_lower[word] for word in nearest)}?" if nearest else ""

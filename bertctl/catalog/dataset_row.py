@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bertctl.config.schema import TaskName
-from bertctl.errors import UsageError, did_you_mean
+from bertctl.errors import UsageError
+from bertctl.words import did_you_mean
 
 GLUE_REPO = "nyu-mll/glue"
 GLUE_REVISION = "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c"

@@ -17,7 +17,8 @@ from bertctl.catalog.dataset_row import PublishedScore as PublishedScore
 from bertctl.catalog.dataset_row import SplitRow as SplitRow
 from bertctl.catalog.question_rows import QUESTION_ROWS
 from bertctl.catalog.tagging_rows import TAGGING_ROWS
-from bertctl.errors import UsageError, did_you_mean
+from bertctl.errors import UsageError
+from bertctl.words import did_you_mean
 
 
 def _glue_splits(

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertctl.catalog import hub
-from bertctl.errors import UnavailableError, UsageError, did_you_mean
+from bertctl.errors import UnavailableError, UsageError
+from bertctl.words import did_you_mean
 
 
 @dataclass(frozen=True)

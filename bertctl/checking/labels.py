@@ -8,7 +8,7 @@ import numpy as np
 from bertctl.checking.findings import Example, Finding, count_of, examples_at, listed, percent
 from bertctl.checking.subject import Subject, normalised
 from bertctl.data.rows import Rows
-from bertctl.errors import did_you_mean
+from bertctl.words import did_you_mean
 
 RARE = 10
 """Training rows below which a label can hardly be learned, nor its score be told from chance."""

@@ -22,8 +22,9 @@ from bertctl.cli.options import (
 )
 from bertctl.cli.output import Output
 from bertctl.cli.pipelines import GitlabCodeQualityOption, JunitOption, publish_checks
-from bertctl.errors import DataError, UsageError, did_you_mean
+from bertctl.errors import DataError, UsageError
 from bertctl.reporting.findings import Check
+from bertctl.words import did_you_mean
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -111,7 +111,7 @@ def _tables(document: Mapping[str, Any]) -> Iterator[Table]:
 
 
 def _machine_lines(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    from bertctl.training.memory import human_bytes
+    from bertctl.words import human_bytes
 
     versions = {package["name"]: package["version"] for package in document["packages"]}
     yield "bertctl", f"{document['bertctl']}, Python {document['python']}, {document['platform']}"

@@ -108,7 +108,7 @@ COMMAND = estimate
 
 def estimate_table(document: Mapping[str, Any]) -> Table:
     """A line for each phase, the whole, the sweep, memory and disk."""
-    from bertctl.training.memory import human_bytes, human_seconds
+    from bertctl.words import human_bytes, human_seconds
 
     table = plain_table(document["recipe"], "about", "between", right=("about",))
     count = document["evaluations"]

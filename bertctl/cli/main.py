@@ -10,16 +10,9 @@ import typer
 
 from bertctl.cli.app import VERBS, build
 from bertctl.cli.output import Output
-from bertctl.errors import (
-    BertctlError,
-    DeviceError,
-    ExitCode,
-    InterruptedRunError,
-    UnavailableError,
-    UsageError,
-    did_you_mean,
-)
+from bertctl.errors import BertctlError, DeviceError, ExitCode, InterruptedRunError, UnavailableError, UsageError
 from bertctl.runtime.launch import die_with_parent, is_first_worker, is_worker, leave, note_exit
+from bertctl.words import did_you_mean
 
 _LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Connection refused", "NCCL")
 """What the exchange between processes says when one of them is gone."""

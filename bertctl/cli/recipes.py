@@ -18,8 +18,9 @@ from bertctl.config.dump import dump_recipe
 from bertctl.config.load import RecipeEntry, expanded_path, find_recipe, load_recipe, recipe_entries
 from bertctl.config.problems import RecipeError
 from bertctl.config.schema import ProbeSection, Recipe
-from bertctl.errors import BertctlError, UnavailableError, UsageError, did_you_mean
+from bertctl.errors import BertctlError, UnavailableError, UsageError
 from bertctl.run_folder import write_text
+from bertctl.words import did_you_mean
 
 _UNNAMED = {"text-regression": "a number", "multiple-choice": "a choice", "question-answering": "words of the text"}
 """What the answers of a data set without label names are."""

@@ -250,7 +250,7 @@ def _refuse_both(setting: Mapping[str, Any], given: Sequence[str]) -> None:
 
 def _dry_table(document: Mapping[str, Any]) -> "Table":
     """Cells, time and disk."""
-    from bertctl.training.memory import human_bytes, human_seconds
+    from bertctl.words import human_bytes, human_seconds
 
     seconds, disk = document["seconds"], document["disk_bytes"]
     done = f"{document['done']} of {document['runs']} are done" if document["done"] else ""

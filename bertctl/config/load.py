@@ -16,7 +16,8 @@ from bertctl.config.presets import PRESETS
 from bertctl.config.problems import RecipeError, describe, field_schema, is_said_by_another, unknown_key
 from bertctl.config.schema import Recipe, fields, sections
 from bertctl.config.strict_yaml import read_document, read_value
-from bertctl.errors import BertctlError, UnavailableError, UsageError, did_you_mean
+from bertctl.errors import BertctlError, UnavailableError, UsageError
+from bertctl.words import did_you_mean
 
 _SUFFIXES = (".yaml", ".yml")
 _PATH_FIELDS = (

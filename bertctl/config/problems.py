@@ -8,7 +8,8 @@ from typing import Any
 
 from bertctl.config.schema import Recipe, fields, sections
 from bertctl.config.strict_yaml import read_value
-from bertctl.errors import UsageError, did_you_mean
+from bertctl.errors import UsageError
+from bertctl.words import did_you_mean
 
 _ELSEWHERE = {
     "lr": "optimizer.learning_rate",

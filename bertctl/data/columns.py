@@ -8,8 +8,9 @@ from bertctl.config.schema import DataSection
 from bertctl.data.names import ID_NAMES, LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, folded
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table
-from bertctl.errors import DataError, UsageError, did_you_mean
+from bertctl.errors import DataError, UsageError
 from bertctl.progress import Listener
+from bertctl.words import did_you_mean
 
 _OPTIONS = {"text": "--text-column", "pair": "--pair-column", "label": "--label-column"}
 

@@ -18,8 +18,9 @@ from bertctl.data.readers import READERS
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table
 from bertctl.data.text_files import read_text, require_file
-from bertctl.errors import DataError, UnavailableError, did_you_mean
+from bertctl.errors import DataError, UnavailableError
 from bertctl.progress import Listener
+from bertctl.words import did_you_mean
 
 _NO_LABEL = ("", "-", "-1")
 

@@ -12,8 +12,9 @@ from bertctl.data import glue
 from bertctl.data.readers import DERIVED, READERS
 from bertctl.data.rows import Rows
 from bertctl.data.splits import content_hash, first, hold_out, hold_out_fold, sample
-from bertctl.errors import DataError, UsageError, did_you_mean
+from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT, Listener
+from bertctl.words import did_you_mean
 
 
 @dataclass(frozen=True)

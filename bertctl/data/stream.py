@@ -13,8 +13,9 @@ from bertctl.data.files import KINDS, Kind, json_objects, kind_of, parquet_table
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table, table_of_records
 from bertctl.data.text_files import Source, open_bytes, require_file, source_name, stream_lines
-from bertctl.errors import DataError, UsageError, did_you_mean
+from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT, Listener
+from bertctl.words import did_you_mean
 
 _LINES = Choice("text", None, None, None)
 _Item = TypeVar("_Item")

@@ -23,8 +23,9 @@ from bertctl.data.tag_schemes import tag_kind
 from bertctl.data.tagged_tables import TaggedColumns, find_columns, rows_of_table
 from bertctl.data.text_files import Source, open_bytes, read_text, require_file, source_name, stream_lines, text_lines
 from bertctl.data.words import split_words
-from bertctl.errors import DataError, UsageError, did_you_mean
+from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT, Listener
+from bertctl.words import did_you_mean
 
 Kind = Literal["lines", "conll", "conllu", "jsonl", "parquet"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

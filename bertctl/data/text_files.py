@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Literal, cast
 
-from bertctl.errors import DataError, UnavailableError, UsageError, did_you_mean
+from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.progress import Listener
+from bertctl.words import did_you_mean
 
 Source = Path | Literal["-"]
 """A file, or `-` for stdin."""

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertctl.data.rows import Rows
-from bertctl.errors import DeviceError, UnavailableError, UsageError, did_you_mean
+from bertctl.errors import DeviceError, UnavailableError, UsageError
 from bertctl.features.encoder import Encoder, StatesOf, Wanted
 from bertctl.features.units import UnitMaker, Units
 from bertctl.modeling.layers import WORD_EMBEDDINGS, layer_count, states_needed
@@ -30,6 +30,7 @@ from bertctl.modeling.source import ModelSource
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import write_failure
 from bertctl.runtime.device import Compute
+from bertctl.words import did_you_mean
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

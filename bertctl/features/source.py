@@ -11,9 +11,10 @@ from bertctl.data.readers import READERS
 from bertctl.data.rows import Rows
 from bertctl.data.stream import stream_rows
 from bertctl.data.text_files import Source
-from bertctl.errors import UnavailableError, UsageError, did_you_mean
+from bertctl.errors import UnavailableError, UsageError
 from bertctl.features.windows import PORTION, portions_of
 from bertctl.progress import SILENT, Listener
+from bertctl.words import did_you_mean
 
 WORD_FORMATS = ("conll", "conllu")
 """Formats of words that are split already, beside those of texts."""

@@ -21,11 +21,12 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from bertctl.errors import DataError, UnavailableError, UsageError, did_you_mean
+from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.features.arrays import GrowingArray, open_array, portions
 from bertctl.features.jsonl import text_line, token_line
 from bertctl.features.sinks import LineSink, NpySink, PartSink, Shape, Sink
 from bertctl.run_folder import atomic_write
+from bertctl.words import did_you_mean
 
 IN_PLACE = (".npy", ".jsonl")
 SUFFIXES = (".npy", ".npz", ".safetensors", ".parquet", ".jsonl", ".h5")

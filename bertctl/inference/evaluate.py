@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from bertctl.config.schema import EvaluationSection
 from bertctl.data.rows import Rows
-from bertctl.errors import UsageError, did_you_mean
+from bertctl.errors import UsageError
 from bertctl.inference.forward import forward
 from bertctl.metrics.regression import loss_metric
 from bertctl.metrics.scripts import script_metrics
@@ -19,6 +19,7 @@ from bertctl.run_folder import SCHEMA
 from bertctl.runtime.device import Compute
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.tasks.base import Cut, Features, Outputs, Task
+from bertctl.words import did_you_mean
 
 if TYPE_CHECKING:
     from torch import nn

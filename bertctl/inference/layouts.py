@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from bertctl.catalog.datasets import DatasetRow, SplitRow, find_dataset
-from bertctl.errors import UsageError, did_you_mean
+from bertctl.errors import UsageError
 from bertctl.inference.trained import TrainedRun
 from bertctl.run_folder import atomic_write
 from bertctl.tasks.registry import TASKS
+from bertctl.words import did_you_mean
 
 GENERAL_FORMATS = ("jsonl", "json", "csv", "glue")
 """Layouts of answers that every task has; a task's own stand in `Task.formats`. `glue` is for the GLUE server."""

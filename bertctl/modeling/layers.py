@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from bertctl.errors import UsageError, did_you_mean
+from bertctl.errors import UsageError
+from bertctl.words import did_you_mean
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -6,7 +6,8 @@ Letters: B texts, T tokens, D size of a vector, W words.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from bertctl.errors import UsageError, did_you_mean
+from bertctl.errors import UsageError
+from bertctl.words import did_you_mean
 
 if TYPE_CHECKING:
     from torch import Tensor

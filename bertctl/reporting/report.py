@@ -24,7 +24,7 @@ from bertctl.reporting.judging import judge
 from bertctl.reporting.mistakes import mistakes_section
 from bertctl.reporting.runs import Line, read_run
 from bertctl.reporting.summary import figure, interval
-from bertctl.training.memory import human_seconds
+from bertctl.words import human_seconds
 
 Document = Mapping[str, Any]
 

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from bertctl.config.strict_yaml import read_document
-from bertctl.errors import DataError, UnavailableError, UsageError, did_you_mean
+from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.metrics.value import MetricValue
 from bertctl.run_folder import RunFolder
+from bertctl.words import did_you_mean
 
 DEFAULT_SPLIT = "validation"
 

@@ -12,7 +12,8 @@ from bertctl.config.load import read_field
 from bertctl.config.problems import RecipeError, unknown_key
 from bertctl.config.schema import Recipe, fields, sections
 from bertctl.config.strict_yaml import read_document
-from bertctl.errors import UnavailableError, UsageError, did_you_mean
+from bertctl.errors import UnavailableError, UsageError
+from bertctl.words import did_you_mean
 
 Setting = dict[str, Any]
 """Dotted field -> value."""

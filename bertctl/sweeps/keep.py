@@ -11,7 +11,7 @@ from bertctl.runtime.machine import free_bytes
 from bertctl.sweeps.results import by_setting, read_cells
 from bertctl.sweeps.select import best_cell, best_score, ranked
 from bertctl.training.job import Encoded
-from bertctl.training.memory import human_bytes
+from bertctl.words import human_bytes
 
 _OTHER_FILES = 300_000  # bytes of a cell without its model: recipe, history, log, metrics
 _LINE = 400  # bytes of a line of predictions, about

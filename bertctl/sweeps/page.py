@@ -19,7 +19,7 @@ from bertctl.sweeps.pictures import (
 )
 from bertctl.sweeps.tables import findings, setting_rows
 from bertctl.sweeps.words import count_words, seed_words, setting_words
-from bertctl.training.memory import human_seconds
+from bertctl.words import human_seconds
 
 Document = Mapping[str, Any]
 

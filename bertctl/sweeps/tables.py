@@ -9,7 +9,7 @@ from rich.text import Text
 
 from bertctl.reporting.summary import figure
 from bertctl.sweeps.words import count_words, seed_words, setting_words, short_names, shown
-from bertctl.training.memory import human_seconds
+from bertctl.words import human_seconds
 
 STOPPED = ("collapsed", "diverged", "hopeless", "failed", "missing")
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bertctl.config.schema import Recipe, TrainingSection
 from bertctl.data.rows import Rows
-from bertctl.errors import DataError, did_you_mean
+from bertctl.errors import DataError
 from bertctl.metrics.classification import classification_metrics, multi_label_metrics
 from bertctl.metrics.value import MetricValue
 from bertctl.tasks.base import AnswerFormat, Cut, Outputs
@@ -24,6 +24,7 @@ from bertctl.tasks.sequences import (
     shown,
 )
 from bertctl.tasks.training_loss import class_weights, weights_tensor
+from bertctl.words import did_you_mean
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bertctl.config.schema import Recipe, TrainingSection
 from bertctl.data.rows import Rows
 from bertctl.data.tag_schemes import SCHEMES, Scheme, entity_types, tag_kind, write_tags
-from bertctl.errors import DataError, did_you_mean
+from bertctl.errors import DataError
 from bertctl.metrics.tagging import ENTITY_METRICS, Entity, entities, tagging_metrics, type_metrics
 from bertctl.metrics.value import MetricValue
 from bertctl.tasks.base import AnswerFormat, Cut, Outputs
@@ -19,6 +19,7 @@ from bertctl.tasks.sequences import shown
 from bertctl.tasks.tag_answers import FORMATS
 from bertctl.tasks.training_loss import class_weights, weights_tensor
 from bertctl.tasks.word_windows import IGNORED, WordBatch, WordFeatures, collate_words, encode_words, with_labels
+from bertctl.words import did_you_mean
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -8,7 +8,7 @@ from bertctl.inference.evaluate import truncation_counts, warn_of_losses
 from bertctl.progress import Listener
 from bertctl.training.checkpoint import checkpoint_bytes
 from bertctl.training.craft import describe
-from bertctl.training.memory import human_bytes
+from bertctl.words import human_bytes
 
 if TYPE_CHECKING:
     from bertctl.training.job import Job

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from bertctl.errors import UsageError, did_you_mean
+from bertctl.errors import UsageError
 from bertctl.runtime.device import check_precision
+from bertctl.words import did_you_mean
 
 PADDINGS = ("fixed", "dynamic", "length")
 """Every batch to max_length (as run_glue.py does); random batches to their longest; batches of like lengths."""

@@ -29,9 +29,10 @@ from bertctl.training.checkpoint import KEPT, Checkpoints
 from bertctl.training.job import Job, prepare
 from bertctl.training.loop import Outcome, plan_epoch, training_step
 from bertctl.training.machine import build_machine
-from bertctl.training.memory import human_bytes, peak_memory_bytes
+from bertctl.training.memory import peak_memory_bytes
 from bertctl.training.snapshot import random_states, take
 from bertctl.training.step_cost import MatrixRate, read_peak_memory, reset_peak_memory, synchronize
+from bertctl.words import human_bytes
 
 TIMED_STEPS = 10
 """Batches that are timed, each twice."""

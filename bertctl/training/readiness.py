@@ -33,8 +33,8 @@ from bertctl.runtime import machine
 from bertctl.runtime.device import choose_compute
 from bertctl.runtime.machine import free_bytes, is_writable
 from bertctl.training.checkpoint import KEPT
-from bertctl.training.memory import human_bytes
 from bertctl.training.trackers import check_trackers
+from bertctl.words import human_bytes
 
 State = Literal["here", "hub", "refused"]
 

@@ -8,7 +8,7 @@ import pytest
 from bertctl.config.load import load_recipe
 from bertctl.errors import UsageError
 from bertctl.training.estimate import Seconds, estimate_run, extrapolate
-from bertctl.training.memory import human_seconds
+from bertctl.words import human_seconds
 
 
 def shapes(seed: int, count: int) -> np.ndarray:

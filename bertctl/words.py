@@ -1,0 +1,78 @@
+"""Small words for people, in one place: counts with their noun, shares, sizes, durations, shortened texts."""
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+
+def count(number: int, noun: str, plural: str = "") -> str:
+    """Returns `1 run` or `3,000 runs`; `plural` is for nouns that take no s."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def count_of(number: int, total: int, noun: str) -> str:
+    """Returns `12 of 872 rows (1.4 %)`."""
+    return f"{number:,} of {count(total, noun)} ({percent(number, total)})"
+
+
+def percent(number: int, total: int) -> str:
+    """Returns a share as `1.4 %`: never 0 where there is something, never 100 where something is left."""
+    share = 100 * number / total if total else 0.0
+    if 0 < share < 0.05:
+        return "under 0.1 %"
+    if 99.95 <= share < 100:
+        return "over 99.9 %"
+    return f"{share:.1f} %"
+
+
+def human_bytes(number: float) -> str:
+    """Returns `1.2 GB`."""
+    for unit in ("B", "kB", "MB"):
+        if number < 1000:
+            return f"{number:.0f} {unit}"
+        number /= 1000
+    return f"{number:.1f} GB"
+
+
+def human_seconds(seconds: float, *, brief: bool = False) -> str:
+    """Returns `4.2 s`, `12 min 5 s` (brief: `12 min`), `3 h 20 min` or `2 d 4 h`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min" if brief else f"{whole // 60} min {whole % 60} s"
+    minutes = round(seconds / 60)
+    if minutes < 48 * 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    hours = round(seconds / 3600)
+    return f"{hours // 24} d {hours % 24} h"
+
+
+def visible(text: str) -> str:
+    r"""Returns the text on one line: control characters and line ends are written out (`\n`, `\x1b`)."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def shorten(value: object, limit: int = 60) -> str:
+    """Returns a value on one line, at most `limit` characters long (then an ellipsis)."""
+    text = value if isinstance(value, str) else repr(value)
+    shown = visible(text[: 4 * limit])
+    return shown if len(shown) <= limit and len(text) <= 4 * limit else shown[:limit] + "…"
+
+
+def listing(names: Sequence[object], limit: int = 12) -> str:
+    """Returns `'a', 'b', ... (40 in all)`: the first names in quotes."""
+    head = ", ".join(repr(name) for name in names[:limit])
+    return head + (f", ... ({len(names)} in all)" if len(names) > limit else "")
+
+
+def did_you_mean(given: str, known: Iterable[str], *, limit: int = 3) -> str:
+    """Returns the nearest of the known words as `did you mean a or b?`, or an empty string."""
+    by_lower = {word.lower(): word for word in known}
+    nearest = difflib.get_close_matches(given.lower(), by_lower, n=limit, cutoff=0.6)
+    return f"did you mean {' or '.join(by_lower[word] for word in nearest)}?" if nearest else ""
+
+
+def unknown(what: str, given: str, known: Iterable[str]) -> str:
+    """Returns `there is no metric 'acc': did you mean accuracy?`, the head of a refusal; what fits is the remedy's."""
+    hint = did_you_mean(given, known)
+    return f"there is no {what} '{given}'" + (f": {hint}" if hint else "")
