@@ -143,8 +143,17 @@ def read_field(dotted: str, given: Any) -> tuple[Any, list[str]]:
     return value, []
 
 
+def field_summary(dotted: str) -> str:
+    """Returns the first sentence of a field's docstring, without its full stop; for `--help`.
+
+    Raises:
+        KeyError: there is no such field.
+    """
+    return field_help(dotted).partition(". ")[0].removesuffix(".")
+
+
 def field_help(dotted: str) -> str:
-    """The docstring under a field, as one line; for `--help`.
+    """Returns the docstring under a field as one line; for documentation and dumped recipes.
 
     Raises:
         KeyError: there is no such field.

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bertctl.config.load import field_help, find_recipe, load_recipe, recipe_names
+from bertctl.config.load import field_help, field_summary, find_recipe, load_recipe, recipe_names
 from bertctl.config.problems import RecipeError
 from bertctl.config.schema import Recipe, fields
 from bertctl.errors import ExitCode, UnavailableError, UsageError
@@ -388,6 +388,15 @@ def test_every_field_and_section_says_what_it_is():
         text = field_help(dotted)
         assert len(text) > 15
         assert "\n" not in text
-        assert text.endswith((".", ")"))
+        assert text.endswith(".")
     with pytest.raises(KeyError):
         field_help("training.epoch")
+
+
+def test_the_first_sentence_of_a_field_is_short_and_whole():
+    assert field_summary("training.init_seed") == "Seed of the new head and of dropout alone"
+    for dotted in fields():
+        summary = field_summary(dotted)
+        assert 10 < len(summary) <= 120 or dotted == "question_answering.derive_unanswerable"
+        assert summary.count("(") == summary.count(")"), dotted
+        assert not summary.endswith("et al"), dotted
