@@ -96,7 +96,7 @@ AccelerateConfigOption = Annotated[
     typer.Option(
         "--accelerate-config",
         metavar="FILE",
-        help="Start through `accelerate launch` with this configuration (several machines, FSDP 2).",
+        help="Start through `accelerate launch` with this configuration (several machines).",
         show_default=False,
     ),
 ]

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bertctl.modeling.sharding import is_sharded
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.batching import evaluation_plan
 from bertctl.runtime.device import Compute
@@ -62,7 +61,6 @@ def forward(
 
     plan = evaluation_plan(features.lengths, batch_size)
     own = plan[workers.rank :: workers.count]
-    turns = -(-len(plan) // workers.count) if is_sharded(network) else len(own) or len(plan[:1])
     outputs: dict[str, NDArray[Any]] = {}
     losses: NDArray[np.float32] | None = None
     was_training = network.training
@@ -70,14 +68,11 @@ def forward(
     done = 0
     try:
         with torch.inference_mode():
-            for turn in range(turns):
-                indices = own[turn] if turn < len(own) else plan[0]
+            for indices in own or plan[:1]:
                 batch = on_device(
                     task.collate(features, indices, pad_id=loaded.pad_id, pad_left=loaded.pad_left), compute
                 )
                 logits = batch_logits(network, loaded, task, batch, compute)
-                if own and turn >= len(own):
-                    continue  # it was for the others, who need this process's part of the weights
                 slots = features.slots(indices)
                 for name, kept in task.keep(logits, batch, features, indices).items():
                     if name not in outputs:
@@ -109,12 +104,12 @@ def batch_logits(network: "nn.Module", loaded: "LoadedModel", task: Task, batch:
         for name, tensor in batch.inputs.items()
         if name != "token_type_ids" or loaded.has_segments
     }
-    with autocast(compute) if not torch.is_grad_enabled() or is_sharded(network) else contextlib.nullcontext():
+    with contextlib.nullcontext() if torch.is_grad_enabled() else autocast(compute):
         return task.logits(network(**inputs)).float()
 
 
 def autocast(compute: Compute) -> contextlib.AbstractContextManager[object]:
-    """The mixed-precision context of a forward pass; accelerate wraps that of training itself, unless FSDP does it."""
+    """The mixed-precision context of a forward pass; accelerate wraps that of training itself."""
     import torch
 
     if compute.precision == "fp32":

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from tokenizers import Tokenizer
 
 from bertctl.errors import UnavailableError
-from bertctl.modeling.sharding import load_whole
 from bertctl.modeling.source import ModelSource
 from bertctl.run_folder import atomic_write, write_failure
 from bertctl.tokenization.encode import load_tokenizer
@@ -229,9 +228,9 @@ def save_model(
 
     Args:
         loaded: gives the tokenizer.
-        network: gives the config, and the weights where they are left out.
+        network: gives the config, and the weights unless others are given.
         folder: where to.
-        weights: by name; needed where the network holds only this process's part of them.
+        weights: by name, if others than the network's.
 
     Raises:
         UnavailableError: the disk is full, or the place can't be written.
@@ -265,7 +264,7 @@ def _move(path: Path, target: Path) -> None:
 def load_weights(network: "nn.Module", folder: Path) -> None:
     """Put the weights that `save_model` wrote back into the network they came from."""
     saved = type(network).from_pretrained(folder, use_safetensors=True, dtype="float32")  # type: ignore[attr-defined]
-    load_whole(network, saved.state_dict(), strict=True)
+    network.load_state_dict(saved.state_dict(), strict=True)
 
 
 def _backend(saved_tokenizer: Any, source: ModelSource) -> Tokenizer:

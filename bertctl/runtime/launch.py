@@ -203,7 +203,7 @@ def launch(arguments: Sequence[str], count: int, *, config: Path | None = None, 
         The exit code, the failing worker's own where one failed.
 
     Raises:
-        UsageError: no process is asked for, or the configuration asks for something else than DDP and FSDP 2.
+        UsageError: no process is asked for, or the configuration asks for something else than DDP.
         UnavailableError: the configuration can't be read.
         DeviceError: there are fewer GPUs.
     """

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertctl.metrics.names import METRICS
-from bertctl.modeling.sharding import is_sharded, load_whole, whole_weights
+from bertctl.modeling.weights import copy_weights
 from bertctl.run_folder import RunFolder, atomic_write
 from bertctl.training.checkpoint import average_file, save_tensors
 
@@ -55,10 +55,9 @@ class BestWeights:
         ranked = sorted([*outcome.ranked, (value, outcome.step)], key=lambda one: (-self._sign * one[0], one[1]))
         ranked = ranked[: self._keep]
         kept = {step for _, step in ranked}
-        if outcome.step in kept and (self._writes or is_sharded(network)):
-            weights = whole_weights(network, keep=self._writes)
-            if self._writes:
-                atomic_write(average_file(self._folder, outcome.step), functools.partial(save_tensors, weights))
+        if self._writes and outcome.step in kept:
+            weights = copy_weights(network)
+            atomic_write(average_file(self._folder, outcome.step), functools.partial(save_tensors, weights))
         outcome.ranked = ranked
         if self._writes:
             for step in before - kept:
@@ -66,7 +65,8 @@ class BestWeights:
 
     def average_into(self, network: "nn.Module", outcome: "Outcome") -> None:
         """Give the network the mean of the weights that were kept, in fp32."""
-        load_whole(network, mean_of([average_file(self._folder, step) for _, step in outcome.ranked]), strict=False)
+        mean = mean_of([average_file(self._folder, step) for _, step in outcome.ranked])
+        network.load_state_dict(mean, strict=False)  # tied weights are stored once
 
     def verdict(self, value: float, outcome: "Outcome") -> dict[str, Any]:
         """What metrics.json says of the average: its steps, both values, and whether it is better and so kept."""

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Literal
 
-from bertctl.modeling.sharding import load_whole, whole_weights
+from bertctl.modeling.weights import copy_weights
 from bertctl.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -30,12 +30,12 @@ class BestModel:
         self._when = when
         self._weights: dict[str, Tensor] | None = None  # better than those on the disk
 
-    def keep(self, network: "nn.Module", weights: "dict[str, Tensor] | None" = None) -> bool:
-        """The network's weights, or those that are given, are the best so far; whether they are on the disk now."""
+    def keep(self, network: "nn.Module") -> bool:
+        """Keeps the network's weights as the best so far, and returns whether they are on the disk now."""
         if self._when == "each time":
-            self._save(network, weights)
+            self._save(network)
             return True
-        self._weights = weights or whole_weights(network)
+        self._weights = copy_weights(network)
         return False
 
     def flush(self) -> None:
@@ -51,7 +51,7 @@ class BestModel:
         if self._weights is None:
             load_weights(network, self._folder.model)
         else:
-            load_whole(network, self._weights, strict=False)  # tied weights stand once
+            network.load_state_dict(self._weights, strict=False)  # tied weights are stored once
 
     def finish(self, network: "nn.Module") -> None:
         """The run is finished and the network holds the weights that stay."""

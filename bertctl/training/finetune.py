@@ -17,7 +17,6 @@ from bertctl.inference.evaluate import (
     truncation_counts,
 )
 from bertctl.metrics.names import METRICS
-from bertctl.modeling.sharding import is_sharded, whole_weights
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, RunFolder, append_jsonl, write_json, write_jsonl, write_text
 from bertctl.runtime.launch import ALONE, Workers
@@ -207,7 +206,6 @@ class _Training:
         """The error for Ctrl-C and SIGTERM, after a checkpoint was saved where a step had been taken."""
         outcome, folder = self.outcome, self.folder
         how = "terminated" if terminated else "interrupted"
-        saves = self.signals.together if is_sharded(self.network) else self.workers.is_first
         saved = "no step was complete, so there is nothing to keep"
         goes_on = f"Start again with `bertctl finetune {folder.recipe} -o {folder.path} --overwrite`."
         if self.signals.impatient:
@@ -216,7 +214,7 @@ class _Training:
                 goes_on = (
                     f"Go on from the last checkpoint with `bertctl finetune {folder.recipe} -o {folder.path} --resume`."
                 )
-        elif self.machine is not None and outcome.step and saves:
+        elif self.machine is not None and outcome.step and self.workers.is_first:
             # Once trained, the network may hold the best weights instead of the last ones; the end of the last epoch
             # has left a checkpoint.
             if not (self.is_trained and self.checkpoints.any()):
@@ -316,8 +314,7 @@ class _Training:
 
     def _keep(self) -> bool:
         """Keep the weights as the best so far; whether this process has put them on the disk."""
-        weights = whole_weights(self.network, keep=self.workers.is_first) if is_sharded(self.network) else None
-        return self.workers.is_first and self.model.keep(self.network, weights)
+        return self.workers.is_first and self.model.keep(self.network)
 
     def _better(self, step: int) -> None:
         if self._keep():
@@ -336,18 +333,17 @@ class _Training:
             raise
 
     def _save(self, *, behind: bool) -> None:
-        """A checkpoint, by the first process; where the weights are dealt out the others send theirs."""
+        """Saves a checkpoint, in the first process."""
         if self.machine is None:
             raise ValueError("there is nothing to save before the machine is built")
-        if not (self.workers.is_first or is_sharded(self.network)):
+        if not self.workers.is_first:
             return
         self.model.flush()
         history = self.folder.history
         bytes_ = history.stat().st_size if history.exists() else 0
         self.checkpoints.wait()
         self.snapshot = take(self.machine, self.outcome, self.random, history_bytes=bytes_, into=self.snapshot)
-        if self.workers.is_first:
-            self.checkpoints.save(self.snapshot, behind=behind)
+        self.checkpoints.save(self.snapshot, behind=behind)
 
     def _end_reason(self) -> str:
         """Why a watch ended the run, or that the weights that stay answer one thing to everything; else empty."""

@@ -1,25 +1,21 @@
 """Network, optimizer and schedule on their devices: what accelerate makes of a job."""
 
 import json
-import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertctl.errors import DeviceError, UsageError
+from bertctl.errors import DeviceError
 from bertctl.inference.forward import batch_logits, on_device
 from bertctl.run_folder import RunFolder
-from bertctl.runtime.accelerate_config import asks_for_sharding
 from bertctl.runtime.launch import Workers
 from bertctl.training.craft import Unfreezing, freeze
-from bertctl.training.exchange import exchange_used_rows
 from bertctl.training.job import Job
 from bertctl.training.loop import Machine
 from bertctl.training.optim import build_optimizer, build_schedule
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
-    from accelerate.utils import FullyShardedDataParallelPlugin
 
 
 def build_machine(job: Job, folder: RunFolder, workers: Workers) -> Machine:
@@ -32,7 +28,6 @@ def build_machine(job: Job, folder: RunFolder, workers: Workers) -> Machine:
 
     Raises:
         DeviceError: accelerate would not exchange gradients among the workers.
-        UsageError: FSDP of a kind that bertctl does not do.
     """
     import torch
 
@@ -52,7 +47,6 @@ def build_machine(job: Job, folder: RunFolder, workers: Workers) -> Machine:
     optimizer = build_optimizer(network, job.recipe.optimizer)
     unfreezing = Unfreezing(network) if job.recipe.training.gradual_unfreezing else None
     wrapped, optimizer = accelerator.prepare(network, optimizer)
-    exchange_used_rows(wrapped)
     schedule = build_schedule(optimizer, job.recipe.optimizer, steps=job.steps)
     return Machine(job.loaded, wrapped, optimizer, schedule, accelerator, job.compute, workers, unfreezing)
 
@@ -60,13 +54,12 @@ def build_machine(job: Job, folder: RunFolder, workers: Workers) -> Machine:
 def _accelerator(job: Job, folder: RunFolder, workers: Workers) -> "Accelerator":
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState
-    from accelerate.utils import DistributedDataParallelKwargs, DistributedType, GradientAccumulationPlugin
+    from accelerate.utils import DistributedDataParallelKwargs, GradientAccumulationPlugin
 
     AcceleratorState._reset_state()  # an earlier run of this process may have had another precision
     trackers = list(job.recipe.runtime.log_to) if workers.is_first else []
     handlers = []
-    sharding = _sharding(job) if asks_for_sharding() else None
-    if workers.count > 1 and sharding is None:
+    if workers.count > 1:
         # Gradients live in the buckets that are exchanged: no copy (MiniLM in bf16, 2 processes: 11 % faster).
         handlers.append(
             DistributedDataParallelKwargs(
@@ -79,56 +72,13 @@ def _accelerator(job: Job, folder: RunFolder, workers: Workers) -> "Accelerator"
         log_with=trackers or None,
         project_dir=folder.path / "trackers" if trackers else None,
         kwargs_handlers=handlers,
-        fsdp_plugin=sharding,
         # The loop divides by the whole batch's count: a configuration's gradient_accumulation_steps is not its affair.
         gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),
     )
-    if sharding is not None and workers.count > 1 and accelerator.distributed_type != DistributedType.FSDP:
-        # accelerate passes FSDP over on CPUs (state.py), where gloo does it as well.
-        accelerator.state.distributed_type, accelerator.state.fsdp_plugin = DistributedType.FSDP, sharding
     if trackers:
         (folder.path / "trackers").mkdir(exist_ok=True)
         accelerator.init_trackers("bertctl", config=_flat(job))
     return accelerator
-
-
-def _sharding(job: Job) -> "FullyShardedDataParallelPlugin":
-    """How weights, gradients and moments are dealt out: as `accelerate launch` was told, layer by layer if it wasn't.
-
-    Raises:
-        UsageError: fp16, or layers that the model doesn't have.
-    """
-    from accelerate.utils import FullyShardedDataParallelPlugin
-    from torch.distributed.fsdp import MixedPrecisionPolicy
-
-    if job.compute.precision == "fp16":
-        raise UsageError(
-            "fp16 and FSDP together were never seen to work", remedy="Use --precision bf16 or --precision fp32."
-        )
-    if job.recipe.training.gradual_unfreezing:
-        raise UsageError(
-            "training.gradual_unfreezing and FSDP: what is dealt out can't start to be trained later",
-            remedy="Leave one out; --num-processes N without a configuration trains with a copy in each process.",
-        )
-    network = job.loaded.network
-    words = network.get_input_embeddings()  # type: ignore[operator]
-    asked = os.environ.get("FSDP_TRANSFORMER_CLS_TO_WRAP")
-    names = asked.split(",") if asked else list(getattr(network, "_no_split_modules", None) or ())
-    # accelerate deals out the word embeddings by themselves: what holds them would deal them out twice.
-    found = {type(module).__name__ for module in network.modules() if words not in module.modules()}
-    missing = sorted(set(names) - {type(module).__name__ for module in network.modules()}) if asked else []
-    if missing:
-        raise UsageError(
-            f"fsdp_transformer_layer_cls_to_wrap: this model has no {', '.join(missing)}",
-            remedy="Leave it out: the layers of the model are found by themselves.",
-        )
-    return FullyShardedDataParallelPlugin(
-        fsdp_version=2,
-        auto_wrap_policy=os.environ.get("FSDP_AUTO_WRAP_POLICY", "TRANSFORMER_BASED_WRAP"),
-        transformer_cls_names_to_wrap=[name for name in names if name in found],
-        mixed_precision_policy=MixedPrecisionPolicy(),  # autocast as everywhere else, so that the numbers are the same
-        cpu_ram_efficient_loading=False,
-    )
 
 
 def _flat(job: Job) -> dict[str, Any]:

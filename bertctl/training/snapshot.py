@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertctl.errors import UnavailableError
-from bertctl.modeling.sharding import copied, load_whole, part_of, whole, whole_weights
+from bertctl.modeling.weights import copy_tensor, copy_weights
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, RunFolder
 from bertctl.runtime.launch import Workers
@@ -56,7 +56,7 @@ def random_states(workers: Workers) -> RandomStates:
 def take(
     machine: Machine, outcome: Outcome, random: RandomStates, *, history_bytes: int, into: Snapshot | None = None
 ) -> Snapshot:
-    """Copy everything a checkpoint needs out of the machine: the first process does, all of them where it is sharded.
+    """Copies everything a checkpoint needs out of the machine.
 
     Args:
         machine: network and optimizer.
@@ -69,15 +69,13 @@ def take(
     import torch
 
     network = machine.loaded.network
-    keep = machine.workers.is_first
-    weights = whole_weights(network, keep=keep, into=into.model if into else None)
+    weights = copy_weights(network, into=into.model if into else None)
     states = _inner(machine.optimizer).state
     moments: dict[str, Tensor] = {}
     for name, parameter in network.named_parameters():
         for key, value in states.get(parameter, {}).items():
-            found, known = whole(torch.as_tensor(value).detach()), f"{name}|{key}"
-            if keep:
-                moments[known] = copied(found, into.optimizer.get(known) if into else None)
+            known = f"{name}|{key}"
+            moments[known] = copy_tensor(torch.as_tensor(value), into.optimizer.get(known) if into else None)
     scaler = machine.accelerator.scaler
     state = {
         "schema": SCHEMA,
@@ -110,17 +108,14 @@ def restore(
 
     network, workers = machine.loaded.network, machine.workers
     try:
-        load_whole(network, load_file(checkpoint.path / "model.safetensors"), strict=False)
+        network.load_state_dict(load_file(checkpoint.path / "model.safetensors"), strict=False)
         moments = load_file(checkpoint.path / "optimizer.safetensors")
         optimizer = _inner(machine.optimizer)
         for name, parameter in network.named_parameters():
             mine = {key.partition("|")[2]: value for key, value in moments.items() if key.partition("|")[0] == name}
             if mine:
                 # The step count stays where AdamW keeps it, on the host unless the step is fused on a device.
-                optimizer.state[parameter] = {
-                    key: part_of(value, parameter) if value.shape == parameter.shape else value.to(parameter.device)
-                    for key, value in mine.items()
-                }
+                optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in mine.items()}
     except (RuntimeError, KeyError) as error:
         raise UnavailableError(f"{checkpoint.path} does not fit this model: {error}") from error
     outcome = Outcome(**checkpoint.state["outcome"])

@@ -1,4 +1,4 @@
-"""Processes that others start: torchrun, on one machine and on two, accelerate, a job system with its own variables."""
+"""Processes that others start: torchrun, on one machine and on two, and a job system with its own variables."""
 
 import json
 import os
@@ -63,7 +63,7 @@ def alone(tiny_model: Path, opinions: Path, tmp_path: Path) -> list[float]:
     return history_losses(tmp_path / "alone")
 
 
-@pytest.mark.parametrize("how", ["torchrun", "two machines", "variables", "accelerate"])
+@pytest.mark.parametrize("how", ["torchrun", "two machines", "variables"])
 def test_two_processes_are_one_job_whoever_starts_them(
     alone: list[float], tiny_model: Path, opinions: Path, tmp_path: Path, how: str
 ) -> None:
@@ -73,15 +73,8 @@ def test_two_processes_are_one_job_whoever_starts_them(
     elif how == "two machines":
         meeting = ["--nnodes=2", "--nproc_per_node=1", "--master_addr=127.0.0.1", f"--master_port={port}"]
         commands = [([*TORCHRUN, *meeting, f"--node_rank={rank}", *command], {}) for rank in range(2)]
-    elif how == "variables":
-        commands = [([sys.executable, *command], by_hand(rank, port)) for rank in range(2)]
     else:
-        config = tmp_path / "fsdp.yaml"
-        lines = ["distributed_type: FSDP", "fsdp_config: {fsdp_version: 2}", "num_processes: 2", "use_cpu: true"]
-        lines += ["compute_environment: LOCAL_MACHINE", "mixed_precision: 'no'", "num_machines: 1", "machine_rank: 0"]
-        config.write_text("\n".join([*lines, f"main_process_port: {port}"]) + "\n")
-        accelerate = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config)]
-        commands = [([*accelerate, *command], {})]
+        commands = [([sys.executable, *command], by_hand(rank, port)) for rank in range(2)]
     done = side_by_side(tmp_path, commands)
     said = "".join(one.stderr for one in done)
     assert [one.returncode for one in done] == [0] * len(done), said
