@@ -62,8 +62,11 @@ def bertctl(tmp_path: Path, nursery: Nursery, tmp_path_factory: pytest.TempPathF
         words = list(map(str, arguments))
         whole = {**os.environ, **(env or {})}
         if nursery.suits(whole):
-            streams = tmp_path_factory.mktemp("streams")
-            return nursery.run(words, cwd=cwd or tmp_path, env=whole, input=input, folder=streams, timeout=300)
+            stdin = None
+            if input is not None:
+                stdin = tmp_path_factory.mktemp("streams") / "stdin"
+                stdin.write_text(input, encoding="utf-8")
+            return nursery.run(words, cwd=cwd or tmp_path, env=whole, stdin=stdin)
         return subprocess.run(
             [sys.executable, "-m", "bertctl", *words],
             input=input,
@@ -136,7 +139,7 @@ class TinyRun:
 
 
 @pytest.fixture(scope="session")
-def tiny_run(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> TinyRun:
+def tiny_run(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, nursery: Nursery) -> TinyRun:
     """The opinions, learned by heart by the tiny model; 4 held out for validation, all of them in the test file too."""
     folder = tmp_path_factory.mktemp("tiny-run")
     data, run = folder / "opinions.csv", folder / "run"
@@ -145,16 +148,7 @@ def tiny_run(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Tiny
     settings = ["--max-length", "32", "--epochs", "20", "--learning-rate", "5e-3", "--precision", "fp32"]
     sets = ["data.validation_fraction=0.25", "evaluation.bootstrap_resamples=100", "model.dropout=0.0"]
     command = ["finetune", "text-classification", *map(str, arguments), *settings]
-    done = subprocess.run(
-        [sys.executable, "-m", "bertctl", *command, *(word for one in sets for word in ("--set", one))],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=300,
-        cwd=folder,
-        env={**os.environ, "HF_HUB_OFFLINE": "1", "NO_COLOR": "1", "HF_HOME": str(folder / "hf_home")},
-        check=False,
-    )
+    words = [*command, *(word for one in sets for word in ("--set", one))]
+    done = nursery.run(words, cwd=folder)
     assert done.returncode == 0, done.stderr
     return TinyRun(run, data, done)

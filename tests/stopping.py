@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+from tests.nursery import Child, Nursery
+
 SECONDS = 240.0
 
 
@@ -20,10 +22,12 @@ class Training:
         model: folder of the tiny model.
         data: the CSV file.
         undisturbed: the run as it is when nothing happens.
+        nursery: where its processes come from; each is started anew, imports and all, where it is None.
     """
 
-    def __init__(self, folder: Path, model: Path) -> None:
+    def __init__(self, folder: Path, model: Path, nursery: Nursery | None = None) -> None:
         self.model = model
+        self.nursery = nursery
         self.data = folder / "opinions.csv"
         rows = ["text,label"]
         for i in range(64):
@@ -49,29 +53,37 @@ class Training:
         }
         options = [str(word) for pair in fields.items() for word in pair if pair[0] not in extra]
         sets = ("training.log_every=1", "evaluation.bootstrap_resamples=100", "data.validation_fraction=0.25")
-        words = ["finetune", task, *options, *map(str, extra)]
-        return [sys.executable, "-m", "bertctl", *words, *(w for one in sets for w in ("--set", one))]
+        return ["finetune", task, *options, *map(str, extra), *(w for one in sets for w in ("--set", one))]
 
     def popen(
         self, run: Path, *extra: object, data: Path | None = None, task: str = "text-classification"
-    ) -> "subprocess.Popen[str]":
+    ) -> "subprocess.Popen[str] | Child":
         """Start it and come back."""
+        return self._start(self._command(run, extra, data, task))
+
+    def _start(self, words: list[str]) -> "subprocess.Popen[str] | Child":
+        env = {**os.environ, "HF_HUB_OFFLINE": "1", "NO_COLOR": "1"}
+        if self.nursery is not None:
+            return self.nursery.start(words, cwd=Path.cwd(), env=env)
         return subprocess.Popen(
-            self._command(run, extra, data, task),
+            [sys.executable, "-m", "bertctl", *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "HF_HUB_OFFLINE": "1", "NO_COLOR": "1"},
+            env=env,
         )
 
     def start(
         self, run: Path, *extra: object, data: Path | None = None, task: str = "text-classification"
     ) -> "subprocess.CompletedProcess[str]":
         """Start it and wait for its end."""
-        process = self.popen(run, *extra, data=data, task=task)
+        return self._end(self.popen(run, *extra, data=data, task=task))
+
+    @staticmethod
+    def _end(process: "subprocess.Popen[str] | Child") -> "subprocess.CompletedProcess[str]":
         out, err = process.communicate(timeout=SECONDS)
-        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+        return subprocess.CompletedProcess(process.args, process.returncode or 0, out, err)
 
     def disturbed(
         self, run: Path, number: signal.Signals, *extra: object, after_steps: int = 0, after_seconds: float = 0.0
@@ -81,8 +93,7 @@ class Training:
         self.wait_for_steps(run, after_steps, process)
         time.sleep(after_seconds)
         process.send_signal(number)
-        out, err = process.communicate(timeout=SECONDS)
-        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+        return self._end(process)
 
     def resume(self, run: Path, *extra: object) -> "subprocess.CompletedProcess[str]":
         """Go on to the end."""
@@ -90,21 +101,12 @@ class Training:
         assert done.returncode == 0, done.stderr
         return done
 
-    @staticmethod
-    def typed(line: str) -> "subprocess.CompletedProcess[str]":
+    def typed(self, line: str) -> "subprocess.CompletedProcess[str]":
         """Run a command line as a person would copy it from a message."""
-        return subprocess.run(
-            [sys.executable, "-m", "bertctl", *shlex.split(line)[1:]],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            env={**os.environ, "HF_HUB_OFFLINE": "1", "NO_COLOR": "1"},
-            check=False,
-        )
+        return self._end(self._start(shlex.split(line)[1:]))
 
     @staticmethod
-    def wait_for_steps(run: Path, steps: int, process: "subprocess.Popen[str] | None" = None) -> None:
+    def wait_for_steps(run: Path, steps: int, process: "subprocess.Popen[str] | Child | None" = None) -> None:
         """Return when the run has logged so many steps."""
         end = time.monotonic() + SECONDS
         while len(history_losses(run)) < steps:

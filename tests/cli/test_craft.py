@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Run
+from tests.nursery import Nursery
 from tests.stopping import Training, difference, history_losses
 
 CRAFT = (
@@ -31,9 +32,9 @@ class CraftyTraining(Training):
 
 
 @pytest.fixture(scope="module")
-def training(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Training:
+def training(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, nursery: Nursery) -> Training:
     """A run of 36 steps, done once without a disturbance."""
-    return CraftyTraining(tmp_path_factory.mktemp("crafty"), tiny_model)
+    return CraftyTraining(tmp_path_factory.mktemp("crafty"), tiny_model, nursery)
 
 
 @pytest.mark.slow

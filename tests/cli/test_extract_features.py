@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -87,11 +85,10 @@ def test_a_split_of_a_data_set_by_its_name(bertctl, tiny_model, tmp_path):
         assert arrays["offsets"][-1] == len(arrays["vectors"]) > 100
 
 
-def test_killed_in_the_middle_and_resumed_it_ends_equal(bertctl, tiny_model, tmp_path):
+def test_killed_in_the_middle_and_resumed_it_ends_equal(bertctl, nursery, tiny_model, tmp_path):
     (tmp_path / "a.txt").write_text(_lines(60_000))
     common = ["a.txt", "--model", str(tiny_model), "--max-length", "40", "--precision", "fp32", "--threads", "1"]
-    command = [sys.executable, "-m", "bertctl", "extract-features", *common, "-o", "cut.npy"]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = nursery.start(["extract-features", *common, "-o", "cut.npy"], cwd=tmp_path, env=nursery.env)
     deadline = time.monotonic() + 120
     sidecar = tmp_path / "cut.npy.json"
     while process.poll() is None and time.monotonic() < deadline:
@@ -99,7 +96,7 @@ def test_killed_in_the_middle_and_resumed_it_ends_equal(bertctl, tiny_model, tmp
             os.kill(process.pid, signal.SIGKILL)
             break
         time.sleep(0.01)
-    process.wait()
+    process.communicate()
     if process.returncode == 0:
         pytest.skip("this machine was done before it could be killed")
     whole = json.loads(sidecar.read_text())["rows"]

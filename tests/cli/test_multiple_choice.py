@@ -1,12 +1,11 @@
 """Multiple choice through the real process: trained, scored again, predicted, refused."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.nursery import Nursery
 
 ROWS = [
     ("the film was good", ["it was fine", "it was dull"], 0),
@@ -27,7 +26,7 @@ def write_rows(path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+def run(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, nursery: Nursery) -> Path:
     """The rows learned by heart."""
     folder = tmp_path_factory.mktemp("choices")
     data = write_rows(folder / "rows.jsonl")
@@ -37,15 +36,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
         "--model", str(tiny_model), "--max-length", "40", "--epochs", "60", "--learning-rate", "3e-3",
         "--precision", "fp32", "-o", str(folder / "run"), "--set", "training.evaluate_every=120",
     ]  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, "-m", "bertctl", *command, *(word for one in settings for word in ("--set", one))],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "HF_HUB_OFFLINE": "1", "NO_COLOR": "1", "HF_HOME": str(folder / "hf")},
-        check=False,
-    )
+    done = nursery.run([*command, *(word for one in settings for word in ("--set", one))], cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "2 to 4 choices; right one 0: 2, 1: 3, 2: 2, 3: 1" in done.stderr
     return folder / "run"

@@ -1,37 +1,58 @@
 """One job in two processes: the same losses, the same bytes, one voice, the worker's own exit code."""
 
 import json
+import socket
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import Run, TinyRun
+from tests.nursery import Nursery
 from tests.stopping import history_losses
 
 FIELDS = ["--max-length", "32", "--epochs", "2", "--batch-size", "6", "--precision", "fp32", "--threads", "1"]
 SETS = ["--set", "model.dropout=0.0", "--set", "training.log_every=1", "--set", "evaluation.bootstrap_resamples=100"]
 
 
-@pytest.mark.parametrize("extra", [["--num-processes", "2"], ["--set", "training.accumulation_steps=2"]])
+def by_two(nursery: Nursery, folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
+    """One command as two processes that meet as a job system's do; what both said together, and the worse code."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    envs = [{**nursery.env, **meeting, "RANK": str(rank)} for rank in range(2)]
+    running = [nursery.start(list(map(str, words)), cwd=folder, env=env) for env in envs]
+    said = [process.communicate(timeout=240) for process in running]
+    out, err = ("".join(streams) for streams in zip(*said, strict=True))
+    return subprocess.CompletedProcess([], max(process.wait() for process in running), out, err)
+
+
+@pytest.mark.parametrize("extra", [None, ["--set", "training.accumulation_steps=2"]])
 def test_losses_do_not_depend_on_who_computes_them(
-    bertctl: Run, tiny_model: Path, opinions: Path, tmp_path: Path, extra: list[str]
+    bertctl: Run, nursery: Nursery, tiny_model: Path, opinions: Path, tmp_path: Path, extra: list[str] | None
 ) -> None:
     """16 examples in batches of 6: the last batch is 4, which two processes share too."""
     command = ["finetune", "text-classification", "--train-file", opinions, "--validation-file", opinions]
     command += ["--model", tiny_model, *FIELDS, *SETS]
     alone = bertctl(*command, "-o", "alone")
     assert alone.returncode == 0, alone.stderr
-    shared = bertctl(*command, *extra, "-o", "shared", "--json")
+    words = [*command, *(extra or ()), "-o", "shared", "--json"]
+    shared = by_two(nursery, tmp_path, *words) if extra is None else bertctl(*words)
     assert shared.returncode == 0, shared.stderr
     assert len(history_losses(tmp_path / "alone")) == 6
     assert history_losses(tmp_path / "shared") == pytest.approx(history_losses(tmp_path / "alone"), abs=1e-4)
     assert json.loads(shared.stdout)["run"] == "shared"
     assert shared.stderr.count("run folder") <= 2, "one process speaks"
+    if extra is None:
+        assert json.loads((tmp_path / "shared" / "performance.json").read_text())["processes"] == 2
 
 
-def test_two_processes_score_and_predict_to_the_same_bytes(bertctl: Run, tiny_run: TinyRun, tmp_path: Path) -> None:
+def test_two_processes_score_and_predict_to_the_same_bytes(
+    bertctl: Run, nursery: Nursery, tiny_run: TinyRun, tmp_path: Path
+) -> None:
+    """Scoring by two that somebody else started, predicting by two of our own."""
     one = bertctl("evaluate", tiny_run.path, "--file", tiny_run.data, "-o", "one", "--threads", "1")
-    two = bertctl("evaluate", tiny_run.path, "--file", tiny_run.data, "-o", "two", "--num-processes", "2")
+    two = by_two(nursery, tmp_path, "evaluate", tiny_run.path, "--file", tiny_run.data, "-o", "two", "--threads", "1")
     assert (one.returncode, two.returncode) == (0, 0), two.stderr
     for name in ("metrics.json", "predictions/file.jsonl"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()

@@ -1,10 +1,7 @@
 """Question answering through the real process: train, score, predict in the official layout, refuse."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 
 import pytest
 
@@ -66,19 +63,11 @@ def _command(data, model, output, *more):
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory, tiny_model):
+def trained(tmp_path_factory, tiny_model, nursery):
     """A run on 24 questions, a third without an answer, in windows; and the file."""
     folder = tmp_path_factory.mktemp("qa")
     data, run = _write(folder / "data.json"), folder / "run"
-    done = subprocess.run(
-        [sys.executable, "-m", "bertctl", *map(str, _command(data, tiny_model, run))],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env={**os.environ, "HF_HUB_OFFLINE": "1", "NO_COLOR": "1", "HF_HOME": str(folder / "hf_home")},
-        timeout=300,
-        check=False,
-    )
+    done = nursery.run(_command(data, tiny_model, run), cwd=folder)
     assert done.returncode == 0, done.stderr
     return run, data, done
 

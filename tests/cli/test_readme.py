@@ -1,9 +1,11 @@
 """Every command of the README runs, or its block says what it needs."""
 
+import os
 import re
 import subprocess
-import sys
 from pathlib import Path
+
+from tests.nursery import Nursery
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 BLOCK = re.compile(r"(?:<!-- (?P<mark>[^>]*?) -->\n)?```sh\n(?P<body>.*?)```", re.DOTALL)
@@ -28,22 +30,18 @@ def test_blocks_are_found_and_marks_are_known() -> None:
     assert len(runnable()) == 31
 
 
-def test_every_command_runs(tmp_path: Path) -> None:
+def test_every_command_runs(nursery: Nursery, tmp_path: Path) -> None:
     """In order, in one folder, through a shell, as a person would."""
     rows = [f"it was a {'fine' if i % 2 else 'poor'} dinner number {i},{'good' if i % 2 else 'bad'}" for i in range(40)]
     labels = [row.replace(",good", ",positive").replace(",bad", ",negative") for row in rows]
     (tmp_path / "reviews.csv").write_text("\n".join(["text,label", *labels]) + "\n")
-    here = Path(sys.executable).parent
     for command in runnable():
         fewer = r"finetune \1 --max-train-rows 32 --max-eval-rows 32 "
         shortened = re.sub(r"finetune (demo[a-z-]*|mine.yaml) (?!--dry)", fewer, command)
         done = subprocess.run(
-            [
-                "bash",
-                "-c",
-                f"PATH={here}:$PATH; set -o pipefail; {shortened}",
-            ],  # the very line, on fewer rows
+            ["bash", "-c", f"set -o pipefail; {shortened}"],  # the very line, on fewer rows
             cwd=tmp_path,
+            env={**os.environ, "PATH": f"{nursery.bin}{os.pathsep}{os.environ['PATH']}"},
             capture_output=True,
             text=True,
             timeout=240,

@@ -20,6 +20,7 @@ import pytest
 
 from bertctl.cli.main import main
 from bertctl.config.load import recipe_names
+from tests.nursery import Child, Nursery
 
 
 def refused(result: subprocess.CompletedProcess[str], code: int, *said: str) -> None:
@@ -309,26 +310,18 @@ def test_cuda_asked_for_and_absent_is_never_a_silent_cpu(bertctl, opinions, tiny
     assert not (tmp_path / "run").exists()
 
 
-def _training(folder: Path, data: Path, model: Path, *more: str, **how: object) -> "subprocess.Popen[str]":
+def _training(nursery: Nursery, folder: Path, data: Path, model: Path) -> Child:
     """A process that trains until it is stopped."""
     settings = ["--max-length", "32", "--precision", "fp32", "--threads", "1", "--epochs", "100000"]
     arguments = ["--train-file", data, "--model", model, "-o", folder, "--set", "training.evaluate_every=20"]
-    return subprocess.Popen(
-        [sys.executable, "-m", "bertctl", "finetune", "text-classification", *map(str, arguments), *settings, *more],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        preexec_fn=_signals_as_on_a_terminal, **how,
-    )  # fmt: skip
+    words = ["finetune", "text-classification", *map(str, arguments), *settings]
+    return nursery.start(words, cwd=folder.parent, env=nursery.env)
 
 
-def _signals_as_on_a_terminal() -> None:
-    """Python ignores Ctrl-C where its parent did, and a test runner in the background does."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def test_ctrl_c_and_sigterm_say_what_was_saved(opinions, tiny_model, tmp_path):
+def test_ctrl_c_and_sigterm_say_what_was_saved(nursery, opinions, tiny_model, tmp_path):
     """Both at once, so that the two processes import at the same time."""
     how = {signal.SIGINT: ("interrupted", 130), signal.SIGTERM: ("terminated", 143)}
-    running = {number: _training(tmp_path / word, opinions, tiny_model) for number, (word, _) in how.items()}
+    running = {number: _training(nursery, tmp_path / word, opinions, tiny_model) for number, (word, _) in how.items()}
     for number, process in running.items():
         word, code = how[number]
         folder = tmp_path / word

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.nursery import Nursery
 from tests.stopping import Training, difference, history_losses
 
 
 @pytest.fixture(scope="module")
-def training(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Training:
+def training(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, nursery: Nursery) -> Training:
     """A run of 48 steps, done once without a disturbance."""
-    return Training(tmp_path_factory.mktemp("training"), tiny_model)
+    return Training(tmp_path_factory.mktemp("training"), tiny_model, nursery)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Run
+from tests.nursery import Child, Nursery
 
 FIELDS = ("--batch-size", "8", "--set", "training.epochs=2")
 SETS = ("evaluation.bootstrap_resamples=100", "data.validation_fraction=0.25", "training.log_every=1")
@@ -39,17 +40,9 @@ def _words(data: Path, model: Path, output: Path, *extra: object, grid: str | No
     return ["sweep", "text-classification", *words, *FIELDS, *map(str, extra)]
 
 
-def _popen(words: list[str]) -> "subprocess.Popen[str]":
+def _popen(nursery: Nursery, words: list[str]) -> Child:
     """A process that can be killed, in a session of its own as a terminal's would be."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "bertctl", *words],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "HF_HUB_OFFLINE": "1", "NO_COLOR": "1"},
-        start_new_session=True,
-    )
+    return nursery.start(words, cwd=Path.cwd(), env=nursery.env)
 
 
 def _result(folder: Path) -> dict[str, Any]:
@@ -65,10 +58,10 @@ def _states(folder: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def swept(tmp_path_factory: pytest.TempPathFactory, many_opinions: Path, tiny_model: Path) -> Path:
+def swept(tmp_path_factory: pytest.TempPathFactory, many_opinions: Path, tiny_model: Path, nursery: Nursery) -> Path:
     """Two settings with two seeds, in two workers. Tests that change it work on a copy."""
     folder = tmp_path_factory.mktemp("swept") / "sweep"
-    process = _popen(_words(many_opinions, tiny_model, folder, "--seeds", 2, "--jobs", 2, "--keep", "all"))
+    process = _popen(nursery, _words(many_opinions, tiny_model, folder, "--seeds", 2, "--jobs", 2, "--keep", "all"))
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     (folder / "stdout").write_text(out)
@@ -151,7 +144,7 @@ def test_two_sweeps_in_one_folder(bertctl: Run, swept: Path, many_opinions: Path
     assert "is in use by process 4711 on elsewhere" in refused.stderr
 
 
-def _wait_for(folder: Path, done: int, process: "subprocess.Popen[str]") -> None:
+def _wait_for(folder: Path, done: int, process: Child) -> None:
     """Until so many cells are done and another one has taken some steps."""
     end = time.monotonic() + 200
     while time.monotonic() < end and process.poll() is None:
@@ -181,10 +174,10 @@ def _is_alive(pid: int) -> bool:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="workers are found by Linux's process table")
 def test_a_killed_sweep_goes_on_to_the_same_result(
-    bertctl: Run, swept: Path, many_opinions: Path, tiny_model: Path, tmp_path: Path
+    bertctl: Run, nursery: Nursery, swept: Path, many_opinions: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
     words = _words(many_opinions, tiny_model, tmp_path / "sweep", "--seeds", 2, "--jobs", 2)
-    process = _popen(words)
+    process = _popen(nursery, words)
     _wait_for(tmp_path / "sweep", 1, process)
     workers = _children(process.pid)
     process.kill()
@@ -201,11 +194,11 @@ def test_a_killed_sweep_goes_on_to_the_same_result(
 
 @pytest.mark.slow
 def test_a_signal_saves_and_the_same_command_goes_on(
-    bertctl: Run, swept: Path, many_opinions: Path, tiny_model: Path, tmp_path: Path
+    bertctl: Run, nursery: Nursery, swept: Path, many_opinions: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
     """SIGTERM; Ctrl-C takes the same way (tests/slow/test_sweep_bars.py)."""
     words = _words(many_opinions, tiny_model, tmp_path / "sweep", "--seeds", 2, "--jobs", 2)
-    process = _popen(words)
+    process = _popen(nursery, words)
     _wait_for(tmp_path / "sweep", 0, process)
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=100)
@@ -219,10 +212,10 @@ def test_a_signal_saves_and_the_same_command_goes_on(
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="workers are found by Linux's process table")
 def test_a_worker_that_dies_fails_its_cell_and_the_others_go_on(
-    bertctl: Run, swept: Path, many_opinions: Path, tiny_model: Path, tmp_path: Path
+    bertctl: Run, nursery: Nursery, swept: Path, many_opinions: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
     words = _words(many_opinions, tiny_model, tmp_path / "sweep", "--seeds", 2, "--jobs", 1)
-    process = _popen([*words, "--threads", str(json.loads((swept / "plan.json").read_text())["threads"])])
+    process = _popen(nursery, [*words, "--threads", str(json.loads((swept / "plan.json").read_text())["threads"])])
     _wait_for(tmp_path / "sweep", 0, process)
     for worker in _children(process.pid):
         os.kill(worker, signal.SIGKILL)

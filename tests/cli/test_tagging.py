@@ -1,13 +1,13 @@
 """Token classification through the real process: training, scoring and answering in the tags' own scheme."""
 
 import json
-import os
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.nursery import Nursery
 
 SENTENCES = [
     ("bad food", "the O|bad B-TASTE|food E-TASTE|was O|dull O"),
@@ -38,24 +38,14 @@ class TagRun:
 
 
 @pytest.fixture(scope="module")
-def tag_run(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> TagRun:
+def tag_run(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, nursery: Nursery) -> TagRun:
     """Six sentences in BIOES, learned by heart by the tiny model."""
     folder = tmp_path_factory.mktemp("tagging")
     data, run = folder / "train.conll", folder / "run"
     data.write_text(columns(4))
     arguments = ["--train-file", data, "--validation-file", data, "--model", tiny_model, "-o", run, "--epochs", "40",
                  "--learning-rate", "5e-3", *(word for one in SETTINGS for word in ("--set", one))]  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, "-m", "bertctl", "finetune", "token-classification", *map(str, arguments)],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=300,
-        cwd=folder,
-        env={**os.environ, "HF_HUB_OFFLINE": "1", "NO_COLOR": "1", "HF_HOME": str(folder / "hf_home")},
-        check=False,
-    )
+    done = nursery.run(["finetune", "token-classification", *arguments], cwd=folder)
     assert done.returncode == 0, done.stderr
     return TagRun(run, data, done)
 
