@@ -11,6 +11,7 @@ import yaml
 
 from bertctl.config.agreement import TASK_SECTIONS
 from bertctl.config.load import field_help
+from bertctl.config.removed import REMOVED
 from bertctl.config.schema import ProbeSection, Recipe, fields
 from bertctl.config.strict_yaml import Dumper, Prose
 
@@ -95,11 +96,14 @@ def recipe_hash(recipe: Recipe, *, data_hashes: Mapping[str, str], model_hash: s
         data_hashes: split (or metric script) -> hash of its content.
         model_hash: of the encoder's files, in place of `model.name` and `model.revision`.
     """
+    own = dict(_own_fields(recipe))
     decides = {
         dotted: value
-        for dotted, value in _own_fields(recipe)
+        for dotted, value in own.items()
         if dotted not in _NOT_IN_HASH and not (dotted in _LATER and value == fields()[dotted].get_default())
     }
+    own_sections = {dotted.partition(".")[0] for dotted in own}
+    decides |= {dotted: value for dotted, value in REMOVED.items() if dotted.partition(".")[0] in own_sections}
     document = {"recipe": decides, "data": dict(data_hashes), "model": model_hash}
     canonical = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bertctl.config.removed import REMOVED
 from bertctl.config.schema import Recipe, fields, sections
 from bertctl.config.strict_yaml import read_value
 from bertctl.errors import UsageError
@@ -100,6 +101,8 @@ def _hint(given: Any, schema: Mapping[str, Any]) -> str:
 
 def unknown_key(path: str) -> str:
     """The sentence for a key that the schema does not have, with the field that was probably meant."""
+    if path in REMOVED:
+        return f"{path}: this field is gone; take it out"
     nearest = _nearest(path)
     hint = f", did you mean {' or '.join(nearest)}?" if nearest else ""
     return f"{path}: unknown key{hint}"

@@ -271,10 +271,6 @@ class QuestionAnsweringSection(Section):
     """Longest answer in tokens (`run_squad.py`: 30)."""
     n_best: PositiveInt = 20
     """Answers kept per question, with probabilities (`run_squad.py`: 20)."""
-    derive_unanswerable: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
-    """Unanswerable questions made for training, as a share of the answerable ones: a question is paired with another
-    paragraph of its article that lacks its answers, the likeliest by common words (seeded). For training on SQuAD 1.1
-    what has to know when to be silent; 0.5 is SQuAD 2.0's share."""
     misplaced_answers: Literal["refuse", "leave-out"] = "refuse"
     """Refuse or leave out questions whose answer's text is not at its offset in the context. Those left out are
     counted, and train nothing: their loss does not count."""

@@ -9,7 +9,7 @@ from typing import Protocol
 from bertctl.catalog.datasets import DatasetRow, find_dataset
 from bertctl.config.schema import DataSection, Recipe
 from bertctl.data import glue
-from bertctl.data.readers import DERIVED, READERS
+from bertctl.data.readers import READERS
 from bertctl.data.rows import Rows
 from bertctl.data.splits import content_hash, first, hold_out, hold_out_fold, sample
 from bertctl.errors import DataError, UsageError
@@ -73,8 +73,6 @@ def load_data(recipe: Recipe, *, listener: Listener = SILENT, splits: Sequence[s
                 read[name] = first(rows, limit)
             how = f"a sample, seed {recipe.training.seed}" if name == "train" else "the first ones"
             notes.say(f"{name}: {limit} of {len(rows)} rows ({how})")
-    if "train" in read and recipe.task in DERIVED:
-        read["train"] = DERIVED[recipe.task](read["train"], recipe, notes)
     _check_slice_columns(recipe, read)
     return LoadedData(
         splits=read,

@@ -1,14 +1,13 @@
 """How the files of each task become rows: a table of readers, one for each task."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from bertctl.config.schema import DataSection, Recipe
+from bertctl.config.schema import DataSection
 from bertctl.data.choices import ChoiceReader
 from bertctl.data.columns import as_settings, choose_columns, rows_from, say_blank
-from bertctl.data.derived_questions import derive_questions
 from bertctl.data.files import read_file_choosing
 from bertctl.data.reading import Reading as Reading
 from bertctl.data.rows import Rows
@@ -116,6 +115,3 @@ READERS: Mapping[str, Reader] = {
     "multiple-choice": ChoiceReader(),
 }
 """Task name -> reader."""
-
-DERIVED: Mapping[str, Callable[[Rows, Recipe, Listener], Rows]] = {"question-answering": derive_questions}
-"""Task name -> what makes further training rows out of those that were read, as the recipe says."""

@@ -397,6 +397,16 @@ def test_the_first_sentence_of_a_field_is_short_and_whole():
     assert field_summary("training.init_seed") == "Seed of the new head and of dropout alone"
     for dotted in fields():
         summary = field_summary(dotted)
-        assert 10 < len(summary) <= 120 or dotted == "question_answering.derive_unanswerable"
+        assert 10 < len(summary) <= 120, dotted
         assert summary.count("(") == summary.count(")"), dotted
         assert not summary.endswith("et al"), dotted
+
+
+def test_a_removed_field_is_read_over_at_its_default_and_refused_otherwise(tmp_path):
+    path = tmp_path / "saved.yaml"
+    text = "task: question-answering\nquestion_answering:\n  n_best: 5\n  derive_unanswerable: {}\n"
+    path.write_text(text.format("0.0"))
+    assert load_recipe(str(path)).question_answering.n_best == 5
+    path.write_text(text.format("0.5"))
+    with pytest.raises(RecipeError, match="saved.yaml:4: question_answering.derive_unanswerable: this field is gone"):
+        load_recipe(str(path))

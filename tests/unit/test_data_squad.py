@@ -1,4 +1,4 @@
-"""Files with questions: SQuAD's JSON and flat rows, what is refused, the bundled set, derived questions."""
+"""Files with questions: SQuAD's JSON and flat rows, what is refused, the bundled set."""
 
 import gzip
 import io
@@ -11,10 +11,8 @@ import pytest
 
 from bertctl.catalog.datasets import bundled_folder, find_dataset
 from bertctl.config.schema import DataSection, Recipe
-from bertctl.data.derived_questions import with_unanswerable
 from bertctl.data.load import load_data
 from bertctl.data.readers import READERS
-from bertctl.data.rows import Rows
 from bertctl.data.squad import one_question
 from bertctl.data.table import Table
 from bertctl.errors import DataError, UsageError
@@ -259,43 +257,6 @@ def test_questions_about_one_text_stay_on_one_side_of_a_hold_out(tmp_path):
     sides = [set(data.splits[name].columns["context"]) for name in ("train", "validation")]
     assert not sides[0] & sides[1]
     assert len(data.splits["validation"]) == 6
-
-
-def _article(texts, title="t"):
-    questions = [f"Who is {text.split()[0]} ?" for text in texts]
-    labels = [{"text": [text.split()[-1]], "answer_start": [text.rindex(" ") + 1]} for text in texts]
-    columns = {"question": questions, "context": texts, "label": labels, "title": [title] * len(texts)}
-    return Rows("train", columns, [f"{title}{i}" for i in range(len(texts))], "made", list(range(1, len(texts) + 1)))
-
-
-def test_derived_questions_have_another_paragraph_of_their_article_without_their_answer():
-    rows = _article(["Ada is a painter", "Ben and Ada met the painter", "Ada saw the sea", "Cem has a boat"])
-    made, count = with_unanswerable(rows, 1.0, seed=3)
-    assert (count, len(made), made.ids[4:]) == (4, 8, [f"t{i}-elsewhere" for i in range(4)])
-    assert made.columns["label"][4:] == [{"text": [], "answer_start": []}] * 4
-    assert made.columns["context"][4] == "Ada saw the sea"  # shares her name; the other that does has the answer
-    assert all(new != old for new, old in zip(made.columns["context"][4:], rows.columns["context"], strict=True))
-    assert [made.columns[name][:4] for name in rows.columns] == list(rows.columns.values())
-    assert made.lines == [1, 2, 3, 4, 1, 2, 3, 4]
-
-
-def test_as_many_questions_are_derived_as_asked_for_the_same_for_a_seed():
-    rows = _article([f"Person{i} is a job{i}" for i in range(40)])
-    half, count = with_unanswerable(rows, 0.5, seed=1)
-    assert (count, len(half)) == (20, 60)
-    assert half.ids == with_unanswerable(rows, 0.5, seed=1)[0].ids
-    assert half.ids != with_unanswerable(rows, 0.5, seed=2)[0].ids
-    assert with_unanswerable(rows, 0.0, seed=1) == (rows, 0)
-    assert with_unanswerable(_article(["Ada is alone"]), 1.0, seed=1)[1] == 0
-
-
-def test_the_option_adds_them_to_training_alone():
-    section = {"data": {"name": "demo-qa"}, "question_answering": {"derive_unanswerable": 0.5}}
-    data = load_data(Recipe(task="question-answering", **section))
-    train, validation = (data.splits[name].columns["label"] for name in ("train", "validation"))
-    assert (len(train), sum(not label["text"] for label in train)) == (144 + 58, 29 + 58)
-    assert len(validation) == 48
-    assert any("58 unanswerable questions are derived" in note for note in data.notes)
 
 
 def test_the_bundled_set_is_what_its_readme_says():
