@@ -408,5 +408,5 @@ def test_a_removed_field_is_read_over_at_its_default_and_refused_otherwise(tmp_p
     path.write_text(text.format("0.0"))
     assert load_recipe(str(path)).question_answering.n_best == 5
     path.write_text(text.format("0.5"))
-    with pytest.raises(RecipeError, match="saved.yaml:4: question_answering.derive_unanswerable: this field is gone"):
+    with pytest.raises(RecipeError, match="derive_unanswerable: this field is gone"):
         load_recipe(str(path))
