@@ -243,7 +243,7 @@ class RunFolder:
             step: the last one.
             message: a sentence.
             reason: a word where it failed (`diverged`, `error`) or has ended other than well (`collapsed`: one answer
-                to everything; `hopeless`: stopped by a sweep).
+                to everything).
         """
         document: dict[str, Any] = {
             "schema": SCHEMA,

@@ -60,7 +60,7 @@ def made_sweep(
         shares: one a setting.
         seeds: how many.
         folds: parts that are held out, one run each.
-        states: (setting, seed) -> collapsed, hopeless, diverged, failed or missing; else done.
+        states: (setting, seed) -> collapsed, diverged, failed or missing; else done.
         plan: overrides of plan.json.
         n: examples scored by a run.
     """
@@ -83,7 +83,6 @@ def made_sweep(
         "folds": folds,
         "baseline": {"accuracy": BASELINE},
         "choose": "mean",
-        "early_kill": False,
         "keep": "best",
         "shard": None,
         "cells": cells,

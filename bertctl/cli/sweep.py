@@ -93,12 +93,6 @@ ChooseOption = Annotated[
     Literal["mean", "best-run"],
     typer.Option("--choose", help="Choose the setting by its mean over the seeds, or by the best single run."),
 ]
-EarlyKillFlag = Annotated[
-    bool,
-    typer.Option(
-        "--early-kill", help="Stop runs that are hopeless against the others (successive halving after 1, 2, 4 epochs)."
-    ),
-]
 TestFlag = Annotated[bool, typer.Option("--test", help="Score the chosen model on the test split, once.")]
 DryRunFlag = Annotated[
     bool, typer.Option("--dry-run", help="Time a few steps; say how many runs, what time and disk they take.")
@@ -116,7 +110,6 @@ def sweep(
     shard: ShardOption = None,
     keep: KeepOption = "best",
     choose: ChooseOption = "mean",
-    early_kill: EarlyKillFlag = False,
     test: TestFlag = False,
     dry_run: DryRunFlag = False,
     output: SweepFolderOption = None,
@@ -212,7 +205,6 @@ def sweep(
             shard=part,
             keep=keep,
             choose=choose,
-            early_kill=early_kill,
             test=test,
         )
         made = make_sweep(wish, output, listener=out)

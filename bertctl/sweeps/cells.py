@@ -165,6 +165,7 @@ def share_of(cells: Sequence[Cell], shard: tuple[int, int] | None) -> list[Cell]
 def identity(base: Recipe, document: Mapping[str, Any]) -> str:
     """A hash of what a sweep is, whatever the machine: the recipe without its threads, and the plan's fields."""
     recipe = base.model_copy(update={"runtime": base.runtime.model_copy(update={"threads": None})})
-    own = {name: document[name] for name in ("settings", "seeds", "folds", "early_kill", "model_hash")}
+    own = {name: document[name] for name in ("settings", "seeds", "folds", "model_hash")}
+    own["early_kill"] = False  # an option of earlier versions; folders keep their names
     text = recipe_hash(recipe, data_hashes=document["data_hashes"], model_hash="") + json.dumps(own, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -134,7 +134,7 @@ def _score(score: Score) -> dict[str, Any]:
 def _run(cell: Cell) -> dict[str, Any]:
     row = {"run": cell.name, "setting": cell.setting, "seed": cell.seed, "fold": cell.fold}
     # Folders differ from one machine to the next, and are nobody's business in a file that is passed on.
-    told = _FOLDERS.sub("", cell.message) if cell.state in ("failed", "diverged", "collapsed", "hopeless") else ""
+    told = _FOLDERS.sub("", cell.message) if cell.state in ("failed", "diverged", "collapsed") else ""
     return {**row, "state": cell.state, "value": cell.value, "message": told}
 
 

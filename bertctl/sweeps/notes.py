@@ -10,7 +10,6 @@ from bertctl.sweeps.words import count_words, seed_words, setting_words
 _NAMED = 3
 _WORTH = {
     "collapsed": "one answer to every example, at the end or when it was stopped; counts with its best score",
-    "hopeless": "stopped early, hopeless against the best so far; counts with the best score it had reached",
     "failed": "can't be valued, so it is in no mean",
     "missing": "not there or not finished, so in no mean",
 }

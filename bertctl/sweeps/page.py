@@ -67,7 +67,7 @@ def _tiles(document: Document) -> list[Tile]:
         tiles.append(Tile(f"{entry['metric']}, {entry['split']}", figure(entry["value"]), spread))
     if document["baseline"] is not None:
         tiles.append(Tile("majority", figure(document["baseline"]), "the answer that ignores the input"))
-    stopped = {state: counts[state] for state in ("collapsed", "diverged", "hopeless", "failed", "missing")}
+    stopped = {state: counts[state] for state in ("collapsed", "diverged", "failed", "missing")}
     told = ", ".join(f"{count} {state}" for state, count in stopped.items() if count)
     tiles.append(Tile("runs", f"{counts['runs']:,}", told or "all trained to their end"))
     tiles.append(Tile("computing", human_seconds(document["performance"]["seconds"]), "all runs together"))

@@ -27,12 +27,11 @@ _WIDTH = 9.5
 _MOST_ROWS = 40
 _MOST_PANELS = 6
 _LETTER = 0.078  # inches of a letter or digit at 9 points
-_RED, _VIOLET = "#cf222e", "#8250df"
+_RED = "#cf222e"
 _ON_DARK, _ON_LIGHT = "#fefefe", "#010101"  # not the page's ink: the cell below is as light on every page
 _MARKS: Mapping[str, Mapping[str, Any]] = {
     "done": {"marker": "o", "color": ACCENT, "alpha": 0.75},
     "collapsed": {"marker": "s", "color": SECOND, "fillstyle": "none"},
-    "hopeless": {"marker": "v", "color": _VIOLET, "fillstyle": "none"},
     "diverged": {"marker": "x", "color": _RED},
 }
 

@@ -36,7 +36,6 @@ class Wish:
         shard: which part of how many to run.
         keep: whose model stays: `best`, `all` or `none`.
         choose: by `mean` over the seeds, or by `best-run`.
-        early_kill: whether hopeless runs are stopped.
         test: whether the chosen model is to be scored on the test split.
     """
 
@@ -48,7 +47,6 @@ class Wish:
     shard: tuple[int, int] | None = None
     keep: str = "best"
     choose: str = "mean"
-    early_kill: bool = False
     test: bool = False
 
 
@@ -148,7 +146,6 @@ def _document(
             if all(name in values for values in baselines)
         },
         "choose": wish.choose,
-        "early_kill": wish.early_kill,
         "keep": wish.keep,
         "shard": list(wish.shard) if wish.shard else None,
         "data_hashes": {
@@ -260,7 +257,7 @@ def refuse_other_plan(before: Mapping[str, Any], now: Mapping[str, Any], what: s
     shown = [f"{name}: {old} then, {new} now" for name, old, new in differing(*recipes)]
     shown += [
         f"{name}: {_shown(before[name])} then, {_shown(now[name])} now"
-        for name in ("primary", "settings", "seeds", "folds", "early_kill")
+        for name in ("primary", "settings", "seeds", "folds")
         if before[name] != now[name]
     ]
     if not shown and changed:

@@ -1,8 +1,8 @@
 """What the runs of a sweep came to: read from its folder, put together by seed and by setting. Nothing is dropped.
 
 A run that diverged has no answers; it counts with what it would be worth, the score of the answer that ignores the
-input. Runs that collapsed or were stopped as hopeless count with the best score they had reached. Runs that failed and
-those that are not there can't be valued: they are counted beside the others.
+input. Runs that collapsed count with the best score they had reached. Runs that failed and those that are not there
+can't be valued: they are counted beside the others.
 """
 
 import json
@@ -18,9 +18,9 @@ from bertctl.metrics.from_lines import Contributions, contributions, label_names
 from bertctl.reporting.runs import Line, read_run
 from bertctl.run_folder import RunFolder
 
-State = Literal["done", "collapsed", "hopeless", "diverged", "failed", "missing"]
+State = Literal["done", "collapsed", "diverged", "failed", "missing"]
 
-STATES: tuple[State, ...] = ("done", "collapsed", "hopeless", "diverged", "failed", "missing")
+STATES: tuple[State, ...] = ("done", "collapsed", "diverged", "failed", "missing")
 """From well to worst; the folds of a seed have the worst state of one of them."""
 
 How = Literal["run", "pooled folds", "mean of folds"]
@@ -182,9 +182,9 @@ def _outcome(run: RunFolder, plan: Mapping[str, Any]) -> tuple[State, float | No
         return "diverged", value, message
     if found == "failed":
         return "failed", None, message
-    if found != "done":
+    if found != "done" or reason == "hopeless":  # earlier versions stopped runs that did worse than the others
         return "missing", None, str(found)
-    state: State = "collapsed" if reason == "collapsed" else "hopeless" if reason == "hopeless" else "done"
+    state: State = "collapsed" if reason == "collapsed" else "done"
     split, name = plan["primary"]["split"], plan["primary"]["name"]
     try:
         return state, read_run(run.path).metric(split, name).value, message

@@ -192,20 +192,9 @@ class _Crew:
 
     def _pool(self, keep: str, jobs: int) -> Pool:
         plan = self._plan
-        groups: dict[tuple[str, int | None], list[str]] = {}
-        for cell in self._sweep.cells:
-            groups.setdefault((cell.key, cell.fold), []).append(cell.name)
-        primary = plan["primary"]
         order = Order(
             folder=self._folder.absolute(),
             recipes={cell.name: cell.recipe.model_dump() for cell in self._sweep.cells},
-            groups={
-                cell.name: [other for other in groups[cell.key, cell.fold] if other != cell.name]
-                for cell in self._sweep.cells
-            },
-            metric=f"{primary['split']}_{primary['name']}",
-            higher_is_better=primary["higher_is_better"],
-            early_kill=plan["early_kill"],
             keep=keep,
             parent=os.getpid(),
             locks=self._locks,

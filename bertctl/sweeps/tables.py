@@ -11,7 +11,7 @@ from bertctl.reporting.summary import figure
 from bertctl.sweeps.words import count_words, seed_words, setting_words, short_names, shown
 from bertctl.words import human_seconds
 
-STOPPED = ("collapsed", "diverged", "hopeless", "failed", "missing")
+STOPPED = ("collapsed", "diverged", "failed", "missing")
 
 
 def sweep_tables(document: Mapping[str, Any]) -> RenderableType:

@@ -24,9 +24,10 @@ from bertctl.errors import BertctlError, ExitCode, InterruptedRunError, Unavaila
 from bertctl.progress import Listener
 from bertctl.run_folder import RunFolder
 from bertctl.runtime.launch import die_when_parent_does
+from bertctl.sweeps.early_stopping import SweepWatch
 from bertctl.sweeps.results import CELLS
-from bertctl.sweeps.watch import Rung, SweepWatch
 from bertctl.training.checkpoint import Checkpoints
+from bertctl.training.exhaustion import is_out_of_memory
 from bertctl.training.finetune import run
 from bertctl.training.job import Encoded, Job, encode, encoding_key, prepare
 from bertctl.training.optim import warmup_steps
@@ -42,10 +43,6 @@ class Order:
     Attributes:
         folder: SWEEP.
         recipes: name of a cell -> its recipe, as `model_dump` gives it.
-        groups: name of a cell -> cells that are scored on the same rows, itself not among them; for the early kill.
-        metric: such as `validation_f1`.
-        higher_is_better: its direction.
-        early_kill: whether hopeless runs stop.
         keep: `best`, `all` or `none`.
         parent: the sweep's process.
         locks: open files of the parent's locks, which a forked worker must not hold on to.
@@ -54,10 +51,6 @@ class Order:
 
     folder: Path
     recipes: Mapping[str, dict[str, Any]]
-    groups: Mapping[str, list[str]]
-    metric: str
-    higher_is_better: bool
-    early_kill: bool
     keep: str
     parent: int
     locks: tuple[int, ...] = ()
@@ -101,7 +94,7 @@ def work(door: Connection, order: Order, encoded: dict[str, Encoded]) -> None:
             task = json.loads(door.recv_bytes())
             if not task:
                 return
-            answer = _run_cell(task["cell"], order, encoded)
+            answer = run_cell(task["cell"], order, encoded)
             door.send_bytes(json.dumps(vars(answer)).encode())
             gc.collect()  # what a run leaves behind in cycles is as large as a model
 
@@ -127,8 +120,8 @@ def _settle(order: Order, *, forked: bool) -> None:
     logging.getLogger().handlers = [handler]
 
 
-def _run_cell(name: str, order: Order, encoded: dict[str, Encoded]) -> Answer:
-    """One cell, from wherever it is to its end."""
+def run_cell(name: str, order: Order, encoded: dict[str, Encoded]) -> Answer:
+    """Runs one cell, from wherever it is to its end; a cell that fails says so and raises nothing."""
     started = time.perf_counter()
     folder = RunFolder(order.folder / CELLS / name)
     answer = Answer(name, "failed", reason="error")
@@ -146,9 +139,8 @@ def _run_cell(name: str, order: Order, encoded: dict[str, Encoded]) -> Answer:
     except BertctlError as error:
         answer.message, answer.code = error.message, error.exit_code
     except Exception as error:  # noqa: BLE001 - a cell that fails doesn't end the others
-        out_of_memory = isinstance(error, MemoryError) or "out of memory" in str(error).lower()
         answer.message = f"{type(error).__name__}: {error}"
-        answer.code = ExitCode.DEVICE if out_of_memory else ExitCode.BUG
+        answer.code = ExitCode.DEVICE if is_out_of_memory(error) else ExitCode.BUG
     if answer.state == "failed":
         with contextlib.suppress(BertctlError):
             note_failure(folder, answer)
@@ -172,19 +164,13 @@ def note_failure(folder: RunFolder, answer: Answer) -> None:
 
 def _train(job: Job, folder: RunFolder, order: Order, answer: Answer) -> None:
     """Train and score; goes on from a checkpoint where there is one."""
-    name = answer.cell
     checkpoint = Checkpoints(folder, job.hash).latest() if folder.status.exists() else None
     if checkpoint is None:
         if not folder.status.exists():  # killed before there was one
             shutil.rmtree(folder.path, ignore_errors=True)
         RunFolder.create(folder.path, overwrite=True)
-    rung = None
-    if order.early_kill:
-        histories = [RunFolder(order.folder / CELLS / other).history for other in order.groups[name]]
-        rung = Rung(histories, order.metric, order.higher_is_better)
     watch = SweepWatch(
         warmup=warmup_steps(job.recipe.optimizer, job.steps),
-        rung=rung,
         parent=order.parent,
         likelihood=job.task.name != "text-regression",
     )

@@ -1,4 +1,4 @@
-"""Who looks on while a run trains and may end it early: nobody by itself, in a sweep `sweeps/watch.py`."""
+"""Who looks on while a run trains and may end it early: nobody by itself, in a sweep `sweeps/early_stopping.py`."""
 
 from dataclasses import dataclass
 

@@ -340,19 +340,3 @@ def test_the_chosen_model_is_scored_on_test_only_if_asked(
     found = json.loads(tested.stdout)["test"]
     assert [one["split"] for one in found] == ["test"]
     assert found[0]["n"] == 16
-
-
-@pytest.mark.slow
-def test_a_hopeless_run_stops_after_an_epoch_and_is_counted(
-    bertctl: Run, many_opinions: Path, tiny_model: Path, tmp_path: Path
-) -> None:
-    """A warm-up into the second epoch: one answer to everything at its beginning is no collapse."""
-    words = _words(many_opinions, tiny_model, tmp_path / "sweep", grid="optimizer.learning_rate=5e-3,1e-7")
-    words += ["--set", "training.epochs=4", "--set", "optimizer.warmup_fraction=0.3"]
-    done = bertctl(*words, "--early-kill", "--json")
-    assert done.returncode == 0, done.stderr
-    counts = json.loads(done.stdout)["counts"]
-    assert (counts["done"], counts["hopeless"]) == (1, 1)
-    assert "(hopeless)" in done.stderr
-    status = [json.loads(path.read_text()) for path in (tmp_path / "sweep" / "cells").glob("*/status.json")]
-    assert sorted(one.get("message", "") for one in status) == ["", "stopped after step 24 of 48"]

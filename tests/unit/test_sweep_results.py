@@ -57,18 +57,23 @@ def test_what_can_not_be_valued_is_counted_beside_n(tmp_path: Path, state: str) 
     assert (row["n"], row[state]) == (2, 1)
     assert row["mean"] == pytest.approx(mean([value(tmp_path, 0, 0), value(tmp_path, 0, 2)]))
     assert document["counts"] == {
-        "runs": 3, "scores": 2, "done": 2, "collapsed": 0, "hopeless": 0, "diverged": 0, "failed": 0, "missing": 0,
+        "runs": 3, "scores": 2, "done": 2, "collapsed": 0, "diverged": 0, "failed": 0, "missing": 0,
         state: 1,
     }  # fmt: skip
     assert any(note.startswith(f"{state}, 1 run") for note in document["notes"])
 
 
-@pytest.mark.parametrize("state", ["collapsed", "hopeless"])
-def test_a_stopped_run_counts_with_its_score(tmp_path: Path, state: str) -> None:
-    document = document_of(made_sweep(tmp_path, RATES[:1], [0.9], states={(0, 1): state}))
-    assert (document["settings"][0]["n"], document["settings"][0][state]) == (3, 1)
-    assert [run["state"] for run in document["runs"]] == ["done", state, "done"]
-    assert any(note.startswith(f"{state}, 1 run") for note in document["notes"])
+def test_a_collapsed_run_counts_with_its_score(tmp_path: Path) -> None:
+    document = document_of(made_sweep(tmp_path, RATES[:1], [0.9], states={(0, 1): "collapsed"}))
+    assert (document["settings"][0]["n"], document["settings"][0]["collapsed"]) == (3, 1)
+    assert [run["state"] for run in document["runs"]] == ["done", "collapsed", "done"]
+    assert any(note.startswith("collapsed, 1 run") for note in document["notes"])
+
+
+def test_a_run_that_an_earlier_version_stopped_in_favour_of_others_is_run_again(tmp_path: Path) -> None:
+    """With `--early-kill`, which is gone; its sweep can still be read."""
+    folder = made_sweep(tmp_path, RATES[:1], [0.9], states={(0, 1): "hopeless"}, plan={"early_kill": True})
+    assert [cell.state for cell in read_cells(folder)[1]] == ["done", "missing", "done"]
 
 
 @pytest.mark.parametrize("state", ["running", "interrupted"])
@@ -198,7 +203,10 @@ def test_of_equal_settings_the_one_with_fewer_epochs_is_chosen_then_the_earlier(
 
 
 def test_the_recommended_run_was_trained_to_its_end(tmp_path: Path) -> None:
-    folder = made_sweep(tmp_path, RATES[:1], [0.9], states={(0, 0): "hopeless"})
+    folder = made_sweep(tmp_path, RATES[:1], [0.9], states={(0, seed): "collapsed" for seed in range(3)})
+    status = folder / "cells" / "0000000000000000" / "status.json"
+    stopped = {"state": "done", "reason": "collapsed", "message": "stopped after step 24 of 48"}
+    status.write_text(json.dumps(stopped), encoding="utf-8")
     plan, cells = read_cells(folder)
     values = {seed: value(tmp_path, 0, seed) for seed in (1, 2)}
     best = best_cell(plan, by_setting(plan, cells))

@@ -1,0 +1,88 @@
+"""Runs of a sweep that can't win stop early: those that diverge and those that collapse.
+
+A decision rests on the run's `Outcome` alone, which is saved in checkpoints: an interrupted sweep that is resumed
+decides as an undisturbed one.
+"""
+
+import os
+
+import numpy as np
+
+from bertctl.errors import DivergedError
+from bertctl.training.loop import Outcome
+from bertctl.training.watching import EpochEnd, Watch
+
+COLLAPSED = "collapsed"
+
+_SLOW, _SLOW_AFTER = 1.5, 15
+"""How many times the mean of the first 5 losses the mean of the last 10 may be, once these are other steps."""
+
+_SUDDEN = 5.0
+"""How many times the first loss, and how many times 1, a single loss may be, where it is a mean of log likelihoods."""
+
+_STILL_LEARNING = 0.99
+"""A validation loss below this share of the last epoch's has fallen."""
+
+
+class SweepWatch(Watch):
+    """Stops a run of a sweep that diverges or collapses.
+
+    Divergence. The loop itself stops at a loss that is no number. Here a run is lost as well when the mean of its last
+    10 losses is above 1.5 times the mean of its first 5; and, because 15 steps can be more than a tenth of a short run,
+    when a single loss is above 5 times the very first one, which is that of the untouched weights, and above 5: the
+    right answers of a whole batch then have a probability of 0.7 % on average, which no hard batch explains. That holds
+    for log likelihoods, not for squared errors, where one example can do it: those go by the first rule alone.
+
+    Collapse. A run that answers one thing to everything at the end of its first epoch or two often learns later,
+    the more so on small sets, so this alone stops nothing. It is stopped when it has done so at the ends of two
+    epochs in a row, both after the warm-up, and its validation loss has not fallen by 1 % from the one to the other:
+    the learning rate only falls from there on, so it will not get out (the failed runs of Mosbach et al. 2021 look like
+    this). A run whose final weights answer one thing to everything is counted as collapsed in any case.
+
+    Args:
+        warmup: steps of the warm-up.
+        parent: process that must be alive for this one to go on.
+        likelihood: whether losses are log likelihoods.
+    """
+
+    def __init__(self, *, warmup: int, parent: int, likelihood: bool = True) -> None:
+        self._warmup = warmup
+        self._likelihood = likelihood
+        self._parent = parent
+
+    def after_step(self, outcome: Outcome) -> None:
+        """Raises a DivergedError when the run is lost, a KeyboardInterrupt when the sweep's process is gone."""
+        if os.getppid() != self._parent:
+            raise KeyboardInterrupt
+        trouble = divergence(outcome, likelihood=self._likelihood)
+        if trouble:
+            raise DivergedError(
+                f"training diverged at step {outcome.step}: {trouble}", remedy="Try a lower learning rate."
+            )
+
+    def after_epoch(self, end: EpochEnd, outcome: Outcome) -> str:
+        """Returns `collapsed` when the run will not learn any more, else an empty string."""
+        losses = outcome.collapsed_losses
+        # The end of the epoch before is as many steps ago as an epoch has.
+        before = end.step - end.step // end.epoch
+        if len(losses) > 1 and before >= self._warmup and losses[-1] > _STILL_LEARNING * losses[-2]:
+            return COLLAPSED
+        return ""
+
+
+def divergence(outcome: Outcome, *, likelihood: bool = True) -> str:
+    """Returns why a run is lost, judged by its losses so far; an empty string when it is not.
+
+    Args:
+        outcome: of the run.
+        likelihood: whether the losses are log likelihoods, so that a single one can tell.
+    """
+    if not outcome.last_losses:
+        return ""
+    first, loss = outcome.first_losses, outcome.last_losses[-1]
+    if likelihood and loss > _SUDDEN * max(1.0, first[0]):
+        return f"the loss is {loss:.3g}, and was {first[0]:.3g} in the first step"
+    last = float(np.mean(outcome.last_losses))
+    if outcome.step >= _SLOW_AFTER and last > _SLOW * float(np.mean(first)):
+        return f"the last 10 losses are {last:.3g} on average, the first 5 were {np.mean(first):.3g}"
+    return ""

@@ -1,0 +1,43 @@
+"""What a worker makes of a run that fails."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from bertctl.config.schema import Recipe
+from bertctl.errors import ExitCode
+from bertctl.sweeps.worker import Order, run_cell
+from bertctl.training.job import Encoded
+
+
+class Broken(dict[str, Encoded]):
+    """Data that can't be had: whoever looks for it gets the error."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self._error = error
+
+    def __contains__(self, key: object) -> bool:
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (MemoryError(), ExitCode.DEVICE),
+        (RuntimeError("std::bad_alloc"), ExitCode.DEVICE),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), ExitCode.DEVICE),
+        (RuntimeError("the shapes do not fit"), ExitCode.BUG),
+    ],
+)
+def test_lack_of_memory_is_no_bug_of_ours(tmp_path: Path, error: Exception, code: ExitCode) -> None:
+    """The same signs as in training tell it."""
+    recipe = Recipe.model_validate({"name": "r", "task": "text-classification"})
+    order = Order(tmp_path, {"0123": recipe.model_dump()}, "best", os.getppid())
+    answer = run_cell("0123", order, Broken(error))
+    assert (answer.state, answer.code) == ("failed", code)
+    status = json.loads((tmp_path / "cells" / "0123" / "status.json").read_text())
+    assert (status["state"], status["reason"]) == ("failed", "error")
+    assert status["message"] == f"{type(error).__name__}: {error}"
