@@ -1,11 +1,13 @@
 """What a row of the catalog of data sets is."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from bertctl.config.schema import TaskName
 from bertctl.errors import UsageError
 from bertctl.words import did_you_mean
+
+if TYPE_CHECKING:
+    from bertctl.config.schema import TaskName
 
 GLUE_REPO = "nyu-mll/glue"
 GLUE_REVISION = "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c"
@@ -98,7 +100,7 @@ class DatasetRow:
     """
 
     name: str
-    task: TaskName
+    task: "TaskName"
     description: str
     columns: Columns
     labels: tuple[str, ...]

@@ -15,8 +15,9 @@ from rich.text import Text
 from bertctl.cli.options import OverwriteOption, RecipeArgument, SetOption
 from bertctl.cli.output import Output, plain_table
 from bertctl.config.dump import dump_recipe
-from bertctl.config.load import RecipeEntry, expanded_path, find_recipe, load_recipe, recipe_entries
+from bertctl.config.load import load_recipe
 from bertctl.config.problems import RecipeError
+from bertctl.config.recipe_files import builtin_recipes, expanded_path, find_recipe
 from bertctl.config.schema import ProbeSection, Recipe
 from bertctl.errors import BertctlError, UnavailableError, UsageError
 from bertctl.run_folder import write_text
@@ -107,7 +108,7 @@ def copy_recipe(name: str, destination: str, *, overwrite: bool = False) -> Path
         UsageError: no built-in recipe has this name, or the file is there.
         UnavailableError: it can't be written.
     """
-    source = next((entry.path for entry in recipe_entries() if entry.name == name), None)
+    source = builtin_recipes().get(name)
     if source is None:
         find_recipe(name)  # refuses a name that nothing has
         raise UsageError(f"{name} is not a built-in recipe", remedy=f"Copy a file with: cp {shlex.quote(name)} DEST")
@@ -191,10 +192,10 @@ def _first_sentence(text: str) -> str:
     return match.group() if match else text
 
 
-def _recipe_row(entry: RecipeEntry) -> dict[str, Any]:
-    recipe = load_recipe(entry.name)
+def _recipe_row(name: str) -> dict[str, Any]:
+    recipe = load_recipe(name)
     return {
-        "name": entry.name,
+        "name": name,
         "task": recipe.task,
         "data": recipe.data.name,
         "model": recipe.model.name,
@@ -206,7 +207,7 @@ def _recipe_row(entry: RecipeEntry) -> dict[str, Any]:
 
 
 def _recipes() -> tuple[str, list[dict[str, Any]], Table]:
-    rows = [_recipe_row(entry) for entry in recipe_entries()]
+    rows = [_recipe_row(name) for name in builtin_recipes()]
     table = plain_table(
         "recipe", "task", "data", "model", "epochs", "batch", "rate", "what", right=("epochs", "batch", "rate")
     )

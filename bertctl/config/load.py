@@ -4,23 +4,20 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-import bertctl
 from bertctl.config.agreement import DisagreementError
 from bertctl.config.presets import PRESETS
 from bertctl.config.problems import RecipeError, describe, field_schema, is_said_by_another, unknown_key
+from bertctl.config.recipe_files import expanded_path, find_recipe
 from bertctl.config.removed import REMOVED
 from bertctl.config.schema import Recipe, fields, sections
 from bertctl.config.strict_yaml import read_document, read_value
-from bertctl.errors import BertctlError, UnavailableError, UsageError
-from bertctl.words import did_you_mean
+from bertctl.errors import UnavailableError, UsageError
 
-_SUFFIXES = (".yaml", ".yml")
 _PATH_FIELDS = (
     "data.data_dir",
     "data.train_file",
@@ -29,19 +26,6 @@ _PATH_FIELDS = (
     "evaluation.metric_scripts",
     "model.name",
 )
-
-
-@dataclass(frozen=True)
-class RecipeEntry:
-    """One built-in recipe.
-
-    Attributes:
-        name: what is typed after `finetune`.
-        path: its YAML file.
-    """
-
-    name: str
-    path: Path
 
 
 def load_recipe(name_or_path: str, *, sets: Sequence[str] = (), options: Mapping[str, Any] | None = None) -> Recipe:
@@ -71,56 +55,6 @@ def load_recipe(name_or_path: str, *, sets: Sequence[str] = (), options: Mapping
     return layers.recipe()
 
 
-def recipe_entries() -> list[RecipeEntry]:
-    """The built-in recipes, by name."""
-    folder = _builtin_folder()
-    entries = [RecipeEntry(path.stem, path) for path in folder.rglob("*") if path.suffix in _SUFFIXES]
-    return sorted(entries, key=lambda entry: entry.name)
-
-
-def recipe_names() -> list[str]:
-    """Names of the built-in recipes, sorted."""
-    return [entry.name for entry in recipe_entries()]
-
-
-def find_recipe(name_or_path: str) -> Path:
-    """The YAML file of a built-in recipe, or of a path: what has a slash or a YAML suffix, or is a file that is there.
-
-    Raises:
-        UsageError: a name that no built-in recipe has, or a folder.
-        UnavailableError: a path where there is no file.
-    """
-    path = expanded_path(name_or_path)
-    looks_like_path = "/" in name_or_path or os.sep in name_or_path or path.suffix.lower() in _SUFFIXES
-    builtin = {entry.name: entry.path for entry in recipe_entries()}
-    if not looks_like_path and name_or_path in builtin:
-        return builtin[name_or_path]
-    if path.is_file():
-        return path
-    if name_or_path and path.is_dir():
-        inside = path / "recipe.yaml"
-        remedy = (
-            f"Its recipe is {inside}." if inside.is_file() else "Give a YAML file, or a name from `bertctl recipes ls`."
-        )
-        raise UsageError(f"{name_or_path} is a folder, not a recipe", remedy=remedy)
-    if looks_like_path:
-        hint = did_you_mean(path.stem, builtin)
-        raise UnavailableError(
-            f"the recipe file {name_or_path} does not exist" + (f"; for a built-in recipe: {hint}" if hint else ""),
-            remedy="Check the path, or copy a recipe with `bertctl recipes cp NAME FILE`.",
-        )
-    hint = did_you_mean(name_or_path, builtin)
-    raise UsageError(
-        f"there is no recipe '{name_or_path}'" + (f": {hint}" if hint else ""),
-        remedy=f"Recipes: {', '.join(builtin)}. `bertctl recipes ls` says what they are; a YAML file fits too.",
-    )
-
-
-def expanded_path(path: str) -> Path:
-    """The path with `~` written out; one that can't be (no such user) stays as it is."""
-    return Path(os.path.expanduser(path))  # noqa: PTH111  # Path.expanduser raises where there is no such user
-
-
 def read_field(dotted: str, given: Any) -> tuple[Any, list[str]]:
     """One field's value as `--set` would read it, by itself: the value, and a sentence for all that is wrong with it.
 
@@ -144,15 +78,6 @@ def read_field(dotted: str, given: Any) -> tuple[Any, list[str]]:
     return value, []
 
 
-def field_summary(dotted: str) -> str:
-    """Returns the first sentence of a field's docstring, without its full stop; for `--help`.
-
-    Raises:
-        KeyError: there is no such field.
-    """
-    return field_help(dotted).partition(". ")[0].removesuffix(".")
-
-
 def field_help(dotted: str) -> str:
     """Returns the docstring under a field as one line; for documentation and dumped recipes.
 
@@ -160,17 +85,6 @@ def field_help(dotted: str) -> str:
         KeyError: there is no such field.
     """
     return " ".join((fields()[dotted].description or "").split())
-
-
-def _builtin_folder() -> Path:
-    """`bertctl/_recipes` of an installed wheel, or `recipes/` beside the package in a checkout."""
-    package = Path(bertctl.__file__).resolve().parent
-    checkout = package.parent / "recipes"
-    if (package / "_recipes").is_dir():
-        return package / "_recipes"
-    if checkout.is_dir() and (package.parent / "pyproject.toml").is_file():
-        return checkout
-    raise BertctlError("the built-in recipes are missing from this installation", remedy="Reinstall bertctl with pip.")
 
 
 def _read(path: Path) -> str:

@@ -4,9 +4,12 @@ import os
 import platform
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from bertctl.config.schema import RuntimeSection
 from bertctl.errors import DeviceError, UsageError
+
+if TYPE_CHECKING:
+    from bertctl.config.schema import RuntimeSection
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,7 @@ class Compute:
     why: str
 
 
-def choose_compute(settings: RuntimeSection) -> Compute:
+def choose_compute(settings: "RuntimeSection") -> Compute:
     """Resolve `auto` and check what was asked for; sets the number of CPU threads of this process.
 
     Raises:

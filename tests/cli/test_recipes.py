@@ -17,7 +17,8 @@ import yaml
 from bertctl.catalog.datasets import DATASETS
 from bertctl.catalog.models import MODELS
 from bertctl.cli.recipes import check_recipe, copy_recipe
-from bertctl.config.load import load_recipe, recipe_entries, recipe_names
+from bertctl.config.load import load_recipe
+from bertctl.config.recipe_files import builtin_recipes
 from bertctl.config.schema import fields
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,7 +33,7 @@ NAMES = sorted([*DATA_SETS, *GENERIC, *PROBES, *SMALL])
 
 
 def test_there_are_29_recipes():
-    assert recipe_names() == NAMES
+    assert list(builtin_recipes()) == NAMES
     assert len(list((ROOT / "recipes").rglob("*.y*ml"))) == len(NAMES) == 29
 
 
@@ -84,7 +85,7 @@ def test_ls_data_shows_labels_metric_and_published_score(bertctl):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_recipe_opens_with_its_command_and_says_why(name):
-    (path,) = [entry.path for entry in recipe_entries() if entry.name == name]
+    path = builtin_recipes()[name]
     lines = path.read_text(encoding="utf-8").splitlines()
     verb = "probe" if name in PROBES else "finetune"
     assert re.match(rf"# bertctl {verb} {name}( --|$)", lines[0])
@@ -172,7 +173,7 @@ def test_show_a_file_of_ones_own_with_odd_labels(bertctl, tmp_path):
 def test_a_copy_runs_as_the_original_does(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = copy_recipe(name, "mine/copy.yaml")
-    original = next(entry.path for entry in recipe_entries() if entry.name == name).read_text(encoding="utf-8")
+    original = builtin_recipes()[name].read_text(encoding="utf-8")
     first, rest = path.read_text(encoding="utf-8").split("\n", 1)
     assert first == original.split("\n", 1)[0].replace(f" {name}", " mine/copy.yaml")
     assert rest == original.split("\n", 1)[1]

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from bertctl.cli.main import main
-from bertctl.config.load import recipe_names
+from bertctl.config.recipe_files import builtin_recipes
 from tests.nursery import Child, Nursery
 
 
@@ -114,7 +114,7 @@ def test_a_validation_label_never_seen_in_training_is_refused_with_the_known_one
 
 
 def test_an_unknown_recipe_shows_the_nearest_names(bertctl):
-    refused(bertctl("finetune", "sst"), 2, "there is no recipe 'sst': did you mean sst2?", *recipe_names())
+    refused(bertctl("finetune", "sst"), 2, "there is no recipe 'sst': did you mean sst2?", *builtin_recipes())
 
 
 def test_all_that_is_wrong_with_a_recipe_is_said_at_once(bertctl, tmp_path):

@@ -9,7 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bertctl.config.dump import dump_recipe, recipe_hash
-from bertctl.config.load import field_help, load_recipe, recipe_names
+from bertctl.config.load import field_help, load_recipe
+from bertctl.config.recipe_files import builtin_recipes
 from bertctl.config.schema import Recipe, fields, sections
 
 ODD = ["no", "yes", "on", "1", "1.5", "5e-5", "1e3", "null", "~", "true", "0x1", "1:30", "a: b", "a #b", "#", "- a"]
@@ -153,7 +154,7 @@ def test_the_short_form_has_only_what_differs():
     assert "#" not in text.split("\n", 1)[1]
 
 
-@pytest.mark.parametrize("name", recipe_names())
+@pytest.mark.parametrize("name", builtin_recipes())
 def test_built_in_recipes_are_dumped_and_read_equal(name):
     recipe = load_recipe(name)
     assert read_back(dump_recipe(recipe, command=f"bertctl finetune {name}")) == recipe

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from bertctl.config.load import field_help, field_summary, find_recipe, load_recipe, recipe_names
-from bertctl.config.problems import RecipeError
+from bertctl.config.field_docs import field_docs
+from bertctl.config.load import field_help, load_recipe
+from bertctl.config.problems import RecipeError, field_schema
+from bertctl.config.recipe_files import builtin_recipes, find_recipe
 from bertctl.config.schema import Recipe, fields
 from bertctl.errors import ExitCode, UnavailableError, UsageError
 
@@ -361,7 +363,7 @@ def test_an_unknown_name_shows_the_nearest_and_where_the_others_are():
     with pytest.raises(UsageError, match="there is no recipe 'sst-2': did you mean sst2") as caught:
         find_recipe("sst-2")
     assert "`bertctl recipes ls`" in caught.value.remedy
-    assert all(name in caught.value.remedy for name in recipe_names())
+    assert all(name in caught.value.remedy for name in builtin_recipes())
 
 
 @pytest.mark.parametrize("path", ["nowhere.yaml", "./nowhere", "/no/where.yml"])
@@ -394,12 +396,23 @@ def test_every_field_and_section_says_what_it_is():
 
 
 def test_the_first_sentence_of_a_field_is_short_and_whole():
-    assert field_summary("training.init_seed") == "Seed of the new head and of dropout alone"
+    assert field_docs()["optimizer.warmup_fraction"].summary.endswith("rises from 0 to its peak.")
+    said = "Seed of the new head and of dropout alone. Default: `training.seed`."
+    assert field_docs()["training.init_seed"].summary == said
     for dotted in fields():
-        summary = field_summary(dotted)
-        assert 10 < len(summary) <= 120, dotted
+        summary = field_docs()[dotted].summary
+        assert 10 < len(summary) <= 150, dotted
         assert summary.count("(") == summary.count(")"), dotted
-        assert not summary.endswith("et al"), dotted
+        assert not summary.endswith("et al."), dotted
+
+
+def test_documentation_and_choices_read_from_the_source_are_those_of_the_schema():
+    assert list(field_docs()) == list(fields())
+    for dotted, doc in field_docs().items():
+        assert doc.text == field_help(dotted), dotted
+        schema = field_schema(dotted)
+        words = schema.get("enum") or schema.get("items", {}).get("enum") or schema.get("or", ())
+        assert doc.choices == (() if dotted == "task" else tuple(words)), dotted
 
 
 def test_a_removed_field_is_read_over_at_its_default_and_refused_otherwise(tmp_path):

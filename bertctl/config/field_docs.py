@@ -1,0 +1,59 @@
+"""What the schema says of each recipe field, read from its source: help and completion do not wait for pydantic."""
+
+import ast
+import functools
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+_SCHEMA = Path(__file__).with_name("schema.py")
+
+
+class FieldDoc(NamedTuple):
+    """What stands in the schema about one field.
+
+    Attributes:
+        text: its docstring as one line.
+        choices: the words that fit, where only some do.
+    """
+
+    text: str
+    choices: tuple[str, ...]
+
+    @property
+    def summary(self) -> str:
+        """Is the first sentence of the docstring, with what is said of the default."""
+        first, *others = self.text.replace(". ", ".\n").splitlines()
+        return " ".join([first, *(other for other in others if other.startswith("Default: "))])
+
+
+@functools.cache
+def field_docs() -> Mapping[str, FieldDoc]:
+    """Returns the documentation of every field of a recipe by its dotted name, in the schema's order."""
+    tree = ast.parse(_SCHEMA.read_text(encoding="utf-8"))
+    classes = {node.name: list(_fields(node.body)) for node in tree.body if isinstance(node, ast.ClassDef)}
+    found: dict[str, FieldDoc] = {}
+    for name, annotation, doc in classes["Recipe"]:
+        if isinstance(annotation, ast.Name) and annotation.id in classes:
+            found |= {f"{name}.{inner}": inner_doc for inner, _, inner_doc in classes[annotation.id]}
+        else:
+            found[name] = doc
+    return found
+
+
+def _fields(body: Sequence[ast.stmt]) -> Iterator[tuple[str, ast.expr, FieldDoc]]:
+    """Yields name, annotation and documentation of each attribute with a docstring under it."""
+    for statement, below in itertools.pairwise(body):
+        match statement, below:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(docstring))):
+                choices = tuple(_choices(statement.annotation))
+                yield name, statement.annotation, FieldDoc(" ".join(docstring.split()), choices)
+
+
+def _choices(annotation: ast.expr) -> Iterator[str]:
+    """Yields the words of each `Literal` in an annotation."""
+    for node in ast.walk(annotation):
+        match node:
+            case ast.Subscript(value=ast.Name(id="Literal")):
+                yield from (str(leaf.value) for leaf in ast.walk(node) if isinstance(leaf, ast.Constant))

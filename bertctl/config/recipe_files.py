@@ -1,0 +1,65 @@
+"""The files of recipes: the built-in ones by name, and a person's own by path. Nothing here needs pydantic."""
+
+import os
+from pathlib import Path
+
+import bertctl
+from bertctl.errors import BertctlError, UnavailableError, UsageError
+from bertctl.words import did_you_mean
+
+_SUFFIXES = (".yaml", ".yml")
+
+
+def builtin_recipes() -> dict[str, Path]:
+    """Returns the files of the built-in recipes by name, in the order of the names."""
+    files = {path.stem: path for path in _builtin_folder().rglob("*") if path.suffix in _SUFFIXES}
+    return dict(sorted(files.items()))
+
+
+def find_recipe(name_or_path: str) -> Path:
+    """Returns the YAML file of a built-in recipe or of a path: with a slash or a YAML suffix, or of a file that exists.
+
+    Raises:
+        UsageError: a name that no built-in recipe has, or a folder.
+        UnavailableError: a path where there is no file.
+    """
+    path = expanded_path(name_or_path)
+    looks_like_path = "/" in name_or_path or os.sep in name_or_path or path.suffix.lower() in _SUFFIXES
+    builtin = builtin_recipes()
+    if not looks_like_path and name_or_path in builtin:
+        return builtin[name_or_path]
+    if path.is_file():
+        return path
+    if name_or_path and path.is_dir():
+        inside = path / "recipe.yaml"
+        remedy = (
+            f"Its recipe is {inside}." if inside.is_file() else "Give a YAML file, or a name from `bertctl recipes ls`."
+        )
+        raise UsageError(f"{name_or_path} is a folder, not a recipe", remedy=remedy)
+    if looks_like_path:
+        hint = did_you_mean(path.stem, builtin)
+        raise UnavailableError(
+            f"the recipe file {name_or_path} does not exist" + (f"; for a built-in recipe: {hint}" if hint else ""),
+            remedy="Check the path, or copy a recipe with `bertctl recipes cp NAME FILE`.",
+        )
+    hint = did_you_mean(name_or_path, builtin)
+    raise UsageError(
+        f"there is no recipe '{name_or_path}'" + (f": {hint}" if hint else ""),
+        remedy=f"Recipes: {', '.join(builtin)}. `bertctl recipes ls` says what they are; a YAML file fits too.",
+    )
+
+
+def expanded_path(path: str) -> Path:
+    """Returns the path with `~` written out, or as it is where there is no such user."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111  # Path.expanduser raises where there is no such user
+
+
+def _builtin_folder() -> Path:
+    """Returns `bertctl/_recipes` of an installed wheel, or `recipes/` beside the package in a checkout."""
+    package = Path(bertctl.__file__).resolve().parent
+    checkout = package.parent / "recipes"
+    if (package / "_recipes").is_dir():
+        return package / "_recipes"
+    if checkout.is_dir() and (package.parent / "pyproject.toml").is_file():
+        return checkout
+    raise BertctlError("the built-in recipes are missing from this installation", remedy="Reinstall bertctl with pip.")
