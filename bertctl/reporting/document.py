@@ -62,6 +62,10 @@ class Table:
     stacked: bool = False
     brief: int | None = None
 
+    def cells(self) -> list[list[Cell]]:
+        """Returns all rows with every cell as a `Cell`."""
+        return [[Cell(cell) if isinstance(cell, str) else cell for cell in row] for row in self.rows]
+
 
 @dataclass(frozen=True)
 class Chart:

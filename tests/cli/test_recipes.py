@@ -347,7 +347,7 @@ def test_an_installed_package_finds_its_recipes(tmp_path):
     assert [row["name"] for row in json.loads(result.stdout)["recipes"]] == NAMES
 
 
-def test_the_wheel_ships_the_recipes(tmp_path):
+def test_the_wheel_ships_the_recipes_and_the_templates(tmp_path):
     pytest.importorskip("hatchling", reason="hatchling builds the wheel; pip install hatchling")
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")]
     subprocess.run(command, capture_output=True, cwd=ROOT, check=True)
@@ -355,6 +355,9 @@ def test_the_wheel_ships_the_recipes(tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         found = [name for name in archive.namelist() if re.fullmatch(r"bertctl/_recipes/[\w-]+\.yaml", name)]
         assert len(found) == len(NAMES)
+        templates = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("bertctl/reporting/templates/*")}
+        assert len(templates) == 2
+        assert templates <= set(archive.namelist())
         archive.extractall(tmp_path / "site")
     result = run_from(tmp_path / "site", tmp_path / "cwd", "recipes", "validate", *NAMES)
     assert result.stdout.splitlines() == [f"{name}: ok" for name in NAMES]

@@ -8,7 +8,7 @@ import pytest
 from made_runs import TASKS, answered, chosen, classified, made_run, scored, several_labels, tagged
 
 from bertctl.errors import DataError, UnavailableError, UsageError
-from bertctl.reporting.document import Cell, Column, Note, Report, Section, Table
+from bertctl.reporting.document import Cell, Chart, Column, Listing, Note, Report, Section, Table, Tile
 from bertctl.reporting.html import render_html
 from bertctl.reporting.markdown import MOST_BYTES, code_span, render_markdown
 from bertctl.reporting.report import build_report, gather
@@ -224,6 +224,23 @@ def test_a_text_is_data_not_markup(hostile):
         assert HOSTILE[name] in page.cells
     text.encode("utf-8")  # a lone surrogate would fail here
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", text)
+
+
+def _hostile_everywhere(text):
+    """A report with this text in every place that holds one."""
+    cells = [Cell(text, data=data, strong=strong, code=code) for data in (0, 1) for strong in (0, 1) for code in (0, 1)]
+    table = Table([Column(text, data=bool(i % 2)) for i in range(8)], [cells, [text] * 8], caption=text)
+    chart = Chart(lambda: "<svg></svg>", text, wide=True)
+    sections = [Section(text, text, [Note(text), Note(f"{text} `{text}`"), chart, table, Listing(text, text)])]
+    return Report(text, text, [Tile(text, text, text)], sections)
+
+
+@pytest.mark.parametrize("text", [*HOSTILE.values(), '"onload=alert(5) x="', "{{ 7 * 7 }}", "</title></style><b>"])
+def test_no_place_of_a_page_takes_a_text_for_markup(text):
+    page, harmless = (Page(render_html(_hostile_everywhere(one))) for one in (text, "harmless"))
+    assert set(page.tags) == set(harmless.tags)
+    assert {(tag, name) for tag, name, _ in page.attributes} == {(tag, name) for tag, name, _ in harmless.attributes}
+    assert "49" not in "".join(page.cells)
 
 
 def test_the_direction_of_a_text_ends_where_the_text_ends(hostile):
