@@ -89,7 +89,7 @@ def _usage(arguments: Sequence[str], error: typer.TyperException) -> UsageError:
 
 def _translate(error: Exception) -> BertctlError:
     """What can go wrong anywhere, as one of our errors; anything else is a bug of ours."""
-    from bertctl.training.exhaustion import is_out_of_memory
+    from bertctl.training.out_of_memory import is_out_of_memory
 
     if is_out_of_memory(error):
         translated: BertctlError = DeviceError(

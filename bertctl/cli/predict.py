@@ -138,6 +138,7 @@ def predict(
     trained = open_run(run, options=options)
     from bertctl.inference.layouts import check_format
     from bertctl.inference.predict import (
+        Destination,
         predict_file,
         predict_glue,
         predict_question,
@@ -147,6 +148,7 @@ def predict(
     check_format(trained, layout, to_file=output is not None)
 
     shared, talk = among_workers(out)
+    destination = Destination(output, layout, sys.stdout)
     with out.third_party_kept():
         if layout == "glue" and output is not None:
             written = predict_glue(trained, split or "test", data=data, output=output, workers=shared, listener=talk)
@@ -155,9 +157,7 @@ def predict(
                 trained,
                 question,
                 context,
-                output=output,
-                layout=layout,
-                stdout=sys.stdout,
+                destination,
                 workers=shared,
                 listener=talk,
             )
@@ -165,10 +165,8 @@ def predict(
             written = predict_split(
                 trained,
                 split or "test",
+                destination,
                 data=data,
-                output=output,
-                layout=layout,
-                stdout=sys.stdout,
                 workers=shared,
                 listener=talk,
             )
@@ -176,10 +174,8 @@ def predict(
             written = predict_file(
                 trained,
                 file,
-                output=output,
-                layout=layout,
+                destination,
                 kind=input_format,
-                stdout=sys.stdout,
                 workers=shared,
                 listener=talk,
             )

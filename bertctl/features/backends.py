@@ -192,7 +192,7 @@ def _export(source: ModelSource, loaded: "LoadedModel", n_layers: int, path: Pat
     names = ["input_ids", "attention_mask", *(["token_type_ids"] if loaded.has_segments else [])]
     ids = torch.full((2, 9), _content_id(loaded), dtype=torch.int64)
     mask = torch.ones_like(ids)
-    mask[1, 6:], ids[1, 6:] = 0, loaded.pad_id
+    mask[1, 6:], ids[1, 6:] = 0, loaded.padding.id
     inputs = (ids, mask, torch.zeros_like(ids))[: len(names)]
     network = _all_states(loaded.network, names, n_layers)
     with warnings.catch_warnings(), torch.no_grad():

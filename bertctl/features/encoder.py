@@ -198,7 +198,7 @@ class Encoder:
         import torch
 
         for batch, states, _, _, _ in self._forward(Units.of(features.encoded)):
-            words = features.slots(batch)
+            words = features.prediction_indices(batch)
             units = np.repeat(np.arange(len(batch)), features.weights[batch])
             at = (torch.from_numpy(units), torch.from_numpy(features.places[words]))
             for state, target in into.items():
@@ -218,7 +218,7 @@ class Encoder:
         plan: Plan = token_budget_plan(units.lengths, self._budget)
         with torch.inference_mode():
             for batch in plan:
-                inputs, real = collate(units, batch, pad_id=self.loaded.pad_id)
+                inputs, real = collate(units, batch, pad_id=self.loaded.padding.id)
                 mask = None if real.all() else torch.from_numpy(real)
                 counted = None
                 if not self.wanted.special_tokens:

@@ -23,6 +23,7 @@ from bertctl.features.encoder import Encoder, Wanted, unit_length
 from bertctl.features.given import GivenFeatures
 from bertctl.features.selection import Choice, ProbeJob, Scorer, gold, other_hold_outs, table_document
 from bertctl.features.units import Units
+from bertctl.inference.engine import Engine
 from bertctl.inference.evaluate import (
     SplitResult,
     choose_primary,
@@ -30,7 +31,7 @@ from bertctl.inference.evaluate import (
     metrics_document,
     prediction_lines,
     truncation_counts,
-    warn_of_losses,
+    warn_of_truncation,
 )
 from bertctl.modeling.layers import choose_layers, join_states, layer_count
 from bertctl.modeling.linear_head import FIRST_PIECE, LinearHead, load_frozen, with_head
@@ -213,7 +214,9 @@ def announce(job: ProbeJob, *, listener: Listener) -> None:
     for split, rows in job.data.splits.items():
         listener.say(f"{split}: {len(rows)} examples ({job.task.describe(rows)})")
         counts = truncation_counts(job.features[split])
-        warn_of_losses(split, counts, cut=job.task.cut, max_length=job.recipe.model.max_length, listener=listener)
+        warn_of_truncation(
+            split, counts, message=job.task.truncation, max_length=job.recipe.model.max_length, listener=listener
+        )
     n = len(job.encoder.pairs)
     listener.say(f"{n} choices of layer and pooling from one forward pass" if n > 1 else "one forward pass")
 
@@ -305,11 +308,11 @@ class WordVectors(Sequence[NDArray[np.float32]]):
 
     def __init__(self, encoder: Encoder, parts: Sequence[WordFeatures], done: Callable[[int], None]) -> None:
         self._encoder = encoder
-        words = sum(part.n_slots for part in parts)
+        words = sum(part.num_predictions for part in parts)
         self._states = {state: np.empty((words, encoder.hidden), dtype=np.float32) for state in encoder.states}
         at = 0
         for part in parts:
-            inside = slice(at, at + part.n_slots)
+            inside = slice(at, at + part.num_predictions)
             encoder.first_pieces(part, {state: values[inside] for state, values in self._states.items()}, done=done)
             at = inside.stop
 
@@ -352,18 +355,10 @@ def _keep(job: ProbeJob, best: Choice, folder: RunFolder, listener: Listener) ->
         mix=best.fitted.mix,
     )
     head.save(folder.path, source=job.source, head=job.task.head())
-    scoring = with_head(job.loaded, head, job.source, job.compute)
+    engine = Engine.of(with_head(job.loaded, head, job.source, job.compute), job.compute)
     return {
         split: evaluate_split(
-            scoring.network,
-            scoring,
-            job.task,
-            job.data.splits[split],
-            job.features[split],
-            compute=job.compute,
-            settings=job.recipe.evaluation,
-            seed=job.recipe.training.seed,
-            listener=listener,
+            engine, job.task, job.data.splits[split], job.features[split], recipe=job.recipe, listener=listener
         )
         for split in job.evaluated
     }

@@ -1,7 +1,7 @@
 """`evaluate --calibrate` and `--threshold`: temperature and threshold chosen on labelled rows, stored in the run."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from bertctl.data.load import load_data
 from bertctl.errors import UsageError
@@ -12,6 +12,7 @@ from bertctl.metrics.calibration import expected_calibration_error, scaled_proba
 from bertctl.metrics.value import MetricValue
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.launch import ALONE, Workers
+from bertctl.tasks.sequences import SequenceFeatures
 from bertctl.tasks.text_classification import TextClassification
 
 
@@ -78,12 +79,12 @@ def calibrate_run(
     name = split or data.validation_splits[0]
     result = score_splits(run, {name: data.splits[name]}, workers, listener)[name]
     before = read_decision(run.folder)
-    logits, gold = result.outputs["logits"], result.features.gold
+    features = cast(SequenceFeatures, result.features)
+    logits, gold = result.outputs["logits"], features.gold
     decision = fit_decision(
+        task,
         logits,
         gold,
-        labels=task.labels,
-        multi_label=task.multi_label,
         fitted_on=name,
         calibrate=calibrate,
         rule=rule,
@@ -96,7 +97,7 @@ def calibrate_run(
     settings = run.recipe.evaluation
     after = decided.score(
         result.outputs,
-        result.features,
+        features,
         result.rows,
         resamples=settings.bootstrap_resamples,
         seed=run.recipe.training.seed,

@@ -8,7 +8,6 @@ second of two labels, counts as that label. With several labels an example the t
 `null_threshold` into the same file: the null odds from which there is none.
 """
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +24,7 @@ from bertctl.metrics.calibration import (
     scaled_probabilities,
 )
 from bertctl.run_folder import SCHEMA, RunFolder, write_json
+from bertctl.tasks.text_classification import TextClassification
 
 
 @dataclass(frozen=True)
@@ -105,11 +105,10 @@ def parse_rule(text: str) -> ThresholdRule:
 
 
 def fit_decision(
+    task: TextClassification,
     logits: NDArray[np.floating[Any]],
     gold: NDArray[np.generic],
     *,
-    labels: Sequence[str],
-    multi_label: bool,
     fitted_on: str,
     calibrate: bool,
     rule: ThresholdRule | None,
@@ -120,10 +119,9 @@ def fit_decision(
     Scores on the same examples with this decision flatter it a little; those of another split do not.
 
     Args:
+        task: names the C labels, and says whether an example can have several of them.
         logits: (N, C) of labelled rows that the model was not trained on.
         gold: (N,) label numbers; with several labels (N, C) 0 or 1.
-        labels: C names in the order of the logits.
-        multi_label: whether an example can have several labels.
         fitted_on: name of the split.
         calibrate: whether to fit the temperature.
         rule: how to choose the threshold; None for none.
@@ -134,6 +132,7 @@ def fit_decision(
         UsageError: a threshold for more than two labels of which one is to be chosen.
         DataError: rows that set no temperature, or a rule that no threshold meets.
     """
+    labels, multi_label = task.labels, task.multi_label
     if rule is not None and not multi_label and len(labels) != 2:
         raise UsageError(
             f"--threshold needs two labels, or several for each example; this run chooses one of {len(labels)}",

@@ -2,29 +2,22 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertctl.config.schema import EvaluationSection
+from bertctl.config.schema import EvaluationSection, Recipe
 from bertctl.data.rows import Rows
 from bertctl.errors import UsageError
-from bertctl.inference.forward import forward
+from bertctl.inference.engine import Engine
 from bertctl.metrics.regression import loss_metric
 from bertctl.metrics.scripts import script_metrics
 from bertctl.metrics.value import MetricValue
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA
-from bertctl.runtime.device import Compute
-from bertctl.runtime.launch import ALONE, Workers
-from bertctl.tasks.base import Cut, Features, Outputs, Task
+from bertctl.tasks.base import Features, Outputs, Task, TruncationMessage
 from bertctl.words import did_you_mean
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from bertctl.modeling.load import LoadedModel
 
 TRUNCATION_WARNING_SHARE = 0.01
 """Share of cut examples (or unknown tokens) above which a warning says what to change."""
@@ -39,7 +32,7 @@ class SplitResult:
         decision: what was chosen on this split; empty where nothing is, or where it was given.
         rows: the split.
         features: as the model read it.
-        outputs: what the task kept of the forward pass.
+        outputs: what the task collected of the forward pass.
         losses: (N,) mean loss of each row's things that are counted (examples, words, windows); 0 where there is none.
         metrics: by name, `loss` included.
     """
@@ -54,47 +47,32 @@ class SplitResult:
 
 
 def evaluate_split(
-    network: "nn.Module",
-    loaded: "LoadedModel",
+    engine: Engine,
     task: Task,
     rows: Rows,
     features: Features,
     *,
-    compute: Compute,
-    settings: EvaluationSection,
-    seed: int,
+    recipe: Recipe,
     choose: bool = False,
-    workers: Workers = ALONE,
     listener: Listener = SILENT,
 ) -> SplitResult:
-    """Score a labelled split.
+    """Scores a labelled split.
 
     Args:
-        network: the model, perhaps wrapped.
-        loaded: what it was loaded with.
+        engine: the model; each of the processes that share it gets the whole result.
         task: the task, fitted.
         rows: N labelled rows.
         features: the same rows, encoded.
-        compute: device and precision.
-        settings: batch size, resamples, metric scripts.
-        seed: of the bootstrap.
+        recipe: says the batch size, the resamples and seed of the bootstrap, and metric scripts.
         choose: whether thresholds are chosen on this split (the validation split of a training run) before scoring.
-        workers: the processes that share the pass; each gets the whole result.
         listener: hears of progress.
 
     Raises:
         UsageError: a metric script that can't be used.
     """
-    passed = forward(
-        network,
-        loaded,
-        task,
-        features,
-        compute=compute,
-        batch_size=settings.batch_size,
-        phase=f"scoring {rows.split}",
-        workers=workers,
-        listener=listener,
+    settings, seed = recipe.evaluation, recipe.training.seed
+    passed = engine.forward(
+        task, features, batch_size=settings.batch_size, phase=f"scoring {rows.split}", listener=listener
     )
     if passed.losses is None:
         raise ValueError(f"the split '{rows.split}' has no labels")
@@ -135,24 +113,26 @@ def truncation_counts(features: Features) -> dict[str, int]:
     return {
         "examples": len(features.tokens),
         "truncated": int(features.truncated.sum()),
-        "lost_tokens": int(features.lost_tokens.sum()),
+        "lost_tokens": int(features.truncated_tokens.sum()),
         "unknown_tokens": int(features.unknown.sum()),
         "tokens": int(features.tokens.sum()),
     }
 
 
-def warn_of_losses(split: str, counts: Mapping[str, int], *, cut: Cut, max_length: int, listener: Listener) -> None:
-    """Say aloud what was cut or unknown; above 1 % a warning says what to change."""
+def warn_of_truncation(
+    split: str, counts: Mapping[str, int], *, message: TruncationMessage, max_length: int, listener: Listener
+) -> None:
+    """Says how many examples were truncated and how many tokens are unknown; above 1 % it is a warning."""
     examples, truncated = counts["examples"], counts["truncated"]
     if truncated:
         share = truncated / examples
-        what = cut.what.format(max_length=max_length)
+        what = message.what.format(max_length=max_length)
         text = (
             f"{split}: {truncated} of {examples} examples ({100 * share:.1f} %) {what} "
             f"and lose {counts['lost_tokens']} tokens"
         )
         if share > TRUNCATION_WARNING_SHARE:
-            listener.warn(f"{text}; {cut.remedy}")
+            listener.warn(f"{text}; {message.remedy}")
         else:
             listener.say(text)
     unknown = counts["unknown_tokens"]

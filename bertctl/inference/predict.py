@@ -4,9 +4,9 @@ import collections
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from bertctl.catalog.datasets import find_dataset
 from bertctl.config.schema import Recipe
@@ -16,20 +16,33 @@ from bertctl.data.rows import Rows
 from bertctl.data.squad import one_question
 from bertctl.data.text_files import read_text, require_file
 from bertctl.errors import UsageError
-from bertctl.inference.evaluate import truncation_counts, warn_of_losses
-from bertctl.inference.forward import forward
+from bertctl.inference.evaluate import truncation_counts, warn_of_truncation
 from bertctl.inference.layouts import glue_splits, write_answers, write_glue
 from bertctl.inference.trained import TrainedRun
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import atomic_write
-from bertctl.runtime.device import Compute
 from bertctl.runtime.launch import ALONE, Workers
 
-if TYPE_CHECKING:
-    from bertctl.modeling.load import LoadedModel
-
-
 _CHUNK = 2048  # rows predicted at once: memory holds so many, and batches of like lengths are formed among them
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where answers go.
+
+    Attributes:
+        output: a file; None writes to `stdout`.
+        layout: `jsonl`, `json`, `csv`, or one that the task has of its own.
+        stdout: where answers go without `output`.
+    """
+
+    output: Path | None
+    layout: str
+    stdout: TextIO
+
+    def bar_for(self, listener: Listener) -> Listener:
+        """Returns who hears of progress: nobody where the answers scroll through the same terminal."""
+        return SILENT if self.output is None and self.stdout.isatty() else listener
 
 
 class Predictor:
@@ -42,9 +55,7 @@ class Predictor:
     def __init__(self, run: TrainedRun, workers: Workers = ALONE) -> None:
         self.run = run
         self.workers = workers
-        self._loaded: LoadedModel
-        self._compute: Compute
-        self._loaded, self._compute = run.load()
+        self._engine = run.load(workers)
         self.counts: dict[str, int] = {}
 
     def predict(
@@ -60,16 +71,8 @@ class Predictor:
         settings = self.run.recipe.evaluation
         done = 0
         for rows in chunks:
-            features = self.run.task.encode(rows, self._loaded.tokenizer, max_length=self.run.recipe.model.max_length)
-            passed = forward(
-                self._loaded.network,
-                self._loaded,
-                self.run.task,
-                features,
-                compute=self._compute,
-                batch_size=settings.batch_size,
-                workers=self.workers,
-            )
+            features = self.run.task.encode(rows, self._engine.tokenizer, max_length=self.run.recipe.model.max_length)
+            passed = self._engine.forward(self.run.task, features, batch_size=settings.batch_size)
             for name, count in truncation_counts(features).items():
                 self.counts[name] = self.counts.get(name, 0) + count
             done += len(rows)
@@ -85,11 +88,9 @@ class Predictor:
 def predict_file(
     run: TrainedRun,
     source: str,
+    destination: Destination,
     *,
-    output: Path | None,
-    layout: str,
-    kind: str | None,
-    stdout: TextIO,
+    kind: str | None = None,
     workers: Workers = ALONE,
     listener: Listener = SILENT,
 ) -> dict[str, Any]:
@@ -98,10 +99,7 @@ def predict_file(
     Args:
         run: opened.
         source: path, or `-`.
-        output: file for the answers; None writes them to `stdout`.
-        layout: `jsonl` or `csv`.
-        kind: layout of the input; by suffix when None.
-        stdout: where answers go without `output`.
+        destination: where the answers go.
         workers: the processes that share the work; the first one writes.
         listener: hears of progress.
 
@@ -115,18 +113,16 @@ def predict_file(
         run.check_pairs(first)
     predictor = Predictor(run, workers)
     rest = chunks if first is None else itertools.chain([first], chunks)
-    answers = predictor.predict(map(_without_label, rest), listener=_bar_for(output, stdout, listener))
-    return _write_answers_to(answers, predictor, output, layout, stdout, listener)
+    answers = predictor.predict(map(_without_label, rest), listener=destination.bar_for(listener))
+    return _write_answers_to(answers, predictor, destination, listener)
 
 
 def predict_split(
     run: TrainedRun,
     split: str,
+    destination: Destination,
     *,
-    data: str | None,
-    output: Path | None,
-    layout: str,
-    stdout: TextIO,
+    data: str | None = None,
     workers: Workers = ALONE,
     listener: Listener = SILENT,
 ) -> dict[str, Any]:
@@ -136,9 +132,7 @@ def predict_split(
         run: opened.
         split: its name.
         data: another data set's catalog name.
-        output: file for the answers; None writes them to `stdout`.
-        layout: `jsonl` or `csv`.
-        stdout: where answers go without `output`.
+        destination: where the answers go.
         workers: the processes that share the work; the first one writes.
         listener: hears of progress.
 
@@ -148,18 +142,16 @@ def predict_split(
     recipe = _about(run, data)
     rows = load_data(recipe, splits=[split], listener=listener).splits[split]
     predictor = Predictor(run, workers)
-    answers = predictor.predict(_chunks(rows), total=len(rows), listener=_bar_for(output, stdout, listener))
-    return _write_answers_to(answers, predictor, output, layout, stdout, listener)
+    answers = predictor.predict(_chunks(rows), total=len(rows), listener=destination.bar_for(listener))
+    return _write_answers_to(answers, predictor, destination, listener)
 
 
 def predict_question(
     run: TrainedRun,
     question: str,
     context: Path,
+    destination: Destination,
     *,
-    output: Path | None,
-    layout: str,
-    stdout: TextIO,
     workers: Workers = ALONE,
     listener: Listener = SILENT,
 ) -> dict[str, Any]:
@@ -188,7 +180,7 @@ def predict_question(
     text = read_text(context, run.recipe.data.encoding, listener)
     predictor = Predictor(run, workers)
     answers = predictor.predict([one_question(question, text, source=str(context))], total=1, listener=SILENT)
-    return _write_answers_to(answers, predictor, output, layout, stdout, listener)
+    return _write_answers_to(answers, predictor, destination, listener)
 
 
 def predict_glue(
@@ -249,19 +241,10 @@ def _about(run: TrainedRun, data: str | None) -> Recipe:
     return run.recipe.model_copy(update={"data": section})
 
 
-def _bar_for(output: Path | None, stdout: TextIO, listener: Listener) -> Listener:
-    """No bar where the answers scroll through the same terminal."""
-    return SILENT if output is None and stdout.isatty() else listener
-
-
 def _write_answers_to(
-    answers: Iterable[dict[str, Any]],
-    predictor: Predictor,
-    output: Path | None,
-    layout: str,
-    stdout: TextIO,
-    listener: Listener,
+    answers: Iterable[dict[str, Any]], predictor: Predictor, destination: Destination, listener: Listener
 ) -> dict[str, Any]:
+    output, layout = destination.output, destination.layout
     if not predictor.workers.is_first:
         collections.deque(answers, maxlen=0)  # its share of the work is done, and another one writes
         return dict(predictor.counts)
@@ -269,7 +252,7 @@ def _write_answers_to(
     write = own.write if own else functools.partial(write_answers, layout=layout)
     files: list[str] = []
     if output is None:
-        write(answers, stdout)
+        write(answers, destination.stdout)
     else:
         kept = list(answers) if own and own.extra else answers  # several files need them several times
         parts = {output: write} | {
@@ -293,8 +276,8 @@ def _finish(predictor: Predictor, listener: Listener) -> None:
     listener.finish("predicting")
     if predictor.counts:
         max_length = predictor.run.recipe.model.max_length
-        cut = predictor.run.task.cut
-        warn_of_losses("input", predictor.counts, cut=cut, max_length=max_length, listener=listener)
+        cut = predictor.run.task.truncation
+        warn_of_truncation("input", predictor.counts, message=cut, max_length=max_length, listener=listener)
 
 
 def _chunks(rows: Rows) -> Iterator[Rows]:

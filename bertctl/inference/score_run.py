@@ -14,7 +14,7 @@ from bertctl.inference.evaluate import (
     metrics_document,
     prediction_lines,
     truncation_counts,
-    warn_of_losses,
+    warn_of_truncation,
 )
 from bertctl.inference.trained import TrainedRun
 from bertctl.progress import SILENT, Listener
@@ -98,25 +98,14 @@ def score_splits(
             )
         run.check_pairs(rows)
         run.task.check(rows)
-    loaded, compute = run.load()
-    listener.say(f"compute: {compute.why}")
+    engine = run.load(workers)
+    listener.say(f"compute: {engine.compute.why}")
     results = {}
     for name, rows in splits.items():
-        features = run.task.encode(rows, loaded.tokenizer, max_length=run.recipe.model.max_length)
+        features = run.task.encode(rows, engine.tokenizer, max_length=run.recipe.model.max_length)
         counts, max_length = truncation_counts(features), run.recipe.model.max_length
-        warn_of_losses(name, counts, cut=run.task.cut, max_length=max_length, listener=listener)
-        results[name] = evaluate_split(
-            loaded.network,
-            loaded,
-            run.task,
-            rows,
-            features,
-            compute=compute,
-            settings=run.recipe.evaluation,
-            seed=run.recipe.training.seed,
-            workers=workers,
-            listener=listener,
-        )
+        warn_of_truncation(name, counts, message=run.task.truncation, max_length=max_length, listener=listener)
+        results[name] = evaluate_split(engine, run.task, rows, features, recipe=run.recipe, listener=listener)
     return results
 
 

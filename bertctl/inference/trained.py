@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bertctl.catalog.datasets import find_dataset
 from bertctl.config.load import load_recipe
@@ -10,15 +9,14 @@ from bertctl.config.schema import ModelSection, Recipe
 from bertctl.data.readers import READERS
 from bertctl.data.rows import Rows
 from bertctl.errors import UnavailableError, UsageError
+from bertctl.inference.engine import Engine
 from bertctl.modeling.linear_head import is_probe, load_probe, read_probe
 from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.run_folder import RunFolder
-from bertctl.runtime.device import Compute, choose_compute
+from bertctl.runtime.device import choose_compute
+from bertctl.runtime.launch import ALONE, Workers
 from bertctl.tasks.base import Task
 from bertctl.tasks.registry import task_from_model
-
-if TYPE_CHECKING:
-    from bertctl.modeling.load import LoadedModel
 
 
 @dataclass(frozen=True)
@@ -58,17 +56,18 @@ class TrainedRun:
             remedy="Name the column with the text: --text-column NAME.",
         )
 
-    def load(self) -> "tuple[LoadedModel, Compute]":
-        """The model on its device."""
+    def load(self, workers: Workers = ALONE) -> Engine:
+        """Returns the model on its device, ready to compute."""
         from bertctl.modeling.load import load_model
 
         compute = choose_compute(self.recipe.runtime)
         if is_probe(self.folder.path):
-            return load_probe(self.folder.path, self.source, compute), compute
-        loaded = load_model(self.source, self.task.auto_class, head=None)
-        loaded.network.to(compute.device)
-        loaded.network.eval()
-        return loaded, compute
+            loaded = load_probe(self.folder.path, self.source, compute)
+        else:
+            loaded = load_model(self.source, self.task.auto_class, head=None)
+            loaded.network.to(compute.device)
+            loaded.network.eval()
+        return Engine.of(loaded, compute, workers)
 
 
 def open_run(path: Path, *, options: dict[str, object] | None = None) -> TrainedRun:

@@ -7,7 +7,7 @@ encoder, and what the outputs are called. Letters: B texts, T tokens, D size of 
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -138,7 +138,7 @@ def load_frozen(source: ModelSource, compute: Compute, *, plain: bool = False) -
     loaded = load_model(source, "AutoModel", head=None)
     # Positions are counted from the left, whatever side the tokenizer would pad: a text stands at the same positions
     # alone and in a batch, so its vectors are the same.
-    loaded.pad_left = False
+    loaded.padding = replace(loaded.padding, left=False)
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[compute.precision]
     loaded.network.to(device=compute.device, dtype=dtype)
     loaded.network.eval()
@@ -149,8 +149,6 @@ def load_frozen(source: ModelSource, compute: Compute, *, plain: bool = False) -
 
 def with_head(loaded: "LoadedModel", head: LinearHead, source: ModelSource, compute: Compute) -> "LoadedModel":
     """The loaded encoder as a model with logits."""
-    from dataclasses import replace
-
     return replace(loaded, network=_network(loaded, head, source, compute))
 
 

@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 from bertctl.errors import UnavailableError
 from bertctl.modeling.source import ModelSource
 from bertctl.run_folder import atomic_write, write_failure
+from bertctl.runtime.batching import Padding
 from bertctl.tokenization.encode import load_tokenizer
 
 if TYPE_CHECKING:
@@ -41,16 +42,14 @@ class LoadedModel:
         network: the transformers model with its head, on the CPU until something moves it.
         tokenizer: the library's tokenizer, truncation and padding off.
         saved_tokenizer: the transformers tokenizer, kept to be saved beside the model.
-        pad_id: id that fills up a batch.
-        pad_left: whether padding goes before the text (XLNet).
+        padding: how a batch is filled up.
         has_segments: whether the family takes token type ids.
     """
 
     network: "nn.Module"
     tokenizer: Tokenizer
     saved_tokenizer: Any
-    pad_id: int
-    pad_left: bool
+    padding: Padding
     has_segments: bool
 
 
@@ -107,8 +106,7 @@ def load_model(
         network=network,
         tokenizer=_backend(saved_tokenizer, source),
         saved_tokenizer=saved_tokenizer,
-        pad_id=pad_id,
-        pad_left=pad_left,
+        padding=Padding(pad_id, left=pad_left),
         has_segments=has_segments,
     )
 

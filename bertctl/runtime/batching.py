@@ -3,6 +3,8 @@
 Batches are formed once, globally; whoever computes (one process, many, accumulation) is dealt parts of them.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,6 +13,28 @@ POOL_BATCHES = 64
 (3 % on SST-2, against 1 % when the whole set is sorted), few enough that batches stay mixed from epoch to epoch."""
 
 Plan = list[NDArray[np.int64]]
+
+
+@dataclass(frozen=True)
+class Padding:
+    """How the windows of a batch are filled up to one length.
+
+    Attributes:
+        id: of the padding token.
+        left: whether padding goes before the text (XLNet).
+        width: length to fill up to; that of the longest window of the batch where it is None.
+    """
+
+    id: int
+    left: bool = False
+    width: int | None = None
+
+    def mask(self, lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Returns (B, T) booleans: which positions of a batch of windows of these lengths (B,) are no padding."""
+        width = self.width or int(lengths.max())
+        columns = np.arange(width)
+        is_text: NDArray[np.bool_] = columns >= (width - lengths)[:, None] if self.left else columns < lengths[:, None]
+        return is_text
 
 
 def training_plan(

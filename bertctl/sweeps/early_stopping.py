@@ -1,6 +1,6 @@
 """Runs of a sweep that can't win stop early: those that diverge and those that collapse.
 
-A decision rests on the run's `Outcome` alone, which is saved in checkpoints: an interrupted sweep that is resumed
+A decision rests on the run's `TrainingState` alone, which is saved in checkpoints: an interrupted sweep that is resumed
 decides as an undisturbed one.
 """
 
@@ -9,7 +9,7 @@ import os
 import numpy as np
 
 from bertctl.errors import DivergedError
-from bertctl.training.loop import Outcome
+from bertctl.training.loop import TrainingState
 from bertctl.training.watching import EpochEnd, Watch
 
 COLLAPSED = "collapsed"
@@ -50,7 +50,7 @@ class SweepWatch(Watch):
         self._likelihood = likelihood
         self._parent = parent
 
-    def after_step(self, outcome: Outcome) -> None:
+    def after_step(self, outcome: TrainingState) -> None:
         """Raises a DivergedError when the run is lost, a KeyboardInterrupt when the sweep's process is gone."""
         if os.getppid() != self._parent:
             raise KeyboardInterrupt
@@ -60,7 +60,7 @@ class SweepWatch(Watch):
                 f"training diverged at step {outcome.step}: {trouble}", remedy="Try a lower learning rate."
             )
 
-    def after_epoch(self, end: EpochEnd, outcome: Outcome) -> str:
+    def after_epoch(self, end: EpochEnd, outcome: TrainingState) -> str:
         """Returns `collapsed` when the run will not learn any more, else an empty string."""
         losses = outcome.collapsed_losses
         # The end of the epoch before is as many steps ago as an epoch has.
@@ -70,7 +70,7 @@ class SweepWatch(Watch):
         return ""
 
 
-def divergence(outcome: Outcome, *, likelihood: bool = True) -> str:
+def divergence(outcome: TrainingState, *, likelihood: bool = True) -> str:
     """Returns why a run is lost, judged by its losses so far; an empty string when it is not.
 
     Args:

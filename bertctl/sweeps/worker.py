@@ -27,10 +27,10 @@ from bertctl.runtime.launch import die_when_parent_does
 from bertctl.sweeps.early_stopping import SweepWatch
 from bertctl.sweeps.results import CELLS
 from bertctl.training.checkpoint import Checkpoints
-from bertctl.training.exhaustion import is_out_of_memory
 from bertctl.training.finetune import run
 from bertctl.training.job import Encoded, Job, encode, encoding_key, prepare
 from bertctl.training.optim import warmup_steps
+from bertctl.training.out_of_memory import is_out_of_memory
 
 SECONDS_BETWEEN_CHECKPOINTS = 60.0
 """The end of an epoch saves a checkpoint in runs that last longer; shorter ones are started again."""

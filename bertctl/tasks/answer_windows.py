@@ -20,13 +20,14 @@ from numpy.typing import NDArray
 from bertctl.config.schema import QuestionAnsweringSection
 from bertctl.data.rows import Rows
 from bertctl.errors import UsageError
+from bertctl.runtime.batching import Padding
 from bertctl.tasks.answer_offsets import Contexts, Ints, answer_span, encode_contexts
+from bertctl.tasks.batches import Batch, padded_inputs
 from bertctl.tokenization.encode import TextEncoder
 from bertctl.tokenization.layout import Layout, Ragged
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-    from torch import Tensor
 
 IGNORED = -100
 """Target of a window whose loss does not count (`ignore_index` of torch's cross-entropy)."""
@@ -80,11 +81,11 @@ class AnswerFeatures:
         return weights
 
     @property
-    def n_slots(self) -> int:
+    def num_predictions(self) -> int:
         """U."""
         return len(self)
 
-    def slots(self, indices: Ints) -> Ints:
+    def prediction_indices(self, indices: Ints) -> Ints:
         """The windows themselves."""
         return indices
 
@@ -94,14 +95,14 @@ class AnswerFeatures:
         return self.layout.special + self.questions.lengths + self.contexts.pieces.lengths[self.context_of]
 
     @property
-    def lost_tokens(self) -> Ints:
+    def truncated_tokens(self) -> Ints:
         """(N,) tokens of the question that were cut off; nothing of a context is."""
         return self.question_lengths - self.questions.lengths
 
     @property
     def truncated(self) -> NDArray[np.bool_]:
         """(N,) whether the question was cut."""
-        return self.lost_tokens > 0
+        return self.truncated_tokens > 0
 
     @property
     def unknown(self) -> Ints:
@@ -122,6 +123,28 @@ class AnswerFeatures:
     def null_at(self) -> Ints:
         """(U,) position that stands for "no answer": [CLS], the first token, or the last one (XLNet)."""
         return null_positions(self.layout, self.lengths)
+
+    def collate(self, indices: Ints, padding: Padding) -> Batch:
+        """Returns some windows as padded tensors; labels are (B, 2) positions of an answer's first and last token."""
+        import torch
+
+        rows = self.rows[indices]
+        questions, pieces = self.questions, self.contexts.pieces
+        starts = pieces.starts[self.context_of[rows]] + self.first[indices]
+        ids, type_ids, _ = self.layout.fill(
+            [
+                Ragged(questions.flat, questions.starts[rows], questions.lengths[rows]),
+                Ragged(pieces.flat, starts, self.counts[indices]),
+            ]
+        )
+        lengths = self.lengths[indices]
+        inputs = padded_inputs(ids, type_ids, lengths, padding)
+        labels = None
+        if self.targets is not None:
+            targets = self.targets[indices]
+            before = (inputs["input_ids"].shape[1] - lengths)[:, None] if padding.left else 0
+            labels = torch.from_numpy(np.where(targets == IGNORED, IGNORED, targets + before))
+        return Batch(inputs, labels)
 
     def with_most_context(self, indices: Ints) -> NDArray[np.bool_]:
         """Which tokens of the context see the most of it in this window, of all windows that hold them.
@@ -159,19 +182,6 @@ class AnswerFeatures:
         right = self.counts[indices][:, None] - 1 - left
         least = np.minimum(left, right)
         return np.where(least >= 0, least + 0.01 * self.counts[indices][:, None], -np.inf)
-
-
-@dataclass(frozen=True)
-class AnswerBatch:
-    """Tensors of B windows, padded to the longest among them.
-
-    Attributes:
-        inputs: input_ids, attention_mask, token_type_ids: (B, T) int64 each.
-        labels: (B, 2) positions of the first and the last token of the answer, or None.
-    """
-
-    inputs: "dict[str, Tensor]"
-    labels: "Tensor | None"
 
 
 def encode_questions(
@@ -277,48 +287,3 @@ def _targets(spans: Ints, first: Ints, counts: Ints, context_at: Ints, nulls: In
     targets = np.where(inside[:, None], (spans - first[:, None]) + context_at[:, None], nulls[:, None])
     targets[spans[:, 0] == _LOST] = IGNORED
     return targets
-
-
-def collate_windows(
-    features: AnswerFeatures, indices: Ints, *, pad_id: int, pad_left: bool, width: int | None = None
-) -> AnswerBatch:
-    """Some windows as padded tensors.
-
-    Args:
-        features: the split.
-        indices: (B,) which windows.
-        pad_id: id that fills up.
-        pad_left: whether padding goes before the text.
-        width: T to pad to; the longest of the batch when left out.
-    """
-    import torch
-
-    rows = features.rows[indices]
-    questions, pieces = features.questions, features.contexts.pieces
-    starts = pieces.starts[features.context_of[rows]] + features.first[indices]
-    flat_ids, flat_types, _ = features.layout.fill(
-        [
-            Ragged(questions.flat, questions.starts[rows], questions.lengths[rows]),
-            Ragged(pieces.flat, starts, features.counts[indices]),
-        ]
-    )
-    lengths = features.lengths[indices]
-    longest = width or int(lengths.max())
-    columns = np.arange(longest)
-    before = (longest - lengths) if pad_left else np.zeros_like(lengths)
-    mask = (columns >= before[:, None]) & (columns < (before + lengths)[:, None])
-    ids = np.full(mask.shape, pad_id, dtype=np.int64)
-    types = np.zeros(mask.shape, dtype=np.int64)
-    ids[mask], types[mask] = flat_ids, flat_types
-    labels = None
-    if features.targets is not None:
-        targets = features.targets[indices]
-        labels = torch.from_numpy(np.where(targets == IGNORED, IGNORED, targets + before[:, None]))
-    return AnswerBatch(
-        inputs={
-            "input_ids": torch.from_numpy(ids),
-            "attention_mask": torch.from_numpy(mask.astype(np.int64)),
-            "token_type_ids": torch.from_numpy(types),
-        },
-        labels=labels,
-    )

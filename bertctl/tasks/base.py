@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from bertctl.runtime.batching import Padding
+from bertctl.tasks.batches import Batch
+
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from torch import Tensor
@@ -40,7 +43,7 @@ class AnswerFormat:
 
 
 @dataclass(frozen=True)
-class Cut:
+class TruncationMessage:
     """What is cut off an example that is too long, and what to do about it; `{max_length}` is filled in.
 
     Attributes:
@@ -75,10 +78,10 @@ class Features(Protocol):
         """(U,) how many things each unit's loss is a sum over: 1, or its labelled words."""
 
     @property
-    def n_slots(self) -> int:
+    def num_predictions(self) -> int:
         """S."""
 
-    def slots(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+    def prediction_indices(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """Slots that these units answer, in the order in which `Task.keep` has them; no other unit answers them."""
 
     @property
@@ -90,12 +93,15 @@ class Features(Protocol):
         """(N,) whether something of the row was cut off."""
 
     @property
-    def lost_tokens(self) -> NDArray[np.int64]:
+    def truncated_tokens(self) -> NDArray[np.int64]:
         """(N,) tokens of each row that were cut off."""
 
     @property
     def unknown(self) -> NDArray[np.int64]:
         """(N,) unknown tokens of each row."""
+
+    def collate(self, indices: NDArray[np.int64], padding: Padding) -> Batch:
+        """Returns some windows as padded tensors."""
 
 
 class Task(Protocol):
@@ -107,7 +113,7 @@ class Task(Protocol):
         columns: canonical columns it needs; `label` only for training and scoring.
         texts: canonical columns that prediction files show, those of them that the rows have.
         formats: layouts of answers that are this task's own.
-        cut: how it is said that something of an example was cut off.
+        truncation: how it is said that something of an example was cut off.
     """
 
     name: ClassVar[str]
@@ -115,7 +121,7 @@ class Task(Protocol):
     columns: ClassVar[tuple[str, ...]]
     texts: ClassVar[tuple[str, ...]]
     formats: ClassVar[Mapping[str, AnswerFormat]]
-    cut: ClassVar[Cut]
+    truncation: ClassVar[TruncationMessage]
 
     @property
     def primary_metric(self) -> str:
@@ -149,11 +155,6 @@ class Task(Protocol):
     def encode(self, rows: "Rows", tokenizer: "Tokenizer", *, max_length: int) -> Features:
         """Columns to numbers; labels too where the rows have them."""
 
-    def collate(
-        self, features: Any, indices: NDArray[np.int64], *, pad_id: int, pad_left: bool, width: int | None = None
-    ) -> "Batch":
-        """Some units as padded tensors: to `width` tokens, or to the longest among them when left out."""
-
     def logits(self, output: Any) -> "Tensor":
         """The numbers of the head out of what the model's forward returns."""
 
@@ -173,10 +174,12 @@ class Task(Protocol):
             UsageError: weights that are not one for each label.
         """
 
-    def keep(self, logits: "Tensor", batch: Any, features: Any, indices: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
-        """What is kept of a batch's logits: arrays whose first dimension runs over `features.slots(indices)`."""
+    def collect_outputs(
+        self, logits: "Tensor", batch: Any, features: Any, indices: NDArray[np.int64]
+    ) -> dict[str, NDArray[Any]]:
+        """Returns what decoding needs of a batch: arrays with an entry per `features.prediction_indices(indices)`."""
 
-    def collapsed(self, outputs: Outputs, features: Any) -> str | None:
+    def constant_prediction(self, outputs: Outputs, features: Any) -> str | None:
         """The one answer that everything got although there are several right ones, as a person reads it; else None."""
 
     def tune(self, outputs: Outputs, features: Any, rows: "Rows") -> dict[str, Any]:
@@ -201,15 +204,3 @@ class Task(Protocol):
 
     def gold(self, rows: "Rows", index: int) -> Any:
         """The label of a row, as prediction files show it."""
-
-
-class Batch(Protocol):
-    """Tensors of some units.
-
-    Attributes:
-        inputs: name -> (B, T) tensor for the model's forward: input_ids, attention_mask, token_type_ids.
-        labels: tensor whose first dimension is B, or None.
-    """
-
-    inputs: "dict[str, Tensor]"
-    labels: "Tensor | None"

@@ -11,12 +11,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertctl.data.rows import Rows
-from bertctl.tasks.sequences import SequenceFeatures, collate_sequences
+from bertctl.runtime.batching import Padding
+from bertctl.tasks.batches import Batch, present
+from bertctl.tasks.sequences import padded_texts
 from bertctl.tokenization.encode import EncodedTexts, encode_texts
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class ChoiceBatch(Batch):
+    """Tensors of B rows with K choices in all, padded to the longest among them.
+
+    A row's choices follow each other in the first dimension, each as the only choice of its own: so rows may differ in
+    how many they have, and the heads of transformers score each pair by itself anyway.
+
+    Attributes:
+        inputs: input_ids, attention_mask, token_type_ids: (K, 1, T) int64 each.
+        labels: (B,) number of the right choice within its row, or None.
+        counts: choices of each of the B rows.
+    """
+
+    counts: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -46,9 +63,7 @@ class ChoiceFeatures:
         Raises:
             ValueError: there are none.
         """
-        if self.labels is None:
-            raise ValueError("these rows have no labels")
-        return self.labels
+        return present(self.labels)
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
@@ -71,11 +86,11 @@ class ChoiceFeatures:
         return np.ones(len(self), dtype=np.int64)
 
     @property
-    def n_slots(self) -> int:
+    def num_predictions(self) -> int:
         """S."""
         return len(self.encoded)
 
-    def slots(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+    def prediction_indices(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """All choices of these rows, row after row."""
         return np.concatenate([np.arange(self.starts[i], self.starts[i + 1]) for i in indices])
 
@@ -90,7 +105,7 @@ class ChoiceFeatures:
         return self._sums(self.encoded.truncated) > 0
 
     @cached_property
-    def lost_tokens(self) -> NDArray[np.int64]:
+    def truncated_tokens(self) -> NDArray[np.int64]:
         """(N,) tokens cut off all choices of each row."""
         return self._sums(self.encoded.full_lengths - self.encoded.lengths)
 
@@ -99,26 +114,19 @@ class ChoiceFeatures:
         """(N,) unknown tokens of all choices of each row."""
         return self._sums(self.encoded.unknown)
 
+    def collate(self, indices: NDArray[np.int64], padding: Padding) -> ChoiceBatch:
+        """Returns some rows with all their choices as padded tensors."""
+        import torch
+
+        inputs = padded_texts(self.encoded, self.prediction_indices(indices), padding)
+        return ChoiceBatch(
+            inputs={name: tensor.unsqueeze(1) for name, tensor in inputs.items()},
+            labels=None if self.labels is None else torch.from_numpy(self.labels[indices]),
+            counts=tuple(self.counts[indices].tolist()),
+        )
+
     def _sums(self, of_choices: NDArray[np.generic]) -> NDArray[np.int64]:
         return np.diff(np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(of_choices)])[self.starts])
-
-
-@dataclass(frozen=True)
-class ChoiceBatch:
-    """Tensors of B rows with K choices in all, padded to the longest among them.
-
-    A row's choices follow each other in the first dimension, each as the only choice of its own: so rows may differ in
-    how many they have, and the heads of transformers score each pair by itself anyway.
-
-    Attributes:
-        inputs: input_ids, attention_mask, token_type_ids: (K, 1, T) int64 each.
-        labels: (B,) number of the right choice within its row, or None.
-        counts: choices of each of the B rows.
-    """
-
-    inputs: "dict[str, Tensor]"
-    labels: "Tensor | None"
-    counts: tuple[int, ...]
 
 
 def encode_choices(
@@ -130,26 +138,3 @@ def encode_choices(
     contexts = [context for context, row in zip(rows.columns["context"], choices, strict=True) for _ in row]
     endings = [choice for row in choices for choice in row]
     return ChoiceFeatures(encode_texts(tokenizer, contexts, endings, max_length=max_length), starts, labels)
-
-
-def collate_choices(
-    features: ChoiceFeatures, indices: NDArray[np.int64], *, pad_id: int, pad_left: bool, width: int | None = None
-) -> ChoiceBatch:
-    """Some rows with all their choices as padded tensors.
-
-    Args:
-        features: the split.
-        indices: (B,) which rows.
-        pad_id: id that fills up.
-        pad_left: whether padding goes before the text.
-        width: T to pad to; the longest of the batch when left out.
-    """
-    import torch
-
-    pairs = SequenceFeatures(features.encoded, None)
-    flat = collate_sequences(pairs, features.slots(indices), pad_id=pad_id, pad_left=pad_left, width=width)
-    return ChoiceBatch(
-        inputs={name: tensor.unsqueeze(1) for name, tensor in flat.inputs.items()},
-        labels=None if features.labels is None else torch.from_numpy(features.labels[indices]),
-        counts=tuple(features.counts[indices].tolist()),
-    )

@@ -14,8 +14,8 @@ from bertctl.errors import DataError
 from bertctl.metrics.names import metric_value
 from bertctl.metrics.statistics import wilson_interval
 from bertctl.metrics.value import MetricValue
-from bertctl.tasks.base import AnswerFormat, Cut, Outputs
-from bertctl.tasks.choices import ChoiceBatch, ChoiceFeatures, collate_choices, encode_choices
+from bertctl.tasks.base import AnswerFormat, Outputs, TruncationMessage
+from bertctl.tasks.choices import ChoiceBatch, ChoiceFeatures, encode_choices
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -31,7 +31,7 @@ class MultipleChoice:
     columns: ClassVar[tuple[str, ...]] = ("context", "choices")
     texts: ClassVar[tuple[str, ...]] = ("context", "choices")
     formats: ClassVar[Mapping[str, AnswerFormat]] = {}
-    cut: ClassVar[Cut] = Cut()
+    truncation: ClassVar[TruncationMessage] = TruncationMessage()
     primary_metric: ClassVar[str] = "accuracy"
 
     @classmethod
@@ -74,18 +74,6 @@ class MultipleChoice:
         labels = np.array(rows.columns["label"], dtype=np.int64) if rows.has("label") else None
         return encode_choices(rows, labels, tokenizer, max_length=max_length)
 
-    def collate(
-        self,
-        features: ChoiceFeatures,
-        indices: NDArray[np.int64],
-        *,
-        pad_id: int,
-        pad_left: bool,
-        width: int | None = None,
-    ) -> ChoiceBatch:
-        """Padded to `width`, or to the longest choice of the batch."""
-        return collate_choices(features, indices, pad_id=pad_id, pad_left=pad_left, width=width)
-
     def logits(self, output: Any) -> "Tensor":
         """(K,) a score for each choice of the batch."""
         logits: Tensor = output.logits
@@ -97,17 +85,15 @@ class MultipleChoice:
         from torch.nn import functional
         from torch.nn.utils.rnn import pad_sequence
 
-        if batch.labels is None:
-            raise ValueError("these rows have no labels")
         # A choice that a row lacks scores minus infinity: probability 0, and no gradient.
         by_row = pad_sequence(list(split(logits, list(batch.counts))), batch_first=True, padding_value=-inf)
-        return functional.cross_entropy(by_row, batch.labels, reduction="none")
+        return functional.cross_entropy(by_row, batch.gold, reduction="none")
 
     def for_training(self, training: TrainingSection, train: ChoiceFeatures) -> "MultipleChoice":  # noqa: ARG002
         """The same: the choices of a row are no classes."""
         return self
 
-    def keep(
+    def collect_outputs(
         self,
         logits: "Tensor",
         batch: ChoiceBatch,  # noqa: ARG002
@@ -117,7 +103,7 @@ class MultipleChoice:
         """The score of every choice."""
         return {"logits": logits.cpu().numpy()}
 
-    def collapsed(self, outputs: Outputs, features: ChoiceFeatures) -> str | None:
+    def constant_prediction(self, outputs: Outputs, features: ChoiceFeatures) -> str | None:
         """The only place that was chosen, where rows have the right one in several."""
         chosen = _by_row(outputs["logits"], features).argmax(axis=1)
         if len(features) < 2 or (chosen != chosen[0]).any() or (features.gold == features.gold[0]).all():

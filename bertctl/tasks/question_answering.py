@@ -15,8 +15,9 @@ from bertctl.metrics.answers import answer_metrics, chosen_threshold, raw_scores
 from bertctl.metrics.value import MetricValue
 from bertctl.tasks.answer_decoding import answer, keep_spans, ranked_answers
 from bertctl.tasks.answer_offsets import lost_answers
-from bertctl.tasks.answer_windows import IGNORED, AnswerBatch, AnswerFeatures, collate_windows, encode_questions
-from bertctl.tasks.base import AnswerFormat, Cut, Outputs
+from bertctl.tasks.answer_windows import IGNORED, AnswerFeatures, encode_questions
+from bertctl.tasks.base import AnswerFormat, Outputs, TruncationMessage
+from bertctl.tasks.batches import Batch
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -71,7 +72,7 @@ class QuestionAnswering:
             {".nbest.json": _write_n_best, ".null_odds.json": _write_null_odds},
         )
     }
-    cut: ClassVar[Cut] = Cut(
+    truncation: ClassVar[TruncationMessage] = TruncationMessage(
         "have a question that is longer than is read of one",
         "a larger question_answering.max_question_length keeps it",
     )
@@ -125,50 +126,36 @@ class QuestionAnswering:
         """Questions and contexts to windows."""
         return encode_questions(rows, tokenizer, self.settings, max_length=max_length)
 
-    def collate(
-        self,
-        features: AnswerFeatures,
-        indices: NDArray[np.int64],
-        *,
-        pad_id: int,
-        pad_left: bool,
-        width: int | None = None,
-    ) -> AnswerBatch:
-        """Padded to `width`, or to the longest of the batch."""
-        return collate_windows(features, indices, pad_id=pad_id, pad_left=pad_left, width=width)
-
     def logits(self, output: Any) -> "Tensor":
         """(B, T, 2): start and end score of each token."""
         import torch
 
         return torch.stack([output.start_logits, output.end_logits], dim=2)
 
-    def loss(self, logits: "Tensor", batch: AnswerBatch) -> "Tensor":
+    def loss(self, logits: "Tensor", batch: Batch) -> "Tensor":
         """Mean of the cross-entropies of start and end over the window's tokens, (B,).
 
         `run_squad.py` has padding compete too; here it does not, so that the loss does not depend on the batch.
         """
         from torch.nn import functional
 
-        if batch.labels is None:
-            raise ValueError("these questions have no answers")
         padding = batch.inputs["attention_mask"].to(logits.device) == 0
         scores = logits.masked_fill(padding[:, :, None], float("-inf"))
-        return functional.cross_entropy(scores, batch.labels, reduction="none", ignore_index=IGNORED).mean(dim=1)
+        return functional.cross_entropy(scores, batch.gold, reduction="none", ignore_index=IGNORED).mean(dim=1)
 
     def for_training(self, training: TrainingSection, train: AnswerFeatures) -> "QuestionAnswering":  # noqa: ARG002
         """The same: places in a text are no classes."""
         return self
 
-    def keep(
-        self, logits: "Tensor", batch: AnswerBatch, features: AnswerFeatures, indices: NDArray[np.int64]
+    def collect_outputs(
+        self, logits: "Tensor", batch: Batch, features: AnswerFeatures, indices: NDArray[np.int64]
     ) -> dict[str, NDArray[Any]]:
         """The best spans of each window, and its score of "no answer"."""
         mask = batch.inputs["attention_mask"].cpu().numpy().astype(np.bool_)
         longest, n_best = self.settings.max_answer_length, self.settings.n_best
         return keep_spans(logits, mask, features, indices, longest=longest, n_best=n_best)
 
-    def collapsed(self, outputs: Outputs, features: AnswerFeatures) -> str | None:  # noqa: ARG002
+    def constant_prediction(self, outputs: Outputs, features: AnswerFeatures) -> str | None:  # noqa: ARG002
         """Never: answers are words of different texts."""
         return None
 

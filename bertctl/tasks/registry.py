@@ -13,7 +13,7 @@ from bertctl.tasks.text_regression import TextRegression
 from bertctl.tasks.token_classification import TokenClassification
 
 TASKS: dict[str, type[Task]] = {
-    task.name: task  # type: ignore[misc]
+    task.name: task
     for task in (TextClassification, TextRegression, TokenClassification, QuestionAnswering, MultipleChoice)
 }
 

@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
+from bertctl.runtime.batching import Padding
+from bertctl.tasks.batches import Batch, padded_inputs, present
 from bertctl.tokenization.encode import EncodedTexts, encode_texts
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ class SequenceFeatures:
         Raises:
             ValueError: there are none.
         """
-        return _present(self.labels)
+        return present(self.labels)
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -57,11 +59,11 @@ class SequenceFeatures:
         return np.ones(len(self), dtype=np.int64)
 
     @property
-    def n_slots(self) -> int:
+    def num_predictions(self) -> int:
         """N: a row has one answer."""
         return len(self)
 
-    def slots(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+    def prediction_indices(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """The rows themselves."""
         return indices
 
@@ -76,7 +78,7 @@ class SequenceFeatures:
         return self.encoded.truncated
 
     @property
-    def lost_tokens(self) -> NDArray[np.int64]:
+    def truncated_tokens(self) -> NDArray[np.int64]:
         """(N,) tokens cut off."""
         return self.encoded.full_lengths - self.encoded.lengths
 
@@ -85,36 +87,12 @@ class SequenceFeatures:
         """(N,) unknown tokens."""
         return self.encoded.unknown
 
+    def collate(self, indices: NDArray[np.int64], padding: Padding) -> Batch:
+        """Returns some examples as padded tensors."""
+        import torch
 
-@dataclass(frozen=True)
-class SequenceBatch:
-    """Tensors of B examples, padded to the longest among them.
-
-    Attributes:
-        inputs: input_ids, attention_mask, token_type_ids: (B, T) int64 each.
-        labels: (B,) or (B, C), or None.
-    """
-
-    inputs: "dict[str, Tensor]"
-    labels: "Tensor | None"
-
-    @property
-    def gold(self) -> "Tensor":
-        """The labels, where the caller knows that there are some.
-
-        Raises:
-            ValueError: there are none.
-        """
-        return _present(self.labels)
-
-
-_T = TypeVar("_T")
-
-
-def _present(labels: _T | None) -> _T:
-    if labels is None:
-        raise ValueError("these examples have no labels")
-    return labels
+        labels = None if self.labels is None else torch.from_numpy(self.labels[indices])
+        return Batch(padded_texts(self.encoded, indices, padding), labels)
 
 
 def encode_rows(
@@ -125,40 +103,16 @@ def encode_rows(
     return SequenceFeatures(encode_texts(tokenizer, rows.columns["text"], pairs, max_length=max_length), labels)
 
 
-def collate_sequences(
-    features: SequenceFeatures, indices: NDArray[np.int64], *, pad_id: int, pad_left: bool, width: int | None = None
-) -> SequenceBatch:
-    """Some examples as padded tensors.
+def padded_texts(encoded: EncodedTexts, indices: NDArray[np.int64], padding: Padding) -> "dict[str, Tensor]":
+    """Returns the model's inputs for some texts, (B, T) each.
 
     Args:
-        features: the split.
-        indices: (B,) which examples.
-        pad_id: id that fills up.
-        pad_left: whether padding goes before the text.
-        width: T to pad to; the longest of the batch when left out.
+        encoded: the texts of a split.
+        indices: (B,) which of them.
+        padding: what fills up the shorter ones.
     """
-    import torch
-
-    encoded = features.encoded
-    lengths = encoded.lengths[indices]
-    longest = width or int(lengths.max())
-    ids = np.full((len(indices), longest), pad_id, dtype=np.int64)
-    types = np.zeros((len(indices), longest), dtype=np.int64)
-    columns = np.arange(longest)
-    mask = columns >= (longest - lengths)[:, None] if pad_left else columns < lengths[:, None]
-    # One gather for the whole batch: the tokens of its examples, in the order the mask visits them (row by row).
     flat = np.concatenate([np.arange(encoded.starts[i], encoded.starts[i + 1]) for i in indices])
-    ids[mask] = encoded.ids[flat]
-    types[mask] = encoded.type_ids[flat]
-    labels = None if features.labels is None else torch.from_numpy(features.labels[indices])
-    return SequenceBatch(
-        inputs={
-            "input_ids": torch.from_numpy(ids),
-            "attention_mask": torch.from_numpy(mask.astype(np.int64)),
-            "token_type_ids": torch.from_numpy(types),
-        },
-        labels=labels,
-    )
+    return padded_inputs(encoded.ids[flat], encoded.type_ids[flat], encoded.lengths[indices], padding)
 
 
 def keep_logits(logits: "Tensor") -> dict[str, NDArray[Any]]:

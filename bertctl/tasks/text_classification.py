@@ -13,11 +13,10 @@ from bertctl.data.rows import Rows
 from bertctl.errors import DataError
 from bertctl.metrics.classification import classification_metrics, multi_label_metrics
 from bertctl.metrics.value import MetricValue
-from bertctl.tasks.base import AnswerFormat, Cut, Outputs
+from bertctl.tasks.base import AnswerFormat, Outputs, TruncationMessage
+from bertctl.tasks.batches import Batch
 from bertctl.tasks.sequences import (
-    SequenceBatch,
     SequenceFeatures,
-    collate_sequences,
     encode_rows,
     keep_logits,
     require_label,
@@ -61,7 +60,7 @@ class TextClassification:
     columns: ClassVar[tuple[str, ...]] = ("text",)
     texts: ClassVar[tuple[str, ...]] = ("text", "pair")
     formats: ClassVar[Mapping[str, AnswerFormat]] = {}
-    cut: ClassVar[Cut] = Cut()
+    truncation: ClassVar[TruncationMessage] = TruncationMessage()
 
     @property
     def primary_metric(self) -> str:
@@ -148,24 +147,12 @@ class TextClassification:
         labels = self._numbers(rows) if rows.has("label") else None
         return encode_rows(rows, labels, tokenizer, max_length=max_length)
 
-    def collate(
-        self,
-        features: SequenceFeatures,
-        indices: NDArray[np.int64],
-        *,
-        pad_id: int,
-        pad_left: bool,
-        width: int | None = None,
-    ) -> SequenceBatch:
-        """Padded to `width`, or to the longest of the batch."""
-        return collate_sequences(features, indices, pad_id=pad_id, pad_left=pad_left, width=width)
-
     def logits(self, output: Any) -> "Tensor":
         """(B, C)."""
         logits: Tensor = output.logits
         return logits
 
-    def loss(self, logits: "Tensor", batch: SequenceBatch) -> "Tensor":
+    def loss(self, logits: "Tensor", batch: Batch) -> "Tensor":
         """Cross-entropy of each example, (B,); multi-label: the mean over labels of the binary one.
 
         Weighted examples are not divided by the batch's weights: none depends on what else is in its batch.
@@ -186,17 +173,17 @@ class TextClassification:
             return self
         return replace(self, class_weights=weights, label_smoothing=training.label_smoothing)
 
-    def keep(
+    def collect_outputs(
         self,
         logits: "Tensor",
-        batch: SequenceBatch,  # noqa: ARG002
+        batch: Batch,  # noqa: ARG002
         features: SequenceFeatures,  # noqa: ARG002
         indices: NDArray[np.int64],  # noqa: ARG002
     ) -> dict[str, NDArray[Any]]:
         """All logits."""
         return keep_logits(logits)
 
-    def collapsed(self, outputs: Outputs, features: SequenceFeatures) -> str | None:
+    def constant_prediction(self, outputs: Outputs, features: SequenceFeatures) -> str | None:
         """The only label that was answered."""
         chosen = (
             self._probabilities(outputs["logits"]) >= self.threshold

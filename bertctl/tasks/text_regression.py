@@ -13,11 +13,10 @@ from bertctl.data.rows import Rows
 from bertctl.errors import DataError
 from bertctl.metrics.regression import regression_metrics
 from bertctl.metrics.value import MetricValue
-from bertctl.tasks.base import AnswerFormat, Cut, Outputs
+from bertctl.tasks.base import AnswerFormat, Outputs, TruncationMessage
+from bertctl.tasks.batches import Batch
 from bertctl.tasks.sequences import (
-    SequenceBatch,
     SequenceFeatures,
-    collate_sequences,
     encode_rows,
     keep_logits,
     require_label,
@@ -45,7 +44,7 @@ class TextRegression:
     columns: ClassVar[tuple[str, ...]] = ("text",)
     texts: ClassVar[tuple[str, ...]] = ("text", "pair")
     formats: ClassVar[Mapping[str, AnswerFormat]] = {}
-    cut: ClassVar[Cut] = Cut()
+    truncation: ClassVar[TruncationMessage] = TruncationMessage()
     primary_metric: ClassVar[str] = "spearman"
 
     @classmethod
@@ -94,24 +93,12 @@ class TextRegression:
         labels = _scores(rows).astype(np.float32) if rows.has("label") else None
         return encode_rows(rows, labels, tokenizer, max_length=max_length)
 
-    def collate(
-        self,
-        features: SequenceFeatures,
-        indices: NDArray[np.int64],
-        *,
-        pad_id: int,
-        pad_left: bool,
-        width: int | None = None,
-    ) -> SequenceBatch:
-        """Padded to `width`, or to the longest of the batch."""
-        return collate_sequences(features, indices, pad_id=pad_id, pad_left=pad_left, width=width)
-
     def logits(self, output: Any) -> "Tensor":
         """(B, C)."""
         logits: Tensor = output.logits
         return logits
 
-    def loss(self, logits: "Tensor", batch: SequenceBatch) -> "Tensor":
+    def loss(self, logits: "Tensor", batch: Batch) -> "Tensor":
         """Squared error of each example, (B,)."""
         return (logits[:, 0] - batch.gold) ** 2
 
@@ -119,17 +106,17 @@ class TextRegression:
         """The same: scores have no classes."""
         return self
 
-    def keep(
+    def collect_outputs(
         self,
         logits: "Tensor",
-        batch: SequenceBatch,  # noqa: ARG002
+        batch: Batch,  # noqa: ARG002
         features: SequenceFeatures,  # noqa: ARG002
         indices: NDArray[np.int64],  # noqa: ARG002
     ) -> dict[str, NDArray[Any]]:
         """All logits."""
         return keep_logits(logits)
 
-    def collapsed(self, outputs: Outputs, features: SequenceFeatures) -> str | None:
+    def constant_prediction(self, outputs: Outputs, features: SequenceFeatures) -> str | None:
         """The only score that was answered, to three decimals."""
         scores = self._clipped(outputs["logits"])
         if len(features) < 2 or np.ptp(scores) >= 5e-4 or np.ptp(features.gold.astype(np.float64)) < 5e-4:

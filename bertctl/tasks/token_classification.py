@@ -14,11 +14,11 @@ from bertctl.data.tag_schemes import SCHEMES, Scheme, entity_types, tag_kind, wr
 from bertctl.errors import DataError
 from bertctl.metrics.tagging import ENTITY_METRICS, Entity, entities, tagging_metrics, type_metrics
 from bertctl.metrics.value import MetricValue
-from bertctl.tasks.base import AnswerFormat, Cut, Outputs
+from bertctl.tasks.base import AnswerFormat, Outputs, TruncationMessage
 from bertctl.tasks.sequences import shown
 from bertctl.tasks.tag_answers import FORMATS
 from bertctl.tasks.training_loss import class_weights, weights_tensor
-from bertctl.tasks.word_windows import IGNORED, WordBatch, WordFeatures, collate_words, encode_words, with_labels
+from bertctl.tasks.word_windows import IGNORED, WordBatch, WordFeatures, encode_words, with_labels
 from bertctl.words import did_you_mean
 
 if TYPE_CHECKING:
@@ -57,7 +57,9 @@ class TokenClassification:
     columns: ClassVar[tuple[str, ...]] = ("words",)
     texts: ClassVar[tuple[str, ...]] = ("text", "words", "offsets", "document")
     formats: ClassVar[Mapping[str, AnswerFormat]] = FORMATS
-    cut: ClassVar[Cut] = Cut("have a word of more pieces than fit into {max_length} tokens")
+    truncation: ClassVar[TruncationMessage] = TruncationMessage(
+        "have a word of more pieces than fit into {max_length} tokens"
+    )
 
     @property
     def primary_metric(self) -> str:
@@ -151,18 +153,6 @@ class TokenClassification:
         tags = (tag for i in range(len(rows)) for tag in self._learned(_tags(rows, i)))
         return with_labels(features, np.array([number[tag] for tag in tags], dtype=np.int64))
 
-    def collate(
-        self,
-        features: WordFeatures,
-        indices: NDArray[np.int64],
-        *,
-        pad_id: int,
-        pad_left: bool,
-        width: int | None = None,
-    ) -> WordBatch:
-        """Padded to `width`, or to the longest of the batch."""
-        return collate_words(features, indices, pad_id=pad_id, pad_left=pad_left, width=width)
-
     def logits(self, output: Any) -> "Tensor":
         """(B, T, C)."""
         logits: Tensor = output.logits
@@ -172,17 +162,15 @@ class TokenClassification:
         """Cross-entropy of each unit, (B,), summed over the first pieces of its labelled words."""
         from torch.nn import functional
 
-        if batch.labels is None:
-            raise ValueError("these sentences have no tags")
         each = functional.cross_entropy(
             logits.flatten(0, 1),
-            batch.labels.flatten(),
+            batch.gold.flatten(),
             weight=weights_tensor(self.class_weights, logits),
             ignore_index=IGNORED,
             label_smoothing=self.label_smoothing,
             reduction="none",
         )
-        return each.view(batch.labels.shape).sum(dim=1)
+        return each.view(batch.gold.shape).sum(dim=1)
 
     def for_training(self, training: TrainingSection, train: WordFeatures) -> "TokenClassification":
         """With class weights, balanced by words, and label smoothing, where they are asked for."""
@@ -193,7 +181,7 @@ class TokenClassification:
             return self
         return replace(self, class_weights=weights, label_smoothing=training.label_smoothing)
 
-    def keep(
+    def collect_outputs(
         self,
         logits: "Tensor",
         batch: WordBatch,
@@ -203,10 +191,10 @@ class TokenClassification:
         """The logits of each word's first piece, in the unit that answers for it."""
         import torch
 
-        at = (torch.from_numpy(batch.units).to(logits.device), torch.from_numpy(batch.columns).to(logits.device))
+        at = (torch.from_numpy(batch.windows).to(logits.device), torch.from_numpy(batch.columns).to(logits.device))
         return {"logits": logits[at].cpu().numpy()}
 
-    def collapsed(self, outputs: Outputs, features: WordFeatures) -> str | None:  # noqa: ARG002
+    def constant_prediction(self, outputs: Outputs, features: WordFeatures) -> str | None:  # noqa: ARG002
         """The only tag that was answered, such as O for every word."""
         chosen = outputs["logits"].argmax(axis=1)
         if len(chosen) < 2 or (chosen != chosen[0]).any():
@@ -279,7 +267,7 @@ class TokenClassification:
         """(W,) the likeliest tag of each word and its probability."""
         from scipy.special import softmax
 
-        if not features.n_slots:
+        if not features.num_predictions:
             return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32)
         probabilities = softmax(outputs["logits"], axis=1)
         return probabilities.argmax(axis=1), probabilities.max(axis=1)

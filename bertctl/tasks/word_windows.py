@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertctl.tasks.sequences import SequenceFeatures, collate_sequences
+from bertctl.runtime.batching import Padding
+from bertctl.tasks.batches import Batch
+from bertctl.tasks.sequences import padded_texts
 from bertctl.tokenization.encode import EncodedTexts
 from bertctl.tokenization.layout import Layout, Ragged, merge
 from bertctl.tokenization.reference import unknown_id
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-    from torch import Tensor
 
 Ints = NDArray[np.int64]
 
@@ -28,6 +29,21 @@ IGNORED = -100
 """Label of a piece that no loss counts (the default of PyTorch and of transformers)."""
 
 _WORDS_AT_ONCE = 100_000
+
+
+@dataclass(frozen=True)
+class WordBatch(Batch):
+    """Tensors of B units, padded to the longest among them.
+
+    Attributes:
+        inputs: input_ids, attention_mask, token_type_ids: (B, T) int64 each.
+        labels: (B, T) label of each first piece, `IGNORED` elsewhere; or None.
+        windows: (S,) for each word answered for, its window in the batch, ...
+        columns: (S,) ... and the place of its first piece.
+    """
+
+    windows: Ints
+    columns: Ints
 
 
 @dataclass(frozen=True)
@@ -46,7 +62,7 @@ class WordFeatures:
         starts: (N + 1,) first word of each row.
         labels: (W,) label numbers, or None.
         tokens: (N,) tokens read of each row's own words, special tokens included.
-        lost_tokens: (N,) pieces cut off words that are longer than the model.
+        truncated_tokens: (N,) pieces cut off words that are longer than the model.
         unknown: (N,) unknown pieces.
     """
 
@@ -58,7 +74,7 @@ class WordFeatures:
     starts: Ints
     labels: Ints | None
     tokens: Ints
-    lost_tokens: Ints
+    truncated_tokens: Ints
     unknown: Ints
 
     def __len__(self) -> int:
@@ -75,35 +91,36 @@ class WordFeatures:
         return self.last - self.first
 
     @property
-    def n_slots(self) -> int:
+    def num_predictions(self) -> int:
         """W: a word has one answer."""
         return int(self.starts[-1])
 
-    def slots(self, indices: Ints) -> Ints:
+    def prediction_indices(self, indices: Ints) -> Ints:
         """Words that these units answer for, unit by unit."""
         return np.concatenate([np.arange(self.first[i], self.last[i]) for i in indices])
 
     @property
     def truncated(self) -> NDArray[np.bool_]:
         """(N,) whether a word of the row was cut; sentences are not, they get windows."""
-        return self.lost_tokens > 0
+        return self.truncated_tokens > 0
 
+    def collate(self, indices: Ints, padding: Padding) -> WordBatch:
+        """Returns some windows as padded tensors."""
+        import torch
 
-@dataclass(frozen=True)
-class WordBatch:
-    """Tensors of B units, padded to the longest among them.
-
-    Attributes:
-        inputs: input_ids, attention_mask, token_type_ids: (B, T) int64 each.
-        labels: (B, T) label of each first piece, `IGNORED` elsewhere; or None.
-        units: (S,) for each word answered for, its unit in the batch, ...
-        columns: (S,) ... and the place of its first piece.
-    """
-
-    inputs: "dict[str, Tensor]"
-    labels: "Tensor | None"
-    units: Ints
-    columns: Ints
+        inputs = padded_texts(self.encoded, indices, padding)
+        shape = inputs["input_ids"].shape
+        words = self.prediction_indices(indices)
+        windows = np.repeat(np.arange(len(indices)), self.weights[indices])
+        columns = self.places[words]
+        if padding.left:
+            columns = columns + (shape[1] - self.lengths[indices])[windows]
+        labels = None
+        if self.labels is not None:
+            numbers = np.full(shape, IGNORED, dtype=np.int64)
+            numbers[windows, columns] = self.labels[words]
+            labels = torch.from_numpy(numbers)
+        return WordBatch(inputs, labels, windows, columns)
 
 
 def encode_words(
@@ -156,7 +173,7 @@ def encode_words(
         starts=starts,
         labels=None,
         tokens=np.where(own > 0, own + layout.special, 0),
-        lost_tokens=of_rows(cut),
+        truncated_tokens=of_rows(cut),
         unknown=of_rows(unknown),
     )
 
@@ -164,29 +181,6 @@ def encode_words(
 def with_labels(features: WordFeatures, labels: Ints) -> WordFeatures:
     """The same with (W,) label numbers."""
     return replace(features, labels=labels)
-
-
-def collate_words(
-    features: WordFeatures, indices: Ints, *, pad_id: int, pad_left: bool, width: int | None = None
-) -> WordBatch:
-    """Some units as padded tensors: to `width` tokens, or to the longest among them."""
-    import torch
-
-    padded = collate_sequences(
-        SequenceFeatures(features.encoded, None), indices, pad_id=pad_id, pad_left=pad_left, width=width
-    )
-    longest = padded.inputs["input_ids"].shape[1]
-    words = features.slots(indices)
-    units = np.repeat(np.arange(len(indices)), features.weights[indices])
-    columns = features.places[words]
-    if pad_left:
-        columns = columns + (longest - features.lengths[indices])[units]
-    labels = None
-    if features.labels is not None:
-        numbers = np.full((len(indices), longest), IGNORED, dtype=np.int64)
-        numbers[units, columns] = features.labels[words]
-        labels = torch.from_numpy(numbers)
-    return WordBatch(padded.inputs, labels, units, columns)
 
 
 def _numbered(sentences: Sequence[Sequence[str]]) -> tuple[Ints, list[str]]:

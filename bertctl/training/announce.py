@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bertctl.inference.evaluate import truncation_counts, warn_of_losses
+from bertctl.inference.evaluate import truncation_counts, warn_of_truncation
 from bertctl.progress import Listener
+from bertctl.runtime.batching import Padding
 from bertctl.training.checkpoint import checkpoint_bytes
 from bertctl.training.craft import describe
 from bertctl.words import human_bytes
@@ -24,10 +25,10 @@ def announce(job: "Job", *, listener: Listener) -> None:
             f"{split}: {_counted(len(rows), 'example')}"
             + (f" ({job.task.describe(rows)})" if rows.has("label") else "")
         )
-        warn_of_losses(
+        warn_of_truncation(
             split,
             truncation_counts(job.features[split]),
-            cut=job.task.cut,
+            message=job.task.truncation,
             max_length=job.recipe.model.max_length,
             listener=listener,
         )
@@ -69,9 +70,7 @@ def _counted(count: int, noun: str) -> str:
 def first_example(job: "Job") -> str:
     """The first training example as the model reads it, pieces above ids above segments."""
     rows = job.data.splits["train"].select([0])
-    batch = job.task.collate(
-        job.features["train"], np.zeros(1, dtype=np.int64), pad_id=job.loaded.pad_id, pad_left=False
-    )
+    batch = job.features["train"].collate(np.zeros(1, dtype=np.int64), Padding(job.loaded.padding.id))
     # Of several choices the first one is shown.
     ids, segments = (batch.inputs[name].flatten(end_dim=-2)[0].tolist() for name in ("input_ids", "token_type_ids"))
     ids = ids[: int(batch.inputs["attention_mask"].flatten(end_dim=-2)[0].sum())]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from bertctl.training.job import Job
-    from bertctl.training.loop import Outcome
+    from bertctl.training.loop import TrainingState
 
 
 class BestWeights:
@@ -38,7 +38,7 @@ class BestWeights:
         self._sign = 1.0 if higher_is_better else -1.0
         self._writes = writes
 
-    def offer(self, outcome: "Outcome", value: float, network: "nn.Module") -> None:
+    def offer(self, outcome: "TrainingState", value: float, network: "nn.Module") -> None:
         """Keep the weights as they are if this evaluation is one of the best so far; a tie goes to the earlier one.
 
         Args:
@@ -63,12 +63,12 @@ class BestWeights:
             for step in before - kept:
                 average_file(self._folder, step).unlink(missing_ok=True)
 
-    def average_into(self, network: "nn.Module", outcome: "Outcome") -> None:
+    def average_into(self, network: "nn.Module", outcome: "TrainingState") -> None:
         """Give the network the mean of the weights that were kept, in fp32."""
         mean = mean_of([average_file(self._folder, step) for _, step in outcome.ranked])
         network.load_state_dict(mean, strict=False)  # tied weights are stored once
 
-    def verdict(self, value: float, outcome: "Outcome") -> dict[str, Any]:
+    def verdict(self, value: float, outcome: "TrainingState") -> dict[str, Any]:
         """What metrics.json says of the average: its steps, both values, and whether it is better and so kept."""
         return {
             "steps": sorted(step for _, step in outcome.ranked),
@@ -86,7 +86,7 @@ def best_weights(job: "Job", folder: RunFolder, *, writes: bool) -> BestWeights 
     return BestWeights(folder, keep, higher_is_better=METRICS[job.primary].higher_is_better, writes=writes)
 
 
-def verdict_sentence(verdict: Mapping[str, Any], metric: str, outcome: "Outcome") -> str:
+def verdict_sentence(verdict: Mapping[str, Any], metric: str, outcome: "TrainingState") -> str:
     """The verdict, as it is said aloud either way."""
     return (
         f"the mean of the weights of steps {', '.join(map(str, verdict['steps']))}: {metric} {verdict['value']:.4f}, "

@@ -20,7 +20,7 @@ from bertctl.config.schema import Recipe
 from bertctl.data.load import load_data
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
-from bertctl.inference.forward import autocast
+from bertctl.inference.engine import autocast
 from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.modeling.untrained import untrained_source
 from bertctl.progress import SILENT, Listener
@@ -33,7 +33,7 @@ from bertctl.tasks.registry import task_from_data
 from bertctl.training.benchmark_answers import answer_questions
 from bertctl.training.benchmark_grid import Arm, Grid
 from bertctl.training.loop import training_step
-from bertctl.training.optim import build_optimizer
+from bertctl.training.optim import build_optimizer, build_schedule
 from bertctl.training.step_cost import (
     MatrixRate,
     read_peak_memory,
@@ -42,6 +42,7 @@ from bertctl.training.step_cost import (
     synchronize,
     time_by_kind,
 )
+from bertctl.training.training_engine import TrainingEngine
 
 if TYPE_CHECKING:
     from torch import nn
@@ -137,6 +138,7 @@ class _Bench:
         self.network, self.optimizer = self.accelerator.prepare(
             self.loaded.network, build_optimizer(self.loaded.network, recipe.optimizer)
         )
+        self.schedule = build_schedule(self.optimizer, recipe.optimizer, steps=1)  # never taken
         self.network.train()
         self.forwards = {name: forward_in(self.network, compute) for name, compute in self.compute.items()}
         self.arms = {
@@ -178,18 +180,18 @@ class _Bench:
     def step(self, arm: Arm, indices: NDArray[np.int64]) -> None:
         """One training step of an arm, whole."""
         self.network.forward = self.forwards[arm.precision]
-        training_step(
+        padding = replace(self.loaded.padding, width=arm.max_length if arm.padding == "fixed" else None)
+        engine = TrainingEngine(
+            replace(self.loaded, padding=padding),
             self.network,
-            self.loaded,
-            self.task,
-            self.features[arm.max_length],
-            indices,
-            parts=self.recipe.training.accumulation_steps,
-            max_grad_norm=self.recipe.optimizer.max_grad_norm,
-            compute=self.compute[arm.precision],
-            accelerator=self.accelerator,
-            width=arm.max_length if arm.padding == "fixed" else None,
+            self.optimizer,
+            self.schedule,
+            self.accelerator,
+            self.compute[arm.precision],
+            self.recipe.optimizer.max_grad_norm,
         )
+        micro_batches = self.recipe.training.accumulation_steps
+        training_step(engine, self.task, self.features[arm.max_length], indices, micro_batches=micro_batches)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         synchronize(self.device)
@@ -272,7 +274,9 @@ class _Bench:
             "matrix_rate_share": operations / seconds / self.rates[arm.precision].flops,
             "peak_memory_bytes": measured.peak_memory,
             "truncated_share": float(features.truncated[rows].mean()),
-            "lost_token_share": float(features.lost_tokens[rows].sum() / (tokens + features.lost_tokens[rows].sum())),
+            "lost_token_share": float(
+                features.truncated_tokens[rows].sum() / (tokens + features.truncated_tokens[rows].sum())
+            ),
             "seconds": [round(each, 6) for each in measured.seconds],
         }
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from bertctl.config.schema import Recipe
 from bertctl.errors import UsageError
+from bertctl.inference.engine import Engine
 from bertctl.inference.evaluate import evaluate_split, prediction_lines
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, RunFolder
@@ -27,11 +28,11 @@ from bertctl.runtime.machine import existing_folder, free_bytes, memory
 from bertctl.training.benchmark import evenly
 from bertctl.training.checkpoint import KEPT, Checkpoints
 from bertctl.training.job import Job, prepare
-from bertctl.training.loop import Outcome, plan_epoch, training_step
-from bertctl.training.machine import build_machine
+from bertctl.training.loop import TrainingState, plan_epoch, training_step
 from bertctl.training.memory import peak_memory_bytes
 from bertctl.training.snapshot import random_states, take
 from bertctl.training.step_cost import MatrixRate, read_peak_memory, reset_peak_memory, synchronize
+from bertctl.training.training_engine import build_engine
 from bertctl.words import human_bytes
 
 TIMED_STEPS = 10
@@ -147,7 +148,7 @@ class _Rehearsal:
     def __init__(self, job: Job, scratch: Path) -> None:
         self.job = job
         self.folder = RunFolder(scratch)
-        self.machine = build_machine(job, self.folder, ALONE)
+        self.machine = build_engine(job, self.folder, ALONE)
         self.machine.network.train()
         self.features = job.features["train"]
         self.plan: Plan = [
@@ -202,14 +203,11 @@ class _Rehearsal:
         for _ in range(2):  # the first time kernels are made
             started = time.perf_counter()
             result = evaluate_split(
-                job.loaded.network,
-                job.loaded,
+                Engine.of(job.loaded, job.compute),
                 job.task,
                 sample,
                 features,
-                compute=job.compute,
-                settings=job.recipe.evaluation,
-                seed=job.recipe.training.seed,
+                recipe=job.recipe,
                 listener=listener,
             )
             taken = time.perf_counter() - started
@@ -239,7 +237,7 @@ class _Rehearsal:
         save_model(self.job.loaded, self.job.loaded.network, self.folder.model)
         weights = _about((time.perf_counter() - started) * self.evaluations)
         started = time.perf_counter()
-        snapshot = take(self.machine, Outcome(step=1, best_step=1), random_states(ALONE), history_bytes=0)
+        snapshot = take(self.machine, TrainingState(step=1, best_step=1), random_states(ALONE), history_bytes=0)
         taken = time.perf_counter() - started
         if checkpoints:
             self._step(self._widest)  # training goes on while a checkpoint is written: the memory is needed at once
@@ -256,19 +254,9 @@ class _Rehearsal:
 
     def _step(self, indices: NDArray[np.int64]) -> float:
         """One training step, whole; the seconds it took."""
-        recipe = self.job.recipe
+        micro_batches = self.job.recipe.training.accumulation_steps
         started = time.perf_counter()
-        training_step(
-            self.machine.network,
-            self.job.loaded,
-            self.job.task,
-            self.features,
-            indices,
-            parts=recipe.training.accumulation_steps,
-            max_grad_norm=recipe.optimizer.max_grad_norm,
-            compute=self.job.compute,
-            accelerator=self.machine.accelerator,
-        )
+        training_step(self.machine, self.job.task, self.features, indices, micro_batches=micro_batches)
         self.machine.optimizer.step()
         self.machine.optimizer.zero_grad(set_to_none=True)
         synchronize(self.job.compute.device)

@@ -1,6 +1,7 @@
 """`finetune`: from a job made ready to a finished run folder. Prints nothing; a listener hears what there is to say."""
 
 import contextlib
+import operator
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ import numpy as np
 
 from bertctl.config.dump import dump_recipe
 from bertctl.errors import BertctlError, DivergedError, InterruptedRunError
+from bertctl.inference.engine import Engine
 from bertctl.inference.evaluate import (
     SplitResult,
     evaluate_split,
@@ -24,11 +26,11 @@ from bertctl.training.averaging import best_weights, verdict_sentence
 from bertctl.training.best_model import BestModel, ModelFile
 from bertctl.training.checkpoint import Checkpoint, Checkpoints, Due
 from bertctl.training.job import Job
-from bertctl.training.loop import Hooks, Machine, Outcome, train
-from bertctl.training.machine import build_machine
+from bertctl.training.loop import Hooks, TrainingState, train
 from bertctl.training.memory import peak_memory_bytes
 from bertctl.training.signals import Signals, Terminated
 from bertctl.training.snapshot import RandomStates, Snapshot, random_states, restore, take
+from bertctl.training.training_engine import TrainingEngine, build_engine
 from bertctl.training.watching import NOBODY, EpochEnd, Watch
 
 if TYPE_CHECKING:
@@ -111,14 +113,14 @@ class _Training:
         self.listener = listener
         self.signals = Signals()
         self.signals.workers = workers
-        self.outcome = Outcome()
+        self.outcome = TrainingState()
         self.watch = NOBODY
         self.model = BestModel(job.loaded, folder, "each time")
         self.checkpoints = Checkpoints(folder, job.hash, listener=listener)
         self.due = Due(job.recipe.training.checkpoint_every, time.monotonic)
         self.results: dict[str, SplitResult] = {}
         self.evaluation_seconds = 0.0
-        self.machine: Machine | None = None
+        self.machine: TrainingEngine | None = None
         self.random: RandomStates = {}
         self.snapshot: Snapshot | None = None
         self.is_trained = False
@@ -133,7 +135,7 @@ class _Training:
     def run(self, resume: Checkpoint | None) -> Result:
         """All of it, from the first step (or the checkpoint's) to the files."""
         job, outcome = self.job, self.outcome
-        machine = build_machine(job, self.folder, self.workers)
+        machine = build_engine(job, self.folder, self.workers)
         if resume is not None:
             seed = job.recipe.training.seed_of_init
             outcome = self.outcome = restore(resume, machine, self.folder, seed=seed, listener=self.listener)
@@ -143,11 +145,16 @@ class _Training:
             machine,
             job.task.for_training(job.recipe.training, job.features["train"]),
             job.features["train"],
-            list(job.data.splits["train"].ids),
             recipe=job.recipe,
-            higher_is_better=METRICS[job.primary].higher_is_better,
-            hooks=Hooks(self._log, self._evaluate, self._better, self._after_step),
-            outcome=outcome,
+            hooks=Hooks(
+                on_log=self._log,
+                on_evaluate=self._evaluate,
+                is_better=operator.gt if METRICS[job.primary].higher_is_better else operator.lt,
+                on_better=self._better,
+                on_step=self._after_step,
+                names=lambda rows: [job.data.splits["train"].ids[i] for i in rows],
+            ),
+            state=outcome,
             listener=self.listener,
         )
         for tracker in machine.accelerator.trackers:
@@ -247,16 +254,12 @@ class _Training:
         # The validation split comes first and chooses the thresholds, the others are scored with them.
         choose = split == self.job.selection
         return evaluate_split(
-            self.network,
-            self.job.loaded,
+            Engine.of(self.job.loaded, self.job.compute, self.workers),
             self.job.task if choose else self.results[self.job.selection].task,
             self.job.data.splits[split],
             self.job.features[split],
-            compute=self.job.compute,
-            settings=self.job.recipe.evaluation,
-            seed=self.job.recipe.training.seed,
+            recipe=self.job.recipe,
             choose=choose,
-            workers=self.workers,
             listener=self.listener,
         )
 
@@ -268,7 +271,7 @@ class _Training:
             values = {name: value for name, value in figures.items() if name != "step"}
             self.machine.accelerator.log(values, step=int(figures["step"]))
 
-    def _evaluate(self, step: int) -> tuple[float, float]:
+    def _evaluate(self, step: int) -> float:
         job = self.job
         # Taken now: a signal during the scoring saves from here, and scoring draws no random number.
         self.random = random_states(self.workers)
@@ -287,12 +290,12 @@ class _Training:
         if self.workers.is_first:
             self.folder.set_status("running", step=step)
         self._look_on(result, step, value, loss)
-        return value, loss
+        return value
 
     def _look_on(self, result: SplitResult, step: int, value: float, loss: float) -> None:
         """Note a collapse, and let the watch end the run at the end of an epoch, the last one excepted."""
         outcome, epoch_steps = self.outcome, self.job.steps // self.job.recipe.training.epochs
-        answer = result.task.collapsed(result.outputs, result.features)
+        answer = result.task.constant_prediction(result.outputs, result.features)
         epoch, inside = divmod(step, epoch_steps)
         if not inside:
             outcome.collapsed_losses = [*outcome.collapsed_losses, loss] if answer is not None else []
@@ -348,7 +351,7 @@ class _Training:
     def _end_reason(self) -> str:
         """Why a watch ended the run, or that the weights that stay answer one thing to everything; else empty."""
         chosen = self.results[self.job.selection]
-        collapsed = chosen.task.collapsed(chosen.outputs, chosen.features) is not None
+        collapsed = chosen.task.constant_prediction(chosen.outputs, chosen.features) is not None
         return self.outcome.stop_reason or ("collapsed" if collapsed else "")
 
     def _write_results(self) -> Result:

@@ -16,10 +16,10 @@ from bertctl.errors import UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, RunFolder
 from bertctl.runtime.launch import ALONE
-from bertctl.training.exhaustion import Parts
 from bertctl.training.job import Job, prepare
-from bertctl.training.loop import plan_epoch, with_less_at_once
-from bertctl.training.machine import build_machine
+from bertctl.training.loop import plan_epoch, step_with_oom_retry
+from bertctl.training.out_of_memory import MicroBatches
+from bertctl.training.training_engine import build_engine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,10 +89,10 @@ def find_rate(
 
 def _losses(job: Job, rates: Sequence[float], listener: Listener) -> list[float]:
     """The loss of each step, until it explodes."""
-    machine = build_machine(job, RunFolder(Path()), ALONE)  # without trackers nothing is written
+    machine = build_engine(job, RunFolder(Path()), ALONE)  # without trackers nothing is written
     training, features = job.recipe.training, job.features["train"]
     task = job.task.for_training(training, features)
-    parts = Parts(training.accumulation_steps, training.batch_size, job.recipe.optimizer.max_grad_norm, listener)
+    micro_batches = MicroBatches(training.accumulation_steps, training.batch_size, listener)
     schedule: Any = machine.schedule
     shares = [peak / job.recipe.optimizer.learning_rate for peak in schedule.base_lrs]  # layer decay makes them differ
     batches = _batches(job)
@@ -101,7 +101,7 @@ def _losses(job: Job, rates: Sequence[float], listener: Listener) -> list[float]
     for rate in rates:
         for group, share in zip(machine.optimizer.param_groups, shares, strict=True):
             group["lr"] = rate * share
-        loss, _ = with_less_at_once(machine, task, features, next(batches), parts)
+        loss, _ = step_with_oom_retry(machine, task, features, next(batches), micro_batches)
         if not math.isfinite(loss):
             break
         losses.append(loss)

@@ -13,7 +13,8 @@ from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, RunFolder
 from bertctl.runtime.launch import Workers
 from bertctl.training.checkpoint import Checkpoint, put_back
-from bertctl.training.loop import Machine, Outcome
+from bertctl.training.loop import TrainingState
+from bertctl.training.training_engine import TrainingEngine
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,7 +55,12 @@ def random_states(workers: Workers) -> RandomStates:
 
 
 def take(
-    machine: Machine, outcome: Outcome, random: RandomStates, *, history_bytes: int, into: Snapshot | None = None
+    machine: TrainingEngine,
+    outcome: TrainingState,
+    random: RandomStates,
+    *,
+    history_bytes: int,
+    into: Snapshot | None = None,
 ) -> Snapshot:
     """Copies everything a checkpoint needs out of the machine.
 
@@ -89,8 +95,8 @@ def take(
 
 
 def restore(
-    checkpoint: Checkpoint, machine: Machine, folder: RunFolder, *, seed: int, listener: Listener = SILENT
-) -> Outcome:
+    checkpoint: Checkpoint, machine: TrainingEngine, folder: RunFolder, *, seed: int, listener: Listener = SILENT
+) -> TrainingState:
     """Put a run back to where a checkpoint stands: weights, optimizer, rate, generators, best weights, history.
 
     Args:
@@ -118,7 +124,7 @@ def restore(
                 optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in mine.items()}
     except (RuntimeError, KeyError) as error:
         raise UnavailableError(f"{checkpoint.path} does not fit this model: {error}") from error
-    outcome = Outcome(**checkpoint.state["outcome"])
+    outcome = TrainingState(**checkpoint.state["outcome"])
     _advance_schedule(machine, outcome.step)
     if checkpoint.state["scaler"] is not None and machine.accelerator.scaler is not None:
         machine.accelerator.scaler.load_state_dict(checkpoint.state["scaler"])
@@ -139,7 +145,7 @@ def restore(
     return outcome
 
 
-def _advance_schedule(machine: Machine, step: int) -> None:
+def _advance_schedule(machine: TrainingEngine, step: int) -> None:
     """The schedule as it stands after so many steps, without stepping through them."""
     schedule = machine.schedule
     schedule.last_epoch = step

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from bertctl.training.loop import Outcome
+from bertctl.training.loop import TrainingState
 
 
 @dataclass(frozen=True)
@@ -21,19 +21,20 @@ class EpochEnd:
 
 
 class Watch:
-    """Looks on and never interferes. Whatever a watch goes by is in `Outcome`, so that a resumed run decides the same.
+    """Looks on and never interferes. Whatever a watch goes by is in `TrainingState`, so that a resumed run
+    decides the same.
 
     An end decided by `after_epoch` is an ordinary end: the best weights so far are scored, and status.json says why.
     """
 
-    def after_step(self, outcome: Outcome) -> None:
+    def after_step(self, outcome: TrainingState) -> None:
         """A step is over; its loss is the last of `outcome.last_losses`.
 
         Raises:
             DivergedError: the run is lost.
         """
 
-    def after_epoch(self, end: EpochEnd, outcome: Outcome) -> str:  # noqa: ARG002
+    def after_epoch(self, end: EpochEnd, outcome: TrainingState) -> str:  # noqa: ARG002
         """An epoch is over and scored. Empty to go on, else the reason why the run ends here."""
         return ""
 

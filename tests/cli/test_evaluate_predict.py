@@ -19,7 +19,7 @@ from bertctl.cli.main import main
 from bertctl.config.load import load_recipe
 from bertctl.errors import UsageError
 from bertctl.inference.layouts import glue_splits, write_answers, write_glue
-from bertctl.inference.predict import predict_file, predict_glue
+from bertctl.inference.predict import Destination, predict_file, predict_glue
 from bertctl.inference.score_run import evaluate_run
 from bertctl.inference.trained import TrainedRun, open_run
 from bertctl.run_folder import RunFolder
@@ -168,7 +168,7 @@ def test_every_door_gives_the_same_answers(door, layout, opened, tmp_path):
     _write(tmp_path / door, TEXTS)
     kind = "lines" if door == "rows.txt" else None
     direct = io.StringIO()
-    written = predict_file(opened, str(tmp_path / door), output=None, layout=layout, kind=kind, stdout=direct)
+    written = predict_file(opened, str(tmp_path / door), Destination(None, layout, direct), kind=kind)
     assert written["files"] == []
     answers = _parsed(direct.getvalue(), layout)
     assert [text for text, _, _ in answers] == TEXTS
@@ -176,10 +176,10 @@ def test_every_door_gives_the_same_answers(door, layout, opened, tmp_path):
     reference = io.StringIO()
     _write(tmp_path / "reference.jsonl", TEXTS)
     path = str(tmp_path / "reference.jsonl")
-    predict_file(expected, path, output=None, layout="jsonl", kind=None, stdout=reference)
+    predict_file(expected, path, Destination(None, "jsonl", reference))
     assert answers == _parsed(reference.getvalue(), "jsonl")
     output = tmp_path / "out" / "answers"
-    written = predict_file(opened, str(tmp_path / door), output=output, layout=layout, kind=kind, stdout=io.StringIO())
+    written = predict_file(opened, str(tmp_path / door), Destination(output, layout, io.StringIO()), kind=kind)
     assert output.read_text() == direct.getvalue()
     assert written["examples"] == len(TEXTS)
     assert written["files"] == [str(output)]

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from bertctl.data.rows import Rows
-from bertctl.inference.forward import batch_logits
-from bertctl.modeling.load import LoadedModel
-from bertctl.runtime.device import Compute
+from bertctl.inference.engine import Engine
+from bertctl.runtime.batching import Padding
 from bertctl.tasks.base import Features, Task
 
 TEXTS = (
@@ -209,31 +208,29 @@ class Answered:
 
 
 def ask(
-    loaded: LoadedModel,
+    engine: Engine,
     task: Task,
     features: Features,
     rows: Rows,
-    compute: Compute,
     *,
     batch_size: int,
-    width: int | None = None,
-    pad_left: bool | None = None,
+    padding: Padding | None = None,
 ) -> Answered:
     """Answers in batches of units as they stand, padded as wide and on the side asked for."""
     outputs: dict[str, np.ndarray] = {}
     losses = np.zeros(len(features), dtype=np.float32)
-    loaded.network.eval()
-    units = np.arange(len(features))
-    side = loaded.pad_left if pad_left is None else pad_left
-    with torch.inference_mode():
-        for first in range(0, len(units), batch_size):
-            indices = units[first : first + batch_size]
-            batch = task.collate(features, indices, pad_id=loaded.pad_id, pad_left=side, width=width)
-            logits = batch_logits(loaded.network, loaded, task, batch, compute)
+    windows = np.arange(len(features))
+    with engine.backend.inference():
+        for first in range(0, len(windows), batch_size):
+            indices = windows[first : first + batch_size]
+            batch = features.collate(indices, padding or engine.padding)
+            logits = task.logits(engine.backend(**batch.inputs)).float()
             losses[indices] = task.loss(logits, batch).numpy()
-            slots = features.slots(indices)
-            for name, values in task.keep(logits, batch, features, indices).items():
-                outputs.setdefault(name, np.zeros((features.n_slots, *values.shape[1:]), values.dtype))[slots] = values
+            slots = features.prediction_indices(indices)
+            for name, values in task.collect_outputs(logits, batch, features, indices).items():
+                outputs.setdefault(name, np.zeros((features.num_predictions, *values.shape[1:]), values.dtype))[
+                    slots
+                ] = values
     return Answered(outputs, task.decode(outputs, features, rows), losses)
 
 

@@ -1,7 +1,7 @@
 """The contract over model families: each with its own tokenizer and inputs, for every task whose head it has."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from task_examples import EXAMPLES, ask, assert_alike, assert_same
 from bertctl.config.load import load_recipe
 from bertctl.inference.trained import open_run
 from bertctl.run_folder import RunFolder
+from bertctl.runtime.batching import Padding
 from bertctl.tasks.registry import TASKS
 from bertctl.training.finetune import Result, run
 from bertctl.training.job import prepare
@@ -132,22 +133,24 @@ def test_plain_transformers_loads_it_and_agrees(case: Case) -> None:
 
 def test_a_batch_of_one_equals_a_batch_of_many_whatever_the_padding(case: Case) -> None:
     trained = open_run(case.result.folder.path)
-    loaded, compute = trained.load()
+    engine = trained.load()
     task, rows = trained.task, prepare(trained.recipe).data.splits["validation"]
-    features = task.encode(rows, loaded.tokenizer, max_length=MAX_LENGTH)
-    one = ask(loaded, task, features, rows, compute, batch_size=1)
-    assert_same(ask(loaded, task, features, rows, compute, batch_size=len(features)), one)
-    assert_same(ask(loaded, task, features, rows, compute, batch_size=3, width=MAX_LENGTH + 9), one)
+    features = task.encode(rows, engine.tokenizer, max_length=MAX_LENGTH)
+    one = ask(engine, task, features, rows, batch_size=1)
+    assert_same(ask(engine, task, features, rows, batch_size=len(features)), one)
+    assert_same(
+        ask(engine, task, features, rows, batch_size=3, padding=replace(engine.padding, width=MAX_LENGTH + 9)), one
+    )
     for line, answer in zip(case.lines(), one.answers, strict=True):
         assert_alike(answer["prediction"], line["prediction"])
 
 
 def test_token_type_ids_only_where_the_family_has_them(case: Case) -> None:
-    loaded, _ = open_run(case.result.folder.path).load()
-    assert loaded.has_segments == FAMILIES[case.family].segments
+    engine = open_run(case.result.folder.path).load()
+    assert engine.backend.has_segments == FAMILIES[case.family].segments
     tokenizer = transformers.AutoTokenizer.from_pretrained(case.result.folder.model)
     ids = tokenizer("good film", "the food").get("token_type_ids")
-    assert (ids is None) if not loaded.has_segments else (0 in ids and 1 in ids)
+    assert (ids is None) if not engine.backend.has_segments else (0 in ids and 1 in ids)
 
 
 # Their positions are relative, and the head reads each token, or the first that is no padding.
@@ -168,13 +171,20 @@ def test_padding_on_either_side_where_the_family_allows_it(
 ) -> None:
     result = train(folder_of(made, family, tmp_path_factory), task, tmp_path)
     trained = open_run(result.folder.path)
-    loaded, compute = trained.load()
-    assert loaded.pad_left == (family == "xlnet"), "only XLNet's heads read the last position"
+    engine = trained.load()
+    assert engine.padding.left == (family == "xlnet"), "only XLNet's heads read the last position"
     rows = prepare(trained.recipe).data.splits["validation"]
-    features = trained.task.encode(rows, loaded.tokenizer, max_length=MAX_LENGTH)
-    one = ask(loaded, trained.task, features, rows, compute, batch_size=1)
+    features = trained.task.encode(rows, engine.tokenizer, max_length=MAX_LENGTH)
+    one = ask(engine, trained.task, features, rows, batch_size=1)
     for left in (True, False):
-        asked = ask(loaded, trained.task, features, rows, compute, batch_size=8, width=MAX_LENGTH, pad_left=left)
+        asked = ask(
+            engine,
+            trained.task,
+            features,
+            rows,
+            batch_size=8,
+            padding=Padding(engine.padding.id, left=left, width=MAX_LENGTH),
+        )
         assert_same(asked, one)
 
 
@@ -190,19 +200,21 @@ def test_gpt_has_a_pad_token_and_finds_the_last_token_whatever_the_padding_side(
     model = folder_of(made, family, tmp_path_factory, padding_side=side)
     result = train(model, "text-classification", tmp_path)
     trained = open_run(result.folder.path)
-    loaded, compute = trained.load()
-    assert loaded.network.config.pad_token_id == loaded.pad_id == loaded.saved_tokenizer.pad_token_id
+    engine = trained.load()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(result.folder.model)
+    assert engine.backend.network.config.pad_token_id == engine.padding.id == tokenizer.pad_token_id
     rows = prepare(trained.recipe).data.splits["validation"]
-    features = trained.task.encode(rows, loaded.tokenizer, max_length=MAX_LENGTH)
-    many = ask(loaded, trained.task, features, rows, compute, batch_size=8, width=MAX_LENGTH).outputs["logits"]
+    features = trained.task.encode(rows, engine.tokenizer, max_length=MAX_LENGTH)
+    many = ask(
+        engine, trained.task, features, rows, batch_size=8, padding=replace(engine.padding, width=MAX_LENGTH)
+    ).outputs["logits"]
     # By hand: the head applied to the last token's state of each text alone.
-    network: Any = loaded.network
+    network: Any = engine.backend.network
     for index, text in enumerate(rows.columns["text"]):
-        ids = loaded.saved_tokenizer(text, return_tensors="pt")["input_ids"]
+        ids = tokenizer(text, return_tensors="pt")["input_ids"]
         by_hand = network.score(network.transformer(ids).last_hidden_state[0, -1])
         np.testing.assert_allclose(many[index], by_hand.detach().numpy(), atol=1e-5)
     # And a person's batch, padded by the saved tokenizer in plain transformers.
     plain = transformers.AutoModelForSequenceClassification.from_pretrained(result.folder.model).eval()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(result.folder.model)
     logits = plain(**tokenizer(list(rows.columns["text"]), padding=True, return_tensors="pt")).logits
     np.testing.assert_allclose(many, logits.detach().numpy(), atol=1e-5)

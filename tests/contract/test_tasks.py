@@ -1,6 +1,7 @@
 """What every registered task must do: overfit, save, load in plain transformers, agree, and not mind its batch."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ import transformers
 from task_examples import EXAMPLES, ask, assert_alike, assert_same
 
 from bertctl.config.load import load_recipe
-from bertctl.inference.forward import forward
 from bertctl.inference.score_run import evaluate_file
 from bertctl.inference.trained import open_run
 from bertctl.run_folder import RunFolder
@@ -83,17 +83,19 @@ def test_plain_transformers_loads_it_and_agrees(finished: Result) -> None:
 
 def test_a_batch_of_one_equals_a_batch_of_many_whatever_the_padding(finished: Result) -> None:
     trained = open_run(finished.folder.path)
-    loaded, compute = trained.load()
+    engine = trained.load()
     lines = lines_of(finished)
     task, rows = trained.task, prepare(trained.recipe).data.splits["validation"]
-    features = task.encode(rows, loaded.tokenizer, max_length=MAX_LENGTH)
+    features = task.encode(rows, engine.tokenizer, max_length=MAX_LENGTH)
     assert len(set(features.lengths.tolist())) > 3, "the premise: batches of many need padding"
-    many = ask(loaded, task, features, rows, compute, batch_size=8)
-    assert_same(ask(loaded, task, features, rows, compute, batch_size=1), many)
-    assert_same(ask(loaded, task, features, rows, compute, batch_size=3, width=MAX_LENGTH), many)
+    many = ask(engine, task, features, rows, batch_size=8)
+    assert_same(ask(engine, task, features, rows, batch_size=1), many)
+    assert_same(
+        ask(engine, task, features, rows, batch_size=3, padding=replace(engine.padding, width=MAX_LENGTH)), many
+    )
     for line, answer in zip(lines, many.answers, strict=True):
         assert_alike(answer["prediction"], line["prediction"])
-    passed = forward(loaded.network, loaded, task, features, compute=compute, batch_size=8)
+    passed = engine.forward(task, features, batch_size=8)
     assert_alike(task.decode(passed.outputs, features, rows), many.answers)
     sums = np.bincount(features.rows, many.losses)
     weights = np.bincount(features.rows, features.weights)

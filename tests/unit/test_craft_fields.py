@@ -21,7 +21,7 @@ from bertctl.config.schema import TrainingSection
 from bertctl.errors import UsageError
 from bertctl.progress import Listener
 from bertctl.run_folder import RunFolder
-from bertctl.tasks.sequences import SequenceBatch
+from bertctl.tasks.batches import Batch
 from bertctl.tasks.text_classification import TextClassification
 from bertctl.tasks.token_classification import TokenClassification
 from bertctl.tasks.training_loss import class_weights
@@ -30,7 +30,7 @@ from bertctl.training.averaging import BestWeights, mean_of
 from bertctl.training.checkpoint import average_file
 from bertctl.training.finetune import run
 from bertctl.training.job import Job, prepare
-from bertctl.training.loop import Outcome
+from bertctl.training.loop import TrainingState
 from bertctl.training.lr_find import find_rate, smoothed, suggest
 from tests.tiny_recipes import tiny_recipe
 
@@ -45,15 +45,15 @@ def classifier(*, multi_label: bool = False, **given: Any) -> TextClassification
 
 def test_weighted_losses_are_those_of_torch_before_it_divides() -> None:
     weights = (0.5, 2.0, 3.0)
-    losses = classifier(class_weights=weights).loss(LOGITS, SequenceBatch({}, GOLD))
-    plain = classifier().loss(LOGITS, SequenceBatch({}, GOLD)).tolist()
+    losses = classifier(class_weights=weights).loss(LOGITS, Batch({}, GOLD))
+    plain = classifier().loss(LOGITS, Batch({}, GOLD)).tolist()
     assert losses.tolist() == pytest.approx([0.5 * plain[0], 3.0 * plain[1], 3.0 * plain[2], 2.0 * plain[3]])
     whole = nn.CrossEntropyLoss(weight=torch.tensor(weights))(LOGITS, GOLD)
     assert float(losses.sum() / (0.5 + 3.0 + 3.0 + 2.0)) == pytest.approx(float(whole))
 
 
 def test_smoothed_labels_by_hand() -> None:
-    losses = classifier(label_smoothing=0.3).loss(LOGITS, SequenceBatch({}, GOLD))
+    losses = classifier(label_smoothing=0.3).loss(LOGITS, Batch({}, GOLD))
     for loss, logits, gold in zip(losses.tolist(), LOGITS.tolist(), GOLD.tolist(), strict=True):
         total = math.log(sum(math.exp(x) for x in logits))
         target = [0.1 + (0.7 if label == gold else 0.0) for label in range(3)]
@@ -63,10 +63,10 @@ def test_smoothed_labels_by_hand() -> None:
 def test_several_labels_weigh_presence_and_are_smoothed_towards_one_half() -> None:
     gold = torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 1.0, 0.0], [0.0, 1.0, 1.0]])
     weights = (2.0, 0.5, 1.0)
-    losses = classifier(multi_label=True, class_weights=weights).loss(LOGITS, SequenceBatch({}, gold))
+    losses = classifier(multi_label=True, class_weights=weights).loss(LOGITS, Batch({}, gold))
     whole = nn.BCEWithLogitsLoss(pos_weight=torch.tensor(weights))(LOGITS, gold)
     assert float(losses.mean()) == pytest.approx(float(whole))
-    smooth = classifier(multi_label=True, label_smoothing=0.2).loss(LOGITS, SequenceBatch({}, gold))
+    smooth = classifier(multi_label=True, label_smoothing=0.2).loss(LOGITS, Batch({}, gold))
     x, target = 2.0, 0.9  # the first example's first label, 1 -> 0.9
     first = -(target * math.log(1 / (1 + math.exp(-x))) + (1 - target) * math.log(1 - 1 / (1 + math.exp(-x))))
     rest = nn.functional.binary_cross_entropy_with_logits(LOGITS[0, 1:], torch.tensor([0.1, 0.9]), reduction="sum")
@@ -153,7 +153,7 @@ def test_the_weights_of_the_best_evaluations_are_kept(
     tmp_path: Path, higher: bool, steps: list[int], average: float
 ) -> None:
     network, folder = nn.Linear(1, 1, bias=False), RunFolder(tmp_path)
-    best, outcome = BestWeights(folder, 2, higher_is_better=higher, writes=True), Outcome()
+    best, outcome = BestWeights(folder, 2, higher_is_better=higher, writes=True), TrainingState()
     for step, value in enumerate([0.1, 0.7, 0.8, 0.2, 0.7, math.nan], start=1):  # 0.7 again: the earlier one stays
         with torch.no_grad():
             network.weight.fill_(float(step))

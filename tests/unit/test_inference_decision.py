@@ -7,6 +7,7 @@ from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.inference.decision import Decision, ThresholdRule, fit_decision, parse_rule, read_decision, write_decision
 from bertctl.metrics.calibration import best_f1_threshold, fit_temperature, scaled_probabilities
 from bertctl.run_folder import RunFolder
+from bertctl.tasks.text_classification import TextClassification
 
 
 def _binary(n=400, seed=0):
@@ -16,8 +17,8 @@ def _binary(n=400, seed=0):
 
 
 def _fit(logits, gold, *, calibrate, rule, labels=("ham", "spam"), multi_label=False, before=None):
-    return fit_decision(logits, gold, labels=labels, multi_label=multi_label, fitted_on="validation",
-                        calibrate=calibrate, rule=rule, before=before)  # fmt: skip
+    task = TextClassification(labels, multi_label, None, 0.5)
+    return fit_decision(task, logits, gold, fitted_on="validation", calibrate=calibrate, rule=rule, before=before)
 
 
 @pytest.mark.parametrize(

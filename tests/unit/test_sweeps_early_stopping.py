@@ -6,12 +6,12 @@ import pytest
 
 from bertctl.errors import DivergedError
 from bertctl.sweeps.early_stopping import COLLAPSED, SweepWatch, divergence
-from bertctl.training.loop import Outcome
+from bertctl.training.loop import TrainingState
 from bertctl.training.watching import EpochEnd
 
 
-def _after(losses: list[float]) -> Outcome:
-    return Outcome(step=len(losses), first_losses=losses[:5], last_losses=losses[-10:])
+def _after(losses: list[float]) -> TrainingState:
+    return TrainingState(step=len(losses), first_losses=losses[:5], last_losses=losses[-10:])
 
 
 def test_losses_that_rise_slowly_are_a_divergence_from_step_15() -> None:
@@ -43,8 +43,8 @@ def _watch(warmup: int = 5) -> SweepWatch:
 
 def test_one_answer_to_everything_stops_a_run_only_when_it_has_stopped_learning() -> None:
     second = EpochEnd(2, 20, 0.5)
-    assert _watch().after_epoch(EpochEnd(1, 10, 0.5), Outcome(collapsed_losses=[0.69])) == ""
-    assert _watch().after_epoch(second, Outcome(collapsed_losses=[0.69, 0.69])) == COLLAPSED
-    assert _watch().after_epoch(second, Outcome(collapsed_losses=[0.69, 0.66])) == "", "the loss still falls"
-    assert _watch(warmup=11).after_epoch(second, Outcome(collapsed_losses=[0.69, 0.69])) == "", "still warming up"
-    assert _watch().after_epoch(second, Outcome(collapsed_losses=[])) == ""
+    assert _watch().after_epoch(EpochEnd(1, 10, 0.5), TrainingState(collapsed_losses=[0.69])) == ""
+    assert _watch().after_epoch(second, TrainingState(collapsed_losses=[0.69, 0.69])) == COLLAPSED
+    assert _watch().after_epoch(second, TrainingState(collapsed_losses=[0.69, 0.66])) == "", "the loss still falls"
+    assert _watch(warmup=11).after_epoch(second, TrainingState(collapsed_losses=[0.69, 0.69])) == "", "still warming up"
+    assert _watch().after_epoch(second, TrainingState(collapsed_losses=[])) == ""

@@ -12,6 +12,7 @@ from bertctl.data.rows import Rows
 from bertctl.errors import DataError
 from bertctl.modeling.load import has_trained_head, keeps_head, load_model, save_model
 from bertctl.modeling.source import inspect_model
+from bertctl.runtime.batching import Padding
 from bertctl.tasks.choices import ChoiceFeatures
 from bertctl.tasks.multiple_choice import MultipleChoice
 from bertctl.tasks.text_regression import TextRegression
@@ -47,13 +48,13 @@ def features(tokenizer) -> ChoiceFeatures:
 
 def test_a_unit_is_a_row_and_a_slot_is_a_choice(features):
     assert len(features) == 3
-    assert features.n_slots == 9
+    assert features.num_predictions == 9
     assert features.counts.tolist() == [2, 4, 3]
     #  [CLS] the film [SEP] good [SEP] = 6, ... very very bad = 8; [CLS] [SEP] a [SEP] = 4, it was fine = 6; 6, 7, 6
     assert features.encoded.lengths.tolist() == [6, 8, 4, 4, 4, 6, 6, 7, 6]
     assert features.lengths.tolist() == [8, 6, 7]
     assert features.tokens.tolist() == [14, 18, 19]
-    assert features.slots(np.array([2, 0])).tolist() == [6, 7, 8, 0, 1]
+    assert features.prediction_indices(np.array([2, 0])).tolist() == [6, 7, 8, 0, 1]
     assert features.rows.tolist() == [0, 1, 2]
     assert features.weights.tolist() == [1, 1, 1]
 
@@ -62,14 +63,14 @@ def test_what_is_cut_is_counted_by_row(tokenizer):
     rows = rows_of([["good", "very " * 9], ["good", "bad"], ["very " * 9, "very " * 10]])
     features = TASK.encode(rows, tokenizer, max_length=10)
     assert features.truncated.tolist() == [True, False, True]
-    assert features.lost_tokens.tolist() == [4, 0, 4 + 5]
+    assert features.truncated_tokens.tolist() == [4, 0, 4 + 5]
     assert features.lengths.tolist() == [10, 6, 10]
     assert features.labels is None
 
 
 @pytest.mark.parametrize("left", [False, True])
 def test_a_batch_holds_all_choices_of_its_rows_row_after_row(features, left):
-    batch = TASK.collate(features, np.array([2, 0]), pad_id=0, pad_left=left, width=9)
+    batch = features.collate(np.array([2, 0]), Padding(0, left=left, width=9))
     ids, mask, segments = (batch.inputs[name] for name in ("input_ids", "attention_mask", "token_type_ids"))
     assert ids.shape == mask.shape == segments.shape == (5, 1, 9)
     assert batch.counts == (3, 2)
@@ -84,7 +85,7 @@ def test_a_batch_holds_all_choices_of_its_rows_row_after_row(features, left):
 
 
 def test_the_loss_is_over_a_rows_own_choices(features):
-    batch = TASK.collate(features, np.arange(3), pad_id=0, pad_left=False)
+    batch = features.collate(np.arange(3), Padding(0))
     scores = torch.tensor([1.0, 2.0, 0.0, 0.0, 0.0, 3.0, -1.0, 0.5, 0.5], requires_grad=True)
     losses = TASK.loss(scores, batch)
     by_hand = [

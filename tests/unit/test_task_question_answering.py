@@ -15,7 +15,7 @@ from bertctl.data.load import load_data
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError, UsageError
 from bertctl.metrics.answers import answer_f1
-from bertctl.runtime.batching import evaluation_plan
+from bertctl.runtime.batching import Padding, evaluation_plan
 from bertctl.tasks.answer_decoding import best_spans
 from bertctl.tasks.question_answering import QuestionAnswering
 
@@ -109,10 +109,12 @@ def _outputs(task, features, *, pad_left, batch_size=3, seed=0, width=None):
     outputs = {}
     for first in range(0, len(features), batch_size):
         indices = np.arange(first, min(first + batch_size, len(features)))
-        batch = task.collate(features, indices, pad_id=0, pad_left=pad_left, width=width)
-        for name, kept in task.keep(_logits(task, batch, features, indices, seed), batch, features, indices).items():
-            outputs.setdefault(name, np.empty((features.n_slots, *kept.shape[1:]), kept.dtype))
-            outputs[name][features.slots(indices)] = kept
+        batch = features.collate(indices, Padding(0, left=pad_left, width=width))
+        for name, kept in task.collect_outputs(
+            _logits(task, batch, features, indices, seed), batch, features, indices
+        ).items():
+            outputs.setdefault(name, np.empty((features.num_predictions, *kept.shape[1:]), kept.dtype))
+            outputs[name][features.prediction_indices(indices)] = kept
     return outputs
 
 
@@ -134,7 +136,7 @@ def test_windows_are_those_of_the_library(kind, max_length, stride):
         expected = [theirs, *theirs.overflowing]
         units = np.flatnonzero(features.rows == i)
         assert len(units) == len(expected)
-        batch = task.collate(features, units, pad_id=0, pad_left=False)
+        batch = features.collate(units, Padding(0))
         for unit, window, ids, types in zip(
             units, expected, batch.inputs["input_ids"], batch.inputs["token_type_ids"], strict=True
         ):
@@ -149,7 +151,7 @@ def test_targets_are_the_answers_and_windows_without_them_point_to_cls(kind):
     rows = _rows()
     task = _task(doc_stride=6)
     features = task.encode(rows, tokenizer, max_length=36)
-    batch = task.collate(features, np.arange(len(features)), pad_id=0, pad_left=pad_left)
+    batch = features.collate(np.arange(len(features)), Padding(0, left=pad_left))
     cls = {tokenizer.token_to_id("[CLS]"), tokenizer.token_to_id("<s>"), tokenizer.token_to_id("<cls>")} - {None}
     answered = set()
     for unit in range(len(features)):
@@ -291,7 +293,7 @@ def test_the_loss_is_the_mean_of_two_cross_entropies_and_padding_takes_no_part(k
     task = _task(doc_stride=6)
     features = task.encode(_rows(), tokenizer, max_length=34)
     indices = np.arange(len(features))
-    batch = task.collate(features, indices, pad_id=0, pad_left=pad_left, width=40)
+    batch = features.collate(indices, Padding(0, left=pad_left, width=40))
     logits = _logits(task, batch, features, indices)
     losses = task.loss(logits, batch)
     for unit in indices:
@@ -334,7 +336,7 @@ def test_or_it_is_counted_and_left_out_of_the_loss():
     assert "offset" not in task.describe(_rows())
     features = task.encode(_misplaced(), _bert(), max_length=384)
     assert features.weights.tolist() == [1, 1, 0, 1]
-    batch = task.collate(features, np.arange(4), pad_id=0, pad_left=True)
+    batch = features.collate(np.arange(4), Padding(0, left=True))
     losses = task.loss(_logits(task, batch, features, range(4)), batch)
     assert (losses == 0).tolist() == [False, False, True, False]
     assert task.gold(_misplaced(), 2) == ["7:30"]  # it is scored all the same
@@ -356,9 +358,9 @@ def test_long_questions_are_cut_at_the_end_and_counted():
     task = _task(max_question_length=4)
     features = task.encode(_rows(), tokenizer, max_length=384)
     full = [len(tokenizer.encode(q, add_special_tokens=False)) for q in QUESTIONS]
-    assert features.lost_tokens.tolist() == [length - 4 for length in full]
+    assert features.truncated_tokens.tolist() == [length - 4 for length in full]
     assert features.truncated.all()
-    ids = task.collate(features, np.array([0]), pad_id=0, pad_left=False).inputs["input_ids"][0]
+    ids = features.collate(np.array([0]), Padding(0)).inputs["input_ids"][0]
     assert ids[1:5].tolist() == tokenizer.encode(QUESTIONS[0], add_special_tokens=False).ids[:4]
     contexts = [len(tokenizer.encode(TEXTS[place], add_special_tokens=False)) for place in PLACES]
     assert features.tokens.tolist() == [3 + 4 + length for length in contexts]
@@ -464,12 +466,12 @@ def test_the_complete_development_set_is_decoded_in_seconds(shared_data):
     features = task.encode(rows, tokenizer, max_length=384)
     batches = []
     for indices in evaluation_plan(features.lengths, 64):
-        batch = task.collate(features, indices, pad_id=0, pad_left=False)
+        batch = features.collate(indices, Padding(0))
         batches.append((indices, batch, torch.randn(*batch.inputs["input_ids"].shape, 2)))
     started = time.perf_counter()
     outputs = {}
     for indices, batch, logits in batches:
-        for name, kept in task.keep(logits, batch, features, indices).items():
-            outputs.setdefault(name, np.empty((features.n_slots, *kept.shape[1:]), kept.dtype))[indices] = kept
+        for name, kept in task.collect_outputs(logits, batch, features, indices).items():
+            outputs.setdefault(name, np.empty((features.num_predictions, *kept.shape[1:]), kept.dtype))[indices] = kept
     assert len(task.decode(outputs, features, rows)) == 10_570
     assert time.perf_counter() - started < 20

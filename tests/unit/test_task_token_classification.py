@@ -14,9 +14,10 @@ from bertctl.config.schema import DataSection, Recipe, TokenClassificationSectio
 from bertctl.data.readers import READERS
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError, UsageError
+from bertctl.runtime.batching import Padding
 from bertctl.tasks.tag_answers import FORMATS
 from bertctl.tasks.token_classification import TokenClassification
-from bertctl.tasks.word_windows import IGNORED, WordFeatures, collate_words, encode_words, with_labels
+from bertctl.tasks.word_windows import IGNORED, WordFeatures, encode_words, with_labels
 
 CLS, SEP, UNK = 1, 2, 3
 
@@ -51,10 +52,10 @@ def first_pieces(features: WordFeatures, tokenizer: Tokenizer) -> list[str]:
     found = {}
     for unit in range(len(features)):
         ids = features.encoded.ids[features.encoded.starts[unit] : features.encoded.starts[unit + 1]]
-        for word in features.slots(np.array([unit])):
+        for word in features.prediction_indices(np.array([unit])):
             assert word not in found, "two units answer for a word"
             found[int(word)] = tokenizer.id_to_token(int(ids[features.places[word]]))
-    return [found[word] for word in range(features.n_slots)]
+    return [found[word] for word in range(features.num_predictions)]
 
 
 @settings(deadline=None, max_examples=200)
@@ -70,7 +71,9 @@ def test_every_word_is_answered_once_at_its_first_piece(tokenizer, lengths, max_
     assert features.weights.sum() == len(words)
     room = max_length - 2
     wanted = [(sum(min(max(len(w), 1), room) for w in s), sum(max(0, len(w) - room) for w in s)) for s in sentences]
-    assert [(t - 2 if t else 0, lost) for t, lost in zip(features.tokens, features.lost_tokens, strict=True)] == wanted
+    assert [
+        (t - 2 if t else 0, lost) for t, lost in zip(features.tokens, features.truncated_tokens, strict=True)
+    ] == wanted
     assert features.truncated.tolist() == [lost > 0 for _, lost in wanted]
     assert features.unknown.tolist() == [sum(not w for w in s) for s in sentences]
     for unit, row in enumerate(features.rows):
@@ -130,14 +133,14 @@ def test_batches_know_their_words_on_both_sides_of_padding(tokenizer, pad_left):
     features = with_labels(encode_words([["ab", "c"], ["d"], [], ["e"] * 9], None, tokenizer, max_length=8),
                            np.arange(12))  # fmt: skip
     indices = np.arange(len(features))[::-1].copy()
-    batch = collate_words(features, indices, pad_id=0, pad_left=pad_left, width=9)
+    batch = features.collate(indices, Padding(0, left=pad_left, width=9))
     ids, labels = batch.inputs["input_ids"].numpy(), batch.labels.numpy()
     assert ids.shape == labels.shape == (len(indices), 9)
-    words = features.slots(indices)
+    words = features.prediction_indices(indices)
     assert sorted(words) == list(range(12))
-    assert labels[batch.units, batch.columns].tolist() == words.tolist()
+    assert labels[batch.windows, batch.columns].tolist() == words.tolist()
     assert (labels != IGNORED).sum() == 12
-    letters = [tokenizer.id_to_token(int(i)) for i in ids[batch.units, batch.columns]]
+    letters = [tokenizer.id_to_token(int(i)) for i in ids[batch.windows, batch.columns]]
     assert letters == [["a", "c", "d", *"eeeeeeeee"][word] for word in words]
     assert (batch.inputs["attention_mask"].numpy() == (ids != 0)).all()
 
@@ -175,7 +178,7 @@ def test_words_are_pieces_as_transformers_has_them(tiny_model: Path):
         a, b = features.encoded.starts[unit : unit + 2]
         assert features.encoded.ids[a:b].tolist() == encoded["input_ids"]
         ids = encoded.word_ids()
-        assert features.places[features.slots(np.array([unit]))].tolist() == [
+        assert features.places[features.prediction_indices(np.array([unit]))].tolist() == [
             ids.index(w) for w in range(len(sentence))
         ]
 
@@ -309,16 +312,16 @@ def test_losses_are_sums_over_the_labelled_words(tokenizer):
 
     task = fitted(IOB1)
     features = task.encode(rows_of(SENTENCES, IOB1), tokenizer, max_length=20)
-    batch = task.collate(features, np.array([1, 0]), pad_id=0, pad_left=False)
+    batch = features.collate(np.array([1, 0]), Padding(0))
     torch.manual_seed(1)
     logits = torch.randn(*batch.inputs["input_ids"].shape, len(task.labels))
     each = functional.cross_entropy(
-        logits[batch.units, batch.columns], torch.from_numpy(features.labels[[5, 0, 1, 2, 3, 4]]), reduction="none"
+        logits[batch.windows, batch.columns], torch.from_numpy(features.labels[[5, 0, 1, 2, 3, 4]]), reduction="none"
     )
     torch.testing.assert_close(task.loss(logits, batch), torch.stack([each[:1].sum(), each[1:].sum()]))
     assert features.weights.tolist() == [5, 1]
-    kept = task.keep(logits, batch, features, np.array([1, 0]))["logits"]
-    np.testing.assert_array_equal(kept, logits[batch.units, batch.columns].numpy())
+    kept = task.collect_outputs(logits, batch, features, np.array([1, 0]))["logits"]
+    np.testing.assert_array_equal(kept, logits[batch.windows, batch.columns].numpy())
 
 
 def answers_to_lines(task: TokenClassification, rows: Rows, tokenizer: Tokenizer, tags: list[str]) -> list[dict]:
@@ -392,5 +395,5 @@ def test_no_words_at_all(tokenizer):
     task = fitted(IOB1)
     rows = rows_of([[], []])
     features = task.encode(rows, tokenizer, max_length=20)
-    assert (len(features), features.n_slots) == (0, 0)
+    assert (len(features), features.num_predictions) == (0, 0)
     assert task.decode({}, features, rows) == [{"prediction": [], "entities": []}] * 2

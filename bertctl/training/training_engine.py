@@ -1,25 +1,65 @@
-"""Network, optimizer and schedule on their devices: what accelerate makes of a job."""
+"""What a training step is computed with: network, optimizer and schedule, as accelerate puts them on their devices."""
 
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bertctl.errors import DeviceError
-from bertctl.inference.forward import batch_logits, on_device
+from bertctl.inference.engine import Backend, TorchBackend
 from bertctl.run_folder import RunFolder
-from bertctl.runtime.launch import Workers
+from bertctl.runtime.device import Compute
+from bertctl.runtime.launch import ALONE, Workers
 from bertctl.training.craft import Unfreezing, freeze
-from bertctl.training.job import Job
-from bertctl.training.loop import Machine
 from bertctl.training.optim import build_optimizer, build_schedule
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
+    from torch import nn
+    from torch.optim import Optimizer
+    from torch.optim.lr_scheduler import LRScheduler
+
+    from bertctl.modeling.load import LoadedModel
+    from bertctl.training.job import Job
 
 
-def build_machine(job: Job, folder: RunFolder, workers: Workers) -> Machine:
-    """Move and wrap the network, and make its optimizer and schedule.
+@dataclass(frozen=True)
+class TrainingEngine:
+    """What a training step is computed with.
+
+    Attributes:
+        loaded: model and tokenizer as they were loaded.
+        network: the model, perhaps wrapped.
+        optimizer: its optimizer, perhaps wrapped.
+        schedule: of the learning rate.
+        accelerator: does devices, wrapping, precision and backward.
+        compute: device and precision.
+        max_grad_norm: the gradient's norm is clipped to this.
+        workers: the processes that share the job.
+        begin_epoch: called with the number of each epoch (from 0) before it is trained, or gone on with.
+    """
+
+    loaded: "LoadedModel"
+    network: "nn.Module"
+    optimizer: "Optimizer"
+    schedule: "LRScheduler"
+    accelerator: "Accelerator"
+    compute: Compute
+    max_grad_norm: float
+    workers: Workers = ALONE
+    begin_epoch: Callable[[int], None] | None = None
+
+    @cached_property
+    def backend(self) -> Backend:
+        """Is the wrapped network's forward pass."""
+        return TorchBackend(self.network, self.loaded.has_segments, self.compute)
+
+
+def build_engine(job: "Job", folder: RunFolder, workers: Workers) -> TrainingEngine:
+    """Moves and wraps the network, and makes its optimizer and schedule.
 
     Args:
         job: made ready; its network is moved.
@@ -48,10 +88,11 @@ def build_machine(job: Job, folder: RunFolder, workers: Workers) -> Machine:
     unfreezing = Unfreezing(network) if job.recipe.training.gradual_unfreezing else None
     wrapped, optimizer = accelerator.prepare(network, optimizer)
     schedule = build_schedule(optimizer, job.recipe.optimizer, steps=job.steps)
-    return Machine(job.loaded, wrapped, optimizer, schedule, accelerator, job.compute, workers, unfreezing)
+    norm = job.recipe.optimizer.max_grad_norm
+    return TrainingEngine(job.loaded, wrapped, optimizer, schedule, accelerator, job.compute, norm, workers, unfreezing)
 
 
-def _accelerator(job: Job, folder: RunFolder, workers: Workers) -> "Accelerator":
+def _accelerator(job: "Job", folder: RunFolder, workers: Workers) -> "Accelerator":
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState
     from accelerate.utils import DistributedDataParallelKwargs, GradientAccumulationPlugin
@@ -81,7 +122,7 @@ def _accelerator(job: Job, folder: RunFolder, workers: Workers) -> "Accelerator"
     return accelerator
 
 
-def _flat(job: Job) -> dict[str, Any]:
+def _flat(job: "Job") -> dict[str, Any]:
     return {
         f"{section}.{name}": value if isinstance(value, int | float | str) else json.dumps(value)
         for section, fields in job.recipe.model_dump().items()
@@ -90,7 +131,7 @@ def _flat(job: Job) -> dict[str, Any]:
     }
 
 
-def _has_unused_parameters(job: Job) -> bool:
+def _has_unused_parameters(job: "Job") -> bool:
     """Whether a backward pass leaves a parameter without a gradient, for which the exchange would wait in vain."""
     import torch
 
@@ -98,13 +139,12 @@ def _has_unused_parameters(job: Job) -> bool:
         return True
     network, features = job.loaded.network, job.features["train"]
     with torch.random.fork_rng():
-        batch = job.task.collate(
-            features, np.zeros(1, dtype=np.int64), pad_id=job.loaded.pad_id, pad_left=job.loaded.pad_left
-        )
+        batch = features.collate(np.zeros(1, dtype=np.int64), job.loaded.padding).to(job.compute.device)
         network.to(job.compute.device)
         network.train()
-        logits = batch_logits(network, job.loaded, job.task, batch, job.compute)
-        job.task.loss(logits, on_device(batch, job.compute)).sum().backward()  # type: ignore[no-untyped-call]
+        backend = TorchBackend(network, job.loaded.has_segments, job.compute)
+        logits = job.task.logits(backend(**batch.inputs)).float()
+        job.task.loss(logits, batch).sum().backward()  # type: ignore[no-untyped-call]
     unused = any(p.grad is None for p in network.parameters() if p.requires_grad)
     network.zero_grad(set_to_none=True)
     return unused

@@ -1,4 +1,4 @@
-"""Out of memory: the same step in more and smaller parts, until one example at a time is too much."""
+"""Out of memory: the same step in more and smaller micro-batches, until one example at a time is too much."""
 
 import contextlib
 import ctypes
@@ -18,12 +18,12 @@ _SIGNS = (
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error of torch (CUDA, CPU, MPS) or Python says that memory ran out."""
+    """Returns whether an error of torch (CUDA, CPU, MPS) or Python says that memory ran out."""
     return isinstance(error, MemoryError) or any(sign in str(error).lower() for sign in _SIGNS)
 
 
 def give_back_memory() -> None:
-    """Return what is no longer used to the system: the parts of the next attempt need other sizes."""
+    """Returns unused memory to the system: the micro-batches of the next attempt need blocks of other sizes."""
     import torch
 
     gc.collect()
@@ -33,27 +33,25 @@ def give_back_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-class Parts:
-    """How many parts each process computes its share of a global batch in.
+class MicroBatches:
+    """Is how many micro-batches each process computes its share of a global batch in.
 
     Args:
-        count: to begin with (`training.accumulation_steps`).
-        batch_size: units of a global batch.
-        max_grad_norm: what the gradient is clipped to.
+        count: at the start of training (`training.accumulation_steps`).
+        batch_size: windows of a global batch.
         listener: hears of every change.
     """
 
-    def __init__(self, count: int, batch_size: int, max_grad_norm: float, listener: Listener) -> None:
+    def __init__(self, count: int, batch_size: int, listener: Listener) -> None:
         self.count = count
-        self.max_grad_norm = max_grad_norm
         self._batch_size = batch_size
         self._listener = listener
 
     def double(self, error: BaseException, *, longest: int, workers: int) -> None:
-        """Compute half as much at once; the global batch and its loss stay what they are.
+        """Doubles the number of micro-batches; the global batch and its loss stay what they are.
 
         Raises:
-            DeviceError: it is one example at a time already, or several processes would have to agree.
+            DeviceError: a micro-batch is one example already, or several processes would have to agree.
         """
         at_once = -(-self._batch_size // (self.count * workers))
         if at_once <= 1 or workers > 1:

@@ -1,0 +1,192 @@
+"""The one forward pass, used by training, evaluate, predict and all that reads a model's outputs.
+
+An engine is a model ready to compute: what turns padded tensors into outputs (a network of torch, or a session of
+another runtime), the tokenizer and padding that go with it, the device, and the processes that share the work.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.progress import SILENT, Listener
+from bertctl.runtime.batching import Padding, evaluation_plan
+from bertctl.runtime.device import Compute
+from bertctl.runtime.launch import ALONE, Workers
+from bertctl.tasks.base import Features, Task
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from torch import Tensor, nn
+
+    from bertctl.modeling.load import LoadedModel
+
+
+class Backend(Protocol):
+    """What computes a model's outputs."""
+
+    def __call__(self, **inputs: "Tensor") -> Any:
+        """Returns the outputs for a batch as attributes, under the names that transformers gives them (`logits`).
+
+        Args:
+            inputs: (B, T) input_ids, attention_mask and token_type_ids; what the model does not take is left alone.
+        """
+
+    def inference(self) -> contextlib.AbstractContextManager[None]:
+        """Returns a context in which nothing is random and no gradient is kept."""
+
+
+@dataclass(frozen=True)
+class TorchBackend:
+    """A network of torch.
+
+    Attributes:
+        network: the model, perhaps wrapped by accelerate.
+        has_segments: whether it takes token type ids.
+        compute: device and precision.
+    """
+
+    network: "nn.Module"
+    has_segments: bool
+    compute: Compute
+
+    def __call__(self, **inputs: "Tensor") -> Any:
+        """Returns what the network's forward returns; gradients flow if they are on."""
+        import torch
+
+        if not self.has_segments:
+            inputs.pop("token_type_ids", None)
+        # In training accelerate has put the mixed precision around the network's forward.
+        with contextlib.nullcontext() if torch.is_grad_enabled() else autocast(self.compute):
+            return self.network(**inputs)
+
+    @contextlib.contextmanager
+    def inference(self) -> Iterator[None]:
+        """Puts the network into evaluation mode, and back to where it was."""
+        import torch
+
+        was_training = self.network.training
+        self.network.eval()
+        try:
+            with torch.inference_mode():
+                yield
+        finally:
+            self.network.train(was_training)
+
+
+@dataclass(frozen=True)
+class ForwardResult:
+    """What a forward pass over a split gave.
+
+    Attributes:
+        outputs: what the task collects, arrays by name with one entry per prediction; empty where there was no window.
+        losses: (U,) loss of each window, or None where the windows have no labels.
+    """
+
+    outputs: dict[str, NDArray[Any]]
+    losses: NDArray[np.float32] | None
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A model ready to compute.
+
+    Attributes:
+        backend: turns padded tensors into outputs.
+        tokenizer: turns texts into ids; truncation and padding are off.
+        padding: how the model's batches are filled up.
+        compute: device and precision.
+        workers: the processes that share the work.
+    """
+
+    backend: Backend
+    tokenizer: "Tokenizer"
+    padding: Padding
+    compute: Compute
+    workers: Workers = ALONE
+
+    @classmethod
+    def of(
+        cls,
+        loaded: "LoadedModel",
+        compute: Compute,
+        workers: Workers = ALONE,
+        *,
+        network: "nn.Module | None" = None,
+    ) -> Self:
+        """Returns the engine of a loaded model on torch.
+
+        Args:
+            loaded: the model; its network is where `compute` says.
+            compute: device and precision.
+            workers: the processes that share the work.
+            network: the same network, wrapped for training.
+        """
+        backend = TorchBackend(network or loaded.network, loaded.has_segments, compute)
+        return cls(backend, loaded.tokenizer, loaded.padding, compute, workers)
+
+    def forward(
+        self,
+        task: Task,
+        features: Features,
+        *,
+        batch_size: int,
+        phase: str = "evaluating",
+        listener: Listener = SILENT,
+    ) -> ForwardResult:
+        """Returns what the task collects of every window, and the windows' losses where they have labels.
+
+        Whole batches are dealt out to the processes; each of them gets the whole result.
+
+        Args:
+            task: collects outputs and computes losses.
+            features: U windows.
+            batch_size: windows per forward pass, of similar lengths.
+            phase: what progress calls it.
+            listener: hears of progress.
+        """
+        workers = self.workers
+        plan = evaluation_plan(features.lengths, batch_size)
+        # A process without a batch of its own computes the first one, to know the shapes; it adds nothing to the sum.
+        mine = plan[workers.rank :: workers.count] or plan[:1]
+        outputs: dict[str, NDArray[Any]] = {}
+        losses: NDArray[np.float32] | None = None
+        done = 0
+        try:
+            with self.backend.inference():
+                for indices in mine:
+                    batch = features.collate(indices, self.padding).to(self.compute.device)
+                    logits = task.logits(self.backend(**batch.inputs)).float()
+                    predictions = features.prediction_indices(indices)
+                    for name, values in task.collect_outputs(logits, batch, features, indices).items():
+                        if name not in outputs:
+                            outputs[name] = np.zeros((features.num_predictions, *values.shape[1:]), dtype=values.dtype)
+                        outputs[name][predictions] = values
+                    if batch.labels is not None:
+                        losses = np.zeros(len(features), dtype=np.float32) if losses is None else losses
+                        losses[indices] = task.loss(logits, batch).cpu().numpy()
+                    done = min(done + len(indices) * workers.count, len(features))
+                    listener.advance(phase, done, len(features))
+        finally:
+            listener.finish(phase)
+        if workers.count > 1:
+            # Each batch was computed by one process, so the sum over all processes is the whole.
+            factor = 1 if workers.rank < len(plan) else 0
+            outputs = {
+                name: workers.sum(values if factor else np.zeros_like(values)) for name, values in outputs.items()
+            }
+            losses = losses if losses is None else workers.sum(losses if factor else np.zeros_like(losses))
+        return ForwardResult(outputs, losses)
+
+
+def autocast(compute: Compute) -> contextlib.AbstractContextManager[object]:
+    """Returns the mixed-precision context of a forward pass."""
+    import torch
+
+    if compute.precision == "fp32":
+        return contextlib.nullcontext()
+    dtype = torch.bfloat16 if compute.precision == "bf16" else torch.float16
+    return torch.autocast(device_type=compute.device, dtype=dtype)

@@ -1,0 +1,83 @@
+"""Windows of a split as padded tensors. Letters: B windows in a batch, T tokens of the longest of them."""
+
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.runtime.batching import Padding
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Tensors of B windows; a task may add fields of its own.
+
+    Attributes:
+        inputs: name -> (B, T) tensor for the model's forward: input_ids, attention_mask, token_type_ids.
+        labels: tensor whose first dimension is B, or None.
+    """
+
+    inputs: "dict[str, Tensor]"
+    labels: "Tensor | None"
+
+    @property
+    def gold(self) -> "Tensor":
+        """Returns the labels, where the caller knows that there are some.
+
+        Raises:
+            ValueError: there are none.
+        """
+        return present(self.labels)
+
+    def to(self, device: str) -> Self:
+        """Returns the batch with all its tensors on a device."""
+        import torch
+
+        moved = {
+            field.name: value.to(device)
+            for field in fields(self)
+            if isinstance(value := getattr(self, field.name), torch.Tensor)
+        }
+        return replace(self, inputs={name: tensor.to(device) for name, tensor in self.inputs.items()}, **moved)
+
+
+def present(labels: _T | None) -> _T:
+    """Returns the labels.
+
+    Raises:
+        ValueError: there are none.
+    """
+    if labels is None:
+        raise ValueError("these examples have no labels")
+    return labels
+
+
+def padded_inputs(
+    ids: NDArray[np.integer], type_ids: NDArray[np.integer], lengths: NDArray[np.int64], padding: Padding
+) -> "dict[str, Tensor]":
+    """Returns input_ids, attention_mask and token_type_ids, (B, T) int64 each.
+
+    Args:
+        ids: tokens of all windows, one window after the other.
+        type_ids: segments of the same tokens.
+        lengths: (B,) tokens of each window.
+        padding: what fills up the shorter ones, and on which side.
+    """
+    import torch
+
+    mask = padding.mask(lengths)
+    padded_ids = np.full(mask.shape, padding.id, dtype=np.int64)
+    padded_types = np.zeros(mask.shape, dtype=np.int64)
+    # The mask visits its positions row by row, which is the order of the tokens.
+    padded_ids[mask], padded_types[mask] = ids, type_ids
+    return {
+        "input_ids": torch.from_numpy(padded_ids),
+        "attention_mask": torch.from_numpy(mask.astype(np.int64)),
+        "token_type_ids": torch.from_numpy(padded_types),
+    }
