@@ -7,7 +7,7 @@ from bertctl.errors import UsageError
 from bertctl.words import did_you_mean
 
 if TYPE_CHECKING:
-    from bertctl.config.schema import TaskName
+    pass
 
 GLUE_REPO = "nyu-mll/glue"
 GLUE_REVISION = "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c"
@@ -100,7 +100,7 @@ class DatasetRow:
     """
 
     name: str
-    task: "TaskName"
+    task: str
     description: str
     columns: Columns
     labels: tuple[str, ...]

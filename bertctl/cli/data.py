@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,7 +24,7 @@ from bertctl.cli.output import Output
 from bertctl.cli.pipelines import GitlabCodeQualityOption, JunitOption, publish_checks
 from bertctl.errors import DataError, UsageError
 from bertctl.reporting.findings import Check
-from bertctl.words import did_you_mean
+from bertctl.words import unknown
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -114,7 +114,7 @@ def check(
 def _recipe(subject: Sequence[str], task: str | None, options: dict[str, Any], sets: Sequence[str]) -> "Recipe":
     """The recipe that was named, or the generic one of the task around the files that were."""
     from bertctl.config.load import load_recipe
-    from bertctl.config.schema import TaskName
+    from bertctl.config.task_names import task_names
 
     files = [name for name in subject if _is_data_file(name)]
     if not files:
@@ -140,12 +140,8 @@ def _recipe(subject: Sequence[str], task: str | None, options: dict[str, Any], s
         if options.setdefault(f"data.{split}_file", file) != file:
             raise UsageError(f"the {split} file is given twice", remedy=f"Leave --{split}-file out.")
     generic = task or "text-classification"
-    if generic not in get_args(TaskName):
-        tasks = get_args(TaskName)
-        raise UsageError(
-            f"there is no task '{generic}'" + (f": {hint}" if (hint := did_you_mean(generic, tasks)) else ""),
-            remedy=f"Tasks: {', '.join(tasks)}.",
-        )
+    if generic not in task_names():
+        raise UsageError(unknown("task", generic, task_names()), remedy=f"Tasks: {', '.join(task_names())}.")
     return load_recipe(generic, sets=sets, options=options)
 
 

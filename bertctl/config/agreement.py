@@ -2,20 +2,20 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from bertctl.config.schema import Recipe
+from bertctl.config.recipe_sections import RecipeFields, TaskSettings
 
-TASK_SECTIONS: dict[str, str] = {
-    "text-classification": "text_classification",
-    "text-regression": "text_regression",
-    "token-classification": "token_classification",
-    "question-answering": "question_answering",
+_SETTINGS = {
+    name: info.annotation
+    for name, info in RecipeFields.model_fields.items()
+    if isinstance(info.annotation, type) and issubclass(info.annotation, TaskSettings)
 }
-"""The recipe section that holds a task's own settings, where it has any (multiple choice has none)."""
+TASK_SECTIONS: dict[str, str] = {name.replace("_", "-"): name for name in _SETTINGS}
+"""Task -> the recipe section that holds its own settings, where it has any (multiple choice has none)."""
 
-_CLASSIFIERS = ("text-classification", "token-classification")
+_CLASSIFIERS = tuple(task for task, section in TASK_SECTIONS.items() if "labels" in _SETTINGS[section].model_fields)
+"""Tasks whose labels are the same in every example: their settings have label names."""
 
 
 class Disagreement(NamedTuple):
@@ -38,7 +38,7 @@ class DisagreementError(ValueError):
         self.found = found
 
 
-def disagreements(recipe: "Recipe") -> Iterator[Disagreement]:
+def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     """Everything in a recipe that does not fit together, each field being possible by itself."""
     data, training, labels = recipe.data, recipe.training, recipe.text_classification
     if training.batch_size % training.accumulation_steps:
@@ -86,7 +86,7 @@ def disagreements(recipe: "Recipe") -> Iterator[Disagreement]:
             )
 
 
-def _fold_disagreements(recipe: "Recipe") -> Iterator[Disagreement]:
+def _fold_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     """Which part of how many is held out: both or neither, and only where there are no validation rows."""
     data = recipe.data
     if (data.fold is None) != (data.folds is None):
@@ -105,7 +105,7 @@ def _fold_disagreements(recipe: "Recipe") -> Iterator[Disagreement]:
         )
 
 
-def _craft_disagreements(recipe: "Recipe") -> Iterator[Disagreement]:
+def _craft_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     """What there is to say about training.* without knowing the model or the rows."""
     training = recipe.training
     for name, default in {"class_weights": None, "label_smoothing": 0.0}.items():

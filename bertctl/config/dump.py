@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from bertctl.config.agreement import TASK_SECTIONS
+from bertctl.config.field_docs import section_docs
 from bertctl.config.load import field_help
 from bertctl.config.removed import REMOVED
 from bertctl.config.schema import ProbeSection, Recipe, fields
@@ -76,7 +77,7 @@ def dump_recipe(recipe: Recipe, *, command: str, full: bool = True) -> str:
             continue
         indent = "  " if section else ""
         if section != section_before:
-            lines += ["", *(_comment(_section_help(section), "") if full else []), f"{section}:"]
+            lines += ["", *(_comment(section_docs()[section], "") if full else []), f"{section}:"]
             section_before = section
         elif not section and full:
             lines.append("")
@@ -119,10 +120,6 @@ def _own_fields(recipe: Recipe) -> Iterator[tuple[str, Any]]:
         section, _, name = dotted.rpartition(".")
         if section not in others:
             yield dotted, values[section][name] if section else values[name]
-
-
-def _section_help(section: str) -> str:
-    return Recipe.model_fields[section].description or ""
 
 
 def _comment(text: str, indent: str) -> list[str]:

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-_SCHEMA = Path(__file__).with_name("schema.py")
+from bertctl.config.task_names import task_names
+
+_SCHEMA = Path(__file__).with_name("recipe_sections.py")
 
 
 class FieldDoc(NamedTuple):
@@ -31,15 +33,27 @@ class FieldDoc(NamedTuple):
 @functools.cache
 def field_docs() -> Mapping[str, FieldDoc]:
     """Returns the documentation of every field of a recipe by its dotted name, in the schema's order."""
-    tree = ast.parse(_SCHEMA.read_text(encoding="utf-8"))
-    classes = {node.name: list(_fields(node.body)) for node in tree.body if isinstance(node, ast.ClassDef)}
+    classes = _classes()
     found: dict[str, FieldDoc] = {}
-    for name, annotation, doc in classes["Recipe"]:
+    for name, annotation, doc in classes["RecipeFields"]:
         if isinstance(annotation, ast.Name) and annotation.id in classes:
             found |= {f"{name}.{inner}": inner_doc for inner, _, inner_doc in classes[annotation.id]}
         else:
             found[name] = doc
-    return found
+    return found | {"task": found["task"]._replace(choices=task_names())}
+
+
+@functools.cache
+def section_docs() -> Mapping[str, str]:
+    """Returns the docstring under each section of a recipe as one line, by the section's name."""
+    return {name: doc.text for name, _, doc in _classes()["RecipeFields"] if name not in field_docs()}
+
+
+@functools.cache
+def _classes() -> dict[str, list[tuple[str, ast.expr, FieldDoc]]]:
+    """Returns the documented attributes of each class of the schema."""
+    tree = ast.parse(_SCHEMA.read_text(encoding="utf-8"))
+    return {node.name: list(_fields(node.body)) for node in tree.body if isinstance(node, ast.ClassDef)}
 
 
 def _fields(body: Sequence[ast.stmt]) -> Iterator[tuple[str, ast.expr, FieldDoc]]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from bertctl.config.agreement import DisagreementError
+from bertctl.config.field_docs import field_docs
 from bertctl.config.presets import PRESETS
 from bertctl.config.problems import RecipeError, describe, field_schema, is_said_by_another, unknown_key
 from bertctl.config.recipe_files import expanded_path, find_recipe
@@ -84,7 +85,7 @@ def field_help(dotted: str) -> str:
     Raises:
         KeyError: there is no such field.
     """
-    return " ".join((fields()[dotted].description or "").split())
+    return field_docs()[dotted].text
 
 
 def _read(path: Path) -> str:

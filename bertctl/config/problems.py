@@ -9,6 +9,7 @@ from typing import Any
 from bertctl.config.removed import REMOVED
 from bertctl.config.schema import Recipe, fields, sections
 from bertctl.config.strict_yaml import read_value
+from bertctl.config.task_names import task_names
 from bertctl.errors import UsageError
 from bertctl.words import did_you_mean
 
@@ -138,13 +139,14 @@ def _nearest(path: str) -> list[str]:
 
 
 @functools.cache
-def _json_schema() -> dict[str, Any]:
+def _json_schema(_tasks: tuple[str, ...]) -> dict[str, Any]:
+    """The schema, made anew where a task was registered since."""
     return Recipe.model_json_schema()
 
 
 def field_schema(path: str) -> dict[str, Any]:
     """The JSON schema of one field, without the choice of leaving it out; `or`: words that fit beside its type."""
-    whole = _json_schema()
+    whole = _json_schema(task_names())
     found: dict[str, Any] = whole
     for part in path.split("."):
         found = found["properties"][part]

@@ -1,342 +1,28 @@
-"""The recipe: strict, frozen sections. The docstring under a field is its help text, its comment in a
-dumped recipe and its documentation; nothing else describes it. Its first sentence stands alone in `--help`.
+"""`Recipe`: the sections of `recipe_sections.py` as a checked whole, its fields by dotted name, its JSON Schema."""
 
-Paths (`data.data_dir`, `data.*_file`, `evaluation.metric_scripts`, `model.name` where it is a folder) are relative to
-the recipe file's folder when they stand in the file, and to the current directory when they are typed as an option or
-after `--set`; `~` is the home folder. `load.load_recipe` makes them absolute, so a saved recipe runs from anywhere.
-"""
+import functools
+from typing import Any, Self
 
-from typing import Annotated, Literal, Self
-
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import model_validator
 from pydantic.fields import FieldInfo
 
 from bertctl.config.agreement import DisagreementError, disagreements
-
-TaskName = Literal[
-    "text-classification", "text-regression", "token-classification", "question-answering", "multiple-choice"
-]
-
-Fraction = Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)]
-PositiveFloat = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
-NonNegativeFloat = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
-PositiveInt = Annotated[int, Field(ge=1)]
-NonNegativeInt = Annotated[int, Field(ge=0)]
-Text = Annotated[str, Field(min_length=1)]
-Character = Annotated[str, Field(min_length=1, max_length=1)]
-
-
-class Section(BaseModel):
-    """What all sections share: no unknown key, no silent conversion, no change after reading."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True, protected_namespaces=()
-    )
+from bertctl.config.field_docs import field_docs
+from bertctl.config.recipe_sections import DataSection as DataSection
+from bertctl.config.recipe_sections import EvaluationSection as EvaluationSection
+from bertctl.config.recipe_sections import ModelSection as ModelSection
+from bertctl.config.recipe_sections import OptimizerSection as OptimizerSection
+from bertctl.config.recipe_sections import ProbeSection as ProbeSection
+from bertctl.config.recipe_sections import QuestionAnsweringSection as QuestionAnsweringSection
+from bertctl.config.recipe_sections import RecipeFields, RecipeSection
+from bertctl.config.recipe_sections import RuntimeSection as RuntimeSection
+from bertctl.config.recipe_sections import TextClassificationSection as TextClassificationSection
+from bertctl.config.recipe_sections import TokenClassificationSection as TokenClassificationSection
+from bertctl.config.recipe_sections import TrainingSection as TrainingSection
 
 
-class DataSection(Section):
-    """Which rows are read, from where, and under which column names."""
-
-    name: Text | None = None
-    """Data set of the catalog, by name. `bertctl recipes ls --data` lists them; your own files go into the fields
-    below."""
-    data_dir: Text | None = None
-    """Folder with the data set's official files. They are searched as DIR/FILE and DIR/NAME/FILE. Default: the folder
-    that the environment variable BERTCTL_DATA names, else the hub."""
-    train_file: Text | None = None
-    """File with the training rows: CSV, TSV, JSONL or Parquet, each also as .gz."""
-    validation_file: Text | None = None
-    """File with the rows to score during and after training. Default: a share of the training rows is held out."""
-    test_file: Text | None = None
-    """File with the test rows. They are read only where `evaluation.splits` or `--split` names `test`."""
-    text_column: Text | None = None
-    """Column with the text. Pairs: the first sentence; token classification: the words; question answering: the
-    question; multiple choice: the context. Default: guessed from the usual names."""
-    pair_column: Text | None = None
-    """Column with the second sentence of a pair. Question answering: the context; multiple choice: words that every
-    choice continues. Default: guessed where the text column is guessed too."""
-    label_column: Text | None = None
-    """Column with the label or the score. Token classification: the tags; question answering: the answers; multiple
-    choice: the right choice. Default: guessed from the usual names."""
-    choice_columns: list[Text] | None = None
-    """Columns with the choices, in order, or one column with lists (multiple choice). Default: guessed from the usual
-    names."""
-    id_column: Text | None = None
-    """Column with each row's id. Default: rows are numbered from 0."""
-    delimiter: Character | None = None
-    """Field separator of CSV and TSV files. Default: detected."""
-    header: bool | None = None
-    """Whether CSV and TSV files begin with column names. Default: detected."""
-    encoding: Text | None = None
-    """Encoding of text files, such as `utf-8` or `latin-1`. Default: UTF-8, with or without a byte-order mark."""
-    validation_fraction: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1
-    """Share of the training rows held out where there is no validation file. The rows are chosen by the seed,
-    stratified by label."""
-    folds: Annotated[int, Field(ge=2)] | None = None
-    """Number of folds for cross-validation. The training rows are cut into folds, seeded and stratified by label, and
-    the fold `data.fold` is held out instead of `data.validation_fraction`. `bertctl sweep --folds` runs all of them."""
-    fold: PositiveInt | None = None
-    """Fold that is held out for validation, counted from 1."""
-    first_train_rows: PositiveInt | None = None
-    """Read only this many training rows, from the beginning. Hold-out and sampling come after."""
-    max_train_rows: PositiveInt | None = None
-    """Train on a seeded sample of at most this many rows."""
-    max_eval_rows: PositiveInt | None = None
-    """Score at most this many rows of each split, from its beginning."""
-
-
-class ModelSection(Section):
-    """Which encoder is used, and how it reads text."""
-
-    name: Text = "bert-base"
-    """Model: catalog name, folder, hub id, or run folder. `bertctl recipes ls --models` lists the catalog."""
-    revision: Text | None = None
-    """Branch, tag or commit of a hub model. Default: the catalog's, else the hub's."""
-    max_length: Annotated[int, Field(ge=4)] = 128
-    """Longest input in tokens, special tokens included. Longer inputs are truncated; how many, is counted and shown."""
-    lowercase: bool | None = None
-    """Whether text is lower-cased. It must agree with the model. Default: as the model's tokenizer says."""
-    dropout: Fraction | None = None
-    """Dropout of hidden states, attention and classifier. Default: the model's own (BERT: 0.1; paper, appendix A.2)."""
-
-
-class TrainingSection(Section):
-    """How long and in which batches the model is trained, and from which seed."""
-
-    epochs: PositiveInt = 3
-    """Passes over the training rows. The BERT paper takes 2, 3 or 4 (appendix A.3)."""
-    batch_size: PositiveInt = 32
-    """Examples per optimizer step, over all devices and accumulation steps. The BERT paper takes 16 or 32."""
-    accumulation_steps: PositiveInt = 1
-    """Micro-batches per optimizer step, computed one after the other to save memory. The numbers stay the same."""
-    seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 42
-    """Seed of the new head, the data order, dropout and every sample."""
-    init_seed: Annotated[int, Field(ge=0, le=2**32 - 1)] | None = None
-    """Seed of the new head and of dropout alone. Default: `training.seed`."""
-    order_seed: Annotated[int, Field(ge=0, le=2**32 - 1)] | None = None
-    """Seed of the data order alone. Default: `training.seed`."""
-    evaluate_every: PositiveInt | None = None
-    """Score the validation split every this many steps. Default: after each epoch."""
-    patience: PositiveInt | None = None
-    """Stop after this many evaluations without a better primary metric. Default: never."""
-    log_every: PositiveInt = 10
-    """Steps between two lines of history.jsonl."""
-    checkpoint_every: Annotated[str, Field(pattern=r"^(off|[1-9]\d* (steps|minutes))$")] | None = None
-    """Save a checkpoint every `N steps` or `N minutes`, besides the one after each epoch; `off` saves none. The last
-    two are kept until the run is finished."""
-    gradient_checkpointing: bool = False
-    """Recompute activations in the backward pass instead of storing them. It takes less memory and about a third more
-    time."""
-    group_by_length: bool = True
-    """Batch examples of similar length, which saves padding. The order is fixed by seed and epoch, and the number of
-    steps stays the same."""
-    preset: Literal["small-data"] | None = None
-    """Named set of values for fields that are not given. After `--set`, it also replaces those of the recipe file.
-    `small-data`: up to 20 epochs, patience 10, learning rate 2e-5 and 10 % warm-up, with AdamW's bias correction
-    (Mosbach et al. 2021; Zhang et al. 2021), for a few thousand rows or fewer."""
-    freeze_embeddings: bool = False
-    """Freeze the embeddings: they are not trained. The idea: Lee et al. 2019, "What Would Elsa Do?"."""
-    freeze_layers: NonNegativeInt = 0
-    """Freeze this many of the encoder's layers, counted from the bottom. Lee et al. 2019: the top quarter alone,
-    trained, kept 90 % of the quality."""
-    gradual_unfreezing: bool = False
-    """Train only the head in the first epoch, and one layer more in each epoch after it, from the top down. The
-    embeddings come last (Howard & Ruder 2018, ULMFiT). It goes well with `optimizer.layer_decay`."""
-    reinit_layers: NonNegativeInt | None = None
-    """Re-initialise the pooler and this many of the top layers before training. The run's seed decides the values; 0
-    means the pooler alone (Zhang et al. 2021, "Revisiting Few-sample BERT Fine-tuning": 1 to 6 of BERT-large's 24)."""
-    class_weights: list[PositiveFloat] | Literal["balanced"] | None = None
-    """Weight of each label in the training loss, in the model's order, or `balanced`. Balanced: examples / (labels x
-    the label's examples), as in King & Zeng 2001 and scikit-learn; token classification counts words. Multi-label: the
-    weight of a label's presence against its absence (`balanced`: absences / presences). The losses of evaluations are
-    not weighted."""
-    label_smoothing: Fraction = 0.0
-    """Share of each training label that is spread evenly over all labels. Szegedy et al. 2016, section 7, take 0.1. The
-    losses of evaluations are not smoothed."""
-    average_best: Annotated[int, Field(ge=2)] | None = None
-    """Average the weights of this many best evaluations at the end. The average is kept if the validation rows say so
-    (Izmailov et al. 2018; checkpoint averaging of Vaswani et al. 2017)."""
-
-    @property
-    def seed_of_init(self) -> int:
-        """Of the new head and dropout."""
-        return self.seed if self.init_seed is None else self.init_seed
-
-    @property
-    def seed_of_order(self) -> int:
-        """Of the data order."""
-        return self.seed if self.order_seed is None else self.order_seed
-
-
-class OptimizerSection(Section):
-    """Settings of torch.optim.AdamW and of the BERT paper's learning rate schedule."""
-
-    learning_rate: PositiveFloat = 5e-5
-    """Peak learning rate. The BERT paper takes 5e-5, 3e-5 or 2e-5 (appendix A.3)."""
-    weight_decay: NonNegativeFloat = 0.01
-    """Decoupled weight decay of every weight except biases and normalisation. google-research/bert does the same."""
-    warmup_fraction: Fraction = 0.1
-    """Share of all steps in which the learning rate rises from 0 to its peak. It then falls in a straight line to 0.
-    google-research/bert starts the falling line at step 0, so its peak is 10 % lower and the warm-up ends with a step
-    down."""
-    beta1: Fraction = 0.9
-    """Decay of the gradient's running mean."""
-    beta2: Fraction = 0.999
-    """Decay of the squared gradient's running mean."""
-    epsilon: PositiveFloat = 1e-8
-    """Number added to the denominator of the update. google-research/bert has 1e-6 and, unlike AdamW here, no bias
-    correction (`optimization.py::AdamWeightDecayOptimizer`), which makes its first steps larger."""
-    max_grad_norm: PositiveFloat = 1.0
-    """Largest global norm of the gradient; a larger one is clipped. google-research/bert has 1.0 too."""
-    layer_decay: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
-    """Factor from each layer's learning rate to that of the layer below. The head has `optimizer.learning_rate`, the
-    embeddings have the lowest (Clark et al. 2020, ELECTRA: 0.8; Sun et al. 2019: 0.95; Zhang et al. 2021). The
-    discriminative rates of ULMFiT (Howard & Ruder 2018) are 1 / 2.6 = 0.385; 1 means the same for all."""
-
-
-class EvaluationSection(Section):
-    """What is scored, and what is kept of it."""
-
-    splits: list[Text] = []
-    """Splits scored at the end. Default: the validation splits of the data; `test` only if it is named here."""
-    primary_metric: Text | None = None
-    """Metric that picks the best weights. Default: the data set's, else the task's."""
-    batch_size: PositiveInt = 64
-    """Examples per forward pass in evaluation and prediction."""
-    bootstrap_resamples: Annotated[int, Field(ge=100)] = 1000
-    """Resamples behind the 95 % interval of metrics that are not proportions."""
-    slice_columns: list[Text] = []
-    """Columns copied into the prediction files, to compare parts of a split later."""
-    keep_text: bool = True
-    """Whether prediction files hold the texts."""
-    metric_scripts: list[Text] = []
-    """Local `evaluate` metric scripts to compute as well. They are run: name only code you trust."""
-
-
-class RuntimeSection(Section):
-    """Where and how the run computes. It decides speed, and the last digits of the numbers."""
-
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    """Device that computes; `auto` takes CUDA, then MPS, then the CPU. A device that is asked for and absent is an
-    error."""
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """Arithmetic of the forward and backward pass; `auto` is bf16 where it is fast. The weights stay in fp32."""
-    threads: PositiveInt | None = None
-    """CPU threads. Default: one per core of the process."""
-    deterministic: bool = False
-    """Use only deterministic algorithms. A GPU needs them to give the same numbers twice; some are slower."""
-    log_to: list[Literal["tensorboard", "mlflow", "wandb"]] = []
-    """Trackers that get the history too, through accelerate. Each needs its extra."""
-
-
-class TextClassificationSection(Section):
-    """Settings of the task `text-classification`."""
-
-    labels: list[Text] | None = None
-    """Label names in the model's order. Default: the data set's, else those found in training, sorted."""
-    multi_label: bool | None = None
-    """Whether an example can have several labels or none. Default: yes where labels are lists."""
-    label_separator: Text | None = None
-    """Character between several labels in one field of a CSV or TSV file. It makes the task multi-label."""
-    threshold: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5
-    """Probability from which a label counts as predicted (multi-label only)."""
-
-
-class TextRegressionSection(Section):
-    """Settings of the task `text-regression`."""
-
-    clip_to_training_range: bool = False
-    """Clip predictions to the lowest and highest score seen in training."""
-
-
-class TokenClassificationSection(Section):
-    """Settings of the task `token-classification`."""
-
-    labels: list[Text] | None = None
-    """Tag names in the model's order. Tags of entities are learned as IOB2, whatever their scheme in the file. Default:
-    the data set's, else those found in training, sorted."""
-    context: Literal["sentence", "document"] = "sentence"
-    """Read each sentence alone, or with its document's neighbours as far as the model reaches. The BERT paper reads
-    documents on CoNLL-2003 (section 5.3)."""
-
-
-class QuestionAnsweringSection(Section):
-    """Settings of the task `question-answering`."""
-
-    doc_stride: PositiveInt = 128
-    """Tokens between the beginnings of two windows of a long text. google-research/bert `run_squad.py`: 128."""
-    max_question_length: PositiveInt = 64
-    """Longest question in tokens. Longer ones are truncated, counted and shown (`run_squad.py`: 64)."""
-    max_answer_length: PositiveInt = 30
-    """Longest answer in tokens (`run_squad.py`: 30)."""
-    n_best: PositiveInt = 20
-    """Answers kept per question, with probabilities (`run_squad.py`: 20)."""
-    misplaced_answers: Literal["refuse", "leave-out"] = "refuse"
-    """Refuse or leave out questions whose answer's text is not at its offset in the context. Those left out are
-    counted, and train nothing: their loss does not count."""
-
-
-class ProbeSection(Section):
-    """Settings of `bertctl probe`, a linear classifier on vectors of the frozen encoder. Fine-tuning reads none of
-    them.
-    """
-
-    layers: list[Text] = []
-    """Layers to compare, by name or number, or `all`, or `paper` (the BERT paper's six choices). Default: the last
-    layer."""
-    pooling: list[Literal["cls", "mean", "max", "mean-max", "pooler", "first"]] = ["mean"]
-    """How the tokens' vectors become one vector per text; each is tried with each layer. Token classification always
-    takes `first`, the vector of a word's first token."""
-    classifier: Literal["logistic-regression", "linear-svm", "ridge"] | None = None
-    """Classifier trained on the standardised vectors. Default: logistic regression, or ridge for text-regression."""
-    class_weight: Literal["none", "balanced"] = "none"
-    """Whether rare labels count as much as frequent ones."""
-    strengths: list[PositiveFloat] = [1e-4, 1e-3, 1e-2, 1e-1, 1.0]
-    """Values of C (ridge: of 1 / alpha) among which cross-validation on the training rows chooses."""
-    folds: Annotated[int, Field(ge=2)] = 5
-    """Folds of the cross-validation, stratified by label."""
-    special_tokens: bool = True
-    """Whether [CLS], [SEP] and other special tokens count in mean and max."""
-    normalize: bool = False
-    """Whether each vector is scaled to length 1 before it is standardised."""
-    repeats: PositiveInt = 1
-    """Seeded hold-outs: with several, each choice is scored on as many, and mean and deviation are told."""
-    train_sizes: list[PositiveInt] = []
-    """Sizes of the learning curve: the best choice is trained on so many rows too."""
-
-
-class Recipe(Section):
+class Recipe(RecipeFields):
     """One fine-tuning run, complete."""
-
-    name: Annotated[str, Field(pattern=r"^\w[\w.-]*$", max_length=100)] = "recipe"
-    """Short name of letters, digits, `.`, `_` and `-`, which names the run folder. Default: the recipe file's name."""
-    description: str = ""
-    """What the recipe is for, and why its settings are what they are."""
-    task: TaskName = "text-classification"
-    """What is learned."""
-    data: DataSection = DataSection()
-    """Which rows are read, from where, and under which column names."""
-    model: ModelSection = ModelSection()
-    """Which encoder is used, and how it reads text."""
-    training: TrainingSection = TrainingSection()
-    """How long and in which batches the model is trained, and from which seed."""
-    optimizer: OptimizerSection = OptimizerSection()
-    """Settings of AdamW and of the BERT paper's learning rate schedule."""
-    evaluation: EvaluationSection = EvaluationSection()
-    """What is scored, and what is kept of it."""
-    runtime: RuntimeSection = RuntimeSection()
-    """Where and how the run computes."""
-    text_classification: TextClassificationSection = TextClassificationSection()
-    """Settings of the task `text-classification`."""
-    text_regression: TextRegressionSection = TextRegressionSection()
-    """Settings of the task `text-regression`."""
-    token_classification: TokenClassificationSection = TokenClassificationSection()
-    """Settings of the task `token-classification`."""
-    question_answering: QuestionAnsweringSection = QuestionAnsweringSection()
-    """Settings of the task `question-answering`."""
-    probe: ProbeSection = ProbeSection()
-    """Settings of `bertctl probe`, a linear classifier on vectors of the frozen encoder. Fine-tuning reads none of
-    them."""
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Self:
@@ -346,11 +32,12 @@ class Recipe(Section):
         return self
 
 
+@functools.cache
 def fields() -> dict[str, FieldInfo]:
-    """Every field that holds a value, by its dotted name (`training.epochs`), in the schema's order."""
+    """Returns every field that holds a value, by its dotted name (`training.epochs`), in the schema's order."""
     found: dict[str, FieldInfo] = {}
     for name, info in Recipe.model_fields.items():
-        if isinstance(info.annotation, type) and issubclass(info.annotation, Section):
+        if isinstance(info.annotation, type) and issubclass(info.annotation, RecipeSection):
             found |= {f"{name}.{inner}": inner_info for inner, inner_info in info.annotation.model_fields.items()}
         else:
             found[name] = info
@@ -358,6 +45,17 @@ def fields() -> dict[str, FieldInfo]:
 
 
 def sections() -> list[str]:
-    """Names of the sections, in the schema's order."""
+    """Returns the names of the sections, in the schema's order."""
     known = fields()
     return [name for name in Recipe.model_fields if name not in known]
+
+
+def recipe_schema() -> dict[str, Any]:
+    """Returns the JSON Schema of a recipe, each field with its documentation."""
+    schema = Recipe.model_json_schema()
+    for dotted, doc in field_docs().items():
+        section, _, name = dotted.rpartition(".")
+        owner = getattr(Recipe.model_fields[section].annotation, "__name__", "") if section else ""
+        properties = schema["$defs"][owner]["properties"] if section else schema["properties"]
+        properties[name]["description"] = doc.text
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

@@ -4,12 +4,15 @@ from pathlib import Path
 
 import pytest
 
+from bertctl.config import task_names as task_names_module
 from bertctl.config.field_docs import field_docs
-from bertctl.config.load import field_help, load_recipe
+from bertctl.config.load import field_help, load_recipe, read_field
 from bertctl.config.problems import RecipeError, field_schema
 from bertctl.config.recipe_files import builtin_recipes, find_recipe
-from bertctl.config.schema import Recipe, fields
+from bertctl.config.schema import Recipe, fields, recipe_schema
+from bertctl.config.task_names import add_task_name, task_names
 from bertctl.errors import ExitCode, UnavailableError, UsageError
+from bertctl.tasks.registry import TASKS
 
 
 @pytest.fixture
@@ -406,13 +409,12 @@ def test_the_first_sentence_of_a_field_is_short_and_whole():
         assert not summary.endswith("et al."), dotted
 
 
-def test_documentation_and_choices_read_from_the_source_are_those_of_the_schema():
+def test_choices_read_from_the_source_are_those_of_the_schema():
     assert list(field_docs()) == list(fields())
     for dotted, doc in field_docs().items():
-        assert doc.text == field_help(dotted), dotted
         schema = field_schema(dotted)
         words = schema.get("enum") or schema.get("items", {}).get("enum") or schema.get("or", ())
-        assert doc.choices == (() if dotted == "task" else tuple(words)), dotted
+        assert doc.choices == tuple(words), dotted
 
 
 def test_a_removed_field_is_read_over_at_its_default_and_refused_otherwise(tmp_path):
@@ -423,3 +425,26 @@ def test_a_removed_field_is_read_over_at_its_default_and_refused_otherwise(tmp_p
     path.write_text(text.format("0.5"))
     with pytest.raises(RecipeError, match="derive_unanswerable: this field is gone"):
         load_recipe(str(path))
+
+
+def test_a_recipe_may_name_every_registered_task_and_no_other(monkeypatch):
+    assert task_names() == tuple(TASKS)
+    with pytest.raises(ValueError, match="there is no task 'text-clasification': did you mean text-classification"):
+        Recipe(task="text-clasification")
+    monkeypatch.setattr(task_names_module, "_NAMES", list(task_names()))
+    add_task_name("toy-task")
+    assert Recipe(task="toy-task").task == "toy-task"
+    _, sentences = read_field("task", "nothing")
+    assert "multiple-choice or toy-task fits" in sentences[0]
+
+
+def test_the_json_schema_has_every_field_with_its_documentation():
+    schema = recipe_schema()
+    for dotted in fields():
+        section, _, name = dotted.rpartition(".")
+        inside = schema["properties"]
+        if section:
+            inside = schema["$defs"][inside[section]["$ref"].rpartition("/")[2]]["properties"]
+        assert inside[name]["description"] == field_help(dotted)
+    assert schema["properties"]["task"]["enum"] == list(TASKS)
+    assert schema["additionalProperties"] is False
