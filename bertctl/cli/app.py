@@ -53,7 +53,6 @@ VERBS = (
     Verb("doctor", "doctor", "See whether this machine is ready, and what a recipe needs that is not here.", "Prepare"),
     Verb("estimate", "estimate", "Time a few steps; say what the whole run takes: time, memory, disk.", "Prepare"),
     Verb("lr-find", "lr_find", "Find a learning rate: let it rise until the loss explodes, and look.", "Prepare"),
-    Verb("benchmark", "benchmark", "Measure what precision, padding, batch size and length cost here.", "Prepare"),
 )
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Answer with exactly one JSON document on stdout.")]

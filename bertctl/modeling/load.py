@@ -59,7 +59,6 @@ def load_model(
     *,
     head: Mapping[str, Any] | None,
     dropout: float | None = None,
-    weights: bool = True,
 ) -> LoadedModel:
     """Load weights, config and tokenizer; nothing downloaded is executed.
 
@@ -68,7 +67,6 @@ def load_model(
         auto_class: name of the Auto class in transformers that has the head; a BERT becomes a BertFor...
         head: config fields of a new head (num_labels, id2label, ...); None keeps the head that was trained.
         dropout: for every dropout of the network; None leaves the model's own.
-        weights: whether the weights are read; else they are random, from the config alone (to measure speed).
 
     Raises:
         UnavailableError: files that transformers can't load.
@@ -82,19 +80,14 @@ def load_model(
         for field in _DROPOUT_FIELDS:
             if dropout is not None and hasattr(config, field):
                 setattr(config, field, dropout)
-        auto = getattr(transformers, auto_class)
-        network, info = (
-            auto.from_pretrained(
-                source.folder,
-                config=config,
-                trust_remote_code=False,
-                use_safetensors=True,
-                dtype="float32",
-                ignore_mismatched_sizes=head is not None,  # another run's head may have other labels: it is new then
-                output_loading_info=True,
-            )
-            if weights
-            else (auto.from_config(config, trust_remote_code=False, dtype="float32"), {})
+        network, info = getattr(transformers, auto_class).from_pretrained(
+            source.folder,
+            config=config,
+            trust_remote_code=False,
+            use_safetensors=True,
+            dtype="float32",
+            ignore_mismatched_sizes=head is not None,  # another run's head may have other labels: it is new then
+            output_loading_info=True,
         )
     _refuse_random_encoder(network, info, source)
     if head is not None and has_trained_head(source) and not keeps_head(source, head):

@@ -42,14 +42,14 @@ class ModelSource:
         return digest.hexdigest()
 
 
-def inspect_model(settings: ModelSection, *, weights: bool = True) -> ModelSource:
+def inspect_model(settings: ModelSection) -> ModelSource:
     """Find the model and check what was asked of it.
 
     Raises:
         UsageError: an unknown name, a max_length over its positions, a lower-casing it contradicts.
         UnavailableError: files that are not there.
     """
-    located = locate_model(settings.name, revision=settings.revision, weights=weights)
+    located = locate_model(settings.name, revision=settings.revision)
     folder = located.folder
     try:
         config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -60,7 +60,7 @@ def inspect_model(settings: ModelSection, *, weights: bool = True) -> ModelSourc
             f"the model folder {folder} has no tokenizer (none of {', '.join(TOKENIZER_FILES)})",
             remedy="Save the tokenizer beside the model: tokenizer.save_pretrained(folder).",
         )
-    if weights and not any(folder.glob("model*.safetensors")):
+    if not any(folder.glob("model*.safetensors")):
         raise UnavailableError(
             f"the model folder {folder} has no model.safetensors",
             remedy="Write it with save_pretrained of transformers; pickled weights are never loaded.",

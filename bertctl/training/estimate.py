@@ -23,15 +23,14 @@ from bertctl.inference.evaluate import evaluate_split, prediction_lines
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, RunFolder
 from bertctl.runtime.batching import Plan
+from bertctl.runtime.device import Compute
 from bertctl.runtime.launch import ALONE
 from bertctl.runtime.machine import existing_folder, free_bytes, memory
-from bertctl.training.benchmark import evenly
 from bertctl.training.checkpoint import KEPT, Checkpoints
 from bertctl.training.job import Job, prepare
 from bertctl.training.loop import TrainingState, plan_epoch, training_step
 from bertctl.training.memory import peak_memory_bytes
 from bertctl.training.snapshot import random_states, take
-from bertctl.training.step_cost import MatrixRate, read_peak_memory, reset_peak_memory, synchronize
 from bertctl.training.training_engine import build_engine
 from bertctl.words import human_bytes
 
@@ -40,7 +39,7 @@ TIMED_STEPS = 10
 
 _LEAST_SPREAD = 0.15  # half the range at least: clocks and neighbours change as much within minutes
 _OTHER_SPREAD = 0.30  # of what is timed once: reading, evaluation, saving
-_BUSY = 1.5  # the slowest matrix product against the fastest, as in the benchmark
+_BUSY = 1.5  # the slowest matrix product against the fastest; 1.1 on a quiet machine
 _SCORED_ROWS = 256
 _HISTORY_LINE = 200  # bytes
 
@@ -105,7 +104,7 @@ def estimate_run(
             "free: this may end here"
         )
     with tempfile.TemporaryDirectory(prefix=".bertctl-estimate-", dir=existing_folder(place)) as scratch:
-        rehearsal = _Rehearsal(job, Path(scratch))
+        rehearsal = Rehearsal(job, Path(scratch))
         train = rehearsal.training(steps, listener)
         evaluate, line_bytes = rehearsal.evaluation(listener)
         checkpoints = _checkpoints(job, train)
@@ -122,7 +121,7 @@ def estimate_run(
         "peak_memory_bytes": rehearsal.peak_memory(),
         "disk_bytes": {**disk, "free": free_bytes(place)},
         "sweep": {"cells": cells, "seconds": one.times(cells).as_json(), "disk_bytes": disk["run"] * cells},
-        "busy": rehearsal.rate.spread > _BUSY,
+        "busy": rehearsal.load.spread > _BUSY,
     }
     _warn(document, rehearsal, listener)
     return document
@@ -142,8 +141,8 @@ def _about_the_run(job: Job) -> dict[str, Any]:
     }
 
 
-class _Rehearsal:
-    """The run's own model, optimizer and batches; what is learned on the way is thrown away."""
+class Rehearsal:
+    """Takes a few steps of a run, with its own model, optimizer and batches; nothing of it is kept."""
 
     def __init__(self, job: Job, scratch: Path) -> None:
         self.job = job
@@ -157,34 +156,36 @@ class _Rehearsal:
             for batch in plan_epoch(job.recipe, self.features, epoch)
         ]
         self.evaluations = _evaluations(job)
-        self.rate = MatrixRate(job.compute)
+        self.load = _LoadMeter(job.compute)
         self.seconds: list[float] = []
         self._widest = self.plan[0]
         self._device_peak: int | None = None
 
     def training(self, count: int, listener: Listener) -> Seconds:
         """All steps of the run."""
+        import torch
+
         shapes = np.array([self._shape(batch) for batch in self.plan], dtype=np.float64)
         order = np.lexsort((shapes[:, 1], shapes[:, 0]))
         # AdamW makes its moments in the first step; the widest batch, which needs most memory, comes next.
         on_gpu = self.job.compute.device == "cuda"
         if on_gpu:  # a process keeps the peak of its loading, as that of the run will
-            reset_peak_memory("cuda")
-        self._step(self.plan[0])
+            torch.cuda.reset_peak_memory_stats()
+        self.step(self.plan[0])
         self._widest = self.plan[order[-1]]
-        self._step(self._widest)
+        self.step(self._widest)
         if on_gpu:
-            self._device_peak = read_peak_memory("cuda")
-        picked = evenly(order.tolist(), min(count, len(self.plan)))
+            self._device_peak = int(torch.cuda.max_memory_allocated())
+        picked = _evenly(order, min(count, len(self.plan))).tolist()
         # In two rounds of mixed widths, as in a run: right after a batch of its own width one is quicker. And a machine
         # that slows down meanwhile does not bend the line.
         rng = np.random.default_rng(self.job.recipe.training.seed)
         rounds = np.empty((2, len(picked)))
         for number in range(2):
             for done, i in enumerate(rng.permutation(len(picked))):
-                rounds[number, i] = self._step(self.plan[picked[i]])
+                rounds[number, i] = self.step(self.plan[picked[i]])
                 listener.advance("timing", number * len(picked) + done + 1, 2 * len(picked))
-                self.rate.measure()
+                self.load.measure()
         listener.finish("timing")
         first, again = rounds
         self.seconds = again.tolist()
@@ -240,7 +241,7 @@ class _Rehearsal:
         snapshot = take(self.machine, TrainingState(step=1, best_step=1), random_states(ALONE), history_bytes=0)
         taken = time.perf_counter() - started
         if checkpoints:
-            self._step(self._widest)  # training goes on while a checkpoint is written: the memory is needed at once
+            self.step(self._widest)  # training goes on while a checkpoint is written: the memory is needed at once
         started = time.perf_counter()
         Checkpoints(self.folder, self.job.hash).save(snapshot, behind=False)
         written = time.perf_counter() - started
@@ -252,14 +253,14 @@ class _Rehearsal:
         """Of this process, and on the GPU where there is one; the widest batch was among the steps."""
         return {"process": peak_memory_bytes(), "device": self._device_peak}
 
-    def _step(self, indices: NDArray[np.int64]) -> float:
-        """One training step, whole; the seconds it took."""
+    def step(self, indices: NDArray[np.int64]) -> float:
+        """Takes one whole training step and returns the seconds it took."""
         micro_batches = self.job.recipe.training.accumulation_steps
         started = time.perf_counter()
         training_step(self.machine, self.job.task, self.features, indices, micro_batches=micro_batches)
         self.machine.optimizer.step()
         self.machine.optimizer.zero_grad(set_to_none=True)
-        synchronize(self.job.compute.device)
+        _synchronize(self.job.compute.device)
         return time.perf_counter() - started
 
     def _shape(self, batch: NDArray[np.int64]) -> tuple[int, int]:
@@ -268,6 +269,46 @@ class _Rehearsal:
         parts = np.array_split(batch, self.job.recipe.training.accumulation_steps)
         widths = [(len(part), int(lengths[part].max())) for part in parts if len(part)]
         return sum(count * width for count, width in widths), sum(count * width**2 for count, width in widths)
+
+
+class _LoadMeter:
+    """Times one and the same matrix product again and again: how much the times differ says how busy the machine is."""
+
+    def __init__(self, compute: Compute) -> None:
+        import torch
+
+        self._device = compute.device
+        self._matrix = torch.ones(1024, 1024, device=compute.device)
+        self._seconds: list[float] = []
+        self._matrix @ self._matrix  # the first product sets things up
+
+    def measure(self) -> None:
+        """Times one product."""
+        _synchronize(self._device)
+        started = time.perf_counter()
+        self._matrix @ self._matrix
+        _synchronize(self._device)
+        self._seconds.append(time.perf_counter() - started)
+
+    @property
+    def spread(self) -> float:
+        """The slowest product against the fastest."""
+        return max(self._seconds) / min(self._seconds)
+
+
+def _synchronize(device: str) -> None:
+    """Waits for the device, so that a clock can be read."""
+    import torch
+
+    if device == "cuda":
+        torch.cuda.synchronize()
+    elif device == "mps":
+        torch.mps.synchronize()
+
+
+def _evenly(items: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Returns `count` of the items, evenly spaced from the first to the last."""
+    return items[((np.arange(count) + 0.5) * len(items) / count).astype(np.int64)]
 
 
 def extrapolate(
@@ -338,13 +379,13 @@ def _disk(job: Job, model: int, checkpoint: int, checkpoints: int, line: float) 
     return {"model": model, "checkpoint": checkpoint, "run": run, "while_running": run + model + beside}
 
 
-def _warn(document: dict[str, Any], rehearsal: _Rehearsal, listener: Listener) -> None:
+def _warn(document: dict[str, Any], rehearsal: Rehearsal, listener: Listener) -> None:
     disk, sweep = document["disk_bytes"], document["sweep"]
     wanted = sweep["disk_bytes"] + disk["while_running"] - disk["run"]
     if wanted > disk["free"]:
         listener.warn(f"{human_bytes(wanted)} of disk will be needed, {human_bytes(disk['free'])} is free")
     if document["busy"]:
         listener.warn(
-            f"the machine was busy: one and the same matrix product took up to {rehearsal.rate.spread:.1f} times as "
+            f"the machine was busy: one and the same matrix product took up to {rehearsal.load.spread:.1f} times as "
             "long. The figures hold for a machine that stays as busy; run it again on a quiet one for firm ones."
         )

@@ -12,15 +12,14 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
-from bertctl.tokenization.benchmark import measure
 from bertctl.tokenization.encode import TextEncoder, encode_texts
 from bertctl.tokenization.load import open_tokenizer
 from bertctl.tokenization.route import find_route, split_flat
+from tests.benchmarks.tokenizing import datasets_map, measure
 
 pytestmark = pytest.mark.slow
 
@@ -105,22 +104,9 @@ def test_five_times_the_speed_of_encode_batch(english: list[str]) -> None:
     assert ours.megabytes_per_second > 5 * reference.megabytes_per_second
 
 
-def test_twelve_times_the_speed_of_datasets_map(english: list[str], tmp_path: Path) -> None:
+def test_twelve_times_the_speed_of_datasets_map(english: list[str]) -> None:
     pytest.importorskip("tokie")
-    import datasets
-    from transformers import AutoTokenizer
-
-    (tmp_path / "tokenizer.json").write_text(MINILM.to_str(), encoding="utf-8")
-    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer", "model_max_length": 100000}')
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
-    datasets.disable_progress_bars()
-    datasets.disable_caching()
-
-    def by_map(texts: Sequence[str]) -> Any:
-        rows = datasets.Dataset.from_dict({"text": list(texts)})
-        return rows.map(lambda batch: tokenizer(batch["text"]), batched=True, remove_columns=["text"])["input_ids"][:]
-
-    rates = measure(MINILM, list(repeated(english, 24 * MIB)), others={"datasets.map": by_map})
+    rates = measure(MINILM, list(repeated(english, 24 * MIB)), others={"datasets.map": datasets_map(MINILM)})
     for rate in rates:
         print(f"\n{rate.name}: {rate.megabytes_per_second:.1f} MB/s", end="")  # noqa: T201
     assert len({rate.checksum for rate in rates}) == 1

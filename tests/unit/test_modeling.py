@@ -195,7 +195,7 @@ def test_lower_casing_must_agree_with_the_vocabulary(copied):
 
 def test_lower_casing_reaches_the_tokenizer(copied):
     _add_cased_pieces(copied)
-    loaded = load_model(inspect_model(section(copied, lowercase=False)), AUTO, head=HEAD, weights=False)
+    loaded = load_model(inspect_model(section(copied, lowercase=False)), AUTO, head=HEAD)
     assert loaded.tokenizer.encode("Good film").tokens == ["[CLS]", "Good", "film", "[SEP]"]
 
 

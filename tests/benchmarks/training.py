@@ -1,0 +1,151 @@
+"""Training examples/s: bertctl's default against a plain transformers loop in fp32, as in `run_glue_no_trainer.py`.
+
+The arms take turns batch by batch. All train the same rows of the recipe's training split with AdamW, clipping and
+dropout: bertctl in batches of like lengths and the precision that it chooses for this machine, the others in random
+batches, padded to `--max-length` or to the longest example of the batch. The weights are thrown away.
+"""
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+from bertctl.config.load import load_recipe
+from bertctl.config.schema import Recipe
+from bertctl.training.estimate import Rehearsal
+from bertctl.training.job import Job, prepare
+
+Step = Callable[[np.ndarray], Any]
+
+
+def main() -> None:
+    """Parses the options, measures, prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--recipe", default="sst2", help="of text classification")
+    parser.add_argument("--model", default="minilm", help="`random-bert-base` has bert-base's shape, random weights")
+    parser.add_argument("--data-dir")
+    parser.add_argument("--max-length", type=int, default=128)
+    parser.add_argument("--min-words", type=int, default=0, help="only rows with more words")
+    parser.add_argument("--batches", type=int, default=30, help="timed batches per arm")
+    parser.add_argument("--quick", action="store_true", help="two batches, to see that it works")
+    options = parser.parse_args()
+    batches = 2 if options.quick else options.batches
+    with tempfile.TemporaryDirectory() as scratch:
+        model = random_bert_base(Path(scratch)) if options.model == "random-bert-base" else options.model
+        fields = {"model.name": model, "model.max_length": options.max_length, "data.data_dir": options.data_dir}
+        recipe = load_recipe(options.recipe, options={name: value for name, value in fields.items() if value})
+        job = prepare(recipe)
+        ours = Rehearsal(job, Path(scratch))
+        rows = enough_words(job, options.min_words)
+        fixed = PlainLoop(job, pad_to=options.max_length)
+        dynamic = PlainLoop(job, pad_to=None)
+        arms: dict[str, tuple[Step, list[np.ndarray]]] = {
+            f"transformers, fp32, padded to {options.max_length}": (fixed.step, mixed(recipe, rows, batches)),
+            "transformers, fp32, padded to the longest": (dynamic.step, mixed(recipe, rows, batches)),
+            f"bertctl, {job.compute.precision}, like lengths": (ours.step, like_lengths(job, rows, batches)),
+        }
+        seconds = in_turns(arms)
+    show(arms, seconds, f"{options.recipe}, {options.model}, batch {recipe.training.batch_size}, {job.compute.why}")
+
+
+class PlainLoop:
+    """A training step as everybody writes it: transformers, torch's AdamW, fp32."""
+
+    def __init__(self, job: Job, *, pad_to: int | None) -> None:
+        folder = job.source.folder
+        self._tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        self._network = transformers.AutoModelForSequenceClassification.from_pretrained(
+            folder, num_labels=len(job.data.labels or ("",))
+        ).to(job.compute.device)
+        self._network.train()
+        self._optimizer = torch.optim.AdamW(self._network.parameters(), lr=2e-5, weight_decay=0.01)
+        columns = job.data.splits["train"].columns
+        texts = [list(columns["text"])] + ([list(columns["pair"])] if "pair" in columns else [])
+        # Tokenized before the clock starts, as `datasets.map` does it.
+        self._encoded = self._tokenizer(*texts, truncation=True, max_length=job.recipe.model.max_length)
+        self._labels = job.features["train"].labels
+        self._padding = {"padding": True} if pad_to is None else {"padding": "max_length", "max_length": pad_to}
+        self._device = job.compute.device
+
+    def step(self, indices: np.ndarray) -> None:
+        """Takes one step on these rows."""
+        rows = [{name: values[i] for name, values in self._encoded.items()} for i in indices]
+        batch = self._tokenizer.pad(rows, return_tensors="pt", **self._padding).to(self._device)
+        labels = torch.as_tensor(np.asarray(self._labels)[indices]).to(self._device)
+        self._network(**batch, labels=labels).loss.backward()
+        torch.nn.utils.clip_grad_norm_(self._network.parameters(), 1.0).item()
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        if self._device == "cuda":
+            torch.cuda.synchronize()
+
+
+def random_bert_base(folder: Path) -> str:
+    """Writes a model folder of bert-base-uncased's shape (that of `BertConfig()`), with minilm's equal vocabulary."""
+    from bertctl.catalog.models import locate_model
+
+    target = folder / "bert-base"
+    config = transformers.BertConfig(architectures=["BertModel"])
+    transformers.BertModel(config).save_pretrained(target)
+    transformers.AutoTokenizer.from_pretrained(locate_model("minilm").folder).save_pretrained(target)
+    return str(target)
+
+
+def enough_words(job: Job, words: int) -> np.ndarray:
+    """Returns the numbers of the training rows with more words than this."""
+    counts = [len(str(text).split()) for text in job.data.splits["train"].columns["text"]]
+    return np.flatnonzero(np.array(counts) > words)
+
+
+def mixed(recipe: Recipe, rows: np.ndarray, batches: int) -> list[np.ndarray]:
+    """Returns random batches."""
+    drawn = np.random.default_rng(0).permutation(rows)
+    return [np.resize(drawn, (batches, recipe.training.batch_size))[i] for i in range(batches)]
+
+
+def like_lengths(job: Job, rows: np.ndarray, batches: int) -> list[np.ndarray]:
+    """Returns batches as the loop forms them, picked evenly from the shortest to the longest of an epoch."""
+    from bertctl.runtime.batching import training_plan
+
+    lengths = job.features["train"].lengths[rows]
+    plan = training_plan(lengths, job.recipe.training.batch_size, seed=0, epoch=0)
+    plan = sorted((rows[batch] for batch in plan), key=lambda batch: int(job.features["train"].lengths[batch].max()))
+    picked = [plan[int((i + 0.5) * len(plan) / batches)] for i in range(batches)]
+    return [picked[i] for i in np.random.default_rng(0).permutation(batches)]
+
+
+def in_turns(arms: dict[str, tuple[Step, list[np.ndarray]]]) -> dict[str, list[float]]:
+    """Returns the seconds of each batch of each arm, after two batches each to warm up."""
+    for step, batches in arms.values():
+        for batch in sorted(batches, key=len)[-2:]:
+            step(batch)
+    seconds: dict[str, list[float]] = {name: [] for name in arms}
+    rng = np.random.default_rng(0)
+    names = list(arms)
+    for turn in range(len(next(iter(arms.values()))[1])):
+        for name in rng.permutation(names):
+            step, batches = arms[name]
+            started = time.perf_counter()
+            step(batches[turn])
+            seconds[name].append(time.perf_counter() - started)
+    return seconds
+
+
+def show(arms: dict[str, tuple[Step, list[np.ndarray]]], seconds: dict[str, list[float]], title: str) -> None:
+    """Prints a line per arm; the last one is ours."""
+    rates = {name: sum(map(len, arms[name][1])) / sum(seconds[name]) for name in arms}
+    ours = rates[list(rates)[-1]]
+    print(title)
+    print(f"{'':44}{'examples/s':>12}{'ours is':>10}")
+    for name, rate in rates.items():
+        print(f"{name:44}{rate:12.1f}{ours / rate:8.1f} x")
+
+
+if __name__ == "__main__":
+    main()

