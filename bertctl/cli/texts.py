@@ -1,4 +1,4 @@
-"""The texts that a command line names, as portions (lines, tables, a data set of the catalog), and their options."""
+"""The texts that a command line names, as chunks (lines, tables, a data set of the catalog), and their options."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import typer
 
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT, Listener
-from bertctl.tokenization.stream import Portion
+from bertctl.tokenization.stream import TextChunk
 from bertctl.words import did_you_mean
 
 if TYPE_CHECKING:
@@ -83,8 +83,8 @@ class TextSource:
     input_format: str | None = None
     replace: bool = False
 
-    def portions(self, listener: Listener = SILENT) -> Iterator[Portion]:
-        """The texts, in order, in portions.
+    def chunks(self, listener: Listener = SILENT) -> Iterator[TextChunk]:
+        """Yields the texts, in order.
 
         Raises:
             UsageError: an unknown format, data set or split; columns that can't be guessed.
@@ -105,7 +105,7 @@ class TextSource:
         """Whether second sentences can turn up."""
         return self.data is not None or any((self.input_format or _kind(file)) != "lines" for file in self.files)
 
-    def _of_lines(self, file: str, listener: Listener) -> Iterator[Portion]:
+    def _of_lines(self, file: str, listener: Listener) -> Iterator[TextChunk]:
         from bertctl.data.text_files import open_bytes, source_name
         from bertctl.tokenization.lines import LineReader
 
@@ -116,7 +116,7 @@ class TextSource:
             reader = LineReader(raw, source_name(source), replace=self.replace)
             for lines in reader:
                 seen = True
-                yield Portion(lines)
+                yield TextChunk(lines)
                 if total >= _BAR_FROM:
                     listener.advance("MiB", reader.bytes >> 20, total >> 20)
             listener.finish("MiB")
@@ -125,7 +125,7 @@ class TextSource:
         if not seen:
             listener.warn(f"{source_name(source)} is empty")
 
-    def _of_table(self, file: str, kind: str, listener: Listener) -> Iterator[Portion]:
+    def _of_table(self, file: str, kind: str, listener: Listener) -> Iterator[TextChunk]:
         from bertctl.config.schema import DataSection
         from bertctl.data.stream import stream_rows
 
@@ -136,9 +136,9 @@ class TextSource:
         settings = DataSection(text_column=self.text_column, pair_column=self.pair_column)
         source: Source = "-" if file == "-" else Path(file)
         for rows in stream_rows(source, settings, kind=kind, listener=listener):
-            yield Portion(rows.columns["text"], rows.columns.get("pair"))
+            yield TextChunk(rows.columns["text"], rows.columns.get("pair"))
 
-    def _of_data_set(self, name: str, listener: Listener) -> Iterator[Portion]:
+    def _of_data_set(self, name: str, listener: Listener) -> Iterator[TextChunk]:
         from bertctl.catalog.datasets import find_dataset
         from bertctl.config.schema import DataSection, Recipe
         from bertctl.data.load import load_data
@@ -151,7 +151,7 @@ class TextSource:
                 f"the data set '{name}' has no column of texts (it has: {', '.join(rows.columns)})",
                 remedy="Give its official file with --file and --text-column.",
             )
-        yield Portion(rows.columns["text"], rows.columns.get("pair"))
+        yield TextChunk(rows.columns["text"], rows.columns.get("pair"))
 
 
 def _kind(file: str) -> str:

@@ -1,6 +1,6 @@
-"""The tables of `tokenize --stats`."""
+"""The tables of `tokenize --stats` and `vocab coverage`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -9,52 +9,59 @@ from rich.text import Text
 from bertctl.cli.output import plain_table
 from bertctl.tokenization.stats import TokenStats, bins
 from bertctl.tokenization.words import CountedWord
+from bertctl.words import shorten
 
 _BAR = 40
-_SHOWN = 12  # pieces of a word that are shown
+_SHOWN = 12  # tokens of a word that are shown
 
 Named = Sequence[tuple[str, TokenStats]]
 
+_ROWS: Sequence[tuple[str, Callable[[TokenStats], str]]] = (
+    ("texts", lambda s: f"{s.texts:,}"),
+    ("tokens", lambda s: f"{s.tokens:,}"),
+    ("mean length", lambda s: f"{s.mean:.1f}"),
+    ("median", lambda s: f"{s.median:,}"),
+    ("90 % have at most", lambda s: f"{s.p90:,}"),
+    ("95 %", lambda s: f"{s.p95:,}"),
+    ("99 %", lambda s: f"{s.p99:,}"),
+    ("longest", lambda s: f"{s.longest:,}"),
+    ("enough for 99 % of the texts", lambda s: f"{s.enough_for_texts:,}"),
+    ("enough for 99 % of the tokens", lambda s: f"{s.enough_for_tokens:,}"),
+    ("tokens per word", lambda s: f"{s.tokens_per_word:.3f}"),
+    ("unknown tokens", lambda s: f"{s.unknown:,} ({s.unknown_share:.3%})"),
+)
+
 
 def stats_view(named: Named) -> RenderableType:
-    """All tables of one or two tokenizers, side by side where there are two."""
+    """Returns all tables of one or two tokenizers, side by side where there are two."""
     parts: list[RenderableType] = [_figures(named), ""]
     for name, stats in named:
-        title = "texts by length in tokens" + (f", {name}" if len(named) > 1 else "")
-        parts += [_histogram(stats, title), ""]
-    parts.append(_losses(named))
+        parts += [_histogram(stats, f"texts by length in tokens{_of(name, named)}"), ""]
+    parts.append(_truncation(named))
     for name, stats in named:
-        of = f", {name}" if len(named) > 1 else ""
-        if stats.broken:
-            parts += ["", word_table(f"broken words that cost most{of}", stats.broken)]
+        if stats.split_words:
+            parts += ["", word_table(f"split words that cost most{_of(name, named)}", stats.split_words)]
         if stats.unknown_words:
-            parts += ["", word_table(f"unknown words{of}", stats.unknown_words)]
+            parts += ["", word_table(f"unknown words{_of(name, named)}", stats.unknown_words)]
     return Group(*parts)
+
+
+def _of(name: str, named: Named) -> str:
+    return f", {name}" if len(named) > 1 else ""
 
 
 def _figures(named: Named) -> Table:
     names = [name for name, _ in named]
+    padding = named[0][1].padding
+    rows = (
+        *_ROWS,
+        (f"padding, all padded to {padding.length}", lambda s: f"{s.padding.fixed:.1%}"),
+        (f"padding, batches of {padding.batch_size}", lambda s: f"{s.padding.in_order:.1%}"),
+        ("padding, batches of similar lengths", lambda s: f"{s.padding.by_length:.1%}"),
+    )
     table = plain_table("", *names, right=tuple(names))
-    all_stats = [stats for _, stats in named]
-    table.add_row("texts", *(f"{s.texts:,}" for s in all_stats))
-    table.add_row("tokens", *(f"{s.tokens:,}" for s in all_stats))
-    table.add_row("mean length", *(f"{s.mean:.1f}" for s in all_stats))
-    for label, field in (
-        ("median", "median"),
-        ("90 % have at most", "p90"),
-        ("95 %", "p95"),
-        ("99 %", "p99"),
-        ("longest", "longest"),
-    ):
-        table.add_row(label, *(f"{getattr(s, field):,}" for s in all_stats))
-    table.add_row("enough for 99 % of the texts", *(f"{s.enough_for_texts:,}" for s in all_stats))
-    table.add_row("enough for 99 % of the tokens", *(f"{s.enough_for_tokens:,}" for s in all_stats))
-    table.add_row("pieces a word", *(f"{s.pieces_per_word:.3f}" for s in all_stats))
-    table.add_row("unknown tokens", *(f"{s.unknown:,} ({s.unknown_share:.3%})" for s in all_stats))
-    size, length = all_stats[0].padding.batch_size, all_stats[0].padding.length
-    table.add_row(f"padding, all {length} long", *(f"{s.padding.fixed:.1%}" for s in all_stats))
-    table.add_row(f"padding, batches of {size}", *(f"{s.padding.in_order:.1%}" for s in all_stats))
-    table.add_row("padding, batches of like lengths", *(f"{s.padding.by_length:.1%}" for s in all_stats))
+    for label, shown in rows:
+        table.add_row(label, *(shown(stats) for _, stats in named))
     return table
 
 
@@ -69,35 +76,25 @@ def _histogram(stats: TokenStats, title: str) -> Table:
     return table
 
 
-def _losses(named: Named) -> Table:
+def _truncation(named: Named) -> Table:
     headers = [
-        header
-        for name, _ in named
-        for header in (
-            (f"{name}: texts cut", f"{name}: tokens lost") if len(named) > 1 else ("texts cut", "tokens lost")
-        )
+        f"{name}: {what}" if len(named) > 1 else what for name, _ in named for what in ("texts cut", "tokens lost")
     ]
-    table = plain_table("cut at", *headers, title="what a cut would lose", right=("cut at", *headers))
-    for i, loss in enumerate(named[0][1].losses):
-        cells = []
-        for _, stats in named:
-            cut = stats.losses[i]
-            cells += [
-                f"{cut.texts:,} ({cut.texts / max(stats.texts, 1):.1%})",
-                f"{cut.tokens:,} ({cut.tokens / max(stats.tokens, 1):.1%})",
-            ]
-        table.add_row(str(loss.length), *cells)
+    table = plain_table("cut at", *headers, title="what truncation would lose", right=("cut at", *headers))
+    for losses in zip(*(stats.losses for _, stats in named), strict=True):
+        cells = [
+            f"{number:,} ({number / max(total, 1):.1%})"
+            for loss, (_, stats) in zip(losses, named, strict=True)
+            for number, total in ((loss.texts, stats.texts), (loss.tokens, stats.tokens))
+        ]
+        table.add_row(str(losses[0].length), *cells)
     return table
 
 
 def word_table(title: str, words: Sequence[CountedWord]) -> Table:
-    """Words, how often they were seen, and what they become."""
-    table = plain_table("word", "times", "pieces", title=title, right=("times",))
+    """Returns a table of words, how often they were seen, and what the tokenizer makes of them."""
+    table = plain_table("word", "times", "tokens", title=title, right=("times",))
     for word in words:
-        pieces = " ".join(word.pieces[:_SHOWN]) + (" …" if len(word.pieces) > _SHOWN else "")
-        table.add_row(Text(_short(word.word)), f"{word.count:,}", Text(pieces))  # [UNK] is no markup
+        tokens = " ".join(word.tokens[:_SHOWN]) + (" …" if len(word.tokens) > _SHOWN else "")
+        table.add_row(Text(shorten(word.word, 40)), f"{word.count:,}", Text(tokens))  # [UNK] is no markup
     return table
-
-
-def _short(word: str, width: int = 40) -> str:
-    return word if len(word) <= width else word[: width - 1] + "…"

@@ -1,10 +1,10 @@
 """`bertctl tokenize`."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, cast
 
 import typer
 
@@ -25,11 +25,10 @@ from bertctl.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from bertctl.tokenization.load import OpenTokenizer
-    from bertctl.tokenization.stream import Job, Portion, Totals
-    from bertctl.tokenization.windows import Cut
+    from bertctl.tokenization.stream import TextChunk, Totals
+    from bertctl.tokenization.windows import Truncation
 
-View = Literal["view", "jsonl", "ids", "pieces", "parquet", "npz"]
-_BINARY = ("parquet", "npz")
+_FORMATS = ("view", "jsonl", "ids", "tokens", "parquet")
 
 TextArguments = Annotated[
     list[str] | None,
@@ -41,7 +40,7 @@ FileOption = Annotated[
         "--file",
         "-f",
         metavar="FILE|-",
-        help="Lines, CSV, TSV, JSONL or Parquet (.gz too), or - for stdin; may be given again.",
+        help="Lines, CSV, TSV, JSONL or Parquet (.gz too), or - for stdin; repeatable.",
         show_default=False,
     ),
 ]
@@ -51,7 +50,7 @@ ModelOption = Annotated[
         "--model",
         "-m",
         metavar="NAME|PATH|HUB-ID",
-        help="Model name, folder, run, hub id, tokenizer.json or vocab.txt; bert-base when left out.",
+        help="Model name, folder, run, hub id, tokenizer.json or vocab.txt. Default: bert-base.",
         show_default=False,
     ),
 ]
@@ -62,7 +61,8 @@ def tokenize(
     texts: TextArguments = None,
     file: FileOption = None,
     pair: Annotated[
-        str | None, typer.Option("--pair", metavar="TEXT", help="Second sentence of the one text.", show_default=False)
+        str | None,
+        typer.Option("--pair", metavar="TEXT", help="Second text of the pair.", show_default=False),
     ] = None,
     data: DataOption = None,
     split: SplitOption = "train",
@@ -77,23 +77,23 @@ def tokenize(
         str | None,
         typer.Option(
             "--format",
-            metavar="|".join(get_args(View)),
-            help="Layout of the answer. Left out: the aligned view on a terminal (pieces for files), jsonl in a pipe.",
+            metavar="|".join(_FORMATS),
+            help="Format of the answer. Default: the aligned view on a terminal (tokens for files), jsonl in a pipe.",
             show_default=False,
         ),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Where to; stdout when left out.", show_default=False),
+        typer.Option("--output", "-o", metavar="FILE", help="File to write. Default: stdout.", show_default=False),
     ] = None,
     max_length: Annotated[
         int | None,
-        typer.Option("--max-length", min=1, help="Longest row in tokens; no cut when left out.", show_default=False),
+        typer.Option("--max-length", min=1, help="Longest row in tokens. Default: no limit.", show_default=False),
     ] = None,
     truncation: Annotated[
         str,
         typer.Option(
-            "--truncation", metavar="longest_first|only_first|only_second", help="Which sentence of a pair is cut."
+            "--truncation", metavar="longest_first|only_first|only_second", help="Which text of a pair is truncated."
         ),
     ] = "longest_first",
     stride: Annotated[
@@ -101,21 +101,21 @@ def tokenize(
         typer.Option(
             "--stride",
             min=0,
-            help="Cut long texts into windows that repeat this many tokens, instead of dropping the rest.",
+            help="Cut long texts into windows that overlap by this many tokens, instead of dropping the rest.",
             show_default=False,
         ),
     ] = None,
     special_tokens: Annotated[
-        bool, typer.Option("--special-tokens/--no-special-tokens", help="Whether [CLS] and [SEP] are added.")
+        bool, typer.Option("--special-tokens/--no-special-tokens", help="Add [CLS] and [SEP].")
     ] = True,
-    decode: Annotated[bool, typer.Option("--decode", help="Go back: the input is ids, a text's on a line.")] = False,
-    stats: Annotated[bool, typer.Option("--stats", help="Lengths, losses, padding, unknown and broken words.")] = False,
+    decode: Annotated[bool, typer.Option("--decode", help="Turn ids (one text per line) back into text.")] = False,
+    stats: Annotated[bool, typer.Option("--stats", help="Show statistics of the texts instead.")] = False,
     compare: Annotated[
         str | None,
-        typer.Option("--compare", metavar="MODEL", help="With --stats: a second tokenizer beside.", show_default=False),
+        typer.Option("--compare", metavar="MODEL", help="A second tokenizer for --stats.", show_default=False),
     ] = None,
 ) -> None:
-    """See what the model reads: pieces and ids of texts, or the numbers of a whole corpus.
+    """Show what the model reads: the tokens and ids of texts, or statistics of a whole corpus.
 
     bertctl tokenize "a visually stunning rumination on love"
 
@@ -124,7 +124,7 @@ def tokenize(
     bertctl tokenize --file reviews.csv --text-column review --stats
     """
     from bertctl.tokenization.load import open_tokenizer
-    from bertctl.tokenization.windows import Cut
+    from bertctl.tokenization.windows import Truncation
 
     check_choice("--errors", errors, ("strict", "replace"))
     check_choice("--truncation", truncation, ("longest_first", "only_first", "only_second"))
@@ -132,27 +132,33 @@ def tokenize(
     source = TextSource(
         files, data, split, data_dir, text_column, pair_column, input_format, replace=errors == "replace"
     )
-    _check(given, pair=pair, stats=stats, compare=compare, decode=decode, layout=layout, output=output)
-    chosen = _layout(out, layout, given=given, output=output)
+    if layout == "pieces":
+        out.say("--format pieces is now called --format tokens")
+        layout = "tokens"
+    _check_answer(stats=stats, compare=compare, decode=decode, pair=pair, layout=layout, output=output)
+    layout = _format(out, layout, given, output)
     opened = open_tokenizer(model, lowercase=lowercase, listener=out)
+    chunks = _chunks(source, given, pair, out)
     if decode:
-        return _decode(out, opened, source, given, output)
-    cut = Cut(max_length, cast(Any, truncation), stride)
+        return _decode(out, opened, chunks, output)
+    limits = Truncation(max_length, cast(Any, truncation), stride)
     has_pair = pair is not None or source.may_have_pairs
-    cut.check(opened.tokenizer, pair=has_pair, special_tokens=special_tokens)
+    limits.check(opened.tokenizer, pair=has_pair, special_tokens=special_tokens)
     if stats:
         others = [open_tokenizer(compare, lowercase=lowercase, listener=out)] if compare else []
-        portions = _portions(source, given, pair, out)
-        return _stats(out, [opened, *others], portions, special_tokens=special_tokens, length=max_length or 128)
-    if chosen == "view" or (out.as_json and output is None):
-        return _view(out, opened, given, pair, cut, special_tokens=special_tokens)
-    return _stream(out, opened, _portions(source, given, pair, out), chosen, output, cut, special_tokens=special_tokens)
+        return _stats(out, [opened, *others], chunks, special_tokens=special_tokens, length=max_length or 128)
+    if layout == "view" or (out.as_json and output is None):
+        if not given:
+            raise UsageError("--json prints one document", remedy="For files take --format jsonl, or -o FILE.")
+        return _view(out, opened, next(chunks), limits, special_tokens=special_tokens)
+    totals = _write(opened, chunks, layout, output, limits, special_tokens=special_tokens)
+    return _report(out, totals, limits, output)
 
 
 def _inputs(
     texts: list[str] | None, file: list[str] | None, data: str | None, pair: str | None
 ) -> tuple[list[str], list[str]]:
-    """Files to read, and texts given as arguments; exactly one of them, unless a data set is named."""
+    """Returns the files to read and the texts given as arguments: one of the two, or none where a data set is named."""
     given = list(texts or ())
     files = list(file or ())
     if given == ["-"]:
@@ -176,15 +182,8 @@ def _inputs(
     return files, given
 
 
-def _check(
-    given: Sequence[str],
-    *,
-    pair: str | None,
-    stats: bool,
-    compare: str | None,
-    decode: bool,
-    layout: str | None,
-    output: Path | None,
+def _check_answer(
+    *, stats: bool, compare: str | None, decode: bool, pair: str | None, layout: str | None, output: Path | None
 ) -> None:
     if compare and not stats:
         raise UsageError("--compare puts the numbers of two tokenizers side by side", remedy="Add --stats.")
@@ -196,122 +195,90 @@ def _check(
     if decode and (pair is not None or layout):
         raise UsageError("--decode turns ids back into text", remedy="Leave --pair and --format out.")
     if layout is not None:
-        check_choice("--format", layout, get_args(View))
+        check_choice("--format", layout, _FORMATS)
+
+
+def _format(out: Output, layout: str | None, given: Sequence[str], output: Path | None) -> str:
+    """Returns the format that is asked for, else the one that fits the place."""
     if layout == "view" and (not given or output is not None):
         raise UsageError(
-            "the aligned view is for texts on the command line", remedy="Take --format jsonl, ids or pieces."
+            "the aligned view is for texts on the command line", remedy="Take --format jsonl, ids or tokens."
         )
-    if layout in _BINARY and output is None:
-        raise UsageError(
-            f"--format {layout} is no text for a terminal or a pipe", remedy=f"Say where: -o FILE.{layout}"
-        )
-
-
-def _layout(out: Output, layout: str | None, *, given: Sequence[str], output: Path | None) -> str:
+    if layout == "parquet" and output is None:
+        raise UsageError("--format parquet is no text for a terminal or a pipe", remedy="Name a file: -o FILE.parquet")
     if layout is not None:
         return layout
     if output is not None:
-        suffix = output.suffix.lower().removeprefix(".")
-        return suffix if suffix in _BINARY else "jsonl"
+        return "parquet" if output.suffix.lower() == ".parquet" else "jsonl"
     if out.answers.is_terminal:
-        return "view" if given else "pieces"
+        return "view" if given else "tokens"
     return "jsonl"
 
 
-def _portions(source: TextSource, given: Sequence[str], pair: str | None, out: Output) -> "Iterator[Portion]":
-    from bertctl.tokenization.stream import Portion
+def _chunks(source: TextSource, given: Sequence[str], pair: str | None, out: Output) -> "Iterator[TextChunk]":
+    from bertctl.tokenization.stream import TextChunk
 
     if given:
-        return iter([Portion(given, None if pair is None else [pair])])
-    return source.portions(out)
+        return iter([TextChunk(given, None if pair is None else [pair])])
+    return source.chunks(out)
 
 
 def _view(
-    out: Output, opened: "OpenTokenizer", given: Sequence[str], pair: str | None, cut: "Cut", *, special_tokens: bool
+    out: Output, opened: "OpenTokenizer", chunk: "TextChunk", limits: "Truncation", *, special_tokens: bool
 ) -> None:
     from rich.console import Group
 
     from bertctl.tokenization.reference import unknown_id
-    from bertctl.tokenization.stream import Portion
     from bertctl.tokenization.view import TokenView
-    from bertctl.tokenization.windows import WindowJob, record
+    from bertctl.tokenization.windows import WindowEncoder
 
-    if not given:
-        raise UsageError("--json holds the answer in one document", remedy="For files take --format jsonl, or -o FILE.")
-    job = WindowJob(opened.tokenizer, cut, special_tokens=special_tokens)
-    _, encoded = job.encode(Portion(given, None if pair is None else [pair]))
+    unknown = unknown_id(opened.tokenizer)
+    pair = None if chunk.pairs is None else chunk.pairs[0]
     views: list[Any] = []
     documents: list[dict[str, Any]] = []
-    for index, (text, (is_cut, parts)) in enumerate(zip(given, encoded, strict=True)):
-        full = job.full_length(text, pair) if is_cut and cut.stride is None else None
-        for number, part in enumerate(parts):
+    for text in WindowEncoder(opened.tokenizer, limits, special_tokens=special_tokens).encode(chunk):
+        sides = {"text": chunk.texts[text.index]} | ({} if pair is None else {"pair": pair})
+        full = text.full_length if limits.stride is None else None
+        for window, record in zip(text.windows, text.records(limits), strict=True):
             views += [""] if views else []
-            views.append(TokenView(part, text, pair, unknown=unknown_id(opened.tokenizer), full_length=full))
-            window = number if cut.stride is not None else None
-            sides = {"text": text} if pair is None else {"text": text, "pair": pair}
-            documents.append(sides | record(part, index=index, window=window, truncated=full is not None))
+            views.append(TokenView(window, sides["text"], pair, unknown=unknown, full_length=full))
+            documents.append({**sides, **record})
+            documents[-1].setdefault("truncated", False)
     out.answer({"model": opened.name, "tokenizer": opened.kind, "texts": documents}, Group(*views))
 
 
-def _stream(
-    out: Output,
+def _write(
     opened: "OpenTokenizer",
-    portions: "Iterator[Portion]",
+    chunks: "Iterator[TextChunk]",
     layout: str,
     output: Path | None,
-    cut: "Cut",
-    *,
-    special_tokens: bool,
-) -> None:
-    from bertctl.tokenization.stream import run
-    from bertctl.tokenization.windows import WindowJob
-
-    with _opened(output, aside=layout in _BINARY) as file:
-        if layout == "jsonl":
-            totals = run(portions, WindowJob(opened.tokenizer, cut, special_tokens=special_tokens, records=file))
-        else:
-            totals = _stream_ids(opened, portions, layout, file, cut, special_tokens=special_tokens)
-    _report(out, totals, cut, output)
-
-
-def _stream_ids(
-    opened: "OpenTokenizer",
-    portions: "Iterator[Portion]",
-    layout: str,
-    file: BinaryIO,
-    cut: "Cut",
+    limits: "Truncation",
     *,
     special_tokens: bool,
 ) -> "Totals":
-    from bertctl.tokenization import formats
-    from bertctl.tokenization.encode import TextEncoder
-    from bertctl.tokenization.stream import FlatJob, run
-    from bertctl.tokenization.windows import WindowJob
+    from bertctl.tokenization.formats import JsonWriter, id_writer
+    from bertctl.tokenization.stream import run
+    from bertctl.tokenization.windows import WindowEncoder
 
-    writers: dict[str, Callable[[BinaryIO], formats.Writer]] = {
-        "ids": lambda out: formats.ids_writer(out, opened.tokenizer),
-        "pieces": lambda out: formats.pieces_writer(out, opened.tokenizer),
-        "parquet": formats.ParquetWriter,
-        "npz": formats.NpzWriter,
-    }
-    writer = writers[layout](file)
-    job: Job
-    if cut.stride is not None or cut.strategy != "longest_first":
-        job = WindowJob(opened.tokenizer, cut, special_tokens=special_tokens, writer=writer)
-    else:
-        encoder = TextEncoder(opened.tokenizer, max_length=cut.max_length, special_tokens=special_tokens)
-        job = FlatJob(encoder, writer)
-    totals = run(portions, job)
-    writer.close()
-    return totals
+    windows = WindowEncoder(opened.tokenizer, limits, special_tokens=special_tokens)
+    with _opened(output, aside=layout == "parquet") as file:
+        if layout == "jsonl":
+            return run(chunks, windows, JsonWriter(file, limits).write)
+        from bertctl.tokenization.encode import EncodedTexts, FlatEncoder, TextEncoder
+
+        with id_writer(layout, file, opened.tokenizer) as writer:
+            if limits.stride is not None or limits.strategy != "longest_first":
+                return run(chunks, windows, lambda texts: writer.write(EncodedTexts.of_windows(texts)))
+            encoder = TextEncoder(opened.tokenizer, max_length=limits.max_length, special_tokens=special_tokens)
+            return run(chunks, FlatEncoder(encoder), writer.write)
 
 
-def _report(out: Output, totals: "Totals", cut: "Cut", output: Path | None) -> None:
+def _report(out: Output, totals: "Totals", limits: "Truncation", output: Path | None) -> None:
     if totals.truncated:
         share = totals.truncated / totals.texts
         say = out.warn if share > 0.01 else out.say
         say(
-            f"{totals.truncated:,} of {totals.texts:,} texts ({share:.1%}) were cut at {cut.max_length} tokens; "
+            f"{totals.truncated:,} of {totals.texts:,} texts ({share:.1%}) were cut at {limits.max_length} tokens; "
             f"{totals.lost:,} tokens are lost (--stride keeps them in windows)"
         )
     if output is not None:
@@ -321,7 +288,7 @@ def _report(out: Output, totals: "Totals", cut: "Cut", output: Path | None) -> N
 
 @contextmanager
 def _opened(output: Path | None, *, aside: bool) -> Iterator[BinaryIO]:
-    """stdout, or a file: written in place where whole lines are of use, else aside and renamed when complete."""
+    """Opens stdout or a file; with `aside` a file beside it, renamed when it is complete."""
     if output is None:
         yield sys.stdout.buffer
         return
@@ -336,16 +303,14 @@ def _opened(output: Path | None, *, aside: bool) -> Iterator[BinaryIO]:
             place.unlink(missing_ok=True)
 
 
-def _decode(
-    out: Output, opened: "OpenTokenizer", source: TextSource, given: Sequence[str], output: Path | None
-) -> None:
+def _decode(out: Output, opened: "OpenTokenizer", chunks: "Iterator[TextChunk]", output: Path | None) -> None:
     from bertctl.tokenization.decode import Decoder
 
     decoder = Decoder(opened.tokenizer)
     with _opened(output, aside=False) as file:
         texts: list[str] = []
-        for portion in _portions(source, given, None, out):
-            lines = decoder.decode(portion.texts)
+        for chunk in chunks:
+            lines = decoder.decode(chunk.texts)
             if out.as_json:
                 texts += lines
             else:
@@ -355,19 +320,18 @@ def _decode(
 
 
 def _stats(
-    out: Output, opened: "Sequence[OpenTokenizer]", portions: "Iterator[Portion]", *, special_tokens: bool, length: int
+    out: Output, opened: "Sequence[OpenTokenizer]", chunks: "Iterator[TextChunk]", *, special_tokens: bool, length: int
 ) -> None:
     from bertctl.cli.token_tables import stats_view
     from bertctl.tokenization.stats import collect
 
-    found = collect(portions, [one.tokenizer for one in opened], special_tokens=special_tokens, fixed_length=length)
+    found = collect(chunks, [one.tokenizer for one in opened], special_tokens=special_tokens, fixed_length=length)
     if not found[0].texts:
         raise DataError("there are no texts to count", remedy="Give a text, or a file with lines or rows.")
-    documents = [
-        {"model": one.name, "tokenizer": one.kind, **stats.as_json()} for one, stats in zip(opened, found, strict=True)
-    ]
+    pairs = list(zip(opened, found, strict=True))
+    documents = [{"model": one.name, "tokenizer": one.kind, **stats.as_json()} for one, stats in pairs]
     document = documents[0] if len(documents) == 1 else {"models": documents}
-    out.answer(document, stats_view([(one.name, stats) for one, stats in zip(opened, found, strict=True)]))
+    out.answer(document, stats_view([(one.name, stats) for one, stats in pairs]))
 
 
 COMMAND = tokenize

@@ -33,15 +33,13 @@ ModelArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="[MODEL]",
-        help="Model name, folder, run, hub id, tokenizer.json or vocab.txt; bert-base when left out.",
+        help="Model name, folder, run, hub id, tokenizer.json or vocab.txt. Default: bert-base.",
         show_default=False,
     ),
 ]
 ModelOption = Annotated[
     str | None,
-    typer.Option(
-        "--model", "-m", metavar="NAME|PATH|HUB-ID", help="As MODEL; bert-base when left out.", show_default=False
-    ),
+    typer.Option("--model", "-m", metavar="NAME|PATH|HUB-ID", help="As MODEL. Default: bert-base.", show_default=False),
 ]
 FilesArgument = Annotated[
     list[str] | None,
@@ -54,61 +52,62 @@ FilesArgument = Annotated[
 
 
 def show(out: Output, model: ModelArgument = None, lowercase: LowercaseOption = None) -> None:
-    """Dump a vocabulary, a piece a line with its id before it; paged on a terminal.
+    """Print a vocabulary, one token per line after its id; paged on a terminal.
 
     bertctl vocab show minilm | grep -i transform
     """
     from rich.text import Text
 
     from bertctl.tokenization.load import open_tokenizer
-    from bertctl.tokenization.reference import pieces_by_id
+    from bertctl.tokenization.reference import tokens_by_id
 
     opened = open_tokenizer(model, lowercase=lowercase, listener=out)
-    pieces = pieces_by_id(opened.tokenizer)
-    document = {"model": opened.name, "tokenizer": opened.kind, "pieces": pieces}
+    tokens = tokens_by_id(opened.tokenizer)
+    document = {"model": opened.name, "tokenizer": opened.kind, "pieces": tokens}
     if out.as_json:
         out.answer(document)
     elif out.answers.is_terminal:
         with out.answers.pager():
-            out.answers.print(Text(_lines(enumerate(pieces))))
+            out.answers.print(Text(_lines(enumerate(tokens))))
     else:
-        sys.stdout.write(_lines(enumerate(pieces)))  # a console would need a second for as many lines
+        sys.stdout.write(_lines(enumerate(tokens)))  # a console would need a second for as many lines
 
 
-def _lines(pieces: Iterable[tuple[int, str]]) -> str:
-    return "".join(f"{index}\t{piece}\n" for index, piece in pieces)
+def _lines(tokens: Iterable[tuple[int, str]]) -> str:
+    return "".join(f"{index}\t{token}\n" for index, token in tokens)
 
 
 def search(
     out: Output,
-    pattern: Annotated[str, typer.Argument(metavar="PATTERN", help="A piece, a glob such as 'embed*', or an id.")],
+    pattern: Annotated[str, typer.Argument(metavar="PATTERN", help="A token, a glob such as 'embed*', or an id.")],
     model: ModelArgument = None,
     lowercase: LowercaseOption = None,
 ) -> None:
-    """Find pieces by name, glob or id; exit code 3 where there is none.
+    """Find tokens by name, glob or id; exit code 3 where there is none.
 
     bertctl vocab search 'embed*'
     """
     from bertctl.tokenization.load import open_tokenizer
+    from bertctl.tokenization.vocab import named
     from bertctl.tokenization.vocab import search as find
 
     opened = open_tokenizer(model, lowercase=lowercase, listener=out)
     found = find(opened.tokenizer, pattern)
     if not found:
-        pieces = opened.tokenizer.encode(pattern.replace("*", ""), add_special_tokens=False).tokens
+        tokens = opened.tokenizer.encode(pattern.replace("*", ""), add_special_tokens=False).tokens
         raise DataError(
-            f"no piece of {opened.name} fits '{pattern}'",
-            remedy=f"The tokenizer makes of it: {' '.join(pieces) or 'nothing'}.",
+            f"no token of {opened.name} fits '{pattern}'",
+            remedy=f"The tokenizer makes of it: {' '.join(tokens) or 'nothing'}.",
         )
-    document = {"model": opened.name, "found": [{"piece": piece, "id": index} for piece, index in found]}
+    document = {"model": opened.name, "found": [named(*item) for item in found]}
     if out.as_json:
         out.answer(document)
     else:
-        sys.stdout.write(_lines((index, piece) for piece, index in found))
+        sys.stdout.write(_lines((index, token) for token, index in found))
 
 
 def stats(out: Output, model: ModelArgument = None, lowercase: LowercaseOption = None) -> None:
-    """Count what kinds of pieces there are, and where each kind begins and ends."""
+    """Count the kinds of tokens, and show where each kind begins and ends."""
     from bertctl.tokenization.load import open_tokenizer
     from bertctl.tokenization.vocab import stats as count
 
@@ -122,21 +121,15 @@ def stats(out: Output, model: ModelArgument = None, lowercase: LowercaseOption =
 def _show_stats(out: Output, kind: str, counted: "VocabularyStats") -> None:
     from rich.text import Text
 
-    table = plain_table("kind", "pieces", "first", "last", title=kind, right=("pieces",))
-    for name, place in (
-        ("unused slots", counted.unused),
-        ("single characters", counted.characters),
-        ("whole words", counted.words),
-        ("continuations", counted.continuations),
-    ):
-        ends = [Text("" if at is None else f"{at[0]} {at[1]}") for at in (place.first, place.last)]
-        table.add_row(name, f"{place.count:,}", *ends)
+    table = plain_table("kind", "tokens", "first", "last", title=kind, right=("tokens",))
+    names = ("unused slots", "single characters", "whole words", "continuations")
+    for name, found in zip(names, counted.kinds.values(), strict=True):
+        ends = [Text(f"{token} {index}") for token, index in (found[0], found[-1])] if found else []
+        table.add_row(name, f"{len(found):,}", *ends)
     out.answers.print(table)
-    special = ", ".join(f"{piece} {index}" for piece, index in counted.special.items())
-    scripts = ", ".join(f"{name} {count}" for name, count in counted.scripts.items())
-    longest = ", ".join(f"{piece} {index}" for piece, index in counted.longest)
-    for name, value in (("special tokens", special), ("scripts", scripts), ("longest", longest)):
-        out.answers.print(Text(f"{name}: {value}"))
+    lists = {"special tokens": counted.special.items(), "scripts": counted.scripts.items(), "longest": counted.longest}
+    for name, items in lists.items():
+        out.answers.print(Text(f"{name}: {', '.join(f'{what} {number}' for what, number in items)}"))
 
 
 def coverage(
@@ -153,7 +146,7 @@ def coverage(
     errors: ErrorsOption = "strict",
     lowercase: LowercaseOption = None,
 ) -> None:
-    """Words of a corpus that have no piece of their own, and what a domain vocabulary would gain.
+    """Show the words of a corpus that are not a single token, and what a domain vocabulary would gain.
 
     bertctl vocab coverage abstracts.txt --top 50
     """
@@ -164,7 +157,7 @@ def coverage(
     source = _source(files, data, split, data_dir, text_column, pair_column, input_format, errors)
     opened = open_tokenizer(model, lowercase=lowercase, listener=out)
     require_bert(opened, "coverage")
-    found = measure(opened.tokenizer, source.portions(out))
+    found = measure(opened.tokenizer, source.chunks(out))
     if not found.texts:
         raise DataError("there are no texts to count", remedy="Give a file with lines or rows.")
     out.answer({"model": opened.name, "tokenizer": opened.kind, **found.as_json(top)})
@@ -172,18 +165,18 @@ def coverage(
         return
     from bertctl.cli.token_tables import word_table
 
-    share = found.own_piece / max(found.words, 1)
+    share = found.whole_words / max(found.words, 1)
     out.answers.print(
-        f"{found.words:,} words in {found.texts:,} texts; {share:.1%} have a piece of their own, "
-        f"{len(found.lacking):,} different words have none",
+        f"{found.words:,} words in {found.texts:,} texts; {share:.1%} are a single token, "
+        f"{len(found.missing_words):,} different words are not",
         highlight=False,
     )
-    out.answers.print(word_table("most frequent words without a piece of their own", found.lacking[:top]))
+    out.answers.print(word_table("most frequent words that are not a single token", found.missing_words[:top]))
     table = plain_table(
-        "new pieces", "tokens saved", title="what new pieces would save", right=("new pieces", "tokens saved")
+        "new tokens", "tokens saved", title="what new tokens would save", right=("new tokens", "tokens saved")
     )
-    for pieces, saved in found.gains:
-        table.add_row(f"{pieces:,}", f"{saved:.1%}")
+    for number, saved in found.gains:
+        table.add_row(f"{number:,}", f"{saved:.1%}")
     out.answers.print(table)
 
 
@@ -192,9 +185,9 @@ def diff(
     first: Annotated[str, typer.Argument(metavar="A", help="A model, folder, tokenizer.json or vocab.txt.")],
     second: Annotated[str, typer.Argument(metavar="B", help="What it is compared with.")],
     lowercase: LowercaseOption = None,
-    top: Annotated[int, typer.Option("--top", min=1, help="How many pieces of each side to show.")] = 20,
+    top: Annotated[int, typer.Option("--top", min=1, help="How many tokens of each side to show.")] = 20,
 ) -> None:
-    """How two vocabularies differ: pieces only in one, pieces under other ids."""
+    """Show how two vocabularies differ: tokens only in one, tokens under other ids."""
     from rich.text import Text
 
     from bertctl.tokenization.load import open_tokenizer
@@ -207,16 +200,16 @@ def diff(
             "first": {"model": first, "tokenizer": a.kind, "only": list(found.only_first)},
             "second": {"model": second, "tokenizer": b.kind, "only": list(found.only_second)},
             "common": found.common,
-            "moved": [{"piece": piece, "first": i, "second": j} for piece, i, j in found.moved],
+            "moved": [{"piece": token, "first": i, "second": j} for token, i, j in found.moved],
             "identical": found.identical,
         }
     )
     if out.as_json:
         return
     if found.identical:
-        out.answers.print(f"identical: {found.common:,} pieces under the same ids", highlight=False)
+        out.answers.print(f"identical: {found.common:,} tokens under the same ids", highlight=False)
         return
-    out.answers.print(f"{found.common:,} pieces in both, {len(found.moved):,} under other ids", highlight=False)
+    out.answers.print(f"{found.common:,} tokens in both, {len(found.moved):,} under other ids", highlight=False)
     for name, only in ((first, found.only_first), (second, found.only_second)):
         shown = " ".join(only[:top]) + (" …" if len(only) > top else "")
         out.answers.print(Text(f"only in {name}: {len(only):,}  {shown}".rstrip()))
@@ -225,7 +218,7 @@ def diff(
 def train(
     out: Output,
     files: FilesArgument = None,
-    size: Annotated[int, typer.Option("--size", min=1, help="Most pieces, special tokens included.")] = 30522,
+    size: Annotated[int, typer.Option("--size", min=1, help="Upper limit of tokens, special ones included.")] = 30522,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="DIR", help="Folder for the vocabulary.", show_default=False),
@@ -233,7 +226,7 @@ def train(
     lowercase: Annotated[
         bool, typer.Option("--lowercase/--cased", help="Whether texts are lower-cased and accents stripped first.")
     ] = True,
-    min_frequency: Annotated[int, typer.Option("--min-frequency", min=1, help="A piece must be seen this often.")] = 2,
+    min_frequency: Annotated[int, typer.Option("--min-frequency", min=1, help="How often a token must be seen.")] = 2,
     data: DataOption = None,
     split: SplitOption = "train",
     data_dir: DataDirOption = None,
@@ -243,7 +236,7 @@ def train(
     errors: ErrorsOption = "strict",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the vocabulary in the folder.")] = False,
 ) -> None:
-    """Make a new WordPiece vocabulary from texts; the folder is then good for --model.
+    """Train a new WordPiece vocabulary on texts; its folder can then be given to --model.
 
     bertctl vocab train abstracts.txt --size 8000 -o medical-vocab
     """
@@ -258,13 +251,13 @@ def train(
             f"{output} exists already", remedy="Choose another folder with -o, or add --overwrite for a vocabulary."
         )
     with _rereadable(source) as again:
-        trained = learn(lambda: again.portions(out), size=size, lowercase=lowercase, min_frequency=min_frequency)
+        trained = learn(lambda: again.chunks(out), size=size, lowercase=lowercase, min_frequency=min_frequency)
     complete = save(trained, output, lowercase=lowercase)
-    pieces = complete.get_vocab_size()
-    out.answer({"output": str(output), "pieces": pieces, "lowercase": lowercase})
-    if pieces < size:
-        out.say(f"the texts gave {pieces:,} pieces, not {size:,}: more text, or a smaller --min-frequency, gives more")
-    out.say(f"{pieces:,} pieces written to {output}; use it with --model {output}")
+    tokens = complete.get_vocab_size()
+    out.answer({"output": str(output), "pieces": tokens, "lowercase": lowercase})
+    if tokens < size:
+        out.say(f"the texts gave {tokens:,} tokens, not {size:,}: more text, or a smaller --min-frequency, gives more")
+    out.say(f"{tokens:,} tokens written to {output}; use it with --model {output}")
 
 
 def _source(
@@ -290,7 +283,7 @@ def _source(
 
 @contextmanager
 def _rereadable(source: TextSource) -> Iterator[TextSource]:
-    """The same texts, with a temporary copy in the place of stdin, which can be read only once."""
+    """Yields the same texts, with a temporary copy in the place of stdin, which can be read only once."""
     if "-" not in source.files:
         yield source
         return

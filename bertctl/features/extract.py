@@ -25,7 +25,7 @@ from bertctl.features.windows import memory_pieces, peeked, windows
 from bertctl.inference.evaluate import TRUNCATION_WARNING_SHARE
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, write_json
-from bertctl.tokenization.reference import pieces_by_id
+from bertctl.tokenization.reference import tokens_by_id
 
 _SECONDS_BETWEEN_COMMITS = 2.0
 
@@ -297,7 +297,7 @@ def _shape(encoder: Encoder, job: ExtractJob) -> Shape:
         dtype=job.dtype,
         by_token=wanted.by_token,
         pooling=pooling,
-        pieces=tuple(pieces_by_id(encoder.loaded.tokenizer)) if needs_pieces else (),
+        pieces=tuple(tokens_by_id(encoder.loaded.tokenizer)) if needs_pieces else (),
         keep_text=job.keep_text,
     )
 

@@ -1,4 +1,4 @@
-"""Ids back to text."""
+"""Turns ids back into text."""
 
 import json
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class Decoder:
         self._lines = 0
 
     def decode(self, lines: Sequence[str]) -> list[str]:
-        """One text a line.
+        """Returns one text per line.
 
         Args:
             lines: ids with spaces or commas between, or as a JSON list, or a jsonl record with `ids`.
@@ -54,7 +54,7 @@ class Decoder:
         for value in values:
             if value not in self._known:
                 raise DataError(
-                    f"line {number}: {value} is no id of this vocabulary of {len(self._known):,} pieces",
+                    f"line {number}: {value} is no id of this vocabulary of {len(self._known):,} tokens",
                     remedy="Name the model that the ids come from with --model.",
                 )
         return [value for value in values if value not in self._dropped]

@@ -8,29 +8,32 @@ Letters: N texts, T tokens of all of them together.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
 from bertctl.tokenization.layout import Layout, Ragged, longest_first, merge
-from bertctl.tokenization.reference import CHUNK_CHARACTERS, chunks, cut_at_spaces, unknown_id
+from bertctl.tokenization.reference import CHUNK_CHARACTERS, chunks, cut_at_spaces, truncating, unknown_id
 from bertctl.tokenization.reference import load_tokenizer as load_tokenizer
 from bertctl.tokenization.route import Route, find_route
+from bertctl.tokenization.stream import TextChunk, Totals
+from bertctl.tokenization.windows import TextWindows
 
 _WORTH_ROUTING = 100_000  # characters; loading the faster library takes as long as the reference takes for these
 
 
 @dataclass(frozen=True)
 class EncodedTexts:
-    """N texts (or pairs) as one flat run of ids.
+    """N texts (or pairs) as one flat array of ids.
 
     Attributes:
-        ids: (T,) piece ids, special tokens included.
+        ids: (T,) token ids, special tokens included.
         type_ids: (T,) segment of each token: 0 first sentence, 1 second.
         starts: (N + 1,) where each text begins in `ids`; the last entry is T.
-        full_lengths: (N,) tokens each text would have had without the cut.
-        unknown: (N,) unknown tokens in each text, before the cut.
+        full_lengths: (N,) tokens each text would have had without truncation.
+        unknown: (N,) unknown tokens in each text, before truncation.
 
         # pair    [CLS] it rained . [SEP] the ground is wet . [SEP]
         # segment   0    0    0   0   0    1    1    1  1   1   1
@@ -47,13 +50,27 @@ class EncodedTexts:
 
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
-        """(N,) tokens of each text as the model reads it; computed once, since every training step asks."""
+        """(N,) Returns the tokens of each text as the model reads it; computed once, since every training step asks."""
         return np.diff(self.starts)
 
     @property
     def truncated(self) -> NDArray[np.bool_]:
-        """(N,) whether something was cut off."""
+        """(N,) Returns whether something was cut off."""
         return self.full_lengths > self.lengths
+
+    @classmethod
+    def of_windows(cls, texts: Sequence[TextWindows]) -> Self:
+        """Returns windows as rows; one of several windows of a text does not count as truncated."""
+        windows = [window for text in texts for window in text.windows]
+        lengths = np.array([len(window) for window in windows], dtype=np.int64)
+        full = [text.full_length if len(text.windows) == 1 else len(w) for text in texts for w in text.windows]
+        return cls(
+            ids=np.array([i for window in windows for i in window.ids], dtype=np.int32),
+            type_ids=np.array([i for window in windows for i in window.type_ids], dtype=np.uint8),
+            starts=np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)]),
+            full_lengths=np.array(full, dtype=np.int64),
+            unknown=np.zeros(len(windows), dtype=np.int64),
+        )
 
 
 def encode_texts(
@@ -64,21 +81,21 @@ def encode_texts(
     max_length: int | None,
     special_tokens: bool = True,
 ) -> EncodedTexts:
-    """Encode texts or pairs, the longer sentence of a pair cut first.
+    """Returns the encoded texts or pairs; the longer text of a pair is truncated first.
 
     Args:
         tokenizer: with truncation and padding off; it is left that way.
-        texts: N first (or only) sentences.
-        pairs: N second sentences, or None.
+        texts: N first (or only) texts.
+        pairs: N second texts, or None.
         max_length: longest result in tokens (google-research/bert `run_classifier.py::_truncate_seq_pair`); None for
-            no cut.
+            no limit.
         special_tokens: whether [CLS], [SEP] or what stands for them are added.
     """
     return TextEncoder(tokenizer, max_length=max_length, special_tokens=special_tokens).encode(texts, pairs)
 
 
 class TextEncoder:
-    """Encodes portion after portion with the same settings.
+    """Encodes chunk after chunk with the same settings.
 
     Args:
         tokenizer: with truncation and padding off; it must not change as long as this lives.
@@ -100,7 +117,7 @@ class TextEncoder:
         self._unknown_id = unknown_id(tokenizer)
 
     def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> EncodedTexts:
-        """Encode N texts, or N pairs."""
+        """Returns N encoded texts, or N pairs."""
         if pairs is not None and len(pairs) != len(texts):
             raise ValueError(f"{len(texts)} texts and {len(pairs)} second sentences")
         if self._undecided:
@@ -128,7 +145,7 @@ class TextEncoder:
             self._undecided = False
 
     def _flat(self, route: Route, texts: Sequence[str]) -> Ragged:
-        """Ids without special tokens."""
+        """Returns ids without special tokens."""
         others = route.unsafe(texts)
         if not others:
             ids, lengths = route.encode(texts)
@@ -180,14 +197,31 @@ class TextEncoder:
         )
 
     def _cut(self, inputs: Sequence[str | tuple[str, str]], encodings: list[Encoding], max_length: int) -> None:
-        """Replace those that are too long."""
+        """Replaces those that are too long."""
         long = [i for i, encoding in enumerate(encodings) if len(encoding) > max_length]
         if not long:
             return
-        self.tokenizer.enable_truncation(max_length, strategy="longest_first")
-        try:
-            cut = self.tokenizer.encode_batch_fast([inputs[i] for i in long], add_special_tokens=self.special_tokens)
-        finally:
-            self.tokenizer.no_truncation()
+        with truncating(self.tokenizer, max_length) as tokenizer:
+            cut = tokenizer.encode_batch_fast([inputs[i] for i in long], add_special_tokens=self.special_tokens)
         for i, encoding in zip(long, cut, strict=True):
             encodings[i] = encoding
+
+
+class FlatEncoder:
+    """Encodes chunks to ids alone, by the fastest exact way, and counts them."""
+
+    def __init__(self, encoder: TextEncoder) -> None:
+        self.totals = Totals()
+        self._encoder = encoder
+
+    def encode(self, chunk: TextChunk) -> EncodedTexts:
+        """Returns the ids of a chunk."""
+        encoded = self._encoder.encode(chunk.texts, chunk.pairs)
+        lost = encoded.full_lengths - encoded.lengths
+        self.totals.texts += len(encoded)
+        self.totals.rows += len(encoded)
+        self.totals.tokens += len(encoded.ids)
+        self.totals.unknown += int(encoded.unknown.sum())
+        self.totals.truncated += int((lost > 0).sum())
+        self.totals.lost += int(lost.sum())
+        return encoded

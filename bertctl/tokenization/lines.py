@@ -1,4 +1,4 @@
-"""A stream of bytes as portions of lines, in bounded memory."""
+"""Reads a stream of bytes as chunks of lines, in bounded memory."""
 
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -10,10 +10,10 @@ BLOCK = 1 << 20
 
 
 class LineReader:
-    """Reads the lines of one file, portion by portion.
+    """Reads the lines of one file, chunk by chunk.
 
     Lines end with a line feed, or carriage return and line feed; a byte-order mark at the beginning is dropped. A
-    portion is what one read gave, so lines from a slow pipe come as they are written.
+    chunk is what one read gave, so lines from a slow pipe come as they are written.
 
     Args:
         file: opened for bytes.
@@ -34,7 +34,7 @@ class LineReader:
         self.bytes = 0
 
     def __iter__(self) -> Iterator[list[str]]:
-        """Portions of lines, without their ends.
+        """Yields chunks of lines, without their ends.
 
         Raises:
             DataError: bytes that are not UTF-8, with line and byte.

@@ -13,9 +13,9 @@ from bertctl.progress import SILENT, Listener
 from bertctl.tokenization.reference import load_tokenizer
 
 DEFAULT_MODEL = "bert-base"
-_STAND_IN = "minilm"  # a package with bert-base-uncased's vocabulary, piece for piece
+_STAND_IN = "minilm"  # a package with bert-base-uncased's vocabulary, token for token
 _UNKNOWN = "[UNK]"
-SPECIAL_PIECES = ("[PAD]", _UNKNOWN, "[CLS]", "[SEP]", "[MASK]")
+SPECIAL_TOKENS = ("[PAD]", _UNKNOWN, "[CLS]", "[SEP]", "[MASK]")
 """BERT's own, in the order of the ids that a trained vocabulary gives them."""
 
 
@@ -27,7 +27,7 @@ class OpenTokenizer:
         name: as it was asked for, or what stood in.
         tokenizer: with truncation and padding off.
         file: what it was read from.
-        kind: in words, such as `WordPiece, 30,522 pieces, lower-cased`.
+        kind: in words, such as `WordPiece, 30,522 tokens, lower-cased`.
         is_bert: whether it is BERT's pipeline: WordPiece on words of letters and digits.
         positions: longest input of the model it belongs to, where that is known.
     """
@@ -83,16 +83,16 @@ def open_tokenizer(
 
 
 def read_vocab_txt(file: Path, *, lowercase: bool) -> Tokenizer:
-    """BERT's pipeline around a vocabulary with one piece a line (google-research/bert `tokenization.py`).
+    """BERT's pipeline around a vocabulary with one token a line (google-research/bert `tokenization.py`).
 
     Options of the normalizer (`strip_accents`, `tokenize_chinese_chars`) are read from a `tokenizer_config.json`
     beside it.
 
     Raises:
-        DataError: not UTF-8, a piece twice, or no [UNK].
+        DataError: not UTF-8, a token twice, or no [UNK].
         UnavailableError: it can't be read.
     """
-    vocabulary = _read_pieces(file)
+    vocabulary = _read_tokens(file)
     config = _read_config(file.parent / "tokenizer_config.json")
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=_UNKNOWN, max_input_chars_per_word=100))
     tokenizer.normalizer = normalizers.BertNormalizer(
@@ -104,7 +104,7 @@ def read_vocab_txt(file: Path, *, lowercase: bool) -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix="##")
     tokenizer.add_special_tokens(
-        [AddedToken(piece, normalized=False) for piece in SPECIAL_PIECES if piece in vocabulary]
+        [AddedToken(token, normalized=False) for token in SPECIAL_TOKENS if token in vocabulary]
     )
     if "[CLS]" in vocabulary and "[SEP]" in vocabulary:
         tokenizer.post_processor = processors.TemplateProcessing(
@@ -115,7 +115,7 @@ def read_vocab_txt(file: Path, *, lowercase: bool) -> Tokenizer:
     return tokenizer
 
 
-def _read_pieces(file: Path) -> dict[str, int]:
+def _read_tokens(file: Path) -> dict[str, int]:
     try:
         lines = file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
@@ -124,22 +124,22 @@ def _read_pieces(file: Path) -> dict[str, int]:
         raise UnavailableError(f"{file} can't be read: {error.strerror}") from error
     vocabulary: dict[str, int] = {}
     for number, line in enumerate(lines):
-        piece = line.removesuffix("\r")
-        if piece in vocabulary:
+        token = line.removesuffix("\r")
+        if token in vocabulary:
             raise DataError(
-                f"{file}:{number + 1}: the piece '{piece}' stands on line {vocabulary[piece] + 1} already",
-                remedy="A piece has one id, its line. Replace the second one by a name of its own, such as [unused0].",
+                f"{file}:{number + 1}: the token '{token}' stands on line {vocabulary[token] + 1} already",
+                remedy="A token has one id, its line. Replace the second one by a name of its own, such as [unused0].",
             )
-        vocabulary[piece] = number
+        vocabulary[token] = number
     if "[UNK]" not in vocabulary:
         raise _no_unknown(file, "[UNK]")
     return vocabulary
 
 
-def _no_unknown(file: Path, piece: str) -> DataError:
+def _no_unknown(file: Path, token: str) -> DataError:
     return DataError(
-        f"{file} has no piece {piece}, which a WordPiece vocabulary needs for words it has no pieces for",
-        remedy=f"Add a line {piece} to it (in vocab.txt at the end, so that no other id moves).",
+        f"{file} has no token {token}, which a WordPiece vocabulary needs for words it has no tokens for",
+        remedy=f"Add a line {token} to it (in vocab.txt at the end, so that no other id moves).",
     )
 
 
@@ -259,4 +259,4 @@ def _kind(tokenizer: Tokenizer, document: dict[str, Any]) -> str:
     normalizer = document.get("normalizer") or {}
     lowercase = normalizer.get("lowercase")
     case = "" if lowercase is None else ", lower-cased" if lowercase else ", cased"
-    return f"{kind}, {tokenizer.get_vocab_size():,} pieces{case}"
+    return f"{kind}, {tokenizer.get_vocab_size():,} tokens{case}"

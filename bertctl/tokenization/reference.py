@@ -1,10 +1,11 @@
-"""Small questions to the library `tokenizers`, and its texts in portions. Nothing here needs numpy: `bertctl tokenize`
-of one text is to answer at once.
+"""Small questions to the library `tokenizers`, and texts in chunks that fit into memory. Nothing here needs numpy, so
+that `bertctl tokenize` of one text answers at once.
 
-Letters: V pieces in the vocabulary.
+Letters: V tokens in the vocabulary.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 from tokenizers import Tokenizer
@@ -17,7 +18,7 @@ Input = TypeVar("Input", str, str | tuple[str, str])
 
 
 def load_tokenizer(tokenizer_json: str) -> Tokenizer:
-    """A `tokenizers.Tokenizer` from its serialised form, with any stored truncation and padding switched off.
+    """Returns a `tokenizers.Tokenizer` from its serialised form, with stored truncation and padding switched off.
 
     (The file of all-MiniLM-L6-v2 carries both, set to 128.)
     """
@@ -27,27 +28,40 @@ def load_tokenizer(tokenizer_json: str) -> Tokenizer:
     return tokenizer
 
 
+@contextmanager
+def truncating(
+    tokenizer: Tokenizer, max_length: int, *, strategy: str = "longest_first", stride: int = 0
+) -> Iterator[Tokenizer]:
+    """Switches the library's own truncation on for a while."""
+    tokenizer.enable_truncation(max_length, stride=stride, strategy=strategy)
+    try:
+        yield tokenizer
+    finally:
+        tokenizer.no_truncation()
+
+
 def unknown_id(tokenizer: Tokenizer) -> int | None:
-    """Id of the unknown token, or None where there is none (byte-level vocabularies)."""
+    """Returns the id of the unknown token, or None where there is none (byte-level vocabularies)."""
     name = getattr(tokenizer.model, "unk_token", None)
     return tokenizer.token_to_id(name) if name else None
 
 
-def pieces_by_id(tokenizer: Tokenizer) -> list[str]:
-    """(V,) the piece of each id; an empty string where an id is not in use."""
-    pieces = [""] * id_count(tokenizer)
-    for piece, index in tokenizer.get_vocab().items():
-        pieces[index] = piece
-    return pieces
+def tokens_by_id(tokenizer: Tokenizer) -> list[str]:
+    """(V,) Returns the token of each id; an empty string where an id is not in use."""
+    vocabulary = tokenizer.get_vocab()
+    tokens = [""] * (max(vocabulary.values(), default=-1) + 1)
+    for token, index in vocabulary.items():
+        tokens[index] = token
+    return tokens
 
 
-def id_count(tokenizer: Tokenizer) -> int:
-    """V, one more than the largest id in use."""
-    return max(tokenizer.get_vocab().values(), default=-1) + 1
+def continuation_prefix(tokenizer: Tokenizer) -> str:
+    """Returns `##` for BERT, an empty string where tokens that go on within a word carry no mark."""
+    return getattr(tokenizer.model, "continuing_subword_prefix", None) or ""
 
 
 def chunks(inputs: Sequence[Input]) -> Iterator[Sequence[Input]]:
-    """Portions that the reference can take at once without much memory; a longer text is a portion of its own."""
+    """Yields chunks that the library can take at once without much memory; a longer text is a chunk of its own."""
     first, characters = 0, 0
     for i, item in enumerate(inputs):
         length = len(item) if isinstance(item, str) else len(item[0]) + len(item[1])
@@ -60,10 +74,10 @@ def chunks(inputs: Sequence[Input]) -> Iterator[Sequence[Input]]:
 
 
 def cut_at_spaces(text: str, size: int) -> list[str]:
-    """The text in parts of about `size` characters, each cut before a space.
+    """Returns the text in parts of about `size` characters, each cut before a space.
 
-    BERT's pipeline splits there anyway, so the parts have the same pieces as the whole (tokens were not added with a
-    space in them where there is a `Route`).
+    BERT's pipeline splits there anyway, so the parts have the same tokens as the whole (no token was added with a space
+    in it where there is a `Route`).
     """
     parts: list[str] = []
     start = 0

@@ -2,7 +2,7 @@
 
 `tokie` is 10 to 20 times as fast, and differs in places: control characters (it keeps DEL in a text that is all ASCII
 and drops it in one that is not), code points that its Unicode tables know differently, options of the normalizer that
-it does not read (`strip_accents`, `handle_chinese_chars`), words whose last characters have no piece of their own, and
+it does not read (`strip_accents`, `handle_chinese_chars`), words whose last characters have no token of their own, and
 tokens that were added with `normalized`. So a text goes there only if equality follows from its characters:
 
 1. The tokenizer is BERT's pipeline (BertNormalizer, BertPreTokenizer, WordPiece), and no token was added that is looked
@@ -12,8 +12,8 @@ tokens that were added with `normalized`. So a text goes there only if equality 
    numbers, punctuation, symbols and spaces beyond ASCII that pass the same test. Both libraries normalise and split
    character by character (NFD only reorders marks, and no safe character leaves a mark), so what a character becomes
    depends on nothing else. A character is safe if the reference turns it into spaces, into characters that stand
-   alone, or into word characters x for which `##x` is a piece or no piece begins with `##x` (`tokie` takes a word whose
-   last characters only begin a piece as complete: its single fault in greedy matching), and if both libraries agree on
+   alone, or into word characters x for which `##x` is a token or no token begins with `##x` (`tokie` takes a word whose
+   last characters only begin a token as complete: its single fault in greedy matching), and if both libraries agree on
    it alone, before, after and within a word, each also beside a text that is not ASCII.
 
 The tests compare the two over all of Unicode, and over real data sets.
@@ -59,7 +59,7 @@ class Route:
         self._encode_flat = encode_flat
         self._added = added
         self._vocabulary = tokenizer.get_vocab()
-        self._begins_rest = {piece[:3] for piece in self._vocabulary if piece.startswith("##")}
+        self._begins_rest = {token[:3] for token in self._vocabulary if token.startswith("##")}
         self._word_limit: int = tokenizer.model.max_input_chars_per_word
         self._safe: dict[str, bool] = {}
         self._companion = next((c for c in "éæ—€" if self._is_safe(c, companion="")), "")

@@ -1,4 +1,4 @@
-"""What a tokenizer makes of texts, in numbers: lengths, losses, padding, unknown and broken words.
+"""Measures what a tokenizer makes of texts: lengths, truncation, padding, unknown and split words.
 
 Letters: N texts, T tokens of all of them together, L the longest text in tokens.
 """
@@ -13,22 +13,22 @@ from tokenizers import Tokenizer
 
 from bertctl.tokenization.encode import TextEncoder
 from bertctl.tokenization.layout import Layout
-from bertctl.tokenization.stream import Portion
+from bertctl.tokenization.stream import TextChunk
 from bertctl.tokenization.words import CountedWord, WordCounter
 
 LIMITS = (64, 128, 256, 512)
-"""Lengths for which losses are shown."""
+"""Lengths for which the loss by truncation is shown."""
 _KEPT = 0.99
 
 
 @dataclass(frozen=True)
-class Loss:
-    """What a cut at `length` tokens would lose.
+class TruncationLoss:
+    """Is what truncation to `length` tokens would lose.
 
     Attributes:
         length: longest row in tokens, special tokens included.
-        texts: texts that would be cut.
-        tokens: tokens that would be gone.
+        texts: texts that would be truncated.
+        tokens: tokens that would be dropped.
     """
 
     length: int
@@ -38,14 +38,14 @@ class Loss:
 
 @dataclass(frozen=True)
 class Padding:
-    """Share of padding among all tokens of a batch, by how batches are formed.
+    """Is the share of padding among all tokens of a batch, by how batches are formed.
 
     Attributes:
-        batch_size: texts in a batch.
-        length: the fixed length of the first way, to which longer texts are cut.
-        fixed: every text padded to `length`.
-        in_order: batches in the order of the input, padded to the longest in them.
-        by_length: batches of like lengths, padded to the longest in them.
+        batch_size: texts per batch.
+        length: the length of `fixed`, to which longer texts are truncated.
+        fixed: share when every text is padded to `length`.
+        in_order: share in batches in the order of the input, padded to their longest text.
+        by_length: share in batches of similar lengths, padded to their longest text.
     """
 
     batch_size: int
@@ -57,24 +57,24 @@ class Padding:
 
 @dataclass(frozen=True)
 class TokenStats:
-    """The numbers of one tokenizer on one input.
+    """Holds the numbers of one tokenizer on one input.
 
     Attributes:
         texts: N, texts or pairs.
         tokens: T, special tokens included.
         mean, median, p90, p95, p99, longest: of the lengths in tokens.
         histogram: (L + 1,) how many texts have each length.
-        losses: one for each of `LIMITS`.
+        losses: what truncation to each of `LIMITS` would lose.
         enough_for_texts: smallest length at which 99 % of the texts stay whole.
         enough_for_tokens: smallest length at which 99 % of the tokens stay.
         words: words seen, without punctuation.
-        pieces_per_word: their pieces, on average.
+        tokens_per_word: their average number of tokens.
         unknown: unknown tokens.
         unknown_share: their share of all tokens that are not special.
         padding: of batches.
-        broken: words of several pieces, those first that cost the most tokens.
+        split_words: words of several tokens, those first that cost the most tokens.
         unknown_words: words that became the unknown token, the most frequent first.
-        forgotten: rare words no longer counted because there were too many different ones.
+        forgotten: rare words no longer counted because there were too many different words.
     """
 
     texts: int
@@ -86,20 +86,20 @@ class TokenStats:
     p99: int
     longest: int
     histogram: NDArray[np.int64]
-    losses: tuple[Loss, ...]
+    losses: tuple[TruncationLoss, ...]
     enough_for_texts: int
     enough_for_tokens: int
     words: int
-    pieces_per_word: float
+    tokens_per_word: float
     unknown: int
     unknown_share: float
     padding: Padding
-    broken: tuple[CountedWord, ...]
+    split_words: tuple[CountedWord, ...]
     unknown_words: tuple[CountedWord, ...]
     forgotten: int
 
     def as_json(self) -> dict[str, Any]:
-        """All of it as plain values; the histogram in 20 equal steps."""
+        """Returns all of it as plain values, with the histogram in 20 equal steps."""
         return {
             "texts": self.texts,
             "tokens": self.tokens,
@@ -108,24 +108,24 @@ class TokenStats:
             "losses": [vars(loss) for loss in self.losses],
             "enough_for_99_percent": {"of_texts": self.enough_for_texts, "of_tokens": self.enough_for_tokens},
             "words": self.words,
-            "pieces_per_word": self.pieces_per_word,
+            "pieces_per_word": self.tokens_per_word,
             "unknown": self.unknown,
             "unknown_share": self.unknown_share,
             "padding": vars(self.padding),
-            "broken_words": [_word_json(word) for word in self.broken],
+            "broken_words": [_word_json(word) for word in self.split_words],
             "unknown_words": [_word_json(word) for word in self.unknown_words],
             "rare_words_forgotten": self.forgotten,
         }
 
 
 class StatsCollector:
-    """Takes portions, gives `TokenStats`. Memory does not grow with the number of texts.
+    """Collects `TokenStats` chunk by chunk. Memory does not grow with the number of texts.
 
     Args:
         tokenizer: with truncation and padding off.
         special_tokens: whether they are added, and counted in the lengths.
-        batch_size: of the padding figures.
-        fixed_length: length of the fixed-length batches they compare with.
+        batch_size: for the padding figures.
+        fixed_length: length of the fixed-length batches that they compare with.
     """
 
     def __init__(
@@ -140,14 +140,13 @@ class StatsCollector:
         self._fixed_length = fixed_length
         self._histogram = np.zeros(1, dtype=np.int64)
         self._tokens = self._bare_tokens = 0
-        self._open: NDArray[np.int64] = np.zeros(0, dtype=np.int64)  # lengths of the batch in the making
+        self._open: NDArray[np.int64] = np.zeros(0, dtype=np.int64)  # lengths of the batch that is not full yet
         self._padded_in_order = 0
 
-    def add(self, portion: Portion) -> None:
-        """Count a portion."""
-        sides = [portion.texts] if portion.pairs is None else [portion.texts, portion.pairs]
-        lengths = np.full(len(portion.texts), self._special[portion.pairs is not None], dtype=np.int64)
-        for side in sides:
+    def add(self, chunk: TextChunk) -> None:
+        """Counts a chunk."""
+        lengths = np.full(len(chunk.texts), self._special[chunk.pairs is not None], dtype=np.int64)
+        for side in chunk.sides:
             encoded = self._encoder.encode(side)
             lengths += encoded.lengths
             self._bare_tokens += len(encoded.ids)
@@ -166,15 +165,11 @@ class StatsCollector:
         self._open = lengths[whole:]
 
     def result(self, *, words: int = 20) -> TokenStats:
-        """The numbers of all that was added.
-
-        Args:
-            words: how many unknown and broken words.
-        """
+        """Returns the numbers of all chunks, with this many unknown and this many split words."""
         histogram = self._histogram
         texts = int(histogram.sum())
         at = np.arange(len(histogram), dtype=np.int64)
-        kept = np.cumsum(np.cumsum(histogram[::-1])[::-1]) - texts  # (L + 1,) tokens kept by a cut at each length
+        kept = np.cumsum(np.cumsum(histogram[::-1])[::-1]) - texts  # (L + 1,) tokens kept by truncation to each length
         return TokenStats(
             texts=texts,
             tokens=self._tokens,
@@ -185,16 +180,17 @@ class StatsCollector:
             },
             histogram=histogram,
             losses=tuple(
-                Loss(n, int(histogram[n + 1 :].sum()), int((histogram * np.maximum(at - n, 0)).sum())) for n in LIMITS
+                TruncationLoss(n, int(histogram[n + 1 :].sum()), int((histogram * np.maximum(at - n, 0)).sum()))
+                for n in LIMITS
             ),
             enough_for_texts=quantile(histogram, _KEPT),
             enough_for_tokens=int(np.searchsorted(kept, _KEPT * self._tokens)) if texts else 0,
             words=self._words.words,
-            pieces_per_word=self._words.pieces / max(self._words.words, 1),
+            tokens_per_word=self._words.word_tokens / max(self._words.words, 1),
             unknown=self._words.unknown,
             unknown_share=self._words.unknown / max(self._bare_tokens, 1),
             padding=self._padding(texts),
-            broken=tuple(self._words.most_broken(words)),
+            split_words=tuple(self._words.most_split(words)),
             unknown_words=tuple(self._words.most_unknown(words)),
             forgotten=self._words.forgotten,
         )
@@ -217,17 +213,17 @@ class StatsCollector:
         )
 
 
-def collect(portions: Iterable[Portion], tokenizers: Sequence[Tokenizer], **options: Any) -> list[TokenStats]:
-    """The numbers of several tokenizers on the same input, read once; `options` are those of `StatsCollector`."""
+def collect(chunks: Iterable[TextChunk], tokenizers: Sequence[Tokenizer], **options: Any) -> list[TokenStats]:
+    """Returns the numbers of several tokenizers on one input, read once; `options` go to `StatsCollector`."""
     collectors = [StatsCollector(tokenizer, **options) for tokenizer in tokenizers]
-    for portion in portions:
+    for chunk in chunks:
         for collector in collectors:
-            collector.add(portion)
+            collector.add(chunk)
     return [collector.result() for collector in collectors]
 
 
 def quantile(histogram: NDArray[np.int64], share: float) -> int:
-    """The smallest length that at least this share of the texts does not exceed."""
+    """Returns the smallest length that at least this share of the texts does not exceed."""
     running = np.cumsum(histogram)
     if not len(running) or running[-1] == 0:
         return 0
@@ -235,9 +231,9 @@ def quantile(histogram: NDArray[np.int64], share: float) -> int:
 
 
 def bins(histogram: NDArray[np.int64], steps: int = 20) -> list[tuple[int, int, int]]:
-    """The histogram in at most `steps` equal steps from the shortest to the longest: first length, last length, texts.
+    """Returns (first length, last length, texts) of at most `steps` equal steps from the shortest to the longest text.
 
-    What lies beyond the 99.5th percentile is one step of its own, so that a single long text does not flatten it.
+    The last step holds all that lies beyond the 99.5th percentile, so that one long text does not flatten the rest.
     """
     used = np.flatnonzero(histogram)
     if not len(used):
@@ -257,4 +253,4 @@ def _waste(tokens: int, padded: int) -> float:
 
 
 def _word_json(word: CountedWord) -> dict[str, Any]:
-    return {"word": word.word, "pieces": list(word.pieces), "count": word.count}
+    return {"word": word.word, "pieces": list(word.tokens), "count": word.count}

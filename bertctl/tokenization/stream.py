@@ -1,37 +1,38 @@
-"""Portions of texts through a tokenizer to a writer: in order, both cores busy, memory bounded."""
+"""Chunks of texts through a tokenizer to a writer: in order, with both cores busy and bounded memory."""
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from bertctl.errors import DataError, InterruptedRunError
 
-if TYPE_CHECKING:  # numpy is slow to import, and one text needs none of it
-    from bertctl.tokenization.encode import EncodedTexts, TextEncoder
-    from bertctl.tokenization.formats import Writer
-
-_AHEAD = 2  # portions that may wait for the writer
+_AHEAD = 2  # chunks that may wait for the writer
 
 
 @dataclass(frozen=True)
-class Portion:
-    """Some texts, or pairs, of an input."""
+class TextChunk:
+    """Some consecutive texts, or pairs of texts, of an input."""
 
     texts: Sequence[str]
     pairs: Sequence[str] | None = None
 
+    @property
+    def sides(self) -> list[Sequence[str]]:
+        """Returns the texts, and the second texts where there are pairs."""
+        return [self.texts] if self.pairs is None else [self.texts, self.pairs]
+
 
 @dataclass
 class Totals:
-    """What went through.
+    """What was read and written so far.
 
     Attributes:
         texts: texts or pairs read.
         rows: rows written; more than `texts` with windows.
         tokens: tokens written, special tokens included.
-        unknown: unknown tokens, before any cut.
+        unknown: unknown tokens, before truncation.
         truncated: texts that lost tokens.
         lost: tokens they lost.
     """
@@ -43,54 +44,27 @@ class Totals:
     truncated: int = 0
     lost: int = 0
 
-    def add(self, encoded: "EncodedTexts") -> None:
-        """Count a portion without windows."""
-        self.texts += len(encoded)
-        self.rows += len(encoded)
-        self.tokens += len(encoded.ids)
-        self.unknown += int(encoded.unknown.sum())
-        self.truncated += int(encoded.truncated.sum())
-        self.lost += int((encoded.full_lengths - encoded.lengths).sum())
 
-
-class Job(Protocol):
-    """Encodes in the calling thread, writes in another."""
+class ChunkEncoder(Protocol):
+    """Encodes one chunk after the other and counts what it encoded."""
 
     totals: Totals
 
-    def encode(self, portion: Portion) -> Any:
-        """What `write` takes."""
-
-    def write(self, encoded: Any) -> None:
-        """Write it; called in order."""
+    def encode(self, chunk: TextChunk) -> Any:
+        """Returns what the writer takes."""
 
 
-class FlatJob:
-    """Ids only, by the fastest exact way."""
-
-    def __init__(self, encoder: "TextEncoder", writer: "Writer") -> None:
-        self.totals = Totals()
-        self._encoder = encoder
-        self.write = writer.write
-
-    def encode(self, portion: Portion) -> "EncodedTexts":
-        """Ids of a portion."""
-        encoded = self._encoder.encode(portion.texts, portion.pairs)
-        self.totals.add(encoded)
-        return encoded
-
-
-def run(portions: Iterable[Portion], job: Job) -> Totals:
-    """Encode and write all portions, in order, while the next is encoded.
+def run(chunks: Iterable[TextChunk], encoder: ChunkEncoder, write: Callable[[Any], None]) -> Totals:
+    """Encodes all chunks in the calling thread while another thread writes those before, in order.
 
     Raises:
-        InterruptedRunError: Ctrl-C; whole portions were written.
+        InterruptedRunError: Ctrl-C; whole chunks were written.
     """
     waiting: deque[Future[None]] = deque()
     with ThreadPoolExecutor(1, thread_name_prefix="writer") as writer:
         try:
-            for portion in portions:
-                waiting.append(writer.submit(job.write, _encode(job, portion)))
+            for chunk in chunks:
+                waiting.append(writer.submit(write, _encode(encoder, chunk)))
                 while len(waiting) > _AHEAD or (waiting and waiting[0].done()):
                     waiting.popleft().result()
             while waiting:
@@ -98,24 +72,24 @@ def run(portions: Iterable[Portion], job: Job) -> Totals:
         except KeyboardInterrupt as error:
             writer.shutdown(wait=True, cancel_futures=True)
             raise InterruptedRunError(
-                f"interrupted after {job.totals.texts:,} texts; what was written ends with a whole line"
+                f"interrupted after {encoder.totals.texts:,} texts; what was written ends with a whole line"
             ) from error
         except BaseException:
             writer.shutdown(wait=True, cancel_futures=True)
             raise
-    return job.totals
+    return encoder.totals
 
 
-def _encode(job: Job, portion: Portion) -> Any:
-    before = job.totals.texts
+def _encode(encoder: ChunkEncoder, chunk: TextChunk) -> Any:
+    before = encoder.totals.texts
     try:
-        return job.encode(portion)
+        return encoder.encode(chunk)
     except (TypeError, UnicodeEncodeError) as error:
-        for number, text in enumerate(portion.texts):
-            for part in (text, portion.pairs[number] if portion.pairs is not None else ""):
-                if any("\ud800" <= c <= "\udfff" for c in part):
-                    raise DataError(
-                        f"text {before + number + 1} holds half of a surrogate pair, which is no character",
-                        remedy=r"Repair the \ud... escapes of that row.",
-                    ) from error
+        for number, text in enumerate(chunk.texts):
+            both = text if chunk.pairs is None else text + chunk.pairs[number]
+            if any("\ud800" <= c <= "\udfff" for c in both):
+                raise DataError(
+                    f"text {before + number + 1} holds half of a surrogate pair, which is no character",
+                    remedy=r"Repair the \ud... escapes of that row.",
+                ) from error
         raise

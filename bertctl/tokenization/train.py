@@ -1,54 +1,54 @@
-"""A new WordPiece vocabulary from texts."""
+"""Learns a new WordPiece vocabulary from texts."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from bertctl.errors import DataError, UsageError
 from bertctl.run_folder import write_json, write_text
-from bertctl.tokenization.load import SPECIAL_PIECES, read_vocab_txt
-from bertctl.tokenization.reference import pieces_by_id
-from bertctl.tokenization.stream import Portion
+from bertctl.tokenization.load import SPECIAL_TOKENS, read_vocab_txt
+from bertctl.tokenization.reference import tokens_by_id
+from bertctl.tokenization.stream import TextChunk
 
 
 def train(
-    read: Callable[[], Iterable[Portion]],
+    read: Callable[[], Iterable[TextChunk]],
     *,
     size: int,
     lowercase: bool,
     min_frequency: int = 2,
     alphabet: int = 1000,
 ) -> Tokenizer:
-    """A new WordPiece vocabulary from texts, in BERT's pipeline, by the library `tokenizers`.
+    """Returns a new WordPiece vocabulary learned from texts, in BERT's pipeline, by the library `tokenizers`.
 
     The texts are read twice. The library numbers `##` characters as its hash map happens to order them, and breaks ties
     by number; so the characters are counted first and given to it in a fixed order, and the same texts give the same
     vocabulary.
 
     Args:
-        read: gives the texts, each time it is called; pairs count too.
-        size: most pieces, special tokens included.
+        read: returns the texts each time it is called; pairs count too.
+        size: upper limit of tokens, special tokens included.
         lowercase: whether texts are lower-cased (and accents stripped) first.
-        min_frequency: a piece must be seen this often.
-        alphabet: most different characters; rarer ones become unknown.
+        min_frequency: how often a token must be seen.
+        alphabet: upper limit of different characters; rarer ones become unknown.
 
     Raises:
         UsageError: a size without room for special tokens and characters.
         DataError: no text at all.
     """
-    tokenizer = Tokenizer(models.WordPiece(unk_token=SPECIAL_PIECES[1]))
+    tokenizer = Tokenizer(models.WordPiece(unk_token=SPECIAL_TOKENS[1]))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     characters = _characters(tokenizer, read(), alphabet)
     if not characters:
         raise DataError("there is no word to learn a vocabulary from", remedy="Give files with text.")
     inner = [f"##{c}" for c in characters if len(tokenizer.pre_tokenizer.pre_tokenize_str(f"a{c}a")) == 1]
-    first = [*SPECIAL_PIECES, *characters, *inner]
+    first = [*SPECIAL_TOKENS, *characters, *inner]
     if size <= len(first):
         raise UsageError(
-            f"--size {size} leaves no room beside {len(SPECIAL_PIECES)} special tokens and {len(characters)} "
+            f"--size {size} leaves no room beside {len(SPECIAL_TOKENS)} special tokens and {len(characters)} "
             "characters",
             remedy=f"Take more than {len(first)}; BERT has 30,522.",
         )
@@ -57,17 +57,17 @@ def train(
         min_frequency=min_frequency,
         initial_alphabet=characters,
         limit_alphabet=len(characters),
-        special_tokens=[AddedToken(piece) for piece in first],
+        special_tokens=[AddedToken(token) for token in first],
         show_progress=False,
     )
-    tokenizer.train_from_iterator(_sides(read()), trainer)
+    tokenizer.train_from_iterator((side for chunk in read() for side in chunk.sides), trainer)
     return tokenizer
 
 
-def _characters(tokenizer: Tokenizer, portions: Iterable[Portion], most: int) -> list[str]:
-    """The most frequent characters, as the tokenizer normalises them, in the order of their code points."""
+def _characters(tokenizer: Tokenizer, chunks: Iterable[TextChunk], most: int) -> list[str]:
+    """Returns the most frequent characters, as the tokenizer normalises them, in the order of their code points."""
     raw: Counter[str] = Counter()
-    for side in _sides(portions):
+    for side in (side for chunk in chunks for side in chunk.sides):
         for text in side:
             raw.update(text)
     counts: Counter[str] = Counter()
@@ -78,15 +78,8 @@ def _characters(tokenizer: Tokenizer, portions: Iterable[Portion], most: int) ->
     return sorted(sorted(counts, key=lambda c: (-counts[c], c))[:most])
 
 
-def _sides(portions: Iterable[Portion]) -> Iterator[Sequence[str]]:
-    for portion in portions:
-        yield portion.texts
-        if portion.pairs is not None:
-            yield portion.pairs
-
-
 def save(tokenizer: Tokenizer, folder: Path, *, lowercase: bool) -> Tokenizer:
-    """Write a trained vocabulary as a folder that `--model` and transformers take: vocab.txt, tokenizer.json, config.
+    """Writes a trained vocabulary as a folder that `--model` and transformers take: vocab.txt, tokenizer.json, config.
 
     Returns:
         The tokenizer as it is read back, with special tokens around texts.
@@ -101,10 +94,10 @@ def save(tokenizer: Tokenizer, folder: Path, *, lowercase: bool) -> Tokenizer:
         "strip_accents": None,
         "tokenize_chinese_chars": True,
         "model_max_length": 512,
-        **{f"{piece.strip('[]').lower()}_token": piece for piece in SPECIAL_PIECES},
+        **{f"{token.strip('[]').lower()}_token": token for token in SPECIAL_TOKENS},
     }
     write_json(folder / "tokenizer_config.json", config)
-    write_text(folder / "vocab.txt", "".join(f"{piece}\n" for piece in pieces_by_id(tokenizer)))
+    write_text(folder / "vocab.txt", "".join(f"{token}\n" for token in tokens_by_id(tokenizer)))
     complete = read_vocab_txt(folder / "vocab.txt", lowercase=lowercase)
     write_text(folder / "tokenizer.json", complete.to_str(pretty=True))
     return complete

@@ -1,4 +1,4 @@
-"""How the model sees one text, aligned for a person: pieces above, ids below, then segments and words."""
+"""How the model sees one text, aligned for a person: tokens above, ids below, then segments and words."""
 
 from collections.abc import Iterator
 
@@ -10,19 +10,19 @@ from tokenizers import Encoding
 _WORD_STYLES = ("cyan", "green")  # neighbouring words differ
 _SPECIAL_STYLE = "magenta"
 _UNKNOWN_STYLE = "bold red"
-_ROWS = ("pieces", "ids", "segment", "word")
+_ROWS = ("tokens", "ids", "segment", "word")
 _INDENT = max(map(len, _ROWS)) + 2
 
 
 class TokenView:
     """A renderable: the four rows of an encoded text or pair, folded to the width at hand, and a line of counts.
 
-        pieces   [CLS]  in    terms  of    architecture  …  transform ##er  [SEP]
+        tokens   [CLS]  in    terms  of    architecture  …  transform ##er  [SEP]
         ids      101    1999  3408   1997  4294          …  10938     2121  102
         segment  0      0     0      0     0             …  0         0     0
         word     -      0     1      2     3             …  11        11    -
 
-    Special tokens have no word (`-`); pieces of one word share its number and colour; unknown tokens are red and are
+    Special tokens have no word (`-`); tokens of one word share its number and colour; unknown tokens are red and are
     named with the text they stand for.
 
     Args:
@@ -30,7 +30,7 @@ class TokenView:
         text: the (first) text.
         pair: the second text, or None.
         unknown: id of the unknown token, or None.
-        full_length: tokens without the cut.
+        full_length: tokens before truncation.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class TokenView:
         self._full_length = len(encoding) if full_length is None else full_length
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The rows, folded."""
+        """Yields the rows, folded."""
         if not len(self._encoding):
             yield Text("no tokens")
             return
@@ -60,14 +60,14 @@ class TokenView:
         yield Text(self.summary())
 
     def summary(self) -> str:
-        """The line of counts."""
+        """Returns the line of counts."""
         encoding = self._encoding
         special = sum(1 for sequence in encoding.sequence_ids if sequence is None)
         words = {pair for pair in zip(encoding.sequence_ids, encoding.word_ids, strict=True) if pair[1] is not None}
         missing = [i for i, token in enumerate(encoding.ids) if token == self._unknown]
         parts = [f"{len(encoding)} tokens", f"{special} special", f"{len(words)} words"]
         if words:
-            parts.append(f"{(len(encoding) - special) / len(words):.2f} pieces a word")
+            parts.append(f"{(len(encoding) - special) / len(words):.2f} tokens per word")
         parts.append(f"{len(missing)} unknown" + (f" ({', '.join(map(self._source, missing))})" if missing else ""))
         if self._full_length > len(encoding):
             parts.append(f"{self._full_length - len(encoding)} tokens cut off")
@@ -88,7 +88,7 @@ class TokenView:
         return encoding.tokens[i], str(encoding.ids[i]), str(encoding.type_ids[i]), "-" if word is None else str(word)
 
     def _gap(self, i: int) -> int:
-        """Spaces behind a piece: the border of a word is wider."""
+        """Returns the spaces behind a token: the border of a word is wider."""
         words = self._encoding.word_ids
         return 1 if words[i] is not None and words[i] == words[min(i + 1, len(words) - 1)] else 2
 

@@ -1,31 +1,26 @@
-"""The reference library's own cut: windows, one-sided cuts, and records with offsets. No numpy but for a cut."""
+"""Texts encoded with offsets by the reference library, truncated or cut into windows. Needs no numpy."""
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+from typing import Any, Literal
 
 from tokenizers import Encoding, Tokenizer
 
 from bertctl.errors import DataError, UsageError
-from bertctl.tokenization.reference import chunks, load_tokenizer, unknown_id
-from bertctl.tokenization.stream import Portion, Totals
-
-if TYPE_CHECKING:
-    from bertctl.tokenization.encode import EncodedTexts
-    from bertctl.tokenization.formats import Writer
+from bertctl.tokenization.reference import chunks, truncating, unknown_id
+from bertctl.tokenization.stream import TextChunk, Totals
 
 Strategy = Literal["longest_first", "only_first", "only_second"]
 
 
 @dataclass(frozen=True)
-class Cut:
-    """How long a text may be, and what becomes of the rest.
+class Truncation:
+    """How long a text may be, and what happens to the rest.
 
     Attributes:
-        max_length: longest row in tokens, special tokens included; None for no cut.
-        strategy: which sentence of a pair is cut.
-        stride: tokens that each window repeats of the one before; None for no windows, the rest is dropped.
+        max_length: longest row in tokens, special tokens included; None for no limit.
+        strategy: which text of a pair is truncated.
+        stride: tokens that each window repeats of the one before; None drops the rest instead of making windows.
     """
 
     max_length: int | None = None
@@ -33,7 +28,7 @@ class Cut:
     stride: int | None = None
 
     def check(self, tokenizer: Tokenizer, *, pair: bool, special_tokens: bool) -> None:
-        """Refuse lengths that leave no room.
+        """Refuses lengths that leave no room.
 
         Raises:
             UsageError: no room for a token, a stride as long as the window, a stride without a length.
@@ -53,7 +48,7 @@ class Cut:
             )
         if self.stride is not None and pair and self.strategy == "longest_first":
             raise UsageError(
-                "--stride slides a window over one sentence of a pair, and it is open which",
+                "--stride slides a window over one text of a pair, and does not know which",
                 remedy="Add --truncation only_second (or only_first).",
             )
         if self.strategy != "longest_first" and not pair:
@@ -65,150 +60,110 @@ class Cut:
             )
 
 
-class WindowJob:
-    """By the reference library: windows, one-sided cuts, offsets.
+@dataclass(frozen=True)
+class TextWindows:
+    """One text, or pair, as the reference library encodes it.
+
+    Attributes:
+        index: number of the text in the input.
+        windows: all windows with a stride, else one.
+        full_length: tokens before truncation.
+    """
+
+    index: int
+    windows: Sequence[Encoding]
+    full_length: int
+
+    def records(self, truncation: Truncation) -> list[dict[str, Any]]:
+        """Returns what the format jsonl says of each window.
+
+        `offsets` are where a token begins and ends in its text, in characters, `[0, 0]` for special tokens; `word_ids`
+        number the words of each text, `null` for special tokens.
+        """
+        striding = truncation.stride is not None
+        documents = []
+        for number, window in enumerate(self.windows):
+            document: dict[str, Any] = {"index": self.index} | ({"window": number} if striding else {})
+            document |= {
+                "pieces": window.tokens,
+                "ids": window.ids,
+                "type_ids": window.type_ids,
+                "offsets": window.offsets,
+                "word_ids": window.word_ids,
+            }
+            if truncation.max_length is not None and not striding:
+                document["truncated"] = self.full_length > len(window)
+            documents.append(document)
+        return documents
+
+
+class WindowEncoder:
+    """Encodes chunk after chunk by the reference library: windows, truncation on one side of a pair, offsets.
 
     Args:
         tokenizer: with truncation and padding off; it is left that way.
-        cut: length, strategy and stride, checked.
+        truncation: checked length, strategy and stride.
         special_tokens: whether they are added.
-        writer: gets ids, a row for each window; or
-        records: gets lines of JSON, one for each window.
     """
 
-    def __init__(
-        self,
-        tokenizer: Tokenizer,
-        cut: Cut,
-        *,
-        special_tokens: bool = True,
-        writer: "Writer | None" = None,
-        records: BinaryIO | None = None,
-    ) -> None:
+    def __init__(self, tokenizer: Tokenizer, truncation: Truncation, *, special_tokens: bool = True) -> None:
         self.totals = Totals()
-        self._cut = cut
+        self._tokenizer = tokenizer
+        self._truncation = truncation
         self._special_tokens = special_tokens
-        self._writer = writer
-        self._records = records
-        self._unknown_id = -1 if (unknown := unknown_id(tokenizer)) is None else unknown
-        self._tokenizer = self._cutting = tokenizer
-        if cut.max_length is not None:
-            from bertctl.tokenization.encode import TextEncoder
+        self._unknown_id = unknown_id(tokenizer)
 
-            self._uncut = TextEncoder(tokenizer, special_tokens=special_tokens)
-            self._bare = TextEncoder(tokenizer, special_tokens=False)
-            self._cutting = load_tokenizer(tokenizer.to_str())
-            self._cutting.enable_truncation(cut.max_length, stride=cut.stride or 0, strategy=cut.strategy)
-
-    def encode(self, portion: Portion) -> tuple[int, list[tuple[bool, list[Encoding]]]]:
-        """Number of the first text; for each text whether it was cut, and its windows (without a stride: one)."""
-        first = self.totals.texts
-        full = None if self._cut.max_length is None else self._full_lengths(portion, self._cut.max_length)
-        pairs = portion.pairs
-        inputs: list[Any] = list(portion.texts) if pairs is None else list(zip(portion.texts, pairs, strict=True))
-        encodings = [
-            encoding
-            for chunk in chunks(inputs)
-            for encoding in self._cutting.encode_batch(chunk, add_special_tokens=self._special_tokens)
-        ]
-        striding = self._cut.stride is not None
-        windows = [[e, *e.overflowing] if striding else [e] for e in encodings]
-        is_cut = [False] * len(windows)
-        if full is None:
-            self.totals.unknown += sum(e.ids.count(self._unknown_id) for e in encodings)
-        else:
-            is_cut = [length > len(e) for length, e in zip(full, encodings, strict=True)]
-            if not striding:
-                self.totals.truncated += sum(is_cut)
-                self.totals.lost += sum(full) - sum(map(len, encodings))
-        self.totals.texts += len(windows)
-        self.totals.rows += sum(map(len, windows))
-        self.totals.tokens += sum(len(part) for parts in windows for part in parts)
-        return first, list(zip(is_cut, windows, strict=True))
-
-    def write(self, encoded: tuple[int, list[tuple[bool, list[Encoding]]]]) -> None:
-        """Write the windows."""
-        first, texts = encoded
-        if self._writer is not None:
-            self._writer.write(_flat([part for _, parts in texts for part in parts]))
-        if self._records is not None:
-            self._records.write(b"".join(self._lines(first, texts)))
-            self._records.flush()
-
-    def full_length(self, text: str, pair: str | None) -> int:
-        """Tokens of one text, or pair, without the cut."""
-        return len(self._tokenizer.encode(text, pair, add_special_tokens=self._special_tokens))
-
-    def _lines(self, first: int, texts: list[tuple[bool, list[Encoding]]]) -> Iterable[bytes]:
-        striding = self._cut.stride is not None
-        for index, (is_cut, parts) in enumerate(texts, start=first):
-            for number, part in enumerate(parts):
-                truncated = is_cut if self._cut.max_length is not None and not striding else None
-                yield json_line(record(part, index=index, window=number if striding else None, truncated=truncated))
-
-    def _full_lengths(self, portion: Portion, max_length: int) -> list[int]:
-        """Tokens of each text without the cut.
+    def encode(self, chunk: TextChunk) -> list[TextWindows]:
+        """Returns the windows of each text of the chunk.
 
         Raises:
-            DataError: the sentence that must stay whole leaves the other no room (the library panics there).
+            DataError: the text of a pair that must stay whole leaves no room for the other.
         """
-        uncut = self._uncut.encode(portion.texts, portion.pairs)
-        self.totals.unknown += int(uncut.unknown.sum())
-        full: list[int] = uncut.full_lengths.tolist()
-        cut = self._cut
-        if cut.strategy == "longest_first" or portion.pairs is None:
-            return full
-        stays = self._bare.encode(portion.pairs if cut.strategy == "only_first" else portion.texts).lengths.tolist()
-        special = self._tokenizer.num_special_tokens_to_add(True) if self._special_tokens else 0
-        for row, (length, whole) in enumerate(zip(full, stays, strict=True)):
-            if length > max_length and max_length - special - whole <= (cut.stride or 0):
-                raise DataError(
-                    f"text {self.totals.texts + row + 1}: with {cut.strategy}, the sentence that stays whole has "
-                    f"{whole} tokens, which leaves too little of {max_length} for the other",
-                    remedy="Take a larger --max-length" + (" or a smaller --stride." if cut.stride else "."),
-                )
-        return full
+        inputs: list[Any] = (
+            list(chunk.texts) if chunk.pairs is None else list(zip(chunk.texts, chunk.pairs, strict=True))
+        )
+        encoded = [text for part in chunks(inputs) for text in self._encode(part)]
+        if self._truncation.stride is None:
+            lost = [text.full_length - len(text.windows[0]) for text in encoded]
+            self.totals.truncated += sum(map(bool, lost))
+            self.totals.lost += sum(lost)
+        self.totals.rows += sum(len(text.windows) for text in encoded)
+        self.totals.tokens += sum(len(window) for text in encoded for window in text.windows)
+        return encoded
 
+    def _encode(self, inputs: Sequence[Any]) -> list[TextWindows]:
+        encodings = self._tokenizer.encode_batch(inputs, add_special_tokens=self._special_tokens)
+        first = self.totals.texts
+        self.totals.texts += len(encodings)
+        if self._unknown_id is not None:
+            self.totals.unknown += sum(encoding.ids.count(self._unknown_id) for encoding in encodings)
+        texts = [TextWindows(first + i, [encoding], len(encoding)) for i, encoding in enumerate(encodings)]
+        length, stride = self._truncation.max_length, self._truncation.stride
+        if length is None:
+            return texts
+        long = [i for i, text in enumerate(texts) if text.full_length > length]
+        if not long:
+            return texts
+        for i in long:
+            if isinstance(inputs[i], tuple):
+                self._check_room(texts[i], length)
+        with truncating(self._tokenizer, length, strategy=self._truncation.strategy, stride=stride or 0) as tokenizer:
+            cut = tokenizer.encode_batch([inputs[i] for i in long], add_special_tokens=self._special_tokens)
+        for i, encoding in zip(long, cut, strict=True):
+            windows = [encoding] if stride is None else [encoding, *encoding.overflowing]
+            texts[i] = TextWindows(first + i, windows, texts[i].full_length)
+        return texts
 
-def record(
-    encoding: Encoding, *, index: int, window: int | None = None, truncated: bool | None = None
-) -> dict[str, Any]:
-    """What the format jsonl says of one text (or of one window of it).
-
-    `offsets` are where a piece begins and ends in the text that it comes from, in characters, `[0, 0]` for special
-    tokens; `word_ids` number the words of each text, `null` for special tokens.
-    """
-    document: dict[str, Any] = {"index": index}
-    if window is not None:
-        document["window"] = window
-    document |= {
-        "pieces": encoding.tokens,
-        "ids": encoding.ids,
-        "type_ids": encoding.type_ids,
-        "offsets": encoding.offsets,
-        "word_ids": encoding.word_ids,
-    }
-    if truncated is not None:
-        document["truncated"] = truncated
-    return document
-
-
-def json_line(document: dict[str, Any]) -> bytes:
-    """A JSON document on one line."""
-    return json.dumps(document, ensure_ascii=False).encode() + b"\n"
-
-
-def _flat(encodings: Sequence[Encoding]) -> "EncodedTexts":
-    """Windows as rows; nothing counts as cut."""
-    import numpy as np
-
-    from bertctl.tokenization.encode import EncodedTexts
-
-    lengths = np.array([len(e) for e in encodings], dtype=np.int64)
-    return EncodedTexts(
-        ids=np.array([i for e in encodings for i in e.ids], dtype=np.int32),
-        type_ids=np.array([i for e in encodings for i in e.type_ids], dtype=np.uint8),
-        starts=np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)]),
-        full_lengths=lengths,
-        unknown=np.zeros(len(encodings), dtype=np.int64),
-    )
+    def _check_room(self, text: TextWindows, length: int) -> None:
+        """Refuses what the library would panic at."""
+        strategy, stride = self._truncation.strategy, self._truncation.stride or 0
+        if strategy == "longest_first":
+            return
+        sequences = text.windows[0].sequence_ids
+        whole = sequences.count(1 if strategy == "only_first" else 0)
+        if length - sequences.count(None) - whole <= stride:
+            raise DataError(
+                f"text {text.index + 1}: with {strategy}, the text that stays whole has {whole} tokens, which leaves "
+                f"too little of {length} for the other",
+                remedy="Take a larger --max-length" + (" or a smaller --stride." if stride else "."),
+            )

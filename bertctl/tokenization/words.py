@@ -1,6 +1,6 @@
-"""Words found again in their pieces, counted: which are unknown, which are broken, how often.
+"""Counts the words of encoded texts: which are unknown, which are split into several tokens, how often.
 
-Letters: N texts, T tokens of all of them together, V pieces in the vocabulary.
+Letters: N texts, T tokens of all of them together, V in the vocabulary.
 """
 
 import unicodedata
@@ -15,29 +15,29 @@ from tokenizers import Tokenizer
 
 from bertctl.tokenization.encode import EncodedTexts
 from bertctl.tokenization.layout import Layout
-from bertctl.tokenization.reference import chunks, pieces_by_id, unknown_id
+from bertctl.tokenization.reference import chunks, continuation_prefix, tokens_by_id, unknown_id
 
 _MOST_WORDS = 1_000_000  # different words kept; beyond, those seen once are forgotten, so that memory has an end
 
 
 @dataclass(frozen=True)
 class CountedWord:
-    """A word of the texts.
+    """Is a word of the texts.
 
     Attributes:
         word: lower-cased where the tokenizer does that; an unknown one as it stands in the text.
-        pieces: what it becomes.
+        tokens: what the tokenizer makes of it.
         count: how often it was seen.
     """
 
     word: str
-    pieces: tuple[str, ...]
+    tokens: tuple[str, ...]
     count: int
 
     @property
     def cost(self) -> int:
-        """Tokens that a piece of its own would save."""
-        return self.count * (len(self.pieces) - 1)
+        """Returns how many tokens would be saved if the word were a single token."""
+        return self.count * (len(self.tokens) - 1)
 
 
 class WordCounter:
@@ -53,21 +53,20 @@ class WordCounter:
 
     def __init__(self, tokenizer: Tokenizer, *, special_tokens: bool = True) -> None:
         self.words = 0
-        self.pieces = 0
-        self.broken_words = 0
+        self.word_tokens = 0
+        self.split_words = 0
         self.unknown = 0
         self.forgotten = 0
         self._tokenizer = tokenizer
         self._special_tokens = special_tokens
         self._unknown_id = unknown_id(tokenizer)
-        self._names = pieces_by_id(tokenizer)
-        self._broken: Counter[tuple[int, ...]] = Counter()
+        self._names = tokens_by_id(tokenizer)
+        self._split: Counter[tuple[int, ...]] = Counter()
         self._unknown_words: Counter[str] = Counter()
-        continuation = getattr(tokenizer.model, "continuing_subword_prefix", None)
-        self._prefix: str | None = continuation if isinstance(continuation, str) and continuation else None
+        self._prefix = continuation_prefix(tokenizer)
         layouts = [Layout.of(tokenizer, pair=pair) for pair in (False, True)]
         special = {i for layout in layouts for slot in layout.slots for i in slot.ids}
-        self._is_continuation = np.array([bool(self._prefix) and n.startswith(self._prefix or "") for n in self._names])
+        self._is_continuation = np.array([bool(self._prefix) and n.startswith(self._prefix) for n in self._names])
         self._is_word = np.array(
             [i not in special and not all(unicodedata.category(c)[0] == "P" for c in n or "-") for i, n in
              enumerate(self._names)]
@@ -76,28 +75,28 @@ class WordCounter:
             self._is_word[self._unknown_id] = True
 
     def add(self, texts: Sequence[str], encoded: EncodedTexts) -> None:
-        """Count the words of N texts, given as they were encoded without any cut (for pairs: once for each side)."""
+        """Counts the words of N texts, which were encoded without truncation (for pairs: once per side)."""
         begins = self._begins(texts, encoded)
         starts = np.flatnonzero(begins)
         lengths = np.diff(starts, append=len(encoded.ids))
         is_word = self._is_word[encoded.ids[starts]] | (lengths > 1)
         self.words += int(is_word.sum())
-        self.pieces += int(lengths[is_word].sum())
+        self.word_tokens += int(lengths[is_word].sum())
         several = is_word & (lengths > 1)
-        self.broken_words += int(several.sum())
+        self.split_words += int(several.sum())
         values = encoded.ids.tolist()
-        self._broken.update(
+        self._split.update(
             tuple(values[start : start + length])
             for start, length in zip(starts[several].tolist(), lengths[several].tolist(), strict=True)
         )
         if self._unknown_id is not None and encoded.unknown.any():
             self._add_unknown([texts[i] for i in np.flatnonzero(encoded.unknown).tolist()])
-        for counter in (self._broken, self._unknown_words):
+        for counter in (self._split, self._unknown_words):
             self.forgotten += _forget_rare(counter)
 
     def _begins(self, texts: Sequence[str], encoded: EncodedTexts) -> NDArray[np.bool_]:
-        """(T,) whether a token begins a word (special tokens do)."""
-        if self._prefix is not None:
+        """(T,) Returns whether a token begins a word (special tokens do)."""
+        if self._prefix:
             begins: NDArray[np.bool_] = ~self._is_continuation[encoded.ids]
             return begins
         words: list[int] = []
@@ -115,25 +114,25 @@ class WordCounter:
                         self.unknown += 1
                         self._unknown_words[text[start:end]] += 1
 
-    def most_broken(self, limit: int | None = 20) -> list[CountedWord]:
-        """Words of several pieces, those first that cost the most tokens."""
+    def most_split(self, limit: int | None = 20) -> list[CountedWord]:
+        """Returns words of several tokens, those first that cost the most tokens."""
         counted = [
             CountedWord(self._word(ids), tuple(self._names[i] for i in ids), count)
-            for ids, count in self._broken.items()
+            for ids, count in self._split.items()
         ]
         return sorted(counted, key=lambda w: (-w.cost, w.word))[:limit]
 
     def most_unknown(self, limit: int | None = 20) -> list[CountedWord]:
-        """Words that became the unknown token, the most frequent first."""
+        """Returns words that became the unknown token, the most frequent first."""
         name = "" if self._unknown_id is None else self._names[self._unknown_id]
         ordered = sorted(self._unknown_words.items(), key=lambda item: (-item[1], item[0]))
         return [CountedWord(word, (name,), count) for word, count in ordered[:limit]]
 
     def _word(self, ids: tuple[int, ...]) -> str:
-        if self._prefix is None:
+        if not self._prefix:
             return self._tokenizer.decode(list(ids)).strip()
         first, *rest = (self._names[i] for i in ids)
-        return first + "".join(piece.removeprefix(self._prefix) for piece in rest)
+        return first + "".join(token.removeprefix(self._prefix) for token in rest)
 
 
 def _forget_rare(counter: Counter[Any]) -> int:

@@ -12,7 +12,6 @@ import threading
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from bertctl.cli.main import main
@@ -52,7 +51,7 @@ def test_neither_torch_nor_transformers_nor_numpy_is_loaded_for_one_text() -> No
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--stats"], ["--format", "parquet", "-o", "x.parquet"], ["--format", "npz", "-o", "x"]]
+    "arguments", [["--stats"], ["--format", "parquet", "-o", "x.parquet"], ["--format", "tokens", "-o", "x"]]
 )
 def test_torch_is_never_loaded(arguments: list[str], tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("text,label\na film,1\nno film,0\n")
@@ -69,27 +68,27 @@ def test_the_aligned_view_of_a_pair(bertctl: Run) -> None:
     done = bertctl("tokenize", "it rained.", "--pair", "❤ embeddings", "--format", "view", "-q")
     lines = done.stdout.splitlines()
     assert [line.split() for line in lines[:4]] == [
-        ["pieces", "[CLS]", "it", "rained", ".", "[SEP]", "[UNK]", "em", "##bed", "##ding", "##s", "[SEP]"],
+        ["tokens", "[CLS]", "it", "rained", ".", "[SEP]", "[UNK]", "em", "##bed", "##ding", "##s", "[SEP]"],
         ["ids", *map(str, MINILM.encode("it rained.", "❤ embeddings").ids)],
         ["segment", *"00000111111"],
         ["word", "-", "0", "1", "2", "-", "0", "1", "1", "1", "1", "-"],
     ]
     assert {line.index(part) for line, part in zip(lines, ["[UNK]", " 100 ", None, None], strict=False) if part} == {
         lines[0].index("[UNK]"), lines[1].index(" 100 ")}  # fmt: skip
-    assert lines[-1] == "11 tokens, 3 special, 5 words, 1.60 pieces a word, 1 unknown (❤)"
+    assert lines[-1] == "11 tokens, 3 special, 5 words, 1.60 tokens per word, 1 unknown (❤)"
 
 
 @pytest.mark.parametrize(
     ("source", "layout"),
     [
         ("arguments", "ids"),
-        ("stdin", "pieces"),
+        ("stdin", "tokens"),
         ("dash", "jsonl"),
         ("gz", "ids"),
-        ("csv", "npz"),
+        ("csv", "parquet"),
         ("jsonl", "parquet"),
         ("parquet", "ids"),
-        *(("file", layout) for layout in ("ids", "pieces", "jsonl", "npz", "parquet")),
+        *(("file", layout) for layout in ("ids", "tokens", "jsonl", "parquet")),
     ],
 )
 def test_every_input_and_every_layout_have_the_same_ids(bertctl: Run, tmp_path: Path, source: str, layout: str) -> None:
@@ -101,13 +100,10 @@ def test_every_input_and_every_layout_have_the_same_ids(bertctl: Run, tmp_path: 
     expected = MINILM.encode_batch(texts)
     if layout == "ids":
         assert out.read_text() == ids_of(texts)
-    elif layout == "pieces":
+    elif layout == "tokens":
         assert out.read_text() == "".join(" ".join(e.tokens) + "\n" for e in expected)
     elif layout == "jsonl":
         assert [json.loads(line)["ids"] for line in out.read_text().splitlines()] == [e.ids for e in expected]
-    elif layout == "npz":
-        with np.load(out) as arrays:
-            assert arrays["ids"].tolist() == [i for e in expected for i in e.ids]
     else:
         import pyarrow.parquet as pq
 
@@ -158,7 +154,13 @@ def test_known_sentences_without_special_tokens(bertctl: Run) -> None:
     done = bertctl("tokenize", text, "--no-special-tokens", "--format", "ids")
     assert done.stdout == "2256 2814 2180 1005 1056 4965 2023 4106 1010 2292 2894 1996 2279 2028 2057 16599 1012\n"
     text = "In terms of architecture, this has been identical to the Transformer"
-    assert bertctl("tokenize", text, "--format", "pieces").stdout.endswith("transform ##er [SEP]\n")
+    assert bertctl("tokenize", text, "--format", "tokens").stdout.endswith("transform ##er [SEP]\n")
+
+
+def test_the_old_name_of_a_format_is_accepted_and_the_new_one_said(bertctl: Run) -> None:
+    done = bertctl("tokenize", "a film", "--format", "pieces", "-m", "minilm")
+    assert done.stdout == "[CLS] a film [SEP]\n"
+    assert "--format tokens" in done.stderr
 
 
 def test_there_and_back(bertctl: Run) -> None:
@@ -170,10 +172,10 @@ def test_there_and_back(bertctl: Run) -> None:
 
 
 def test_a_cut_is_reported_and_windows_lose_nothing(bertctl: Run) -> None:
-    done = bertctl("tokenize", "a b c d e f g", "a", "--max-length", "5", "--format", "pieces")
+    done = bertctl("tokenize", "a b c d e f g", "a", "--max-length", "5", "--format", "tokens")
     assert done.stdout == "[CLS] a b c [SEP]\n[CLS] a [SEP]\n"
     assert "1 of 2 texts (50.0%) were cut at 5 tokens; 4 tokens are lost" in done.stderr
-    done = bertctl("tokenize", "a b c d e", "--max-length", "5", "--stride", "1", "--format", "pieces", "-q")
+    done = bertctl("tokenize", "a b c d e", "--max-length", "5", "--stride", "1", "--format", "tokens", "-q")
     assert done.stdout == "[CLS] a b c [SEP]\n[CLS] c d e [SEP]\n"
     assert done.stderr == ""
 
@@ -192,8 +194,8 @@ def test_stats_as_a_table_and_as_json(bertctl: Run, tmp_path: Path) -> None:
     (tmp_path / "f.txt").write_text(lines, encoding="utf-8")
     table = bertctl("tokenize", "-f", "f.txt", "--stats")
     assert table.returncode == 0
-    for words in ("90 % have at most", "what a cut would lose", "angioplasty", "ang ##io ##pl ##ast ##y", "[UNK]",
-                  "enough for 99 % of the tokens", "padding, batches of like lengths"):  # fmt: skip
+    for words in ("90 % have at most", "what truncation would lose", "angioplasty", "ang ##io ##pl ##ast ##y", "[UNK]",
+                  "enough for 99 % of the tokens", "padding, batches of similar lengths"):  # fmt: skip
         assert words in table.stdout
     document = json.loads(bertctl("tokenize", "-f", "f.txt", "--stats", "--json", "-q").stdout)
     assert document["texts"] == 200
@@ -220,7 +222,7 @@ def test_two_tokenizers_side_by_side(bertctl: Run, tmp_path: Path) -> None:
         (["a", "--file", "f.txt"], ExitCode.USAGE, "exclude each other", "one of the three"),
         (["a", "b", "--pair", "c"], ExitCode.USAGE, "--pair belongs to one text", "--pair-column"),
         (["a", "--format", "jsnl"], ExitCode.USAGE, "did you mean jsonl?", "Choose from view, jsonl"),
-        (["a", "--format", "npz"], ExitCode.USAGE, "no text for a terminal or a pipe", "-o FILE.npz"),
+        (["a", "--format", "parquet"], ExitCode.USAGE, "no text for a terminal or a pipe", "-o FILE.parquet"),
         (["a", "--max-length", "2"], ExitCode.USAGE, "leaves no room beside 2 special tokens", "at least 3"),
         (["a", "--stride", "3"], ExitCode.USAGE, "there is none", "--max-length"),
         (["a", "--compare", "minilm"], ExitCode.USAGE, "side by side", "--stats"),
@@ -236,8 +238,8 @@ def test_two_tokenizers_side_by_side(bertctl: Run, tmp_path: Path) -> None:
         (["--file", "empty.txt", "--stats"], ExitCode.DATA, "no texts to count", "Give a text"),
         (["--file", "f.txt", "--json"], ExitCode.USAGE, "one document", "--format jsonl"),
         (["--file", "t.csv", "--text-column", "b"], ExitCode.DATA, "'b'", ""),
-        (["a", "--model", "double.txt", "--cased"], ExitCode.DATA, "double.txt:3: the piece 'a' stands on line 2", ""),
-        (["a", "--model", "nounk.txt", "--cased"], ExitCode.DATA, "has no piece [UNK]", "Add a line [UNK]"),
+        (["a", "--model", "double.txt", "--cased"], ExitCode.DATA, "double.txt:3: the token 'a' stands on line 2", ""),
+        (["a", "--model", "nounk.txt", "--cased"], ExitCode.DATA, "has no token [UNK]", "Add a line [UNK]"),
         (["a", "--model", "nounk.txt"], ExitCode.USAGE, "does not say whether", "--lowercase"),
     ],
 )
@@ -266,6 +268,14 @@ def test_refusals(
     assert "Traceback" not in done.err
 
 
+def test_a_parquet_file_that_was_broken_off_is_not_left(bertctl: Run, tmp_path: Path) -> None:
+    (tmp_path / "latin.txt").write_bytes(b"fine\ncaf\xe9\n")
+    done = bertctl("tokenize", "-m", "minilm", "--file", "latin.txt", "-o", "out.parquet")
+    assert done.returncode == ExitCode.DATA
+    assert [path.name for path in tmp_path.iterdir()] == ["latin.txt"]
+    assert "Exception ignored" not in done.stderr
+
+
 def test_an_empty_file_is_said_and_is_no_error(bertctl: Run, tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("")
     done = bertctl("tokenize", "--file", "empty.txt", "--format", "ids", "-q")
@@ -274,7 +284,7 @@ def test_an_empty_file_is_said_and_is_no_error(bertctl: Run, tmp_path: Path) -> 
 
 def test_replaced_bytes_are_counted(bertctl: Run, tmp_path: Path) -> None:
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9 \xff\nfine\n")
-    done = bertctl("tokenize", "--file", "latin.txt", "--errors", "replace", "--format", "pieces", "-q")
+    done = bertctl("tokenize", "--file", "latin.txt", "--errors", "replace", "--format", "tokens", "-q")
     assert done.stdout == "[CLS] caf [SEP]\n[CLS] fine [SEP]\n"
     assert "2 byte sequences that are not UTF-8 were replaced" in done.stderr
 

@@ -32,12 +32,12 @@ def test_search_by_glob_piece_and_id(bertctl: Run) -> None:
 def test_what_is_not_there_is_shown_in_pieces(bertctl: Run) -> None:
     done = bertctl("vocab", "search", "embedding", "minilm")
     assert done.returncode == ExitCode.DATA
-    assert done.stderr == "error: no piece of minilm fits 'embedding'\nThe tokenizer makes of it: em ##bed ##ding.\n"
+    assert done.stderr == "error: no token of minilm fits 'embedding'\nThe tokenizer makes of it: em ##bed ##ding.\n"
 
 
 def test_stats(bertctl: Run) -> None:
     done = bertctl("vocab", "stats", "minilm")
-    for words in ("30,522 pieces", "994", "5,828", "the 1996", "necessitated 29611", "[PAD] 0, [UNK] 100, [CLS] 101"):
+    for words in ("30,522 tokens", "994", "5,828", "the 1996", "necessitated 29611", "[PAD] 0, [UNK] 100, [CLS] 101"):
         assert words in done.stdout
     assert json.loads(bertctl("vocab", "stats", "minilm", "--json").stdout)["continuations"]["count"] == 5828
 
@@ -46,7 +46,7 @@ def test_coverage_of_a_file_and_of_stdin(bertctl: Run, tmp_path: Path) -> None:
     texts = "coronary angioplasty\nthe coronary film ❤\n"
     (tmp_path / "t.txt").write_text(texts, encoding="utf-8")
     table = bertctl("vocab", "coverage", "t.txt", "--top", "1", "-q")
-    assert "6 words in 2 texts; 33.3% have a piece of their own, 3 different words have none" in table.stdout
+    assert "6 words in 2 texts; 33.3% are a single token, 3 different words are not" in table.stdout
     assert "coronary" in table.stdout
     document = json.loads(bertctl("vocab", "coverage", "-", "--json", "-q", input=texts).stdout)
     assert [(word["word"], word["count"]) for word in document["top"]] == [
@@ -64,7 +64,7 @@ def test_train_then_use_then_diff(bertctl: Run, tmp_path: Path, source: str) -> 
     done = bertctl("vocab", "train", place, "--size", "60", "-o", "new", "--json", input=given)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["output"] == "new"
-    used = bertctl("tokenize", "the film", "--model", "new", "--format", "pieces")
+    used = bertctl("tokenize", "the film", "--model", "new", "--format", "tokens")
     assert used.stdout == "[CLS] the film [SEP]\n"
     assert used.stderr == ""
     assert "identical" in bertctl("vocab", "diff", "new", "new/vocab.txt").stdout

@@ -2,88 +2,97 @@
 
 import io
 import json
-from itertools import pairwise
 
-import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
 from bertctl.errors import DataError, UsageError
 from bertctl.tokenization import formats
 from bertctl.tokenization.decode import Decoder
-from bertctl.tokenization.encode import TextEncoder
+from bertctl.tokenization.encode import EncodedTexts, FlatEncoder, TextEncoder
 from bertctl.tokenization.load import open_tokenizer
-from bertctl.tokenization.stream import FlatJob, Portion, run
-from bertctl.tokenization.windows import Cut, WindowJob
+from bertctl.tokenization.stream import TextChunk, Totals, run
+from bertctl.tokenization.windows import Truncation, WindowEncoder
 
 MINILM = open_tokenizer("minilm").tokenizer
 TEXTS = ["a film", "", "rumination on love ❤", "x", "a b c d e f g h"]
-PORTIONS = [Portion(TEXTS[:2]), Portion(TEXTS[2:])]
+CHUNKS = [TextChunk(TEXTS[:2]), TextChunk(TEXTS[2:])]
 
 
-def written(make: object, *, special_tokens: bool = True, portions: list[Portion] = PORTIONS) -> io.BytesIO:
+def written(
+    layout: str, *, tokenizer: Tokenizer = MINILM, special_tokens: bool = True, chunks: list[TextChunk] = CHUNKS
+) -> io.BytesIO:
     out = io.BytesIO()
-    writer = make(out)  # type: ignore[operator]
-    totals = run(portions, FlatJob(TextEncoder(MINILM, special_tokens=special_tokens), writer))
-    writer.close()
-    assert totals.texts == sum(len(portion.texts) for portion in portions)
+    with formats.id_writer(layout, out, tokenizer) as writer:
+        totals = run(chunks, FlatEncoder(TextEncoder(tokenizer, special_tokens=special_tokens)), writer.write)
+    assert totals.texts == sum(len(chunk.texts) for chunk in chunks)
     return io.BytesIO(out.getvalue())
 
 
 @pytest.mark.parametrize("special_tokens", [True, False])
-def test_ids_and_pieces_are_one_line_a_text(*, special_tokens: bool) -> None:
+def test_ids_and_tokens_are_one_line_per_text(*, special_tokens: bool) -> None:
     expected = MINILM.encode_batch(TEXTS, add_special_tokens=special_tokens)
-    ids = written(lambda out: formats.ids_writer(out, MINILM), special_tokens=special_tokens)
+    ids = written("ids", special_tokens=special_tokens)
     assert ids.read().decode() == "".join(" ".join(map(str, e.ids)) + "\n" for e in expected)
-    pieces = written(lambda out: formats.pieces_writer(out, MINILM), special_tokens=special_tokens)
-    assert pieces.read().decode() == "".join(" ".join(e.tokens) + "\n" for e in expected)
+    tokens = written("tokens", special_tokens=special_tokens)
+    assert tokens.read().decode() == "".join(" ".join(e.tokens) + "\n" for e in expected)
 
 
-def test_pieces_wider_than_the_table_are_written_too() -> None:
+def test_added_tokens_are_written_as_they_stand() -> None:
     tokenizer = Tokenizer.from_str(MINILM.to_str())
     long = "<" + "é" * 40 + ">"
     tokenizer.add_special_tokens([long])
-    out = io.BytesIO()
-    run([Portion([f"a {long}"])], FlatJob(TextEncoder(tokenizer), formats.pieces_writer(out, tokenizer)))
-    assert out.getvalue().decode() == f"[CLS] a {long} [SEP]\n"
+    out = written("tokens", tokenizer=tokenizer, chunks=[TextChunk([f"a {long}"])])
+    assert out.read().decode() == f"[CLS] a {long} [SEP]\n"
 
 
-def test_npz_holds_flat_ids_and_offsets() -> None:
-    with np.load(written(formats.NpzWriter), allow_pickle=False) as arrays:
-        ids, offsets, types = arrays["ids"], arrays["offsets"], arrays["type_ids"]
-    assert (ids.dtype, offsets.dtype, types.dtype) == (np.int32, np.int64, np.uint8)
-    found = [ids[a:b].tolist() for a, b in pairwise(offsets.tolist())]
-    assert found == [e.ids for e in MINILM.encode_batch(TEXTS)]
-    assert len(types) == len(ids)
+@pytest.mark.parametrize("layout", ["ids", "tokens"])
+def test_nothing_is_an_empty_file(layout: str) -> None:
+    assert written(layout, chunks=[]).read() == b""
 
 
-def test_nothing_is_a_file_too() -> None:
-    with np.load(written(formats.NpzWriter, portions=[]), allow_pickle=False) as arrays:
-        assert arrays["ids"].tolist() == []
-        assert arrays["offsets"].tolist() == [0]
-
-
-def test_parquet_holds_a_row_a_text() -> None:
+def test_parquet_holds_a_row_per_text() -> None:
     import pyarrow.parquet as pq
 
-    pairs = [Portion(["a b", "c"], ["d", "e f g"])]
-    table = pq.read_table(written(formats.ParquetWriter, portions=pairs))
+    pairs = [TextChunk(["a b", "c"], ["d", "e f g"])]
+    table = pq.read_table(written("parquet", chunks=pairs))
     expected = MINILM.encode_batch([("a b", "d"), ("c", "e f g")])
     assert table["ids"].to_pylist() == [e.ids for e in expected]
     assert table["type_ids"].to_pylist() == [e.type_ids for e in expected]
     assert table["full_length"].to_pylist() == [6, 7]
-    assert str(table.schema.field("ids").type) == "list<item: int32>" or "int32" in str(table.schema.field("ids").type)
+    assert [str(field.type) for field in table.schema] == ["list<element: int32>", "list<element: uint8>", "int64"]
 
 
-def records(cut: Cut, texts: list[str], pairs: list[str] | None = None) -> tuple[list[dict[str, object]], WindowJob]:
+def test_parquet_of_nothing_has_columns_and_no_rows() -> None:
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(written("parquet", chunks=[]))
+    assert (table.column_names, table.num_rows) == (["ids", "type_ids", "full_length"], 0)
+
+
+def test_windows_as_ids_know_the_length_before_truncation() -> None:
+    def flat(truncation: Truncation) -> EncodedTexts:
+        texts = WindowEncoder(MINILM, truncation).encode(TextChunk(["a b c d", "a"], ["x", "y"]))
+        return EncodedTexts.of_windows(texts)
+
+    cut = flat(Truncation(6, "only_first"))
+    assert (cut.lengths.tolist(), cut.full_lengths.tolist()) == ([6, 5], [8, 5])
+    windows = flat(Truncation(6, "only_first", stride=1))
+    assert (windows.lengths.tolist(), windows.full_lengths.tolist()) == ([6, 6, 6, 5], [6, 6, 6, 5])
+
+
+def records(
+    truncation: Truncation, texts: list[str], pairs: list[str] | None = None
+) -> tuple[list[dict[str, object]], Totals]:
     out = io.BytesIO()
-    job = WindowJob(MINILM, cut, records=out)
-    run([Portion(texts, pairs)], job)
-    return [json.loads(line) for line in out.getvalue().splitlines()], job
+    totals = run(
+        [TextChunk(texts, pairs)], WindowEncoder(MINILM, truncation), formats.JsonWriter(out, truncation).write
+    )
+    return [json.loads(line) for line in out.getvalue().splitlines()], totals
 
 
 def test_records_have_character_offsets_and_word_ids() -> None:
-    (record,), _ = records(Cut(), ["café rumination"])
+    (record,), _ = records(Truncation(), ["café rumination"])
     assert record["pieces"] == ["[CLS]", "cafe", "rum", "##ination", "[SEP]"]
     assert record["offsets"] == [[0, 0], [0, 4], [5, 8], [8, 15], [0, 0]]
     assert record["word_ids"] == [None, 0, 1, 1, None]
@@ -91,21 +100,21 @@ def test_records_have_character_offsets_and_word_ids() -> None:
 
 
 def test_a_cut_is_marked_and_counted() -> None:
-    found, job = records(Cut(max_length=5), ["a b c d e f", "a"])
+    found, totals = records(Truncation(max_length=5), ["a b c d e f", "a"])
     assert [record["truncated"] for record in found] == [True, False]
-    assert (job.totals.truncated, job.totals.lost, job.totals.texts, job.totals.tokens) == (1, 3, 2, 8)
+    assert (totals.truncated, totals.lost, totals.texts, totals.tokens) == (1, 3, 2, 8)
 
 
 def test_windows_overlap_by_the_stride_and_cover_everything() -> None:
-    found, job = records(Cut(max_length=6, stride=2), ["a b c d e f g", "x"])
+    found, totals = records(Truncation(max_length=6, stride=2), ["a b c d e f g", "x"])
     assert [(record["index"], record["window"]) for record in found] == [(0, 0), (0, 1), (0, 2), (1, 0)]
     inner = [record["pieces"][1:-1] for record in found]  # type: ignore[index]
     assert inner == [list("abcd"), list("cdef"), list("efg"), ["x"]]
-    assert (job.totals.texts, job.totals.rows, job.totals.truncated) == (2, 4, 0)
+    assert (totals.texts, totals.rows, totals.truncated) == (2, 4, 0)
 
 
 def test_windows_of_a_pair_slide_over_the_named_side() -> None:
-    found, _ = records(Cut(max_length=7, strategy="only_second", stride=1), ["a b"], ["c d e f"])
+    found, _ = records(Truncation(max_length=7, strategy="only_second", stride=1), ["a b"], ["c d e f"])
     assert [record["pieces"] for record in found] == [
         ["[CLS]", "a", "b", "[SEP]", "c", "d", "[SEP]"],
         ["[CLS]", "a", "b", "[SEP]", "d", "e", "[SEP]"],
@@ -116,29 +125,29 @@ def test_windows_of_a_pair_slide_over_the_named_side() -> None:
 @pytest.mark.parametrize(("strategy", "side"), [("only_first", 1), ("only_second", 0)])
 def test_a_side_that_must_stay_whole_and_does_not_fit_is_refused(strategy: str, side: int) -> None:
     pair = ["a b c d e f", "x y z"] if side == 0 else ["x y z", "a b c d e f"]
-    with pytest.raises(DataError, match=rf"text 2: with {strategy}, the sentence that stays whole has 6 tokens"):
-        records(Cut(max_length=9, strategy=strategy), ["a", pair[0]], ["b", pair[1]])  # type: ignore[arg-type]
+    with pytest.raises(DataError, match=rf"text 2: with {strategy}, the text that stays whole has 6 tokens"):
+        records(Truncation(max_length=9, strategy=strategy), ["a", pair[0]], ["b", pair[1]])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("cut", "pair", "words"),
     [
-        (Cut(max_length=2), False, "leaves no room beside 2 special tokens"),
-        (Cut(max_length=3), True, "leaves no room beside 3 special tokens"),
-        (Cut(max_length=8, stride=6), False, "must move forward"),
-        (Cut(max_length=8, stride=1), True, "it is open which"),
-        (Cut(stride=1), False, "there is none"),
-        (Cut(max_length=8, strategy="only_second"), False, "is for pairs"),
+        (Truncation(max_length=2), False, "leaves no room beside 2 special tokens"),
+        (Truncation(max_length=3), True, "leaves no room beside 3 special tokens"),
+        (Truncation(max_length=8, stride=6), False, "must move forward"),
+        (Truncation(max_length=8, stride=1), True, "does not know which"),
+        (Truncation(stride=1), False, "there is none"),
+        (Truncation(max_length=8, strategy="only_second"), False, "is for pairs"),
     ],
 )
-def test_cuts_that_can_t_be_are_refused(cut: Cut, words: str, *, pair: bool) -> None:
+def test_cuts_that_can_t_be_are_refused(cut: Truncation, words: str, *, pair: bool) -> None:
     with pytest.raises(UsageError, match=words):
         cut.check(MINILM, pair=pair, special_tokens=True)
 
 
 def test_half_a_surrogate_pair_is_refused_with_its_number() -> None:
     with pytest.raises(DataError, match="text 2 holds half of a surrogate pair"):
-        records(Cut(), ["a", "b\ud800"])
+        records(Truncation(), ["a", "b\ud800"])
 
 
 @pytest.mark.parametrize(

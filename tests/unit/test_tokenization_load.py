@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.progress import Listener
 from bertctl.tokenization.load import open_tokenizer, read_vocab_txt
-from bertctl.tokenization.reference import pieces_by_id
+from bertctl.tokenization.reference import tokens_by_id
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "film", "##s", "Film", "e", "é"]
 
@@ -33,7 +33,7 @@ def vocab_txt(tmp_path: Path) -> Path:
 
 def test_the_bundled_model_has_bert_s_vocabulary_and_no_cut() -> None:
     opened = open_tokenizer("minilm")
-    assert opened.kind == "WordPiece, 30,522 pieces, lower-cased"
+    assert opened.kind == "WordPiece, 30,522 tokens, lower-cased"
     assert opened.is_bert
     assert opened.positions == 512
     assert len(opened.tokenizer.encode("word " * 300)) == 302
@@ -46,10 +46,10 @@ def test_without_a_name_the_bundled_model_stands_in_for_bert_base() -> None:
 
 
 def test_a_bare_vocabulary_equals_the_tokenizer_json_it_belongs_to(tmp_path: Path) -> None:
-    """The bundled model's pieces, written out and read back, give its ids."""
+    """The bundled model's tokens, written out and read back, give its ids."""
     minilm = open_tokenizer("minilm").tokenizer
     file = tmp_path / "vocab.txt"
-    file.write_text("".join(f"{piece}\n" for piece in pieces_by_id(minilm)), encoding="utf-8")
+    file.write_text("".join(f"{token}\n" for token in tokens_by_id(minilm)), encoding="utf-8")
     rebuilt = open_tokenizer(str(file), lowercase=True).tokenizer
     for text in ("Héllo WORLD, it's 中文 [MASK] embeddings\x00\x7f", "", "x" * 101, "[CLS] a"):
         assert rebuilt.encode(text, "a pair").ids == minilm.encode(text, "a pair").ids
@@ -83,19 +83,19 @@ def test_accents_stay_where_the_config_says_so(vocab_txt: Path) -> None:
     assert open_tokenizer(str(vocab_txt)).tokenizer.encode("É", add_special_tokens=False).tokens == ["é"]
 
 
-def test_a_piece_twice_is_refused_with_both_lines(vocab_txt: Path) -> None:
+def test_a_token_twice_is_refused_with_both_lines(vocab_txt: Path) -> None:
     vocab_txt.write_text("\n".join([*PIECES, "film"]), encoding="utf-8")
-    with pytest.raises(DataError, match=r"vocab\.txt:12: the piece 'film' stands on line 7 already"):
+    with pytest.raises(DataError, match=r"vocab\.txt:12: the token 'film' stands on line 7 already"):
         read_vocab_txt(vocab_txt, lowercase=True)
 
 
 def test_a_vocabulary_without_unk_is_refused(vocab_txt: Path, tmp_path: Path) -> None:
     vocab_txt.write_text("[CLS]\n[SEP]\nthe\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"has no piece \[UNK\]"):
+    with pytest.raises(DataError, match=r"has no token \[UNK\]"):
         read_vocab_txt(vocab_txt, lowercase=True)
     file = tmp_path / "tokenizer.json"
     Tokenizer(models.WordPiece({"the": 0}, unk_token="[UNK]")).save(str(file))
-    with pytest.raises(DataError, match=r"has no piece \[UNK\]"):
+    with pytest.raises(DataError, match=r"has no token \[UNK\]"):
         open_tokenizer(str(file))
 
 
@@ -107,7 +107,7 @@ def test_a_tokenizer_that_is_no_bert_works_and_says_what_it_is(tmp_path: Path) -
     heard = Heard()
     opened = open_tokenizer(str(tmp_path / "tokenizer.json"), listener=heard)
     assert opened.tokenizer.encode("ab b").ids == [2, 3, 1]
-    assert heard.lines == [f"{tmp_path / 'tokenizer.json'} is no BERT tokenizer: byte-level BPE, 4 pieces"]
+    assert heard.lines == [f"{tmp_path / 'tokenizer.json'} is no BERT tokenizer: byte-level BPE, 4 tokens"]
 
 
 def test_lower_casing_that_contradicts_a_tokenizer_json_is_refused() -> None:

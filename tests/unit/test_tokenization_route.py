@@ -173,7 +173,7 @@ def test_without_the_faster_library_or_with_another_release_of_it_all_goes_to_th
 
 
 def some_real_texts(folder: Path) -> Iterator[str]:
-    """Portions of several sets: movie reviews, medical abstracts, Wikipedia, tweets."""
+    """TextChunks of several sets: movie reviews, medical abstracts, Wikipedia, tweets."""
     with (folder / "sst2-sentences" / "dev.tsv").open(encoding="utf-8", newline="") as file:
         yield from (row[0] for row in csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
     for file in sorted((folder / "mlm-medical").glob("*")):

@@ -6,7 +6,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from bertctl.tokenization.load import open_tokenizer
 from bertctl.tokenization.stats import StatsCollector, TokenStats, bins, collect, quantile
-from bertctl.tokenization.stream import Portion
+from bertctl.tokenization.stream import TextChunk
 from bertctl.tokenization.words import WordCounter
 
 MINILM = open_tokenizer("minilm").tokenizer
@@ -14,7 +14,7 @@ MINILM = open_tokenizer("minilm").tokenizer
 
 def of(texts: list[str], pairs: list[str] | None = None, *, portion: int = 1000, **options: int) -> TokenStats:
     portions = [
-        Portion(texts[i : i + portion], None if pairs is None else pairs[i : i + portion])
+        TextChunk(texts[i : i + portion], None if pairs is None else pairs[i : i + portion])
         for i in range(0, len(texts), portion)
     ]
     (stats,) = collect(portions, [MINILM], **options)
@@ -49,12 +49,12 @@ def test_padding_is_that_of_real_batches(portion: int) -> None:
     assert stats.padding.fixed == pytest.approx(1 - sum(min(n, 12) for n in tokens) / (12 * 50), abs=1e-12)
 
 
-def test_words_pieces_and_unknown_ones() -> None:
+def test_words_tokens_and_unknown_ones() -> None:
     stats = of(["Rumination, on love!", "rumination ❤ and ❤", "embeddings"])
     assert stats.words == 3 + 4 + 1  # punctuation is no word
-    assert stats.pieces_per_word == (4 + 5 + 4) / 8
+    assert stats.tokens_per_word == (4 + 5 + 4) / 8
     assert (stats.unknown, stats.unknown_share) == (2, 2 / 15)
-    assert [(w.word, w.pieces, w.count) for w in stats.broken] == [
+    assert [(w.word, w.tokens, w.count) for w in stats.split_words] == [
         ("embeddings", ("em", "##bed", "##ding", "##s"), 1),
         ("rumination", ("rum", "##ination"), 2),
     ]
@@ -71,10 +71,10 @@ def test_a_tokenizer_without_continuation_marks_has_words_too() -> None:
     tokenizer = Tokenizer(models.BPE({"a": 0, "b": 1, "c": 2, "ab": 3}, [("a", "b")]))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     collector = StatsCollector(tokenizer)
-    collector.add(Portion(["ab abc", "c c"]))
+    collector.add(TextChunk(["ab abc", "c c"]))
     stats = collector.result()
     assert (stats.words, stats.tokens) == (4, 5)
-    assert [(w.pieces, w.count) for w in stats.broken] == [(("ab", "c"), 1)]
+    assert [(w.tokens, w.count) for w in stats.split_words] == [(("ab", "c"), 1)]
 
 
 def test_nothing_has_numbers_too() -> None:
@@ -85,9 +85,9 @@ def test_nothing_has_numbers_too() -> None:
 def test_too_many_different_words_are_forgotten_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bertctl.tokenization.words._MOST_WORDS", 3)
     collector = StatsCollector(MINILM)
-    collector.add(Portion(["rumination rumination embeddings bertctl zxqv qqzz"]))
+    collector.add(TextChunk(["rumination rumination embeddings bertctl zxqv qqzz"]))
     stats = collector.result()
-    assert [w.word for w in stats.broken] == ["rumination"]
+    assert [w.word for w in stats.split_words] == ["rumination"]
     assert stats.forgotten == 4
 
 
@@ -120,4 +120,4 @@ def test_counted_words_are_a_plain_loop_s() -> None:
         for word, _ in MINILM.pre_tokenizer.pre_tokenize_str(normal):
             if len(MINILM.encode(word, add_special_tokens=False)) > 1:
                 expected.add(word)
-    assert {w.word for w in counter.most_broken(None)} == expected
+    assert {w.word for w in counter.most_split(None)} == expected

@@ -7,8 +7,8 @@ import pytest
 
 from bertctl.errors import DataError, UsageError
 from bertctl.tokenization import vocab
-from bertctl.tokenization.load import SPECIAL_PIECES, open_tokenizer
-from bertctl.tokenization.stream import Portion
+from bertctl.tokenization.load import SPECIAL_TOKENS, open_tokenizer
+from bertctl.tokenization.stream import TextChunk
 from bertctl.tokenization.train import save, train
 
 MINILM = open_tokenizer("minilm").tokenizer
@@ -18,14 +18,17 @@ def test_known_facts_of_bert_s_vocabulary() -> None:
     stats = vocab.stats(MINILM)
     assert stats.size == 30522
     assert stats.special == {"[PAD]": 0, "[UNK]": 100, "[CLS]": 101, "[SEP]": 102, "[MASK]": 103}
-    assert stats.unused.count == 994
-    assert (stats.characters.count, stats.characters.first, stats.characters.last) == (997, ("!", 999), ("～", 1995))
-    assert stats.continuations.count == 5828
-    assert (stats.words.first, stats.words.last) == (("the", 1996), ("necessitated", 29611))
+    assert {kind: len(found) for kind, found in stats.kinds.items() if kind != "words"} == {
+        "unused": 994,
+        "characters": 997,
+        "continuations": 5828,
+    }
+    assert (stats.kinds["characters"][0], stats.kinds["characters"][-1]) == (("!", 999), ("～", 1995))
+    assert (stats.kinds["words"][0], stats.kinds["words"][-1]) == (("the", 1996), ("necessitated", 29611))
     assert sum(stats.scripts.values()) == 997
     assert stats.scripts["Katakana"] > 40
     assert stats.longest[0] == ("telecommunications", 12108)
-    assert 5 + 994 + 997 + 5828 + stats.words.count == 30522
+    assert 5 + 994 + 997 + 5828 + len(stats.kinds["words"]) == 30522
     json.dumps(stats.as_json())
 
 
@@ -72,21 +75,21 @@ def test_scripts(character: str, script: str) -> None:
     assert vocab.script(character) == script
 
 
-def test_coverage_counts_the_words_without_a_piece_and_what_they_cost() -> None:
+def test_coverage_counts_the_split_words_and_what_they_cost() -> None:
     texts = ["coronary coronary angioplasty", "the coronary film ❤"]
-    found = vocab.coverage(MINILM, [Portion(texts[:1]), Portion(texts[1:])])
-    pieces = {word: len(MINILM.encode(word, add_special_tokens=False)) for word in ("coronary", "angioplasty")}
-    assert (found.texts, found.words, found.own_piece) == (2, 7, 2)
-    assert found.tokens == 3 * pieces["coronary"] + pieces["angioplasty"] + 3
-    assert [(w.word, w.count) for w in found.lacking] == [("coronary", 3), ("angioplasty", 1), ("❤", 1)]
-    saved = 3 * (pieces["coronary"] - 1) + pieces["angioplasty"] - 1
+    found = vocab.coverage(MINILM, [TextChunk(texts[:1]), TextChunk(texts[1:])])
+    tokens = {word: len(MINILM.encode(word, add_special_tokens=False)) for word in ("coronary", "angioplasty")}
+    assert (found.texts, found.words, found.whole_words) == (2, 7, 2)
+    assert found.tokens == 3 * tokens["coronary"] + tokens["angioplasty"] + 3
+    assert [(w.word, w.count) for w in found.missing_words] == [("coronary", 3), ("angioplasty", 1), ("❤", 1)]
+    saved = 3 * (tokens["coronary"] - 1) + tokens["angioplasty"] - 1
     assert found.gains == ((2, saved / found.tokens),)
 
 
 def test_diff_of_a_vocabulary_with_a_changed_one(tmp_path: Path) -> None:
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b", "c"]
-    (tmp_path / "a.txt").write_text("\n".join(pieces))
-    (tmp_path / "b.txt").write_text("\n".join([*pieces[:4], "b", "a", "d"]))
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b", "c"]
+    (tmp_path / "a.txt").write_text("\n".join(tokens))
+    (tmp_path / "b.txt").write_text("\n".join([*tokens[:4], "b", "a", "d"]))
     a, b = (open_tokenizer(str(tmp_path / f"{name}.txt"), lowercase=True).tokenizer for name in "ab")
     found = vocab.diff(a, b)
     assert (found.common, found.only_first, found.only_second) == (6, ("c",), ("d",))
@@ -100,7 +103,7 @@ CORPUS = ["the film was good and the film was fine", "Films like this film: the 
 
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_a_trained_vocabulary_can_be_opened_and_used(tmp_path: Path, *, lowercase: bool) -> None:
-    trained = train(lambda: [Portion(CORPUS)], size=60, lowercase=lowercase)
+    trained = train(lambda: [TextChunk(CORPUS)], size=60, lowercase=lowercase)
     complete = save(trained, tmp_path / "new", lowercase=lowercase)
     assert complete.get_vocab_size() <= 60
     for name in (tmp_path / "new", tmp_path / "new" / "vocab.txt", tmp_path / "new" / "tokenizer.json"):
@@ -110,24 +113,24 @@ def test_a_trained_vocabulary_can_be_opened_and_used(tmp_path: Path, *, lowercas
         assert (tokens[0], tokens[-1]) == ("[CLS]", "[SEP]")
         assert ("film" in tokens) == lowercase
         assert opened.tokenizer.encode("the").ids == complete.encode("the").ids
-    assert [trained.token_to_id(piece) for piece in SPECIAL_PIECES] == [0, 1, 2, 3, 4]
+    assert [trained.token_to_id(token) for token in SPECIAL_TOKENS] == [0, 1, 2, 3, 4]
 
 
 def test_transformers_reads_the_trained_folder_the_same_way(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
-    complete = save(train(lambda: [Portion(CORPUS)], size=60, lowercase=True), tmp_path, lowercase=True)
+    complete = save(train(lambda: [TextChunk(CORPUS)], size=60, lowercase=True), tmp_path, lowercase=True)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
     for text in ("the Films were fine!", "❤ unknown"):
         assert tokenizer(text)["input_ids"] == complete.encode(text).ids
 
 
 def test_training_twice_gives_the_same_vocabulary() -> None:
-    first, second = (train(lambda: [Portion(CORPUS)], size=60, lowercase=True).get_vocab() for _ in range(2))
+    first, second = (train(lambda: [TextChunk(CORPUS)], size=60, lowercase=True).get_vocab() for _ in range(2))
     assert first == second
 
 
 def test_training_on_nothing_or_into_nothing_is_refused() -> None:
     with pytest.raises(DataError, match="no word to learn"):
-        train(lambda: [Portion([""])], size=60, lowercase=True)
+        train(lambda: [TextChunk([""])], size=60, lowercase=True)
     with pytest.raises(UsageError, match="leaves no room"):
-        train(lambda: [Portion(CORPUS)], size=5, lowercase=True)
+        train(lambda: [TextChunk(CORPUS)], size=5, lowercase=True)
