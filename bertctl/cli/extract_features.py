@@ -143,8 +143,8 @@ def extract_features(
     bertctl extract-features texts.txt -o tokens.jsonl --layers -1,-2,-3,-4 --pooling none
     """
     from bertctl.config.load import load_recipe
+    from bertctl.features.feature_files import check_output
     from bertctl.features.memory import bound_caches
-    from bertctl.features.store import check_output
     from bertctl.runtime.launch import is_worker, launch
 
     if dtype not in ("float32", "float16"):
@@ -168,7 +168,7 @@ def extract_features(
     from bertctl.features.extract import ExtractJob
     from bertctl.features.source import Input
 
-    job = ExtractJob(output, recipe.model.max_length, stride, dtype, keep_text, backend)
+    job = ExtractJob(output, recipe.model.max_length, input, stride, dtype, keep_text, backend)
     source = Input(input, recipe.data, kind=input_format, split=split)
     wanted = _Asked(split_names(layers), split_names(pooling), words, special_tokens, normalize)
     document = _extract(out, recipe, source, wanted, job, resume=resume, overwrite=overwrite)
@@ -205,17 +205,16 @@ def _extract(
     out: Output, recipe: "Recipe", source: "Input", asked: _Asked, job: "ExtractJob", *, resume: bool, overwrite: bool
 ) -> dict[str, Any] | None:
     """What OUT.json says; None in all processes but the first."""
+    from bertctl.features.chunks import require_rows
     from bertctl.features.encoder import Wanted
-    from bertctl.features.extract import Process, extract, warn_of_cut
-    from bertctl.features.windows import peeked
+    from bertctl.features.extract import extract, warn_of_truncation
     from bertctl.modeling.layers import choose_layers, layer_count
     from bertctl.modeling.pooling import WORD_POOLINGS, check_poolings
     from bertctl.modeling.source import inspect_model
     from bertctl.runtime.launch import workers
 
     shared = workers()
-    process = Process(shared.rank, shared.count, shared.wait)
-    if process.rank:
+    if shared.rank:
         out.quiet = True
     if asked.words is not None:
         check_poolings([asked.words], WORD_POOLINGS)
@@ -227,23 +226,22 @@ def _extract(
         special_tokens=asked.special_tokens,
         normalize=asked.normalize,
     )
-    portions = peeked(source.portions(listener=out), source.name)
+    stream = require_rows(source.stream(listener=out), source.name)
     with out.third_party_kept():
-        first = next(portions)
+        first = next(stream)
         encoder = _encoder(recipe, model_source, wanted, job, first, out)
         document = extract(
-            itertools.chain([first], portions),
+            itertools.chain([first], stream),
             encoder,
             job,
-            source=source.name,
             resume=resume,
             overwrite=overwrite,
-            process=process,
+            workers=shared,
             listener=out,
         )
-    if process.rank:
+    if shared.rank:
         return None
-    warn_of_cut(document, listener=out)
+    warn_of_truncation(document, listener=out)
     return document
 
 

@@ -35,7 +35,6 @@ from bertctl.errors import UsageError
 
 if TYPE_CHECKING:
     from bertctl.config.schema import Recipe
-    from bertctl.features.given import GivenFeatures
     from bertctl.features.probe import ProbeResult
     from bertctl.features.selection import ProbeJob
 
@@ -44,8 +43,8 @@ _WORD_SUFFIXES = (".conll", ".conllu")
 InputArgument = Annotated[
     str,
     typer.Argument(
-        metavar="INPUT|FEATURES|RECIPE",
-        help="A file with texts and labels, features from `extract-features`, or a recipe (`bertctl recipes ls`).",
+        metavar="INPUT|RECIPE",
+        help="A file with texts and labels, or a recipe (`bertctl recipes ls`).",
         show_default=False,
     ),
 ]
@@ -66,7 +65,7 @@ ClassifierOption = Annotated[
     str | None,
     typer.Option(
         "--classifier",
-        metavar="logistic-regression|linear-svm|ridge",
+        metavar="logistic-regression|ridge",
         help="What is trained on the vectors; ridge for scores.",
         show_default=False,
     ),
@@ -77,36 +76,12 @@ ClassWeightOption = Annotated[
         "--class-weight", metavar="none|balanced", help="balanced: rare labels count as much.", show_default=False
     ),
 ]
-TrainSizeOption = Annotated[
-    str | None,
-    typer.Option(
-        "--train-size",
-        metavar="N[,N...]",
-        help="Train on a seeded sample of N rows; several sizes give a learning curve of the best choice.",
-        show_default=False,
-    ),
-]
 TaskOption = Annotated[
     str | None,
     typer.Option(
         "--task",
         metavar="text-classification|text-regression|token-classification",
         help="What a file's labels are; labels of texts when left out, tags of words for .conll and .conllu.",
-        show_default=False,
-    ),
-]
-LabelsOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--labels", metavar="FILE", help="For FEATURES: the file they were extracted from.", show_default=False
-    ),
-]
-ValidationFeaturesOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--validation-features",
-        metavar="FILE",
-        help="Features of --validation-file; without it rows are held out.",
         show_default=False,
     ),
 ]
@@ -121,7 +96,6 @@ def probe(
     pooling: PoolingOption = None,
     classifier: ClassifierOption = None,
     class_weight: ClassWeightOption = None,
-    train_size: TrainSizeOption = None,
     special_tokens: Annotated[
         bool | None,
         typer.Option(
@@ -134,8 +108,6 @@ def probe(
         bool | None, typer.Option("--normalize", help="Bring each vector to length 1.", show_default=False)
     ] = None,
     task: TaskOption = None,
-    labels: LabelsOption = None,
-    validation_features: ValidationFeaturesOption = None,
     data_dir: DataDirOption = None,
     train_file: TrainFileOption = None,
     validation_file: ValidationFileOption = None,
@@ -161,13 +133,9 @@ def probe(
     bertctl probe conll2003 --data-dir conll --layers paper
     """
     from bertctl.features.memory import bound_caches
-    from bertctl.features.store import is_feature_file
 
     started = time.perf_counter()
     bound_caches()
-    sizes = _sizes(train_size)
-    if len(sizes) == 1 and max_train_rows is None:
-        max_train_rows = sizes.pop()
     options = collect(
         model=model, data_dir=data_dir, train_file=train_file, validation_file=validation_file, test_file=test_file,
         text_column=text_column, pair_column=pair_column, label_column=label_column, max_length=max_length, seed=seed,
@@ -181,27 +149,19 @@ def probe(
         "probe.class_weight": class_weight,
         "probe.special_tokens": special_tokens,
         "probe.normalize": normalize,
-        "probe.train_sizes": sizes or None,
     }
-    given = _given(input, labels, validation_features) if is_feature_file(input) else None
-    if given is not None:
-        options["data.train_file"] = labels or Path(input)
-        options.setdefault("model.name", given.train.sidecar["model"])
-        options.setdefault("model.max_length", given.train.sidecar["max_length"])
-    elif labels or validation_features:
-        raise UsageError("--labels and --validation-features belong to FEATURES", remedy="Leave them out for texts.")
-    elif _is_data_file(input):
+    if _is_data_file(input):
         options["data.train_file"] = Path(input)
-    recipe = _recipe(input, task, options, sets or (), has_rows=given is not None or _is_data_file(input))
-    result, job = _run(out, recipe, given, output, overwrite=overwrite)
+    recipe = _recipe(input, task, options, sets or ())
+    result, job = _run(out, recipe, output, overwrite=overwrite)
     _answer(out, result, job, total=time.perf_counter() - started)
 
 
-def _recipe(input: str, task: str | None, options: dict[str, Any], sets: Sequence[str], *, has_rows: bool) -> "Recipe":
+def _recipe(input: str, task: str | None, options: dict[str, Any], sets: Sequence[str]) -> "Recipe":
     """The recipe that is named, or the generic one of the task for a file with rows."""
     from bertctl.config.load import load_recipe
 
-    if not has_rows:
+    if not _is_data_file(input):
         if task is not None:
             raise UsageError(f"--task is for a file with rows, and {input} is a recipe", remedy="Leave it out.")
         return load_recipe(input, sets=sets, options=options)
@@ -210,9 +170,7 @@ def _recipe(input: str, task: str | None, options: dict[str, Any], sets: Sequenc
     return recipe.model_copy(update={"name": f"probe-{Path(input).name.partition('.')[0]}"[:100]})
 
 
-def _run(
-    out: Output, recipe: "Recipe", given: "GivenFeatures | None", output: Path | None, *, overwrite: bool
-) -> "tuple[ProbeResult, ProbeJob]":
+def _run(out: Output, recipe: "Recipe", output: Path | None, *, overwrite: bool) -> "tuple[ProbeResult, ProbeJob]":
     from bertctl.run_folder import RunFolder, default_folder
 
     if output is not None:
@@ -232,7 +190,7 @@ def _run(
         )
 
     with out.third_party_kept() as log:
-        job = prepare(recipe, given=given, listener=out)
+        job = prepare(recipe, listener=out)
         announce(job, listener=out)
         named = job.recipe.name if job.recipe.name.startswith("probe") else f"probe-{job.recipe.name}"
         path = output or default_folder(named, job.hash)
@@ -276,30 +234,10 @@ def _answer(out: Output, result: "ProbeResult", job: "ProbeJob", *, total: float
     out.say(f"run folder: {folder.path}")
 
 
-def _given(input: str, labels: Path | None, validation: Path | None) -> "GivenFeatures":
-    from bertctl.features.given import GivenFeatures
-    from bertctl.features.store import read_features
-
-    train = read_features(Path(input))
-    if labels is None and train.labels is None:
-        raise UsageError(
-            f"{input} holds no labels", remedy="Name the file that the features were extracted from: --labels FILE."
-        )
-    return GivenFeatures(train, read_features(validation) if validation else None)
-
-
 def _is_data_file(name: str) -> bool:
     path = Path(name)
     known = (".csv", ".tsv", ".jsonl", *_WORD_SUFFIXES)  # so that a missing file is called one, not a missing recipe
     return path.suffix not in (".yaml", ".yml") and (path.is_file() or path.suffix in known)
-
-
-def _sizes(given: str | None) -> list[int]:
-    parts = split_names(given or "")
-    wrong = next((part for part in parts if not part.isdigit() or int(part) < 1), None)
-    if wrong is not None:
-        raise UsageError(f"--train-size: '{wrong}' is no number of rows", remedy="Such as --train-size 500,2000.")
-    return [int(part) for part in parts]
 
 
 COMMAND = probe

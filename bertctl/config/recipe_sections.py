@@ -284,7 +284,7 @@ class ProbeSection(RecipeSection):
     pooling: list[Literal["cls", "mean", "max", "mean-max", "pooler", "first"]] = ["mean"]
     """How the tokens' vectors become one vector per text; each is tried with each layer. Token classification always
     takes `first`, the vector of a word's first token."""
-    classifier: Literal["logistic-regression", "linear-svm", "ridge"] | None = None
+    classifier: Literal["logistic-regression", "ridge"] | None = None
     """Classifier trained on the standardised vectors. Default: logistic regression, or ridge for text-regression."""
     class_weight: Literal["none", "balanced"] = "none"
     """Whether rare labels count as much as frequent ones."""
@@ -298,8 +298,6 @@ class ProbeSection(RecipeSection):
     """Whether each vector is scaled to length 1 before it is standardised."""
     repeats: PositiveInt = 1
     """Seeded hold-outs: with several, each choice is scored on as many, and mean and deviation are told."""
-    train_sizes: list[PositiveInt] = []
-    """Sizes of the learning curve: the best choice is trained on so many rows too."""
 
 
 class RecipeFields(RecipeSection):

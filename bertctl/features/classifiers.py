@@ -17,7 +17,7 @@ from bertctl.features.logistic_path import cross_validate_logistic
 Vectors = NDArray[np.float32]
 Labels = NDArray[Any]
 
-LOGISTIC, SVM, RIDGE = "logistic-regression", "linear-svm", "ridge"
+LOGISTIC, RIDGE = "logistic-regression", "ridge"
 _CHOICE_TOLERANCE, _FINAL_TOLERANCE = 1e-2, 1e-4
 _MAX_ITERATIONS = 1000
 _NEWTON_LIMIT = 2000
@@ -31,7 +31,7 @@ class Settings:
     """How to train.
 
     Attributes:
-        classifier: logistic-regression, linear-svm or ridge.
+        classifier: logistic-regression or ridge.
         multi_label: whether a row can have several labels; one classifier for each label then.
         n_outputs: C, labels; 1 for a score.
         balanced: whether rare labels count as much as frequent ones.
@@ -265,7 +265,6 @@ def _fit(model: Any, vectors: Vectors, labels: Labels, strength: float, settings
     """A model of scikit-learn, trained; the one before again where there is one."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression, Ridge, RidgeClassifier
-    from sklearn.svm import LinearSVC
 
     weight = "balanced" if settings.balanced else None
     if model is None:
@@ -275,8 +274,6 @@ def _fit(model: Any, vectors: Vectors, labels: Labels, strength: float, settings
             newton = numbers <= _NEWTON_LIMIT and len(vectors) > vectors.shape[1]
             solver = "newton-cholesky" if newton else "lbfgs"
             model = LogisticRegression(solver=solver, class_weight=weight, max_iter=_MAX_ITERATIONS)
-        elif settings.classifier == SVM:
-            model = LinearSVC(class_weight=weight, dual="auto", max_iter=_MAX_ITERATIONS, random_state=settings.seed)
         elif settings.is_regression:
             model = Ridge()
         else:

@@ -1,31 +1,35 @@
-"""`extract-features`: rows in, vectors out, some thousands at a time; can be stopped, killed and taken up again.
+"""`extract-features`: rows in, vectors out, some thousands at a time; can be stopped, killed and resumed.
 
-The input is cut into windows of rows, the same ones every time. A window's rows are sorted by length, computed in
-batches of like lengths, and written in their own order; so one process, several, and a second attempt make the same
-batches, and the same numbers.
+The input is cut into chunks of rows, the same ones every time. A chunk's rows are sorted by length, computed in batches
+of like lengths, and stored in their own order; so one process, several, and a second attempt make the same batches, and
+the same numbers.
 """
 
 import hashlib
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError, UnavailableError, UsageError
+from bertctl.features.chunks import chunks, require_rows, split_for_memory
 from bertctl.features.encoder import Encoder
+from bertctl.features.feature_files import check_output, write_features
 from bertctl.features.memory import give_back
-from bertctl.features.sinks import Shape, Sink, Window, stacked
-from bertctl.features.store import IN_PLACE, check_output, finish, join_parts, open_sink, parts_of, sidecar_of
+from bertctl.features.store import VectorLayout, VectorStore, join_stores
 from bertctl.features.units import UnitMaker
-from bertctl.features.windows import memory_pieces, peeked, windows
 from bertctl.inference.evaluate import TRUNCATION_WARNING_SHARE
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, write_json
+from bertctl.runtime.launch import ALONE, Workers
 from bertctl.tokenization.reference import tokens_by_id
+from bertctl.words import count_of
 
 _SECONDS_BETWEEN_COMMITS = 2.0
 
@@ -36,8 +40,9 @@ class ExtractJob:
 
     Attributes:
         output: OUT.
-        max_length: longest unit in tokens.
-        stride: of windows over long texts; None cuts them.
+        max_length: longest window in tokens.
+        source: what the input is called.
+        stride: tokens that windows over long texts share; None cuts the texts.
         dtype: of the numbers in the file.
         keep_text: whether texts are written where the format has room.
         backend: torch, onnx or openvino.
@@ -45,198 +50,199 @@ class ExtractJob:
 
     output: Path
     max_length: int
+    source: str = "memory"
     stride: int | None = None
     dtype: str = "float32"
     keep_text: bool = True
     backend: str = "torch"
 
+    @property
+    def sidecar(self) -> Path:
+        """OUT.json."""
+        return self.output.with_name(f"{self.output.name}.json")
 
-@dataclass(frozen=True)
-class Process:
-    """One of several that share the work."""
-
-    rank: int = 0
-    count: int = 1
-    wait: Callable[[], None] = field(default=lambda: None)
+    @property
+    def folder(self) -> Path:
+        """OUT.parts, the folder in which whole rows lie until the file can be made, one folder per process."""
+        return self.output.with_name(f"{self.output.name}.parts")
 
 
 @dataclass
 class _Progress:
-    """What is done, as the sidecar keeps it."""
+    """What is done, as the state file keeps it."""
 
     rows: int = 0
-    windows: list[list[int]] = field(default_factory=list)  # process, rows, vectors of each window that is done here
+    chunks: list[list[int]] = field(default_factory=list)  # process, rows, vectors of each; with several processes
     truncated: int = 0
     lost_tokens: int = 0
     unknown_tokens: int = 0
     tokens: int = 0
-    sink: dict[str, int] = field(default_factory=dict)
+    store: dict[str, int] = field(default_factory=dict)
+
+
+class _State:
+    """What an attempt has done, in a file that the next one goes on from.
+
+    Args:
+        path: OUT.json, or a file per process.
+        settings: what is computed; an attempt that goes on must have the same.
+        left: content of the file of an earlier attempt to go on from.
+    """
+
+    def __init__(self, path: Path, settings: Mapping[str, Any], left: Mapping[str, Any] | None) -> None:
+        self._path, self._settings = path, settings
+        self._hash, self._expected = hashlib.sha256(), left["texts_sha256"] if left else None
+        self.progress = _Progress(**left["progress"]) if left else _Progress()
+
+    def add(self, rows: Rows) -> None:
+        """Counts rows in the hash over the input, so that a changed input is noticed."""
+        for name in ("text", "pair"):
+            if rows.has(name):
+                self._hash.update("\x00".join(rows.columns[name]).encode() + b"\x01")
+
+    def check(self) -> None:
+        """Refuses an input whose first rows are not those that were extracted."""
+        if self._hash.hexdigest() != self._expected:
+            raise DataError(
+                "the input's first rows are not those that were extracted before: it has changed",
+                remedy="Start again with --overwrite.",
+            )
+
+    def document(self, *, complete: bool) -> dict[str, Any]:
+        """Returns the content of the file."""
+        counts = asdict(self.progress)
+        names = ("rows", "tokens", "truncated", "lost_tokens", "unknown_tokens")
+        document = {**self._settings, **{name: counts[name] for name in names}}
+        document |= {"texts_sha256": self._hash.hexdigest(), "complete": complete}
+        return document if complete else document | {"progress": counts}
+
+    def save(self, store: dict[str, int]) -> None:
+        """Writes the file."""
+        self.progress.store = store
+        write_json(self._path, self.document(complete=False))
 
 
 def extract(
-    portions: Iterable[Rows],
+    stream: Iterable[Rows],
     encoder: Encoder,
     job: ExtractJob,
     *,
-    source: str,
     resume: bool = False,
     overwrite: bool = False,
-    process: Process | None = None,
+    workers: Workers = ALONE,
     listener: Listener = SILENT,
 ) -> dict[str, Any]:
-    """Compute the vectors of all rows and write them to `job.output`.
+    """Computes the vectors of all rows and writes them to `job.output`.
 
     Args:
-        portions: the rows in order, in portions of at most `PORTION`, the same ones in each attempt.
+        stream: the rows in order, at most `READ_ROWS` at once, the same ones in each attempt.
         encoder: ready, with what is wanted of it.
         job: where to, and how.
-        source: what the input is called.
         resume: go on where an earlier attempt was stopped.
         overwrite: replace a file that is there.
-        process: which of several this is; each gets all portions and computes every n-th window.
-        listener: hears of progress, and is warned of cut texts.
+        workers: the processes that share the work; each gets the whole stream and computes every n-th chunk.
+        listener: hears of progress.
 
     Returns:
-        The content of OUT.json.
+        The content of OUT.json; in all processes but the first an empty one.
 
     Raises:
         UsageError: OUT is there and neither `resume` nor `overwrite` was said; a resume with other settings.
         DataError: no rows; a resume whose input has changed.
         UnavailableError: the disk is full; what is whole stays.
     """
-    me = process or Process()
-    portions = peeked(portions, source)
+    stream = require_rows(stream, job.source)
     check_output(job.output, by_token=encoder.wanted.by_token)
-    shape = _shape(encoder, job)
-    document = _document(encoder, job, shape, source, me.count)
-    part = me.rank if me.count > 1 else None
-    state_path = sidecar_of(job.output) if part is None else parts_of(job.output) / f"{part}.json"
-    digest, done = _open_state(job.output, state_path, document, resume=resume, overwrite=overwrite)
-    if done is not None and done.get("complete") and part is None:
-        listener.say(f"{job.output} was finished: {done['rows']} rows")
-        return done
-    progress = _Progress(**done["progress"]) if done else _Progress()
-    if part is None and job.output.suffix not in IN_PLACE:
-        listener.say(
-            f"a {job.output.suffix} file is made at the end; until then whole rows lie in {parts_of(job.output)}"
-        )
-    sink = open_sink(job.output, shape, part=part, state=progress.sink if done else None)
+    layout = _layout(encoder, job)
+    settings = _settings(encoder, job, layout, workers.count)
+    path = job.sidecar if workers.count == 1 else job.folder / f"{workers.rank}.json"
+    left = _left_by_an_earlier_attempt(job.output, path, settings, resume=resume, overwrite=overwrite)
+    if left is not None and left.get("complete"):
+        listener.say(f"{job.output} was finished: {left['rows']} rows")
+        return left
+    listener.say(f"{job.output} is made at the end; until then whole rows lie in {job.folder}")
+    state = _State(path, settings, left)
+    store = VectorStore(job.folder / str(workers.rank), layout, state.progress.store if left else None)
     try:
-        _work(portions, encoder, job, document, digest, progress, sink, state_path, me, listener)
+        _compute_all(stream, encoder, job, state, store, workers, listener)
+    except UnavailableError as error:
+        if "disk is full" not in error.message:
+            raise
+        raise UnavailableError(
+            f"{error.message}; {_whole_rows(path)} rows are whole",
+            remedy="Free some space, then type the same command with --resume.",
+        ) from error
     finally:
-        sink.close()
-    return _finish(job, shape, document, progress, digest, state_path, me)
+        store.close()
+        listener.finish("rows")
+    return _finish(job, layout, state, workers)
 
 
-def _work(
-    portions: Iterable[Rows],
+def _compute_all(
+    stream: Iterable[Rows],
     encoder: Encoder,
     job: ExtractJob,
-    document: dict[str, Any],
-    digest: "_Digest",
-    progress: _Progress,
-    sink: Sink,
-    state_path: Path,
-    me: Process,
+    state: _State,
+    store: VectorStore,
+    workers: Workers,
     listener: Listener,
 ) -> None:
     maker = UnitMaker(
         encoder.loaded.tokenizer, max_length=job.max_length, stride=job.stride, by_token=encoder.wanted.by_token
     )
-    per_token = sum(encoder.sizes)
-    committed = time.monotonic()
-    started = time.monotonic()
-    seen = fresh = 0
+    progress = state.progress
+    started = committed = time.monotonic()
+    seen = computed = 0
     to_skip = progress.rows
-    try:
-        for number, rows in enumerate(windows(portions)):
-            digest.add(rows)
-            first, seen = seen, seen + len(rows)
-            if seen <= to_skip:
-                if seen == to_skip:
-                    digest.check()
-                continue
-            vectors = 0
-            if number % me.count == me.rank:
-                for piece in memory_pieces(rows, encoder.wanted.by_token, per_token):
-                    window = _compute(encoder, maker, piece, first, progress)
-                    sink.append(window)
-                    first += len(piece)
-                    vectors += len(window.vectors)
-                fresh += len(rows)
-                give_back()
-            progress.rows = seen
-            if me.count > 1:
-                progress.windows.append([number % me.count, len(rows), vectors])
-            now = time.monotonic()
-            listener.advance("rows", seen, seen, {"rows/s": fresh / max(1e-9, now - started)})
-            if now - committed > _SECONDS_BETWEEN_COMMITS:
-                progress.sink = sink.commit()
-                write_json(state_path, _state(document, progress, digest, complete=False))
-                committed = now
-        if seen < to_skip:
-            raise DataError(
-                f"{document['source']} has {seen} rows, and {to_skip} had been extracted: it has changed",
-                remedy="Start again with --overwrite.",
-            )
-        progress.sink = sink.commit()
-    except UnavailableError as error:
-        if "disk is full" not in error.message:
-            raise
-        raise UnavailableError(
-            f"{error.message}; {_whole(state_path)} rows are whole",
-            remedy="Free some space, then type the same command with --resume.",
-        ) from error
-    finally:
-        listener.finish("rows")
+    for number, rows in enumerate(chunks(stream)):
+        state.add(rows)
+        seen += len(rows)
+        if seen <= to_skip:
+            if seen == to_skip:
+                state.check()
+            continue
+        vectors = 0
+        if number % workers.count == workers.rank:
+            parts = split_for_memory(rows, sum(encoder.sizes)) if encoder.wanted.by_token else [rows]
+            vectors = sum(_compute(encoder, maker, part, progress, store) for part in parts)
+            computed += len(rows)
+            give_back()
+        progress.rows = seen
+        if workers.count > 1:
+            progress.chunks.append([number % workers.count, len(rows), vectors])
+        now = time.monotonic()
+        listener.advance("rows", seen, seen, {"rows/s": computed / max(1e-9, now - started)})
+        if now - committed > _SECONDS_BETWEEN_COMMITS:
+            state.save(store.commit())
+            committed = now
+    if seen < to_skip:
+        raise DataError(
+            f"{job.source} has {seen} rows, and {to_skip} had been extracted: it has changed",
+            remedy="Start again with --overwrite.",
+        )
+    state.save(store.commit())
 
 
-def _compute(encoder: Encoder, maker: UnitMaker, rows: Rows, first: int, progress: _Progress) -> Window:
+def _compute(encoder: Encoder, maker: UnitMaker, rows: Rows, progress: _Progress, store: VectorStore) -> int:
+    """Adds the vectors of these rows to the store; returns how many they are."""
     units = maker.make(rows)
     progress.truncated += units.truncated
     progress.lost_tokens += units.lost_tokens
     progress.unknown_tokens += units.unknown
     progress.tokens += len(units.ids)
-    if encoder.wanted.by_token:
-        tokens = encoder.tokens(units)
-        return Window(first, rows, stacked(tokens.vectors), tokens)
-    return Window(first, rows, stacked(encoder.texts(units)), None)
+    tokens = encoder.tokens(units) if encoder.wanted.by_token else None
+    layers = encoder.texts(units) if tokens is None else tokens.vectors
+    vectors = layers[0][:, None] if len(layers) == 1 else np.stack(layers, axis=1)
+    store.append(rows, vectors, tokens)
+    return len(vectors)
 
 
-class _Digest:
-    """What the rows that are done hash to, so that a changed input is noticed when it is taken up again."""
-
-    def __init__(self, expected: str | None) -> None:
-        self._hash = hashlib.sha256()
-        self._expected = expected
-
-    def add(self, rows: Rows) -> None:
-        """The next rows."""
-        for name in ("text", "pair"):
-            if rows.has(name):
-                self._hash.update("\x00".join(rows.columns[name]).encode() + b"\x01")
-
-    @property
-    def value(self) -> str:
-        """So far."""
-        return self._hash.hexdigest()
-
-    def check(self) -> None:
-        """Refuse an input whose first rows are not those that were extracted."""
-        if self._expected is not None and self._expected != self.value:
-            raise DataError(
-                "the input's first rows are not those that were extracted before: it has changed",
-                remedy="Start again with --overwrite.",
-            )
-
-
-def _open_state(
-    output: Path, state_path: Path, document: Mapping[str, Any], *, resume: bool, overwrite: bool
-) -> tuple[_Digest, dict[str, Any] | None]:
-    """What an earlier attempt left, where it is to be gone on with."""
-    left = output.exists() or state_path.exists()
-    if not left or overwrite:
-        return _Digest(None), None
+def _left_by_an_earlier_attempt(
+    output: Path, state_path: Path, settings: Mapping[str, Any], *, resume: bool, overwrite: bool
+) -> dict[str, Any] | None:
+    """Returns the state of an earlier attempt that is to be gone on with."""
+    if overwrite or not (output.exists() or state_path.exists()):
+        return None
     state: dict[str, Any] | None = None
     if state_path.exists():
         try:
@@ -244,26 +250,25 @@ def _open_state(
         except ValueError as error:
             raise DataError(f"{state_path} is no JSON: {error}", remedy="Start again with --overwrite.") from error
     if not resume:
-        how = f"unfinished, {state['rows']} rows are whole" if state and not state["complete"] else "there"
+        unfinished = state is not None and not state["complete"]
+        how = f"unfinished, {state['rows']} rows are whole" if state and unfinished else "there"
         raise UsageError(
             f"{output} is {how}",
             remedy="Choose another file with -o"
-            + (", go on with --resume" if state and not state["complete"] else "")
+            + (", go on with --resume" if unfinished else "")
             + ", or replace it with --overwrite.",
         )
     if state is None:
-        if output.exists():
-            raise UsageError(
-                f"{output} has no {state_path.name} beside it that says where to go on", remedy="Take --overwrite."
-            )
-        return _Digest(None), None
+        raise UsageError(
+            f"{output} has no {state_path.name} beside it that says where to go on", remedy="Use --overwrite."
+        )
     for name in _MUST_AGREE:
-        if state.get(name) != document[name]:
+        if state.get(name) != settings[name]:
             raise UsageError(
-                f"{output} was begun with {name} {state.get(name)!r}, and now it is {document[name]!r}",
+                f"{output} was begun with {name} {state.get(name)!r}, and now it is {settings[name]!r}",
                 remedy="Give the same settings as before, or start again with --overwrite.",
             )
-    return _Digest(state["texts_sha256"]), state
+    return state
 
 
 _MUST_AGREE = (
@@ -272,7 +277,7 @@ _MUST_AGREE = (
 )  # fmt: skip
 
 
-def _shape(encoder: Encoder, job: ExtractJob) -> Shape:
+def _layout(encoder: Encoder, job: ExtractJob) -> VectorLayout:
     wanted = encoder.wanted
     learned = [layer.name for layer in wanted.layers if layer.is_learned]
     if learned:
@@ -289,28 +294,27 @@ def _shape(encoder: Encoder, job: ExtractJob) -> Shape:
             "these layers have vectors of different sizes, which do not fit into one array",
             remedy="Run it once for each size.",
         )
-    pooling = f"words-{wanted.words}" if wanted.words else wanted.poolings[0]
-    needs_pieces = job.output.suffix == ".jsonl" and wanted.by_token
-    return Shape(
+    is_text = job.output.suffix == ".jsonl"  # numbers with six decimals, whatever the type; needs the words' texts
+    return VectorLayout(
         layers=tuple(layer.name for layer in wanted.layers),
         size=encoder.sizes[0],
-        dtype=job.dtype,
+        dtype="float32" if is_text else job.dtype,
         by_token=wanted.by_token,
-        pooling=pooling,
-        pieces=tuple(tokens_by_id(encoder.loaded.tokenizer)) if needs_pieces else (),
-        keep_text=job.keep_text,
+        pooling=f"words-{wanted.words}" if wanted.words else wanted.poolings[0],
+        token_names=tuple(tokens_by_id(encoder.loaded.tokenizer)) if is_text and wanted.by_token else (),
+        keep_text=job.keep_text or is_text,
     )
 
 
-def _document(encoder: Encoder, job: ExtractJob, shape: Shape, source: str, processes: int) -> dict[str, Any]:
+def _settings(encoder: Encoder, job: ExtractJob, layout: VectorLayout, processes: int) -> dict[str, Any]:
     wanted = encoder.wanted
     return {
         "schema": SCHEMA,
-        "source": source,
+        "source": job.source,
         "model": encoder.source.name,
         "model_hash": encoder.source.content_hash(),
-        "layers": list(shape.layers),
-        "pooling": shape.pooling,
+        "layers": list(layout.layers),
+        "pooling": layout.pooling,
         "special_tokens": wanted.special_tokens,
         "normalize": wanted.normalize,
         "max_length": job.max_length,
@@ -323,74 +327,49 @@ def _document(encoder: Encoder, job: ExtractJob, shape: Shape, source: str, proc
     }
 
 
-def _state(document: dict[str, Any], progress: _Progress, digest: _Digest, *, complete: bool) -> dict[str, Any]:
-    counts = {
-        name: getattr(progress, name) for name in ("rows", "tokens", "truncated", "lost_tokens", "unknown_tokens")
-    }
-    state = {**document, **counts, "texts_sha256": digest.value, "complete": complete}
-    return state if complete else {**state, "progress": asdict(progress)}
-
-
-def _whole(state_path: Path) -> int:
+def _whole_rows(state_path: Path) -> int:
     try:
         return int(json.loads(state_path.read_text(encoding="utf-8"))["rows"])
     except (OSError, ValueError, KeyError):
         return 0
 
 
-def _finish(
-    job: ExtractJob,
-    shape: Shape,
-    document: dict[str, Any],
-    progress: _Progress,
-    digest: _Digest,
-    state_path: Path,
-    me: Process,
-) -> dict[str, Any]:
-    folder = parts_of(job.output)
-    if me.count > 1:
-        write_json(state_path, _state(document, progress, digest, complete=False))
-        me.wait()
-        if me.rank:
-            me.wait()
-            return {}
-        states = [json.loads((folder / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(me.count)]
+def _finish(job: ExtractJob, layout: VectorLayout, state: _State, workers: Workers) -> dict[str, Any]:
+    """Makes the file, in the first process, once all have stored their rows."""
+    workers.wait()
+    if workers.rank:
+        workers.wait()
+        return {}
+    folder, progress = job.folder / "0", state.progress
+    vectors = progress.store["vectors"]
+    if workers.count > 1:
+        folder = job.folder / "joined"
+        others = [json.loads((job.folder / f"{i}.json").read_text(encoding="utf-8")) for i in range(workers.count)]
         for name in ("truncated", "lost_tokens", "unknown_tokens", "tokens"):
-            setattr(progress, name, sum(int(state["progress"][name]) for state in states))
-        counted = [
-            (process, rows, states[process]["progress"]["windows"][i][2])
-            for i, (process, rows, _) in enumerate(progress.windows)
+            setattr(progress, name, sum(other["progress"][name] for other in others))
+        vectors = sum(other["progress"]["store"]["vectors"] for other in others)
+        done = [
+            (process, rows, others[process]["progress"]["chunks"][i][2])
+            for i, (process, rows, _) in enumerate(progress.chunks)
         ]
-        progress.windows = [list(window) for window in counted]
-        parts = [folder / str(rank) for rank in range(me.count)]
-        join_parts(parts, counted, folder / "joined", shape)
-        finish(job.output, shape, folder / "joined")
-    elif job.output.suffix not in IN_PLACE:
-        write_json(state_path, _state(document, progress, digest, complete=False))
-        finish(job.output, shape, folder / "0")
-    final = _state(document, progress, digest, complete=True) | {"shape": _final_shape(progress, shape)}
-    write_json(sidecar_of(job.output), final)
-    shutil.rmtree(folder, ignore_errors=True)
-    if me.count > 1:
-        me.wait()
+        join_stores([job.folder / str(i) for i in range(workers.count)], done, folder, layout)
+    write_features(job.output, layout, folder)
+    final = state.document(complete=True) | {"shape": [vectors, *layout.vector_shape]}
+    write_json(job.sidecar, final)
+    shutil.rmtree(job.folder, ignore_errors=True)
+    workers.wait()
     return final
 
 
-def _final_shape(progress: _Progress, shape: Shape) -> list[int | None]:
-    vectors = sum(window[2] for window in progress.windows) if progress.windows else progress.sink.get("vectors")
-    return [vectors if shape.by_token else progress.rows, *shape.row_shape]
-
-
-def warn_of_cut(document: Mapping[str, Any], *, listener: Listener) -> None:
-    """Say how many texts were longer than the model reads."""
+def warn_of_truncation(document: Mapping[str, Any], *, listener: Listener) -> None:
+    """Says how many texts were longer than the model reads."""
     if not document.get("truncated"):
         return
-    share = document["truncated"] / document["rows"]
     text = (
-        f"{document['truncated']} of {document['rows']} texts ({100 * share:.1f} %) are longer than "
+        f"{count_of(document['truncated'], document['rows'], 'text')} are longer than "
         f"{document['max_length']} tokens and lose {document['lost_tokens']} tokens"
     )
-    if share > TRUNCATION_WARNING_SHARE:
+    if document["truncated"] / document["rows"] > TRUNCATION_WARNING_SHARE:
         listener.warn(f"{text}; --stride 32 reads them whole, in windows")
     else:
         listener.say(text)

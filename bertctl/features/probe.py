@@ -20,7 +20,6 @@ from bertctl.errors import BertctlError, DataError, UsageError
 from bertctl.features import classifiers
 from bertctl.features.classifiers import Settings
 from bertctl.features.encoder import Encoder, Wanted, unit_length
-from bertctl.features.given import GivenFeatures
 from bertctl.features.selection import Choice, ProbeJob, Scorer, gold, other_hold_outs, table_document
 from bertctl.features.units import Units
 from bertctl.inference.engine import Engine
@@ -64,23 +63,19 @@ class ProbeResult:
     rows: int
 
 
-def prepare(recipe: Recipe, *, given: GivenFeatures | None = None, listener: Listener = SILENT) -> ProbeJob:
+def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> ProbeJob:
     """Read and check everything; the refusals come in order of their cost.
 
     Args:
         recipe: of a task with one label, several labels or a score for each text, or a tag for each word.
-        given: features from files, in place of a forward pass.
 
     Raises:
         BertctlError: any refusal: data, labels, model, layers, device.
     """
     started = time.perf_counter()
     source = inspect_model(recipe.model)
-    if given is not None:
-        given.check_model(source)
-    names = given.layers if given is not None else recipe.probe.layers or ["last"]
-    layers = choose_layers(names, layer_count(source.config))
-    poolings = [given.pooling] if given is not None else _poolings(recipe)
+    layers = choose_layers(recipe.probe.layers or ["last"], layer_count(source.config))
+    poolings = _poolings(recipe)
     _refuse_repeats(recipe)
     data = load_data(recipe, listener=listener)
     evaluated = tuple(recipe.evaluation.splits) or data.validation_splits
@@ -91,11 +86,9 @@ def prepare(recipe: Recipe, *, given: GivenFeatures | None = None, listener: Lis
     for split in dict.fromkeys((*evaluated, *data.validation_splits)):
         task.check(data.splits[split])
     settings = _settings(recipe, task)
-    if given is not None:
-        given.check_rows(data)
     read = time.perf_counter()
     compute = choose_compute(recipe.runtime)
-    resolved = _resolved(recipe, compute, settings, [layer.name for layer in layers], poolings, given)
+    resolved = _resolved(recipe, compute, settings, [layer.name for layer in layers], poolings)
     loaded = load_frozen(source, compute)
     wanted = Wanted(
         layers,
@@ -122,7 +115,6 @@ def prepare(recipe: Recipe, *, given: GivenFeatures | None = None, listener: Lis
         settings=settings,
         hash=recipe_hash(resolved, data_hashes=data.hashes, model_hash=model_hash),
         model_hash=model_hash,
-        given=given,
     )
     job.seconds = {"read": read - started, "load": time.perf_counter() - read}
     return job
@@ -170,18 +162,9 @@ def _resolved(
     settings: Settings,
     layers: list[str],
     poolings: list[str],
-    given: GivenFeatures | None,
 ) -> Recipe:
     """The recipe with everything said that was left open."""
-    section = recipe.probe.model_copy(
-        update={
-            "layers": layers,
-            "pooling": poolings,
-            "classifier": settings.classifier,
-            "special_tokens": given.special_tokens if given else recipe.probe.special_tokens,
-            "normalize": given.normalize if given else recipe.probe.normalize,
-        }
-    )
+    section = recipe.probe.model_copy(update={"layers": layers, "pooling": poolings, "classifier": settings.classifier})
     runtime = recipe.runtime.model_copy(
         update={"device": compute.device, "precision": compute.precision, "threads": compute.threads}
     )
@@ -260,13 +243,12 @@ def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> ProbeResult:
         listener.advance("training", number + 1, len(vectors), {primary: table[-1].metrics[primary].value})
     listener.finish("training")
     best = max(range(len(table)), key=lambda i: table[i].cross_validation)  # the first of equals
-    curve = scorer.curve(table[best], vectors[best]) if job.recipe.probe.train_sizes else []
     trained = time.perf_counter()
     results = _keep(job, table[best], folder, listener)
     metrics = metrics_document(results, primary=primary, selection=job.selection)
     metrics["baseline"] = {split: job.task.baseline(train, result.features) for split, result in results.items()}
     metrics["data"] = {split: truncation_counts(features) for split, features in job.features.items()}
-    metrics["probe"] = table_document(job, table, best, curve, primary)
+    metrics["probe"] = table_document(job, table, best, primary)
     for split, result in results.items():
         lines = prediction_lines(result, settings=job.recipe.evaluation)
         write_jsonl(folder.predictions(split), lines)
@@ -281,8 +263,6 @@ def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> ProbeResult:
 def _vectors(job: ProbeJob, listener: Listener) -> Sequence[NDArray[np.float32]]:
     """For each choice the vectors of the training rows (or their words), then of the validation rows."""
     splits = ("train", job.selection)
-    if job.given is not None:
-        return job.given.vectors([job.data.splits[split] for split in splits])
     total = sum(len(job.features[split]) for split in splits)
     seen = 0
 

@@ -16,10 +16,8 @@ from bertctl.data.load import LoadedData
 from bertctl.data.rows import Rows
 from bertctl.data.splits import hold_out
 from bertctl.errors import UsageError
-from bertctl.features import classifiers
 from bertctl.features.classifiers import Fitted, Settings, choose_strength, fit, fit_mix, layer_mean
 from bertctl.features.encoder import Encoder
-from bertctl.features.given import GivenFeatures
 from bertctl.metrics.value import MetricValue
 from bertctl.modeling.layers import LayerChoice
 from bertctl.modeling.source import ModelSource
@@ -54,7 +52,6 @@ class ProbeJob:
         settings: of the classifiers.
         hash: of what decides the numbers.
         model_hash: of the encoder's files.
-        given: features from a file, in place of a forward pass.
         seconds: spent in each phase.
     """
 
@@ -71,7 +68,6 @@ class ProbeJob:
     settings: Settings
     hash: str
     model_hash: str
-    given: GivenFeatures | None = None
     seconds: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -148,33 +144,15 @@ class Scorer:
         metrics = self._score(fitted, vectors, held, resamples=resamples)
         return Choice(layer, pooling, score, fitted, metrics, tuple(repeats))
 
-    def curve(self, best: Choice, vectors: NDArray[np.float32]) -> list[dict[str, Any]]:
-        """The best choice, trained on fewer rows (the strength chosen again among them)."""
-        found = []
-        inside, held = np.arange(self._n_train), np.arange(self._n_train, len(vectors))
-        row_of = inside if self._groups is None else self._groups[inside]
-        n_rows = len(self._job.data.splits["train"])
-        order = np.random.default_rng(self._job.recipe.training.seed).permutation(n_rows)
-        for size in sorted(set(self._job.recipe.probe.train_sizes)):
-            if size > n_rows:
-                raise UsageError(
-                    f"probe.train_sizes: {size} is more than the {n_rows} training rows", remedy="Leave it out."
-                )
-            _, fitted = self._fit(best.layer, vectors, inside[np.isin(row_of, order[:size])])
-            metrics = self._score(fitted, vectors, held, resamples=self._job.recipe.evaluation.bootstrap_resamples)
-            found.append({"rows": size, "strength": fitted.strength, **metrics[self._primary].as_json()})
-        return found
-
     def _fit(self, layer: LayerChoice, vectors: NDArray[np.float32], rows: Indices) -> tuple[float, Fitted]:
         inside, labels, settings = vectors[rows], self._labels[rows], self._job.settings
         few, groups = self._chosen_on(rows)
         if not layer.is_learned:
             strength, score = choose_strength(inside[few], labels[few], settings, groups=groups)
             return score, fit(inside, labels, strength, settings)
-        if settings.classifier == classifiers.SVM or settings.multi_label:
+        if settings.multi_label:
             raise UsageError(
-                f"'{layer.name}' learns its mix with a logistic regression on one label",
-                remedy="Take other layers, or leave --classifier out.",
+                f"'{layer.name}' learns its mix with a logistic regression on one label", remedy="Take other layers."
             )
         n_layers = len(layer.states)
         # The strength of the plain mean of the layers: as many mixes would take as many times as long.
@@ -229,10 +207,8 @@ def _sentences(job: ProbeJob) -> Indices:
     return np.repeat(np.arange(len(counts)), counts)
 
 
-def table_document(
-    job: ProbeJob, table: Sequence[Choice], best: int, curve: Sequence[dict[str, Any]], primary: str
-) -> dict[str, Any]:
-    """What metrics.json has under `probe`: classifier, best choice, a row for each choice, the learning curve."""
+def table_document(job: ProbeJob, table: Sequence[Choice], best: int, primary: str) -> dict[str, Any]:
+    """Returns what metrics.json has under `probe`: the classifier, the best choice, and a row per choice."""
     rows = []
     for choice in table:
         row: dict[str, Any] = {
@@ -258,5 +234,4 @@ def table_document(
         "classifier": job.settings.classifier,
         "best": {"layer": table[best].layer.name, "pooling": table[best].pooling},
         "table": rows,
-        **({"learning_curve": list(curve)} if curve else {}),
     }

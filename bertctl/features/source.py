@@ -12,7 +12,7 @@ from bertctl.data.rows import Rows
 from bertctl.data.stream import stream_rows
 from bertctl.data.text_files import Source
 from bertctl.errors import UnavailableError, UsageError
-from bertctl.features.windows import PORTION, portions_of
+from bertctl.features.chunks import READ_ROWS, stream_of
 from bertctl.progress import SILENT, Listener
 from bertctl.words import did_you_mean
 
@@ -38,8 +38,8 @@ class Input:
     kind: str | None = None
     split: str | None = None
 
-    def portions(self, *, listener: Listener = SILENT) -> Iterator[Rows]:
-        """The rows, in order, the same portions each time.
+    def stream(self, *, listener: Listener = SILENT) -> Iterator[Rows]:
+        """Returns the rows in order, `READ_ROWS` at once.
 
         Raises:
             UsageError: an unknown format, data set or split; columns that can't be guessed.
@@ -47,16 +47,16 @@ class Input:
             UnavailableError: not there.
         """
         if self.name != "-" and not Path(self.name).exists():
-            return portions_of(_with_text(self._of_data_set(listener)))
+            return stream_of(_with_text(self._of_data_set(listener)))
         if self.split:
             raise UsageError("--split is for a data set by its name", remedy="Leave it out for a file.")
         source: Source = "-" if self.name == "-" else Path(self.name)
         if self.kind in WORD_FORMATS or (self.kind is None and _suffix(self.name) in _WORD_SUFFIXES):
             sentences = READERS["token-classification"].stream(
-                source, self.settings, kind=self.kind, chunk_rows=PORTION, listener=listener
+                source, self.settings, kind=self.kind, chunk_rows=READ_ROWS, listener=listener
             )
             return map(_with_text, sentences)
-        return stream_rows(source, self.settings, kind=self.kind, chunk_rows=PORTION, listener=listener)
+        return stream_rows(source, self.settings, kind=self.kind, chunk_rows=READ_ROWS, listener=listener)
 
     def _of_data_set(self, listener: Listener) -> Rows:
         if self.name not in DATASETS and ("/" in self.name or "." in self.name):

@@ -43,7 +43,7 @@ class LinearHead:
         pooling: how its vectors become one; `FIRST_PIECE` for a vector each.
         special_tokens: whether special tokens count in it.
         normalize: whether it is brought to length 1.
-        classifier: what was trained: logistic-regression, linear-svm or ridge.
+        classifier: what was trained: logistic-regression or ridge.
         strength: C (of ridge: 1 / alpha).
         weight: (C, D).
         bias: (C,).

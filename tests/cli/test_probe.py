@@ -67,22 +67,7 @@ def test_the_tutorials_recipe_has_twenty_splits(bertctl, tiny_model, tmp_path):
     assert [row["hold_outs"]["n"] for row in table] == [20, 20]
 
 
-def test_features_in_place_of_texts(bertctl, tiny_model, tmp_path):
-    (tmp_path / "opinions.csv").write_text(_opinions(20))
-    made = bertctl("extract-features", "opinions.csv", "-o", "f.parquet", "--model", tiny_model, "--max-length", 40)
-    assert made.returncode == 0, made.stderr
-    result = bertctl("probe", "f.parquet", "-o", "run", "--json")
-    assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout)["metrics"]["validation"]["accuracy"]["value"] > 0.5
-    (tmp_path / "fewer.csv").write_text(_opinions(19))
-    refused = bertctl("probe", "f.parquet", "--labels", "fewer.csv", "-o", "no")
-    assert refused.returncode == 3
-    assert "has 40 rows, and the labels 38" in refused.stderr
-
-
 def test_what_is_no_input_is_refused(bertctl, tmp_path):
     result = bertctl("probe", "sst3")
     assert result.returncode == 2
     assert "there is no recipe 'sst3'" in result.stderr
-    (tmp_path / "a.csv").write_text(_opinions(3))
-    assert bertctl("probe", "a.csv", "--train-size", "many").returncode == 2

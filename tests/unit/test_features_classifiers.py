@@ -69,12 +69,11 @@ def test_ridge_predicts_scores_as_the_pipeline_does():
     assert score > 0.99
 
 
-@pytest.mark.parametrize("classifier", ["linear-svm", "ridge"])
 @pytest.mark.parametrize("n_labels", [2, 3])
-def test_the_other_classifiers_learn_too(classifier, n_labels):
+def test_ridge_learns_labels_too(n_labels):
     vectors, labels = problem(n_labels)
-    chosen, score = choose_strength(vectors, labels, settings(n_labels, classifier=classifier))
-    fitted = fit(vectors, labels, chosen, settings(n_labels, classifier=classifier))
+    chosen, score = choose_strength(vectors, labels, settings(n_labels, classifier="ridge"))
+    fitted = fit(vectors, labels, chosen, settings(n_labels, classifier="ridge"))
     right = (fitted.logits(vectors).argmax(axis=1) == labels).mean()
     assert right == pytest.approx(score, abs=0.08)
     assert right > 0.7

@@ -11,28 +11,47 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import transformers
+from safetensors.numpy import load_file
 
 from bertctl.config.schema import DataSection, ModelSection, RuntimeSection
 from bertctl.data.rows import Rows
 from bertctl.data.stream import stream_rows
 from bertctl.errors import DataError, UnavailableError, UsageError
+from bertctl.features import chunks as chunks_module
 from bertctl.features import extract as extract_module
-from bertctl.features import windows as windows_module
-from bertctl.features.arrays import GrowingArray, open_array
+from bertctl.features.appended import AppendedArray, open_array
+from bertctl.features.chunks import chunks, stream_of
 from bertctl.features.encoder import Encoder, Wanted
-from bertctl.features.extract import ExtractJob, Process, extract
+from bertctl.features.extract import ExtractJob, extract
 from bertctl.features.source import Input
-from bertctl.features.store import parts_of, read_features, sidecar_of
-from bertctl.features.windows import portions_of, windows
 from bertctl.modeling.layers import choose_layers
 from bertctl.modeling.linear_head import load_frozen
 from bertctl.modeling.source import inspect_model
 from bertctl.runtime.device import choose_compute
+from bertctl.runtime.launch import Workers
 
 TEXTS = [
     "the film was good", "it was a very very dull film , not fine", "bad", "the food was not good and it was poor too",
     "bright", "", "was it a film ?", "not good", "the the the the the the", "poor dull bad food",
 ]  # fmt: skip
+
+
+def sidecar_of(out: Path) -> Path:
+    return out.with_name(f"{out.name}.json")
+
+
+def vectors_in(path: Path) -> np.ndarray:
+    """The vectors of a file, as other programs read them; (N, K, D) for several layers."""
+    if path.suffix == ".parquet":
+        table = pq.read_table(path)
+        layers = [np.stack(table[name].to_numpy()) for name in table.column_names if name.startswith("vector")]
+        return layers[0] if len(layers) == 1 else np.stack(layers, axis=1)
+    if path.suffix == ".safetensors":
+        return load_file(path)["vectors"]
+    if path.suffix == ".h5":
+        with pytest.importorskip("h5py").File(path) as file:
+            return file["vectors"][()]
+    return np.load(path) if path.suffix == ".npy" else np.load(path)["vectors"]
 
 
 def rows_of(texts: list[str], **columns: list) -> Rows:
@@ -77,10 +96,10 @@ def one_by_one(model: Path) -> Callable[[str], tuple[list[torch.Tensor], torch.T
 
 def run(model: Path, out: Path, texts: list[str] = TEXTS, *, max_length: int = 40, **more: object) -> dict:
     job_fields = {name: more.pop(name) for name in ("stride", "dtype") if name in more}
-    again = {name: more.pop(name) for name in ("resume", "overwrite", "process") if name in more}
+    again = {name: more.pop(name) for name in ("resume", "overwrite", "workers") if name in more}
     rows = more.pop("rows", None) or rows_of(texts)
     encoder = encoder_of(model, **more)
-    return extract(portions_of(rows), encoder, ExtractJob(out, max_length, **job_fields), source="memory", **again)
+    return extract(stream_of(rows), encoder, ExtractJob(out, max_length, **job_fields), **again)
 
 
 def test_texts_by_hand_in_every_layer_and_pooling(model, one_by_one, tmp_path):
@@ -195,14 +214,12 @@ def test_h5_holds_tokens_as_npz_does(model, tmp_path):
         assert set(file) == {"vectors", "offsets", "spans", "ids"} == set(arrays)
         for name in file:
             np.testing.assert_array_equal(file[name][()], arrays[name])
-    with pytest.raises(DataError, match="holds token vectors"):
-        read_features(tmp_path / "a.h5")
 
 
 def test_conll_columns_are_words_that_stay_as_they_are(model, one_by_one, tmp_path):
     path = tmp_path / "a.conll"
     path.write_text("-DOCSTART- O\n\nthe O\ndon't B-X\nfilm O\n\nbad O\n")
-    rows = list(Input(str(path), DataSection()).portions())
+    rows = list(Input(str(path), DataSection()).stream())
     run(model, tmp_path / "a.jsonl", rows=rows[0], words="first")
     lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
     assert [[f["token"] for f in line["features"]] for line in lines] == [["the", "don't", "film"], ["bad"]]
@@ -212,7 +229,7 @@ def test_conll_columns_are_words_that_stay_as_they_are(model, one_by_one, tmp_pa
     assert np.load(tmp_path / "b.npy").shape == (2, 36)
     with gzip.open(tmp_path / "a.conll.gz", "wt") as file:
         file.write(path.read_text())
-    (again,) = Input(str(tmp_path / "a.conll.gz"), DataSection()).portions()
+    (again,) = Input(str(tmp_path / "a.conll.gz"), DataSection()).stream()
     assert again.columns["words"] == rows[0].columns["words"]
 
 
@@ -276,14 +293,13 @@ def test_every_format_reads_back_equal_with_its_sidecar(model, tmp_path, suffix)
     out = tmp_path / f"a{suffix}"
     rows = rows_of(TEXTS, label=["x", "y"] * 5)
     document = run(model, out, rows=rows, layers="1,last")
-    file = read_features(out)
-    np.testing.assert_array_equal(file.vectors, np.load(tmp_path / "plain.npy"))
-    assert file.sidecar == document == json.loads(sidecar_of(out).read_text())
+    np.testing.assert_array_equal(vectors_in(out), np.load(tmp_path / "plain.npy"))
+    assert document == json.loads(sidecar_of(out).read_text())
     assert document["shape"] == [10, 2, 36]
     assert (document["layers"], document["pooling"], document["rows"]) == (["1", "last"], "mean", 10)
-    assert not parts_of(out).exists()
+    assert not (tmp_path / f"a{suffix}.parts").exists()
     if suffix == ".parquet":
-        assert file.labels == ["x", "y"] * 5
+        assert pq.read_table(out).column("label").to_pylist() == ["x", "y"] * 5
 
 
 def test_parquet_reads_in_pandas_with_id_text_label_and_a_list_of_fixed_size(model, tmp_path):
@@ -295,7 +311,7 @@ def test_parquet_reads_in_pandas_with_id_text_label_and_a_list_of_fixed_size(mod
     pandas = pytest.importorskip("pandas")
     table = pandas.read_parquet(tmp_path / "a.parquet")
     assert table["text"].tolist() == TEXTS
-    np.testing.assert_array_equal(np.stack(table["vector"]), read_features(tmp_path / "a.parquet").vectors)
+    np.testing.assert_array_equal(np.stack(table["vector"]), vectors_in(tmp_path / "a.parquet"))
 
 
 def test_half_precision_numbers_take_half_the_room(model, tmp_path):
@@ -311,22 +327,22 @@ class _KilledError(Exception):
 
 
 def _breaking(rows: Rows, after: int) -> Iterator[Rows]:
-    for number, portion in enumerate(portions_of(rows)):
+    for number, portion in enumerate(stream_of(rows)):
         if number == after:
             raise _KilledError
         yield portion
 
 
 @pytest.fixture
-def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(windows_module, "PORTION", 2)
-    monkeypatch.setattr(windows_module, "WINDOW_ROWS", 4)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks_module, "READ_ROWS", 2)
+    monkeypatch.setattr(chunks_module, "CHUNK_ROWS", 4)
     monkeypatch.setattr(extract_module, "_SECONDS_BETWEEN_COMMITS", 0.0)
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".jsonl", ".npz", ".parquet", ".safetensors"])
 @pytest.mark.parametrize("poolings", ["mean", "none"])
-@pytest.mark.usefixtures("small_windows")
+@pytest.mark.usefixtures("small_chunks")
 def test_an_attempt_that_was_cut_off_is_taken_up_again_and_ends_equal(tiny_model, tmp_path, suffix, poolings):
     if suffix == ".npy" and poolings == "none":
         pytest.skip("one array has no place for offsets")
@@ -334,11 +350,11 @@ def test_an_attempt_that_was_cut_off_is_taken_up_again_and_ends_equal(tiny_model
     whole, cut = tmp_path / f"whole{suffix}", tmp_path / f"cut{suffix}"
     run(tiny_model, whole, rows=rows, poolings=poolings)
     with pytest.raises(_KilledError):
-        extract(_breaking(rows, 4), encoder_of(tiny_model, poolings=poolings), ExtractJob(cut, 40), source="memory")
+        extract(_breaking(rows, 4), encoder_of(tiny_model, poolings=poolings), ExtractJob(cut, 40))
     state = json.loads(sidecar_of(cut).read_text())
     assert (state["rows"], state["complete"]) == (8, False)
-    grown = cut if suffix in (".npy", ".jsonl") else parts_of(cut) / "0" / "vectors.npy"
-    with grown.open("ab") as file:
+    assert not cut.exists(), "half a file never has the final name"
+    with (tmp_path / f"cut{suffix}.parts" / "0" / "vectors.npy").open("ab") as file:
         file.write(b"half a row")
     with pytest.raises(UsageError, match="unfinished, 8 rows are whole"):
         run(tiny_model, cut, rows=rows, poolings=poolings)
@@ -348,11 +364,11 @@ def test_an_attempt_that_was_cut_off_is_taken_up_again_and_ends_equal(tiny_model
     assert again["complete"]
 
 
-@pytest.mark.usefixtures("small_windows")
+@pytest.mark.usefixtures("small_chunks")
 def test_a_resume_with_other_settings_or_another_input_is_refused(tiny_model, tmp_path):
     out = tmp_path / "a.npy"
     with pytest.raises(_KilledError):
-        extract(_breaking(rows_of(TEXTS), 4), encoder_of(tiny_model), ExtractJob(out, 40), source="memory")
+        extract(_breaking(rows_of(TEXTS), 4), encoder_of(tiny_model), ExtractJob(out, 40))
     with pytest.raises(UsageError, match="begun with pooling 'mean', and now it is 'max'"):
         run(tiny_model, out, poolings="max", resume=True)
     with pytest.raises(DataError, match="it has changed"):
@@ -361,37 +377,38 @@ def test_a_resume_with_other_settings_or_another_input_is_refused(tiny_model, tm
         run(tiny_model, out, TEXTS[:4], resume=True)
 
 
-@pytest.mark.usefixtures("small_windows")
-def test_a_npy_file_is_readable_while_it_is_written(tiny_model, tmp_path):
+@pytest.mark.usefixtures("small_chunks")
+def test_vectors_are_readable_while_they_are_computed(tiny_model, tmp_path):
     out = tmp_path / "a.npy"
+    grown = tmp_path / "a.npy.parts" / "0" / "vectors.npy"
     seen: list[tuple[int, ...]] = []
 
     def watched() -> Iterator[Rows]:
-        for portion in portions_of(rows_of(TEXTS)):
-            if out.exists():
-                seen.append(open_array(out).shape)
+        for portion in stream_of(rows_of(TEXTS)):
+            if grown.exists():
+                seen.append(open_array(grown).shape)
             yield portion
 
-    extract(watched(), encoder_of(tiny_model), ExtractJob(out, 40), source="memory")
-    assert seen == [(0, 36), (4, 36), (4, 36), (8, 36)] or seen[-1] == (8, 36)
+    extract(watched(), encoder_of(tiny_model), ExtractJob(out, 40))
+    assert seen[-1] == (8, 36)
     assert np.load(out).shape == (10, 36)
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".jsonl", ".parquet"])
-@pytest.mark.usefixtures("small_windows")
+@pytest.mark.usefixtures("small_chunks")
 def test_three_processes_equal_one(tiny_model, tmp_path, suffix):
     poolings = "none" if suffix == ".jsonl" else "mean"
     run(tiny_model, tmp_path / f"one{suffix}", poolings=poolings)
     out = tmp_path / f"three{suffix}"
     for rank in (2, 1, 0):  # the first joins, when the others have written
-        run(tiny_model, out, poolings=poolings, process=Process(rank, 3))
+        run(tiny_model, out, poolings=poolings, workers=Workers(rank, 3))
     assert out.read_bytes() == (tmp_path / f"one{suffix}").read_bytes()
     assert json.loads(sidecar_of(out).read_text())["rows"] == 10
 
 
 def test_zero_rows_are_refused(tiny_model, tmp_path):
     with pytest.raises(DataError, match="has no rows"):
-        extract(iter([]), encoder_of(tiny_model), ExtractJob(tmp_path / "a.npy", 40), source="memory")
+        extract(iter([]), encoder_of(tiny_model), ExtractJob(tmp_path / "a.npy", 40))
 
 
 @pytest.mark.parametrize(
@@ -424,32 +441,10 @@ def test_a_pooler_without_trained_weights_is_refused(tiny_model, tmp_path):
         run(tiny_model, tmp_path / "a.npy", layers="1", poolings="pooler")
 
 
-def test_features_that_are_cut_short_unfinished_or_not_finite_are_refused(tiny_model, tmp_path):
-    out = tmp_path / "a.npy"
-    run(tiny_model, out)
-    good = out.read_bytes()
-    out.write_bytes(good[:-10])
-    with pytest.raises(DataError, match="cut short"):
-        read_features(out)
-    out.write_bytes(good[:-4] + np.float32("nan").tobytes())
-    with pytest.raises(DataError, match="row 10: the vector has NaN"):
-        read_features(out)
-    out.write_bytes(good)
-    state = json.loads(sidecar_of(out).read_text())
-    sidecar_of(out).write_text(json.dumps(state | {"complete": False, "rows": 4}))
-    with pytest.raises(DataError, match="not finished: 4 rows are whole"):
-        read_features(out)
-    sidecar_of(out).write_text(json.dumps(state | {"rows": 11}))
-    with pytest.raises(DataError, match=r"has 10 rows, and a\.npy\.json says 11"):
-        read_features(out)
-    with pytest.raises(UnavailableError, match="does not exist"):
-        read_features(tmp_path / "none.npy")
-
-
-def test_a_full_disk_keeps_whole_rows(tmp_path, monkeypatch):
-    array = GrowingArray(tmp_path / "a.npy", (3,), "float32")
+def test_a_full_disk_keeps_whole_rows(tmp_path):
+    array = AppendedArray(tmp_path / "a.npy", (3,), "float32", None)
     array.append(np.ones((2, 3)))
-    real = array._file
+    real = array._file._file
 
     class Full:
         def __getattr__(self, name: str):
@@ -460,26 +455,35 @@ def test_a_full_disk_keeps_whole_rows(tmp_path, monkeypatch):
                 return real.write(data[:20])
             raise OSError(28, "No space left on device")
 
-    array._file = Full()
+    array._file._file = Full()
     with pytest.raises(UnavailableError, match="the disk is full"):
         array.append(np.full((2, 3), 2.0))
     assert (tmp_path / "a.npy").stat().st_size == 128 + 2 * 12
-    array._file = real
+    array._file._file = real
     array.append(np.full((1, 3), 3.0))
+    array.sync()
     array.close()
     np.testing.assert_array_equal(np.load(tmp_path / "a.npy")[:, 0], [1, 1, 3])
 
 
+def test_a_file_shorter_than_its_whole_rows_is_refused(tmp_path):
+    array = AppendedArray(tmp_path / "a.npy", (3,), "float32", None)
+    array.append(np.ones((2, 3)))
+    array.close()
+    with pytest.raises(DataError, match="cut short"):
+        AppendedArray(tmp_path / "a.npy", (3,), "float32", 3)
+
+
 def test_windows_are_the_same_however_far_one_is(monkeypatch):
-    monkeypatch.setattr(windows_module, "WINDOW_CHARACTERS", 600)
+    monkeypatch.setattr(chunks_module, "CHUNK_CHARACTERS", 600)
     rows = rows_of([f"{'a' * (i % 7)} {i}" for i in range(2000)])
-    found = [len(window) for window in windows(portions_of(rows))]
+    found = [len(chunk) for chunk in chunks(stream_of(rows))]
     assert sum(found) == 2000
     assert len(found) > 3
-    assert all(count % windows_module.PORTION == 0 for count in found[:-1])
+    assert all(count % chunks_module.READ_ROWS == 0 for count in found[:-1])
 
 
 def test_a_stream_is_read_in_portions_that_do_not_depend_on_the_attempt(tmp_path):
     (tmp_path / "a.txt").write_text("".join(f"line {i}\n" for i in range(1000)))
-    counts = [len(r) for r in stream_rows(tmp_path / "a.txt", DataSection(), chunk_rows=windows_module.PORTION)]
+    counts = [len(r) for r in stream_rows(tmp_path / "a.txt", DataSection(), chunk_rows=chunks_module.READ_ROWS)]
     assert counts == [256, 256, 256, 232]

@@ -10,12 +10,7 @@ from safetensors.numpy import load_file
 from bertctl.catalog.models import file_sha256
 from bertctl.config.load import load_recipe
 from bertctl.errors import BertctlError, DataError, UsageError
-from bertctl.features.encoder import Encoder, Wanted
-from bertctl.features.extract import ExtractJob, extract
-from bertctl.features.given import GivenFeatures
 from bertctl.features.probe import ProbeResult, prepare, run
-from bertctl.features.store import read_features
-from bertctl.features.windows import portions_of
 from bertctl.inference.score_run import evaluate_run
 from bertctl.inference.trained import open_run
 from bertctl.run_folder import RunFolder
@@ -33,7 +28,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def probe(model: Path, rows: Path, out: Path, *, given: GivenFeatures | None = None, **more: object) -> ProbeResult:
+def probe(model: Path, rows: Path, out: Path, **more: object) -> ProbeResult:
     options = {
         "data.train_file": str(rows),
         "model.name": str(model),
@@ -46,8 +41,7 @@ def probe(model: Path, rows: Path, out: Path, *, given: GivenFeatures | None = N
     }
     task = more.pop("task", "text-classification")
     recipe = load_recipe(task, options=options | {name.replace("__", "."): value for name, value in more.items()})
-    job = prepare(recipe, given=given)
-    return run(job, RunFolder.create(out), environment=lambda _: {"schema": 1})
+    return run(prepare(recipe), RunFolder.create(out), environment=lambda _: {"schema": 1})
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +106,6 @@ def test_another_encoder_in_its_place_is_refused(tiny_model, rows, tmp_path):
     ("layers", "more"),
     [
         (["weighted-all"], {}),
-        (["last"], {"probe__classifier": "linear-svm"}),
         (["last"], {"probe__classifier": "ridge", "probe__class_weight": "balanced"}),
         (["1"], {"probe__normalize": True, "probe__special_tokens": False}),
         (["sum-all"], {"probe__pooling": ["mean-max"]}),
@@ -136,60 +129,18 @@ def test_scores_are_learned_by_ridge(tiny_model, tmp_path):
     with pytest.raises(UsageError, match="the task is text-regression"):
         probe(
             tiny_model, path, tmp_path / "no", task="text-regression", data__label_column="score",
-            probe__classifier="linear-svm",
+            probe__classifier="logistic-regression",
         )  # fmt: skip
 
 
-def test_repeated_hold_outs_give_mean_and_deviation_and_sizes_a_curve(tiny_model, rows, tmp_path):
-    result = probe(tiny_model, rows, tmp_path / "run", probe__repeats=4, probe__train_sizes=[20, 40])
+def test_repeated_hold_outs_give_mean_and_deviation(tiny_model, rows, tmp_path):
+    result = probe(tiny_model, rows, tmp_path / "run", probe__repeats=4)
     (row,) = result.metrics["probe"]["table"]
     values = row["hold_outs"]["values"]
     assert len(values) == 4
     assert values[0] == row["accuracy"]["value"]
     assert row["hold_outs"]["mean"] == pytest.approx(np.mean(values))
     assert row["hold_outs"]["deviation"] == pytest.approx(np.std(values, ddof=1))
-    assert [point["rows"] for point in result.metrics["probe"]["learning_curve"]] == [20, 40]
-
-
-def features_of(model: Path, texts: Path, out: Path, pooling: str = "mean") -> GivenFeatures:
-    from bertctl.config.schema import DataSection, ModelSection, RuntimeSection
-    from bertctl.data.files import read_file
-    from bertctl.modeling.layers import choose_layers
-    from bertctl.modeling.linear_head import load_frozen
-    from bertctl.modeling.source import inspect_model
-    from bertctl.runtime.device import choose_compute
-
-    source = inspect_model(ModelSection(name=str(model), max_length=40))
-    compute = choose_compute(RuntimeSection(device="cpu", precision="fp32"))
-    wanted = Wanted(choose_layers(["1", "last"], 2), (pooling,))
-    encoder = Encoder(source, load_frozen(source, compute), wanted, compute)
-    extract(portions_of(read_file(texts, DataSection(), split="x")), encoder, ExtractJob(out, 40), source=str(texts))
-    return GivenFeatures(read_features(out))
-
-
-def test_features_that_were_extracted_before_give_the_same_probe(tiny_model, rows, tmp_path):
-    given = features_of(tiny_model, rows, tmp_path / "f.npy")
-    fresh = probe(tiny_model, rows, tmp_path / "a", probe__layers=["1", "last"])
-    again = probe(tiny_model, rows, tmp_path / "b", given=given)
-    assert again.metrics["probe"]["table"] == fresh.metrics["probe"]["table"]
-    assert again.metrics["metrics"] == fresh.metrics["metrics"]
-
-
-def test_features_of_another_model_or_row_count_are_refused(tiny_model, rows, tmp_path):
-    given = features_of(tiny_model, rows, tmp_path / "f.npy")
-    fewer = tmp_path / "fewer.csv"
-    fewer.write_text("\n".join(rows.read_text().splitlines()[:-1]) + "\n")
-    with pytest.raises(DataError, match="has 60 rows, and the labels 59"):
-        probe(tiny_model, fewer, tmp_path / "a", given=given)
-    other = GivenFeatures(
-        given.train.__class__(
-            given.train.path, given.train.vectors, None, given.train.sidecar | {"model_hash": "0" * 64}
-        )
-    )
-    with pytest.raises(DataError, match="features of another model"):
-        probe(tiny_model, rows, tmp_path / "b", given=other)
-    with pytest.raises(DataError, match="do not go together: model_hash"):
-        GivenFeatures(given.train, other.train)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +148,6 @@ def test_features_of_another_model_or_row_count_are_refused(tiny_model, rows, tm
     [
         ({"probe__layers": ["7"]}, "the model has no layer 7"),
         ({"probe__folds": 40}, "fewer than the 40 folds"),
-        ({"probe__train_sizes": [1000]}, "1000 is more than the 45 training rows"),
         ({"probe__pooling": ["pooler"], "probe__layers": ["1"]}, "the pooler reads the last layer"),
     ],
 )

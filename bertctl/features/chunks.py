@@ -1,0 +1,75 @@
+"""Rows in the chunks that are worked on at once: the same ones in every attempt and in every process."""
+
+import itertools
+from collections.abc import Iterable, Iterator
+
+from bertctl.data.rows import Rows
+from bertctl.errors import DataError
+
+READ_ROWS = 256
+"""Rows read at once."""
+CHUNK_ROWS = 8192
+"""Rows sorted by length together: 64 batches and more, so nearly all of a batch have one length."""
+CHUNK_CHARACTERS = 2_000_000
+"""A chunk ends with the rows that reach this many characters, so that long texts take no more memory."""
+
+_TOKEN_NUMBERS = 1 << 25  # of token vectors in memory at once (128 MB); a row has as many as it has tokens
+
+
+def require_rows(stream: Iterable[Rows], source: str) -> Iterator[Rows]:
+    """Returns the same stream, once something has been read of it.
+
+    Raises:
+        DataError: it has no rows; or whatever its reading raises.
+    """
+    left = iter(stream)
+    first = next(left, None)
+    if first is None or not len(first):
+        raise DataError(f"{source} has no rows", remedy="Give texts, one per line, or a file with rows.")
+    return itertools.chain([first], left)
+
+
+def chunks(stream: Iterable[Rows]) -> Iterator[Rows]:
+    """Joins rows until there are `CHUNK_ROWS` of them, or `CHUNK_CHARACTERS` characters."""
+    kept: list[Rows] = []
+    count = characters = 0
+    for rows in stream:
+        kept.append(rows)
+        count += len(rows)
+        characters += sum(map(len, rows.columns["text"]))
+        if count >= CHUNK_ROWS or characters >= CHUNK_CHARACTERS:
+            yield _joined(kept)
+            kept, count, characters = [], 0, 0
+    if kept:
+        yield _joined(kept)
+
+
+def stream_of(rows: Rows) -> Iterator[Rows]:
+    """Yields rows that are in memory as a file's are read."""
+    for first in range(0, len(rows), READ_ROWS):
+        yield rows.select(range(first, min(first + READ_ROWS, len(rows))))
+
+
+def _joined(parts: list[Rows]) -> Rows:
+    names = dict.fromkeys(name for rows in parts for name in rows.columns)
+    return Rows(
+        split=parts[0].split,
+        columns={
+            name: [value for rows in parts for value in rows.columns.get(name, [None] * len(rows))] for name in names
+        },
+        ids=[identity for rows in parts for identity in rows.ids],
+        source=parts[0].source,
+        lines=[line for rows in parts for line in rows.lines],
+    )
+
+
+def split_for_memory(rows: Rows, numbers_per_token: int) -> Iterator[Rows]:
+    """Splits a chunk so that the token vectors of each part fit into memory: a character is at most about one token."""
+    limit = max(1, _TOKEN_NUMBERS // numbers_per_token)
+    first = characters = 0
+    for i, text in enumerate(rows.columns["text"]):
+        if i > first and characters + len(text) // 3 > limit:
+            yield rows.select(range(first, i))
+            first, characters = i, 0
+        characters += len(text) // 3 + 2
+    yield rows.select(range(first, len(rows)))

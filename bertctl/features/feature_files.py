@@ -1,0 +1,195 @@
+"""The formats of feature files, each made of a folder of arrays (`store.py`) when all vectors are there.
+
+.npy          vectors (N, D), or (N, K, D) for K layers
+.npz          vectors; of tokens also offsets (N + 1), spans (T, 2) and ids (T)
+.safetensors  the same arrays
+.h5           the same arrays, as data sets (extra `h5`)
+.parquet      id, text, label, vector (a list of fixed size; for several layers a column each)
+.jsonl        google-research/bert's layout, six decimals
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.errors import DataError, UnavailableError, UsageError
+from bertctl.features.store import VectorLayout, stored_arrays, stored_rows
+from bertctl.run_folder import atomic_write
+from bertctl.words import did_you_mean
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_DECIMALS = 6
+_GROUP_ROWS, _GROUP_NUMBERS = 65536, 1 << 24  # of a row group in Parquet: at most, of both
+
+
+def check_output(output: Path, *, by_token: bool) -> None:
+    """Refuses a suffix that is no format, before anything is loaded.
+
+    Raises:
+        UsageError: unknown suffix; a single array for token vectors, which need their offsets beside them.
+        UnavailableError: a format whose extra is not installed.
+    """
+    suffix = output.suffix.lower()
+    if suffix not in _WRITERS:
+        hint = did_you_mean(suffix, _WRITERS)
+        what = f"'{suffix}' is no format of features" if suffix else "the output has no suffix that says its format"
+        raise UsageError(f"{output}: {what}" + (f": {hint}" if hint else ""), remedy=f"Formats: {', '.join(_WRITERS)}.")
+    if by_token and suffix == ".npy":
+        raise UsageError(
+            f"{output}: token vectors are flat vectors and offsets, and {suffix} holds one array",
+            remedy=f"Formats that hold both: {', '.join(name for name in _WRITERS if name != suffix)}.",
+        )
+    if suffix == ".h5":
+        try:
+            import h5py  # noqa: F401
+        except ImportError as error:
+            raise UnavailableError(
+                "writing .h5 needs the package h5py", remedy="Install it: pip install 'bertctl[h5]'; or take .npz."
+            ) from error
+
+
+def write_features(output: Path, layout: VectorLayout, folder: Path) -> None:
+    """Makes the file of a folder of arrays; it appears under its name when it is whole.
+
+    Raises:
+        UnavailableError: the disk is full.
+    """
+    write = _WRITERS[output.suffix.lower()]
+    atomic_write(output, lambda aside: write(aside, layout, folder))
+
+
+def _write_npy(path: Path, layout: VectorLayout, folder: Path) -> None:  # noqa: ARG001
+    try:
+        os.link(folder / "vectors.npy", path)  # it is the file already
+    except OSError:  # a disk without links
+        shutil.copyfile(folder / "vectors.npy", path)
+
+
+def _write_npz(path: Path, layout: VectorLayout, folder: Path) -> None:
+    with path.open("wb") as out:
+        np.savez(out, **stored_arrays(folder, layout))  # type: ignore[arg-type]
+
+
+def _write_safetensors(path: Path, layout: VectorLayout, folder: Path) -> None:
+    from safetensors.numpy import save_file
+
+    save_file(stored_arrays(folder, layout), path)
+
+
+def _write_h5(path: Path, layout: VectorLayout, folder: Path) -> None:
+    import h5py
+
+    with h5py.File(path, "w") as file:
+        for name, array in stored_arrays(folder, layout).items():
+            file.create_dataset(name, data=array)
+
+
+def _write_jsonl(path: Path, layout: VectorLayout, folder: Path) -> None:
+    arrays = stored_arrays(folder, layout)
+    vectors = arrays["vectors"].reshape(-1, len(layout.layers), layout.size)
+    with path.open("w", encoding="utf-8", newline="\n") as out:
+        for number, row in enumerate(stored_rows(folder)):
+            document: dict[str, Any] = {"linex_index": number}
+            if layout.by_token:
+                inside = slice(int(arrays["offsets"][number]), int(arrays["offsets"][number + 1]))
+                if "ids" in arrays:
+                    names = [layout.token_names[i] for i in arrays["ids"][inside].tolist()]
+                else:
+                    names = row.get("words") or [row["text"][a:b] for a, b in arrays["spans"][inside].tolist()]
+                tokens = zip(names, vectors[inside], strict=True)
+                document["features"] = [{"token": name, "layers": _layers(layout.layers, v)} for name, v in tokens]
+            else:
+                document |= {"id": row["id"], "pooling": layout.pooling}
+                document["layers"] = _layers(layout.layers, vectors[number])
+            out.write(json.dumps(document, ensure_ascii=False) + "\n")
+
+
+def _layers(names: Sequence[str], vectors: NDArray[np.floating]) -> list[dict[str, Any]]:
+    """Returns (K, D) vectors as google-research/bert's `extract_features.py` lays them out."""
+    rounded = np.round(vectors.astype(np.float64), _DECIMALS).tolist()
+    return [
+        {"index": int(name) if name.lstrip("-").isdigit() else name, "values": values}
+        for name, values in zip(names, rounded, strict=True)
+    ]
+
+
+def _write_parquet(path: Path, layout: VectorLayout, folder: Path) -> None:
+    import pyarrow.parquet as pq
+
+    tables = _tables(layout, folder)
+    first = next(tables)
+    with pq.ParquetWriter(path, first.schema) as writer:
+        writer.write_table(first)
+        for table in tables:
+            writer.write_table(_cast(table, first.schema))
+
+
+def _tables(layout: VectorLayout, folder: Path) -> "Iterator[pa.Table]":
+    """Yields the row groups."""
+    import pyarrow as pa
+
+    arrays = stored_arrays(folder, layout)
+    vectors = arrays["vectors"].reshape(-1, len(layout.layers), layout.size)
+    names = ["vector"] if len(layout.layers) == 1 else [f"vector_{layer}" for layer in layout.layers]
+    group = max(1, min(_GROUP_ROWS, _GROUP_NUMBERS // (layout.size * len(layout.layers))))
+    rows, first = stored_rows(folder), 0
+    while inside := list(islice(rows, group)):
+        last = first + len(inside)
+        names_of_rows = dict.fromkeys(name for row in inside for name in row)
+        columns: dict[str, Any] = {name: pa.array([row.get(name) for row in inside]) for name in names_of_rows}
+        begin, end = first, last
+        if layout.by_token:
+            offsets = arrays["offsets"][first : last + 1]
+            begin, end = offsets[[0, -1]]
+            starts = pa.array((offsets - begin).astype(np.int32))
+        for layer, name in enumerate(names):
+            flat = pa.array(np.ascontiguousarray(vectors[begin:end, layer]).ravel())
+            lists = pa.FixedSizeListArray.from_arrays(flat, layout.size)
+            if layout.by_token:
+                columns[f"{name}s"] = pa.ListArray.from_arrays(starts, lists)
+            else:
+                columns[name] = lists
+        if layout.by_token:
+            spans = np.array(arrays["spans"][begin:end])
+            values = {"begin": spans[:, 0].copy(), "end": spans[:, 1].copy()}
+            if "ids" in arrays:
+                values["token_ids"] = np.array(arrays["ids"][begin:end])
+            columns |= {name: pa.ListArray.from_arrays(starts, pa.array(each)) for name, each in values.items()}
+        yield pa.table(columns)
+        first = last
+
+
+def _cast(table: "pa.Table", schema: "pa.Schema") -> "pa.Table":
+    """Returns the table with the columns and types of the first row group.
+
+    Raises:
+        DataError: a column that is text here and numbers there.
+    """
+    import pyarrow as pa
+
+    try:
+        for field in schema:
+            if field.name not in table.column_names:
+                table = table.append_column(field.name, pa.nulls(len(table), field.type))
+        return table.select(schema.names).cast(schema)
+    except pa.ArrowInvalid as error:
+        raise DataError(f"a column changes its type in the middle of the input: {error}") from error
+
+
+_WRITERS: dict[str, Callable[[Path, VectorLayout, Path], None]] = {
+    ".npy": _write_npy,
+    ".npz": _write_npz,
+    ".safetensors": _write_safetensors,
+    ".parquet": _write_parquet,
+    ".jsonl": _write_jsonl,
+    ".h5": _write_h5,
+}
