@@ -5,14 +5,19 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from bertctl import __version__
-from bertctl.cli.output import Output
+from bertctl.cli.help import SHARED, VerbCommand, VerbGroup, show_all
+
+if TYPE_CHECKING:
+    from bertctl.cli.output import Output
+
+OnOutput = Callable[["Output"], None]
 
 
 @dataclass(frozen=True)
@@ -55,63 +60,80 @@ VERBS = (
     Verb("lr-find", "lr_find", "Find a learning rate: let it rise until the loss explodes, and look.", "Prepare"),
 )
 
-JsonFlag = Annotated[bool, typer.Option("--json", help="Answer with exactly one JSON document on stdout.")]
-QuietFlag = Annotated[bool, typer.Option("--quiet", "-q", help="No talk on stderr but warnings and errors.")]
-VerboseFlag = Annotated[bool, typer.Option("--verbose", "-v", help="More talk, third-party warnings too.")]
-DebugFlag = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-OfflineFlag = Annotated[bool, typer.Option("--offline", help="Try no connection at all (as HF_HUB_OFFLINE=1).")]
+
+def _shared(*flags: str, help: str, **more: Any) -> Any:
+    return Annotated[bool, typer.Option(*flags, help=help, rich_help_panel=SHARED, **more)]
+
 
 _SHARED = {
-    "as_json": JsonFlag,
-    "quiet": QuietFlag,
-    "verbose": VerboseFlag,
-    "debug": DebugFlag,
-    "offline": OfflineFlag,
+    "as_json": _shared("--json", help="Answer with exactly one JSON document on stdout."),
+    "quiet": _shared("--quiet", "-q", help="Say nothing on stderr but warnings and errors."),
+    "verbose": _shared("--verbose", "-v", help="Say more, third-party warnings too."),
+    "debug": _shared("--debug", help="Show the traceback of an error."),
+    "offline": _shared("--offline", help="Try no connection at all (as HF_HUB_OFFLINE=1)."),
+    "help_all": _shared("--help-all", help="Show every option in full.", is_eager=True, callback=show_all),
 }
+"""The options of every verb, by parameter name."""
 
 
-def build(argv: Sequence[str], on_output: Callable[[Output], None]) -> typer.Typer:
-    """The Typer app for this command line; the verbs not named in it are left unimported stubs.
+class Verbs(VerbGroup):
+    """The top command: it knows its verbs by the table, and imports the one that was typed.
 
-    Args:
-        argv: the arguments without the program's name.
-        on_output: told of the verb's `Output` once it exists, so that the error boundary speaks through it.
+    Attributes:
+        on_output: is told of the verb's `Output` once it exists, so that the error boundary speaks through it.
     """
+
+    on_output: OnOutput
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        """Returns the names of the verbs."""
+        return [verb.name for verb in VERBS]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> VerbCommand | None:  # noqa: ARG002
+        """Returns a verb by its name and summary alone, for help and completion; None where there is none."""
+        verb = next((verb for verb in VERBS if verb.name == cmd_name), None)
+        return VerbCommand(verb.name, help=verb.summary, rich_help_panel=verb.panel) if verb else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Returns the verb that was typed, imported, and its arguments."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is not None:
+            command = _imported(next(verb for verb in VERBS if verb.name == name), self.on_output)
+        return name, command, rest
+
+
+def build(on_output: OnOutput) -> Verbs:
+    """Returns the whole command line as a command."""
     app = typer.Typer(
         name="bertctl",
+        cls=Verbs,
         help="Fine-tune, score, use and look into BERT encoders, in a terminal or in a pipeline.",
         no_args_is_help=True,
-        add_completion=False,
-        rich_markup_mode="rich",
         context_settings={"help_option_names": ["-h", "--help"]},
         pretty_exceptions_enable=False,
     )
     app.callback()(_root)
-    typed = next((word for word in argv if not word.startswith("-")), None)
-    for verb in VERBS:
-        if verb.name == typed:
-            _add(app, verb, on_output)
-        else:
-            app.command(verb.name, help=verb.summary, rich_help_panel=verb.panel)(_unimported)
-    return app
+    command = cast(Verbs, typer.main.get_command(app))
+    command.on_output = on_output
+    return command
 
 
-def _add(app: typer.Typer, verb: Verb, on_output: Callable[[Output], None]) -> None:
+def _imported(verb: Verb, on_output: OnOutput) -> Any:
     module = importlib.import_module(f"bertctl.cli.{verb.module}")
-    if hasattr(module, "COMMAND"):
-        app.command(verb.name, rich_help_panel=verb.panel)(with_output(module.COMMAND, on_output))
-        return
-    commands: Mapping[str, Callable[..., None]] = module.COMMANDS
-    group = typer.Typer(help=verb.summary, no_args_is_help=True, rich_markup_mode="rich")
-    for name, function in commands.items():
-        group.command(name)(with_output(function, on_output))
-    app.add_typer(group, name=verb.name, rich_help_panel=verb.panel)
+    commands: Mapping[str, Callable[..., None]] = getattr(module, "COMMANDS", {})
+    app = typer.Typer(name=verb.name, cls=VerbGroup, help=verb.summary, no_args_is_help=True, add_completion=False)
+    if commands:
+        app.callback()(lambda: None)
+        for name, function in commands.items():
+            app.command(name, cls=VerbCommand)(with_output(function, on_output))
+    else:
+        app.command(verb.name, cls=VerbCommand)(with_output(module.COMMAND, on_output))
+    return typer.main.get_command(app)
 
 
-def with_output(function: Callable[..., None], on_output: Callable[[Output], None]) -> Callable[..., None]:
-    """Give a verb `verb(out, ...)` the shared options; it gets the `Output` made from them as its first argument."""
-    signature = inspect.signature(function)
-    own = list(signature.parameters.values())[1:]
+def with_output(function: Callable[..., None], on_output: OnOutput) -> Callable[..., None]:
+    """Returns a verb `verb(out, ...)` with the shared options; it gets the `Output` made from them as `out`."""
+    own = list(inspect.signature(function).parameters.values())[1:]
     shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
         for name, annotation in _SHARED.items()
@@ -119,9 +141,11 @@ def with_output(function: Callable[..., None], on_output: Callable[[Output], Non
 
     @functools.wraps(function)
     def command(**given: Any) -> None:
-        offline = given.pop("offline")
-        flags = {name: given.pop(name) for name in _SHARED if name in given}
-        if offline:  # read by huggingface_hub, datasets and transformers when they are imported, which is later
+        from bertctl.cli.output import Output
+
+        flags = {name: given.pop(name) for name in _SHARED}
+        flags.pop("help_all")
+        if flags.pop("offline"):  # read by huggingface_hub, datasets and transformers when they are imported: later
             os.environ["HF_HUB_OFFLINE"] = "1"
         out = Output(**flags)
         on_output(out)
@@ -132,12 +156,9 @@ def with_output(function: Callable[..., None], on_output: Callable[[Output], Non
         finally:
             out.close()
 
-    parameters = [
-        p.replace(kind=inspect.Parameter.KEYWORD_ONLY) if p.kind is not inspect.Parameter.VAR_POSITIONAL else p
-        for p in own
-    ]
-    command.__signature__ = inspect.Signature([*parameters, *shared])  # type: ignore[attr-defined]
-    command.__annotations__ = {p.name: p.annotation for p in [*parameters, *shared]}
+    parameters = [*(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own), *shared]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
     return command
 
 
@@ -153,7 +174,3 @@ def _root(
     ] = False,
 ) -> None:
     pass
-
-
-def _unimported() -> None:
-    raise AssertionError("a verb that was not typed can't run")

@@ -7,24 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bertctl.cli.options import (
-    DataDirOption,
-    LabelColumnOption,
-    MaxLengthOption,
-    ModelOption,
-    PairColumnOption,
-    SetOption,
-    TestFileOption,
-    TextColumnOption,
-    TrainFileOption,
-    ValidationFileOption,
-    collect,
-)
 from bertctl.cli.output import Output
 from bertctl.cli.pipelines import GitlabCodeQualityOption, JunitOption, publish_checks
+from bertctl.cli.recipe_options import DATA, MODEL, RecipeRequest, takes_recipe, without
 from bertctl.errors import DataError, UsageError
 from bertctl.reporting.findings import Check
-from bertctl.words import unknown
+from bertctl.words import count, unknown
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -40,7 +28,6 @@ SubjectArgument = Annotated[
     typer.Argument(
         metavar="RECIPE|FILES",
         help="A built-in recipe or a YAML file; or your own files: training, then validation, then test rows.",
-        show_default=False,
     ),
 ]
 TaskOption = Annotated[
@@ -50,20 +37,12 @@ TaskOption = Annotated[
 StrictFlag = Annotated[bool, typer.Option("--strict", help="Exit with 3 on warnings too, not on errors only.")]
 
 
+@takes_recipe(without(DATA, "--max-train-rows", "--max-eval-rows"), MODEL, named=False)
 def check(
     out: Output,
+    settings: RecipeRequest,
     subject: SubjectArgument,
     task: TaskOption = None,
-    data_dir: DataDirOption = None,
-    train_file: TrainFileOption = None,
-    validation_file: ValidationFileOption = None,
-    test_file: TestFileOption = None,
-    text_column: TextColumnOption = None,
-    pair_column: PairColumnOption = None,
-    label_column: LabelColumnOption = None,
-    model: ModelOption = None,
-    max_length: MaxLengthOption = None,
-    sets: SetOption = None,
     strict: StrictFlag = False,
     junit: JunitOption = None,
     gitlab_codequality: GitlabCodeQualityOption = None,
@@ -80,18 +59,7 @@ def check(
 
     bertctl data check sst2 --data-dir glue
     """
-    options = collect(
-        data_dir=data_dir,
-        train_file=train_file,
-        validation_file=validation_file,
-        test_file=test_file,
-        text_column=text_column,
-        pair_column=pair_column,
-        label_column=label_column,
-        model=model,
-        max_length=max_length,
-    )
-    recipe = _recipe(subject, task, options, sets or ())
+    recipe = _recipe(settings, subject, task)
     from bertctl.checking.check import check_data
 
     with out.third_party_kept():
@@ -111,9 +79,8 @@ def check(
     _verdict(report, strict=strict)
 
 
-def _recipe(subject: Sequence[str], task: str | None, options: dict[str, Any], sets: Sequence[str]) -> "Recipe":
-    """The recipe that was named, or the generic one of the task around the files that were."""
-    from bertctl.config.load import load_recipe
+def _recipe(settings: RecipeRequest, subject: Sequence[str], task: str | None) -> "Recipe":
+    """Returns the recipe that was named, or the generic one of the task around the files that were."""
     from bertctl.config.task_names import task_names
 
     files = [name for name in subject if _is_data_file(name)]
@@ -125,7 +92,7 @@ def _recipe(subject: Sequence[str], task: str | None, options: dict[str, Any], s
             )
         if task is not None:
             raise UsageError("--task goes with files; a recipe says its task itself", remedy="Leave --task out.")
-        return load_recipe(subject[0], sets=sets, options=options)
+        return settings.load(subject[0])
     if len(files) < len(subject):
         other = next(name for name in subject if name not in files)
         raise UsageError(
@@ -136,13 +103,13 @@ def _recipe(subject: Sequence[str], task: str | None, options: dict[str, Any], s
         raise UsageError(
             f"{len(files)} files, but there are three splits", remedy="Give training, validation and test rows."
         )
-    for split, file in zip(_SPLITS, files, strict=False):
-        if options.setdefault(f"data.{split}_file", file) != file:
+    for split in _SPLITS[: len(files)]:
+        if f"data.{split}_file" in settings.options:
             raise UsageError(f"the {split} file is given twice", remedy=f"Leave --{split}-file out.")
     generic = task or "text-classification"
     if generic not in task_names():
         raise UsageError(unknown("task", generic, task_names()), remedy=f"Tasks: {', '.join(task_names())}.")
-    return load_recipe(generic, sets=sets, options=options)
+    return settings.load(generic, {f"data.{split}_file": file for split, file in zip(_SPLITS, files, strict=False)})
 
 
 def _is_data_file(name: str) -> bool:
@@ -181,7 +148,7 @@ def _table(report: "Report") -> "RenderableType":
     for header in ("split", "rows", "labels", "source"):
         splits.add_column(header, justify="right" if header == "rows" else "left", overflow="fold")
     for summary in report.splits:
-        shown = ", ".join(f"{name}: {count:,}" for name, count in list(summary.labels.items())[:8])
+        shown = ", ".join(f"{name}: {rows:,}" for name, rows in list(summary.labels.items())[:8])
         more = f", … ({len(summary.labels)} in all)" if len(summary.labels) > 8 else ""
         splits.add_row(summary.split, f"{summary.rows:,}", Text(shown + more), Text(_from_here(summary.source)))
     parts: list[RenderableType] = [splits]
@@ -198,16 +165,12 @@ def _table(report: "Report") -> "RenderableType":
 
 
 def _tally(report: "Report") -> str:
-    return ", ".join(_counted(len(report.of(severity)), severity) for severity in ("error", "warning", "note"))
+    return ", ".join(count(len(report.of(severity)), severity) for severity in ("error", "warning", "note"))
 
 
 def _from_here(path: str) -> str:
     """A path below the current folder as it would be typed; GitHub and GitLab want it so too."""
     return path.removeprefix(f"{Path.cwd()}{os.sep}")
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _as_checks(group: str, report: "Report", *, strict: bool) -> list[Check]:
@@ -244,11 +207,11 @@ def _verdict(report: "Report", *, strict: bool) -> None:
     errors, warnings = report.of("error"), report.of("warning")
     if errors:
         codes = ", ".join(dict.fromkeys(finding.code for finding in errors))
-        raise DataError(f"the data has {_counted(len(errors), 'error')}: {codes}", remedy="See the findings above.")
+        raise DataError(f"the data has {count(len(errors), 'error')}: {codes}", remedy="See the findings above.")
     if strict and warnings:
         codes = ", ".join(dict.fromkeys(finding.code for finding in warnings))
         raise DataError(
-            f"the data has {_counted(len(warnings), 'warning')}, which --strict refuses: {codes}",
+            f"the data has {count(len(warnings), 'warning')}, which --strict refuses: {codes}",
             remedy="See the findings above, or leave --strict out.",
         )
 

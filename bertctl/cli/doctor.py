@@ -8,19 +8,8 @@ import typer
 from rich.console import Group
 from rich.table import Table
 
-from bertctl.cli.options import (
-    DataDirOption,
-    DeviceOption,
-    MaxLengthOption,
-    ModelOption,
-    PrecisionOption,
-    SetOption,
-    ThreadsOption,
-    TrainFileOption,
-    ValidationFileOption,
-    collect,
-)
 from bertctl.cli.output import Output, plain_table
+from bertctl.cli.recipe_options import COMPUTE, DATA, MODEL, RecipeRequest, only, takes_recipe
 from bertctl.errors import BertctlError, UsageError
 
 OptionalRecipe = Annotated[
@@ -32,19 +21,12 @@ PlaceOption = Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help
 _MAIN_PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "datasets", "huggingface-hub", "numpy")
 
 
+@takes_recipe(MODEL, only(DATA, "--data-dir", "--train-file", "--validation-file"), COMPUTE, named=False)
 def doctor(
     out: Output,
+    settings: RecipeRequest,
     recipe: OptionalRecipe = None,
     output: PlaceOption = Path("runs"),
-    model: ModelOption = None,
-    data_dir: DataDirOption = None,
-    train_file: TrainFileOption = None,
-    validation_file: ValidationFileOption = None,
-    max_length: MaxLengthOption = None,
-    device: DeviceOption = None,
-    precision: PrecisionOption = None,
-    threads: ThreadsOption = None,
-    sets: SetOption = None,
 ) -> None:
     """See whether this machine is ready: versions, devices, memory, folders, the hub; and what a recipe needs.
 
@@ -55,19 +37,14 @@ def doctor(
 
     bertctl doctor sst2 --model minilm --data-dir glue --offline
     """
-    from bertctl.config.load import load_recipe
-
-    about_recipe = collect(
-        model=model, data_dir=data_dir, train_file=train_file, validation_file=validation_file, max_length=max_length
-    )
-    if recipe is None and (about_recipe or sets):
+    about_recipe = [name for name in settings.options if not name.startswith("runtime.")]
+    if recipe is None and (about_recipe or settings.sets):
         raise UsageError(
             f"{', '.join(about_recipe) or '--set'}: there is no recipe that this could change",
             remedy="Name one: bertctl doctor sst2 --model minilm",
         )
-    options = about_recipe | collect(device=device, precision=precision, threads=threads)
     # The bundled recipe stands in where none is named: it checks the options of device and precision.
-    resolved = load_recipe(recipe or "demo", sets=sets or (), options=options)
+    resolved = settings.load(recipe or "demo")
 
     from bertctl.training.readiness import examine
 

@@ -7,28 +7,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from bertctl.cli.options import (
-    BatchSizeOption,
-    DataDirOption,
-    DeviceOption,
-    EpochsOption,
-    LabelColumnOption,
-    MaxEvalRowsOption,
-    MaxLengthOption,
-    MaxTrainRowsOption,
-    ModelOption,
-    PairColumnOption,
-    PrecisionOption,
-    RecipeArgument,
-    SeedOption,
-    SetOption,
-    TextColumnOption,
-    ThreadsOption,
-    TrainFileOption,
-    ValidationFileOption,
-    collect,
-)
 from bertctl.cli.output import Output, plain_table
+from bertctl.cli.recipe_options import COMPUTE, DATA, MODEL, TRAINING, RecipeRequest, takes_recipe, without
 
 PlaceOption = Annotated[
     Path,
@@ -40,29 +20,13 @@ CellsOption = Annotated[
 ]
 
 
+@takes_recipe(MODEL, without(DATA, "--test-file"), without(TRAINING, "--learning-rate"), COMPUTE)
 def estimate(
     out: Output,
-    recipe: RecipeArgument,
+    recipe: RecipeRequest,
     output: PlaceOption = Path("runs"),
     steps: StepsOption = 10,
     cells: CellsOption = 1,
-    model: ModelOption = None,
-    data_dir: DataDirOption = None,
-    train_file: TrainFileOption = None,
-    validation_file: ValidationFileOption = None,
-    text_column: TextColumnOption = None,
-    pair_column: PairColumnOption = None,
-    label_column: LabelColumnOption = None,
-    epochs: EpochsOption = None,
-    batch_size: BatchSizeOption = None,
-    max_length: MaxLengthOption = None,
-    seed: SeedOption = None,
-    max_train_rows: MaxTrainRowsOption = None,
-    max_eval_rows: MaxEvalRowsOption = None,
-    device: DeviceOption = None,
-    precision: PrecisionOption = None,
-    threads: ThreadsOption = None,
-    sets: SetOption = None,
 ) -> None:
     """Time a few steps, then say what the whole run will take: time, memory and disk; nothing is kept.
 
@@ -72,30 +36,7 @@ def estimate(
 
     bertctl estimate my-recipe.yaml --cells 90
     """
-    from bertctl.config.load import load_recipe
-
-    resolved = load_recipe(
-        recipe,
-        sets=sets or (),
-        options=collect(
-            model=model,
-            data_dir=data_dir,
-            train_file=train_file,
-            validation_file=validation_file,
-            text_column=text_column,
-            pair_column=pair_column,
-            label_column=label_column,
-            epochs=epochs,
-            batch_size=batch_size,
-            max_length=max_length,
-            seed=seed,
-            max_train_rows=max_train_rows,
-            max_eval_rows=max_eval_rows,
-            device=device,
-            precision=precision,
-            threads=threads,
-        ),
-    )
+    resolved = recipe.load()
     from bertctl.training.estimate import estimate_run
 
     with out.third_party_kept():

@@ -1,42 +1,32 @@
 """`bertctl evaluate`."""
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from bertctl.cli.options import (
-    DataDirOption,
-    DeviceOption,
-    KeepTextOption,
-    LabelColumnOption,
-    MaxEvalRowsOption,
-    MetricOption,
-    NumProcessesOption,
+from bertctl.cli.output import Output, plain_table
+from bertctl.cli.processes import NumProcessesOption, in_processes, this_worker
+from bertctl.cli.recipe_options import (
+    COLUMNS,
+    COMPUTE,
+    DATA,
+    EVALUATION,
     OutputOption,
     OverwriteOption,
-    PairColumnOption,
-    PrecisionOption,
-    RunArgument,
-    TextColumnOption,
-    ThreadsOption,
-    collect,
+    RunRequest,
+    only,
+    takes_run,
 )
-from bertctl.cli.output import Output, among_workers, plain_table
 from bertctl.errors import UsageError
 
 SplitOption = Annotated[
     str | None,
-    typer.Option(
-        "--split", help="Split of the run's own data; its validation splits when left out.", show_default=False
-    ),
+    typer.Option("--split", help="Split of the run's own data; its validation splits when left out."),
 ]
 FileOption = Annotated[
     Path | None,
-    typer.Option(
-        "--file", metavar="FILE", help="A labelled file of your own: CSV, TSV, JSONL or Parquet.", show_default=False
-    ),
+    typer.Option("--file", metavar="FILE", help="A labelled file of your own: CSV, TSV, JSONL or Parquet."),
 ]
 
 CalibrateFlag = Annotated[
@@ -53,27 +43,17 @@ ThresholdOption = Annotated[
         metavar="f1|precision=P",
         help="Choose on the split from which probability the positive label counts: for the best F1, or the best "
         "recall at a precision; predict applies it.",
-        show_default=False,
     ),
 ]
 
 
+@takes_run(only(DATA, "--data-dir", *COLUMNS, "--max-eval-rows"), COMPUTE, EVALUATION)
 def evaluate(
     out: Output,
-    run: RunArgument,
+    run: RunRequest,
     split: SplitOption = None,
     file: FileOption = None,
     output: OutputOption = None,
-    data_dir: DataDirOption = None,
-    text_column: TextColumnOption = None,
-    pair_column: PairColumnOption = None,
-    label_column: LabelColumnOption = None,
-    max_eval_rows: MaxEvalRowsOption = None,
-    device: DeviceOption = None,
-    precision: PrecisionOption = None,
-    threads: ThreadsOption = None,
-    keep_text: KeepTextOption = None,
-    metric: MetricOption = None,
     overwrite: OverwriteOption = False,
     calibrate: CalibrateFlag = False,
     threshold: ThresholdOption = None,
@@ -84,7 +64,6 @@ def evaluate(
     A split is added to RUN's metrics.json and predictions; with --file the result is a folder of its own
     (-o; RUN-on-FILE beside RUN when left out).
     """
-    from bertctl.inference.trained import open_run
     from bertctl.run_folder import RunFolder
 
     if split and file:
@@ -98,31 +77,14 @@ def evaluate(
         raise UsageError(
             "-o goes with --file; a split is added to the run itself", remedy="Leave -o out, or add --file FILE."
         )
-    target = output or (run.with_name(f"{run.name}-on-{file.stem}") if file else run)
+    target = output or (run.path.with_name(f"{run.path.name}-on-{file.stem}") if file else run.path)
     if file:
         RunFolder.check_free(target, overwrite=overwrite)
-    from bertctl.runtime.launch import is_worker, launch
-
-    if num_processes > 1 and not is_worker():
-        raise typer.Exit(launch(sys.argv[1:], num_processes, listener=out))
-    trained = open_run(
-        run,
-        options=collect(
-            data_dir=data_dir,
-            text_column=text_column,
-            pair_column=pair_column,
-            label_column=label_column,
-            max_eval_rows=max_eval_rows,
-            device=device,
-            precision=precision,
-            threads=threads,
-            keep_text=keep_text,
-            metric=metric,
-        ),
-    )
+    in_processes(num_processes, out)
+    trained = run.open()
     from bertctl.inference.score_run import evaluate_file, evaluate_run
 
-    shared, talk = among_workers(out)
+    shared, talk = this_worker(out)
     if calibrate or threshold is not None:
         _decide(out, trained, split, calibrate, threshold, shared, talk)
         return

@@ -1,102 +1,68 @@
 """`bertctl finetune`."""
 
 import contextlib
-import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from bertctl.cli.options import (
-    AccelerateConfigOption,
-    BatchSizeOption,
-    CheckpointEveryOption,
-    DataDirOption,
-    DeterministicOption,
-    DeviceOption,
-    EpochsOption,
-    GradientCheckpointingOption,
-    KeepTextOption,
-    LabelColumnOption,
-    LearningRateOption,
-    LogToOption,
-    MaxEvalRowsOption,
-    MaxLengthOption,
-    MaxTrainRowsOption,
-    MetricOption,
-    ModelOption,
-    NumProcessesOption,
+from bertctl.cli.output import Output
+from bertctl.cli.processes import AccelerateConfigOption, NumProcessesOption, in_processes, this_worker
+from bertctl.cli.recipe_options import (
+    COMPUTE,
+    DATA,
+    EVALUATION,
+    LONG_RUNS,
+    MODEL,
+    REPEATABLE,
+    TRAINING,
     OutputOption,
     OverwriteOption,
-    PairColumnOption,
-    PrecisionOption,
-    RecipeArgument,
-    SeedOption,
-    SetOption,
-    TestFileOption,
-    TextColumnOption,
-    ThreadsOption,
-    TrainFileOption,
-    ValidationFileOption,
-    collect,
+    RecipeRequest,
+    takes_recipe,
 )
-from bertctl.cli.output import Output, among_workers
 from bertctl.errors import UsageError
 
 DryRunFlag = Annotated[
     bool,
-    typer.Option("--dry-run", help="Do everything but the training: read, check, count steps, estimate memory."),
+    typer.Option(
+        "--dry-run",
+        help="Do everything but the training: read, check, count steps, estimate memory.",
+        rich_help_panel="Run",
+    ),
 ]
-
 ResumeFlag = Annotated[
-    bool, typer.Option("--resume", help="Go on from the last checkpoint of the run; there must be one.")
+    bool,
+    typer.Option(
+        "--resume", help="Continue from the last checkpoint of the run; there must be one.", rich_help_panel="Run"
+    ),
 ]
 ResumeIfAnyFlag = Annotated[
     bool,
     typer.Option(
         "--resume-if-any",
-        help="Go on from the last checkpoint if there is one, else start: for jobs that restart.",
+        help="Continue from the last checkpoint if there is one, else start the run.",
+        rich_help_panel="Run",
     ),
 ]
 StrictFlag = Annotated[
-    bool, typer.Option("--strict", help="Exit with code 6 where the model comes to answer one thing to everything.")
+    bool,
+    typer.Option(
+        "--strict", help="Exit with code 6 where the model predicts one label for every example.", rich_help_panel="Run"
+    ),
 ]
 
 
+@takes_recipe(MODEL, DATA, TRAINING, COMPUTE, EVALUATION, LONG_RUNS, REPEATABLE)
 def finetune(
     out: Output,
-    recipe: RecipeArgument,
+    recipe: RecipeRequest,
     output: OutputOption = None,
-    model: ModelOption = None,
-    data_dir: DataDirOption = None,
-    train_file: TrainFileOption = None,
-    validation_file: ValidationFileOption = None,
-    test_file: TestFileOption = None,
-    text_column: TextColumnOption = None,
-    pair_column: PairColumnOption = None,
-    label_column: LabelColumnOption = None,
-    epochs: EpochsOption = None,
-    batch_size: BatchSizeOption = None,
-    learning_rate: LearningRateOption = None,
-    max_length: MaxLengthOption = None,
-    seed: SeedOption = None,
-    max_train_rows: MaxTrainRowsOption = None,
-    max_eval_rows: MaxEvalRowsOption = None,
-    device: DeviceOption = None,
-    precision: PrecisionOption = None,
-    threads: ThreadsOption = None,
-    keep_text: KeepTextOption = None,
-    metric: MetricOption = None,
-    log_to: LogToOption = None,
-    sets: SetOption = None,
     overwrite: OverwriteOption = False,
-    checkpoint_every: CheckpointEveryOption = None,
     resume: ResumeFlag = False,
     resume_if_any: ResumeIfAnyFlag = False,
     strict: StrictFlag = False,
-    gradient_checkpointing: GradientCheckpointingOption = None,
-    deterministic: DeterministicOption = None,
     num_processes: NumProcessesOption = 1,
     accelerate_config: AccelerateConfigOption = None,
     dry_run: DryRunFlag = False,
@@ -110,39 +76,8 @@ def finetune(
 
     bertctl finetune text-classification --train-file a.csv --validation-file b.csv
     """
-    from bertctl.config.load import load_recipe
-
     started = time.perf_counter()
-    resolved = load_recipe(
-        recipe,
-        sets=sets or (),
-        options=collect(
-            model=model,
-            data_dir=data_dir,
-            train_file=train_file,
-            validation_file=validation_file,
-            test_file=test_file,
-            text_column=text_column,
-            pair_column=pair_column,
-            label_column=label_column,
-            epochs=epochs,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            max_length=max_length,
-            seed=seed,
-            max_train_rows=max_train_rows,
-            max_eval_rows=max_eval_rows,
-            device=device,
-            precision=precision,
-            threads=threads,
-            keep_text=keep_text,
-            metric=metric,
-            log_to=log_to,
-            checkpoint_every=checkpoint_every,
-            gradient_checkpointing=gradient_checkpointing,
-            deterministic=deterministic,
-        ),
-    )
+    resolved = recipe.load()
     from bertctl.run_folder import RunFolder, default_folder
 
     going_on = resume or resume_if_any
@@ -151,13 +86,11 @@ def finetune(
     if output is not None and not going_on:
         RunFolder.check_free(output, overwrite=overwrite)
     from bertctl.runtime.accelerate_config import check_environment, read_accelerate_config
-    from bertctl.runtime.launch import is_worker, launch
 
     if accelerate_config is not None:
         read_accelerate_config(accelerate_config)
-    if (num_processes > 1 or accelerate_config) and not is_worker() and not dry_run:
-        raise typer.Exit(launch(sys.argv[1:], num_processes, config=accelerate_config, listener=out))
-
+    if not dry_run:
+        in_processes(num_processes, out, config=accelerate_config)
     check_environment(listener=out)
 
     from bertctl.training.announce import announce
@@ -165,7 +98,7 @@ def finetune(
     from bertctl.training.job import prepare
     from bertctl.training.resume import find_run
 
-    shared, talk = among_workers(out)
+    shared, talk = this_worker(out)
     with out.third_party_kept() as log:
         job = prepare(resolved, listener=talk)
         announce(job, listener=talk)

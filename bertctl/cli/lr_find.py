@@ -7,26 +7,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from bertctl.cli.options import (
-    BatchSizeOption,
-    DataDirOption,
-    DeviceOption,
-    LabelColumnOption,
-    MaxLengthOption,
-    MaxTrainRowsOption,
-    ModelOption,
-    PairColumnOption,
-    PrecisionOption,
-    RecipeArgument,
-    SeedOption,
-    SetOption,
-    TextColumnOption,
-    ThreadsOption,
-    TrainFileOption,
-    ValidationFileOption,
-    collect,
-)
 from bertctl.cli.output import Output, plain_table
+from bertctl.cli.recipe_options import COMPUTE, DATA, MODEL, TRAINING, RecipeRequest, only, takes_recipe, without
 from bertctl.errors import UsageError
 
 FromOption = Annotated[float, typer.Option("--from", metavar="RATE", help="Rate of the first step.")]
@@ -39,34 +21,24 @@ FileOption = Annotated[
         "-o",
         metavar="FILE.json",
         help="Write the figures here, and the picture beside it as .png and .svg.",
-        show_default=False,
     ),
 ]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.")]
 
 
+@takes_recipe(
+    MODEL,
+    without(DATA, "--test-file", "--max-eval-rows"),
+    only(TRAINING, "--batch-size", "--seed"),
+    COMPUTE,
+)
 def lr_find(
     out: Output,
-    recipe: RecipeArgument,
+    recipe: RecipeRequest,
     output: FileOption = None,
     low: FromOption = 1e-7,
     high: ToOption = 1.0,
     steps: StepsOption = 100,
-    model: ModelOption = None,
-    data_dir: DataDirOption = None,
-    train_file: TrainFileOption = None,
-    validation_file: ValidationFileOption = None,
-    text_column: TextColumnOption = None,
-    pair_column: PairColumnOption = None,
-    label_column: LabelColumnOption = None,
-    batch_size: BatchSizeOption = None,
-    max_length: MaxLengthOption = None,
-    seed: SeedOption = None,
-    max_train_rows: MaxTrainRowsOption = None,
-    device: DeviceOption = None,
-    precision: PrecisionOption = None,
-    threads: ThreadsOption = None,
-    sets: SetOption = None,
     overwrite: OverwriteOption = False,
 ) -> None:
     """Find a learning rate: train some steps while the rate rises, until the loss explodes (Smith 2017).
@@ -78,28 +50,7 @@ def lr_find(
 
     bertctl lr-find text-classification --train-file a.csv --to 1e-2 --steps 200
     """
-    from bertctl.config.load import load_recipe
-
-    resolved = load_recipe(
-        recipe,
-        sets=sets or (),
-        options=collect(
-            model=model,
-            data_dir=data_dir,
-            train_file=train_file,
-            validation_file=validation_file,
-            text_column=text_column,
-            pair_column=pair_column,
-            label_column=label_column,
-            batch_size=batch_size,
-            max_length=max_length,
-            seed=seed,
-            max_train_rows=max_train_rows,
-            device=device,
-            precision=precision,
-            threads=threads,
-        ),
-    )
+    resolved = recipe.load()
     if output is not None:
         check_file(output, overwrite=overwrite)
     from bertctl.training.lr_find import check_range, find_rate

@@ -5,17 +5,22 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import typer
 
-from bertctl.cli.app import VERBS, build
-from bertctl.cli.output import Output
+from bertctl.cli.app import VERBS, OnOutput, build
 from bertctl.errors import BertctlError, DeviceError, ExitCode, InterruptedRunError, UnavailableError, UsageError
 from bertctl.runtime.launch import die_with_parent, is_first_worker, is_worker, leave, note_exit
-from bertctl.words import did_you_mean
+from bertctl.words import unknown
+
+if TYPE_CHECKING:
+    from bertctl.cli.output import Output
 
 _LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Connection refused", "NCCL")
 """What the exchange between processes says when one of them is gone."""
+_COMPLETING = "_BERTCTL_COMPLETE"
+"""The variable with which a shell asks for completions."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,36 +39,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     die_with_parent()
-    out = Output(debug="--debug" in arguments)
-
-    def adopt(verbs_output: Output) -> None:
-        nonlocal out
-        out = verbs_output
-
+    outputs: list[Output] = []
     try:
-        code = _run(arguments, adopt)
+        code = _run(arguments, outputs.append)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader (head, say) has left: not our error, and nothing more can be said on stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.OK
     except KeyboardInterrupt:
-        return _report(out, InterruptedRunError("interrupted; nothing had been started that could be saved"))
-    except BertctlError as error:
-        return _report(out, error)
-    except Exception as error:  # the boundary: a person gets a sentence, --debug gets the rest
-        return _report(out, _translate(error))
-    return code
+        error: BertctlError = InterruptedRunError("interrupted; nothing had been started that could be saved")
+    except BertctlError as refusal:
+        error = refusal
+    except Exception as bug:  # the boundary: a person gets a sentence, --debug gets the rest
+        error = _translate(bug)
+    else:
+        return code
+    return _report(error, outputs, debug="--debug" in arguments)
 
 
-def _run(arguments: list[str], adopt: object) -> int:
-    command = typer.main.get_command(build(arguments, adopt))  # type: ignore[arg-type]
+def _run(arguments: list[str], on_output: OnOutput) -> int:
     try:
-        result = command.main(args=arguments, prog_name="bertctl", standalone_mode=False)
+        result = build(on_output).main(args=arguments, prog_name="bertctl", standalone_mode=False)
     except typer.Abort as error:
         raise KeyboardInterrupt from error
-    except SystemExit as error:  # Typer's answer to a reader of its help who has left
-        raise BrokenPipeError from error
+    except SystemExit as error:
+        if error.code in (0, None) or _COMPLETING in os.environ:
+            return int(error.code or 0)
+        raise BrokenPipeError from error  # Typer's answer to a reader of its help who has left
     except typer.TyperException as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             sys.stdout.write(error.format_message() + "\n")
@@ -79,9 +82,8 @@ def _usage(arguments: Sequence[str], error: typer.TyperException) -> UsageError:
     typed = next((word for word in arguments if not word.startswith("-")), "")
     names = [verb.name for verb in VERBS]
     if typed and typed not in names:
-        hint = did_you_mean(typed, names)
         return UsageError(
-            f"there is no verb '{typed}'" + (f": {hint}" if hint else ""),
+            unknown("verb", typed, names),
             remedy=f"Verbs: {', '.join(names)}. Type `bertctl --help` for what they do.",
         )
     return UsageError(message, remedy=f"Type `bertctl {typed} --help` for what it takes." if typed else "")
@@ -116,12 +118,16 @@ def _translate(error: Exception) -> BertctlError:
     return translated
 
 
-def _report(out: Output, error: BertctlError) -> int:
+def _report(error: BertctlError, outputs: "Sequence[Output]", *, debug: bool) -> int:
+    """Says what went wrong, through the verb's own output where there is one, and returns the exit code."""
+    from bertctl.cli.output import Output
+
     if is_worker():
         said_first = note_exit(error.exit_code)
         # One worker says why. All of them are interrupted, and the first one knows what was saved.
         if not (is_first_worker() if isinstance(error, InterruptedRunError) else said_first):
             return int(error.exit_code)
+    out = outputs[-1] if outputs else Output(debug=debug)
     if out.debug:
         out.close()
         traceback.print_exception(error)

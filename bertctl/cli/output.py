@@ -16,8 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bertctl.errors import BertctlError
-from bertctl.progress import SILENT, Listener
-from bertctl.runtime.launch import Workers, workers
+from bertctl.progress import Listener
 
 _PIPE_WIDTH = 200  # a table in a pipe or a CI log is not folded at 80 columns
 _SECONDS_BETWEEN_LINES = 10.0  # without a terminal, progress is a plain line this often
@@ -170,12 +169,6 @@ class ThirdPartyLog(logging.Handler):
         with contextlib.suppress(OSError), self._path.open("a", encoding="utf-8") as out:
             out.write("".join(f"{line}\n" for line in self._waiting))
         self._waiting = []
-
-
-def among_workers(out: Output) -> tuple[Workers, Listener]:
-    """This process among those that share the job, and whom it speaks to: only the first one is heard."""
-    shared = workers()
-    return shared, out if shared.is_first else SILENT
 
 
 def plain_table(*headers: str, title: str | None = None, right: tuple[str, ...] = ()) -> Table:

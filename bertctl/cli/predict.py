@@ -2,40 +2,26 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from bertctl.cli.options import (
-    DataDirOption,
-    DeviceOption,
-    KeepTextOption,
-    NumProcessesOption,
-    PairColumnOption,
-    PrecisionOption,
-    RunArgument,
-    TextColumnOption,
-    ThreadsOption,
-    collect,
-)
-from bertctl.cli.output import Output, among_workers
+from bertctl.cli.output import Output
+from bertctl.cli.processes import NumProcessesOption, in_processes, this_worker
+from bertctl.cli.recipe_options import COMPUTE, DATA, EVALUATION, RunRequest, only, takes_run
 from bertctl.errors import UsageError
 
 FileArgument = Annotated[
     str,
-    typer.Argument(
-        metavar="[FILE|-]", help="Lines, CSV, TSV, JSONL or Parquet (.gz too); - is stdin.", show_default=False
-    ),
+    typer.Argument(metavar="[FILE|-]", help="Lines, CSV, TSV, JSONL or Parquet (.gz too); - is stdin."),
 ]
 SplitOption = Annotated[
     str | None,
-    typer.Option("--split", help="Predict a split of the run's own data instead of a file.", show_default=False),
+    typer.Option("--split", help="Predict a split of the run's own data instead of a file."),
 ]
 DataOption = Annotated[
     str | None,
-    typer.Option(
-        "--data", metavar="NAME", help="Predict another catalog data set's split, such as ax.", show_default=False
-    ),
+    typer.Option("--data", metavar="NAME", help="Predict another catalog data set's split, such as ax."),
 ]
 FormatOption = Annotated[
     str,
@@ -52,16 +38,15 @@ InputFormatOption = Annotated[
         "--input-format",
         metavar="lines|csv|tsv|jsonl|parquet|conll|conllu|json",
         help="Layout of the input, as far as the run's task reads it; by suffix when left out, lines on stdin.",
-        show_default=False,
     ),
 ]
 QuestionOption = Annotated[
     str | None,
-    typer.Option("--question", metavar="TEXT", help="Ask a question answerer one question.", show_default=False),
+    typer.Option("--question", metavar="TEXT", help="Ask a question answerer one question."),
 ]
 ContextOption = Annotated[
     Path | None,
-    typer.Option("--context", metavar="FILE", help="The text that --question is about.", show_default=False),
+    typer.Option("--context", metavar="FILE", help="The text that --question is about."),
 ]
 AnswersOption = Annotated[
     Path | None,
@@ -70,14 +55,14 @@ AnswersOption = Annotated[
         "-o",
         metavar="PATH",
         help="File for the answers (glue: folder); stdout when left out.",
-        show_default=False,
     ),
 ]
 
 
+@takes_run(only(DATA, "--data-dir", "--text-column", "--pair-column"), COMPUTE, only(EVALUATION, "--text/--no-text"))
 def predict(
     out: Output,
-    run: RunArgument,
+    run: RunRequest,
     file: FileArgument = "",
     split: SplitOption = None,
     data: DataOption = None,
@@ -86,16 +71,9 @@ def predict(
     question: QuestionOption = None,
     context: ContextOption = None,
     input_format: InputFormatOption = None,
-    data_dir: DataDirOption = None,
-    text_column: TextColumnOption = None,
-    pair_column: PairColumnOption = None,
     batch_size: Annotated[
-        int | None, typer.Option("--batch-size", min=1, help="Examples for each forward pass.", show_default=False)
+        int | None, typer.Option("--batch-size", min=1, help="Examples for each forward pass.")
     ] = None,
-    device: DeviceOption = None,
-    precision: PrecisionOption = None,
-    threads: ThreadsOption = None,
-    keep_text: KeepTextOption = None,
     num_processes: NumProcessesOption = 1,
 ) -> None:
     """Predict with a run: label names and probabilities, in the order of the input, for files of any size.
@@ -119,23 +97,8 @@ def predict(
                 f"--json and --format {layout} exclude each other", remedy="Leave one out, or add -o FILE."
             )
         layout = "json"
-    options: dict[str, Any] = collect(
-        data_dir=data_dir,
-        text_column=text_column,
-        pair_column=pair_column,
-        device=device,
-        precision=precision,
-        threads=threads,
-        keep_text=keep_text,
-    )
-    if batch_size:
-        options["evaluation.batch_size"] = batch_size
-    from bertctl.inference.trained import open_run
-    from bertctl.runtime.launch import is_worker, launch
-
-    if num_processes > 1 and not is_worker():
-        raise typer.Exit(launch(sys.argv[1:], num_processes, listener=out))
-    trained = open_run(run, options=options)
+    in_processes(num_processes, out)
+    trained = run.open({"evaluation.batch_size": batch_size} if batch_size else {})
     from bertctl.inference.layouts import check_format
     from bertctl.inference.predict import (
         Destination,
@@ -147,7 +110,7 @@ def predict(
 
     check_format(trained, layout, to_file=output is not None)
 
-    shared, talk = among_workers(out)
+    shared, talk = this_worker(out)
     destination = Destination(output, layout, sys.stdout)
     with out.third_party_kept():
         if layout == "glue" and output is not None:
@@ -180,7 +143,7 @@ def predict(
                 listener=talk,
             )
     if output and shared.is_first:
-        out.answer({"run": str(run), **written}, None)
+        out.answer({"run": str(run.path), **written}, None)
         out.say(f"{written['examples']} answers written to {', '.join(written['files'])}")
 
 

@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from bertctl.cli.options import RunArgument
 from bertctl.cli.output import Output
+from bertctl.cli.recipe_options import RunArgument
 
 HubIdArgument = Annotated[
     str, typer.Argument(metavar="HUB-ID", help="Repository on the hub, org/name; made where there is none.")

@@ -12,8 +12,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from bertctl.cli.options import OverwriteOption, RecipeArgument, SetOption
 from bertctl.cli.output import Output, plain_table
+from bertctl.cli.recipe_options import OverwriteOption, RecipeArgument, SetOption
 from bertctl.config.dump import dump_recipe
 from bertctl.config.load import load_recipe
 from bertctl.config.problems import RecipeError

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from bertctl.cli.options import RunArgument
 from bertctl.cli.output import Output
+from bertctl.cli.recipe_options import RunArgument
 from bertctl.errors import UsageError
 from bertctl.run_folder import write_text
 

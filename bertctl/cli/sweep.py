@@ -7,32 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from bertctl.cli.options import (
-    BatchSizeOption,
-    DataDirOption,
-    DeterministicOption,
-    DeviceOption,
-    EpochsOption,
-    KeepTextOption,
-    LabelColumnOption,
-    LearningRateOption,
-    MaxEvalRowsOption,
-    MaxLengthOption,
-    MaxTrainRowsOption,
-    ModelOption,
-    PairColumnOption,
-    PrecisionOption,
-    RecipeArgument,
-    SeedOption,
-    SetOption,
-    TestFileOption,
-    TextColumnOption,
-    ThreadsOption,
-    TrainFileOption,
-    ValidationFileOption,
-    collect,
-)
 from bertctl.cli.output import Output, plain_table
+from bertctl.cli.recipe_options import (
+    COMPUTE,
+    DATA,
+    EVALUATION,
+    MODEL,
+    REPEATABLE,
+    TRAINING,
+    RecipeRequest,
+    only,
+    takes_recipe,
+)
 from bertctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,9 +26,7 @@ if TYPE_CHECKING:
 
 SweepFolderOption = Annotated[
     Path | None,
-    typer.Option(
-        "--output", "-o", metavar="DIR", help="Sweep folder; runs/sweep-RECIPE-HASH when left out.", show_default=False
-    ),
+    typer.Option("--output", "-o", metavar="DIR", help="Sweep folder; runs/sweep-RECIPE-HASH when left out."),
 ]
 GridOption = Annotated[
     str | None,
@@ -51,7 +35,6 @@ GridOption = Annotated[
         metavar="NAME|'FIELD=V,V FIELD=V'|FILE.yaml",
         help="What is varied: paper (batch 16, 32; rate 5e-5, 3e-5, 2e-5; epochs 2, 3, 4), glue (batch 32, 3 epochs, "
         "rate 5e-5 to 2e-5), or recipe fields with their values.",
-        show_default=False,
     ),
 ]
 RandomOption = Annotated[
@@ -72,7 +55,6 @@ FoldsOption = Annotated[
         "--folds",
         metavar="K",
         help="Cross-validation, for a file without validation rows: K stratified parts, each held out once.",
-        show_default=False,
     ),
 ]
 JobsOption = Annotated[
@@ -81,7 +63,6 @@ JobsOption = Annotated[
         "--jobs",
         metavar="N",
         help="Runs side by side, one device each; on a CPU they share the cores. One a GPU, or 1, when left out.",
-        show_default=False,
     ),
 ]
 ShardOption = Annotated[
@@ -99,9 +80,10 @@ DryRunFlag = Annotated[
 ]
 
 
+@takes_recipe(MODEL, DATA, TRAINING, COMPUTE, REPEATABLE, only(EVALUATION, "--text/--no-text"))
 def sweep(
     out: Output,
-    recipe: RecipeArgument,
+    recipe: RecipeRequest,
     grid: GridOption = None,
     random: RandomOption = None,
     seeds: SeedsOption = "1",
@@ -113,27 +95,6 @@ def sweep(
     test: TestFlag = False,
     dry_run: DryRunFlag = False,
     output: SweepFolderOption = None,
-    model: ModelOption = None,
-    data_dir: DataDirOption = None,
-    train_file: TrainFileOption = None,
-    validation_file: ValidationFileOption = None,
-    test_file: TestFileOption = None,
-    text_column: TextColumnOption = None,
-    pair_column: PairColumnOption = None,
-    label_column: LabelColumnOption = None,
-    epochs: EpochsOption = None,
-    batch_size: BatchSizeOption = None,
-    learning_rate: LearningRateOption = None,
-    max_length: MaxLengthOption = None,
-    seed: SeedOption = None,
-    max_train_rows: MaxTrainRowsOption = None,
-    max_eval_rows: MaxEvalRowsOption = None,
-    device: DeviceOption = None,
-    precision: PrecisionOption = None,
-    threads: ThreadsOption = None,
-    keep_text: KeepTextOption = None,
-    deterministic: DeterministicOption = None,
-    sets: SetOption = None,
 ) -> None:
     """Run a recipe with every setting of a grid and several seeds, and choose the setting by the mean.
 
@@ -145,36 +106,13 @@ def sweep(
 
     bertctl sweep my.yaml --grid 'optimizer.learning_rate=1e-5,3e-5 training.epochs=3,10' --folds 5
     """
-    from bertctl.config.load import load_recipe
     from bertctl.sweeps.grid import pick, read_grid, read_seeds, read_shard
 
     started = time.perf_counter()
     part = read_shard(shard)
     settings = read_grid(grid) if grid is not None else [{}]
-    options = collect(
-        model=model,
-        data_dir=data_dir,
-        train_file=train_file,
-        validation_file=validation_file,
-        test_file=test_file,
-        text_column=text_column,
-        pair_column=pair_column,
-        label_column=label_column,
-        epochs=epochs,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        max_length=max_length,
-        seed=seed,
-        max_train_rows=max_train_rows,
-        max_eval_rows=max_eval_rows,
-        device=device,
-        precision=precision,
-        keep_text=keep_text,
-        deterministic=deterministic,
-        threads=threads,
-    )
-    _refuse_both(settings[0], [*options, *(one.partition("=")[0].strip() for one in sets or ())])
-    base = load_recipe(recipe, sets=sets or (), options=options)
+    _refuse_both(settings[0], [*recipe.options, *(one.partition("=")[0].strip() for one in recipe.sets)])
+    base = recipe.load()
     if test and keep == "none":
         raise UsageError("--test needs the chosen model, and --keep none keeps none", remedy="Use --keep best.")
     if test and part is not None:

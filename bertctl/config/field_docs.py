@@ -26,8 +26,16 @@ class FieldDoc(NamedTuple):
     @property
     def summary(self) -> str:
         """Is the first sentence of the docstring, with what is said of the default."""
-        first, *others = self.text.replace(". ", ".\n").splitlines()
-        return " ".join([first, *(other for other in others if other.startswith("Default: "))])
+        return " ".join(one for i, one in enumerate(self._sentences) if i == 0 or one.startswith("Default: "))
+
+    @property
+    def details(self) -> str:
+        """Is the rest of the docstring."""
+        return " ".join(one for i, one in enumerate(self._sentences) if i > 0 and not one.startswith("Default: "))
+
+    @property
+    def _sentences(self) -> list[str]:
+        return self.text.replace(". ", ".\n").splitlines()
 
 
 @functools.cache

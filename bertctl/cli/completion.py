@@ -1,0 +1,63 @@
+"""What a shell completes: names of recipes, models and data sets, run folders, fields. Nothing here imports torch."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+_IN_A_RUN = ("status.json", "metrics.json")
+
+
+def recipe_names(incomplete: str) -> list[str]:
+    """Returns the built-in recipes; a path is completed by the shell."""
+    from bertctl.config.recipe_files import builtin_recipes
+
+    return [name for name in builtin_recipes() if name.startswith(incomplete)]
+
+
+def model_names(incomplete: str) -> list[str]:
+    """Returns the models of the catalog, and run folders."""
+    from bertctl.catalog.models import MODELS
+
+    return [*(name for name in MODELS if name.startswith(incomplete)), *run_folders(incomplete)]
+
+
+def dataset_names(incomplete: str) -> list[str]:
+    """Returns the data sets of the catalog."""
+    from bertctl.catalog.datasets import DATASETS
+
+    return [name for name in DATASETS if name.startswith(incomplete)]
+
+
+def recipe_fields(incomplete: str) -> list[str]:
+    """Returns the fields of a recipe as `--set` takes them; after the `=`, the words that fit."""
+    from bertctl.config.field_docs import field_docs
+
+    dotted, given, _ = incomplete.partition("=")
+    fields = field_docs()
+    if given:
+        choices = fields[dotted].choices if dotted in fields else ()
+        return [f"{dotted}={word}" for word in choices if f"{dotted}={word}".startswith(incomplete)]
+    return [f"{name}=" for name in fields if name.startswith(incomplete)]
+
+
+def one_of(*words: str) -> Callable[[str], list[str]]:
+    """Returns a completion of the given words."""
+    return lambda incomplete: [word for word in words if word.startswith(incomplete)]
+
+
+def run_folders(incomplete: str) -> list[str]:
+    """Returns the run folders beside what is typed: those of the current folder and of `runs/` at first."""
+    folder, _, begun = incomplete.rpartition("/")
+    try:
+        if folder or incomplete.startswith("/"):
+            return [f"{folder}/{name}" for name in _runs_in(Path(folder or "/")) if name.startswith(begun)]
+        names = [*_runs_in(Path()), *(f"runs/{name}" for name in _runs_in(Path("runs")))]
+    except OSError:
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def _runs_in(folder: Path) -> Iterator[str]:
+    if folder.is_dir():
+        for path in sorted(folder.iterdir()):
+            if any((path / name).is_file() for name in _IN_A_RUN):
+                yield path.name

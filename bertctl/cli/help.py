@@ -1,0 +1,173 @@
+"""Help that a person can read in 80 columns: options in groups, each with its text below it.
+
+`--help` shows the usual options and the first paragraph about each; `--help-all` shows everything. Nothing here needs
+rich, so help comes at once.
+"""
+
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
+
+import typer
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
+
+RARE = "Rarely needed"
+"""Options under this heading are shown by `--help-all` only."""
+SHARED = "Output and connection"
+_OPTIONS = "Options"
+_WIDEST = 100  # longer lines are hard to read
+_NARROW = 20  # flags up to this width have their text beside them
+_METAVARS = {"<int>": "N", "<float>": "X", "<str>": "TEXT", "<path>": "PATH", "<file>": "FILE"}
+
+
+class VerbCommand(TyperCommand):
+    """A verb whose help is laid out here."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Writes what `--help` shows."""
+        formatter.write(verb_help(ctx))
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Returns what completes a word, with the first paragraph about each option."""
+        items = super().shell_complete(ctx, incomplete)
+        for item in items:
+            item.help = _first_paragraph(item.help)
+        return items
+
+
+class VerbGroup(TyperGroup):
+    """Several verbs under one name; their help is laid out here."""
+
+    command_class = VerbCommand
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Writes what `--help` shows."""
+        formatter.write(group_help(ctx))
+
+
+def show_all(ctx: typer.Context, asked: bool) -> None:
+    """Prints the whole help of a verb and ends; the callback of `--help-all`."""
+    if asked and not ctx.resilient_parsing:
+        typer.echo(verb_help(ctx, everything=True))
+        raise typer.Exit
+
+
+def verb_help(ctx: typer.Context, *, everything: bool = False) -> str:
+    """Returns the help of one verb.
+
+    Args:
+        ctx: of the verb.
+        everything: whether options that are rarely needed, and all that is to be said of each, are shown too.
+    """
+    parameters = ctx.command.get_params(ctx)
+    arguments = [one for one in parameters if isinstance(one, TyperArgument)]
+    panels: dict[str, list[tuple[str, str]]] = {}
+    for option in (one for one in parameters if isinstance(one, TyperOption)):
+        panel = SHARED if option.name == "help" else option.rich_help_panel or _OPTIONS
+        if everything or panel != RARE:
+            panels.setdefault(panel, []).append((_flags(option, ctx), _text(option, everything=everything)))
+    usage = " ".join(["Usage:", ctx.command_path, *(_metavar(one, ctx) for one in arguments), "[OPTIONS]"])
+    parts = [usage, *_paragraphs(ctx.command.help or "")]
+    if arguments:
+        rows = [(_metavar(one, ctx), _text(one, everything=everything)) for one in arguments]
+        parts.append(_section("Arguments", rows))
+    parts += [_section(title, rows) for title, rows in panels.items()]
+    return "\n\n".join(parts) + "\n"
+
+
+def group_help(ctx: typer.Context) -> str:
+    """Returns the help of a group: its verbs by panel, then its options."""
+    group = cast(TyperGroup, ctx.command)
+    panels: dict[str, list[tuple[str, str]]] = {}
+    for name in group.list_commands(ctx):
+        verb: Any = group.get_command(ctx, name)
+        panels.setdefault(verb.rich_help_panel or "Verbs", []).append((name, _first_paragraph(verb.help)))
+    column = max(len(name) for rows in panels.values() for name, _ in rows)
+    options = [one for one in group.get_params(ctx) if isinstance(one, TyperOption)]
+    parts = [f"Usage: {ctx.command_path} VERB ...", *_paragraphs(group.help or "")]
+    parts += [_section(title, rows, column=column) for title, rows in panels.items()]
+    parts.append(_section(_OPTIONS, [(_flags(one, ctx), _text(one, everything=False)) for one in options]))
+    parts.append(f"{ctx.command_path} VERB --help says what a verb does and takes.")
+    return "\n\n".join(parts) + "\n"
+
+
+def _width() -> int:
+    return min(_WIDEST, shutil.get_terminal_size().columns)
+
+
+def _bold(text: str) -> str:
+    plain = not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return text if plain else typer.style(text, bold=True)
+
+
+def _section(title: str, rows: Sequence[tuple[str, str]], *, column: int = 0) -> str:
+    """Returns a group of rows, in two columns where that leaves room for the texts, else each text below its flags.
+
+    Args:
+        title: the heading.
+        rows: flags (or a name) and text of each.
+        column: least width of the first of two columns.
+    """
+    wide = max(column, *(len(flags) for flags, _ in rows))
+    room = _width() - wide - 4
+    if wide <= _NARROW or all(len(text) <= room for _, text in rows):
+        lines = [_beside(flags, text, wide, room) for flags, text in rows]
+    else:
+        lines = [f"  {_bold(flags)}\n{_indented(text, 6)}" for flags, text in rows]
+    return "\n".join([_bold(title), *lines])
+
+
+def _beside(flags: str, text: str, wide: int, room: int) -> str:
+    first, *others = textwrap.wrap(text, room) or [""]
+    return "\n".join([f"  {_bold(flags)}{' ' * (wide - len(flags))}  {first}", *(" " * (wide + 4) + o for o in others)])
+
+
+def _indented(text: str, by: int) -> str:
+    margin = " " * by
+    paragraphs = text.split("\n\n")
+    return "\n".join(
+        textwrap.fill(one, _width(), initial_indent=margin, subsequent_indent=margin, break_on_hyphens=False)
+        for one in paragraphs
+    )
+
+
+def _paragraphs(docstring: str) -> Iterable[str]:
+    """Yields the paragraphs of a docstring, folded to the width; examples stay as they are."""
+    for paragraph in docstring.split("\n\n"):
+        title, _, examples = paragraph.partition("\n")
+        if title == "Examples:":
+            yield f"{_bold('Examples')}\n{textwrap.indent(textwrap.dedent(examples), '  ')}"
+        else:
+            yield textwrap.fill(paragraph, _width())
+
+
+def _flags(option: TyperOption, ctx: typer.Context) -> str:
+    words = ", ".join([*sorted(option.opts, key=len), *option.secondary_opts])
+    return words if option.is_flag else f"{words} {_metavar(option, ctx)}"
+
+
+def _metavar(parameter: "TyperOption | TyperArgument", ctx: typer.Context) -> str:
+    if parameter.metavar:
+        return parameter.metavar
+    if isinstance(parameter, TyperArgument):
+        return parameter.name.upper()
+    kind = parameter.display_type(ctx)
+    return _METAVARS.get(kind, kind.strip("<>"))
+
+
+def _text(parameter: "TyperOption | TyperArgument", *, everything: bool) -> str:
+    text = parameter.help or ""
+    if not everything:
+        text = _first_paragraph(text)
+    default = parameter.default
+    if default in (None, False, "") or default == () or default == []:
+        return text
+    shown = parameter.opts[0] if default is True else f"{default:g}" if isinstance(default, float) else default
+    return f"{text} Default: {shown}."
+
+
+def _first_paragraph(text: str | None) -> str:
+    return " ".join((text or "").partition("\n\n")[0].split())

@@ -1,0 +1,53 @@
+"""Verbs whose work several processes share: how they are started, and which of them speaks."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertctl.cli.help import RARE
+from bertctl.cli.output import Output
+from bertctl.progress import SILENT, Listener
+from bertctl.runtime.launch import Workers, is_worker, launch, workers
+
+NumProcessesOption = Annotated[
+    int,
+    typer.Option(
+        "--num-processes",
+        metavar="N",
+        min=1,
+        help="Number of processes that share the work (torchrun on CPUs, accelerate on GPUs).",
+        rich_help_panel="Compute",
+    ),
+]
+AccelerateConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--accelerate-config",
+        metavar="FILE",
+        help="Start through `accelerate launch` with this configuration: several GPUs or machines.",
+        rich_help_panel=RARE,
+    ),
+]
+
+
+def in_processes(count: int, out: Output, *, config: Path | None = None) -> None:
+    """Has several processes run this command line, if they are asked for and this is none of them; then it ends.
+
+    Args:
+        count: how many processes.
+        out: hears of more processes than cores.
+        config: a configuration of accelerate; it says how many processes there are where `count` is 1.
+
+    Raises:
+        Exit: with the exit code of the processes.
+    """
+    if (count > 1 or config is not None) and not is_worker():
+        raise typer.Exit(launch(sys.argv[1:], count, config=config, listener=out))
+
+
+def this_worker(out: Output) -> tuple[Workers, Listener]:
+    """Returns this process among those that share the work, and its listener: only the first process is heard."""
+    shared = workers()
+    return shared, out if shared.is_first else SILENT

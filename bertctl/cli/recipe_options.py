@@ -1,0 +1,255 @@
+"""The options that stand for recipe fields: one row per option. Nothing else knows how a field is typed.
+
+A verb names groups of rows and gets what was typed in one value; its own options stay parameters:
+
+    @takes_recipe(MODEL, DATA, TRAINING)
+    def finetune(out: Output, recipe: RecipeRequest, output: OutputOption = None) -> None:
+        resolved = recipe.load()
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bertctl.cli.completion import model_names, one_of, recipe_fields, recipe_names, run_folders
+from bertctl.cli.help import RARE
+from bertctl.config.field_docs import field_docs
+
+if TYPE_CHECKING:
+    from bertctl.config.schema import Recipe
+    from bertctl.inference.trained import TrainedRun
+
+Verb = Callable[..., None]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One option that sets a recipe field. Its help is the field's docstring.
+
+    Attributes:
+        field: the recipe field by its dotted name.
+        flags: what is typed; a pair with a slash for yes and no.
+        kind: type of the value.
+        metavar: what stands for the value in the help; the choices of the field where it has some.
+        panel: heading in the help; the verb's own options' where it is None.
+        complete: what a shell completes the value with.
+    """
+
+    field: str
+    flags: str
+    kind: Any = str
+    metavar: str | None = None
+    panel: str | None = None
+    complete: Callable[[str], list[str]] | None = None
+
+    @property
+    def name(self) -> str:
+        """Is the name of the parameter, by its first flag."""
+        return self.flags.partition("/")[0].removeprefix("--").replace("-", "_")
+
+    def parameter(self) -> inspect.Parameter:
+        """Returns the option as a parameter of a verb; None stands for not given."""
+        doc = field_docs()[self.field]
+        option = typer.Option(
+            self.flags,
+            help=f"{doc.summary}\n\n{doc.details} Recipe field: {self.field}.",
+            metavar=self.metavar or "|".join(doc.choices) or None,
+            rich_help_panel=self.panel,
+            autocompletion=self.complete or (one_of(*doc.choices) if doc.choices else None),
+        )
+        return _parameter(self.name, Annotated[self.kind | None, option], None)
+
+
+MODEL = (
+    Row("model.name", "--model", metavar="NAME|PATH|HUB-ID|RUN", complete=model_names),
+    Row("model.max_length", "--max-length", int),
+)
+DATA = (
+    Row("data.data_dir", "--data-dir", Path, "DIR"),
+    Row("data.train_file", "--train-file", Path, "FILE"),
+    Row("data.validation_file", "--validation-file", Path, "FILE"),
+    Row("data.test_file", "--test-file", Path, "FILE", "Data"),
+    Row("data.text_column", "--text-column", metavar="NAME", panel="Data"),
+    Row("data.pair_column", "--pair-column", metavar="NAME", panel="Data"),
+    Row("data.label_column", "--label-column", metavar="NAME", panel="Data"),
+    Row("data.max_train_rows", "--max-train-rows", int, panel="Data"),
+    Row("data.max_eval_rows", "--max-eval-rows", int, panel="Data"),
+)
+COLUMNS = ("--text-column", "--pair-column", "--label-column")
+TRAINING = (
+    Row("training.epochs", "--epochs", int),
+    Row("training.batch_size", "--batch-size", int),
+    Row("optimizer.learning_rate", "--learning-rate", float),
+    Row("training.seed", "--seed", int),
+)
+COMPUTE = (
+    Row("runtime.device", "--device", panel="Compute"),
+    Row("runtime.precision", "--precision", panel="Compute"),
+    Row("runtime.threads", "--threads", int, panel="Compute"),
+)
+REPEATABLE = (Row("runtime.deterministic", "--deterministic/--no-deterministic", bool, panel=RARE),)
+EVALUATION = (
+    Row("evaluation.keep_text", "--text/--no-text", bool, panel="Predictions"),
+    Row("evaluation.metric_scripts", "--metric", list[str], "PATH", RARE),
+)
+LONG_RUNS = (
+    Row("training.checkpoint_every", "--checkpoint-every", metavar="'N steps'|'N minutes'|off", panel=RARE),
+    Row("training.gradient_checkpointing", "--gradient-checkpointing/--no-gradient-checkpointing", bool, panel=RARE),
+    Row("runtime.log_to", "--log-to", list[str], panel=RARE),
+)
+
+RecipeArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="RECIPE",
+        help="Name of a built-in recipe (`bertctl recipes ls`), or a YAML file.",
+        autocompletion=recipe_names,
+    ),
+]
+RunArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="RUN",
+        help="Run folder, as `bertctl finetune` names it in its last line.",
+        autocompletion=run_folders,
+    ),
+]
+OutputOption = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="DIR", help="Run folder. Default: runs/RECIPE-HASH.")
+]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace the run that is in the folder.")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="SECTION.FIELD=VALUE",
+        help="Set any field of the recipe, such as training.epochs=2; repeatable. "
+        "`bertctl recipes show text-classification` prints every field.",
+        autocompletion=recipe_fields,
+    ),
+]
+
+
+@dataclass(frozen=True)
+class RecipeRequest:
+    """A recipe as it was typed. Nothing is read before `load`.
+
+    Attributes:
+        name: of a built-in recipe, or a YAML file; empty where the verb finds out itself which one is meant.
+        sets: the values of `--set`.
+        options: value by dotted field, for the options that were given.
+    """
+
+    name: str = ""
+    sets: Sequence[str] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def load(self, name: str = "", options: Mapping[str, Any] | None = None) -> "Recipe":
+        """Returns the recipe, complete and checked.
+
+        Args:
+            name: of the recipe, where it was not typed as such.
+            options: values that the verb adds, or puts in place of those that were typed.
+
+        Raises:
+            UsageError: there is no such recipe, or something in it is wrong.
+            UnavailableError: its file can't be read.
+        """
+        from bertctl.config.load import load_recipe
+
+        return load_recipe(name or self.name, sets=self.sets, options={**self.options, **(options or {})})
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """A run as it was typed, with what is laid over its recipe.
+
+    Attributes:
+        path: its folder.
+        options: value by dotted field, for the options that were given.
+    """
+
+    path: Path
+    options: Mapping[str, Any]
+
+    def open(self, options: Mapping[str, Any] | None = None) -> "TrainedRun":
+        """Returns the trained model of the run.
+
+        Raises:
+            UnavailableError: there is no finished run.
+        """
+        from bertctl.inference.trained import open_run
+
+        return open_run(self.path, options={**self.options, **(options or {})})
+
+
+def only(group: Sequence[Row], *flags: str) -> tuple[Row, ...]:
+    """Returns the rows of a group with these flags."""
+    return tuple(row for row in group if row.flags in flags)
+
+
+def without(group: Sequence[Row], *flags: str) -> tuple[Row, ...]:
+    """Returns the rows of a group but those with these flags."""
+    return tuple(row for row in group if row.flags not in flags)
+
+
+def takes_recipe(*groups: Sequence[Row], named: bool = True, sets: bool = True) -> Callable[[Verb], Verb]:
+    """Gives a verb `verb(out, recipe, ...)` the options of the groups; it gets them as a `RecipeRequest`.
+
+    Args:
+        groups: the options.
+        named: whether the verb takes the argument RECIPE; else it has an argument of its own and calls `load(name)`.
+        sets: whether it takes `--set`.
+    """
+    before = [_parameter("recipe", RecipeArgument)] if named else []
+    after = [_parameter("sets", SetOption, None)] if sets else []
+
+    def fold(given: dict[str, Any], options: Mapping[str, Any]) -> RecipeRequest:
+        return RecipeRequest(given.pop("recipe", ""), given.pop("sets", None) or (), options)
+
+    return _taking(groups, before, after, fold)
+
+
+def takes_run(*groups: Sequence[Row]) -> Callable[[Verb], Verb]:
+    """Gives a verb `verb(out, run, ...)` the argument RUN and the options of the groups, as a `RunRequest`."""
+
+    def fold(given: dict[str, Any], options: Mapping[str, Any]) -> RunRequest:
+        return RunRequest(given.pop("run"), options)
+
+    return _taking(groups, [_parameter("run", RunArgument)], [], fold)
+
+
+def _taking(
+    groups: Sequence[Sequence[Row]],
+    before: Sequence[inspect.Parameter],
+    after: Sequence[inspect.Parameter],
+    fold: Callable[[dict[str, Any], Mapping[str, Any]], Any],
+) -> Callable[[Verb], Verb]:
+    """Returns a decorator that puts parameters around a verb's own, and folds what they are given into one value."""
+    rows = [row for group in groups for row in group]
+
+    def decorate(verb: Verb) -> Verb:
+        out, _, *own = inspect.signature(verb).parameters.values()
+
+        @functools.wraps(verb)
+        def command(out: Any, **given: Any) -> None:
+            typed = {row.field: given.pop(row.name) for row in rows}
+            request = fold(given, {name: value for name, value in typed.items() if value not in (None, [], ())})
+            verb(out, request, **given)
+
+        added = [row.parameter() for row in rows]
+        own = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
+        parameters = [out, *before, *own, *added, *after]
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return command
+
+    return decorate
+
+
+def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

@@ -1,0 +1,98 @@
+"""The options that stand for recipe fields: what a row becomes, and what a verb gets of what was typed."""
+
+from pathlib import Path
+from typing import Annotated, get_args, get_origin
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from bertctl.cli import recipe_options
+from bertctl.cli.app import with_output
+from bertctl.cli.recipe_options import (
+    COMPUTE,
+    DATA,
+    EVALUATION,
+    LONG_RUNS,
+    MODEL,
+    REPEATABLE,
+    TRAINING,
+    RecipeRequest,
+    Row,
+    RunRequest,
+    only,
+    takes_recipe,
+    takes_run,
+    without,
+)
+from bertctl.config.problems import field_schema
+from bertctl.config.schema import fields
+
+ROWS = [*MODEL, *DATA, *TRAINING, *COMPUTE, *EVALUATION, *LONG_RUNS, *REPEATABLE]
+KINDS = {"string": (str, Path), "integer": (int,), "number": (float,), "boolean": (bool,), "array": (list,)}
+
+
+def run(verb, *words: str) -> list[object]:
+    """The arguments that the verb is called with when this is typed."""
+    given: list[object] = []
+    decorated = verb(lambda _, request: given.append(request))
+    app = typer.Typer()
+    app.command()(with_output(decorated, lambda _: None))
+    result = CliRunner().invoke(app, list(words))
+    assert result.exit_code == 0, result.output
+    return given
+
+
+def test_every_group_is_looked_at():
+    groups = {name for name, value in vars(recipe_options).items() if name.isupper() and isinstance(value, tuple)}
+    assert groups == {
+        "MODEL", "DATA", "TRAINING", "COMPUTE", "EVALUATION", "LONG_RUNS", "REPEATABLE", "COLUMNS",
+    }  # fmt: skip
+    assert len({row.field for row in ROWS}) == len({row.name for row in ROWS}) == len(ROWS) == 24
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.flags)
+def test_a_row_is_of_its_fields_type_and_helps_with_its_docstring(row: Row):
+    assert row.field in fields()
+    kind = get_origin(row.kind) or row.kind
+    assert kind in KINDS[field_schema(row.field)["type"]]
+    annotation = row.parameter().annotation
+    assert get_origin(annotation) is Annotated
+    assert get_args(annotation)[0] == row.kind | None
+    help = get_args(annotation)[1].help
+    words = " ".join((fields()[row.field].description or "").split())
+    summary, details = help.split("\n\n")
+    assert words.startswith(summary.partition(". ")[0])
+    assert all(sentence in help for sentence in words.split(". ")[1:] if not sentence.endswith("."))
+    assert details.endswith(f"Recipe field: {row.field}.")
+
+
+def test_a_verb_gets_what_was_typed_and_nothing_else():
+    verb = takes_recipe(MODEL, TRAINING, EVALUATION, only(LONG_RUNS, "--log-to"))
+    line = ["demo", "--epochs", "2", "--seed", "0", "--set", "a=1", "--set", "b=2", "--log-to", "wandb", "--no-text"]
+    options = {"training.epochs": 2, "training.seed": 0, "evaluation.keep_text": False, "runtime.log_to": ["wandb"]}
+    assert run(verb, *line) == [RecipeRequest("demo", ["a=1", "b=2"], options)]
+    assert run(verb, "demo") == [RecipeRequest("demo", (), {})]
+
+
+def test_a_verb_that_takes_a_run_gets_its_folder_and_options():
+    verb = takes_run(DATA)
+    assert run(verb, "runs/a", "--data-dir", "here") == [RunRequest(Path("runs/a"), {"data.data_dir": Path("here")})]
+
+
+def test_groups_are_cut_to_what_a_verb_takes():
+    assert [row.flags for row in only(TRAINING, "--seed", "--epochs")] == ["--epochs", "--seed"]
+    assert [row.flags for row in without(TRAINING, "--epochs")] == ["--batch-size", "--learning-rate", "--seed"]
+
+
+def test_a_request_loads_its_recipe_with_the_nearest_source_on_top():
+    request = RecipeRequest("text-classification", ["training.epochs=5"], {"training.seed": 7})
+    assert (request.load().training.epochs, request.load().training.seed) == (5, 7)
+    assert request.load("text-regression", {"training.seed": 8}).training.seed == 8
+
+
+def test_choices_of_a_field_are_its_metavar():
+    metavars = {row.flags: get_args(row.parameter().annotation)[1].metavar for row in ROWS}
+    assert metavars["--precision"] == "auto|fp32|bf16|fp16"
+    assert metavars["--epochs"] is None
+    assert metavars["--log-to"] == "tensorboard|mlflow|wandb"
