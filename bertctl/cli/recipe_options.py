@@ -210,7 +210,8 @@ def takes_recipe(*groups: Sequence[Row], named: bool = True, sets: bool = True) 
     after = [_parameter("sets", SetOption, None)] if sets else []
 
     def fold(given: dict[str, Any], options: Mapping[str, Any]) -> RecipeRequest:
-        return RecipeRequest(given.pop("recipe", ""), given.pop("sets", None) or (), options)
+        name = given.pop("recipe") if named else ""
+        return RecipeRequest(name, (given.pop("sets") or ()) if sets else (), options)
 
     return _taking(groups, before, after, fold)
 
