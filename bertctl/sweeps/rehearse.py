@@ -58,7 +58,7 @@ def rehearse(
         "jobs": plan["jobs"],
         "threads": plan["threads"],
         "seconds": {
-            name: round(max(value / jobs, least), 1)
+            name: round(max(value / jobs, least), 3)
             for name, value, least in (
                 ("estimate", worked.estimate, longest.estimate),
                 ("low", worked.low, longest.low),
@@ -66,8 +66,8 @@ def rehearse(
             )
         },
         "run_seconds": {
-            "shortest": round(min((one.estimate for one in each.values()), default=0.0), 1),
-            "longest": round(longest.estimate, 1),
+            "shortest": round(min((one.estimate for one in each.values()), default=0.0), 3),
+            "longest": round(longest.estimate, 3),
         },
         "disk_bytes": {"needed": needed, "free": free_bytes(folder)},
         "cells": [{"name": cell.name, "setting": cell.setting, "seed": cell.seed, "fold": cell.fold} for cell in mine],

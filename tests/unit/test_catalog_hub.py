@@ -2,7 +2,6 @@
 
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -122,10 +121,9 @@ def test_an_answer_that_drips_ends_all_the_same(monkeypatch):
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{listening.getsockname()[1]}")
         thread = threading.Thread(target=drip, args=(listening,))
         thread.start()
-        started = time.monotonic()
         with pytest.raises(UnavailableError, match="no answer within"):
             fetch_data()
-        assert time.monotonic() - started < 3
+        assert not stop.is_set(), "it gave up by itself, while bytes still came"
         stop.set()
         thread.join()
 

@@ -114,6 +114,7 @@ def test_positive_label_that_never_occurs_has_f1_zero():
     assert metrics["f1"].high > 0.5  # three examples tell next to nothing
 
 
+@pytest.mark.slow  # a wall clock decides
 def test_forty_thousand_rows_take_no_time():
     gold, predicted = _labels(40_430, 2, 0.8, seed=1)
     start = time.perf_counter()

@@ -113,6 +113,7 @@ def test_same_seed_same_numbers():
     assert first["spearman"].low != other["spearman"].low
 
 
+@pytest.mark.slow  # a wall clock decides
 def test_fifteen_hundred_rows_of_spearman_in_half_a_second():
     gold, predicted = _scores(1500)
     start = time.perf_counter()

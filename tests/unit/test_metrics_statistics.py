@@ -142,6 +142,7 @@ def test_without_a_single_error_the_interval_is_wilsons():
     assert (low, high) == pytest.approx(wilson_interval(150, 150), abs=1e-12)
 
 
+@pytest.mark.slow  # a wall clock decides
 def test_a_table_with_very_many_empty_cells_is_quick_where_all_agree():
     counts = np.zeros(90 * 90, dtype=np.int64)
     counts[0] = 500
