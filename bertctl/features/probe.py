@@ -229,7 +229,7 @@ def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> ProbeResult:
     vectors = _vectors(job, listener)
     computed = time.perf_counter()
     labels = np.concatenate([gold(train), gold(held)])
-    known = [*job.task.baseline(train, held), "loss"]
+    known = [*job.task.baseline(job.data.splits["train"], job.data.splits[job.selection]), "loss"]
     dataset = job.data.dataset
     primary = choose_primary(
         job.recipe.evaluation.primary_metric, dataset.primary_metric if dataset else None, job.task, known
@@ -246,7 +246,9 @@ def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> ProbeResult:
     trained = time.perf_counter()
     results = _keep(job, table[best], folder, listener)
     metrics = metrics_document(results, primary=primary, selection=job.selection)
-    metrics["baseline"] = {split: job.task.baseline(train, result.features) for split, result in results.items()}
+    metrics["baseline"] = {
+        split: job.task.baseline(job.data.splits["train"], result.rows) for split, result in results.items()
+    }
     metrics["data"] = {split: truncation_counts(features) for split, features in job.features.items()}
     metrics["probe"] = table_document(job, table, best, primary)
     for split, result in results.items():

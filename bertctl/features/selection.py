@@ -5,7 +5,7 @@ which decided nothing, is an honest one.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -125,6 +125,9 @@ class Scorer:
         self._job, self._labels, self._primary = job, labels, primary
         self._n_train = len(gold(job.features["train"]))
         self._groups = _sentences(job) if job.by_word else None
+        # The gold answers that rows are scored by: of words those of the selection split, which alone is scored.
+        scored = [job.data.splits[split] for split in ((job.selection,) if job.by_word else ("train", job.selection))]
+        self._gold = [job.task.gold(rows, i) for rows in scored for i in range(len(rows))]
 
     def choice(
         self,
@@ -176,16 +179,11 @@ class Scorer:
         self, fitted: Fitted, vectors: NDArray[np.float32], rows: Indices, *, resamples: int
     ) -> dict[str, MetricValue]:
         """The task's metrics of these rows."""
-        held = self._job.features[self._job.selection]
-        scored = replace(held, labels=self._labels[rows])  # type: ignore[type-var]
-        logits = fitted.logits(vectors[rows])
-        return self._job.task.score(
-            {"logits": logits},
-            scored,
-            self._job.data.splits[self._job.selection],
-            resamples=resamples,
-            seed=self._job.recipe.training.seed,
-        )
+        job, held = self._job, self._job.data.splits[self._job.selection]
+        answers = job.task.decode({"logits": fitted.logits(vectors[rows])}, job.features[job.selection], held)
+        gold = self._gold if job.by_word else [self._gold[row] for row in rows]
+        lines = [{"gold": right, **answer} for right, answer in zip(gold, answers, strict=True)]
+        return job.task.answers.score(lines, resamples=resamples, seed=job.recipe.training.seed)
 
 
 def gold(features: Features) -> NDArray[Any]:

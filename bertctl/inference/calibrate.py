@@ -1,7 +1,7 @@
 """`evaluate --calibrate` and `--threshold`: temperature and threshold chosen on labelled rows, stored in the run."""
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from bertctl.data.load import load_data
 from bertctl.errors import UsageError
@@ -12,7 +12,6 @@ from bertctl.metrics.calibration import expected_calibration_error, scaled_proba
 from bertctl.metrics.value import MetricValue
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.launch import ALONE, Workers
-from bertctl.tasks.sequences import SequenceFeatures
 from bertctl.tasks.text_classification import TextClassification
 
 
@@ -79,8 +78,8 @@ def calibrate_run(
     name = split or data.validation_splits[0]
     result = score_splits(run, {name: data.splits[name]}, workers, listener)[name]
     before = read_decision(run.folder)
-    features = cast(SequenceFeatures, result.features)
-    logits, gold = result.outputs["logits"], features.gold
+    lines = task.lines(result.outputs, result.features, result.rows)
+    logits, gold = result.outputs["logits"], task.answers.targets(lines)
     decision = fit_decision(
         task,
         logits,
@@ -95,10 +94,8 @@ def calibrate_run(
             write_decision(run.folder, decision)
     decided = task.with_decision(decision.as_json())
     settings = run.recipe.evaluation
-    after = decided.score(
-        result.outputs,
-        features,
-        result.rows,
+    after = decided.answers.score(
+        decided.lines(result.outputs, result.features, result.rows),
         resamples=settings.bootstrap_resamples,
         seed=run.recipe.training.seed,
     )

@@ -11,12 +11,14 @@ from bertctl.config.schema import EvaluationSection, Recipe
 from bertctl.data.rows import Rows
 from bertctl.errors import UsageError
 from bertctl.inference.engine import Engine
-from bertctl.metrics.regression import loss_metric
+from bertctl.metrics.contributions import loss
 from bertctl.metrics.scripts import script_metrics
 from bertctl.metrics.value import MetricValue
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA
+from bertctl.tasks.answers import sides
 from bertctl.tasks.base import Features, Outputs, Task, TruncationMessage
+from bertctl.tasks.registry import known_metrics
 from bertctl.words import did_you_mean
 
 TRUNCATION_WARNING_SHARE = 0.01
@@ -79,16 +81,17 @@ def evaluate_split(
     decision = task.tune(passed.outputs, features, rows) if choose else {}
     task = task.with_decision(decision)
     resamples = settings.bootstrap_resamples
-    metrics = task.score(passed.outputs, features, rows, resamples=resamples, seed=seed)
+    lines = task.lines(passed.outputs, features, rows)
+    metrics = task.answers.score(lines, resamples=resamples, seed=seed)
     sums, weights = (
         np.bincount(features.rows, values, minlength=len(rows)).astype(np.float64)
         for values in (passed.losses, features.weights)
     )
-    metrics["loss"] = loss_metric(sums, weights, resamples=resamples, seed=seed)
+    metrics["loss"] = loss(sums, weights).metric(resamples=resamples, seed=seed)
     if settings.metric_scripts:
-        answers = [answer["prediction"] for answer in task.decode(passed.outputs, features, rows)]
-        gold = [task.gold(rows, i) for i in range(len(rows))]
-        metrics.update(script_metrics(settings.metric_scripts, predictions=answers, references=gold))
+        gold, answers = sides(lines)
+        reserved, scripts = known_metrics(), settings.metric_scripts
+        metrics |= script_metrics(scripts, predictions=answers, references=gold, reserved=reserved)
     losses = np.divide(sums, weights, out=np.zeros_like(sums), where=weights > 0)
     return SplitResult(task, decision, rows, features, passed.outputs, losses, metrics)
 
@@ -150,7 +153,7 @@ def prediction_lines(result: SplitResult, *, settings: EvaluationSection) -> Ite
     for i, answer in enumerate(task.decode(result.outputs, result.features, rows)):
         line: dict[str, Any] = {"id": rows.ids[i]}
         if settings.keep_text:
-            line |= {name: rows.columns[name][i] for name in task.texts if rows.has(name)}
+            line |= {name: rows.columns[name][i] for name in task.answers.columns if rows.has(name)}
         line["gold"] = task.gold(rows, i)
         line |= answer
         line |= {"loss": float(result.losses[i]), "tokens": int(lengths[i]), "truncated": bool(truncated[i])}

@@ -81,7 +81,7 @@ class Predictor:
             for i, answer in enumerate(task.decode(passed.outputs, features, rows)):
                 line: dict[str, Any] = {"id": rows.ids[i]}
                 if settings.keep_text:
-                    line |= {name: rows.columns[name][i] for name in task.texts if rows.has(name)}
+                    line |= {name: rows.columns[name][i] for name in task.answers.columns if rows.has(name)}
                 yield line | answer | {"tokens": int(lengths[i]), "truncated": bool(truncated[i])}
 
 

@@ -3,89 +3,91 @@
 Letters: N examples, C labels, R tables, M kinds of examples.
 """
 
+from typing import Literal
+
 import numpy as np
 from numpy.typing import NDArray
 
-from bertctl.metrics.names import metric_value
-from bertctl.metrics.statistics import Statistic, bootstrap_interval, wilson_interval
-from bertctl.metrics.value import MetricValue
+from bertctl.metrics.contributions import Contributions, Floats, ratio
+from bertctl.metrics.statistics import Statistic
 
 
-def confusion_table(gold_N: NDArray[np.int64], predicted_N: NDArray[np.int64], n_labels: int) -> NDArray[np.int64]:
-    """(C, C) counts: row the gold label, column the predicted one."""
-    cells = np.bincount(gold_N * n_labels + predicted_N, minlength=n_labels * n_labels)
-    return cells.reshape(n_labels, n_labels).astype(np.int64)
-
-
-def classification_metrics(
-    gold: NDArray[np.int64],
-    predicted: NDArray[np.int64],
-    *,
-    n_labels: int,
-    positive: int | None,
-    resamples: int,
-    seed: int,
-) -> dict[str, MetricValue]:
-    """`accuracy`, `f1` and `matthews`, as in scikit-learn.
+def f1_of_labels(
+    gold: NDArray[np.int64], predicted: NDArray[np.int64], *, n_labels: int, positive: int | None
+) -> Contributions:
+    """Returns F1 as in scikit-learn; 0 without the positive label in gold and answers.
 
     Args:
         gold: (N,) label numbers, 0 to C - 1; N at least 1.
         predicted: (N,) the same for the answers.
         n_labels: C.
         positive: label whose F1 is taken; None for the mean over the labels that occur in gold or answers (macro).
-        resamples: of the bootstrap behind the intervals of F1 and Matthews.
-        seed: of the bootstrap.
-
-    Where they are undefined they are 0, as in scikit-learn: F1 without the positive label in gold and answers, Matthews
-    with a single label in either.
     """
-    n = int(gold.size)
-    table = confusion_table(gold, predicted, n_labels)
-    correct = int(np.trace(table))
-    metrics = {"accuracy": metric_value("accuracy", correct / n, wilson_interval(correct, n), n)}
-    for name, statistic in (("f1", f1_statistic(n_labels, positive)), ("matthews", matthews_statistic(n_labels))):
-        metrics[name] = _bootstrapped(name, statistic, table.ravel(), n, resamples, seed)
-    return metrics
+    return _of_cells(gold, predicted, n_labels, f1_statistic(n_labels, positive))
 
 
-def multi_label_metrics(
-    gold: NDArray[np.bool_], predicted: NDArray[np.bool_], *, resamples: int, seed: int
-) -> dict[str, MetricValue]:
-    """`accuracy` (the whole set of labels right), `f1` (micro) and `f1_macro`, as in scikit-learn with zero_division=0.
+def matthews(gold: NDArray[np.int64], predicted: NDArray[np.int64], *, n_labels: int) -> Contributions:
+    """Returns the Matthews correlation as in scikit-learn; 0 with a single label in gold or answers.
+
+    Args:
+        gold: (N,) label numbers, 0 to C - 1; N at least 1.
+        predicted: (N,) the same for the answers.
+        n_labels: C.
+    """
+    return _of_cells(gold, predicted, n_labels, matthews_statistic(n_labels))
+
+
+def _of_cells(
+    gold: NDArray[np.int64], predicted: NDArray[np.int64], n_labels: int, of_tables: Statistic
+) -> Contributions:
+    """A metric that knows of an example only its cell of the confusion table."""
+    n_cells = n_labels * n_labels
+
+    def make(rows_M1: Floats) -> Statistic:
+        cells_M = rows_M1[:, 0].astype(np.int64)
+        order = np.argsort(cells_M, kind="stable")
+        cells, starts = np.unique(cells_M[order], return_index=True)
+
+        def statistic(counts: Floats) -> Floats:
+            table = np.zeros((len(counts), n_cells))
+            table[:, cells] = np.add.reduceat(counts[:, order], starts, axis=1)
+            return of_tables(table)
+
+        return statistic
+
+    # Right here and wrong there, for each label, and the other way round.
+    diagonal = np.arange(n_labels) * (n_labels + 1)
+    beside = np.arange(n_labels) * n_labels + (np.arange(n_labels) + 1) % n_labels
+    possible = np.stack([diagonal, beside, beside, diagonal], axis=1).reshape(-1, 2).astype(np.float64)
+    rows = (gold * n_labels + predicted).astype(np.float64)[:, None]
+    every_cell = np.arange(n_cells, dtype=np.float64)[:, None]
+    return Contributions(rows, "statistic", make, every_cell, possible, kinds="joined")
+
+
+def f1_of_sets(
+    gold: NDArray[np.bool_], predicted: NDArray[np.bool_], average: Literal["micro", "macro"]
+) -> Contributions:
+    """Returns F1 where an example can have several labels, as in scikit-learn with zero_division=0.
 
     Args:
         gold: (N, C) whether an example has a label; N at least 1.
         predicted: (N, C) the same for the answers.
-        resamples: of the bootstrap of examples (not of decisions: those of one example hang together).
-        seed: of the bootstrap.
+        average: over all decisions (micro), or the mean of the labels' F1 (macro).
     """
-    n, n_labels = gold.shape
-    correct = int((gold == predicted).all(axis=1).sum())
-    metrics = {"accuracy": metric_value("accuracy", correct / n, wilson_interval(correct, n), n)}
-    seen, seen_counts = np.unique(np.hstack([gold, predicted]), axis=0, return_counts=True)
+    C = gold.shape[1]
+
+    def make(rows_MS: Floats) -> Statistic:
+        return multi_label_statistic(rows_MS[:, :C] > 0, rows_MS[:, C:] > 0, average)
+
+    one, none = np.eye(C), np.zeros((C, C))
     # Kinds that could occur and perhaps did not: one label missed, one invented, one found.
-    single, none = np.eye(n_labels, dtype=np.bool_), np.zeros((n_labels, n_labels), dtype=np.bool_)
-    kinds = np.vstack([seen, np.hstack([single, none]), np.hstack([none, single]), np.hstack([single, single])])
-    counts = np.concatenate([seen_counts, np.zeros(3 * n_labels, dtype=np.int64)]).astype(np.int64)
-    for name, statistic in multi_label_statistics(kinds[:, :n_labels], kinds[:, n_labels:]).items():
-        metrics[name] = _bootstrapped(name, statistic, counts, n, resamples, seed)
-    return metrics
-
-
-def _bootstrapped(
-    name: str, statistic: Statistic, counts_M: NDArray[np.int64], n: int, resamples: int, seed: int
-) -> MetricValue:
-    value = float(statistic(counts_M[None, :].astype(np.float64))[0])
-    return metric_value(name, value, bootstrap_interval(statistic, counts_M, resamples=resamples, seed=seed), n)
-
-
-def ratio(numerator: NDArray[np.float64], denominator: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Quotients, 0 where there is nothing to divide by."""
-    return np.divide(numerator, denominator, out=np.zeros_like(numerator), where=denominator > 0)
+    unseen = np.vstack([np.hstack([one, none]), np.hstack([none, one]), np.hstack([one, one])])
+    possible = np.vstack([np.hstack([one, one, one, none]), np.hstack([one, none, one, one])])
+    return Contributions(np.hstack([gold, predicted]).astype(np.float64), "statistic", make, unseen, possible)
 
 
 def f1_statistic(n_labels: int, positive: int | None) -> Statistic:
-    """F1 of the positive label, or macro F1, of confusion tables, as a function of (R, C * C) counts of their cells."""
+    """Returns F1 of the positive label, or macro F1, as a function of (R, C * C) counts of confused labels."""
 
     def f1(cells: NDArray[np.float64]) -> NDArray[np.float64]:
         tables_RCC = cells.reshape(-1, n_labels, n_labels)
@@ -103,7 +105,7 @@ def f1_statistic(n_labels: int, positive: int | None) -> Statistic:
 
 
 def matthews_statistic(n_labels: int) -> Statistic:
-    """Matthews correlation of confusion tables, as a function of (R, C * C) counts of their cells."""
+    """Returns the Matthews correlation of confusion tables, as a function of (R, C * C) counts of their cells."""
 
     def matthews(cells: NDArray[np.float64]) -> NDArray[np.float64]:
         tables_RCC = cells.reshape(-1, n_labels, n_labels)
@@ -125,22 +127,25 @@ def matthews_statistic(n_labels: int) -> Statistic:
     return matthews
 
 
-def multi_label_statistics(gold_MC: NDArray[np.bool_], answers_MC: NDArray[np.bool_]) -> dict[str, Statistic]:
-    """`f1` (micro) and `f1_macro` as functions of (R, M) counts of kinds of examples.
+def multi_label_statistic(
+    gold_MC: NDArray[np.bool_], answers_MC: NDArray[np.bool_], average: Literal["micro", "macro"]
+) -> Statistic:
+    """Returns F1 as a function of (R, M) counts of kinds of examples.
 
     Args:
         gold_MC: whether a kind of example has a label.
         answers_MC: the same for the answers.
+        average: see `f1_of_sets`.
     """
     # Whole numbers: their sums are exact in any order, so a matrix product gives the same bits with any BLAS threads.
     hits_MC = 2.0 * (gold_MC & answers_MC)
     uses_MC = gold_MC.astype(np.float64) + answers_MC
 
-    def micro(counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    def micro(counts: Floats) -> Floats:
         return ratio(counts @ hits_MC.sum(axis=1), counts @ uses_MC.sum(axis=1))
 
-    def macro(counts: NDArray[np.float64]) -> NDArray[np.float64]:
-        means: NDArray[np.float64] = ratio(counts @ hits_MC, counts @ uses_MC).mean(axis=1)
+    def macro(counts: Floats) -> Floats:
+        means: Floats = ratio(counts @ hits_MC, counts @ uses_MC).mean(axis=1)
         return means
 
-    return {"f1": micro, "f1_macro": macro}
+    return micro if average == "micro" else macro

@@ -3,88 +3,49 @@
 Letters: N examples, R resamples, G different values.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
-from bertctl.errors import DivergedError
-from bertctl.metrics.names import metric_value
-from bertctl.metrics.statistics import Statistic, bootstrap_interval, mean_interval
-from bertctl.metrics.value import MetricValue
-
-Floats = NDArray[np.float64]
+from bertctl.metrics.contributions import Contributions, Floats
+from bertctl.metrics.statistics import Statistic
 
 
-def regression_metrics(
-    gold: NDArray[np.floating], predicted: NDArray[np.floating], *, resamples: int, seed: int
-) -> dict[str, MetricValue]:
-    """`pearson`, `spearman` (ties get their mean rank) and `mse`.
+def pearson(gold: Floats, predicted: Floats) -> Contributions:
+    """Returns the Pearson correlation of (N,) scores; see `_correlated`."""
+    return _correlated(gold, predicted, pearson_statistic)
 
-    A correlation with a constant is undefined: scipy returns NaN with a warning; here it is 0, as one answer to all
-    is worth nothing, without an interval. The same for fewer than 3 examples. Time grows with N x resamples: 1,500
-    rows of STS-B take 0.1 s for 1,000.
 
-    Args:
-        gold: (N,) finite; N at least 1.
-        predicted: (N,).
-        resamples: of the bootstrap behind the intervals.
-        seed: of the bootstrap.
+def spearman(gold: Floats, predicted: Floats) -> Contributions:
+    """Returns the Spearman rank correlation of (N,) scores, ties at their mean rank; see `_correlated`."""
+    return _correlated(gold, predicted, spearman_statistic)
 
-    Raises:
-        DivergedError: predictions that are not finite.
+
+def _correlated(gold: Floats, predicted: Floats, of_pairs: Callable[[Floats, Floats], Statistic]) -> Contributions:
+    """A correlation of scores.
+
+    With a constant it is undefined: scipy returns NaN with a warning; here it is 0, as one answer to all is worth
+    nothing, without an interval. The same for fewer than 3 examples. Time grows with N x resamples: 1,500 rows of STS-B
+    take 0.1 s for 1,000.
     """
-    refuse_not_finite(predicted, "predictions")
-    n = int(gold.size)
-    x, y = gold.astype(np.float64), predicted.astype(np.float64)
-    metrics: dict[str, MetricValue] = {}
-    for name, make in (("pearson", pearson_statistic), ("spearman", spearman_statistic)):
-        if n < 3 or _is_constant(x) or _is_constant(y):
-            metrics[name] = metric_value(name, 0.0, None, n)
-            continue
-        statistic = make(x, y)
-        value = float(statistic(np.ones((1, n)))[0])
-        interval = bootstrap_interval(statistic, n, resamples=resamples, seed=seed, method="percentile")
-        metrics[name] = metric_value(name, value, interval, n)
-    metrics["mse"] = mean_metric("mse", (x - y) ** 2, resamples=resamples, seed=seed)
-    return metrics
 
+    def make(rows_MS: Floats) -> Statistic:
+        x, y = rows_MS[:, 0], rows_MS[:, 1]
+        if _is_constant(x) or _is_constant(y):
+            return lambda counts: np.zeros(len(counts))
+        return of_pairs(x, y)
 
-def loss_metric(sums: Floats, weights: NDArray[np.number], *, resamples: int, seed: int) -> MetricValue:
-    """`loss`: the mean over everything that is counted (examples, words, windows), lower is better.
-
-    Args:
-        sums: (N,) summed loss of each example, not negative; N at least 1.
-        weights: (N,) how many things each sum is over; at least one is positive.
-        resamples: of the bootstrap of examples behind the interval.
-        seed: of the bootstrap.
-
-    Raises:
-        DivergedError: losses that are not finite.
-    """
-    refuse_not_finite(sums, "losses")
-    if (weights == 1).all():
-        return mean_metric("loss", sums, resamples=resamples, seed=seed)
-    value = float(sums.sum() / weights.sum())
-    # A ratio of sums behaves like the mean of its linear part (the delta method), whose mean is the ratio itself.
-    return mean_metric("loss", value + (sums - value * weights) / weights.mean(), resamples=resamples, seed=seed)
-
-
-def mean_metric(name: str, values: Floats, *, resamples: int, seed: int) -> MetricValue:
-    """The mean of values whose mean can't be negative; no interval for a single one."""
-    n = int(values.size)
-    if n < 2:
-        return metric_value(name, float(values.mean()), None, n)
-    low, high = mean_interval(values, resamples=resamples, seed=seed)
-    return metric_value(name, float(values.mean()), (max(0.0, low), high), n)
-
-
-def refuse_not_finite(values: NDArray[np.floating], what: str) -> None:
-    """Raise DivergedError where some of the values are infinite or not a number: JSON has no word for them."""
-    bad = int((~np.isfinite(values)).sum())
-    if bad:
-        raise DivergedError(
-            f"{bad} of {values.size} {what} are not finite numbers",
-            remedy="The model has diverged: lower optimizer.learning_rate, or set runtime.precision=fp32.",
-        )
+    return Contributions(
+        np.stack([gold, predicted], axis=1),
+        "statistic",
+        make,
+        np.empty((0, 2)),
+        np.empty((0, 4)),
+        kinds="single",
+        method="percentile",
+        is_defined=len(gold) >= 3 and not _is_constant(gold) and not _is_constant(predicted),
+    )
 
 
 def _is_constant(values: Floats) -> bool:
@@ -101,7 +62,7 @@ def _correlation(covariance_R: Floats, variance_x_R: Floats, variance_y_R: Float
 
 
 def pearson_statistic(x_N: Floats, y_N: Floats) -> Statistic:
-    """Pearson correlation as a function of how often each of N pairs counts; neither x nor y may be constant."""
+    """Returns the Pearson correlation as a function of how often each pair counts; neither x nor y may be constant."""
     x_N, y_N = (x_N - x_N.mean()) / x_N.std(), (y_N - y_N.mean()) / y_N.std()
     columns = (x_N, y_N, x_N * y_N, x_N * x_N, y_N * y_N)
 
@@ -115,7 +76,7 @@ def pearson_statistic(x_N: Floats, y_N: Floats) -> Statistic:
 
 
 def spearman_statistic(x_N: Floats, y_N: Floats) -> Statistic:
-    """Spearman correlation, ties at their mean rank, as a function of how often each of N pairs counts."""
+    """Returns the Spearman correlation, ties at their mean rank, as a function of how often each of N pairs counts."""
     n = x_N.size
     # With the examples in the order of x, only y's ranks need to be put back into it.
     order = np.argsort(x_N, kind="stable")

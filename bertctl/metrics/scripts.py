@@ -1,7 +1,7 @@
 """Metric scripts that a person brings: local files in the format of the library `evaluate`, run only when named."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from bertctl.catalog.hub import is_offline
 from bertctl.errors import UnavailableError, UsageError
-from bertctl.metrics.names import METRICS
 from bertctl.metrics.value import MetricValue
 
 Column = Sequence[Any] | NDArray[Any]
@@ -43,18 +42,21 @@ def find_script(given: str) -> Path:
         raise UnavailableError(f"the metric script {given} does not exist", remedy=f"Looked for {path.absolute()}.")
     raise UsageError(
         f"'{given}' is not a metric script on this disk, and one from the hub is downloaded code, which is not run",
-        remedy=f"Built in, and always computed where they apply: {', '.join(METRICS)}. For another, save its script "
-        "and name the file: ./my_metric.py",
+        remedy="Built-in metrics are always computed where they apply. For another, save its script and name the file: "
+        "./my_metric.py",
     )
 
 
-def script_metrics(paths: Sequence[str], *, predictions: Column, references: Column) -> dict[str, MetricValue]:
-    """What local `evaluate` scripts make of the answers. This runs their code.
+def script_metrics(
+    paths: Sequence[str], *, predictions: Column, references: Column, reserved: Collection[str] = ()
+) -> dict[str, MetricValue]:
+    """Returns what local `evaluate` scripts make of the answers. This runs their code.
 
     Args:
         paths: .py files, or folders that hold one of the same name.
         predictions: (N,) answers, in the type that the scripts declare.
         references: (N,) gold.
+        reserved: names of built-in metrics.
 
     Returns:
         Each number of a script's result as `SCRIPT_KEY`, or `SCRIPT` where the key is the script's own name. What is
@@ -70,8 +72,8 @@ def script_metrics(paths: Sequence[str], *, predictions: Column, references: Col
     metrics: dict[str, MetricValue] = {}
     for script in scripts:
         for key, value in _run(script, predictions, references).items():
-            name = script.stem if key == script.stem and key not in METRICS else f"{script.stem}_{key}"
-            if name in metrics or name in METRICS:
+            name = script.stem if key == script.stem and key not in reserved else f"{script.stem}_{key}"
+            if name in metrics or name in reserved:
                 raise UsageError(
                     f"{script}: its result '{key}' would be called {name}, which is another metric's name",
                     remedy="Rename the script's file.",

@@ -15,10 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bertctl.metrics.classification import ratio
-from bertctl.metrics.names import metric_value
-from bertctl.metrics.statistics import Statistic, bootstrap_interval
-from bertctl.metrics.value import MetricValue
+from bertctl.metrics.contributions import Contributions, ratio
+from bertctl.metrics.statistics import Statistic
 
 Entity = tuple[str, int, int]
 """Type, first word, word after the last one."""
@@ -123,75 +121,62 @@ def scores_by_type(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
     ]
 
 
-def tagging_metrics(
-    gold: Sequence[Sequence[str]],
-    predicted: Sequence[Sequence[str]],
-    *,
-    resamples: int,
-    seed: int,
-    entities: bool,
-) -> dict[str, MetricValue]:
-    """`accuracy` of words and, if asked for, `entity_precision`, `entity_recall` and `entity_f1`, as in conlleval.
+def word_accuracy(
+    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], *, mark_entities: bool
+) -> Contributions:
+    """Returns the share of words with the right tag.
 
-    Intervals come from sentences drawn again, since the words of one hang together; `n` is N.
+    As in conlleval, a hyphen with nothing after it is no difference between marks of entities.
 
     Args:
         gold: N sentences of tags, at least one.
         predicted: the same for the answers.
-        resamples: of the bootstrap.
-        seed: of the bootstrap.
-        entities: whether the tags mark entities; parts of speech don't.
+        mark_entities: whether the tags mark entities; parts of speech don't.
 
     Raises:
         ValueError: the two have different lengths, or a sentence has.
     """
-    n = len(gold)
-    words = [(len(tags), _right_words(wanted, tags, entities=entities))
+    words = [(len(tags), _right_words(wanted, tags, mark_entities=mark_entities))
              for wanted, tags in _sentences(gold, predicted)]  # fmt: skip
     usual = max(1, int(np.median([count for count, _ in words])))
     # Kinds that could occur and perhaps did not: a sentence of usual length with one word wrong, or one right.
-    metrics = {"accuracy": _bootstrapped("accuracy", words, [(usual, usual - 1), (usual, 1)], n, resamples, seed)}
-    if not entities:
-        return metrics
-    counts = entity_counts(gold, predicted)
-    for name in ENTITY_METRICS:
-        metrics[name] = _bootstrapped(name, counts, _POSSIBLE, n, resamples, seed)
-    return metrics
+    return _of_sentences("accuracy", words, [(usual, usual - 1), (usual, 1)], [(1, 1, 1, 0), (1, 0, 1, 1)])
 
 
-def type_metrics(
-    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], *, resamples: int, seed: int
-) -> dict[str, MetricValue]:
-    """`entity_precision:TYPE`, `entity_recall:TYPE` and `entity_f1:TYPE` for each type that occurs in either.
+def entity_score(name: str, counts: Sequence[tuple[int, int, int]]) -> Contributions:
+    """Returns precision, recall or F1 of entities, as in conlleval.
+
+    Intervals come from sentences drawn again, since the words of one hang together.
 
     Args:
-        gold: N sentences of tags, at least one.
-        predicted: the same for the answers.
-        resamples: of the bootstrap of sentences.
-        seed: of the bootstrap.
-
-    Raises:
-        ValueError: the two have different lengths, or a sentence has.
+        name: one of `ENTITY_METRICS`.
+        counts: of each sentence, at least one: entities there, answered, right (see `entity_counts`).
     """
-    found = [(entities(wanted), entities(tags)) for wanted, tags in _sentences(gold, predicted)]
-    types = sorted({kind for pair in found for side in pair for kind, _, _ in side})
-    metrics: dict[str, MetricValue] = {}
-    for kind in types:
-        counts = []
-        for wanted, answered in found:
-            there, given = ({span for span in side if span[0] == kind} for side in (wanted, answered))
-            counts.append((len(there), len(given), len(there & given)))
-        for name in ENTITY_METRICS:
-            metrics[f"{name}:{kind}"] = _bootstrapped(name, counts, _POSSIBLE, len(gold), resamples, seed)
-    return metrics
+    return _of_sentences(name, counts, _POSSIBLE, [(1, 1, 1, 1, 0, 0), (1, 0, 0, 1, 1, 1)])
 
 
-def _right_words(gold: Sequence[str], tags: Sequence[str], *, entities: bool) -> int:
-    """Words with the right tag. As in conlleval, a hyphen with nothing after it is no difference between marks."""
+def _of_sentences(
+    name: str,
+    sentences: Sequence[tuple[int, ...]],
+    unseen: Sequence[tuple[int, ...]],
+    possible: Sequence[tuple[int, ...]],
+) -> Contributions:
+    rows, kinds, pairs = (np.array(each, dtype=np.float64) for each in (sentences, unseen, possible))
+    return Contributions(
+        rows, "statistic", lambda rows_MS: tagging_statistic(name, rows_MS.astype(np.int64)), kinds, pairs
+    )
+
+
+def _right_words(gold: Sequence[str], tags: Sequence[str], *, mark_entities: bool) -> int:
     if list(gold) == list(tags):
         return len(gold)
     pairs = zip(gold, tags, strict=True)
-    return sum(a == b or (entities and split_tag(a) == split_tag(b)) for a, b in pairs)
+    return sum(a == b or (mark_entities and split_tag(a) == split_tag(b)) for a, b in pairs)
+
+
+def entities_of_type(tags: Sequence[str], kind: str) -> set[Entity]:
+    """Returns the entities of one type."""
+    return {entity for entity in entities(tags) if entity[0] == kind}
 
 
 def entity_counts(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> list[tuple[int, int, int]]:
@@ -228,22 +213,6 @@ def tagging_statistic(name: str, kinds: NDArray[np.int64]) -> Statistic:
         return ratio(counts @ above, counts @ below)
 
     return statistic
-
-
-def _bootstrapped(
-    name: str,
-    sentences: Sequence[tuple[int, ...]],
-    possible: Sequence[tuple[int, ...]],
-    n: int,
-    resamples: int,
-    seed: int,
-) -> MetricValue:
-    kinds, counts = np.unique(np.array(sentences, dtype=np.int64), axis=0, return_counts=True)
-    kinds = np.vstack([kinds, np.array(possible, dtype=np.int64)])
-    counts = np.concatenate([counts, np.zeros(len(possible), dtype=np.int64)]).astype(np.int64)
-    statistic = tagging_statistic(name, kinds)
-    value = float(statistic(counts[None, :].astype(np.float64))[0])
-    return metric_value(name, value, bootstrap_interval(statistic, counts, resamples=resamples, seed=seed), n)
 
 
 def _sentences(

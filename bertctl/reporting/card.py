@@ -11,45 +11,18 @@ from typing import TYPE_CHECKING, Any
 from bertctl.catalog.dataset_row import DatasetRow
 from bertctl.catalog.datasets import DATASETS
 from bertctl.catalog.models import MODELS
-from bertctl.reporting.answers import calibration_error
 from bertctl.reporting.document import Cell, Column, Table
 from bertctl.reporting.markdown import code_span, escaped, table_lines
-from bertctl.reporting.report import Material, decision_words, gather
+from bertctl.reporting.outcomes import calibration_error
+from bertctl.reporting.report import RunContents, decision_words, gather
 from bertctl.reporting.summary import figure, interval
 from bertctl.run_folder import RunFolder, write_text
+from bertctl.tasks.registry import find_metric
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult
 
-_PIPELINES = {"text-regression": "text-classification"}  # the hub knows no regression; the tag says it
-
-_HUB_METRICS = {"matthews": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr", "f1_macro": "f1"}
-_HUB_METRICS |= {"entity_precision": "precision", "entity_recall": "recall", "entity_f1": "f1"}
-
 _MOST_LABELS = 100
-
-_USE = {
-    "text-classification": """from transformers import pipeline
-
-answer = pipeline("text-classification", model=MODEL, top_k=None)
-answer({example})""",
-    "text-regression": """from transformers import pipeline
-
-answer = pipeline("text-classification", model=MODEL, function_to_apply="none")
-answer({example})""",
-    "token-classification": """from transformers import pipeline
-
-answer = pipeline("token-classification", model=MODEL, aggregation_strategy="simple")
-answer("Ada Lovelace lived in London.")""",
-    "question-answering": """from transformers import AutoModelForQuestionAnswering, AutoTokenizer
-
-tokenizer = AutoTokenizer.from_pretrained(MODEL)
-model = AutoModelForQuestionAnswering.from_pretrained(MODEL)""",
-    "multiple-choice": """from transformers import AutoModelForMultipleChoice, AutoTokenizer
-
-tokenizer = AutoTokenizer.from_pretrained(MODEL)
-model = AutoModelForMultipleChoice.from_pretrained(MODEL)""",
-}
 
 
 def write_card(folder: RunFolder) -> None:
@@ -65,23 +38,22 @@ def write_card(folder: RunFolder) -> None:
 
 def card_text(folder: RunFolder) -> str:
     """The card: metadata between `---` lines, then the page."""
-    material = gather(folder.path)
+    contents = gather(folder.path)
     config = folder.read(folder.model / "config.json")
-    return f"---\n{_metadata(material)}---\n\n{_page(material, config)}"
+    return f"---\n{_metadata(contents)}---\n\n{_page(contents, config)}"
 
 
-def _metadata(run: Material) -> str:
+def _metadata(run: RunContents) -> str:
     """The YAML block, made by the hub's own library."""
     from huggingface_hub import ModelCardData
 
     row = DATASETS.get(str(run.recipe["data"].get("name")))
-    tags = ["bertctl", run.task] if run.task not in _PIPELINES else ["bertctl", run.task, "regression"]
     results = _results(run, row)
     data = ModelCardData(
         library_name="transformers",
         base_model=base_model(str(run.recipe["model"]["name"])),
-        pipeline_tag=_PIPELINES.get(run.task, run.task),
-        tags=tags,
+        pipeline_tag=run.answers.pipeline,
+        tags=["bertctl", run.task, *run.answers.tags],
         datasets=[row.hub_repo] if row and row.hub_repo else None,
         metrics=sorted({result.metric_type for result in results if result.metric_type != "loss"}),
         model_name=str(run.recipe["name"]),
@@ -98,7 +70,7 @@ def base_model(name: str) -> str | None:
     return name if re.fullmatch(r"\w[\w.-]*/[\w.-]+", name) and not Path(name).exists() else None
 
 
-def _results(run: Material, row: DatasetRow | None) -> "list[EvalResult]":
+def _results(run: RunContents, row: DatasetRow | None) -> "list[EvalResult]":
     from huggingface_hub import EvalResult
 
     found = []
@@ -109,18 +81,23 @@ def _results(run: Material, row: DatasetRow | None) -> "list[EvalResult]":
                 continue
             found.append(
                 EvalResult(
-                    task_type=_PIPELINES.get(run.task, run.task),
+                    task_type=run.answers.pipeline,
                     dataset_type=row.hub_repo if row and row.hub_repo else "unknown",
                     dataset_name=str(run.recipe["data"].get("name") or run.recipe["name"]),
                     dataset_config=config,
                     dataset_split=split,
                     dataset_revision=revision,
-                    metric_type=_HUB_METRICS.get(name, name),
+                    metric_type=_hub_name(name),
                     metric_name=name,
                     metric_value=round(by_name[name]["value"], 6),
                 )
             )
     return found
+
+
+def _hub_name(name: str) -> str:
+    metric = find_metric(name) if ":" not in name else None  # of one type of entity: no name of the hub's
+    return (metric and metric.hub_name) or name
 
 
 def _source(row: DatasetRow | None, split: str) -> tuple[str | None, str | None]:
@@ -131,12 +108,12 @@ def _source(row: DatasetRow | None, split: str) -> tuple[str | None, str | None]
     return (config if slash and config != "data" else None), row.hub_revision
 
 
-def _page(run: Material, config: Mapping[str, Any]) -> str:
+def _page(run: RunContents, config: Mapping[str, Any]) -> str:
     parts = [f"# {escaped(str(run.recipe['name']))}", _summary(run)]
     if run.recipe.get("description"):
         parts.append(escaped(str(run.recipe["description"])))
     parts += ["## Results", _results_table(run)]
-    ece = calibration_error(run.lines, run.task)
+    ece = calibration_error(run.lines, run.answers.from_lines(run.lines)) if run.lines else None
     if ece is not None:
         parts.append(f"Expected calibration error on {escaped(run.split)}, 15 bins: {figure(ece)}.")
     if run.decision is not None:
@@ -149,7 +126,7 @@ def _page(run: Material, config: Mapping[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _summary(run: Material) -> str:
+def _summary(run: RunContents) -> str:
     base = base_model(str(run.recipe["model"]["name"]))
     model = f"[{base}](https://huggingface.co/{base})" if base else "an encoder of our own"
     name = run.recipe["data"].get("name")
@@ -160,7 +137,7 @@ def _summary(run: Material) -> str:
     return f"{model}, fine-tuned on {data} for {run.task} with bertctl."
 
 
-def _results_table(run: Material) -> str:
+def _results_table(run: RunContents) -> str:
     columns = [Column("split"), Column("metric"), Column("value", number=True), Column("95 % interval", number=True)]
     columns += [Column("n", number=True), Column("majority", number=True)]
     rows: list[list[str | Cell]] = []
@@ -182,10 +159,8 @@ def _results_table(run: Material) -> str:
     return table_lines(Table(columns, rows, "majority: the answer that ignores the text.")).rstrip("\n")
 
 
-def _use(run: Material) -> str:
-    pair = any(line.get("pair") is not None for line in run.lines[:1])
-    example = '{"text": "One sentence.", "text_pair": "Another one."}' if pair else '"A text."'
-    code = _USE[run.task].replace("{example}", example)
+def _use(run: RunContents) -> str:
+    code = run.answers.usage_snippet(run.lines[0] if run.lines else {})
     limit = run.recipe["model"].get("max_length")
     return f'```python\nMODEL = "."  # this folder, or its id on the hub\n\n{code}\n```\n\n' + (
         f"It was trained on inputs of at most {limit} tokens; what is longer was cut." if limit else ""
@@ -200,12 +175,12 @@ def _labels(config: Mapping[str, Any]) -> str:
     return ", ".join(code_span(name) for name in names[:_MOST_LABELS]) + more
 
 
-def _steps_of_weights(run: Material) -> Any:
+def _steps_of_weights(run: RunContents) -> Any:
     average = run.metrics.get("average", {})
     return f"{', '.join(map(str, average['steps']))} (mean)" if average.get("kept") else run.metrics.get("best_step")
 
 
-def _training(run: Material) -> str:
+def _training(run: RunContents) -> str:
     training, optimizer = run.recipe.get("training", {}), run.recipe.get("optimizer", {})
     settings = {
         "epochs": training.get("epochs"),

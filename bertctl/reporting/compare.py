@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from bertctl.errors import BertctlError, UsageError
-from bertctl.metrics.from_lines import is_right
 from bertctl.metrics.paired import Difference, holm
 from bertctl.metrics.value import MetricValue
 from bertctl.reporting.escape import one_line
 from bertctl.reporting.pairing import Pair, unpaired
-from bertctl.reporting.runs import TEXTS, FinishedRun, Line, flat, read_run
+from bertctl.reporting.runs import FinishedRun, flat, read_run
+from bertctl.tasks.answers import Answers, Line
 
 Verdict = str
 """better, worse or undecided: whether the (adjusted) p is below 0.05, and which way."""
@@ -201,7 +201,7 @@ def compare(paths: Sequence[Path], *, split: str | None = None, examples: int = 
         runs[0].primary,
         metrics,
         tuple(_differences(runs, chosen, common, pairs, notes)),
-        tuple(_changes(number, pair, examples) for number, pair in pairs.items() if pair.task != "text-regression"),
+        tuple(found for number, pair in pairs.items() if (found := _changes(number, pair, examples)) is not None),
         _unequal([{k: v for k, v in flat(run.recipe).items() if k not in _UNTOLD} for run in runs]),
         _unequal([_data_facts(run) for run in runs]),
         _unequal([_environment_facts(run) for run in runs]),
@@ -257,25 +257,29 @@ def _difference(
     return unpaired(runs[number], runs[0], split, name)
 
 
-def _changes(number: int, pair: Pair, limit: int) -> Changes:
-    """What changed from the first run (`theirs` of the pair) to another (`ours`)."""
+def _changes(number: int, pair: Pair, limit: int) -> Changes | None:
+    """What changed from the first run (`theirs`) to another (`ours`); None where no line is right or wrong."""
+    if pair.answers.is_right(pair.lines[0]) is None:
+        return None
     sides: list[tuple[float, bool, Line, Line]] = []
     for line, first in zip(pair.lines, pair.their_lines, strict=True):
-        right, was_right = is_right(line, task=pair.task), is_right(first, task=pair.task)
+        right, was_right = pair.answers.is_right(line), pair.answers.is_right(first)
         if right != was_right:
             moved = abs(float(line.get("loss") or 0.0) - float(first.get("loss") or 0.0))
             sides.append((moved, bool(right), line, first))
     sides.sort(key=lambda side: (side[1], -side[0]))
     won = sum(side[1] for side in sides)
     shown = tuple(
-        ChangedExample(line["id"], is_won, line["gold"], (first["prediction"], line["prediction"]), _text(line))
+        ChangedExample(
+            line["id"], is_won, line["gold"], (first["prediction"], line["prediction"]), _text(line, pair.answers)
+        )
         for _, is_won, line, first in sides[:limit]
     )
-    return Changes(number, won, len(sides) - won, shown)
+    return Changes(number, won, len(sides) - won, tuple(shown))
 
 
-def _text(line: Line) -> str:
-    parts = [line[name] for name in TEXTS if line.get(name)]
+def _text(line: Line, answers: Answers) -> str:
+    parts = [line[name] for name in answers.texts if line.get(name)]
     return one_line(" | ".join(" ".join(map(str, part)) if isinstance(part, list) else str(part) for part in parts))
 
 

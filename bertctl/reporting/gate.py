@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from bertctl.errors import ExitCode, UsageError
-from bertctl.metrics.from_lines import label_names, slice_contributions
 from bertctl.metrics.paired import Difference, detectable, score_interval
 from bertctl.metrics.value import MetricValue
 from bertctl.reporting.findings import Check
 from bertctl.reporting.limits import GateVerdict, Limit, Policy, decide
 from bertctl.reporting.pairing import Pair, not_computable, unpaired
-from bertctl.reporting.runs import FinishedRun, Line, read_run
+from bertctl.reporting.runs import FinishedRun, read_run
+from bertctl.reporting.slices import slice_contributions
+from bertctl.tasks.answers import Line
+from bertctl.tasks.registry import answer_type
 
 
 @dataclass(frozen=True)
@@ -237,9 +239,8 @@ class _Bench:
         return self._lines
 
     def _slice(self, limit: Limit, column: str, value: str) -> MetricValue:
-        lines, task = self.lines(), str(self.ours.task)
-        labels = label_names(lines) if task == "text-classification" else []
-        found = slice_contributions(lines, task=task, name=limit.metric, column=column, value=value, labels=labels)
+        task = str(self.ours.task)
+        found = slice_contributions(answer_type(task), self.lines(), limit.metric, column=column, value=value)
         if found is None:
             raise not_computable(limit.metric, task)
         return found.metric()

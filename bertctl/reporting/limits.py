@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bertctl.errors import UsageError
-from bertctl.metrics.names import METRICS
+from bertctl.tasks.registry import find_metric
 
 Policy = Literal["strict", "point", "lenient"]
 GateVerdict = Literal["pass", "fail", "inconclusive"]
@@ -14,7 +14,7 @@ Kind = Literal["min", "max", "min-slice", "max-drop"]
 
 _SAME = 1e-12
 _SLICE = re.compile(r"^(?P<column>[^=:]+)=(?P<value>.*):(?P<metric>[^=:]+)$", re.DOTALL)
-_FRACTIONS = ("precision", "recall")
+_OF_LABELS = ("precision", "recall")  # metrics that slices have, and whole splits don't
 _EXAMPLES = {
     "min": "accuracy=0.91",
     "max": "loss=0.4",
@@ -63,8 +63,8 @@ def parse_limit(kind: Kind, text: str) -> Limit:
         what = "COLUMN=VALUE:METRIC=NUMBER" if kind == "min-slice" else "METRIC=NUMBER"
         raise UsageError(f"--{kind} {text}: {what} fits", remedy=f"Type --{kind} '{_EXAMPLES[kind]}'.")
     metric = (where["metric"] if where else name).strip()
-    known = METRICS.get(metric.partition(":")[0])
-    if abs(limit) > 1 and (metric in _FRACTIONS or (known is not None and known.higher_is_better)):
+    known = find_metric(metric)
+    if abs(limit) > 1 and (metric in _OF_LABELS or (known is not None and known.is_fraction)):
         raise UsageError(
             f"--{kind} {text}: {metric} is a fraction, at most 1", remedy=f"Did you mean {metric}={limit / 100:g}?"
         )

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 
 from bertctl.errors import DataError, UsageError
-from bertctl.metrics.from_lines import Contributions, contributions, label_names
+from bertctl.metrics.contributions import Contributions
 from bertctl.metrics.paired import Difference, unpaired_difference
-from bertctl.reporting.runs import FinishedRun, Line, aligned
+from bertctl.reporting.runs import FinishedRun, aligned
+from bertctl.tasks.answers import Answers, Line
+from bertctl.tasks.registry import answer_type
 
 
 class Pair:
@@ -35,7 +37,7 @@ class Pair:
         self.task = str(ours.task)
         self.lines = lines
         self.their_lines = aligned(lines, their_lines, names=names)
-        self.labels = _common_labels(lines, self.their_lines, names) if self.task == "text-classification" else []
+        self.answers = _common_answers(self.task, lines, self.their_lines, names)
         self.one_model = _is_one_model(lines, self.their_lines)
 
     def difference(self, name: str) -> Difference:
@@ -52,7 +54,7 @@ class Pair:
         return ours.difference(theirs)
 
     def _contributions(self, run: FinishedRun, lines: Sequence[Line], name: str) -> Contributions:
-        found = contributions(lines, task=self.task, name=name, labels=self.labels)
+        found = self.answers.contributions(lines, name)
         if found is None:
             raise not_computable(name, self.task)
         written = run.metric(self.split, name).value
@@ -89,8 +91,10 @@ def unpaired(ours: FinishedRun, theirs: FinishedRun, split: str, name: str) -> D
     return None if None in (a.low, a.high, b.low, b.high) else unpaired_difference(a, b)
 
 
-def _common_labels(ours: Sequence[Line], theirs: Sequence[Line], names: tuple[str, str]) -> list[str]:
-    a, b = label_names(ours), label_names(theirs)
+def _common_answers(task: str, ours: Sequence[Line], theirs: Sequence[Line], names: tuple[str, str]) -> Answers:
+    """What the answers of both mean."""
+    kind = answer_type(task)
+    a, b = kind.from_lines(ours).labels, kind.from_lines(theirs).labels
     named = all("probabilities" in lines[0] for lines in (ours, theirs))
     # With two labels the second is the one whose F1 is taken; with more the order means nothing.
     if named and (set(a) != set(b) or (len(a) == 2 and a != b)):
@@ -98,7 +102,7 @@ def _common_labels(ours: Sequence[Line], theirs: Sequence[Line], names: tuple[st
             f"{names[0]} and {names[1]} have different labels: {', '.join(a)} and {', '.join(b)}",
             remedy="Compare models that answer with the same labels, in the same order.",
         )
-    return a + [label for label in b if label not in a]
+    return kind.from_lines([*ours, *theirs])
 
 
 def _is_one_model(ours: Sequence[Line], theirs: Sequence[Line]) -> bool:

@@ -12,25 +12,26 @@ from bertctl.config.schema import Recipe
 from bertctl.errors import DataError, UsageError
 from bertctl.inference.decision import Decision, read_decision
 from bertctl.reporting import charts
-from bertctl.reporting.answers import (
+from bertctl.reporting.document import Block, Cell, Chart, Column, Listing, Note, Report, Section, Table, Tile
+from bertctl.reporting.mistakes import mistakes_section
+from bertctl.reporting.outcomes import (
     calibration_error,
     calibration_section,
     length_section,
     outcome_section,
     slice_section,
 )
-from bertctl.reporting.document import Block, Cell, Chart, Column, Listing, Note, Report, Section, Table, Tile
-from bertctl.reporting.judging import judge
-from bertctl.reporting.mistakes import mistakes_section
-from bertctl.reporting.runs import Line, read_run
+from bertctl.reporting.runs import read_run
 from bertctl.reporting.summary import figure, interval
+from bertctl.tasks.answers import Answers, Line
+from bertctl.tasks.registry import answer_type, find_metric
 from bertctl.words import human_seconds
 
 Document = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Material:
+class RunContents:
     """What a report is made of.
 
     Attributes:
@@ -63,12 +64,17 @@ class Material:
         return str(self.recipe["task"])
 
     @property
+    def answers(self) -> type[Answers]:
+        """What the answers of its task mean."""
+        return answer_type(self.task)
+
+    @property
     def primary(self) -> str:
         """Name of the metric that decides."""
         return str(self.metrics["primary"]["name"])
 
 
-def gather(path: Path, *, split: str | None = None) -> Material:
+def gather(path: Path, *, split: str | None = None) -> RunContents:
     """Read what a finished run has for a report.
 
     Args:
@@ -94,7 +100,7 @@ def gather(path: Path, *, split: str | None = None) -> Material:
         )
     chosen = run.split(split)
     folder = run.folder
-    return Material(
+    return RunContents(
         name=path.resolve().name,
         recipe=run.recipe,
         recipe_text=folder.recipe.read_text(encoding="utf-8"),
@@ -119,7 +125,7 @@ def _history(path: Path) -> list[dict[str, Any]]:
         ) from error
 
 
-def build_report(run: Material, *, errors: int = 30) -> Report:
+def build_report(run: RunContents, *, errors: int = 30) -> Report:
     """All sections that the run has something for.
 
     Args:
@@ -128,14 +134,14 @@ def build_report(run: Material, *, errors: int = 30) -> Report:
     """
     answers: list[Section] = []
     if run.lines:
-        judged = judge(run.lines, run.task)
+        means = run.answers.from_lines(run.lines)
         calibrated = run.decision is not None and run.decision.temperature is not None
         answers = [
-            outcome_section(run.lines, run.task),
-            calibration_section(run.lines, run.task, calibrated=calibrated),
-            length_section(run.lines, judged),
-            slice_section(run.lines, judged, run.recipe.get("evaluation", {}).get("slice_columns") or []),
-            mistakes_section(run.lines, run.task, judged, most=errors),
+            outcome_section(run.lines, means),
+            calibration_section(run.lines, means, calibrated=calibrated),
+            length_section(run.lines, means),
+            slice_section(run.lines, means, run.recipe.get("evaluation", {}).get("slice_columns") or []),
+            mistakes_section(run.lines, means, most=errors),
         ]
     sections = [
         _result(run),
@@ -154,14 +160,14 @@ def build_report(run: Material, *, errors: int = 30) -> Report:
     )
 
 
-def _subtitle(run: Material) -> str:
+def _subtitle(run: RunContents) -> str:
     data = run.recipe.get("data", {})
     source = data.get("name") or Path(str(data.get("train_file") or "own files")).name
     model = str(run.recipe.get("model", {}).get("name", ""))
     return f"{run.task} · {Path(model).name} · {source} · run {run.name}"
 
 
-def _tiles(run: Material) -> list[Tile]:
+def _tiles(run: RunContents) -> list[Tile]:
     metric = run.metrics["metrics"][run.split].get(run.primary)
     tiles = []
     if metric is not None:
@@ -171,7 +177,7 @@ def _tiles(run: Material) -> list[Tile]:
         if baseline is not None:
             tiles.append(Tile("majority", figure(baseline), "the answer that ignores the text"))
         tiles.append(Tile("examples scored", f"{metric['n']:,}", run.split))
-    ece = calibration_error(run.lines, run.task)
+    ece = calibration_error(run.lines, run.answers.from_lines(run.lines)) if run.lines else None
     if ece is not None:
         tiles.append(Tile("calibration error", figure(ece), "0 is perfect"))
     if run.performance:
@@ -183,12 +189,12 @@ def _tiles(run: Material) -> list[Tile]:
     return tiles
 
 
-def _baseline(run: Material, split: str, name: str) -> float | None:
+def _baseline(run: RunContents, split: str, name: str) -> float | None:
     value: float | None = run.metrics.get("baseline", {}).get(split, {}).get(name)
     return value
 
 
-def _result(run: Material) -> Section:
+def _result(run: RunContents) -> Section:
     row = DATASETS.get(str(run.recipe.get("data", {}).get("name")))
     columns = [
         Column("split"),
@@ -219,7 +225,7 @@ def _result(run: Material) -> Section:
                 ]
             )
     scores = run.metrics["metrics"][run.split]
-    bounded = [name for name in scores if name not in ("loss", "mse") and -1 <= scores[name]["value"] <= 1]
+    bounded = [name for name in scores if _is_fraction(name) and -1 <= scores[name]["value"] <= 1]
     bounded.sort(key=lambda name: name != run.primary)
     blocks: list[Block] = []
     if bounded:
@@ -233,6 +239,11 @@ def _result(run: Material) -> Section:
     if run.decision is not None:
         blocks.append(Note(decision_words(run.decision)))
     return Section("result", "Result", blocks)
+
+
+def _is_fraction(name: str) -> bool:
+    metric = find_metric(name)
+    return metric is None or metric.is_fraction
 
 
 def decision_words(decision: Decision) -> str:
@@ -250,7 +261,7 @@ def decision_words(decision: Decision) -> str:
     return f"For prediction, {chosen} (fitted on {examples}{decision.fitted_on})."
 
 
-def _layers(run: Material) -> Section:
+def _layers(run: RunContents) -> Section:
     """The choices that a probe compared."""
     probe = run.metrics["probe"]
     best = probe["best"]
@@ -279,7 +290,7 @@ def _drawn_layers(metrics: Document) -> str:
     return charts.figure_svg(probe_figure(metrics, ""), "score by layer")
 
 
-def _learning(run: Material) -> Section:
+def _learning(run: RunContents) -> Section:
     training = [(line["step"], line["loss"]) for line in run.history if "loss" in line]
     selection = run.metrics["primary"]["split"]
     held = [(line["step"], line[f"{selection}_loss"]) for line in run.history if f"{selection}_loss" in line]
@@ -302,7 +313,7 @@ def _learning(run: Material) -> Section:
     return Section("learning", "Learning curves", blocks, brief=False)
 
 
-def _data(run: Material) -> Section:
+def _data(run: RunContents) -> Section:
     names = {
         "truncated": "cut",
         "lost_tokens": "tokens cut off",
@@ -325,7 +336,7 @@ def _data(run: Material) -> Section:
     return Section("data", "Data", [Table(columns, rows, f"An input longer than {limit} tokens is cut.")])
 
 
-def _recipe(run: Material) -> Section:
+def _recipe(run: RunContents) -> Section:
     """The settings that are not the default ones, and the recipe as a whole."""
     usual = Recipe().model_dump()
     rows: list[list[str | Cell]] = []
@@ -348,7 +359,7 @@ def _recipe(run: Material) -> Section:
     return Section("recipe", "Recipe", blocks, brief=False)
 
 
-def _environment(run: Material) -> Section:
+def _environment(run: RunContents) -> Section:
     here = run.environment
     rows: list[list[str | Cell]] = [
         [name.replace("_", " "), Cell(str(here[name]), data=True)]

@@ -10,18 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
 
+from bertctl.config.schema import Recipe
 from bertctl.config.strict_yaml import read_document
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.metrics.value import MetricValue
 from bertctl.run_folder import RunFolder
+from bertctl.tasks.answers import Line
+from bertctl.tasks.registry import TASKS
 from bertctl.words import did_you_mean
 
 DEFAULT_SPLIT = "validation"
 
-TEXTS = ("text", "pair", "words", "question", "context", "choices")
+TEXTS = tuple(dict.fromkeys(name for task in TASKS.values() for name in task.answer_type.texts))
 """Fields of prediction lines that are the input; the same in two runs on the same data."""
-
-Line = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class FinishedRun:
     @property
     def task(self) -> str | None:
         """As in the recipe; None for a bare metrics.json."""
-        return self.recipe.get("task", "text-classification") if self.folder else None
+        return str(self.recipe.get("task", Recipe.model_fields["task"].default)) if self.folder else None
 
     @property
     def metrics_file(self) -> Path:

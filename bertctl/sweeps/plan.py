@@ -12,13 +12,13 @@ from pydantic import ValidationError
 from bertctl.config.schema import Recipe
 from bertctl.data.load import load_data
 from bertctl.errors import DataError, UnavailableError, UsageError
-from bertctl.metrics.names import METRICS
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, write_json
 from bertctl.runtime.device import available_cores, choose_compute
 from bertctl.sweeps.cells import Cell, identity, plan_cells, read_all
 from bertctl.sweeps.grid import Setting
 from bertctl.sweeps.results import PLAN
+from bertctl.tasks.registry import higher_is_better
 from bertctl.training.differences import differing
 from bertctl.training.job import Encoded, check, resolved_for
 
@@ -135,7 +135,7 @@ def _document(
         "primary": {
             "split": firsts[0].data.validation_splits[0],
             "name": primary,
-            "higher_is_better": METRICS[primary].higher_is_better,
+            "higher_is_better": higher_is_better(primary),
         },
         "settings": [dict(setting) for setting in wish.settings],
         "seeds": [dict(seed) for seed in wish.seeds],

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bertctl.errors import BertctlError, DataError, UnavailableError
-from bertctl.metrics.from_lines import Contributions, contributions, label_names
-from bertctl.reporting.runs import Line, read_run
+from bertctl.metrics.contributions import Contributions
+from bertctl.reporting.runs import read_run
 from bertctl.run_folder import RunFolder
+from bertctl.tasks.answers import Line
+from bertctl.tasks.registry import answer_type
 
 State = Literal["done", "collapsed", "diverged", "failed", "missing"]
 
@@ -247,8 +249,7 @@ def score_lines(plan: Mapping[str, Any], lines: Sequence[Line]) -> Contributions
         DataError: lines that don't give the metric.
     """
     task, name = plan["recipe"]["task"], plan["primary"]["name"]
-    labels = label_names(lines) if task == "text-classification" else []
-    found = contributions(lines, task=task, name=name, labels=labels)
+    found = answer_type(task).from_lines(lines).contributions(lines, name)
     if found is None:
         raise DataError(f"{name} can't be computed from the predictions of a {task} run, example by example")
     return found

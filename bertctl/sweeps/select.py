@@ -17,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertctl.errors import UnavailableError
-from bertctl.metrics.from_lines import Contributions
+from bertctl.metrics.contributions import Contributions
 from bertctl.metrics.paired import MANY, RESAMPLES, Difference
 from bertctl.metrics.statistics import Statistic
-from bertctl.reporting.runs import Line, aligned
+from bertctl.reporting.runs import aligned
 from bertctl.sweeps.results import Cell, Score, SettingScores, read_lines, score_lines
+from bertctl.tasks.answers import Line
 
 ALPHA = 0.05
 
@@ -147,9 +148,9 @@ def averaged(parts: Sequence[Contributions]) -> Contributions:
     first, k = parts[0], len(parts)
     if k == 1:
         return first
-    if first.family != "other":  # a mean of means is the mean over the examples of what they add on average
+    if first.family in ("share", "mean"):  # a mean of means is the mean over the examples of what they add on average
         rows = np.mean([part.rows for part in parts], axis=0)
-        return replace(first, rows=rows, family="mean" if first.family == "mean" else "other")
+        return replace(first, rows=rows, family="mean" if first.family == "mean" else "fraction")
     S = first.rows.shape[1]
 
     def make(rows_MS: NDArray[np.float64]) -> Statistic:
@@ -157,4 +158,5 @@ def averaged(parts: Sequence[Contributions]) -> Contributions:
         return lambda counts: np.mean([block(counts) for block in blocks], axis=0)
 
     possible = np.hstack([np.tile(first.possible[:, :S], k), np.tile(first.possible[:, S:], k)])
-    return replace(first, rows=np.hstack([part.rows for part in parts]), make=make, possible=possible)
+    rows, unseen = np.hstack([part.rows for part in parts]), np.empty((0, S * k))
+    return replace(first, rows=rows, family="statistic", make=make, unseen=unseen, possible=possible, kinds="apart")

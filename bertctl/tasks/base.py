@@ -1,9 +1,10 @@
-"""The Task protocol: one object for each task type turns columns into numbers and numbers into answers.
+"""The base class of tasks: one object for each task type turns columns into numbers and numbers into answers.
 
 Letters: N rows of a split, U units and S slots of it (see `Features`), B units in a batch, T tokens, C outputs of the
 head. The loop, inference and the command line know tasks only through this.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TextIO
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertctl.runtime.batching import Padding
+from bertctl.tasks.answers import Answers
 from bertctl.tasks.batches import Batch
 
 if TYPE_CHECKING:
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
 
     from bertctl.config.schema import Recipe, TrainingSection
     from bertctl.data.rows import Rows
-    from bertctl.metrics.value import MetricValue
 
 
 Outputs = Mapping[str, NDArray[Any]]
@@ -104,14 +105,14 @@ class Features(Protocol):
         """Returns some windows as padded tensors."""
 
 
-class Task(Protocol):
+class Task(ABC):
     """One task, fitted to one data set: it knows its label names.
 
     Class attributes:
         name: as in `recipe.task`.
         auto_class: the Auto class of transformers that has the head.
         columns: canonical columns it needs; `label` only for training and scoring.
-        texts: canonical columns that prediction files show, those of them that the rows have.
+        answer_type: what its answers mean; of one fitted task, `answers`.
         formats: layouts of answers that are this task's own.
         truncation: how it is said that something of an example was cut off.
     """
@@ -119,17 +120,24 @@ class Task(Protocol):
     name: ClassVar[str]
     auto_class: ClassVar[str]
     columns: ClassVar[tuple[str, ...]]
-    texts: ClassVar[tuple[str, ...]]
-    formats: ClassVar[Mapping[str, AnswerFormat]]
-    truncation: ClassVar[TruncationMessage]
+    answer_type: ClassVar[type[Answers]]
+    formats: ClassVar[Mapping[str, AnswerFormat]] = {}
+    truncation: ClassVar[TruncationMessage] = TruncationMessage()
 
     @property
+    @abstractmethod
+    def answers(self) -> Answers:
+        """What the answers mean: metrics, the constant answer, right or wrong, how a line is shown."""
+
+    @property
+    @abstractmethod
     def primary_metric(self) -> str:
         """Name of the metric that picks the best weights."""
 
     @classmethod
+    @abstractmethod
     def from_data(cls, recipe: "Recipe", train: "Rows", labels: Sequence[str] | None) -> Self:
-        """Learn the label names from the training rows.
+        """Learns the label names from the training rows.
 
         Args:
             labels: names in the data set's official order, or None.
@@ -139,28 +147,35 @@ class Task(Protocol):
         """
 
     @classmethod
+    @abstractmethod
     def from_model(cls, recipe: "Recipe", model_config: Mapping[str, Any]) -> Self:
-        """The task of a trained model: label names from `id2label` of its config.json."""
+        """Returns the task of a trained model: label names from `id2label` of its config.json."""
 
+    @abstractmethod
     def head(self) -> dict[str, Any]:
-        """Fields of the model's config that the head needs: num_labels, id2label, label2id, problem_type."""
+        """Returns fields of the model's config that the head needs: num_labels, id2label, label2id, problem_type."""
 
+    @abstractmethod
     def check(self, rows: "Rows") -> None:
-        """Refuse labels that this task doesn't know.
+        """Refuses labels that this task doesn't know.
 
         Raises:
             DataError: with the file, the line, what was found and what fits.
         """
 
+    @abstractmethod
     def encode(self, rows: "Rows", tokenizer: "Tokenizer", *, max_length: int) -> Features:
-        """Columns to numbers; labels too where the rows have them."""
+        """Returns columns as numbers; labels too where the rows have them."""
 
+    @abstractmethod
     def logits(self, output: Any) -> "Tensor":
         """The numbers of the head out of what the model's forward returns."""
 
+    @abstractmethod
     def loss(self, logits: "Tensor", batch: Any) -> "Tensor":
         """Loss of each unit, (B,), a sum over its `Features.weights`; the loop divides by the global batch's."""
 
+    @abstractmethod
     def for_training(self, training: "TrainingSection", train: Any) -> Self:
         """The task whose `loss` training minimises: with class weights and label smoothing, where they are asked for.
 
@@ -175,32 +190,53 @@ class Task(Protocol):
         """
 
     def collect_outputs(
-        self, logits: "Tensor", batch: Any, features: Any, indices: NDArray[np.int64]
+        self,
+        logits: "Tensor",
+        batch: Any,  # noqa: ARG002
+        features: Any,  # noqa: ARG002
+        indices: NDArray[np.int64],  # noqa: ARG002
     ) -> dict[str, NDArray[Any]]:
         """Returns what decoding needs of a batch: arrays with an entry per `features.prediction_indices(indices)`."""
+        return {"logits": logits.cpu().numpy()}
 
-    def constant_prediction(self, outputs: Outputs, features: Any) -> str | None:
-        """The one answer that everything got although there are several right ones, as a person reads it; else None."""
+    def constant_prediction(self, outputs: Outputs, features: Any) -> str | None:  # noqa: ARG002
+        """Returns the one answer that everything got although several are right, as a person reads it; else None."""
+        return None
 
-    def tune(self, outputs: Outputs, features: Any, rows: "Rows") -> dict[str, Any]:
-        """What is chosen on labelled validation rows after training, such as a threshold; empty for most tasks."""
+    def tune(self, outputs: Outputs, features: Any, rows: "Rows") -> dict[str, Any]:  # noqa: ARG002
+        """Returns what is chosen on labelled validation rows after training, such as a threshold."""
+        return {}
 
-    def with_decision(self, decision: Mapping[str, Any]) -> Self:
-        """The same task, deciding as `tune` chose; what it doesn't know it leaves alone."""
+    def with_decision(self, decision: Mapping[str, Any]) -> Self:  # noqa: ARG002
+        """Returns the same task, deciding as `tune` chose; what it doesn't know it leaves alone."""
+        return self
 
+    @abstractmethod
     def decode(self, outputs: Outputs, features: Any, rows: "Rows") -> list[dict[str, Any]]:
-        """One answer a row: `prediction`, and `probabilities` where there are any."""
+        """Returns one answer per row: `prediction`, and `probabilities` where there are any."""
 
-    def score(
-        self, outputs: Outputs, features: Any, rows: "Rows", *, resamples: int, seed: int
-    ) -> "dict[str, MetricValue]":
-        """The official metrics of the task, with 95 % intervals."""
+    def lines(self, outputs: Outputs, features: Any, rows: "Rows") -> list[dict[str, Any]]:
+        """Returns one answer per labelled row with its gold answer: what metrics are computed from."""
+        return [{"gold": self.gold(rows, i), **answer} for i, answer in enumerate(self.decode(outputs, features, rows))]
 
-    def baseline(self, train: Any, features: Any) -> dict[str, float]:
-        """The same metrics for the answer that ignores the text: the majority class, the mean score."""
+    def baseline(self, train: "Rows", rows: "Rows") -> dict[str, float]:
+        """Returns the metrics of the answer that ignores the input.
 
+        Args:
+            train: training rows, which the answer is chosen on.
+            rows: labelled rows, which it is scored on.
+        """
+        shown = [name for name in self.answers.columns if rows.has(name)]
+        lines = [
+            {"gold": self.gold(rows, i), **{name: rows.columns[name][i] for name in shown}} for i in range(len(rows))
+        ]
+        constant = self.answers.constant([self.gold(train, i) for i in range(len(train))])
+        return self.answers.baseline(constant, lines)
+
+    @abstractmethod
     def describe(self, rows: "Rows") -> str:
-        """The label counts (or the range of the scores) of a split, in a line."""
+        """Returns the label counts (or the range of the scores) of a split, in a line."""
 
+    @abstractmethod
     def gold(self, rows: "Rows", index: int) -> Any:
-        """The label of a row, as prediction files show it."""
+        """Returns the label of a row, as prediction files show it."""

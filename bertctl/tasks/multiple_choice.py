@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from bertctl.config.schema import Recipe, TrainingSection
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
-from bertctl.metrics.names import metric_value
-from bertctl.metrics.statistics import wilson_interval
-from bertctl.metrics.value import MetricValue
-from bertctl.tasks.base import AnswerFormat, Outputs, TruncationMessage
+from bertctl.tasks.answers import Answers
+from bertctl.tasks.base import Outputs, Task
+from bertctl.tasks.choice_answers import ChoiceAnswers
 from bertctl.tasks.choices import ChoiceBatch, ChoiceFeatures, encode_choices
 
 if TYPE_CHECKING:
@@ -23,16 +22,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class MultipleChoice:
+class MultipleChoice(Task):
     """One of a row's own choices, two or more; rows may differ in how many they have."""
 
     name: ClassVar[str] = "multiple-choice"
     auto_class: ClassVar[str] = "AutoModelForMultipleChoice"
     columns: ClassVar[tuple[str, ...]] = ("context", "choices")
-    texts: ClassVar[tuple[str, ...]] = ("context", "choices")
-    formats: ClassVar[Mapping[str, AnswerFormat]] = {}
-    truncation: ClassVar[TruncationMessage] = TruncationMessage()
+    answer_type: ClassVar[type[Answers]] = ChoiceAnswers
     primary_metric: ClassVar[str] = "accuracy"
+
+    @property
+    def answers(self) -> ChoiceAnswers:
+        """What the numbers of choices mean."""
+        return ChoiceAnswers()
 
     @classmethod
     def from_data(cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None) -> "MultipleChoice":  # noqa: ARG003
@@ -93,30 +95,12 @@ class MultipleChoice:
         """The same: the choices of a row are no classes."""
         return self
 
-    def collect_outputs(
-        self,
-        logits: "Tensor",
-        batch: ChoiceBatch,  # noqa: ARG002
-        features: ChoiceFeatures,  # noqa: ARG002
-        indices: NDArray[np.int64],  # noqa: ARG002
-    ) -> dict[str, NDArray[Any]]:
-        """The score of every choice."""
-        return {"logits": logits.cpu().numpy()}
-
     def constant_prediction(self, outputs: Outputs, features: ChoiceFeatures) -> str | None:
         """The only place that was chosen, where rows have the right one in several."""
         chosen = _by_row(outputs["logits"], features).argmax(axis=1)
         if len(features) < 2 or (chosen != chosen[0]).any() or (features.gold == features.gold[0]).all():
             return None
         return f"choice {int(chosen[0])}"
-
-    def tune(self, outputs: Outputs, features: ChoiceFeatures, rows: Rows) -> dict[str, Any]:  # noqa: ARG002
-        """Nothing: the likeliest choice is the answer."""
-        return {}
-
-    def with_decision(self, decision: Mapping[str, Any]) -> "MultipleChoice":  # noqa: ARG002
-        """The same task."""
-        return self
 
     def decode(
         self,
@@ -130,28 +114,6 @@ class MultipleChoice:
             {"prediction": int(row.argmax()), "probabilities": row[:count].tolist()}
             for row, count in zip(probabilities, features.counts.tolist(), strict=True)
         ]
-
-    def score(
-        self,
-        outputs: Outputs,
-        features: ChoiceFeatures,
-        rows: Rows,  # noqa: ARG002
-        *,
-        resamples: int,  # noqa: ARG002
-        seed: int,  # noqa: ARG002
-    ) -> dict[str, MetricValue]:
-        """Accuracy. Means over labels (macro F1) are left out: the number of a choice is no class."""
-        n = len(features)
-        right = int((_by_row(outputs["logits"], features).argmax(axis=1) == features.gold).sum())
-        return {"accuracy": metric_value("accuracy", right / n, wilson_interval(right, n), n)}
-
-    def baseline(self, train: ChoiceFeatures, features: ChoiceFeatures) -> dict[str, float]:
-        """The better of two answers that ignore the texts: always the training rows' most frequent number, or chance.
-
-        Chance is the mean over rows of 1 / number of choices.
-        """
-        always = float((features.gold == np.bincount(train.gold).argmax()).mean())
-        return {"accuracy": max(always, float((1 / features.counts).mean()))}
 
     def describe(self, rows: Rows) -> str:
         """How many choices, and how often each is the right one."""

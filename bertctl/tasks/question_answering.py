@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from bertctl.config.schema import QuestionAnsweringSection, Recipe, TrainingSection
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
-from bertctl.metrics.answers import answer_metrics, chosen_threshold, raw_scores
-from bertctl.metrics.value import MetricValue
+from bertctl.metrics.squad import chosen_threshold, raw_scores
 from bertctl.tasks.answer_decoding import answer, keep_spans, ranked_answers
 from bertctl.tasks.answer_offsets import lost_answers
 from bertctl.tasks.answer_windows import IGNORED, AnswerFeatures, encode_questions
-from bertctl.tasks.base import AnswerFormat, Outputs, TruncationMessage
+from bertctl.tasks.answers import Answers
+from bertctl.tasks.base import AnswerFormat, Outputs, Task, TruncationMessage
 from bertctl.tasks.batches import Batch
+from bertctl.tasks.span_answers import SpanAnswers
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -48,7 +49,7 @@ def _dump(document: Mapping[str, Any], out: TextIO) -> None:
 
 
 @dataclass(frozen=True)
-class QuestionAnswering:
+class QuestionAnswering(Task):
     """Spans of contexts, for models that give each token a start and an end score.
 
     Attributes:
@@ -64,7 +65,7 @@ class QuestionAnswering:
     name: ClassVar[str] = "question-answering"
     auto_class: ClassVar[str] = "AutoModelForQuestionAnswering"
     columns: ClassVar[tuple[str, ...]] = ("question", "context", "label")
-    texts: ClassVar[tuple[str, ...]] = ("question", "context")
+    answer_type: ClassVar[type[Answers]] = SpanAnswers
     formats: ClassVar[Mapping[str, AnswerFormat]] = {
         "squad": AnswerFormat(
             "the official predictions file, with n-best answers and null odds beside it",
@@ -77,10 +78,12 @@ class QuestionAnswering:
         "a larger question_answering.max_question_length keeps it",
     )
 
+    primary_metric: ClassVar[str] = "f1"
+
     @property
-    def primary_metric(self) -> str:
-        """F1."""
-        return "f1"
+    def answers(self) -> SpanAnswers:
+        """What the answers mean."""
+        return SpanAnswers()
 
     @classmethod
     def from_data(cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None) -> "QuestionAnswering":  # noqa: ARG003
@@ -155,10 +158,6 @@ class QuestionAnswering:
         longest, n_best = self.settings.max_answer_length, self.settings.n_best
         return keep_spans(logits, mask, features, indices, longest=longest, n_best=n_best)
 
-    def constant_prediction(self, outputs: Outputs, features: AnswerFeatures) -> str | None:  # noqa: ARG002
-        """Never: answers are words of different texts."""
-        return None
-
     def tune(self, outputs: Outputs, features: AnswerFeatures, rows: Rows) -> dict[str, Any]:
         """`null_threshold`: the one with the best F1, where the model and the rows know both kinds of questions."""
         gold = features.gold or ()
@@ -182,25 +181,6 @@ class QuestionAnswering:
             answer(found, null, unanswerable=self.unanswerable, threshold=self.null_threshold, n_best=n_best)
             for found, null in ranked_answers(outputs, features, rows.columns["context"], n_best=n_best)
         ]
-
-    def score(
-        self, outputs: Outputs, features: AnswerFeatures, rows: Rows, *, resamples: int, seed: int
-    ) -> dict[str, MetricValue]:
-        """Exact match and F1 as the official scorers have them (`metrics.answers`)."""
-        lines = self.decode(outputs, features, rows)
-        return answer_metrics(
-            [line["prediction"] for line in lines],
-            features.gold or (),
-            null_odds=[line["null_odds"] for line in lines],
-            resamples=resamples,
-            seed=seed,
-        )
-
-    def baseline(self, train: AnswerFeatures, features: AnswerFeatures) -> dict[str, float]:  # noqa: ARG002
-        """The same metrics for "no answer" to every question."""
-        gold = features.gold or ()
-        scored = answer_metrics([""] * len(gold), gold, resamples=100, seed=0)
-        return {name: metric.value for name, metric in scored.items()}
 
     def describe(self, rows: Rows) -> str:
         """How many contexts, how many questions without an answer, how many answers that can't be found."""

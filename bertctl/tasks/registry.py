@@ -5,12 +5,16 @@ from typing import Any
 
 from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
+from bertctl.errors import UsageError
+from bertctl.metrics.contributions import LOSS, Metric
+from bertctl.tasks.answers import Answers
 from bertctl.tasks.base import Task
 from bertctl.tasks.multiple_choice import MultipleChoice
 from bertctl.tasks.question_answering import QuestionAnswering
 from bertctl.tasks.text_classification import TextClassification
 from bertctl.tasks.text_regression import TextRegression
 from bertctl.tasks.token_classification import TokenClassification
+from bertctl.words import unknown
 
 TASKS: dict[str, type[Task]] = {
     task.name: task
@@ -26,3 +30,31 @@ def task_from_data(recipe: Recipe, train: Rows, labels: Sequence[str] | None) ->
 def task_from_model(recipe: Recipe, model_config: Mapping[str, Any]) -> Task:
     """The task of a trained model."""
     return TASKS[recipe.task].from_model(recipe, model_config)
+
+
+def answer_type(task: str) -> type[Answers]:
+    """Returns what the answers of a task mean, by the task's name in a recipe.
+
+    Raises:
+        UsageError: there is no such task.
+    """
+    if task not in TASKS:
+        raise UsageError(unknown("task", task, TASKS), remedy=f"Tasks: {', '.join(TASKS)}.")
+    return TASKS[task].answer_type
+
+
+def known_metrics() -> dict[str, Metric]:
+    """Returns the definitions of all metrics by name; where tasks share a name, that of the first."""
+    rows = [metric for task in TASKS.values() for metric in (*task.answer_type.metrics, LOSS)]
+    return {metric.name: metric for metric in reversed(rows)}
+
+
+def find_metric(name: str) -> Metric | None:
+    """Returns the definition of a metric; that of `entity_f1` for `entity_f1:PER`. None where there is none."""
+    return known_metrics().get(name.partition(":")[0])
+
+
+def higher_is_better(metric: str) -> bool:
+    """Returns the direction of a metric; up for one that is not ours."""
+    found = find_metric(metric)
+    return found is None or found.higher_is_better

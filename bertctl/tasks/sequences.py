@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,11 +113,6 @@ def padded_texts(encoded: EncodedTexts, indices: NDArray[np.int64], padding: Pad
     """
     flat = np.concatenate([np.arange(encoded.starts[i], encoded.starts[i + 1]) for i in indices])
     return padded_inputs(encoded.ids[flat], encoded.type_ids[flat], encoded.lengths[indices], padding)
-
-
-def keep_logits(logits: "Tensor") -> dict[str, NDArray[Any]]:
-    """All of (B, C) logits, as `logits`."""
-    return {"logits": logits.cpu().numpy()}
 
 
 def require_label(rows: Rows, index: int) -> object:

@@ -1,86 +1,193 @@
-"""Layouts of answers of token classification: CoNLL columns, and texts with character spans as spaCy and Prodigy have
-them.
-"""
+"""What the tags of words mean: token classification."""
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TextIO
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
 
 from bertctl.errors import UsageError
-from bertctl.tasks.base import AnswerFormat
+from bertctl.metrics import contributions, tagging
+from bertctl.metrics.contributions import Contributions, Metric
+from bertctl.metrics.tagging import entities, entities_of_type, entity_counts, entity_score, scores_by_type
+from bertctl.tasks.answers import (
+    BY_LOSS,
+    COUNTED,
+    Answers,
+    ErrorOrder,
+    Line,
+    Lines,
+    Outcome,
+    counted_rows,
+    field,
+    sides,
+)
 
 
-def write_conll(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
-    """A word and its tag on each line, a tab between, a blank line after each sentence.
+def _accuracy(answers: "TagAnswers", lines: Lines) -> Contributions:
+    return tagging.word_accuracy(*sides(lines), mark_entities=answers.mark_entities)
 
-    A blank in a word becomes `_`, since it would part columns; a line of `-DOCSTART-` stands where a document begins.
 
-    Raises:
-        UsageError: the answers were made without their words.
+def _of_entities(name: str) -> Callable[["TagAnswers", Lines], Contributions | None]:
+    def contribute(answers: "TagAnswers", lines: Lines) -> Contributions | None:
+        return entity_score(name, entity_counts(*sides(lines))) if answers.mark_entities else None
+
+    return contribute
+
+
+def _counts_of_type(lines: Lines, kind: str) -> list[tuple[int, int, int]]:
+    """For each line: entities of the type that are there, that were answered, that are right."""
+    found = [[entities_of_type(tags, kind) for tags in pair] for pair in zip(*sides(lines), strict=True)]
+    return [(len(there), len(answered), len(there & answered)) for there, answered in found]
+
+
+@dataclass(frozen=True)
+class TagAnswers(Answers):
+    """One tag per word; metrics of entities are `NAME:TYPE` for those of one type.
+
+    Attributes:
+        labels: names of the tags, in the model's order.
+        mark_entities: whether the tags mark entities (`B-PER`, `I-PER`) and not words (`NOUN`).
     """
-    document: Any = None
-    for answer in answers:
-        if answer.get("document") is not None and answer["document"] != document:
-            document = answer["document"]
-            out.write("-DOCSTART-\tO\n\n")
-        for word, tag in zip(_words(answer), answer["prediction"], strict=True):
-            out.write(f"{'_'.join(word.split()) or '_'}\t{tag}\n")
-        out.write("\n")
+
+    labels: tuple[str, ...]
+    mark_entities: bool
+
+    texts: ClassVar[tuple[str, ...]] = ("words",)
+    columns: ClassVar[tuple[str, ...]] = ("text", "words", "offsets", "document")
+    checks: ClassVar[frozenset[str]] = frozenset({"tags", "spans"})
+    pipeline: ClassVar[str] = "token-classification"
+    usage: ClassVar[str] = """from transformers import pipeline
+
+answer = pipeline("token-classification", model=MODEL, aggregation_strategy="simple")
+answer("Ada Lovelace lived in London.")"""
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        Metric("accuracy", _accuracy, "share of words with the right tag", "bootstrap of sentences, BCa"),
+        Metric(
+            "entity_precision",
+            _of_entities("entity_precision"),
+            "share of the entities answered that are right in type, first and last word, as conlleval counts them",
+            "bootstrap of sentences, BCa",
+            hub_name="precision",
+        ),
+        Metric(
+            "entity_recall",
+            _of_entities("entity_recall"),
+            "share of the entities there that are answered",
+            "bootstrap of sentences, BCa",
+            hub_name="recall",
+        ),
+        Metric(
+            "entity_f1",
+            _of_entities("entity_f1"),
+            "harmonic mean of entity_precision and entity_recall",
+            "bootstrap of sentences, BCa",
+            hub_name="f1",
+        ),
+    )
+
+    @classmethod
+    def from_lines(cls, lines: Lines) -> Self:
+        """Returns the tags, sorted as found; they mark entities where the lines list entities."""
+        tags = sorted({tag for side in sides(lines) for tags in side for tag in tags})
+        marked = any(tag[:2] in ("B-", "I-", "S-", "E-") for tag in tags)
+        return cls(tuple(tags), "entities" in lines[0] or marked)
+
+    def contributions(self, lines: Lines, name: str) -> Contributions | None:
+        """Returns what each line adds to a metric; `entity_f1:PER` is that of one type."""
+        what, _, kind = name.partition(":")
+        if not kind:
+            return super().contributions(lines, name)
+        is_known = self.mark_entities and what in tagging.ENTITY_METRICS
+        return entity_score(what, _counts_of_type(lines, kind)) if is_known else None
+
+    def metric_names(self, lines: Lines) -> list[str]:
+        """Returns the names of the metrics that such lines give; those of each type where the model knows several."""
+        names = super().metric_names(lines)
+        if not self.mark_entities or len({tagging.split_tag(tag)[1] for tag in self.labels if tag != "O"}) < 2:
+            return names
+        kinds = sorted({kind for side in sides(lines) for tags in side for kind, _, _ in entities(tags)})
+        return names + [f"{name}:{kind}" for kind in kinds for name in tagging.ENTITY_METRICS]
+
+    def losses(self, lines: Lines) -> Contributions | None:
+        """Returns what each line adds to the mean loss of words; None where words were cut off."""
+        if any(line.get("truncated") for line in lines):
+            return None
+        words = np.array([len(field(line, "gold")) for line in lines], dtype=np.float64)
+        return contributions.loss(np.array([field(line, "loss") for line in lines]) * words, words)
+
+    def constant(self, gold: Sequence[Any]) -> Any:
+        """Returns the most frequent tag of the training rows: O, where entities are marked."""
+        return super().constant([tag for tags in gold for tag in tags])
+
+    def answered(self, line: Line, constant: Any) -> Line:
+        """Returns a line with the constant tag at every word."""
+        return {**line, "prediction": [constant] * len(line["gold"])}
+
+    def is_error(self, line: Line) -> bool:
+        """Returns whether a tag is wrong."""
+        return list(line["gold"]) != list(line["prediction"])
+
+    def error_order(self) -> ErrorOrder:
+        """Returns the order by loss."""
+        return BY_LOSS
+
+    def gravity(self, line: Line) -> float:
+        """Returns the loss."""
+        return float(line.get("loss", 0.0))
+
+    def shown(self, line: Line) -> tuple[str, str, str]:
+        """Returns the words, and the entities (or tags) in which gold and prediction differ."""
+        gold, predicted = line["gold"], line["prediction"]
+        if self.mark_entities:
+            wanted, given = set(entities(gold)), set(entities(predicted))
+            return self.shown_input(line), _entities(line, wanted - given), _entities(line, given - wanted)
+        words: Sequence[str] = line.get("words") or [str(i) for i in range(len(gold))]
+        wrong = [i for i, (one, other) in enumerate(zip(gold, predicted, strict=True)) if one != other]
+        both = ("; ".join(f"{words[i]}: {tags[i]}" for i in wrong) for tags in (gold, predicted))
+        return self.shown_input(line), *both  # type: ignore[return-value]
+
+    def shown_input(self, line: Line) -> str:
+        """Returns the words."""
+        return " ".join(line.get("words") or ())
+
+    def labels_of(self, line: Line) -> list[str]:
+        """Returns the types of the gold entities."""
+        return [kind for kind, _, _ in entities(field(line, "gold"))]
+
+    def of_label(self, lines: Lines, name: str, label: str) -> Contributions | None:
+        """Returns precision, recall or F1 of the entities of one type."""
+        if name not in ("precision", "recall", "f1"):
+            return None
+        counts = _counts_of_type(lines, label)
+        if name == "precision" and not any(answered for _, answered, _ in counts):
+            raise UsageError(f"the precision of '{label}' is undefined: the model never answers '{label}'")
+        return entity_score(f"entity_{name}", counts)
+
+    def group_score(self, lines: Lines) -> tuple[str, Contributions]:
+        """Returns F1 of entities, or accuracy of words where there are none."""
+        if self.mark_entities:
+            return "entity F1", entity_score("entity_f1", entity_counts(*sides(lines)))
+        return "accuracy of words", _accuracy(self, lines)
+
+    def outcome(self, lines: Lines) -> Outcome:
+        """Returns a row per type of entity, or per tag."""
+        gold, predicted, right = Counter[str](), Counter[str](), Counter[str]()
+        if self.mark_entities:
+            for row in scores_by_type(*sides(lines)):
+                gold[row.type], predicted[row.type], right[row.type] = row.gold, row.predicted, row.correct
+            return Outcome("By type", ("type", *COUNTED), counted_rows(list(gold), gold, predicted, right))
+        for wanted, found in zip(*sides(lines), strict=True):
+            gold.update(wanted)
+            predicted.update(found)
+            right.update(one for one, other in zip(wanted, found, strict=True) if one == other)
+        names = sorted({*gold, *predicted})
+        return Outcome("By tag", ("tag", *COUNTED), counted_rows(names, gold, predicted, right))
 
 
-def write_spacy(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
-    r"""An object a line: `text`, `tokens`, and `spans` with `start`, `end` (characters) and `label`.
-
-    Words that came without their text are joined by spaces. Tags that mark no entities (parts of speech) stand at the
-    tokens, as `tag`.
-
-    Raises:
-        UsageError: the answers were made without their words.
-    """
-    for answer in answers:
-        words = _words(answer)
-        text, offsets = _placed(answer, words)
-        tokens: list[dict[str, Any]] = [
-            {"text": word, "start": start, "end": end, "id": i}
-            for i, (word, (start, end)) in enumerate(zip(words, offsets, strict=True))
-        ]
-        if "entities" not in answer:
-            for token, tag in zip(tokens, answer["prediction"], strict=True):
-                token["tag"] = tag
-        spans = [
-            {
-                "start": offsets[entity["start"]][0],
-                "end": offsets[entity["end"] - 1][1],
-                "token_start": entity["start"],
-                "token_end": entity["end"] - 1,
-                "label": entity["type"],
-            }
-            for entity in answer.get("entities", ())
-        ]
-        line = {"id": answer["id"], "text": text, "tokens": tokens, "spans": spans}
-        out.write(json.dumps(line, ensure_ascii=False) + "\n")
-
-
-def _words(answer: Mapping[str, Any]) -> Sequence[str]:
-    words: Sequence[str] | None = answer.get("words")
-    if words is None:
-        raise UsageError("these answers have no words to write", remedy="Leave --no-text out, or take --format jsonl.")
-    return words
-
-
-def _placed(answer: Mapping[str, Any], words: Sequence[str]) -> tuple[str, Sequence[tuple[int, int]]]:
-    """The text and where its words stand."""
-    if answer.get("text") is not None and answer.get("offsets") is not None:
-        return answer["text"], answer["offsets"]
-    offsets: list[tuple[int, int]] = []
-    at = 0
-    for word in words:
-        offsets.append((at, at + len(word)))
-        at += len(word) + 1
-    return " ".join(words), offsets
-
-
-FORMATS: Mapping[str, AnswerFormat] = {
-    "conll": AnswerFormat("CoNLL columns: word and tag, in the tags' own scheme", write_conll),
-    "spacy": AnswerFormat("JSON Lines of texts with tokens and character spans, as spaCy and Prodigy", write_spacy),
-}
+def _entities(line: Line, found: set[tagging.Entity]) -> str:
+    words = line.get("words") or []
+    named = sorted(found, key=lambda span: span[1])
+    shown = [f"{kind}: {' '.join(words[start:end]) or f'words {start} to {end - 1}'}" for kind, start, end in named]
+    return "; ".join(shown) or "(nothing)"

@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 from bertctl.config.schema import Recipe, TrainingSection
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
-from bertctl.metrics.classification import classification_metrics, multi_label_metrics
-from bertctl.metrics.value import MetricValue
-from bertctl.tasks.base import AnswerFormat, Outputs, TruncationMessage
+from bertctl.tasks.answers import Answers
+from bertctl.tasks.base import Outputs, Task
 from bertctl.tasks.batches import Batch
+from bertctl.tasks.class_answers import ClassAnswers
 from bertctl.tasks.sequences import (
     SequenceFeatures,
     encode_rows,
-    keep_logits,
     require_label,
     shown,
 )
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TextClassification:
+class TextClassification(Task):
     """One of C labels for each text or pair; or, multi-label, any number of them.
 
     Attributes:
@@ -58,9 +57,12 @@ class TextClassification:
     name: ClassVar[str] = "text-classification"
     auto_class: ClassVar[str] = "AutoModelForSequenceClassification"
     columns: ClassVar[tuple[str, ...]] = ("text",)
-    texts: ClassVar[tuple[str, ...]] = ("text", "pair")
-    formats: ClassVar[Mapping[str, AnswerFormat]] = {}
-    truncation: ClassVar[TruncationMessage] = TruncationMessage()
+    answer_type: ClassVar[type[Answers]] = ClassAnswers
+
+    @property
+    def answers(self) -> ClassAnswers:
+        """What the labels mean."""
+        return ClassAnswers(self.labels, self.multi_label)
 
     @property
     def primary_metric(self) -> str:
@@ -173,16 +175,6 @@ class TextClassification:
             return self
         return replace(self, class_weights=weights, label_smoothing=training.label_smoothing)
 
-    def collect_outputs(
-        self,
-        logits: "Tensor",
-        batch: Batch,  # noqa: ARG002
-        features: SequenceFeatures,  # noqa: ARG002
-        indices: NDArray[np.int64],  # noqa: ARG002
-    ) -> dict[str, NDArray[Any]]:
-        """All logits."""
-        return keep_logits(logits)
-
     def constant_prediction(self, outputs: Outputs, features: SequenceFeatures) -> str | None:
         """The only label that was answered."""
         chosen = (
@@ -195,10 +187,6 @@ class TextClassification:
         if self.multi_label:
             return shown([name for name, taken in zip(self.labels, chosen[0], strict=True) if taken]) or "no label"
         return f"'{self.labels[int(chosen[0])]}'"
-
-    def tune(self, outputs: Outputs, features: SequenceFeatures, rows: Rows) -> dict[str, Any]:  # noqa: ARG002
-        """Nothing by itself; `evaluate --calibrate` and `--threshold` choose for it."""
-        return {}
 
     def with_decision(self, decision: Mapping[str, Any]) -> "TextClassification":
         """With the temperature and the threshold that were chosen on validation rows."""
@@ -227,34 +215,6 @@ class TextClassification:
             answers.append({"prediction": chosen, "probabilities": by_name})
         return answers
 
-    def score(
-        self,
-        outputs: Outputs,
-        features: SequenceFeatures,
-        rows: Rows,  # noqa: ARG002
-        *,
-        resamples: int,
-        seed: int,
-    ) -> dict[str, MetricValue]:
-        """Accuracy, F1 and Matthews; multi-label: exact-set accuracy, micro and macro F1."""
-        if self.multi_label:
-            predicted = self._probabilities(outputs["logits"]) >= self.threshold
-            return multi_label_metrics(features.gold.astype(bool), predicted, resamples=resamples, seed=seed)
-        chosen = self._chosen(self._probabilities(outputs["logits"]))
-        return self._single(features.gold.astype(np.int64), chosen, resamples=resamples, seed=seed)
-
-    def baseline(self, train: SequenceFeatures, features: SequenceFeatures) -> dict[str, float]:
-        """The metrics of the answer that ignores the text: the most frequent label (or set) of the training rows."""
-        if self.multi_label:
-            sets, counts = np.unique(train.gold, axis=0, return_counts=True)
-            predicted = np.broadcast_to(sets[counts.argmax()].astype(bool), features.gold.shape)
-            scored = multi_label_metrics(features.gold.astype(bool), predicted, resamples=100, seed=0)
-        else:
-            majority = np.bincount(train.gold.astype(np.int64)).argmax()
-            predicted = np.full(len(features), majority)
-            scored = self._single(features.gold.astype(np.int64), predicted, resamples=100, seed=0)
-        return {name: metric.value for name, metric in scored.items()}
-
     def describe(self, rows: Rows) -> str:
         """How many of each label."""
         counts = Counter(name for i in range(len(rows)) for name in self._names(rows, i))
@@ -265,15 +225,6 @@ class TextClassification:
         """The label (or labels) of a row, as prediction files show it."""
         names = self._names(rows, index)
         return names if self.multi_label else names[0]
-
-    def _single(
-        self, gold: NDArray[np.int64], predicted: NDArray[np.int64], *, resamples: int, seed: int
-    ) -> dict[str, MetricValue]:
-        # Binary F1 is that of the second label: the official order of MRPC and QQP ends with the positive one.
-        positive = 1 if len(self.labels) == 2 else None
-        return classification_metrics(
-            gold, predicted, n_labels=len(self.labels), positive=positive, resamples=resamples, seed=seed
-        )
 
     def _chosen(self, probabilities: NDArray[np.float32]) -> NDArray[np.int64]:
         """(N, C) probabilities to (N,) label numbers."""

@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 from bertctl.config.schema import Recipe, TrainingSection
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
-from bertctl.metrics.regression import regression_metrics
-from bertctl.metrics.value import MetricValue
-from bertctl.tasks.base import AnswerFormat, Outputs, TruncationMessage
+from bertctl.tasks.answers import Answers
+from bertctl.tasks.base import Outputs, Task
 from bertctl.tasks.batches import Batch
+from bertctl.tasks.score_answers import ScoreAnswers
 from bertctl.tasks.sequences import (
     SequenceFeatures,
     encode_rows,
-    keep_logits,
     require_label,
 )
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TextRegression:
+class TextRegression(Task):
     """One number for each text or pair.
 
     Attributes:
@@ -42,10 +41,13 @@ class TextRegression:
     name: ClassVar[str] = "text-regression"
     auto_class: ClassVar[str] = "AutoModelForSequenceClassification"
     columns: ClassVar[tuple[str, ...]] = ("text",)
-    texts: ClassVar[tuple[str, ...]] = ("text", "pair")
-    formats: ClassVar[Mapping[str, AnswerFormat]] = {}
-    truncation: ClassVar[TruncationMessage] = TruncationMessage()
+    answer_type: ClassVar[type[Answers]] = ScoreAnswers
     primary_metric: ClassVar[str] = "spearman"
+
+    @property
+    def answers(self) -> ScoreAnswers:
+        """What the scores mean."""
+        return ScoreAnswers()
 
     @classmethod
     def from_data(cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None) -> "TextRegression":  # noqa: ARG003
@@ -106,30 +108,12 @@ class TextRegression:
         """The same: scores have no classes."""
         return self
 
-    def collect_outputs(
-        self,
-        logits: "Tensor",
-        batch: Batch,  # noqa: ARG002
-        features: SequenceFeatures,  # noqa: ARG002
-        indices: NDArray[np.int64],  # noqa: ARG002
-    ) -> dict[str, NDArray[Any]]:
-        """All logits."""
-        return keep_logits(logits)
-
     def constant_prediction(self, outputs: Outputs, features: SequenceFeatures) -> str | None:
         """The only score that was answered, to three decimals."""
         scores = self._clipped(outputs["logits"])
         if len(features) < 2 or np.ptp(scores) >= 5e-4 or np.ptp(features.gold.astype(np.float64)) < 5e-4:
             return None
         return f"{scores[0]:.3f}"
-
-    def tune(self, outputs: Outputs, features: SequenceFeatures, rows: Rows) -> dict[str, Any]:  # noqa: ARG002
-        """Nothing: a score needs no threshold."""
-        return {}
-
-    def with_decision(self, decision: Mapping[str, Any]) -> "TextRegression":  # noqa: ARG002
-        """The same task."""
-        return self
 
     def decode(
         self,
@@ -139,25 +123,6 @@ class TextRegression:
     ) -> list[dict[str, Any]]:
         """The score."""
         return [{"prediction": float(score)} for score in self._clipped(outputs["logits"])]
-
-    def score(
-        self,
-        outputs: Outputs,
-        features: SequenceFeatures,
-        rows: Rows,  # noqa: ARG002
-        *,
-        resamples: int,
-        seed: int,
-    ) -> dict[str, MetricValue]:
-        """Pearson, Spearman and mean squared error."""
-        return regression_metrics(
-            features.gold.astype(np.float64), self._clipped(outputs["logits"]), resamples=resamples, seed=seed
-        )
-
-    def baseline(self, train: SequenceFeatures, features: SequenceFeatures) -> dict[str, float]:
-        """The metrics of always answering the training mean: no correlation, and the variance as the error."""
-        error = features.gold.astype(np.float64) - float(train.gold.astype(np.float64).mean())
-        return {"pearson": 0.0, "spearman": 0.0, "mse": float((error**2).mean())}
 
     def describe(self, rows: Rows) -> str:
         """Range and mean."""

@@ -12,11 +12,12 @@ from bertctl.config.schema import Recipe, TrainingSection
 from bertctl.data.rows import Rows
 from bertctl.data.tag_schemes import SCHEMES, Scheme, entity_types, tag_kind, write_tags
 from bertctl.errors import DataError
-from bertctl.metrics.tagging import ENTITY_METRICS, Entity, entities, tagging_metrics, type_metrics
-from bertctl.metrics.value import MetricValue
-from bertctl.tasks.base import AnswerFormat, Outputs, TruncationMessage
+from bertctl.metrics.tagging import Entity, entities
+from bertctl.tasks.answers import Answers
+from bertctl.tasks.base import AnswerFormat, Outputs, Task, TruncationMessage
 from bertctl.tasks.sequences import shown
-from bertctl.tasks.tag_answers import FORMATS
+from bertctl.tasks.tag_answers import TagAnswers
+from bertctl.tasks.tag_formats import FORMATS
 from bertctl.tasks.training_loss import class_weights, weights_tensor
 from bertctl.tasks.word_windows import IGNORED, WordBatch, WordFeatures, encode_words, with_labels
 from bertctl.words import did_you_mean
@@ -30,7 +31,7 @@ _LIMIT = 12
 
 
 @dataclass(frozen=True)
-class TokenClassification:
+class TokenClassification(Task):
     """One of C tags for each word.
 
     Tags that mark entities are learned in IOB2, whatever scheme the training rows have, and answered in that scheme
@@ -55,11 +56,16 @@ class TokenClassification:
     name: ClassVar[str] = "token-classification"
     auto_class: ClassVar[str] = "AutoModelForTokenClassification"
     columns: ClassVar[tuple[str, ...]] = ("words",)
-    texts: ClassVar[tuple[str, ...]] = ("text", "words", "offsets", "document")
+    answer_type: ClassVar[type[Answers]] = TagAnswers
     formats: ClassVar[Mapping[str, AnswerFormat]] = FORMATS
     truncation: ClassVar[TruncationMessage] = TruncationMessage(
         "have a word of more pieces than fit into {max_length} tokens"
     )
+
+    @property
+    def answers(self) -> TagAnswers:
+        """What the tags mean."""
+        return TagAnswers(self.labels, self.scheme is not None)
 
     @property
     def primary_metric(self) -> str:
@@ -201,14 +207,6 @@ class TokenClassification:
             return None
         return f"'{self.labels[int(chosen[0])]}'"
 
-    def tune(self, outputs: Outputs, features: WordFeatures, rows: Rows) -> dict[str, Any]:  # noqa: ARG002
-        """Nothing is chosen."""
-        return {}
-
-    def with_decision(self, decision: Mapping[str, Any]) -> "TokenClassification":  # noqa: ARG002
-        """The same: nothing is chosen."""
-        return self
-
     def decode(self, outputs: Outputs, features: WordFeatures, rows: Rows) -> list[dict[str, Any]]:
         """The tags of each sentence, and its entities where tags mark any.
 
@@ -226,25 +224,6 @@ class TokenClassification:
             described = [self._entity(span, rows, i, probabilities[start:end]) for span in spans]
             answers.append({"prediction": write_tags(spans, len(tags), self.scheme), "entities": described})
         return answers
-
-    def score(
-        self, outputs: Outputs, features: WordFeatures, rows: Rows, *, resamples: int, seed: int
-    ) -> dict[str, MetricValue]:
-        """Accuracy of words; precision, recall and F1 of entities, in total and by type, as conlleval has them."""
-        gold = [self.gold(rows, i) for i in range(len(rows))]
-        predicted = [answer["prediction"] for answer in self.decode(outputs, features, rows)]
-        metrics = tagging_metrics(gold, predicted, resamples=resamples, seed=seed, entities=self.scheme is not None)
-        if self.scheme is not None and len(entity_types(self.labels)) > 1:
-            metrics |= type_metrics(gold, predicted, resamples=resamples, seed=seed)
-        return metrics
-
-    def baseline(self, train: WordFeatures, features: WordFeatures) -> dict[str, float]:
-        """The metrics of the tag that most training words have (O, where entities are marked)."""
-        if train.labels is None or features.labels is None:
-            raise ValueError("these sentences have no tags")
-        usual = int(np.bincount(train.labels).argmax())
-        accuracy = {"accuracy": float((features.labels == usual).mean())}
-        return accuracy if self.scheme is None else accuracy | dict.fromkeys(ENTITY_METRICS, 0.0)
 
     def describe(self, rows: Rows) -> str:
         """How many entities of each type, or words of each tag, and the scheme of the tags."""

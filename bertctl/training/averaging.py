@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertctl.metrics.names import METRICS
 from bertctl.modeling.weights import copy_weights
 from bertctl.run_folder import RunFolder, atomic_write
+from bertctl.tasks.registry import higher_is_better
 from bertctl.training.checkpoint import average_file, save_tensors
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def best_weights(job: "Job", folder: RunFolder, *, writes: bool) -> BestWeights 
     keep = job.recipe.training.average_best
     if keep is None:
         return None
-    return BestWeights(folder, keep, higher_is_better=METRICS[job.primary].higher_is_better, writes=writes)
+    return BestWeights(folder, keep, higher_is_better=higher_is_better(job.primary), writes=writes)
 
 
 def verdict_sentence(verdict: Mapping[str, Any], metric: str, outcome: "TrainingState") -> str:

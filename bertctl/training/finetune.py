@@ -18,10 +18,10 @@ from bertctl.inference.evaluate import (
     prediction_lines,
     truncation_counts,
 )
-from bertctl.metrics.names import METRICS
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, RunFolder, append_jsonl, write_json, write_jsonl, write_text
 from bertctl.runtime.launch import ALONE, Workers
+from bertctl.tasks.registry import higher_is_better
 from bertctl.training.averaging import best_weights, verdict_sentence
 from bertctl.training.best_model import BestModel, ModelFile
 from bertctl.training.checkpoint import Checkpoint, Checkpoints, Due
@@ -149,7 +149,7 @@ class _Training:
             hooks=Hooks(
                 on_log=self._log,
                 on_evaluate=self._evaluate,
-                is_better=operator.gt if METRICS[job.primary].higher_is_better else operator.lt,
+                is_better=operator.gt if higher_is_better(job.primary) else operator.lt,
                 on_better=self._better,
                 on_step=self._after_step,
                 names=lambda rows: [job.data.splits["train"].ids[i] for i in rows],
@@ -358,7 +358,7 @@ class _Training:
         job, folder, outcome, results = self.job, self.folder, self.outcome, self.results
         metrics = metrics_document(results, primary=job.primary, selection=job.selection)
         metrics["baseline"] = {
-            split: job.task.baseline(job.features["train"], result.features) for split, result in results.items()
+            split: job.task.baseline(job.data.splits["train"], result.rows) for split, result in results.items()
         }
         metrics["data"] = {split: truncation_counts(features) for split, features in job.features.items()}
         metrics["best_step"], metrics["steps"] = outcome.best_step, outcome.step

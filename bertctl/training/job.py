@@ -140,8 +140,8 @@ def check(recipe: Recipe, encoded: Encoded) -> Checked:
     data, _, task, _ = _read(recipe, SILENT, encoded)
     steps = total_steps(recipe, len(encoded.features["train"]))
     check_evaluations(recipe.training, steps)
-    baseline = task.baseline(encoded.features["train"], encoded.features[data.validation_splits[0]])
-    return Checked(primary_metric(recipe, data, task, encoded.features), baseline, steps)
+    baseline = task.baseline(data.splits["train"], data.splits[data.validation_splits[0]])
+    return Checked(primary_metric(recipe, data, task), baseline, steps)
 
 
 def prepare(recipe: Recipe, *, encoded: Encoded | None = None, listener: Listener = SILENT) -> Job:
@@ -189,7 +189,7 @@ def prepare(recipe: Recipe, *, encoded: Encoded | None = None, listener: Listene
         features=features,
         evaluated=evaluated,
         selection=data.validation_splits[0],
-        primary=primary_metric(resolved, data, task, features),
+        primary=primary_metric(resolved, data, task),
         steps=steps,
         memory=estimate_memory(
             recipe,
@@ -258,13 +258,13 @@ def _find(recipe: Recipe, listener: Listener) -> tuple[LoadedData, ModelSource]:
     return data, inspect_model(recipe.model)
 
 
-def primary_metric(recipe: Recipe, data: LoadedData, task: Task, features: dict[str, Features]) -> str:
-    """The metric that picks the best weights; those that can be are the ones the baseline is scored by, and the loss.
+def primary_metric(recipe: Recipe, data: LoadedData, task: Task) -> str:
+    """Returns the metric that picks the best weights: one that the selection split gives, or the loss.
 
     Raises:
         UsageError: the recipe names another.
     """
-    known = [*task.baseline(features["train"], features[data.validation_splits[0]]), "loss"]
+    known = [*task.baseline(data.splits["train"], data.splits[data.validation_splits[0]]), "loss"]
     catalog = data.dataset.primary_metric if data.dataset else None
     return choose_primary(recipe.evaluation.primary_metric, catalog, task, known)
 

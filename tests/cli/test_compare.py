@@ -5,10 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from bertctl.metrics.classification import classification_metrics
 from bertctl.metrics.paired import holm, mcnemar
-from bertctl.metrics.regression import loss_metric, regression_metrics
 from bertctl.run_folder import RunFolder, write_json, write_jsonl, write_text
+from tests.scoring import classification_metrics, loss_metric, regression_metrics
 
 LABELS = ["neg", "pos"]
 N = 400

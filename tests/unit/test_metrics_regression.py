@@ -10,8 +10,9 @@ from scipy import stats
 from sklearn.metrics import mean_squared_error
 
 from bertctl.errors import DivergedError, ExitCode
-from bertctl.metrics.names import METRICS
-from bertctl.metrics.regression import loss_metric, regression_metrics
+from bertctl.tasks.registry import known_metrics
+from bertctl.tasks.score_answers import ScoreAnswers
+from tests.scoring import lines_of, loss_metric, regression_metrics
 
 
 def _scores(n, seed=0):
@@ -91,7 +92,7 @@ def test_predictions_that_are_all_one_but_one_give_finite_intervals():
 
 def test_not_a_number_is_a_diverged_model():
     with pytest.raises(DivergedError, match="1 of 3 predictions") as caught:
-        regression_metrics(np.arange(3.0), np.array([1.0, np.nan, 2.0]), resamples=100, seed=1)
+        ScoreAnswers().score(lines_of(np.arange(3.0), [1.0, np.nan, 2.0]), resamples=100, seed=1)
     assert caught.value.exit_code == ExitCode.DIVERGED
     with pytest.raises(DivergedError, match="2 of 3 losses"):
         loss_metric(np.array([np.inf, 0.1, np.nan]), np.ones(3), resamples=100, seed=1)
@@ -124,6 +125,7 @@ def test_fifteen_hundred_rows_of_spearman_in_half_a_second():
 def test_every_metric_that_is_computed_has_a_row():
     gold, predicted = _scores(10)
     names = set(regression_metrics(gold, predicted, resamples=100, seed=1)) | {"loss"}
-    assert names <= set(METRICS)
-    assert {name for name, row in METRICS.items() if not row.higher_is_better} == {"mse", "loss"}
-    assert all(row.name == name and row.description and row.interval for name, row in METRICS.items())
+    metrics = known_metrics()
+    assert names <= set(metrics)
+    assert {name for name, row in metrics.items() if not row.higher_is_better} == {"mse", "loss"}
+    assert all(row.name == name and row.description and row.interval for name, row in metrics.items())

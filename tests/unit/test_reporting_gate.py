@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from bertctl.errors import DataError, ExitCode, UnavailableError, UsageError
-from bertctl.metrics.classification import classification_metrics, f1_statistic
+from bertctl.metrics.classification import f1_statistic
 from bertctl.metrics.paired import bootstrap_difference, detectable, mcnemar, score_interval, share_difference
-from bertctl.metrics.regression import loss_metric
 from bertctl.metrics.statistics import wilson_interval
 from bertctl.reporting.gate import gate
 from bertctl.reporting.limits import decide, parse_limit
 from bertctl.run_folder import RunFolder, write_json, write_jsonl, write_text
+from tests.scoring import classification_metrics, loss_metric
 
 LABELS = ["neg", "pos"]
 

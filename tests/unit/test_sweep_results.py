@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from bertctl.errors import DataError, UnavailableError
-from bertctl.metrics.from_lines import contributions
 from bertctl.sweeps.conclude import conclude
 from bertctl.sweeps.results import by_setting, read_cells
 from bertctl.sweeps.select import averaged, best_cell, ranked
+from bertctl.tasks.class_answers import ClassAnswers
 from tests.made_sweeps import BASELINE, RATES, accuracy, answers, document_of, made_cell, made_sweep, shown
 
 
@@ -261,7 +261,7 @@ def test_a_mean_over_models_is_the_mean_of_their_metrics() -> None:
     labels = ["negative", "positive"]
     lines = [answers(share, seed=seed) for seed, share in enumerate((0.6, 0.8, 0.9))]
     for name in ("accuracy", "f1", "matthews", "loss"):
-        parts = [contributions(one, task="text-classification", name=name, labels=labels) for one in lines]
+        parts = [ClassAnswers(tuple(labels), multi_label=False).contributions(one, name) for one in lines]
         found = [part for part in parts if part is not None]
         assert averaged(found).value == pytest.approx(mean(part.value for part in found))
         difference = averaged(found[:2]).difference(averaged(found[1:]))

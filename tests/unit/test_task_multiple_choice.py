@@ -107,7 +107,7 @@ def test_answers_and_accuracy_by_hand(features):
     assert [len(answer["probabilities"]) for answer in answers] == [2, 4, 3]
     for answer, own in zip(answers, np.split(scores, [2, 6]), strict=True):
         assert answer["probabilities"] == pytest.approx((np.exp(own) / np.exp(own).sum()).tolist(), rel=1e-6)
-    accuracy = TASK.score({"logits": scores}, features, rows, resamples=100, seed=0)["accuracy"]
+    accuracy = TASK.answers.score(TASK.lines({"logits": scores}, features, rows), resamples=100, seed=0)["accuracy"]
     assert accuracy.value == pytest.approx(2 / 3)
     assert accuracy.n == 3
     assert accuracy.low < 2 / 3 < accuracy.high

@@ -14,7 +14,7 @@ from bertctl.config.schema import DataSection, ModelSection, QuestionAnsweringSe
 from bertctl.data.load import load_data
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError, UsageError
-from bertctl.metrics.answers import answer_f1
+from bertctl.metrics.squad import answer_f1
 from bertctl.runtime.batching import Padding, evaluation_plan
 from bertctl.tasks.answer_decoding import best_spans
 from bertctl.tasks.question_answering import QuestionAnswering
@@ -395,12 +395,12 @@ def test_the_threshold_is_chosen_for_f1_and_applied():
     task = _task()
     features = task.encode(rows, _bert(), max_length=384)
     outputs["spans"][:, 0, 1] = features.contexts.pieces.lengths - 1
-    before = task.score(outputs, features, rows, resamples=100, seed=0)
+    before = task.answers.score(task.lines(outputs, features, rows), resamples=100, seed=0)
     assert before["f1"].value == pytest.approx(3 / 5)  # 0.0: only the first is answered
     decision = task.tune(outputs, features, rows)
     assert decision == {"null_threshold": 1.5}
     tuned = task.with_decision(decision)
-    after = tuned.score(outputs, features, rows, resamples=100, seed=0)
+    after = tuned.answers.score(tuned.lines(outputs, features, rows), resamples=100, seed=0)
     assert after["f1"].value == pytest.approx(4 / 5)
     assert after["f1"].value == pytest.approx(
         np.mean(
@@ -421,7 +421,7 @@ def test_the_threshold_is_chosen_for_f1_and_applied():
 def test_the_baseline_answers_nothing():
     rows, _ = _scored([0.0] * 4, ["Rome", "Oslo", "Ada", "Ben"], [["Rome"], [], [], []])
     features = _task().encode(rows, _bert(), max_length=384)
-    baseline = _task().baseline(features, features)
+    baseline = _task().baseline(rows, rows)
     assert (baseline["f1"], baseline["has_answer_f1"], baseline["no_answer_f1"]) == (0.75, 0.0, 1.0)
 
 

@@ -15,7 +15,7 @@ from bertctl.data.readers import READERS
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError, UsageError
 from bertctl.runtime.batching import Padding
-from bertctl.tasks.tag_answers import FORMATS
+from bertctl.tasks.tag_formats import FORMATS
 from bertctl.tasks.token_classification import TokenClassification
 from bertctl.tasks.word_windows import IGNORED, WordFeatures, encode_words, with_labels
 
@@ -212,9 +212,9 @@ def test_iob1_is_learned_in_iob2_and_answered_in_iob1(tokenizer):
         ("PER", 0, 2, "ab c"), ("LOC", 3, 4, "de"), ("LOC", 4, 5, "fg")]  # fmt: skip
     least = np.exp(3) / (np.exp(3) + 4)
     assert answers[0]["entities"][0]["probability"] == pytest.approx(least, abs=1e-6)
-    scores = task.score(outputs_for(task, learned), features, rows, resamples=100, seed=0)
+    scores = task.answers.score(task.lines(outputs_for(task, learned), features, rows), resamples=100, seed=0)
     assert scores["entity_f1"].value == scores["accuracy"].value == scores["entity_f1:LOC"].value == 1.0
-    assert task.baseline(features, features) == {
+    assert task.baseline(rows, rows) == {
         "accuracy": pytest.approx(1 / 3), "entity_precision": 0.0, "entity_recall": 0.0, "entity_f1": 0.0}  # fmt: skip
 
 
@@ -244,9 +244,11 @@ def test_parts_of_speech_are_taken_as_they_are(tokenizer):
     features = task.encode(rows, tokenizer, max_length=20)
     answers = task.decode(outputs_for(task, [*tags[0], "VERB"]), features, rows)
     assert answers == [{"prediction": tags[0]}, {"prediction": ["VERB"]}]
-    scores = task.score(outputs_for(task, [*tags[0], "VERB"]), features, rows, resamples=100, seed=0)
+    scores = task.answers.score(
+        task.lines(outputs_for(task, [*tags[0], "VERB"]), features, rows), resamples=100, seed=0
+    )
     assert {name: m.value for name, m in scores.items()} == {"accuracy": pytest.approx(5 / 6)}
-    assert task.baseline(features, features) == {"accuracy": 0.5}
+    assert task.baseline(rows, rows) == {"accuracy": 0.5}
 
 
 @pytest.mark.parametrize("tags", [IOB1, [["S-X", "O", "B-Y", "I-Y", "E-Y"], ["O"]], [["NOUN"] * 5, ["VERB"]]])

@@ -1,4 +1,4 @@
-"""Metrics from prediction lines: the same numbers as scoring gives, differences, slices."""
+"""What answers mean, from prediction lines: metrics, differences, slices, right or wrong."""
 
 import numpy as np
 import pytest
@@ -6,9 +6,11 @@ from scipy import stats
 from sklearn.metrics import f1_score, matthews_corrcoef, precision_score, recall_score
 
 from bertctl.errors import DataError, UsageError
-from bertctl.metrics.answers import answer_metrics
-from bertctl.metrics.from_lines import contributions, is_right, label_names, slice_contributions
-from bertctl.metrics.tagging import scores_by_type, tagging_metrics
+from bertctl.metrics.tagging import scores_by_type
+from bertctl.reporting.slices import slice_contributions
+from bertctl.tasks.registry import answer_type
+from bertctl.tasks.span_answers import SpanAnswers
+from tests.scoring import answer_metrics, contributions_of, tagging_metrics
 
 LABELS = ["neg", "neutral", "pos"]
 
@@ -33,13 +35,16 @@ def _labelled(labels, n=200, seed=0, right=0.8):
 
 
 def _value(lines, task, name):
-    labels = label_names(lines) if task == "text-classification" else []
-    found = contributions(lines, task=task, name=name, labels=labels)
+    found = contributions_of(lines, task, name)
     assert found is not None
     metric = found.metric(resamples=200)
     assert metric.low <= metric.value <= metric.high
     assert metric.value == pytest.approx(found.value, abs=1e-12)
     return found.value
+
+
+def _slice(lines, task, name, column, value):
+    return slice_contributions(answer_type(task), lines, name, column=column, value=value)
 
 
 @pytest.mark.parametrize("labels", [LABELS, ["yes", "no"]])
@@ -70,7 +75,7 @@ def test_several_labels_an_example_equal_scikit_learn():
     assert _value(lines, task, "f1") == pytest.approx(f1_score(gold, answers, average="micro"))
     assert _value(lines, task, "f1_macro") == pytest.approx(f1_score(gold, answers, average="macro"))
     assert _value(lines, task, "accuracy") == pytest.approx((gold == answers).all(axis=1).mean())
-    of_pos = slice_contributions(lines, task=task, name="recall", column="label", value="pos")
+    of_pos = _slice(lines, task, "recall", "label", "pos")
     assert of_pos.value == pytest.approx(recall_score(gold[:, 2], answers[:, 2]))
 
 
@@ -87,10 +92,10 @@ def test_scores_equal_scipy():
 @pytest.mark.parametrize("name", ["pearson", "spearman"])
 def test_one_score_for_all_is_worth_nothing(name):
     lines = [{"id": i, "gold": float(i), "prediction": 2.5} for i in range(20)]
-    found = contributions(lines, task="text-regression", name=name)
+    found = contributions_of(lines, "text-regression", name)
     assert found.value == 0.0
     better = [line | {"prediction": line["gold"]} for line in lines]
-    change = contributions(better, task="text-regression", name=name).difference(found, resamples=200)
+    change = contributions_of(better, "text-regression", name).difference(found, resamples=200)
     assert change.value == pytest.approx(1.0)
 
 
@@ -115,16 +120,16 @@ def test_tags_equal_the_scorers(name):
 def test_the_loss_of_tags_is_the_mean_over_words():
     words = [len(g) for g, _ in TAGS]
     expected = sum(0.1 * i * count for i, count in enumerate(words)) / sum(words)
-    assert contributions(_tagged(), task="token-classification", name="loss").value == pytest.approx(expected)
+    assert contributions_of(_tagged(), "token-classification", "loss").value == pytest.approx(expected)
     cut = [line | {"truncated": True} for line in _tagged()]
-    assert contributions(cut, task="token-classification", name="loss") is None, "how many words were read is not told"
+    assert contributions_of(cut, "token-classification", "loss") is None, "how many words were read is not told"
 
 
 @pytest.mark.parametrize("name", ["precision", "recall", "f1"])
 def test_a_type_of_entity_is_a_slice(name):
     of_type = {score.type: score for score in scores_by_type([g for g, _ in TAGS], [p for _, p in TAGS])}
     for value in ("PER", "LOC"):
-        found = slice_contributions(_tagged(), task="token-classification", name=name, column="label", value=value)
+        found = _slice(_tagged(), "token-classification", name, "label", value)
         assert found.value == pytest.approx(getattr(of_type[value], name))
         assert _value(_tagged(), "token-classification", f"entity_{name}:{value}") == found.value
 
@@ -138,7 +143,7 @@ def test_questions_equal_the_scorer(unanswerable):
     assert len(expected) == (6 if unanswerable else 2)
     for name, metric in expected.items():
         assert _value(lines, "question-answering", name) == pytest.approx(metric.value), name
-    assert [is_right(line, task="question-answering") for line in lines][:3] == [True, False, False]
+    assert [SpanAnswers().is_right(line) for line in lines][:3] == [True, False, False]
 
 
 def test_choices_have_an_accuracy():
@@ -155,12 +160,12 @@ def test_choices_have_an_accuracy():
 def test_what_lines_do_not_give_is_none(task, name):
     gold = {"token-classification": ["O"], "question-answering": ["x"], "text-regression": 1.0}.get(task, "pos")
     line = {"id": 1, "gold": gold, "prediction": "x" if task == "question-answering" else gold, "loss": 0.5}
-    assert contributions([line], task=task, name=name, labels=LABELS) is None
+    assert contributions_of([line], task, name) is None
 
 
 def test_a_line_without_a_field_is_refused():
     with pytest.raises(DataError, match="has no 'prediction'"):
-        contributions([{"id": 7, "gold": "pos"}], task="text-classification", name="accuracy", labels=LABELS)
+        contributions_of([{"id": 7, "gold": "pos"}], "text-classification", "accuracy")
 
 
 def test_recall_and_precision_of_a_label_are_shares():
@@ -168,11 +173,9 @@ def test_recall_and_precision_of_a_label_are_shares():
     gold, answers = [line["gold"] for line in lines], [line["prediction"] for line in lines]
     scorers = {"recall": recall_score, "precision": precision_score, "f1": f1_score}
     for name, scorer in scorers.items():
-        found = slice_contributions(
-            lines, task="text-classification", name=name, column="label", value="neg", labels=LABELS
-        )
+        found = _slice(lines, "text-classification", name, "label", "neg")
         assert found.value == pytest.approx(scorer(gold, answers, labels=["neg"], average=None)[0])
-    recall = slice_contributions(lines, task="text-classification", name="recall", column="label", value="neg")
+    recall = _slice(lines, "text-classification", "recall", "label", "neg")
     expected = stats.binomtest(int(recall.rows.sum()), gold.count("neg")).proportion_ci(method="wilson")
     metric = recall.metric()
     assert (metric.low, metric.high, metric.n) == (
@@ -186,9 +189,7 @@ def test_any_column_makes_slices():
     lines = _labelled(LABELS)
     for column, value in (("source", "chat"), ("truncated", "true")):
         chosen = [line for line in lines if line[column] in ("chat", True)]
-        found = slice_contributions(
-            lines, task="text-classification", name="accuracy", column=column, value=value, labels=LABELS
-        )
+        found = _slice(lines, "text-classification", "accuracy", column, value)
         assert found.value == np.mean([line["gold"] == line["prediction"] for line in chosen])
         assert 0 < len(found.rows) == len(chosen) < len(lines)
 
@@ -199,20 +200,18 @@ def test_any_column_makes_slices():
         ("length", "long", "accuracy", "no column 'length'"),
         ("source", "letter", "accuracy", "no example has source=letter"),
         ("label", "bad", "recall", "no example has the gold label 'bad'"),
-        ("label", "bad", "accuracy", "no example has label=bad"),
+        ("label", "bad", "accuracy", "no example has the gold label 'bad'"),
     ],
 )
 def test_slices_that_are_not_there_are_refused(column, value, name, message):
     with pytest.raises(UsageError, match=message) as refusal:
-        slice_contributions(
-            _labelled(LABELS), task="text-classification", name=name, column=column, value=value, labels=LABELS
-        )
+        _slice(_labelled(LABELS), "text-classification", name, column, value)
     assert refusal.value.remedy
 
 
 def test_the_precision_of_a_label_never_answered_is_undefined():
     lines = [{"id": i, "gold": "neg" if i < 3 else "pos", "prediction": "pos"} for i in range(9)]
     with pytest.raises(UsageError, match="undefined"):
-        slice_contributions(lines, task="text-classification", name="precision", column="label", value="neg")
-    recall = slice_contributions(lines, task="text-classification", name="recall", column="label", value="neg")
+        _slice(lines, "text-classification", "precision", "label", "neg")
+    recall = _slice(lines, "text-classification", "recall", "label", "neg")
     assert recall.value == 0.0, "that is known, and no undefined number"

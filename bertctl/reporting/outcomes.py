@@ -1,0 +1,248 @@
+"""Sections about the answers of one split: by label, calibration, by length, by slice. Reads prediction lines only."""
+
+import itertools
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.metrics import calibration
+from bertctl.metrics.statistics import wilson_interval
+from bertctl.reporting import charts
+from bertctl.reporting.document import Block, Cell, Chart, Column, Note, Section, Table
+from bertctl.reporting.mistakes import shorten
+from bertctl.reporting.summary import figure, interval
+from bertctl.tasks.answers import Answers, Line, Lines
+
+MOST_LABELS = 20
+"""Labels up to which the whole confusion matrix is shown."""
+
+LENGTH_BINS = 5
+
+WORTH_IT = 0.8
+"""Share of the calibration error that a temperature may leave for it to be recommended."""
+
+MOST_SLICES = 20
+
+
+RESAMPLES = 500
+"""Resamples behind the intervals of groups, of which there are many."""
+
+
+def outcome_section(lines: Lines, answers: Answers) -> Section:
+    """Returns what was right and what was taken for what, in the form that fits the task."""
+    found = answers.outcome(lines)
+    blocks: list[Block] = []
+    if found.points:
+        chart = partial(charts.scatter_chart, *map(list, zip(*found.points, strict=True)))
+        more = f"; {charts.MAX_POINTS} of {len(lines)} examples" if len(lines) > charts.MAX_POINTS else ""
+        blocks.append(Chart(chart, f"On the dotted line a score is right{more}."))
+    if found.header:
+        first, *others = found.header
+        columns = [Column(first), *(Column(name, number=True) for name in others)]
+        blocks.append(Table(columns, [[_cell(value) for value in row] for row in found.rows]))
+    if found.labels:
+        blocks.append(_confusion(lines, found.labels))
+    return Section("outcome", found.title, blocks)
+
+
+def _cell(value: Any) -> str | Cell:
+    if isinstance(value, str):
+        return Cell(value, data=True)
+    if value is None:
+        return "–"
+    if isinstance(value, tuple):
+        return f"{figure(value[0])} to {figure(value[1])}"
+    return f"{value:,}" if isinstance(value, int) else figure(value)
+
+
+def _confusion(lines: Lines, labels: Sequence[str]) -> Block:
+    pairs = Counter((line["gold"], line["prediction"]) for line in lines)
+    gold = Counter(line["gold"] for line in lines)
+    if len(labels) > MOST_LABELS:
+        mixed = [(pair, count) for pair, count in pairs.most_common() if pair[0] != pair[1]][:MOST_LABELS]
+        columns = [Column("gold"), Column("predicted"), Column("times", number=True), Column("of gold", number=True)]
+        rows: list[list[str | Cell]] = [
+            [Cell(one, data=True), Cell(other, data=True), f"{count:,}", f"{100 * count / gold[one]:.1f} %"]
+            for (one, other), count in mixed
+        ]
+        return Table(columns, rows, "The most frequent confusions.")
+    columns = [Column("gold \\ predicted"), *(Column(name, number=True, data=True) for name in labels)]
+    matrix: list[list[str | Cell]] = []
+    for one in labels:
+        row: list[str | Cell] = [Cell(one, data=True, strong=True)]
+        for other in labels:
+            count = pairs[one, other]
+            share = count / gold[one] if gold[one] else 0.0
+            row.append(Cell(f"{count:,}", shade=share, wrong=one != other))
+        matrix.append(row)
+    return Table(
+        columns, matrix, "Confusion matrix: gold labels down, answers across; shaded by share of the gold label."
+    )
+
+
+def calibration_error(lines: Lines, answers: Answers) -> float | None:
+    """Returns the ECE of the answers' probabilities; None where the lines have none."""
+    stated = answers.stated(lines)
+    return None if stated is None else calibration.expected_calibration_error(*stated)
+
+
+def calibration_section(lines: Lines, answers: Answers, *, calibrated: bool) -> Section:
+    """Returns reliability diagram, ECE and what a temperature would make of it; empty without probabilities.
+
+    Args:
+        lines: of a prediction file.
+        answers: what they mean.
+        calibrated: whether the run has a temperature already.
+    """
+    stated = answers.stated(lines)
+    if stated is None:
+        return Section("calibration", "Calibration", [])
+    probability, held = stated
+    bins = calibration.reliability(probability, held)
+    error = calibration.expected_calibration_error(probability, held)
+    _, limit = calibration.honest_calibration_error(probability)
+    caption = "Share right by the probability given, with 95 % intervals; honest probabilities lie on the dotted line."
+    blocks: list[Block] = [
+        Note(_calibration_words(probability, held, error, limit)),
+        Chart(partial(charts.reliability_chart, bins), caption),
+        _reliability_table(bins),
+    ]
+    hint = None if calibrated or error <= limit else _temperature_hint(lines, answers, error)
+    if hint:
+        blocks.insert(1, Note(hint))
+    return Section("calibration", "Calibration", blocks)
+
+
+def _calibration_words(probability: NDArray[np.float64], held: NDArray[np.bool_], error: float, limit: float) -> str:
+    mean, share = float(probability.mean()), float(held.mean())
+    low, high = wilson_interval(int(held.sum()), held.size)
+    if error <= limit:
+        verdict = "That is no more than chance"
+    elif mean > high:
+        verdict = "The model is too sure of itself"
+    elif mean < low:
+        verdict = "The model is not sure enough of itself"
+    else:
+        verdict = "The probabilities are too high in some places and too low in others"
+    return (
+        f"Expected calibration error (ECE, {calibration.BINS} bins of equal width): {figure(error)}. "
+        f"Mean probability {figure(mean)}, share right {figure(share)}. "
+        f"{verdict}: honest probabilities have an ECE below {figure(limit)} in 19 of 20 such sets."
+    )
+
+
+def _reliability_table(bins: Sequence[calibration.ReliabilityBin]) -> Table:
+    columns = [
+        Column("probability", number=True),
+        Column("answers", number=True),
+        Column("mean probability", number=True),
+        Column("share right", number=True),
+        Column("95 % interval", number=True),
+    ]
+    rows: list[list[str | Cell]] = [
+        [
+            f"{bin_.above:.2f} to {bin_.to:.2f}",
+            f"{bin_.n:,}",
+            figure(bin_.confidence or 0.0),
+            figure(bin_.accuracy or 0.0),
+            f"{figure(bin_.low or 0.0)} to {figure(bin_.high or 0.0)}",
+        ]
+        for bin_ in bins
+        if bin_.n
+    ]
+    return Table(columns, rows, brief=0)
+
+
+def _temperature_hint(lines: Lines, answers: Answers, before: float) -> str | None:
+    """What temperature scaling would do; None where it does not apply, can't be fitted, or is not worth it."""
+    calibrated = answers.calibrated(lines)
+    if calibrated is None:
+        return None
+    temperature, *stated = calibrated
+    after = calibration.expected_calibration_error(*stated)
+    if after > WORTH_IT * before:
+        return None
+    return (
+        f"Dividing the logits by a temperature of {temperature:.3f}, fitted on these very examples, would bring the "
+        f"ECE to {figure(after)}. `bertctl evaluate RUN --calibrate` stores it in the run."
+    )
+
+
+def length_section(lines: Lines, answers: Answers) -> Section:
+    """Returns the score by number of tokens, in bins of about equal size; empty where lengths say nothing."""
+    tokens = np.array([int(line.get("tokens", 0)) for line in lines])
+    edges = np.unique(np.quantile(tokens, np.linspace(0, 1, LENGTH_BINS + 1), method="inverted_cdf"))
+    if len(lines) < 4 * LENGTH_BINS or len(edges) < 3:
+        return Section("length", "By length", [])
+    names, scores = [], []
+    for number, (low, high) in enumerate(itertools.pairwise(edges)):
+        first = low if number == 0 else low + 1
+        names.append(f"{first}–{high}" if first < high else f"{high}")
+        scores.append(
+            _group_score([line for line, n in zip(lines, tokens, strict=True) if first <= n <= high], answers)
+        )
+    score = answers.group_score(lines)[0]
+    chart = partial(charts.group_chart, names, scores, score=score, group="tokens")
+    blocks: list[Block] = [
+        Chart(chart, f"{score[0].upper()}{score[1:]} by length in tokens, with 95 % intervals."),
+        _score_table("tokens", list(zip(names, scores, strict=True)), score, data=False),
+    ]
+    return Section("length", "By length", blocks, brief=False)
+
+
+def _group_score(lines: Lines, answers: Answers) -> dict[str, Any]:
+    """`value`, `low`, `high` (95 %; None where there is none) and `n` of a group of lines."""
+    return answers.group_score(lines)[1].metric(resamples=RESAMPLES).as_json()
+
+
+def _score_table(what: str, groups: Sequence[tuple[str, Mapping[str, Any]]], score: str, *, data: bool) -> Table:
+    columns = [Column(what, data=data), Column("n", number=True), Column(score, number=True)]
+    columns.append(Column("95 % interval", number=True))
+    rows: list[list[str | Cell]] = [
+        [Cell(name, data=data), f"{found['n']:,}", figure(found["value"]), interval(found)] for name, found in groups
+    ]
+    return Table(columns, rows)
+
+
+def slice_section(lines: Lines, answers: Answers, columns: Sequence[str]) -> Section:
+    """Returns the score of each value of each slice column, and of cut and whole texts; the most frequent values first.
+
+    Args:
+        lines: of a prediction file.
+        answers: what they mean.
+        columns: the slice columns; those that the lines don't have are left out.
+    """
+    blocks: list[Block] = []
+    for column in columns:
+        if column not in lines[0]:
+            continue
+        values = [_slice_value(line.get(column)) for line in lines]
+        blocks.append(_slices(column, values, lines, answers))
+    cut = ["cut" if line.get("truncated") else "whole" for line in lines]
+    if "cut" in cut:
+        blocks.append(_slices("text", cut, lines, answers))
+    return Section("slices", "By slice", blocks)
+
+
+def _slices(column: str, values: Sequence[str], lines: Lines, answers: Answers) -> Table:
+    counted = Counter(values)
+    groups: dict[str, list[Line]] = {value: [] for value, _ in counted.most_common(MOST_SLICES)}
+    rest: list[Line] = []
+    for value, line in zip(values, lines, strict=True):
+        groups.get(value, rest).append(line)
+    scores = [(value, _group_score(group, answers)) for value, group in groups.items()]
+    table = _score_table(column, scores, answers.group_score(lines)[0], data=True)
+    if not rest:
+        return table
+    others = _group_score(rest, answers)
+    name = f"{len(counted) - len(groups)} other values"
+    last: list[str | Cell] = [name, f"{others['n']:,}", figure(others["value"]), interval(others)]
+    return Table(table.columns, [*table.rows, last])
+
+
+def _slice_value(value: object) -> str:
+    return "(missing)" if value is None or value == "" else shorten(str(value), 60)

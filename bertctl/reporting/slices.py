@@ -1,0 +1,57 @@
+"""Slices of prediction lines: those with a value in a column, or with a gold label."""
+
+from typing import Any
+
+from bertctl.errors import UsageError
+from bertctl.metrics.contributions import Contributions
+from bertctl.tasks.answers import Answers, Lines
+from bertctl.words import listing
+
+LABEL = "label"
+"""The column that stands for the gold label, where the task has labels."""
+
+
+def slice_contributions(
+    kind: type[Answers], lines: Lines, name: str, *, column: str, value: str
+) -> Contributions | None:
+    """Returns what the examples of a slice add to a metric.
+
+    `label=X` is the gold label (or type of entity); there `precision`, `recall` and `f1` are those of X against all
+    else, and other metrics are those of the examples whose gold label is X. Any other column selects the lines that
+    have the value in it.
+
+    Args:
+        kind: of the answers.
+        lines: of a prediction file, at least one.
+        name: of the metric.
+        column: `label`, or a field of the lines.
+        value: as text; true and false for booleans.
+
+    Returns:
+        None where the metric can't be computed from such lines.
+
+    Raises:
+        UsageError: a column that the lines don't have, a value that does not occur, a metric that is undefined there.
+    """
+    answers = kind.from_lines(lines)
+    by_label = column == LABEL and answers.labels_of(lines[0]) is not None
+    values = [answers.labels_of(line) or [] if by_label else [_text(line.get(column))] for line in lines]
+    if not by_label and not any(column in line for line in lines):
+        known = [key for key in lines[0] if key not in ("id", "probabilities", "prediction", "gold")]
+        raise UsageError(
+            f"the predictions have no column '{column}'",
+            remedy=f"Columns: {LABEL}, {', '.join(known)}. Others are copied into prediction files when "
+            f"the run is made with --set evaluation.slice_columns='[{column}]'.",
+        )
+    chosen = [line for line, of_line in zip(lines, values, strict=True) if value in of_line]
+    if not chosen:
+        raise UsageError(
+            f"no example has the gold label '{value}'" if by_label else f"no example has {column}={value}",
+            remedy=f"Values: {listing(sorted({each for of_line in values for each in of_line}))}.",
+        )
+    of_label = answers.of_label(lines, name, value) if by_label else None
+    return of_label or answers.contributions(chosen, name)
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,310 @@
+"""What the answers of a task mean: the base class of one torch-free object per task.
+
+An `Answers` knows which columns are read, which metrics there are and what each line adds to them, the answer that
+ignores the input, what is right, how a line and an error are shown, and how a trained model is used in plain
+transformers. Evaluation, sweeps, folds, gates, comparisons and reports know tasks only through it.
+
+A line is an entry of a prediction file: a mapping with `id`, the shown columns, `gold`, `prediction`, `probabilities`
+where there are any, `loss`, `tokens` and `truncated`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.errors import DataError
+from bertctl.metrics import contributions
+from bertctl.metrics.contributions import LOSS, Contributions, Metric
+from bertctl.metrics.statistics import wilson_interval
+from bertctl.metrics.value import MetricValue
+
+Line = Mapping[str, Any]
+Lines = Sequence[Line]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was right, in the form that fits the task: a section of the report.
+
+    Attributes:
+        title: of the section.
+        header: names of the table's columns; empty where there is no table.
+        rows: of the table. A whole number is a count, a float a score, a pair an interval, None a value that is not
+            defined, and a text is one of the data.
+        labels: labels that exclude each other, for a table of confusions; empty for none.
+        points: pairs of gold and predicted scores.
+    """
+
+    title: str
+    header: tuple[str, ...] = ()
+    rows: Sequence[Sequence[str | int | float | tuple[float, float] | None]] = ()
+    labels: Sequence[str] = ()
+    points: Sequence[tuple[float, float]] = ()
+
+
+@dataclass(frozen=True)
+class ErrorOrder:
+    """How errors are ranked.
+
+    Attributes:
+        title: of the list.
+        words: which of them comes first.
+        column: what the number is called.
+        layout: how the number is written.
+    """
+
+    title: str = "Most confident errors"
+    words: str = "the surest first"
+    column: str = "probability"
+    layout: str = "{:.4f}"
+
+
+BY_LOSS = ErrorOrder(words="the highest loss first", column="loss", layout="{:.3f}")
+
+
+class Answers(ABC):
+    """The answers of one task, with what is known of its labels.
+
+    Class attributes:
+        texts: columns that a model reads, those of them that the rows have.
+        columns: columns that prediction files show.
+        metrics: definitions, in the order of metrics.json; `loss` comes last and is every task's.
+        group_metric: the metric that groups of lines are compared by in reports.
+        checks: families of checks that `data check` runs for this task only.
+        pipeline: the task's name on the Hugging Face hub.
+        tags: of the model card, besides the task's name.
+        usage: Python code that asks a trained model in plain transformers; `{example}` is filled in.
+    """
+
+    texts: ClassVar[tuple[str, ...]]
+    columns: ClassVar[tuple[str, ...]]
+    metrics: ClassVar[tuple[Metric, ...]]
+    group_metric: ClassVar[str] = "accuracy"
+    checks: ClassVar[frozenset[str]] = frozenset()
+    pipeline: ClassVar[str]
+    tags: ClassVar[tuple[str, ...]] = ()
+    usage: ClassVar[str]
+
+    labels: tuple[str, ...]
+    """Label names in the model's order; empty where answers have no names."""
+
+    @classmethod
+    def from_lines(cls, lines: Lines) -> Self:  # noqa: ARG003
+        """Returns the answers that these lines are, at least one; what is known of labels is read from them."""
+        return cls()
+
+    # Metrics
+
+    @classmethod
+    def metric_named(cls, name: str) -> Metric | None:
+        """Returns a metric's definition; None where the task has no such metric."""
+        return next((metric for metric in (*cls.metrics, LOSS) if metric.name == name), None)
+
+    def contributions(self, lines: Lines, name: str) -> Contributions | None:
+        """Returns what each line adds to a metric.
+
+        Args:
+            lines: labelled, at least one.
+            name: of the metric, as in metrics.json.
+
+        Returns:
+            None where these lines don't give a metric of this name.
+
+        Raises:
+            DataError: lines that lack a field.
+        """
+        metric = self.metric_named(name)
+        found = metric.contribute(self, lines) if metric and metric.contribute else None
+        return replace(found, higher_is_better=metric.higher_is_better) if metric and found else None
+
+    def metric_names(self, lines: Lines) -> list[str]:  # noqa: ARG002
+        """Returns the names of the metrics that such lines may give, without `loss`."""
+        return [metric.name for metric in self.metrics]
+
+    def all_contributions(self, lines: Lines) -> dict[str, Contributions]:
+        """Returns what each line adds to every metric that the lines give, without `loss`."""
+        found = {name: self.contributions(lines, name) for name in self.metric_names(lines)}
+        return {name: each for name, each in found.items() if each is not None}
+
+    def score(self, lines: Lines, *, resamples: int, seed: int) -> dict[str, MetricValue]:
+        """Returns all metrics but `loss`, with 95 % intervals, as metrics.json has them.
+
+        Args:
+            lines: labelled, at least one.
+            resamples: of the bootstrap.
+            seed: of the bootstrap.
+        """
+        found = self.all_contributions(lines)
+        scored = {name: each.metric(resamples=resamples, seed=seed) for name, each in found.items()}
+        return scored | {
+            name: MetricValue(value, None, None, len(lines)) for name, value in self.figures(lines).items()
+        }
+
+    def figures(self, lines: Lines) -> dict[str, float]:  # noqa: ARG002
+        """Returns metrics of the split as a whole, to which no line adds by itself."""
+        return {}
+
+    def losses(self, lines: Lines) -> Contributions | None:
+        """Returns what each line adds to the loss; None where the lines don't say how many things it is a mean of."""
+        sums = np.array([field(line, "loss") for line in lines], dtype=np.float64)
+        return contributions.loss(sums, np.ones(len(sums)))
+
+    # The answer that ignores the input
+
+    def constant(self, gold: Sequence[Any]) -> Any:
+        """Returns the best answer for somebody who can't read: the most frequent gold answer of the training rows."""
+        counts: dict[Any, int] = {}
+        for each in gold:
+            counts[each] = counts.get(each, 0) + 1
+        names = [*self.labels, *sorted(counts.keys() - set(self.labels))]
+        return max(names, key=lambda name: counts.get(name, 0))  # of equals the first in the model's order
+
+    def answered(self, line: Line, constant: Any) -> Line:
+        """Returns a line with the constant answer as its prediction."""
+        return {**line, "prediction": constant}
+
+    def baseline(self, constant: Any, lines: Lines) -> dict[str, float]:
+        """Returns the metrics of the answer that ignores the input.
+
+        Args:
+            constant: as `constant` chose it.
+            lines: labelled, at least one; they need no prediction.
+        """
+        said = [self.answered(line, constant) for line in lines]
+        found = {metric.name: self.contributions(said, metric.name) for metric in self.metrics}
+        return {name: each.value for name, each in found.items() if each is not None}
+
+    # One line
+
+    def is_right(self, line: Line) -> bool | None:
+        """Returns whether a line is right as a whole; None where that is no question (scores)."""
+        return bool(field(line, "gold") == field(line, "prediction"))
+
+    def is_error(self, line: Line) -> bool:
+        """Returns whether a line is an error to look at."""
+        return self.is_right(line) is False
+
+    def confidence(self, line: Line) -> float | None:
+        """Returns the probability that the line gives its own answer; None where it has none."""
+        probabilities, prediction = line.get("probabilities"), line["prediction"]
+        if isinstance(probabilities, Mapping):
+            return float(probabilities.get(prediction, 0.0))
+        if isinstance(probabilities, Sequence):
+            return float(probabilities[prediction])
+        probability = line.get("probability")
+        return None if probability is None else float(probability)
+
+    def error_order(self) -> ErrorOrder:
+        """Returns how errors are ranked."""
+        return ErrorOrder()
+
+    def gravity(self, line: Line) -> float | None:
+        """Returns the number that errors are ranked by, the largest (in either direction) first."""
+        return self.confidence(line)
+
+    def shown(self, line: Line) -> tuple[str, str, str]:
+        """Returns input, gold answer and prediction of a line, as a person reads them; no input where it has none."""
+        return self.shown_input(line), str(line["gold"]), str(line["prediction"])
+
+    def shown_input(self, line: Line) -> str:
+        """Returns the columns that were read, one below the other."""
+        return "\n".join(str(line[name]) for name in self.texts if line.get(name) is not None)
+
+    # Groups of lines
+
+    def labels_of(self, line: Line) -> list[str] | None:  # noqa: ARG002
+        """Returns the gold labels that a slice `label=NAME` goes by; None where the task has no labels."""
+        return None
+
+    def of_label(self, lines: Lines, name: str, label: str) -> Contributions | None:  # noqa: ARG002
+        """Returns precision, recall or F1 of a label against all else; None for other metrics.
+
+        Args:
+            lines: labelled; at least one has the label.
+            name: of the metric.
+            label: name.
+
+        Raises:
+            UsageError: the metric is not defined, as the label was never answered.
+        """
+        return None
+
+    def group_score(self, lines: Lines) -> tuple[str, Contributions]:
+        """Returns the score that groups of lines are compared by, and its name for a person."""
+        found = self.contributions(lines, self.group_metric)
+        if found is None:
+            raise ValueError(f"these lines have no {self.group_metric}")
+        return self.group_metric.replace("_", " "), found
+
+    @abstractmethod
+    def outcome(self, lines: Lines) -> Outcome:
+        """Returns what was right and what was taken for what."""
+
+    def stated(self, lines: Lines) -> tuple[NDArray[np.float64], NDArray[np.bool_]] | None:
+        """Returns the probability of each answer and whether the answer held; None where there are no probabilities."""
+        pairs = [(self.confidence(line), self.is_right(line)) for line in lines]
+        if not pairs or pairs[0][0] is None or pairs[0][1] is None:
+            return None
+        probabilities = np.array([probability or 0.0 for probability, _ in pairs])
+        return np.clip(probabilities, 0.0, 1.0), np.array([right for _, right in pairs], dtype=np.bool_)
+
+    def calibrated(self, lines: Lines) -> tuple[float, NDArray[np.float64], NDArray[np.bool_]] | None:  # noqa: ARG002
+        """Returns a temperature fitted on these lines and what `stated` gives with it; None where none can be."""
+        return None
+
+    @classmethod
+    def usage_snippet(cls, line: Line) -> str:
+        """Returns Python code that asks a trained model in plain transformers.
+
+        Args:
+            line: one of the model's, which shows whether its inputs are pairs.
+        """
+        pair = '{"text": "One sentence.", "text_pair": "Another one."}'
+        return cls.usage.replace("{example}", pair if line.get("pair") is not None else '"A text."')
+
+
+def field(line: Line, key: str) -> Any:
+    """Returns a field of a prediction line.
+
+    Raises:
+        DataError: the line lacks it.
+    """
+    if key not in line:
+        raise DataError(
+            f"a prediction line (id {line.get('id')!r}) has no '{key}'",
+            remedy="Write the predictions again: bertctl evaluate RUN --split SPLIT.",
+        )
+    return line[key]
+
+
+def sides(lines: Lines) -> tuple[list[Any], list[Any]]:
+    """Returns the gold answers and the predictions."""
+    return [field(line, "gold") for line in lines], [field(line, "prediction") for line in lines]
+
+
+def counted_rows(
+    names: Sequence[str], gold: Mapping[str, int], predicted: Mapping[str, int], right: Mapping[str, int]
+) -> list[list[str | int | float | tuple[float, float] | None]]:
+    """Returns a row per label for `Outcome`, to go with `COUNTED`: how often it is there, is answered, and is right."""
+    rows: list[list[str | int | float | tuple[float, float] | None]] = []
+    for name in names:
+        wanted, answered, hits = gold.get(name, 0), predicted.get(name, 0), right.get(name, 0)
+        rows.append(
+            [
+                name,
+                wanted,
+                answered,
+                hits / answered if answered else None,
+                hits / wanted if wanted else None,
+                wilson_interval(hits, wanted) if wanted else None,
+                2 * hits / (wanted + answered) if wanted + answered else None,
+            ]
+        )
+    return rows
+
+
+COUNTED = ("in gold", "predicted", "precision", "recall", "95 % interval of recall", "F1")

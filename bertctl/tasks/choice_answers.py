@@ -1,0 +1,60 @@
+"""What a chosen number means: multiple choice."""
+
+from collections import Counter
+from operator import eq
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bertctl.metrics import contributions
+from bertctl.metrics.contributions import Metric
+from bertctl.tasks.answers import COUNTED, Answers, Line, Lines, Outcome, counted_rows, sides
+
+
+class ChoiceAnswers(Answers):
+    """The number of one of a row's own choices. Means over labels (macro F1) are left out: a number is no class."""
+
+    labels = ()
+
+    texts: ClassVar[tuple[str, ...]] = ("context", "choices")
+    columns: ClassVar[tuple[str, ...]] = ("context", "choices")
+    checks: ClassVar[frozenset[str]] = frozenset({"choices"})
+    pipeline: ClassVar[str] = "multiple-choice"
+    usage: ClassVar[str] = """from transformers import AutoModelForMultipleChoice, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained(MODEL)
+model = AutoModelForMultipleChoice.from_pretrained(MODEL)"""
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        Metric(
+            "accuracy",
+            lambda _, lines: contributions.share(list(map(eq, *sides(lines)))),
+            "share of examples answered right",
+            "Wilson",
+        ),
+    )
+
+    def baseline(self, constant: Any, lines: Lines) -> dict[str, float]:
+        """Returns the better of two answers that ignore the texts: always the same number, or chance.
+
+        Chance is the mean over rows of 1 / number of choices.
+        """
+        chance = float(np.mean([1 / len(line["choices"]) for line in lines]))
+        found = super().baseline(constant, lines)
+        return found | {"accuracy": max(found["accuracy"], chance)}
+
+    def shown(self, line: Line) -> tuple[str, str, str]:
+        """Returns the context, and both choices with their numbers."""
+        choices = line.get("choices") or []
+        gold, predicted = (
+            f"{number}: {choices[number]}" if number < len(choices) else str(number)
+            for number in (line["gold"], line["prediction"])
+        )
+        return str(line.get("context") or ""), gold, predicted
+
+    def outcome(self, lines: Lines) -> Outcome:
+        """Returns a row per place of the right choice."""
+        gold, predicted = (list(map(str, side)) for side in sides(lines))
+        right = Counter(a for a, b in zip(gold, predicted, strict=True) if a == b)
+        names = [str(place) for place in range(1 + max(map(int, {*gold, *predicted})))]
+        rows = counted_rows(names, Counter(gold), Counter(predicted), right)
+        return Outcome("By place of the right choice", ("choice", *COUNTED), rows)

@@ -1,0 +1,208 @@
+"""What a label means, or several: text classification."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.errors import DataError, UsageError
+from bertctl.metrics import calibration, classification, contributions
+from bertctl.metrics.contributions import Contributions, Metric
+from bertctl.metrics.tagging import entity_score
+from bertctl.tasks.answers import (
+    BY_LOSS,
+    COUNTED,
+    Answers,
+    ErrorOrder,
+    Line,
+    Lines,
+    Outcome,
+    counted_rows,
+    field,
+    sides,
+)
+
+
+def _accuracy(answers: "ClassAnswers", lines: Lines) -> Contributions:
+    return contributions.share([answers.is_right(line) for line in lines])
+
+
+def _f1(answers: "ClassAnswers", lines: Lines) -> Contributions:
+    if answers.multi_label:
+        return classification.f1_of_sets(*answers.present(lines), "micro")
+    C = len(answers.labels)
+    # Binary F1 is that of the second label: the official order of MRPC and QQP ends with the positive one.
+    return classification.f1_of_labels(*answers.numbers(lines), n_labels=C, positive=1 if C == 2 else None)
+
+
+def _f1_macro(answers: "ClassAnswers", lines: Lines) -> Contributions | None:
+    return classification.f1_of_sets(*answers.present(lines), "macro") if answers.multi_label else None
+
+
+def _matthews(answers: "ClassAnswers", lines: Lines) -> Contributions | None:
+    if answers.multi_label:
+        return None
+    return classification.matthews(*answers.numbers(lines), n_labels=len(answers.labels))
+
+
+@dataclass(frozen=True)
+class ClassAnswers(Answers):
+    """One of C labels per text or pair; or, multi-label, any number of them.
+
+    Attributes:
+        labels: names, in the model's order.
+        multi_label: whether an example can have several labels or none.
+    """
+
+    labels: tuple[str, ...]
+    multi_label: bool
+
+    texts: ClassVar[tuple[str, ...]] = ("text", "pair")
+    columns: ClassVar[tuple[str, ...]] = ("text", "pair")
+    checks: ClassVar[frozenset[str]] = frozenset({"labels"})
+    pipeline: ClassVar[str] = "text-classification"
+    usage: ClassVar[str] = """from transformers import pipeline
+
+answer = pipeline("text-classification", model=MODEL, top_k=None)
+answer({example})"""
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        Metric(
+            "accuracy",
+            _accuracy,
+            "share of examples answered exactly right (all labels, if several)",
+            "Wilson",
+        ),
+        Metric(
+            "f1",
+            _f1,
+            "harmonic mean of precision and recall: of the positive label of two, else the mean over labels (macro); "
+            "with several labels per example, over all decisions (micro)",
+            "bootstrap, BCa",
+        ),
+        Metric(
+            "f1_macro", _f1_macro, "several labels per example: mean of the labels' F1", "bootstrap, BCa", hub_name="f1"
+        ),
+        Metric(
+            "matthews",
+            _matthews,
+            "Matthews correlation of labels, -1 to 1; 0 for one answer to all",
+            "bootstrap, BCa",
+            hub_name="matthews_correlation",
+        ),
+    )
+
+    @classmethod
+    def from_lines(cls, lines: Lines) -> Self:
+        """Returns the labels in the model's order where the lines have probabilities by name, else sorted as found."""
+        probabilities = lines[0].get("probabilities")
+        found = list(probabilities) if isinstance(probabilities, Mapping) else []
+        occurring: set[str] = set()
+        for line in lines:
+            for key in ("gold", "prediction"):
+                occurring.update(_names(field(line, key)))
+        return cls((*found, *sorted(occurring - set(found))), isinstance(field(lines[0], "gold"), list))
+
+    def numbers(self, lines: Lines) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Returns (N,) numbers of the gold labels and of those answered."""
+        number = {label: i for i, label in enumerate(self.labels)}
+        gold, predicted = (np.array([number[str(name)] for name in side], dtype=np.int64) for side in sides(lines))
+        return gold, predicted
+
+    def present(self, lines: Lines) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Returns (N, C) whether each label is there, and whether it was answered."""
+        gold, predicted = (
+            np.array([[label in names for label in self.labels] for names in map(_names, side)], dtype=np.bool_)
+            for side in sides(lines)
+        )
+        return gold, predicted
+
+    def targets(self, lines: Lines) -> NDArray[np.int64]:
+        """Returns (N,) numbers of the gold labels; multi-label (N, C) 0 and 1."""
+        return self.present(lines)[0].astype(np.int64) if self.multi_label else self.numbers(lines)[0]
+
+    def constant(self, gold: Sequence[Any]) -> Any:
+        """Returns the most frequent label, or set of labels, of the training rows."""
+        if not self.multi_label:
+            return super().constant(gold)
+        sets = Counter(tuple(label in names for label in self.labels) for names in gold)
+        chosen = max(sorted(sets), key=sets.__getitem__)
+        return [label for label, there in zip(self.labels, chosen, strict=True) if there]
+
+    def is_right(self, line: Line) -> bool:
+        """Returns whether the label is right; of several labels, whether all are."""
+        gold, predicted = field(line, "gold"), field(line, "prediction")
+        return set(gold) == set(predicted) if self.multi_label else bool(gold == predicted)
+
+    def error_order(self) -> ErrorOrder:
+        """Returns the order by probability; by loss where several labels are possible."""
+        return BY_LOSS if self.multi_label else super().error_order()
+
+    def gravity(self, line: Line) -> float | None:
+        """Returns the probability of the wrong label; the loss where several labels are possible."""
+        return float(line.get("loss", 0.0)) if self.multi_label else super().gravity(line)
+
+    def shown(self, line: Line) -> tuple[str, str, str]:
+        """Returns the texts and both labels."""
+        gold, predicted = (", ".join(_names(line[side])) or "(none)" for side in ("gold", "prediction"))
+        return self.shown_input(line), gold, predicted
+
+    def labels_of(self, line: Line) -> list[str]:
+        """Returns the gold label, or labels."""
+        return _names(field(line, "gold"))
+
+    def of_label(self, lines: Lines, name: str, label: str) -> Contributions | None:
+        """Returns precision, recall or F1 of a label against all else."""
+        if name not in ("precision", "recall", "f1"):
+            return None
+        gold, predicted = (np.array([label in _names(each) for each in side]) for side in sides(lines))
+        if name == "recall":
+            return contributions.share(predicted[gold])
+        if name == "precision" and not predicted.any():
+            raise UsageError(f"the precision of '{label}' is undefined: the model never answers '{label}'")
+        if name == "precision":
+            return contributions.share(gold[predicted])
+        rows = np.stack([gold, predicted, gold & predicted], axis=1)
+        return entity_score("entity_f1", rows.astype(int).tolist())
+
+    def outcome(self, lines: Lines) -> Outcome:
+        """Returns a row per label, and the confusions where labels exclude each other."""
+        gold, predicted, right = Counter[str](), Counter[str](), Counter[str]()
+        for line in lines:
+            wanted, answered = set(_names(line["gold"])), set(_names(line["prediction"]))
+            gold.update(wanted)
+            predicted.update(answered)
+            right.update(wanted & answered)
+        rows = counted_rows(self.labels, gold, predicted, right)
+        return Outcome("By label", ("label", *COUNTED), rows, labels=() if self.multi_label else self.labels)
+
+    def stated(self, lines: Lines) -> tuple[NDArray[np.float64], NDArray[np.bool_]] | None:
+        """Returns the probability of each answer and whether it held; with several labels those of every label."""
+        if not self.multi_label or not lines or not lines[0].get("probabilities"):
+            return super().stated(lines)
+        pairs = [(p, name in line["gold"]) for line in lines for name, p in line["probabilities"].items()]
+        return np.clip([p for p, _ in pairs], 0.0, 1.0), np.array([held for _, held in pairs], dtype=np.bool_)
+
+    def calibrated(self, lines: Lines) -> tuple[float, NDArray[np.float64], NDArray[np.bool_]] | None:
+        """Returns a temperature fitted on these lines and what `stated` gives with it; None where none can be."""
+        if not isinstance(lines[0].get("probabilities"), Mapping):
+            return None
+
+        probabilities = [[line["probabilities"].get(name, 0.0) for name in self.labels] for line in lines]
+        logits = calibration.log_odds(probabilities, multi_label=self.multi_label)
+        gold = self.targets(lines)
+        try:
+            temperature = calibration.fit_temperature(logits, gold, multi_label=self.multi_label)
+        except DataError:
+            return None
+        after = calibration.scaled_probabilities(logits, temperature, multi_label=self.multi_label)
+        if self.multi_label:
+            return temperature, after.ravel(), gold.ravel() > 0
+        return temperature, after.max(axis=1), after.argmax(axis=1) == gold
+
+
+def _names(side: Any) -> list[str]:
+    """The label, or labels, as names."""
+    return list(map(str, side)) if isinstance(side, list) else [str(side)]

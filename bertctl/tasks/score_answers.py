@@ -1,0 +1,99 @@
+"""What a predicted score means: text regression."""
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bertctl.metrics import contributions, regression
+from bertctl.metrics.contributions import Contributions, Floats, Metric, refuse_not_finite
+from bertctl.tasks.answers import Answers, ErrorOrder, Line, Lines, Outcome, sides
+
+
+def scores(lines: Lines) -> tuple[Floats, Floats]:
+    """Returns (N,) gold scores, in the 32 bits that models learn, and (N,) predictions.
+
+    Raises:
+        DivergedError: predictions that are not finite.
+    """
+    gold, predicted = sides(lines)
+    answers = np.array(predicted, dtype=np.float64)
+    refuse_not_finite(answers, "predictions")
+    return np.array(gold, dtype=np.float32).astype(np.float64), answers
+
+
+def _squared_error(answers: "ScoreAnswers", lines: Lines) -> Contributions:  # noqa: ARG001
+    gold, predicted = scores(lines)
+    return contributions.mean((gold - predicted) ** 2)
+
+
+class ScoreAnswers(Answers):
+    """One number per text or pair."""
+
+    labels = ()
+
+    texts: ClassVar[tuple[str, ...]] = ("text", "pair")
+    columns: ClassVar[tuple[str, ...]] = ("text", "pair")
+    checks: ClassVar[frozenset[str]] = frozenset({"scores"})
+    pipeline: ClassVar[str] = "text-classification"  # the hub knows no regression; the tag says it
+    tags: ClassVar[tuple[str, ...]] = ("regression",)
+    usage: ClassVar[str] = """from transformers import pipeline
+
+answer = pipeline("text-classification", model=MODEL, function_to_apply="none")
+answer({example})"""
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        Metric(
+            "pearson",
+            lambda _, lines: regression.pearson(*scores(lines)),
+            "Pearson correlation of scores, -1 to 1",
+            "bootstrap, percentile",
+            hub_name="pearsonr",
+        ),
+        Metric(
+            "spearman",
+            lambda _, lines: regression.spearman(*scores(lines)),
+            "Spearman rank correlation of scores, -1 to 1",
+            "bootstrap, percentile",
+            hub_name="spearmanr",
+        ),
+        Metric(
+            "mse",
+            _squared_error,
+            "mean squared error of scores",
+            "bootstrap, studentised",
+            higher_is_better=False,
+            is_fraction=False,
+        ),
+    )
+
+    def constant(self, gold: Any) -> float:
+        """Returns the mean of the training rows."""
+        return float(np.array(gold, dtype=np.float32).astype(np.float64).mean())
+
+    def is_right(self, line: Line) -> None:  # noqa: ARG002
+        """Returns None: a score is more or less near."""
+        return
+
+    def is_error(self, line: Line) -> bool:
+        """Returns whether the score is off at all."""
+        return self.gravity(line) != 0
+
+    def error_order(self) -> ErrorOrder:
+        """Returns the order by distance."""
+        return ErrorOrder("Largest errors", "the farthest off first", "off by", "{:+.3f}")
+
+    def gravity(self, line: Line) -> float:
+        """Returns how far too high the score is."""
+        return float(line["prediction"]) - float(line["gold"])
+
+    def shown(self, line: Line) -> tuple[str, str, str]:
+        """Returns the texts and both scores."""
+        return self.shown_input(line), f"{float(line['gold']):g}", f"{float(line['prediction']):.3f}"
+
+    def group_score(self, lines: Lines) -> tuple[str, Contributions]:
+        """Returns the mean absolute error, which is in the scores' own unit."""
+        return "mean absolute error", contributions.mean(np.abs(np.array([self.gravity(line) for line in lines])))
+
+    def outcome(self, lines: Lines) -> Outcome:
+        """Returns gold and predicted scores, to be drawn."""
+        points = [(float(line["gold"]), float(line["prediction"])) for line in lines]
+        return Outcome("Predicted and true scores", points=points)

@@ -1,0 +1,144 @@
+"""What words of a text mean as an answer: extractive question answering."""
+
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.metrics import contributions
+from bertctl.metrics.contributions import Contributions, Floats, Metric
+from bertctl.metrics.squad import Version, answer_exact, answer_f1, best_threshold, raw_scores
+from bertctl.metrics.statistics import wilson_interval
+from bertctl.tasks.answers import Answers, Line, Lines, Outcome, field, sides
+
+NO_ANSWER = ""
+"""The prediction that says that there is no answer."""
+
+
+def raw(lines: Lines) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    """Returns (N,) exact matches, (N,) F1, and (N,) whether each question has an answer.
+
+    Lines without unanswerable questions are scored as SQuAD 1.1, others as 2.0.
+    """
+    gold, predicted = sides(lines)
+    answerable = np.array([len(texts) > 0 for texts in gold], dtype=np.bool_)
+    version: Version = 1 if answerable.all() else 2
+    return *raw_scores(predicted, gold, version=version), answerable
+
+
+def _exact(_: Any, lines: Lines) -> Contributions:
+    return contributions.share(raw(lines)[0] > 0)
+
+
+def _f1(_: Any, lines: Lines) -> Contributions:
+    return contributions.fraction(raw(lines)[1])
+
+
+def _has_answer_exact(_: Any, lines: Lines) -> Contributions | None:
+    exact, _f1, answerable = raw(lines)
+    return contributions.share(exact[answerable] > 0) if answerable.any() and not answerable.all() else None
+
+
+def _has_answer_f1(_: Any, lines: Lines) -> Contributions | None:
+    _exact, f1, answerable = raw(lines)
+    return contributions.fraction(f1[answerable]) if answerable.any() and not answerable.all() else None
+
+
+def _no_answer_exact(_: Any, lines: Lines) -> Contributions | None:
+    exact, _f1, answerable = raw(lines)
+    return None if answerable.all() else contributions.share(exact[~answerable] > 0)
+
+
+def _no_answer_f1(_: Any, lines: Lines) -> Contributions | None:
+    _exact, f1, answerable = raw(lines)
+    return None if answerable.all() else contributions.fraction(f1[~answerable])
+
+
+class SpanAnswers(Answers):
+    """Words of a text, or none: exact match and F1 as the official scorers of SQuAD have them."""
+
+    labels = ()
+
+    texts: ClassVar[tuple[str, ...]] = ("question", "context")
+    columns: ClassVar[tuple[str, ...]] = ("question", "context")
+    checks: ClassVar[frozenset[str]] = frozenset({"answers"})
+    group_metric: ClassVar[str] = "exact_match"
+    pipeline: ClassVar[str] = "question-answering"
+    usage: ClassVar[str] = """from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained(MODEL)
+model = AutoModelForQuestionAnswering.from_pretrained(MODEL)"""
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        Metric(
+            "exact_match",
+            _exact,
+            "share of questions whose answer equals a gold one, normalised as SQuAD's scorer does",
+            "Wilson",
+        ),
+        Metric("f1", _f1, "mean of the F1 of each answer's words", "bootstrap, BCa"),
+        Metric("has_answer_exact", _has_answer_exact, "exact_match of the questions that have an answer", "Wilson"),
+        Metric("has_answer_f1", _has_answer_f1, "f1 of the questions that have an answer", "bootstrap, BCa"),
+        Metric(
+            "no_answer_exact",
+            _no_answer_exact,
+            "share of the unanswerable questions left without an answer",
+            "Wilson",
+        ),
+        Metric(
+            "no_answer_f1",
+            _no_answer_f1,
+            "the same: an unanswerable question is answered rightly or not",
+            "bootstrap, BCa",
+        ),
+        Metric("best_exact", None, "exact_match with the threshold that is best for these very questions"),
+        Metric("best_exact_thresh", None, "that threshold of the null odds", is_fraction=False),
+        Metric("best_f1", None, "f1 with the threshold that is best for these very questions"),
+        Metric("best_f1_thresh", None, "that threshold of the null odds", is_fraction=False),
+    )
+
+    def figures(self, lines: Lines) -> dict[str, float]:
+        """Returns the best thresholds of the null odds and what they give; nothing where all have an answer."""
+        exact, f1, answerable = raw(lines)
+        if answerable.all() or any("null_odds" not in line for line in lines):
+            return {}
+        odds = np.array([line["null_odds"] for line in lines], dtype=np.float64)
+        answered = np.array([bool(line["prediction"]) for line in lines], dtype=np.bool_)
+        found: dict[str, float] = {}
+        for name, scores in (("best_exact", exact), ("best_f1", f1)):
+            best, threshold = best_threshold(scores, odds, answerable=answerable, answered=answered)
+            found |= {name: best, f"{name}_thresh": threshold}
+        return found
+
+    def losses(self, lines: Lines) -> None:  # noqa: ARG002
+        """Returns None: the loss is a mean over windows, and the lines don't say how many there were."""
+        return
+
+    def constant(self, gold: Any) -> str:  # noqa: ARG002
+        """Returns "no answer"."""
+        return NO_ANSWER
+
+    def is_right(self, line: Line) -> bool:
+        """Returns whether the answer is a gold one, after normalisation."""
+        return answer_exact(field(line, "prediction"), field(line, "gold")) > 0
+
+    def shown(self, line: Line) -> tuple[str, str, str]:
+        """Returns question and context, the different gold answers, and the answer."""
+        gold = " | ".join(dict.fromkeys(line["gold"])) or "(no answer)"
+        return self.shown_input(line), gold, line["prediction"] or "(no answer)"
+
+    def outcome(self, lines: Lines) -> Outcome:
+        """Returns a row per kind of question: with an answer, and without."""
+        groups = {"all": list(lines)}
+        if any(not line["gold"] for line in lines):
+            groups["answerable"] = [line for line in lines if line["gold"]]
+            groups["unanswerable"] = [line for line in lines if not line["gold"]]
+        rows: list[list[str | int | float | tuple[float, float] | None]] = []
+        for name, group in groups.items():
+            n = len(group)
+            if n:
+                matches = sum(map(self.is_right, group))
+                f1 = sum(answer_f1(line["prediction"], line["gold"]) for line in group) / n
+                silent = sum(not line["prediction"] for line in group) / n
+                rows.append([name, n, matches / n, wilson_interval(matches, n), f1, silent])
+        header = ("questions", "n", "exact match", "95 % interval", "F1", "left unanswered")
+        return Outcome("Answerable or not", header, rows)
