@@ -239,8 +239,8 @@ class _Bench:
         return self._lines
 
     def _slice(self, limit: Limit, column: str, value: str) -> MetricValue:
-        task = str(self.ours.task)
-        found = slice_contributions(answer_type(task), self.lines(), limit.metric, column=column, value=value)
+        lines, task = self.lines(), str(self.ours.task)
+        found = slice_contributions(answer_type(task), lines, limit.metric, column=column, value=value)
         if found is None:
             raise not_computable(limit.metric, task)
         return found.metric()

@@ -168,7 +168,7 @@ def test_questions_with_and_without_answer(tmp_path):
     assert [row[:2] for row in rows] == [["all", "90"], ["answerable", "60"], ["unanswerable", "30"]]
     # Of 30 unanswerable ones the 15 with an even number were left unanswered.
     assert rows[2][2] == rows[2][4] == "0.5000"
-    assert rows[2][5] == "50.0 %"
+    assert rows[2][5] == "0.5000"
 
 
 def test_errors_come_surest_first_and_only_errors(tmp_path):
