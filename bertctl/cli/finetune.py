@@ -1,8 +1,6 @@
 """`bertctl finetune`."""
 
-import contextlib
 import time
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -22,7 +20,6 @@ from bertctl.cli.recipe_options import (
     RecipeRequest,
     takes_recipe,
 )
-from bertctl.errors import UsageError
 
 DryRunFlag = Annotated[
     bool,
@@ -78,13 +75,11 @@ def finetune(
     """
     started = time.perf_counter()
     resolved = recipe.load()
-    from bertctl.run_folder import RunFolder, default_folder
+    from bertctl.run_folder import default_folder
+    from bertctl.training.start import Resume, check_place
 
-    going_on = resume or resume_if_any
-    if overwrite and going_on:
-        raise UsageError("--overwrite and --resume exclude each other", remedy="Leave one out.")
-    if output is not None and not going_on:
-        RunFolder.check_free(output, overwrite=overwrite)
+    going_on: Resume = "if any" if resume_if_any and not resume else resume
+    check_place(output, resume=going_on, overwrite=overwrite)
     from bertctl.runtime.accelerate_config import check_environment, read_accelerate_config
 
     if accelerate_config is not None:
@@ -93,10 +88,12 @@ def finetune(
         in_processes(num_processes, out, config=accelerate_config)
     check_environment(listener=out)
 
+    from bertctl.reporting.card import write_card
+    from bertctl.reporting.summary import metrics_table, time_line
     from bertctl.training.announce import announce
-    from bertctl.training.finetune import Result, run
+    from bertctl.training.finetune import RunOptions
     from bertctl.training.job import prepare
-    from bertctl.training.resume import find_run
+    from bertctl.training.start import start
 
     shared, talk = this_worker(out)
     with out.third_party_kept() as log:
@@ -107,28 +104,13 @@ def finetune(
             out.say(f"dry run: nothing was trained; the run would be in {path}")
             out.answer(_plan(job, str(path)), _plan_text(job))
             return
-        found = find_run(job, output, needed=resume, listener=talk) if going_on else None
-        path = found.folder.path if found else output or default_folder(job.recipe.name, job.hash)
-        folder = RunFolder(Path(shared.share(str(path))))
-        if shared.is_first and (found is None or not (found.finished or found.checkpoint)):
-            RunFolder.create(folder.path, overwrite=overwrite or found is not None)
-        shared.wait()
-        talk.say(f"run folder: {folder.path}")
-        if found is not None and found.finished:
-            talk.say("it is finished already; these are its results")
-            result = Result(folder, folder.read(folder.metrics), folder.read(folder.performance))
-        else:
-            with folder.held() if shared.is_first else contextlib.nullcontext():
-                log.write_to(folder.log)
-                checkpoint = found.checkpoint if found else None
-                result = run(job, folder, resume=checkpoint, strict=strict, workers=shared, listener=talk)
+        options = RunOptions(
+            strict=strict, workers=shared, on_start=lambda folder: log.write_to(folder.log), on_finish=write_card
+        )
+        result = start(job, output, resume=going_on, overwrite=overwrite, options=options, listener=talk)
     if not shared.is_first:
         return
-
-    from bertctl.reporting.card import write_card
-    from bertctl.reporting.summary import metrics_table, time_line
-
-    write_card(folder)
+    folder = result.folder
     out.answer(
         {"run": str(folder.path), **result.metrics},
         metrics_table(result.metrics, dataset=job.recipe.data.name),

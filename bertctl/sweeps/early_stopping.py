@@ -9,8 +9,8 @@ import os
 import numpy as np
 
 from bertctl.errors import DivergedError
+from bertctl.training.early_stopping import EarlyStopping
 from bertctl.training.loop import TrainingState
-from bertctl.training.watching import EpochEnd, Watch
 
 COLLAPSED = "collapsed"
 
@@ -24,7 +24,7 @@ _STILL_LEARNING = 0.99
 """A validation loss below this share of the last epoch's has fallen."""
 
 
-class SweepWatch(Watch):
+class SweepWatch(EarlyStopping):
     """Stops a run of a sweep that diverges or collapses.
 
     Divergence. The loop itself stops at a loss that is no number. Here a run is lost as well when the mean of its last
@@ -50,21 +50,21 @@ class SweepWatch(Watch):
         self._likelihood = likelihood
         self._parent = parent
 
-    def after_step(self, outcome: TrainingState) -> None:
+    def after_step(self, state: TrainingState) -> None:
         """Raises a DivergedError when the run is lost, a KeyboardInterrupt when the sweep's process is gone."""
         if os.getppid() != self._parent:
             raise KeyboardInterrupt
-        trouble = divergence(outcome, likelihood=self._likelihood)
+        trouble = divergence(state, likelihood=self._likelihood)
         if trouble:
             raise DivergedError(
-                f"training diverged at step {outcome.step}: {trouble}", remedy="Try a lower learning rate."
+                f"training diverged at step {state.step}: {trouble}", remedy="Try a lower learning rate."
             )
 
-    def after_epoch(self, end: EpochEnd, outcome: TrainingState) -> str:
+    def after_epoch(self, epoch: int, state: TrainingState) -> str:
         """Returns `collapsed` when the run will not learn any more, else an empty string."""
-        losses = outcome.collapsed_losses
+        losses = state.collapsed_losses
         # The end of the epoch before is as many steps ago as an epoch has.
-        before = end.step - end.step // end.epoch
+        before = state.step - state.step // epoch
         if len(losses) > 1 and before >= self._warmup and losses[-1] > _STILL_LEARNING * losses[-2]:
             return COLLAPSED
         return ""

@@ -26,11 +26,11 @@ from bertctl.run_folder import RunFolder
 from bertctl.runtime.launch import die_when_parent_does
 from bertctl.sweeps.early_stopping import SweepWatch
 from bertctl.sweeps.results import CELLS
-from bertctl.training.checkpoint import Checkpoints
-from bertctl.training.finetune import run
+from bertctl.training.finetune import RunOptions
 from bertctl.training.job import Encoded, Job, encode, encoding_key, prepare
 from bertctl.training.optim import warmup_steps
 from bertctl.training.out_of_memory import is_out_of_memory
+from bertctl.training.start import start
 
 SECONDS_BETWEEN_CHECKPOINTS = 60.0
 """The end of an epoch saves a checkpoint in runs that last longer; shorter ones are started again."""
@@ -163,27 +163,20 @@ def note_failure(folder: RunFolder, answer: Answer) -> None:
 
 
 def _train(job: Job, folder: RunFolder, order: Order, answer: Answer) -> None:
-    """Train and score; goes on from a checkpoint where there is one."""
-    checkpoint = Checkpoints(folder, job.hash).latest() if folder.status.exists() else None
-    if checkpoint is None:
-        if not folder.status.exists():  # killed before there was one
-            shutil.rmtree(folder.path, ignore_errors=True)
-        RunFolder.create(folder.path, overwrite=True)
+    """Trains and scores; goes on from a checkpoint where there is one."""
+    if not folder.status.exists():  # killed before there was one
+        shutil.rmtree(folder.path, ignore_errors=True)
     watch = SweepWatch(
         warmup=warmup_steps(job.recipe.optimizer, job.steps),
         parent=order.parent,
         likelihood=job.task.name != "text-regression",
     )
-    with folder.held():
-        result = run(
-            job,
-            folder,
-            resume=checkpoint,
-            watch=watch,
-            model="never" if order.keep == "none" else "at the end",
-            checkpoint_pause=SECONDS_BETWEEN_CHECKPOINTS,
-            listener=_CellLog(folder.log),
-        )
+    options = RunOptions(
+        early_stopping=watch,
+        model_file="never" if order.keep == "none" else "at the end",
+        checkpoint_pause=SECONDS_BETWEEN_CHECKPOINTS,
+    )
+    result = start(job, folder.path, resume="if any", options=options, listener=_CellLog(folder.log))
     answer.state, answer.reason = "done", folder.read(folder.status).get("reason", "")
     split, metric = result.metrics["primary"]["split"], result.metrics["primary"]["name"]
     answer.value = result.metrics["metrics"][split][metric]["value"]

@@ -8,7 +8,7 @@ from bertctl.inference.evaluate import truncation_counts, warn_of_truncation
 from bertctl.progress import Listener
 from bertctl.runtime.batching import Padding
 from bertctl.training.checkpoint import checkpoint_bytes
-from bertctl.training.craft import describe
+from bertctl.training.layer_freezing import describe
 from bertctl.words import human_bytes
 
 if TYPE_CHECKING:

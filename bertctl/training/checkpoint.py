@@ -18,7 +18,6 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,8 +27,6 @@ from bertctl.run_folder import SCHEMA, RunFolder, write_failure
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from bertctl.training.snapshot import Snapshot
 
 KEPT = 2
 """Checkpoints that stay; the older one is what a damaged newer one falls back to."""
@@ -53,6 +50,23 @@ class Checkpoint:
     state: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Snapshot:
+    """What a checkpoint is made of, taken at one moment; training may go on while it is written.
+
+    Attributes:
+        model: weights by name.
+        optimizer: AdamW's state by `parameter|key`.
+        random: generator states.
+        state: content of state.json.
+    """
+
+    model: "dict[str, Tensor]"
+    optimizer: "dict[str, Tensor]"
+    random: "dict[str, Tensor]"
+    state: dict[str, Any]
+
+
 class Checkpoints:
     """The checkpoints of one run.
 
@@ -70,7 +84,7 @@ class Checkpoints:
         self._failure: BaseException | None = None
         self._known: dict[tuple[str, int], str] = {}  # SHA-256 of what is the same for many checkpoints
 
-    def save(self, snapshot: "Snapshot", *, behind: bool) -> None:
+    def save(self, snapshot: Snapshot, *, behind: bool) -> None:
         """Write a checkpoint, while training goes on (`behind`) or before this returns.
 
         Raises:
@@ -122,7 +136,7 @@ class Checkpoints:
         self.wait()
         shutil.rmtree(self._folder.checkpoints, ignore_errors=True)
 
-    def _begin(self, snapshot: "Snapshot") -> Path:
+    def _begin(self, snapshot: Snapshot) -> Path:
         name = f"step-{snapshot.state['outcome']['step']:08d}"
         part = self._folder.checkpoints / f".{name}.part"
         try:
@@ -141,7 +155,7 @@ class Checkpoints:
             raise write_failure(part, error) from error
         return part
 
-    def _write_quietly(self, snapshot: "Snapshot", part: Path) -> None:
+    def _write_quietly(self, snapshot: Snapshot, part: Path) -> None:
         if sys.platform == "linux":
             # A thread has a niceness of its own there: it takes what the training leaves. MiniLM on 2 cores with a
             # checkpoint every 50 steps: 5 % of the time instead of 14 %.
@@ -151,7 +165,7 @@ class Checkpoints:
         except BaseException as error:  # noqa: BLE001 - raised again by `wait`, in the thread that cares
             self._failure = error
 
-    def _write(self, snapshot: "Snapshot", part: Path) -> None:
+    def _write(self, snapshot: Snapshot, part: Path) -> None:
         try:
             save_tensors(snapshot.model, part / "model.safetensors")
             save_tensors(snapshot.optimizer, part / "optimizer.safetensors")
@@ -256,39 +270,6 @@ def put_back(checkpoint: Checkpoint, folder: RunFolder) -> None:
             _copy(path, folder.model / path.name)
     except OSError as error:
         raise write_failure(folder.model, error) from error
-
-
-class Due:
-    """When the next checkpoint is due.
-
-    Args:
-        every: `200 steps`, `10 minutes`, `off`, or None for the ends of epochs alone.
-        clock: seconds that only grow, whatever is done to the machine's clock.
-
-    Attributes:
-        pause: seconds from the start, and from each checkpoint, before the end of an epoch calls for one.
-    """
-
-    def __init__(self, every: str | None, clock: Callable[[], float]) -> None:
-        self.pause = 0.0
-        self._off = every == "off"
-        amount, unit = (every or "").split() if every and not self._off else ("0", "")
-        self._steps = int(amount) if unit == "steps" else 0
-        self._seconds = 60.0 * int(amount) if unit == "minutes" else 0.0
-        self._clock = clock
-        self._last = clock()
-
-    def __call__(self, step: int, *, epoch_over: bool) -> bool:
-        """Whether one is due after this step."""
-        if self._off:
-            return False
-        epoch_over = epoch_over and self._clock() - self._last >= self.pause
-        due = epoch_over or bool(self._steps and step % self._steps == 0)
-        if not due and self._seconds:
-            due = self._clock() - self._last >= self._seconds
-        if due:
-            self._last = self._clock()
-        return due
 
 
 def _link(source: Path, target: Path) -> None:

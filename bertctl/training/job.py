@@ -19,8 +19,8 @@ from bertctl.runtime.seeding import only_deterministic, seed_everything
 from bertctl.tasks.base import Features, Task
 from bertctl.tasks.registry import task_from_data
 from bertctl.tasks.training_loss import check_weights
-from bertctl.training.craft import check_evaluations, check_layers
 from bertctl.training.environment import describe_environment
+from bertctl.training.layer_freezing import check_evaluations, check_layers
 from bertctl.training.loop import total_steps
 from bertctl.training.memory import MemoryEstimate, estimate_memory
 from bertctl.training.trackers import check_trackers

@@ -12,24 +12,27 @@ from bertctl.runtime.launch import ALONE, Workers
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM arrived; whoever handles Ctrl-C handles it too, and can tell the two apart."""
+    """Says that SIGTERM arrived; whoever handles Ctrl-C handles it too, and can tell the two apart."""
 
 
 class Signals:
-    """Within `listening`, the first SIGINT or SIGTERM is held back until `check`, or raised at once in `welcome`.
+    """Holds SIGINT and SIGTERM back until a place where nothing is cut in two.
 
-    The second one raises at once, wherever it is.
+    Within `handle_signals`, the first signal is held back until `check`, or raised at once in `interruptible`. The
+    second one raises at once, wherever it is.
+
+    Args:
+        workers: the processes that share the job; `check` has them stop together.
 
     Attributes:
-        workers: the processes that share the job; `check` has them stop together.
         together: whether all of them are stopping, at the same place.
     """
 
-    def __init__(self) -> None:
-        self.workers: Workers = ALONE
+    def __init__(self, workers: Workers = ALONE) -> None:
         self.together = False
+        self._workers = workers
         self._asked = 0
-        self._is_welcome = False
+        self._is_interruptible = False
         self._seen = 0
 
     @property
@@ -38,8 +41,8 @@ class Signals:
         return self._seen > 1
 
     @contextlib.contextmanager
-    def listening(self) -> Iterator["Signals"]:
-        """Handle both signals; what handled them before does so again afterwards."""
+    def handle_signals(self) -> Iterator["Signals"]:
+        """Handles both signals; what handled them before does so again afterwards."""
         before: dict[int, Any] = {
             number: signal.signal(number, self._arrived) for number in (signal.SIGINT, signal.SIGTERM)
         }
@@ -50,29 +53,29 @@ class Signals:
                 signal.signal(number, handler)
 
     @contextlib.contextmanager
-    def welcome(self) -> Iterator[None]:
-        """Here a signal may raise at any moment: nothing changes that a checkpoint would have to know.
+    def interruptible(self) -> Iterator[None]:
+        """Lets a signal raise at any moment: nothing changes here that a checkpoint would have to know.
 
         Raises:
             KeyboardInterrupt: Ctrl-C, or `Terminated` for SIGTERM.
         """
-        self._is_welcome = True
+        self._is_interruptible = True
         try:
             if self._asked:
                 self._raise(self._asked)
             yield
         finally:
-            self._is_welcome = False
+            self._is_interruptible = False
 
     def check(self) -> None:
-        """Raise what was held back; several processes do so at the same step, whichever of them was asked.
+        """Raises what was held back; several processes do so at the same step, whichever of them was asked.
 
         Raises:
             KeyboardInterrupt: Ctrl-C, or `Terminated` for SIGTERM.
         """
         terminated, interrupted = self._asked == signal.SIGTERM, self._asked == signal.SIGINT
-        if self.workers.count > 1:
-            asked = self.workers.sum(np.array([terminated, interrupted], dtype=np.int64))
+        if self._workers.count > 1:
+            asked = self._workers.sum(np.array([terminated, interrupted], dtype=np.int64))
             terminated, interrupted = bool(asked[0]), bool(asked[1])
         if terminated or interrupted:
             self.together = True
@@ -80,7 +83,7 @@ class Signals:
 
     def _arrived(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         self._seen += 1
-        if self._seen == 1 and not self._is_welcome:
+        if self._seen == 1 and not self._is_interruptible:
             self._asked = number
             return
         self._raise(number)

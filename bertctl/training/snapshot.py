@@ -1,7 +1,7 @@
 """What a checkpoint holds: taken out of the machine at one moment, and put back."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from bertctl.modeling.weights import copy_tensor, copy_weights
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, RunFolder
 from bertctl.runtime.launch import Workers
-from bertctl.training.checkpoint import Checkpoint, put_back
+from bertctl.training.checkpoint import Checkpoint, Snapshot, put_back
 from bertctl.training.loop import TrainingState
 from bertctl.training.training_engine import TrainingEngine
 
@@ -21,23 +21,6 @@ if TYPE_CHECKING:
 
 RandomStates = Mapping[str, NDArray[np.uint8]]
 """Generator states by `device.process`."""
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """What a checkpoint is made of, taken at one moment; training may go on while it is written.
-
-    Attributes:
-        model: weights by name.
-        optimizer: AdamW's state by `parameter|key`.
-        random: generator states.
-        state: content of state.json.
-    """
-
-    model: "dict[str, Tensor]"
-    optimizer: "dict[str, Tensor]"
-    random: "dict[str, Tensor]"
-    state: dict[str, Any]
 
 
 def random_states(workers: Workers) -> RandomStates:

@@ -13,7 +13,7 @@ from bertctl.inference.engine import Backend, TorchBackend
 from bertctl.run_folder import RunFolder
 from bertctl.runtime.device import Compute
 from bertctl.runtime.launch import ALONE, Workers
-from bertctl.training.craft import Unfreezing, freeze
+from bertctl.training.layer_freezing import Unfreezing, freeze
 from bertctl.training.optim import build_optimizer, build_schedule
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from bertctl.config.schema import OptimizerSection, TrainingSection
 from bertctl.errors import UsageError
 from bertctl.modeling.layer_groups import parameter_depths, reinitialise
 from bertctl.run_folder import RunFolder
-from bertctl.training.craft import Unfreezing, freeze
 from bertctl.training.finetune import run
 from bertctl.training.job import prepare
+from bertctl.training.layer_freezing import Unfreezing, freeze
 from bertctl.training.optim import build_optimizer, build_schedule
 from tests.tiny_recipes import tiny_recipe
 

@@ -7,7 +7,6 @@ import pytest
 from bertctl.errors import DivergedError
 from bertctl.sweeps.early_stopping import COLLAPSED, SweepWatch, divergence
 from bertctl.training.loop import TrainingState
-from bertctl.training.watching import EpochEnd
 
 
 def _after(losses: list[float]) -> TrainingState:
@@ -42,9 +41,11 @@ def _watch(warmup: int = 5) -> SweepWatch:
 
 
 def test_one_answer_to_everything_stops_a_run_only_when_it_has_stopped_learning() -> None:
-    second = EpochEnd(2, 20, 0.5)
-    assert _watch().after_epoch(EpochEnd(1, 10, 0.5), TrainingState(collapsed_losses=[0.69])) == ""
-    assert _watch().after_epoch(second, TrainingState(collapsed_losses=[0.69, 0.69])) == COLLAPSED
-    assert _watch().after_epoch(second, TrainingState(collapsed_losses=[0.69, 0.66])) == "", "the loss still falls"
-    assert _watch(warmup=11).after_epoch(second, TrainingState(collapsed_losses=[0.69, 0.69])) == "", "still warming up"
-    assert _watch().after_epoch(second, TrainingState(collapsed_losses=[])) == ""
+    def after(epoch: int, losses: list[float], *, warmup: int = 5) -> str:
+        return _watch(warmup=warmup).after_epoch(epoch, TrainingState(step=10 * epoch, collapsed_losses=losses))
+
+    assert after(1, [0.69]) == ""
+    assert after(2, [0.69, 0.69]) == COLLAPSED
+    assert after(2, [0.69, 0.66]) == "", "the loss still falls"
+    assert after(2, [0.69, 0.69], warmup=11) == "", "still warming up"
+    assert after(2, []) == ""

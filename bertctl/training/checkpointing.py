@@ -1,0 +1,96 @@
+"""When a run saves checkpoints: as the recipe says, and once more when it is interrupted."""
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from bertctl.run_folder import RunFolder
+from bertctl.training.checkpoint import Checkpoints, Snapshot
+from bertctl.training.loop import TrainingState
+from bertctl.training.snapshot import random_states, take
+from bertctl.training.training_engine import TrainingEngine
+
+
+class Checkpointing:
+    """Saves the checkpoints of one run; only the first of several processes writes.
+
+    Args:
+        engine: gives weights, optimizer and generators.
+        folder: the run.
+        checkpoints: where they go.
+        every: `training.checkpoint_every`.
+        pause: seconds from the start, and from each checkpoint, before the end of an epoch saves another.
+        flush: called before a checkpoint copies RUN/model.
+    """
+
+    def __init__(
+        self,
+        engine: TrainingEngine,
+        folder: RunFolder,
+        checkpoints: Checkpoints,
+        *,
+        every: str | None,
+        pause: float,
+        flush: Callable[[], None],
+    ) -> None:
+        self._engine = engine
+        self._folder = folder
+        self._checkpoints = checkpoints
+        self._due = Due(every, time.monotonic, pause=pause)
+        self._flush = flush
+        self._snapshot: Snapshot | None = None
+        self._random = random_states(engine.workers)
+
+    def note_random_states(self) -> None:
+        """Notes the generators' states for the next checkpoint; all processes call it."""
+        self._random = random_states(self._engine.workers)
+
+    def after_step(self, state: TrainingState, *, epoch_over: bool) -> None:
+        """Saves a checkpoint if one is due after this step."""
+        due = np.array([self._due(state.step, epoch_over=epoch_over)], dtype=np.int64)
+        if self._engine.workers.sum(due)[0]:  # minutes pass at another step in each process
+            self.note_random_states()
+            self.save(state, behind=True)
+
+    def save(self, state: TrainingState, *, behind: bool) -> None:
+        """Saves a checkpoint while training goes on (`behind`), or before this returns."""
+        if not self._engine.workers.is_first:
+            return
+        self._flush()
+        history = self._folder.history
+        size = history.stat().st_size if history.exists() else 0
+        self._checkpoints.wait()
+        self._snapshot = take(self._engine, state, self._random, history_bytes=size, into=self._snapshot)
+        self._checkpoints.save(self._snapshot, behind=behind)
+
+
+class Due:
+    """Says when the next checkpoint is due.
+
+    Args:
+        every: `200 steps`, `10 minutes`, `off`, or None for the ends of epochs alone.
+        clock: returns seconds that only grow, whatever is done to the machine's clock.
+        pause: seconds from the start, and from each checkpoint, before the end of an epoch calls for one.
+    """
+
+    def __init__(self, every: str | None, clock: Callable[[], float], *, pause: float = 0.0) -> None:
+        self._pause = pause
+        self._off = every == "off"
+        amount, unit = (every or "").split() if every and not self._off else ("0", "")
+        self._steps = int(amount) if unit == "steps" else 0
+        self._seconds = 60.0 * int(amount) if unit == "minutes" else 0.0
+        self._clock = clock
+        self._last = clock()
+
+    def __call__(self, step: int, *, epoch_over: bool) -> bool:
+        """Returns whether one is due after this step."""
+        if self._off:
+            return False
+        epoch_over = epoch_over and self._clock() - self._last >= self._pause
+        due = epoch_over or bool(self._steps and step % self._steps == 0)
+        if not due and self._seconds:
+            due = self._clock() - self._last >= self._seconds
+        if due:
+            self._last = self._clock()
+        return due

@@ -1,0 +1,123 @@
+"""Which weights a run keeps: the best by the primary metric on the selection split, or the mean of the best few."""
+
+import time
+from typing import Any
+
+from bertctl.inference.engine import Engine
+from bertctl.inference.evaluate import SplitResult, evaluate_split
+from bertctl.progress import Listener
+from bertctl.run_folder import RunFolder
+from bertctl.runtime.launch import Workers
+from bertctl.training.averaging import best_weights, verdict_sentence
+from bertctl.training.best_model import BestModel, ModelFile
+from bertctl.training.job import Job
+from bertctl.training.loop import TrainingState
+
+
+class ModelSelection:
+    """Scores the weights of a run and keeps the best of them in RUN/model.
+
+    Args:
+        job: the run's job; its network is scored as it is at the moment.
+        folder: the run.
+        workers: the processes that share the job; all of them score, the first one writes.
+        model_file: when RUN/model is written.
+        listener: hears what is kept.
+
+    Attributes:
+        results: split -> its newest scores.
+        average: what metrics.json says of averaged weights; empty where none were averaged.
+        seconds: spent scoring.
+    """
+
+    def __init__(
+        self, job: Job, folder: RunFolder, workers: Workers, *, model_file: ModelFile, listener: Listener
+    ) -> None:
+        self.results: dict[str, SplitResult] = {}
+        self.average: dict[str, Any] = {}
+        self.seconds = 0.0
+        self._job = job
+        self._workers = workers
+        self._listener = listener
+        self._network = job.loaded.network  # without accelerate's wrapping
+        self._model = BestModel(job.loaded, folder, model_file)
+        self._averaging = best_weights(job, folder, writes=workers.is_first)
+
+    def score(self, split: str) -> SplitResult:
+        """Scores a split with the weights as they are.
+
+        The selection split comes first and chooses the thresholds; the others are scored with them.
+        """
+        job, chooses = self._job, split == self._job.selection
+        started = time.perf_counter()
+        result = evaluate_split(
+            Engine.of(job.loaded, job.compute, self._workers),
+            job.task if chooses else self.results[job.selection].task,
+            job.data.splits[split],
+            job.features[split],
+            recipe=job.recipe,
+            choose=chooses,
+            listener=self._listener,
+        )
+        self.seconds += time.perf_counter() - started
+        self.results[split] = result
+        return result
+
+    def offer(self, state: TrainingState, value: float) -> None:
+        """Keeps the weights for the average at the end, where the recipe asks for one and they are among the best."""
+        if self._averaging is not None:
+            self._averaging.offer(state, value, self._network)
+
+    def keep(self) -> bool:
+        """Keeps the weights as the best so far; returns whether this process has written them to the disk."""
+        return self._workers.is_first and self._model.keep(self._network)
+
+    def flush(self) -> None:
+        """Writes the best weights to the disk if they are in memory only: a checkpoint is about to copy them."""
+        self._model.flush()
+
+    def score_best(self, state: TrainingState) -> None:
+        """Puts the weights that stay into the network, and scores all splits with them."""
+        job = self._job
+        if not self._keep_average(state) and (state.best_step != state.step or job.selection not in self.results):
+            if state.best_step != state.step:
+                self._listener.say(f"using the weights of step {state.best_step}, the best on {job.selection}")
+            self._workers.wait()  # until the first process has written them
+            self._model.load_into(self._network)
+            self.results.clear()
+        for split in dict.fromkeys((job.selection, *job.evaluated)):
+            if split not in self.results:
+                self.score(split)
+
+    def finish(self) -> None:
+        """Brings RUN/model to its final state; the network holds the weights that stay."""
+        if self._workers.is_first:
+            self._model.finish(self._network)
+
+    def constant_prediction(self) -> str | None:
+        """Returns the answer that the weights give to every example of the selection split; None if they differ."""
+        result = self.results[self._job.selection]
+        return result.task.constant_prediction(result.outputs, result.features)
+
+    def _keep_average(self, state: TrainingState) -> bool:
+        """Averages the weights of the best evaluations, where the recipe asks for it; returns whether the mean is kept.
+
+        If so, the network and RUN/model hold the mean; else the network has to get the best weights back.
+        """
+        job, averaging = self._job, self._averaging
+        if averaging is None:
+            return False
+        if len(state.ranked) < 2:
+            self._listener.warn(f"nothing to average: {len(state.ranked)} of the evaluations left weights")
+            return False
+        self._workers.wait()  # until the first process has written them
+        averaging.average_into(self._network, state)
+        self.results.clear()
+        result = self.score(job.selection)
+        self.average = averaging.verdict(result.metrics[job.primary].value, state)
+        self._listener.say(verdict_sentence(self.average, f"{job.selection} {job.primary}", state))
+        if self.average["kept"]:
+            self.keep()
+        else:
+            self.results.clear()
+        return bool(self.average["kept"])

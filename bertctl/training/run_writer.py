@@ -1,0 +1,95 @@
+"""The files of a run but its weights: recipe, environment, history, status, predictions, metrics, timings."""
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+from bertctl.config.dump import dump_recipe
+from bertctl.errors import BertctlError
+from bertctl.inference.evaluate import SplitResult, metrics_document, prediction_lines, truncation_counts
+from bertctl.run_folder import SCHEMA, RunFolder, append_jsonl, write_json, write_jsonl, write_text
+from bertctl.runtime.launch import Workers
+from bertctl.training.job import Job
+from bertctl.training.loop import TrainingState
+from bertctl.training.memory import peak_memory_bytes
+
+
+class RunWriter:
+    """Writes the files of a run. Only the first of several processes writes; in the others nothing happens.
+
+    Args:
+        job: the run's job.
+        folder: where to.
+        workers: the processes that share the job.
+    """
+
+    def __init__(self, job: Job, folder: RunFolder, workers: Workers) -> None:
+        self._job = job
+        self._folder = folder
+        self._writes = workers.is_first
+
+    def write_inputs(self) -> None:
+        """Writes what the run is made of: its recipe and its environment."""
+        if self._writes:
+            command = f"bertctl finetune {self._folder.recipe}"
+            write_text(self._folder.recipe, dump_recipe(self._job.recipe, command=command))
+            write_json(self._folder.environment, self._job.environment)
+
+    def add_history(self, figures: Mapping[str, Any]) -> None:
+        """Adds a line to history.jsonl."""
+        if self._writes:
+            append_jsonl(self._folder.history, figures)
+
+    def set_status(self, state: str, *, step: int, message: str = "", reason: str = "") -> None:
+        """Writes status.json; see `RunFolder.set_status`."""
+        if self._writes:
+            self._folder.set_status(state, step=step, message=message, reason=reason)
+
+    def try_set_status(self, state: str, *, step: int, message: str, reason: str = "") -> None:
+        """Writes status.json on the way out; the error that is being reported matters more than this one."""
+        with contextlib.suppress(BertctlError):
+            self.set_status(state, step=step, message=message, reason=reason)
+
+    def write_results(
+        self, results: Mapping[str, SplitResult], metrics: Mapping[str, Any], performance: Mapping[str, Any]
+    ) -> None:
+        """Writes predictions, the decision where there is one, metrics.json and performance.json."""
+        if not self._writes:
+            return
+        job, folder = self._job, self._folder
+        for split, result in results.items():
+            write_jsonl(folder.predictions(split), prediction_lines(result, settings=job.recipe.evaluation))
+        decision = results[job.selection].decision
+        if decision:
+            write_json(folder.decision, {"schema": SCHEMA, **decision, "fitted_on": job.selection})
+        write_json(folder.metrics, metrics)
+        write_json(folder.performance, performance)
+
+
+def run_metrics(
+    job: Job, results: Mapping[str, SplitResult], state: TrainingState, average: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns the content of metrics.json."""
+    metrics = metrics_document(results, primary=job.primary, selection=job.selection)
+    metrics["baseline"] = {
+        split: job.task.baseline(job.data.splits["train"], result.rows) for split, result in results.items()
+    }
+    metrics["data"] = {split: truncation_counts(features) for split, features in job.features.items()}
+    metrics["best_step"], metrics["steps"] = state.best_step, state.step
+    return metrics | ({"average": average} if average else {})
+
+
+def run_performance(job: Job, state: TrainingState, workers: Workers) -> dict[str, Any]:
+    """Returns the content of performance.json."""
+    return {
+        "schema": SCHEMA,
+        "seconds": {phase: round(seconds, 3) for phase, seconds in job.seconds.items()},
+        "examples_per_second": round(state.examples / state.seconds, 2),
+        "tokens_per_second": round(state.tokens / state.seconds, 1),
+        "padding_share": round(state.padding, 4),
+        "peak_memory_bytes": peak_memory_bytes(),
+        "estimated_memory_bytes": job.memory.total,
+        "stopped_early": state.stopped_early,
+        "processes": workers.count,
+        "skipped_steps": state.skipped_steps,
+    }
