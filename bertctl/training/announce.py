@@ -1,4 +1,4 @@
-"""What is said before training: where it computes, what was read, how long it will be, how the model reads it."""
+"""What a run says before it trains: device, examples, steps, memory, and the first example as the model reads it."""
 
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ from bertctl.progress import Listener
 from bertctl.runtime.batching import Padding
 from bertctl.training.checkpoint import checkpoint_bytes
 from bertctl.training.layer_freezing import describe
-from bertctl.words import human_bytes
+from bertctl.words import count, human_bytes
 
 if TYPE_CHECKING:
     from bertctl.training.job import Job
@@ -18,12 +18,11 @@ _SHOWN_TOKENS = 24  # a line of a wide terminal
 
 
 def announce(job: "Job", *, listener: Listener) -> None:
-    """Say what is about to happen: device, rows, steps, labels, memory, losses by truncation, the first example."""
+    """Says what is about to happen: device, rows, steps, labels, memory, losses by truncation, the first example."""
     listener.say(f"compute: {job.compute.why}")
     for split, rows in job.data.splits.items():
         listener.say(
-            f"{split}: {_counted(len(rows), 'example')}"
-            + (f" ({job.task.describe(rows)})" if rows.has("label") else "")
+            f"{split}: {count(len(rows), 'example')}" + (f" ({job.task.describe(rows)})" if rows.has("label") else "")
         )
         warn_of_truncation(
             split,
@@ -34,10 +33,10 @@ def announce(job: "Job", *, listener: Listener) -> None:
         )
     training = job.recipe.training
     listener.say(
-        f"training: {_counted(training.epochs, 'epoch')} of {len(job.features['train'])} examples in batches of "
-        f"{training.batch_size}: {_counted(job.steps, 'step')}, rate {job.recipe.optimizer.learning_rate:g}"
+        f"training: {count(training.epochs, 'epoch')} of {len(job.features['train'])} examples in batches of "
+        f"{training.batch_size}: {count(job.steps, 'step')}, learning rate {job.recipe.optimizer.learning_rate:g}"
     )
-    for sentence in craft(job):
+    for sentence in beyond_plain(job):
         listener.say(sentence)
     listener.say(f"memory: about {human_bytes(job.memory.total)} for weights, AdamW and activations")
     if training.checkpoint_every != "off":
@@ -50,8 +49,8 @@ def announce(job: "Job", *, listener: Listener) -> None:
     listener.say(first_example(job))
 
 
-def craft(job: "Job") -> list[str]:
-    """What the recipe does beyond plain fine-tuning, a sentence each."""
+def beyond_plain(job: "Job") -> list[str]:
+    """Returns what the recipe does beyond plain fine-tuning, one sentence each."""
     training = job.recipe.training
     said = describe(job.recipe, job.source)
     task = job.task.for_training(training, job.features["train"])
@@ -63,12 +62,8 @@ def craft(job: "Job") -> list[str]:
     return said
 
 
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def first_example(job: "Job") -> str:
-    """The first training example as the model reads it, pieces above ids above segments."""
+    """Returns the first training example as the model reads it: tokens above ids above segments."""
     rows = job.data.splits["train"].select([0])
     batch = job.features["train"].collate(np.zeros(1, dtype=np.int64), Padding(job.loaded.padding.id))
     # Of several choices the first one is shown.
@@ -83,7 +78,7 @@ def first_example(job: "Job") -> str:
         " ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
         for line in zip(*columns, strict=True)
     ]
-    names = ("pieces ", "ids    ", "segment")
+    names = ("tokens ", "ids    ", "segment")
     notes = [f"label {job.task.gold(rows, 0)}"] if rows.has("label") else []
     if len(columns) < len(ids):
         notes.append(f"the first {len(columns)} of {len(ids)} tokens")

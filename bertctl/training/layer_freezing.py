@@ -1,6 +1,6 @@
-"""Training craft that is about parts of the network: what is trained at all, from when on, and from which weights.
+"""Freezing and gradual unfreezing of layers, and the checks of recipe fields that treat layers apart.
 
-Each is a recipe field, off by default; the field's docstring in config/schema.py says where it comes from.
+Each is a recipe field, off by default; the field's docstring says where it comes from.
 """
 
 import math
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def check_layers(recipe: Recipe, source: ModelSource) -> None:
-    """Refuse what the model's config.json shows to be impossible; torch is not needed for it.
+    """Refuses what the model's config.json shows to be impossible; torch is not needed for it.
 
     Raises:
         UsageError: layers that are shared, more layers than there are, layers frozen and initialised anew at once.
@@ -47,7 +47,7 @@ def check_layers(recipe: Recipe, source: ModelSource) -> None:
 
 
 def check_evaluations(training: TrainingSection, steps: int) -> None:
-    """Refuse an average over more evaluations than there will be.
+    """Refuses an average over more evaluations than there will be.
 
     Raises:
         UsageError: saying how many there are.
@@ -64,7 +64,7 @@ def check_evaluations(training: TrainingSection, steps: int) -> None:
 
 
 def freeze(network: "nn.Module", training: TrainingSection) -> None:
-    """Take the embeddings and the lower layers out of training, as the recipe says."""
+    """Freezes the embeddings and the lower layers, as the recipe says."""
     if not (training.freeze_embeddings or training.freeze_layers):
         return
     from bertctl.modeling.layer_groups import parameter_depths
@@ -77,7 +77,9 @@ def freeze(network: "nn.Module", training: TrainingSection) -> None:
 
 
 class Unfreezing:
-    """Gradual unfreezing: what is trained follows from the epoch alone, so a resumed run is where it was.
+    """Unfreezes one layer more in each epoch.
+
+    What is trained follows from the epoch alone, so a resumed run is where it was.
 
     Args:
         network: whose parameters that need a gradient now are those that will be trained by the end.
@@ -88,22 +90,24 @@ class Unfreezing:
 
         depths = parameter_depths(network)
         self._head = max(depths.values())
-        self._parts = [(one, depths[name]) for name, one in network.named_parameters() if one.requires_grad]
+        self._parameters = [(one, depths[name]) for name, one in network.named_parameters() if one.requires_grad]
 
     def __call__(self, epoch: int) -> None:
-        """Train what is `epoch` parts below the head or higher; the first epoch is 0."""
-        for parameter, depth in self._parts:
+        """Trains what is at most `epoch` layers below the head; the first epoch is 0."""
+        for parameter, depth in self._parameters:
             parameter.requires_grad_(depth >= self._head - epoch)
 
 
 def describe(recipe: Recipe, source: ModelSource) -> list[str]:
-    """What the recipe does beyond plain fine-tuning, a sentence each."""
+    """Returns what the recipe does beyond plain fine-tuning, one sentence each."""
     training, said = recipe.training, []
     if training.preset:
         said.append(f"preset {training.preset}: its values stand where nothing nearer says otherwise")
     if recipe.optimizer.layer_decay < 1.0:
         lowest = recipe.optimizer.learning_rate * recipe.optimizer.layer_decay ** (layer_count(source.config) + 1)
-        said.append(f"rates: {recipe.optimizer.learning_rate:g} for the head, down to {lowest:.3g} for the embeddings")
+        said.append(
+            f"learning rates: {recipe.optimizer.learning_rate:g} for the head, down to {lowest:.3g} for the embeddings"
+        )
     frozen = ["the embeddings"] if training.freeze_embeddings else []
     if training.freeze_layers:
         frozen.append(f"the lower {training.freeze_layers} of {layer_count(source.config)} layers")
@@ -117,7 +121,7 @@ def describe(recipe: Recipe, source: ModelSource) -> list[str]:
         n_layers = layer_count(source.config)
         lowest = training.freeze_layers + 1 if training.freeze_embeddings else 0
         needed = n_layers + 2 - lowest
-        short = f"; {training.epochs} epochs leave the lowest {needed - training.epochs} parts as they are"
+        short = f"; {training.epochs} epochs leave the lowest {needed - training.epochs} layers as they are"
         said.append(
             f"unfreezing: the head in the first epoch, one layer more in each that follows, everything from epoch "
             f"{needed} on" + (short if training.epochs < needed else "")
@@ -128,7 +132,7 @@ def describe(recipe: Recipe, source: ModelSource) -> list[str]:
 
 
 def _about_layers(recipe: Recipe) -> list[str]:
-    """The fields that treat layers apart, as far as they are used."""
+    """Returns the fields in use that treat layers apart."""
     training = recipe.training
     used = {
         "optimizer.layer_decay": recipe.optimizer.layer_decay < 1.0,

@@ -131,7 +131,7 @@ def test_what_is_said_before_and_after(tiny_run):
         "fp32 (as asked)",
         "train: 12 examples (neg: 6, pos: 6)",
         "validation: 4 examples (neg: 2, pos: 2)",
-        "training: 20 epochs of 12 examples in batches of 16: 20 steps, rate 0.005",
+        "training: 20 epochs of 12 examples in batches of 16: 20 steps, learning rate 0.005",
         "memory: about ",
         "first example (label ",
         "pieces  [CLS]",
