@@ -134,7 +134,7 @@ def test_what_is_said_before_and_after(tiny_run):
         "training: 20 epochs of 12 examples in batches of 16: 20 steps, learning rate 0.005",
         "memory: about ",
         "first example (label ",
-        "pieces  [CLS]",
+        "tokens  [CLS]",
         "segment     0",
         "step 1: validation accuracy ",
         "examples/s",
