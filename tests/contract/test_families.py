@@ -20,6 +20,8 @@ from bertctl.training.finetune import Result, run
 from bertctl.training.job import prepare
 
 MAX_LENGTH = 40
+LEARNED = "text-classification"
+"""The task that every family is trained on; for the others a step shows that gradients come, and the answers count."""
 STEPS = 6
 
 
@@ -88,7 +90,7 @@ def train(model: Path, task: str, folder: Path, **options: object) -> Result:
             "model.name": str(model),
             "model.max_length": MAX_LENGTH,
             "model.dropout": 0.0,
-            "training.epochs": STEPS,
+            "training.epochs": STEPS if task == LEARNED else 1,
             "training.evaluate_every": 100,
             "training.batch_size": 8,
             "training.log_every": 1,
@@ -117,9 +119,11 @@ def case(
 
 def test_it_learns(case: Case) -> None:
     history = [json.loads(line) for line in case.result.folder.history.read_text().splitlines()]
-    losses = [line["loss"] for line in history if "loss" in line]
-    assert len(losses) == STEPS
-    assert losses[-1] < losses[0]
+    losses, norms = ([line[name] for line in history if name in line] for name in ("loss", "grad_norm"))
+    assert min(norms) > 0
+    if case.task == LEARNED:
+        assert len(losses) == STEPS
+        assert losses[-1] < losses[0]
 
 
 def test_plain_transformers_loads_it_and_agrees(case: Case) -> None:
