@@ -115,7 +115,8 @@ def _craft_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
                 f"for labels that are the same in every example ({', '.join(_CLASSIFIERS)}), but this recipe's task is "
                 f"'{recipe.task}'",
             )
-    if training.average_best and training.evaluate_every is None and training.average_best > training.epochs:
+    by_epochs = training.evaluate_every is None and training.max_steps is None
+    if training.average_best and by_epochs and training.average_best > training.epochs:
         yield Disagreement(
             ("training.average_best", "training.epochs"),
             f"the best {training.average_best} are asked for, but there are {training.epochs} evaluations, one after "

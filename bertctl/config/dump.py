@@ -43,6 +43,7 @@ _LATER = frozenset(
     {
         "data.folds",
         "data.fold",
+        "training.max_steps",
         "training.init_seed",
         "training.order_seed",
         "training.freeze_embeddings",

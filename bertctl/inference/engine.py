@@ -16,6 +16,7 @@ from bertctl.progress import SILENT, Listener
 from bertctl.runtime.batching import Padding, evaluation_plan
 from bertctl.runtime.device import Compute
 from bertctl.runtime.launch import ALONE, Workers
+from bertctl.runtime.seeding import WindowRandom
 from bertctl.tasks.base import Features, Task
 
 if TYPE_CHECKING:
@@ -142,13 +143,14 @@ class Engine:
         Whole batches are dealt out to the processes; each of them gets the whole result.
 
         Args:
-            task: collects outputs and computes losses.
+            task: collects outputs; its objective computes losses.
             features: U windows.
             batch_size: windows per forward pass, of similar lengths.
             phase: what progress calls it.
             listener: hears of progress.
         """
-        workers = self.workers
+        workers, objective = self.workers, task.objective(self.padding)
+        rng = WindowRandom(0)  # what an objective draws is the same in every evaluation
         plan = evaluation_plan(features.lengths, batch_size)
         # A process without a batch of its own computes the first one, to know the shapes; it adds nothing to the sum.
         mine = plan[workers.rank :: workers.count] or plan[:1]
@@ -158,16 +160,17 @@ class Engine:
         try:
             with self.backend.inference():
                 for indices in mine:
-                    batch = features.collate(indices, self.padding).to(self.compute.device)
-                    logits = task.logits(self.backend(**batch.inputs)).float()
+                    batch = objective.batch(features, indices, rng).to(self.compute.device)
+                    found = objective.forward(self.backend, batch)
                     predictions = features.prediction_indices(indices)
-                    for name, values in task.collect_outputs(logits, batch, features, indices).items():
+                    for name, values in task.collect_outputs(found, batch, features, indices).items():
                         if name not in outputs:
                             outputs[name] = np.zeros((features.num_predictions, *values.shape[1:]), dtype=values.dtype)
                         outputs[name][predictions] = values
-                    if batch.labels is not None:
+                    of_windows = None if batch.labels is None else objective.window_losses(found, batch)
+                    if of_windows is not None:
                         losses = np.zeros(len(features), dtype=np.float32) if losses is None else losses
-                        losses[indices] = task.loss(logits, batch).cpu().numpy()
+                        losses[indices] = of_windows.cpu().numpy()
                     done = min(done + len(indices) * workers.count, len(features))
                     listener.advance(phase, done, len(features))
         finally:

@@ -2,8 +2,28 @@
 
 import os
 import random
+from dataclasses import dataclass
 
 import numpy as np
+
+
+@dataclass(frozen=True)
+class WindowRandom:
+    """The random numbers of a training step, the same for a window whatever micro-batch or process it is in.
+
+    Attributes:
+        seed: of the run.
+        epoch: counted from 0.
+        step: optimizer steps before this one.
+    """
+
+    seed: int
+    epoch: int = 0
+    step: int = 0
+
+    def of(self, window: int) -> np.random.Generator:
+        """Returns the generator of a window, by its number in the split."""
+        return np.random.default_rng([self.seed, self.epoch, self.step, int(window)])
 
 
 def only_deterministic() -> None:

@@ -22,15 +22,12 @@ from bertctl.data.rows import Rows
 from bertctl.errors import UsageError
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answer_offsets import Contexts, Ints, answer_span, encode_contexts
-from bertctl.tasks.batches import Batch, padded_inputs
+from bertctl.tasks.batches import IGNORED, Batch, padded_inputs
 from bertctl.tokenization.encode import TextEncoder
 from bertctl.tokenization.layout import Layout, Ragged
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-
-IGNORED = -100
-"""Target of a window whose loss does not count (`ignore_index` of torch's cross-entropy)."""
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from bertctl.tasks.batches import Batch
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-    from torch import Tensor
 
     from bertctl.config.schema import Recipe, TrainingSection
     from bertctl.data.rows import Rows
+    from bertctl.tasks.objectives import Objective
 
 
 Outputs = Mapping[str, NDArray[Any]]
@@ -168,36 +168,27 @@ class Task(ABC):
         """Returns columns as numbers; labels too where the rows have them."""
 
     @abstractmethod
-    def logits(self, output: Any) -> "Tensor":
-        """The numbers of the head out of what the model's forward returns."""
-
-    @abstractmethod
-    def loss(self, logits: "Tensor", batch: Any) -> "Tensor":
-        """Loss of each unit, (B,), a sum over its `Features.weights`; the loop divides by the global batch's."""
-
-    @abstractmethod
-    def for_training(self, training: "TrainingSection", train: Any) -> Self:
-        """The task whose `loss` training minimises: with class weights and label smoothing, where they are asked for.
-
-        It is the same object where they are not. Evaluation keeps the plain one, so that its losses can be compared.
+    def objective(self, padding: Padding, training: "TrainingSection | None" = None, train: Any = None) -> "Objective":
+        """Returns what fine-tuning minimises; without `training` the plain losses that evaluation reports.
 
         Args:
-            training: what is asked for.
+            padding: how batches are filled up.
+            training: asks for class weights and label smoothing.
             train: the training rows, encoded, which balanced weights are counted on.
 
         Raises:
-            UsageError: weights that are not one for each label.
+            UsageError: weights that are not one per label.
         """
 
     def collect_outputs(
         self,
-        logits: "Tensor",
+        outputs: Any,
         batch: Any,  # noqa: ARG002
         features: Any,  # noqa: ARG002
         indices: NDArray[np.int64],  # noqa: ARG002
     ) -> dict[str, NDArray[Any]]:
         """Returns what decoding needs of a batch: arrays with an entry per `features.prediction_indices(indices)`."""
-        return {"logits": logits.cpu().numpy()}
+        return {"logits": outputs.cpu().numpy()}
 
     def constant_prediction(self, outputs: Outputs, features: Any) -> str | None:  # noqa: ARG002
         """Returns the one answer that everything got although several are right, as a person reads it; else None."""

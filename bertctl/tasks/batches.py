@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
+IGNORED = -100
+"""Label of what no loss counts (the default `ignore_index` of torch and of transformers)."""
+
 
 @dataclass(frozen=True)
 class Batch:

@@ -11,14 +11,16 @@ from numpy.typing import NDArray
 from bertctl.config.schema import Recipe, TrainingSection
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
+from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
 from bertctl.tasks.base import Outputs, Task
 from bertctl.tasks.choice_answers import ChoiceAnswers
-from bertctl.tasks.choices import ChoiceBatch, ChoiceFeatures, encode_choices
+from bertctl.tasks.choices import ChoiceFeatures, encode_choices
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-    from torch import Tensor
+
+    from bertctl.tasks.objectives import Objective
 
 
 @dataclass(frozen=True)
@@ -76,24 +78,16 @@ class MultipleChoice(Task):
         labels = np.array(rows.columns["label"], dtype=np.int64) if rows.has("label") else None
         return encode_choices(rows, labels, tokenizer, max_length=max_length)
 
-    def logits(self, output: Any) -> "Tensor":
-        """(K,) a score for each choice of the batch."""
-        logits: Tensor = output.logits
-        return logits[:, 0]
+    def objective(
+        self,
+        padding: Padding,
+        training: TrainingSection | None = None,  # noqa: ARG002
+        train: ChoiceFeatures | None = None,  # noqa: ARG002
+    ) -> "Objective":
+        """Returns cross-entropy over each row's own choices."""
+        from bertctl.tasks.objectives import ChoiceCrossEntropy
 
-    def loss(self, logits: "Tensor", batch: ChoiceBatch) -> "Tensor":
-        """Cross-entropy of each row over its own choices, (B,)."""
-        from torch import inf, split
-        from torch.nn import functional
-        from torch.nn.utils.rnn import pad_sequence
-
-        # A choice that a row lacks scores minus infinity: probability 0, and no gradient.
-        by_row = pad_sequence(list(split(logits, list(batch.counts))), batch_first=True, padding_value=-inf)
-        return functional.cross_entropy(by_row, batch.gold, reduction="none")
-
-    def for_training(self, training: TrainingSection, train: ChoiceFeatures) -> "MultipleChoice":  # noqa: ARG002
-        """The same: the choices of a row are no classes."""
-        return self
+        return ChoiceCrossEntropy(padding)
 
     def constant_prediction(self, outputs: Outputs, features: ChoiceFeatures) -> str | None:
         """The only place that was chosen, where rows have the right one in several."""

@@ -12,9 +12,10 @@ from bertctl.config.schema import QuestionAnsweringSection, Recipe, TrainingSect
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
 from bertctl.metrics.squad import chosen_threshold, raw_scores
+from bertctl.runtime.batching import Padding
 from bertctl.tasks.answer_decoding import answer, keep_spans, ranked_answers
 from bertctl.tasks.answer_offsets import lost_answers
-from bertctl.tasks.answer_windows import IGNORED, AnswerFeatures, encode_questions
+from bertctl.tasks.answer_windows import AnswerFeatures, encode_questions
 from bertctl.tasks.answers import Answers
 from bertctl.tasks.base import AnswerFormat, Outputs, Task, TruncationMessage
 from bertctl.tasks.batches import Batch
@@ -23,6 +24,8 @@ from bertctl.tasks.span_answers import SpanAnswers
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from torch import Tensor
+
+    from bertctl.tasks.objectives import Objective
 
 _HEADS = {False: ("start", "end"), True: ("start or none", "end or none")}
 """Names of the head's two outputs, by whether the model has learned to find no answer: config.json keeps them."""
@@ -129,26 +132,16 @@ class QuestionAnswering(Task):
         """Questions and contexts to windows."""
         return encode_questions(rows, tokenizer, self.settings, max_length=max_length)
 
-    def logits(self, output: Any) -> "Tensor":
-        """(B, T, 2): start and end score of each token."""
-        import torch
+    def objective(
+        self,
+        padding: Padding,
+        training: TrainingSection | None = None,  # noqa: ARG002
+        train: AnswerFeatures | None = None,  # noqa: ARG002
+    ) -> "Objective":
+        """Returns the mean of the cross-entropies of an answer's start and end."""
+        from bertctl.tasks.objectives import SpanCrossEntropy
 
-        return torch.stack([output.start_logits, output.end_logits], dim=2)
-
-    def loss(self, logits: "Tensor", batch: Batch) -> "Tensor":
-        """Mean of the cross-entropies of start and end over the window's tokens, (B,).
-
-        `run_squad.py` has padding compete too; here it does not, so that the loss does not depend on the batch.
-        """
-        from torch.nn import functional
-
-        padding = batch.inputs["attention_mask"].to(logits.device) == 0
-        scores = logits.masked_fill(padding[:, :, None], float("-inf"))
-        return functional.cross_entropy(scores, batch.gold, reduction="none", ignore_index=IGNORED).mean(dim=1)
-
-    def for_training(self, training: TrainingSection, train: AnswerFeatures) -> "QuestionAnswering":  # noqa: ARG002
-        """The same: places in a text are no classes."""
-        return self
+        return SpanCrossEntropy(padding)
 
     def collect_outputs(
         self, logits: "Tensor", batch: Batch, features: AnswerFeatures, indices: NDArray[np.int64]

@@ -11,22 +11,23 @@ from numpy.typing import NDArray
 from bertctl.config.schema import Recipe, TrainingSection
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
+from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
 from bertctl.tasks.base import Outputs, Task
-from bertctl.tasks.batches import Batch
 from bertctl.tasks.class_answers import ClassAnswers
+from bertctl.tasks.class_weights import class_weights
 from bertctl.tasks.sequences import (
     SequenceFeatures,
     encode_rows,
     require_label,
     shown,
 )
-from bertctl.tasks.training_loss import class_weights, weights_tensor
 from bertctl.words import did_you_mean
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-    from torch import Tensor
+
+    from bertctl.tasks.objectives import Objective
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,6 @@ class TextClassification(Task):
         temperature: what logits are divided by before they become probabilities.
         positive_threshold: with two labels, the probability from which the second is the answer; the likelier one is
             where this is None.
-        class_weights: C weights of the loss, in training (multi-label: of a label's presence); none where None.
-        label_smoothing: share of each label that the loss spreads over all, in training.
     """
 
     labels: tuple[str, ...]
@@ -51,8 +50,6 @@ class TextClassification(Task):
     threshold: float
     temperature: float = 1.0
     positive_threshold: float | None = None
-    class_weights: tuple[float, ...] | None = None
-    label_smoothing: float = 0.0
 
     name: ClassVar[str] = "text-classification"
     auto_class: ClassVar[str] = "AutoModelForSequenceClassification"
@@ -149,31 +146,19 @@ class TextClassification(Task):
         labels = self._numbers(rows) if rows.has("label") else None
         return encode_rows(rows, labels, tokenizer, max_length=max_length)
 
-    def logits(self, output: Any) -> "Tensor":
-        """(B, C)."""
-        logits: Tensor = output.logits
-        return logits
+    def objective(
+        self,
+        padding: Padding,
+        training: TrainingSection | None = None,
+        train: SequenceFeatures | None = None,
+    ) -> "Objective":
+        """Returns cross-entropy; where an example can have several labels, the binary one of each."""
+        from bertctl.tasks.objectives import BinaryCrossEntropy, CrossEntropy
 
-    def loss(self, logits: "Tensor", batch: Batch) -> "Tensor":
-        """Cross-entropy of each example, (B,); multi-label: the mean over labels of the binary one.
-
-        Weighted examples are not divided by the batch's weights: none depends on what else is in its batch.
-        """
-        from torch.nn import functional
-
-        weights, smoothing = weights_tensor(self.class_weights, logits), self.label_smoothing
-        if self.multi_label:
-            gold = batch.gold * (1.0 - smoothing) + smoothing / 2 if smoothing else batch.gold
-            each = functional.binary_cross_entropy_with_logits(logits, gold, pos_weight=weights, reduction="none")
-            return each.mean(dim=1)
-        return functional.cross_entropy(logits, batch.gold, weight=weights, label_smoothing=smoothing, reduction="none")
-
-    def for_training(self, training: TrainingSection, train: SequenceFeatures) -> "TextClassification":
-        """With class weights and label smoothing (multi-label: towards one half), where they are asked for."""
-        weights = class_weights(training, train.gold, self.labels)
-        if weights is None and not training.label_smoothing:
-            return self
-        return replace(self, class_weights=weights, label_smoothing=training.label_smoothing)
+        kind = BinaryCrossEntropy if self.multi_label else CrossEntropy
+        if training is None or train is None:
+            return kind(padding)
+        return kind(padding, class_weights(training, train.gold, self.labels), training.label_smoothing)
 
     def constant_prediction(self, outputs: Outputs, features: SequenceFeatures) -> str | None:
         """The only label that was answered."""

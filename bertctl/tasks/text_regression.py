@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from bertctl.config.schema import Recipe, TrainingSection
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
+from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
 from bertctl.tasks.base import Outputs, Task
-from bertctl.tasks.batches import Batch
 from bertctl.tasks.score_answers import ScoreAnswers
 from bertctl.tasks.sequences import (
     SequenceFeatures,
@@ -23,7 +23,8 @@ from bertctl.tasks.sequences import (
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-    from torch import Tensor
+
+    from bertctl.tasks.objectives import Objective
 
 
 @dataclass(frozen=True)
@@ -95,18 +96,16 @@ class TextRegression(Task):
         labels = _scores(rows).astype(np.float32) if rows.has("label") else None
         return encode_rows(rows, labels, tokenizer, max_length=max_length)
 
-    def logits(self, output: Any) -> "Tensor":
-        """(B, C)."""
-        logits: Tensor = output.logits
-        return logits
+    def objective(
+        self,
+        padding: Padding,
+        training: TrainingSection | None = None,  # noqa: ARG002
+        train: SequenceFeatures | None = None,  # noqa: ARG002
+    ) -> "Objective":
+        """Returns the squared error."""
+        from bertctl.tasks.objectives import SquaredError
 
-    def loss(self, logits: "Tensor", batch: Batch) -> "Tensor":
-        """Squared error of each example, (B,)."""
-        return (logits[:, 0] - batch.gold) ** 2
-
-    def for_training(self, training: TrainingSection, train: SequenceFeatures) -> "TextRegression":  # noqa: ARG002
-        """The same: scores have no classes."""
-        return self
+        return SquaredError(padding)
 
     def constant_prediction(self, outputs: Outputs, features: SequenceFeatures) -> str | None:
         """The only score that was answered, to three decimals."""

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
@@ -13,18 +13,22 @@ from bertctl.data.rows import Rows
 from bertctl.data.tag_schemes import SCHEMES, Scheme, entity_types, tag_kind, write_tags
 from bertctl.errors import DataError
 from bertctl.metrics.tagging import Entity, entities
+from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
 from bertctl.tasks.base import AnswerFormat, Outputs, Task, TruncationMessage
+from bertctl.tasks.batches import present
+from bertctl.tasks.class_weights import class_weights
 from bertctl.tasks.sequences import shown
 from bertctl.tasks.tag_answers import TagAnswers
 from bertctl.tasks.tag_formats import FORMATS
-from bertctl.tasks.training_loss import class_weights, weights_tensor
-from bertctl.tasks.word_windows import IGNORED, WordBatch, WordFeatures, encode_words, with_labels
+from bertctl.tasks.word_windows import WordBatch, WordFeatures, encode_words, with_labels
 from bertctl.words import did_you_mean
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from torch import Tensor
+
+    from bertctl.tasks.objectives import Objective
 
 _PLAIN = "plain"
 _LIMIT = 12
@@ -42,16 +46,12 @@ class TokenClassification(Task):
         scheme: scheme of the answers; None where tags mark no entities.
         context: whether a sentence is read with its document's neighbours.
         keep_text: whether answers hold the words of entities.
-        class_weights: C weights of the loss, in training; none where None.
-        label_smoothing: share of each tag that the loss spreads over all, in training.
     """
 
     labels: tuple[str, ...]
     scheme: Scheme | None
     context: bool
     keep_text: bool = True
-    class_weights: tuple[float, ...] | None = None
-    label_smoothing: float = 0.0
 
     name: ClassVar[str] = "token-classification"
     auto_class: ClassVar[str] = "AutoModelForTokenClassification"
@@ -159,33 +159,19 @@ class TokenClassification(Task):
         tags = (tag for i in range(len(rows)) for tag in self._learned(_tags(rows, i)))
         return with_labels(features, np.array([number[tag] for tag in tags], dtype=np.int64))
 
-    def logits(self, output: Any) -> "Tensor":
-        """(B, T, C)."""
-        logits: Tensor = output.logits
-        return logits
+    def objective(
+        self,
+        padding: Padding,
+        training: TrainingSection | None = None,
+        train: WordFeatures | None = None,
+    ) -> "Objective":
+        """Returns cross-entropy of the first tokens of the words; balanced weights are counted by words."""
+        from bertctl.tasks.objectives import CrossEntropy
 
-    def loss(self, logits: "Tensor", batch: WordBatch) -> "Tensor":
-        """Cross-entropy of each unit, (B,), summed over the first pieces of its labelled words."""
-        from torch.nn import functional
-
-        each = functional.cross_entropy(
-            logits.flatten(0, 1),
-            batch.gold.flatten(),
-            weight=weights_tensor(self.class_weights, logits),
-            ignore_index=IGNORED,
-            label_smoothing=self.label_smoothing,
-            reduction="none",
-        )
-        return each.view(batch.gold.shape).sum(dim=1)
-
-    def for_training(self, training: TrainingSection, train: WordFeatures) -> "TokenClassification":
-        """With class weights, balanced by words, and label smoothing, where they are asked for."""
-        if train.labels is None:
-            raise ValueError("these sentences have no tags")
-        weights = class_weights(training, train.labels, self.labels)
-        if weights is None and not training.label_smoothing:
-            return self
-        return replace(self, class_weights=weights, label_smoothing=training.label_smoothing)
+        if training is None or train is None:
+            return CrossEntropy(padding)
+        weights = class_weights(training, present(train.labels), self.labels)
+        return CrossEntropy(padding, weights, training.label_smoothing)
 
     def collect_outputs(
         self,

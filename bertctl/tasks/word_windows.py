@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertctl.runtime.batching import Padding
-from bertctl.tasks.batches import Batch
+from bertctl.tasks.batches import IGNORED, Batch
 from bertctl.tasks.sequences import padded_texts
 from bertctl.tokenization.encode import EncodedTexts
 from bertctl.tokenization.layout import Layout, Ragged, merge
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 Ints = NDArray[np.int64]
-
-IGNORED = -100
-"""Label of a piece that no loss counts (the default of PyTorch and of transformers)."""
 
 _WORDS_AT_ONCE = 100_000
 

@@ -33,7 +33,7 @@ def announce(job: "Job", *, listener: Listener) -> None:
         )
     training = job.recipe.training
     listener.say(
-        f"training: {count(training.epochs, 'epoch')} of {len(job.features['train'])} examples in batches of "
+        f"training: {count(job.epochs, 'epoch')} of {len(job.features['train'])} examples in batches of "
         f"{training.batch_size}: {count(job.steps, 'step')}, learning rate {job.recipe.optimizer.learning_rate:g}"
     )
     for sentence in beyond_plain(job):
@@ -51,13 +51,12 @@ def announce(job: "Job", *, listener: Listener) -> None:
 
 def beyond_plain(job: "Job") -> list[str]:
     """Returns what the recipe does beyond plain fine-tuning, one sentence each."""
-    training = job.recipe.training
-    said = describe(job.recipe, job.source)
-    task = job.task.for_training(training, job.features["train"])
-    weights = getattr(task, "class_weights", None)
-    if weights is not None:
+    from bertctl.tasks.objectives import ClassObjective
+
+    said, objective = describe(job.recipe, job.source), job.objective
+    if isinstance(objective, ClassObjective) and objective.class_weights:
         names = list(job.task.head()["id2label"].values())
-        pairs = [f"{name} {weight:.3g}" for name, weight in zip(names, weights, strict=True)]
+        pairs = [f"{name} {weight:.3g}" for name, weight in zip(names, objective.class_weights, strict=True)]
         said.append(f"class weights: {', '.join(pairs[:12])}{', ...' if len(pairs) > 12 else ''}")
     return said
 

@@ -26,6 +26,7 @@ from bertctl.runtime.batching import Plan
 from bertctl.runtime.device import Compute
 from bertctl.runtime.launch import ALONE
 from bertctl.runtime.machine import existing_folder, free_bytes, memory
+from bertctl.runtime.seeding import WindowRandom
 from bertctl.training.checkpoint import KEPT, Checkpoints
 from bertctl.training.job import Job, prepare
 from bertctl.training.loop import TrainingState, plan_epoch, training_step
@@ -135,7 +136,7 @@ def _about_the_run(job: Job) -> dict[str, Any]:
         "device": job.compute.device,
         "precision": job.compute.precision,
         "threads": job.compute.threads,
-        "epochs": job.recipe.training.epochs,
+        "epochs": job.epochs,
         "steps": job.steps,
         "examples": {split: len(rows) for split, rows in job.data.splits.items()},
     }
@@ -151,10 +152,8 @@ class Rehearsal:
         self.machine.network.train()
         self.features = job.features["train"]
         self.plan: Plan = [
-            batch
-            for epoch in range(job.recipe.training.epochs)
-            for batch in plan_epoch(job.recipe, self.features, epoch)
-        ]
+            batch for epoch in range(job.epochs) for batch in plan_epoch(job.recipe, self.features, epoch)
+        ][: job.steps]
         self.evaluations = _evaluations(job)
         self.load = _LoadMeter(job.compute)
         self.seconds: list[float] = []
@@ -257,7 +256,7 @@ class Rehearsal:
         """Takes one whole training step and returns the seconds it took."""
         micro_batches = self.job.recipe.training.accumulation_steps
         started = time.perf_counter()
-        training_step(self.machine, self.job.task, self.features, indices, micro_batches=micro_batches)
+        training_step(self.machine, self.features, indices, WindowRandom(0), micro_batches=micro_batches)
         self.machine.optimizer.step()
         self.machine.optimizer.zero_grad(set_to_none=True)
         _synchronize(self.job.compute.device)
@@ -339,7 +338,7 @@ def extrapolate(
 def _evaluations(job: Job) -> int:
     """How often the validation rows are scored in training, patience not counted."""
     due = job.recipe.training.evaluate_every
-    return -(-job.steps // due) if due else job.recipe.training.epochs
+    return -(-job.steps // due) if due else job.epochs
 
 
 def _checkpoints(job: Job, train: Seconds) -> int:
@@ -347,7 +346,7 @@ def _checkpoints(job: Job, train: Seconds) -> int:
     every = job.recipe.training.checkpoint_every
     if every == "off":
         return 0
-    count = job.recipe.training.epochs
+    count = job.epochs
     if every is not None:
         number, unit = every.split()
         count += int((job.steps if unit == "steps" else train.estimate / 60) / int(number))
@@ -373,7 +372,7 @@ def _disk(job: Job, model: int, checkpoint: int, checkpoints: int, line: float) 
         line: bytes of a prediction line.
     """
     scored = sum(len(job.data.splits[split]) for split in {*job.evaluated, job.selection})
-    history = _HISTORY_LINE * (job.steps // job.recipe.training.log_every + 2 * job.recipe.training.epochs)
+    history = _HISTORY_LINE * (job.steps // job.recipe.training.log_every + 2 * job.epochs)
     run = model + int(scored * line) + history
     beside = checkpoint * min(KEPT + 1, max(1, checkpoints))
     return {"model": model, "checkpoint": checkpoint, "run": run, "while_running": run + model + beside}

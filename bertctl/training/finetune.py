@@ -140,7 +140,6 @@ class _Run:
         )
         train(
             engine,
-            job.task.for_training(training, job.features["train"]),
             job.features["train"],
             recipe=job.recipe,
             hooks=self._hooks(engine, self.checkpointing),
@@ -204,7 +203,7 @@ class _Run:
         """Warns of a model that gives every example the same answer; at the end of an epoch the run may stop early."""
         state, steps = self.state, self.job.steps
         answer = self.selection.constant_prediction()
-        epoch, inside = divmod(state.step, steps // self.job.recipe.training.epochs)
+        epoch, inside = divmod(state.step, self.job.steps_per_epoch)
         if not inside:
             loss = result.metrics["loss"].value
             state.collapsed_losses = [*state.collapsed_losses, loss] if answer is not None else []

@@ -1,8 +1,10 @@
 """A run made ready: recipe, rows, model and device read, checked and refused in the order of their cost."""
 
 import json
+import math
 import time
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from bertctl.config.agreement import TASK_SECTIONS
@@ -17,11 +19,11 @@ from bertctl.progress import SILENT, Listener
 from bertctl.runtime.device import Compute, choose_compute
 from bertctl.runtime.seeding import only_deterministic, seed_everything
 from bertctl.tasks.base import Features, Task
+from bertctl.tasks.class_weights import check_weights
 from bertctl.tasks.registry import task_from_data
-from bertctl.tasks.training_loss import check_weights
 from bertctl.training.environment import describe_environment
 from bertctl.training.layer_freezing import check_evaluations, check_layers
-from bertctl.training.loop import total_steps
+from bertctl.training.loop import steps_per_epoch, total_steps
 from bertctl.training.memory import MemoryEstimate, estimate_memory
 from bertctl.training.trackers import check_trackers
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from bertctl.modeling.load import LoadedModel
+    from bertctl.tasks.objectives import Objective
 
 
 @dataclass
@@ -68,6 +71,21 @@ class Job:
     hash: str
     environment: dict[str, Any]
     seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Is the number of optimizer steps of a pass over the training rows."""
+        return steps_per_epoch(self.recipe, len(self.features["train"]))
+
+    @property
+    def epochs(self) -> int:
+        """Is the number of passes over the training rows; `training.max_steps` may cut the last one short."""
+        return math.ceil(self.steps / self.steps_per_epoch)
+
+    @cached_property
+    def objective(self) -> "Objective":
+        """Is what training minimises."""
+        return self.task.objective(self.loaded.padding, self.recipe.training, self.features["train"])
 
 
 @dataclass(frozen=True)

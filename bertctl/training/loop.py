@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +17,14 @@ from bertctl.config.schema import Recipe
 from bertctl.errors import DivergedError
 from bertctl.progress import Listener
 from bertctl.runtime.batching import Plan, padding_share, training_plan
-from bertctl.tasks.base import Features, Task
+from bertctl.runtime.launch import Workers
+from bertctl.runtime.seeding import WindowRandom
+from bertctl.tasks.base import Features
 from bertctl.training.out_of_memory import MicroBatches, give_back_memory, is_out_of_memory
 from bertctl.training.training_engine import TrainingEngine
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _EXPLODED = 10.0
 """How many times the first losses the last ones may be; a run that got there does not come back."""
@@ -106,14 +112,18 @@ def plan_epoch(recipe: Recipe, features: Features, epoch: int) -> Plan:
     )
 
 
+def steps_per_epoch(recipe: Recipe, examples: int) -> int:
+    """Returns the optimizer steps of a pass over so many examples."""
+    return math.ceil(examples / recipe.training.batch_size)
+
+
 def total_steps(recipe: Recipe, examples: int) -> int:
-    """Optimizer steps of the whole run."""
-    return recipe.training.epochs * math.ceil(examples / recipe.training.batch_size)
+    """Returns the optimizer steps of the whole run."""
+    return recipe.training.max_steps or recipe.training.epochs * steps_per_epoch(recipe, examples)
 
 
 def train(
     engine: TrainingEngine,
-    task: Task,
     features: Features,
     *,
     recipe: Recipe,
@@ -125,7 +135,6 @@ def train(
 
     Args:
         engine: network, optimizer, schedule.
-        task: computes losses.
         features: the training rows, encoded.
         recipe: everything else.
         hooks: what happens at a log line, an evaluation, a new best, after a step.
@@ -137,18 +146,24 @@ def train(
         DeviceError: out of memory with one example at a time.
     """
     steps = total_steps(recipe, len(features))
-    micro_batches = MicroBatches(recipe.training.accumulation_steps, recipe.training.batch_size, listener)
+    micro_batches = MicroBatches(
+        recipe.training.accumulation_steps,
+        recipe.training.batch_size,
+        listener,
+        can_split=not engine.objective.spans_batch,
+    )
     engine.network.train()
-    while state.epoch < recipe.training.epochs and not state.stopped_early:
+    while (state.step < steps or state.pending) and not state.stopped_early:
         if engine.begin_epoch is not None:
             engine.begin_epoch(state.epoch)
         plan = plan_epoch(recipe, features, state.epoch)
         if state.position == 0:
             state.paddings.append(padding_share(features.lengths, plan))
-        while state.position < len(plan) or state.pending:
+        while (state.position < len(plan) and state.step < steps) or state.pending:
             if not state.pending:
-                figures = _step(engine, task, features, plan[state.position], micro_batches, state, hooks)
-                epoch_over = state.position == len(plan)
+                rng = WindowRandom(recipe.training.seed, state.epoch, state.step)
+                figures = _step(engine, features, plan[state.position], rng, micro_batches, state, hooks)
+                epoch_over = state.position == len(plan) or state.step == steps
                 figures["epoch"] = round(state.epoch + state.position / len(plan), 4)
                 if epoch_over or state.step % recipe.training.log_every == 0:
                     hooks.on_log(figures)
@@ -160,7 +175,7 @@ def train(
                 if recipe.training.patience and state.since_better >= recipe.training.patience:
                     state.stopped_early = state.step < steps
                 state.pending = False
-            hooks.on_step(state.position == len(plan))
+            hooks.on_step(state.position == len(plan) or state.step == steps)
             if state.stopped_early:
                 break
         else:
@@ -170,9 +185,9 @@ def train(
 
 def _step(
     engine: TrainingEngine,
-    task: Task,
     features: Features,
     indices: NDArray[np.int64],
+    rng: WindowRandom,
     micro_batches: MicroBatches,
     state: TrainingState,
     hooks: Hooks,
@@ -180,7 +195,7 @@ def _step(
     """Takes one optimizer step; returns the figures of its line of history."""
     started = time.perf_counter()
     rate = float(engine.schedule.get_last_lr()[0])
-    loss, norm = step_with_oom_retry(engine, task, features, indices, micro_batches)
+    loss, norm = step_with_oom_retry(engine, features, indices, rng, micro_batches)
     state.first_losses = [*state.first_losses, loss][:5]
     state.last_losses = [*state.last_losses, loss][-10:]
     is_fp16 = engine.compute.precision == "fp16"
@@ -209,12 +224,16 @@ def _step(
 
 
 def step_with_oom_retry(
-    engine: TrainingEngine, task: Task, features: Features, indices: NDArray[np.int64], micro_batches: MicroBatches
+    engine: TrainingEngine,
+    features: Features,
+    indices: NDArray[np.int64],
+    rng: WindowRandom,
+    micro_batches: MicroBatches,
 ) -> tuple[float, float]:
     """Does a training step; where memory runs out, the same step in twice as many micro-batches, and so on."""
     while True:
         try:
-            return training_step(engine, task, features, indices, micro_batches=micro_batches.count)
+            return training_step(engine, features, indices, rng, micro_batches=micro_batches.count)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -225,40 +244,96 @@ def step_with_oom_retry(
 
 
 def training_step(
-    engine: TrainingEngine, task: Task, features: Features, indices: NDArray[np.int64], *, micro_batches: int
+    engine: TrainingEngine,
+    features: Features,
+    indices: NDArray[np.int64],
+    rng: WindowRandom,
+    *,
+    micro_batches: int,
 ) -> tuple[float, float]:
     """Does the forward and backward passes of one global batch, and the clipping; the optimizer's step is the caller's.
 
     Args:
         engine: the network and the processes among which the batch is dealt out.
-        task: computes losses.
         features: the training rows.
         indices: (B,) the global batch.
-        micro_batches: how many of them each process computes its share in, one after the other.
+        rng: of this step.
+        micro_batches: how many of them each process computes its share in; 1 where the objective spans the batch.
 
     Returns:
-        The global batch's mean loss, and the gradient's norm before the clipping.
+        The global batch's loss, and the gradient's norm before the clipping.
     """
-    workers = engine.workers
-    # The sum over all parts is divided by the whole batch's count, so that an uneven split changes nothing.
-    weight = max(1, int(features.weights[indices].sum()))
+    objective, workers, device = engine.objective, engine.workers, engine.compute.device
+    if objective.spans_batch:
+        micro_batches = 1
     parts = np.array_split(indices, micro_batches * workers.count)
     mine = parts[workers.rank * micro_batches : (workers.rank + 1) * micro_batches]
     if workers.count == 1:
         mine = [part for part in mine if len(part)]
+    # Every process has to take part in the exchange of gradients, one without an example with a loss of nothing.
+    batches = [objective.batch(features, part if len(part) else indices[:1], rng) for part in mine]
+    if objective.spans_batch:
+        whole = objective.batch(features, indices, rng)
+        counts = objective.counts(whole)
+    else:
+        # A sum over all micro-batches is divided by the whole batch's count, so that an uneven split changes nothing.
+        counts = _summed(
+            [objective.counts(batch) for batch, part in zip(batches, mine, strict=True) if len(part)],
+            names=list(objective.counts(batches[0])),
+            workers=workers,
+        )
     total = 0.0
-    for number, part in enumerate(mine):
-        # Every process has to take part in the exchange of gradients, one without an example with a loss of nothing.
-        batch = features.collate(part if len(part) else indices[:1], engine.loaded.padding).to(engine.compute.device)
+    for number, (batch, part) in enumerate(zip(batches, mine, strict=True)):
         last = number + 1 == len(mine)
         with contextlib.nullcontext() if last else engine.accelerator.no_sync(engine.network):
-            logits = task.logits(engine.backend(**batch.inputs)).float()
-            loss = task.loss(logits, batch).sum() / weight * (1.0 if len(part) else 0.0)
+            outputs = objective.forward(engine.backend, batch.to(device))
+            if objective.spans_batch:
+                gathered = _gathered(outputs, [len(part) for part in parts], workers)
+                loss = _mean(objective.losses(gathered, whole.to(device)), counts) + 0.0 * outputs.sum()
+            else:
+                loss = _mean(objective.losses(outputs, batch.to(device)), counts) * (1.0 if len(part) else 0.0)
             # The exchange takes the mean over the processes, and the sum is meant.
             engine.accelerator.backward(loss * workers.count)
         total += float(loss.detach())
     norm = engine.accelerator.clip_grad_norm_(engine.network.parameters(), engine.max_grad_norm)
+    if objective.spans_batch:
+        return total, float(norm)
     return float(workers.sum(np.array([total]))[0]), float(norm)
+
+
+def _summed(counts: Sequence[Mapping[str, int]], *, names: Sequence[str], workers: Workers) -> dict[str, int]:
+    """Returns the counts of all micro-batches of all processes together, by name."""
+    mine = np.array([sum(count[name] for count in counts) for name in names], dtype=np.int64)
+    return dict(zip(names, workers.sum(mine).tolist(), strict=True))
+
+
+def _mean(losses: "Mapping[str, Tensor]", counts: Mapping[str, int]) -> "Tensor":
+    """Returns the sum of the losses, each divided by its count."""
+    first, *others = (loss / max(1, counts[name]) for name, loss in losses.items())
+    return sum(others, first)
+
+
+def _gathered(outputs: "Tensor", sizes: Sequence[int], workers: Workers) -> "Tensor":
+    """Returns the outputs of all processes in the order of the batch; gradients flow into this process's own.
+
+    Args:
+        outputs: of this process's windows, the first dimension runs over them.
+        sizes: windows of each process.
+        workers: the processes.
+    """
+    if workers.count == 1:
+        return outputs
+    import torch
+
+    own = sizes[workers.rank]
+    padded = torch.zeros((max(sizes), *outputs.shape[1:]))
+    padded[:own] = outputs[:own].detach()
+    pieces = [
+        torch.from_numpy(values[:size]).to(outputs)
+        for values, size in zip(workers.gather(padded.numpy()), sizes, strict=True)
+    ]
+    pieces[workers.rank] = outputs[:own]
+    return torch.cat(pieces)
 
 
 def _evaluate(hooks: Hooks, state: TrainingState) -> None:

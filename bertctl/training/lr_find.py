@@ -16,6 +16,7 @@ from bertctl.errors import UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, RunFolder
 from bertctl.runtime.launch import ALONE
+from bertctl.runtime.seeding import WindowRandom
 from bertctl.training.job import Job, prepare
 from bertctl.training.loop import plan_epoch, step_with_oom_retry
 from bertctl.training.out_of_memory import MicroBatches
@@ -91,7 +92,6 @@ def _losses(job: Job, rates: Sequence[float], listener: Listener) -> list[float]
     """The loss of each step, until it explodes."""
     machine = build_engine(job, RunFolder(Path()), ALONE)  # without trackers nothing is written
     training, features = job.recipe.training, job.features["train"]
-    task = job.task.for_training(training, features)
     micro_batches = MicroBatches(training.accumulation_steps, training.batch_size, listener)
     schedule: Any = machine.schedule
     shares = [peak / job.recipe.optimizer.learning_rate for peak in schedule.base_lrs]  # layer decay makes them differ
@@ -101,7 +101,8 @@ def _losses(job: Job, rates: Sequence[float], listener: Listener) -> list[float]
     for rate in rates:
         for group, share in zip(machine.optimizer.param_groups, shares, strict=True):
             group["lr"] = rate * share
-        loss, _ = step_with_oom_retry(machine, task, features, next(batches), micro_batches)
+        rng = WindowRandom(training.seed, step=len(losses))
+        loss, _ = step_with_oom_retry(machine, features, next(batches), rng, micro_batches)
         if not math.isfinite(loss):
             break
         losses.append(loss)

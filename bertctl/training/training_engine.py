@@ -13,6 +13,7 @@ from bertctl.inference.engine import Backend, TorchBackend
 from bertctl.run_folder import RunFolder
 from bertctl.runtime.device import Compute
 from bertctl.runtime.launch import ALONE, Workers
+from bertctl.runtime.seeding import WindowRandom
 from bertctl.training.layer_freezing import Unfreezing, freeze
 from bertctl.training.optim import build_optimizer, build_schedule
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from torch.optim.lr_scheduler import LRScheduler
 
     from bertctl.modeling.load import LoadedModel
+    from bertctl.tasks.objectives import Objective
     from bertctl.training.job import Job
 
 
@@ -36,6 +38,7 @@ class TrainingEngine:
         optimizer: its optimizer, perhaps wrapped.
         schedule: of the learning rate.
         accelerator: does devices, wrapping, precision and backward.
+        objective: what is minimised.
         compute: device and precision.
         max_grad_norm: the gradient's norm is clipped to this.
         workers: the processes that share the job.
@@ -47,6 +50,7 @@ class TrainingEngine:
     optimizer: "Optimizer"
     schedule: "LRScheduler"
     accelerator: "Accelerator"
+    objective: "Objective"
     compute: Compute
     max_grad_norm: float
     workers: Workers = ALONE
@@ -88,8 +92,18 @@ def build_engine(job: "Job", folder: RunFolder, workers: Workers) -> TrainingEng
     unfreezing = Unfreezing(network) if job.recipe.training.gradual_unfreezing else None
     wrapped, optimizer = accelerator.prepare(network, optimizer)
     schedule = build_schedule(optimizer, job.recipe.optimizer, steps=job.steps)
-    norm = job.recipe.optimizer.max_grad_norm
-    return TrainingEngine(job.loaded, wrapped, optimizer, schedule, accelerator, job.compute, norm, workers, unfreezing)
+    return TrainingEngine(
+        loaded=job.loaded,
+        network=wrapped,
+        optimizer=optimizer,
+        schedule=schedule,
+        accelerator=accelerator,
+        objective=job.objective,
+        compute=job.compute,
+        max_grad_norm=job.recipe.optimizer.max_grad_norm,
+        workers=workers,
+        begin_epoch=unfreezing,
+    )
 
 
 def _accelerator(job: "Job", folder: RunFolder, workers: Workers) -> "Accelerator":
@@ -139,12 +153,12 @@ def _has_unused_parameters(job: "Job") -> bool:
         return True
     network, features = job.loaded.network, job.features["train"]
     with torch.random.fork_rng():
-        batch = features.collate(np.zeros(1, dtype=np.int64), job.loaded.padding).to(job.compute.device)
+        objective = job.objective
+        batch = objective.batch(features, np.zeros(1, dtype=np.int64), WindowRandom(0)).to(job.compute.device)
         network.to(job.compute.device)
         network.train()
-        backend = TorchBackend(network, job.loaded.has_segments, job.compute)
-        logits = job.task.logits(backend(**batch.inputs)).float()
-        job.task.loss(logits, batch).sum().backward()  # type: ignore[no-untyped-call]
+        outputs = objective.forward(TorchBackend(network, job.loaded.has_segments, job.compute), batch)
+        torch.stack(list(objective.losses(outputs, batch).values())).sum().backward()  # type: ignore[no-untyped-call]
     unused = any(p.grad is None for p in network.parameters() if p.requires_grad)
     network.zero_grad(set_to_none=True)
     return unused

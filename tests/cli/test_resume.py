@@ -49,6 +49,32 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(training: Training, tmp_p
     assert history_losses(run) == history_losses(training.undisturbed)
 
 
+def test_max_steps_end_a_run_within_an_epoch_and_a_resumed_one_too(training: Training, tmp_path: Path) -> None:
+    """An epoch has 12 steps: 3 are less than one, 30 are two and a half, and `--epochs 4` says nothing."""
+    few, most = ("--set", "training.max_steps=3"), ("--set", "training.max_steps=30")
+    planned = training.start(tmp_path / "planned", *most, "--dry-run")
+    assert "training: 3 epochs of 96 examples in batches of 8: 30 steps" in planned.stderr
+    assert training.start(tmp_path / "three", *few).returncode == 0
+    assert history_losses(tmp_path / "three")[0] == history_losses(training.undisturbed)[0]
+    assert [line["step"] for line in _history(tmp_path / "three") if "loss" in line] == [1, 2, 3]
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    assert training.start(whole, *most).returncode == 0
+    steps = [line for line in _history(whole) if "loss" in line]
+    assert (steps[-1]["step"], steps[-1]["epoch"]) == (30, 2.5)
+    assert steps[-1]["learning_rate"] < 0.05 * 5e-3, "the schedule ends where the run does"
+    metrics = json.loads((whole / "metrics.json").read_text())
+    assert metrics["steps"] == 30
+    assert [line["step"] for line in _history(whole) if "validation_accuracy" in line] == [12, 24, 30]
+    training.disturbed(cut, signal.SIGKILL, *most, after_steps=14)
+    assert json.loads((cut / "status.json").read_text())["state"] == "running"
+    training.resume(cut, *most)
+    assert difference(whole, cut) is None
+
+
+def _history(run: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
+
+
 @pytest.fixture(scope="module")
 def stopped(training: Training, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was stopped, with two checkpoints; tests work on copies."""

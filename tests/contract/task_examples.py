@@ -11,6 +11,7 @@ import torch
 from bertctl.data.rows import Rows
 from bertctl.inference.engine import Engine
 from bertctl.runtime.batching import Padding
+from bertctl.runtime.seeding import WindowRandom
 from bertctl.tasks.base import Features, Task
 
 TEXTS = (
@@ -101,8 +102,9 @@ def answer_agrees(network: torch.nn.Module, tokenizer: Any, line: Line) -> None:
         output = network(**encoded)
     start, end = output.start_logits[0], output.end_logits[0]
     spans = [(float(start[i] + end[j]), i, j) for i in inside for j in inside if i <= j < i + 30]
-    _, i, j = max(spans)
-    assert line["prediction"].strip() == line["context"][offsets[i][0] : offsets[j][1]].strip()
+    # After a few steps neighbours may be as likely as each other, to the last bits.
+    texts = {line["context"][offsets[i][0] : offsets[j][1]].strip() for s, i, j in spans if s > max(spans)[0] - 2e-5}
+    assert line["prediction"].strip() in texts
 
 
 def _tagged(text: str, tags: str) -> dict[str, Any]:
@@ -219,13 +221,13 @@ def ask(
     """Answers in batches of units as they stand, padded as wide and on the side asked for."""
     outputs: dict[str, np.ndarray] = {}
     losses = np.zeros(len(features), dtype=np.float32)
-    windows = np.arange(len(features))
+    windows, objective = np.arange(len(features)), task.objective(padding or engine.padding)
     with engine.backend.inference():
         for first in range(0, len(windows), batch_size):
             indices = windows[first : first + batch_size]
-            batch = features.collate(indices, padding or engine.padding)
-            logits = task.logits(engine.backend(**batch.inputs)).float()
-            losses[indices] = task.loss(logits, batch).numpy()
+            batch = objective.batch(features, indices, WindowRandom(0))
+            logits = objective.forward(engine.backend, batch)
+            losses[indices] = objective.window_losses(logits, batch).numpy()
             slots = features.prediction_indices(indices)
             for name, values in task.collect_outputs(logits, batch, features, indices).items():
                 outputs.setdefault(name, np.zeros((features.num_predictions, *values.shape[1:]), values.dtype))[

@@ -21,10 +21,10 @@ from bertctl.config.schema import TrainingSection
 from bertctl.errors import UsageError
 from bertctl.progress import Listener
 from bertctl.run_folder import RunFolder
+from bertctl.runtime.batching import Padding
 from bertctl.tasks.batches import Batch
-from bertctl.tasks.text_classification import TextClassification
-from bertctl.tasks.token_classification import TokenClassification
-from bertctl.tasks.training_loss import class_weights
+from bertctl.tasks.class_weights import class_weights
+from bertctl.tasks.objectives import BinaryCrossEntropy, CrossEntropy
 from bertctl.tasks.word_windows import IGNORED, WordBatch
 from bertctl.training.averaging import BestWeights, mean_of
 from bertctl.training.checkpoint import average_file
@@ -34,26 +34,23 @@ from bertctl.training.loop import TrainingState
 from bertctl.training.lr_find import find_rate, smoothed, suggest
 from tests.tiny_recipes import tiny_recipe
 
+PADDING = Padding(0)
 LABELS = ("a", "b", "c")
 LOGITS = torch.tensor([[2.0, -1.0, 0.5], [0.1, 0.2, 0.3], [-1.0, 3.0, 0.0], [0.0, 0.0, 1.0]])
 GOLD = torch.tensor([0, 2, 2, 1])
 
 
-def classifier(*, multi_label: bool = False, **given: Any) -> TextClassification:
-    return TextClassification(LABELS, multi_label, None, 0.5, **given)
-
-
 def test_weighted_losses_are_those_of_torch_before_it_divides() -> None:
     weights = (0.5, 2.0, 3.0)
-    losses = classifier(class_weights=weights).loss(LOGITS, Batch({}, GOLD))
-    plain = classifier().loss(LOGITS, Batch({}, GOLD)).tolist()
+    losses = CrossEntropy(PADDING, weights).window_losses(LOGITS, Batch({}, GOLD))
+    plain = CrossEntropy(PADDING).window_losses(LOGITS, Batch({}, GOLD)).tolist()
     assert losses.tolist() == pytest.approx([0.5 * plain[0], 3.0 * plain[1], 3.0 * plain[2], 2.0 * plain[3]])
     whole = nn.CrossEntropyLoss(weight=torch.tensor(weights))(LOGITS, GOLD)
     assert float(losses.sum() / (0.5 + 3.0 + 3.0 + 2.0)) == pytest.approx(float(whole))
 
 
 def test_smoothed_labels_by_hand() -> None:
-    losses = classifier(label_smoothing=0.3).loss(LOGITS, Batch({}, GOLD))
+    losses = CrossEntropy(PADDING, None, 0.3).window_losses(LOGITS, Batch({}, GOLD))
     for loss, logits, gold in zip(losses.tolist(), LOGITS.tolist(), GOLD.tolist(), strict=True):
         total = math.log(sum(math.exp(x) for x in logits))
         target = [0.1 + (0.7 if label == gold else 0.0) for label in range(3)]
@@ -63,10 +60,10 @@ def test_smoothed_labels_by_hand() -> None:
 def test_several_labels_weigh_presence_and_are_smoothed_towards_one_half() -> None:
     gold = torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 1.0, 0.0], [0.0, 1.0, 1.0]])
     weights = (2.0, 0.5, 1.0)
-    losses = classifier(multi_label=True, class_weights=weights).loss(LOGITS, Batch({}, gold))
+    losses = BinaryCrossEntropy(PADDING, weights).window_losses(LOGITS, Batch({}, gold))
     whole = nn.BCEWithLogitsLoss(pos_weight=torch.tensor(weights))(LOGITS, gold)
     assert float(losses.mean()) == pytest.approx(float(whole))
-    smooth = classifier(multi_label=True, label_smoothing=0.2).loss(LOGITS, Batch({}, gold))
+    smooth = BinaryCrossEntropy(PADDING, None, 0.2).window_losses(LOGITS, Batch({}, gold))
     x, target = 2.0, 0.9  # the first example's first label, 1 -> 0.9
     first = -(target * math.log(1 / (1 + math.exp(-x))) + (1 - target) * math.log(1 - 1 / (1 + math.exp(-x))))
     rest = nn.functional.binary_cross_entropy_with_logits(LOGITS[0, 1:], torch.tensor([0.1, 0.9]), reduction="sum")
@@ -77,13 +74,14 @@ def test_tags_are_weighted_word_by_word_and_unlabelled_pieces_count_nothing() ->
     logits = LOGITS.view(2, 2, 3)
     gold = torch.tensor([[0, IGNORED], [2, 1]])
     empty = np.zeros(0, dtype=np.int64)
-    task = TokenClassification(LABELS, None, context=False, class_weights=(0.5, 2.0, 3.0), label_smoothing=0.1)
-    losses = task.loss(logits, WordBatch({}, gold, empty, empty))
+    objective = CrossEntropy(PADDING, (0.5, 2.0, 3.0), 0.1)
+    losses = objective.window_losses(logits, WordBatch({}, gold, empty, empty))
     whole = nn.CrossEntropyLoss(
         weight=torch.tensor([0.5, 2.0, 3.0]), ignore_index=IGNORED, label_smoothing=0.1, reduction="none"
     )(LOGITS, gold.flatten())
     assert losses.tolist() == pytest.approx([float(whole[0]), float(whole[2] + whole[3])])
     assert float(whole[1]) == 0.0
+    assert objective.counts(WordBatch({}, gold, empty, empty)) == {"loss": 3}
 
 
 @pytest.mark.parametrize(
@@ -126,12 +124,12 @@ def test_training_minimises_the_weighted_loss_and_evaluation_tells_the_plain_one
     assert ends["weighted"][1] == ends["plain"][1]
 
 
-def test_where_nothing_is_asked_for_the_task_is_the_same_object(tiny_model: Path, opinions: Path) -> None:
-    job = prepare(recipe_of(tiny_model, opinions))
-    assert job.task.for_training(job.recipe.training, job.features["train"]) is job.task
-    shaped = job.task.for_training(TrainingSection(label_smoothing=0.1), job.features["train"])
-    assert isinstance(shaped, TextClassification)
-    assert (shaped.label_smoothing, shaped.class_weights) == (0.1, None)
+def test_the_objective_of_training_is_shaped_as_asked_and_that_of_evaluation_is_plain(
+    tiny_model: Path, opinions: Path
+) -> None:
+    shaped = prepare(recipe_of(tiny_model, opinions, **{"training.label_smoothing": 0.1}))
+    assert shaped.objective == CrossEntropy(shaped.loaded.padding, None, 0.1)
+    assert shaped.task.objective(shaped.loaded.padding) == CrossEntropy(shaped.loaded.padding)
 
 
 def test_the_mean_of_files_is_the_mean_of_each_number(tmp_path: Path) -> None:

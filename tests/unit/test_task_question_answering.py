@@ -295,7 +295,7 @@ def test_the_loss_is_the_mean_of_two_cross_entropies_and_padding_takes_no_part(k
     indices = np.arange(len(features))
     batch = features.collate(indices, Padding(0, left=pad_left, width=40))
     logits = _logits(task, batch, features, indices)
-    losses = task.loss(logits, batch)
+    losses = task.objective(Padding(0)).window_losses(logits, batch)
     for unit in indices:
         real = batch.inputs["attention_mask"][unit].bool()
         by_hand = 0.0
@@ -337,7 +337,7 @@ def test_or_it_is_counted_and_left_out_of_the_loss():
     features = task.encode(_misplaced(), _bert(), max_length=384)
     assert features.weights.tolist() == [1, 1, 0, 1]
     batch = features.collate(np.arange(4), Padding(0, left=True))
-    losses = task.loss(_logits(task, batch, features, range(4)), batch)
+    losses = task.objective(Padding(0)).window_losses(_logits(task, batch, features, range(4)), batch)
     assert (losses == 0).tolist() == [False, False, True, False]
     assert task.gold(_misplaced(), 2) == ["7:30"]  # it is scored all the same
 

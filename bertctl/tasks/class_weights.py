@@ -1,7 +1,6 @@
-"""Class weights and label smoothing: what training adds to the plain loss, and no evaluation does."""
+"""How much each class counts in the training loss."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,12 +9,9 @@ from bertctl.config.schema import TrainingSection
 from bertctl.errors import UsageError
 from bertctl.tasks.sequences import shown
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 
 def check_weights(training: TrainingSection, labels: Sequence[str]) -> None:
-    """Refuse a list of class weights that is not one for each label.
+    """Refuses a list of class weights that is not one per label.
 
     Args:
         training: has the list, if any.
@@ -35,7 +31,7 @@ def check_weights(training: TrainingSection, labels: Sequence[str]) -> None:
 def class_weights(
     training: TrainingSection, gold: NDArray[np.generic], labels: Sequence[str]
 ) -> tuple[float, ...] | None:
-    """The weight of each of C labels, or None where all count the same.
+    """Returns the weight of each of C labels, or None where all count the same.
 
     A label that no example has gets 1.
 
@@ -58,8 +54,3 @@ def class_weights(
     counts = np.bincount(gold.astype(np.int64), minlength=len(labels))
     there = int((counts > 0).sum())
     return tuple(float(counts.sum() / (there * count)) if count else 1.0 for count in counts)
-
-
-def weights_tensor(weights: Sequence[float] | None, like: "Tensor") -> "Tensor | None":
-    """(C,), where `like` is; None stays None."""
-    return None if weights is None else like.new_tensor(weights)

@@ -1,0 +1,199 @@
+"""What training minimises: an objective makes batches, passes them through the network and says what their losses are.
+
+The training loop knows a task only by its objective. A loss is a sum over the things it counts (examples, words, masked
+tokens); the loop divides it by their number in the whole global batch, over all micro-batches and processes, so that
+it makes no difference how the batch is split.
+
+Letters: B windows in a batch, T tokens, C classes.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, inf, split, stack
+from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
+
+from bertctl.runtime.batching import Padding
+from bertctl.runtime.seeding import WindowRandom
+from bertctl.tasks.base import Features
+from bertctl.tasks.batches import IGNORED, Batch
+from bertctl.tasks.choices import ChoiceBatch
+
+
+class Objective(ABC):
+    """What training minimises: the sum of its named losses."""
+
+    spans_batch: ClassVar[bool] = False
+    """Whether a loss looks across the batch, as with negatives from the same batch. The loop then computes each
+    process's share in one piece, and gives `losses` the outputs of the whole global batch."""
+
+    @abstractmethod
+    def batch(self, features: Any, indices: NDArray[np.int64], rng: WindowRandom) -> Batch:
+        """Returns some windows as padded tensors.
+
+        Args:
+            features: a split.
+            indices: (B,) which of its windows.
+            rng: what is drawn for a window in this step is the same, whatever batch it is in.
+        """
+
+    def forward(self, network: Any, batch: Any) -> Any:
+        """Returns the outputs that the losses are computed from; with `spans_batch` a tensor with an entry per window.
+
+        Args:
+            network: called with the batch's inputs by name.
+            batch: on the network's device.
+        """
+        return network(**batch.inputs)
+
+    @abstractmethod
+    def counts(self, batch: Any) -> dict[str, int]:
+        """Returns by name how many things each loss of this batch is a sum over."""
+
+    @abstractmethod
+    def losses(self, outputs: Any, batch: Any) -> dict[str, Tensor]:
+        """Returns each loss by name, summed over the things that `counts` counts."""
+
+    def window_losses(self, outputs: Any, batch: Any) -> Tensor | None:  # noqa: ARG002
+        """Returns the (B,) losses that evaluation reports, each a sum over the window's `Features.weights`.
+
+        None, as here, where a loss belongs to no single window.
+        """
+        return None
+
+
+@dataclass(frozen=True)
+class HeadObjective(Objective):
+    """The mean loss of a labelled head: what fine-tuning minimises, and what evaluation reports of each window.
+
+    Attributes:
+        padding: how batches are filled up.
+    """
+
+    padding: Padding
+
+    def batch(self, features: Features, indices: NDArray[np.int64], rng: WindowRandom) -> Batch:  # noqa: ARG002
+        """Returns some windows as padded tensors; nothing is drawn."""
+        return features.collate(indices, self.padding)
+
+    def forward(self, network: Any, batch: Any) -> Tensor:
+        """Returns the head's numbers in float32."""
+        return self.logits(network(**batch.inputs)).float()
+
+    def logits(self, output: Any) -> Tensor:
+        """Returns the head's numbers out of what the model's forward returns."""
+        logits: Tensor = output.logits
+        return logits
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Returns how many examples there are."""
+        return {"loss": len(batch.gold)}
+
+    def losses(self, outputs: Tensor, batch: Any) -> dict[str, Tensor]:
+        """Returns the sum over the batch."""
+        return {"loss": self.window_losses(outputs, batch).sum()}
+
+    @abstractmethod
+    def window_losses(self, outputs: Tensor, batch: Any) -> Tensor:
+        """Returns the (B,) losses of the windows, each a sum over its labelled things."""
+
+
+@dataclass(frozen=True)
+class ClassObjective(HeadObjective):
+    """A loss over classes, which may be weighted and smoothed in training.
+
+    Weighted examples are not divided by the batch's weights: no loss depends on what else is in its batch.
+
+    Attributes:
+        class_weights: weight of each of the C classes; None where all count the same.
+        label_smoothing: share of each label that is spread evenly over all classes.
+    """
+
+    class_weights: tuple[float, ...] | None = None
+    label_smoothing: float = 0.0
+
+    def weights_like(self, tensor: Tensor) -> Tensor | None:
+        """Returns the class weights (C,) on the tensor's device, or None."""
+        return None if self.class_weights is None else tensor.new_tensor(self.class_weights)
+
+
+class CrossEntropy(ClassObjective):
+    """Cross-entropy of one class per example (B, C), or per word (B, T, C)."""
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Returns how many examples or words have a label."""
+        return {"loss": int((batch.gold != IGNORED).sum())}
+
+    def window_losses(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Returns the (B,) sums over what is labelled."""
+        each = functional.cross_entropy(
+            outputs.flatten(0, -2),
+            batch.gold.flatten(),
+            weight=self.weights_like(outputs),
+            ignore_index=IGNORED,
+            label_smoothing=self.label_smoothing,
+            reduction="none",
+        )
+        return each.view(len(outputs), -1).sum(dim=1)
+
+
+class BinaryCrossEntropy(ClassObjective):
+    """The mean over C labels of the binary cross-entropy of each; smoothing goes towards one half."""
+
+    def window_losses(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Returns the (B,) means."""
+        gold, smoothing = batch.gold, self.label_smoothing
+        if smoothing:
+            gold = gold * (1.0 - smoothing) + smoothing / 2
+        each = functional.binary_cross_entropy_with_logits(
+            outputs, gold, pos_weight=self.weights_like(outputs), reduction="none"
+        )
+        return each.mean(dim=1)
+
+
+class SquaredError(HeadObjective):
+    """Squared error of one score per example."""
+
+    def window_losses(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Returns the (B,) squared errors."""
+        return (outputs[:, 0] - batch.gold) ** 2
+
+
+class ChoiceCrossEntropy(HeadObjective):
+    """Cross-entropy of each row over its own choices; K choices in a batch."""
+
+    def logits(self, output: Any) -> Tensor:
+        """Returns a score for each choice of the batch, (K,)."""
+        logits: Tensor = output.logits
+        return logits[:, 0]
+
+    def window_losses(self, outputs: Tensor, batch: ChoiceBatch) -> Tensor:
+        """Returns the (B,) losses."""
+        # A choice that a row lacks scores minus infinity: probability 0, and no gradient.
+        by_row = pad_sequence(list(split(outputs, list(batch.counts))), batch_first=True, padding_value=-inf)
+        return functional.cross_entropy(by_row, batch.gold, reduction="none")
+
+
+class SpanCrossEntropy(HeadObjective):
+    """The mean of the cross-entropies of a span's start and end over the window's tokens.
+
+    `run_squad.py` has padding compete too; here it does not, so that the loss does not depend on the batch.
+    """
+
+    def logits(self, output: Any) -> Tensor:
+        """Returns the start and end score of each token, (B, T, 2)."""
+        return stack([output.start_logits, output.end_logits], dim=2)
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Returns how many windows have an answer that can be found, or none."""
+        return {"loss": int((batch.gold[:, 0] != IGNORED).sum())}
+
+    def window_losses(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Returns the (B,) losses; 0 where the answer can't be found."""
+        is_padding = batch.inputs["attention_mask"] == 0
+        scores = outputs.masked_fill(is_padding[:, :, None], float("-inf"))
+        return functional.cross_entropy(scores, batch.gold, reduction="none", ignore_index=IGNORED).mean(dim=1)
