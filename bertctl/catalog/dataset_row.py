@@ -1,16 +1,14 @@
-"""What a row of the catalog of data sets is."""
+"""`DatasetRow`: one data set of the catalog, where its rows are and what its columns are called."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
 
+from bertctl.config.task_names import task_names
 from bertctl.errors import UsageError
-from bertctl.words import did_you_mean
+from bertctl.words import listing, unknown
 
-if TYPE_CHECKING:
-    pass
-
-GLUE_REPO = "nyu-mll/glue"
-GLUE_REVISION = "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c"
 PAPER = "Devlin et al. 2019, table 1, BERT-base, GLUE server"
 
 
@@ -50,28 +48,54 @@ class PublishedScore:
 
 
 @dataclass(frozen=True)
+class Hub:
+    """Where the hub has a data set, as Parquet files.
+
+    Attributes:
+        repo: `org/name`.
+        revision: the commit that is read.
+        file: path of a split's file, with `{split}` for the split's name.
+        columns: their names there, where they are not those of the data set.
+        labels: names of the class numbers, where the files have the numbers alone.
+    """
+
+    repo: str
+    revision: str
+    file: str = "data/{split}-00000-of-00001.parquet"
+    columns: Columns | None = None
+    labels: tuple[str, ...] = ()
+
+    def file_of(self, split: str) -> str:
+        """Returns the path of a split's file in the repository."""
+        return self.file.replace("{split}", split)
+
+
+@dataclass(frozen=True)
 class SplitRow:
     """One split of a data set.
 
     Attributes:
         name: what it is called here, which is also what the hub calls it.
-        hub_file: Parquet file in the hub repository; empty for bundled data.
-        files: its official file names; the first that is there is read.
+        files: its file names; the first that exists is read.
+        columns: the file's columns, where they are not those of the data set; where it has no header by position
+            (GLUE: `0`, `1`, ...) or by the name that they get without one (`column1`, `column2`, ...).
         labelled: whether it has labels that may be used. GLUE's test labels are the server's secret: the column is
             left out, also where the hub has one (MRPC), so that hub and files give the same rows.
-        header: whether the official file begins with column names.
-        columns: the official file's columns; where there is no header by position (GLUE: `0`, `1`, ...) or by the
-            name that they get without one (`column1`, `column2`, ...).
+        header: whether a CSV or TSV file begins with column names; detected where None.
         glue_file: file name that the GLUE server takes for predictions on it.
     """
 
     name: str
-    hub_file: str
-    files: tuple[str, ...]
-    columns: Columns
+    files: tuple[str, ...] = ()
+    columns: Columns | None = None
     labelled: bool = True
-    header: bool = True
+    header: bool | None = None
     glue_file: str = ""
+
+
+def files(**by_split: str | tuple[str, ...]) -> tuple[SplitRow, ...]:
+    """Returns splits by their file names: `files(train="train.csv", test="test.csv")`."""
+    return tuple(SplitRow(name, (file,) if isinstance(file, str) else file) for name, file in by_split.items())
 
 
 @dataclass(frozen=True)
@@ -82,20 +106,19 @@ class DatasetRow:
         name: what is typed.
         task: the task it is for.
         description: one line.
-        columns: names of its columns on the hub.
-        labels: label names in the official order; empty where there are none (regression, multiple choice).
-        splits: in the order train, validation, test.
-        validation_splits: the first one picks the best weights.
-        metrics: the official ones.
-        primary_metric: the one that decides.
-        folder: name of the folder in the official layout.
-        positive_label: the label whose F1 is meant, where F1 is official.
+        columns: names of its columns.
+        splits: in the order train, validation, test. Those called `validation...` are its validation splits; where it
+            has none, training rows are held out.
+        labels: label names in the official order (F1 of two is that of the second); empty where there are none, or
+            where training finds them.
+        hub: where the hub has it; None where it has not.
+        metrics: the official ones, the one that decides first; empty for those of the task.
+        folder: name of its folder below a data folder, besides its own name.
         published: BERT-base's scores.
-        hub_repo: repository on the hub; empty for bundled data.
-        hub_revision: the commit that is read.
-        hub_labels: names of the hub's class numbers, where its file has the numbers alone.
-        official: what its official files are: `glue` (tab-separated, no quoting), or `own`: what a person's own files
-            for this task can be.
+        layout: what its files are: `glue` (tab-separated, no quoting), or `own`: whatever a person's own files for this
+            task can be.
+        bundled: whether it ships inside the package.
+        home: the folder that is searched where no data folder is given: that of a person's `datasets.yaml`.
         note: what to know before using it.
     """
 
@@ -103,42 +126,57 @@ class DatasetRow:
     task: str
     description: str
     columns: Columns
-    labels: tuple[str, ...]
     splits: tuple[SplitRow, ...]
-    validation_splits: tuple[str, ...]
-    metrics: tuple[str, ...]
-    primary_metric: str
-    folder: str
-    positive_label: str | None = None
+    labels: tuple[str, ...] = ()
+    hub: Hub | None = None
+    metrics: tuple[str, ...] = ()
+    folder: str = ""
     published: tuple[PublishedScore, ...] = ()
-    hub_repo: str = GLUE_REPO
-    hub_revision: str = GLUE_REVISION
-    hub_labels: tuple[str, ...] = ()
-    official: Literal["glue", "own"] = "glue"
+    layout: Literal["glue", "own"] = "own"
+    bundled: bool = False
+    home: Path | None = None
     note: str = ""
 
     @property
-    def bundled(self) -> bool:
-        """Whether it ships inside the package."""
-        return not self.hub_repo
-
-    @property
     def split_names(self) -> tuple[str, ...]:
-        """The splits it has."""
+        """Are the splits it has."""
         return tuple(split.name for split in self.splits)
 
     @property
+    def validation_splits(self) -> tuple[str, ...]:
+        """Are its splits for validation; the first one picks the best weights."""
+        return tuple(name for name in self.split_names if name.startswith("validation"))
+
+    @property
+    def primary_metric(self) -> str | None:
+        """Is the metric that decides; None where the task says."""
+        return self.metrics[0] if self.metrics else None
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Are the names of its folder below a data folder."""
+        return tuple(dict.fromkeys(filter(None, (self.folder, self.name))))
+
+    @property
     def official_files(self) -> tuple[str, ...]:
-        """Its official files below a data folder, such as `SST-2/train.tsv`."""
-        return tuple(f"{self.folder}/{split.files[0]}" for split in self.splits)
+        """Are its files below a data folder, such as `SST-2/train.tsv`."""
+        return tuple(f"{self.folders[0]}/{split.files[0]}" for split in self.splits if split.files)
+
+    def columns_in_file(self, split: SplitRow) -> Columns:
+        """Returns what the columns are called in the file of a split."""
+        return _labelled(split.columns or self.columns, split)
+
+    def columns_on_hub(self, split: SplitRow) -> Columns:
+        """Returns what the columns are called in the hub's file of a split."""
+        return _labelled((self.hub and self.hub.columns) or self.columns, split)
 
     def published_for(self, split: str, metric: str) -> PublishedScore | None:
-        """The published score to show beside a split's: its own, or that of its test counterpart."""
+        """Returns the published score to show beside a split's: its own, or that of its test counterpart."""
         counterparts = (split, split.replace("validation", "test"))
         return next((p for p in self.published if p.split in counterparts and p.metric == metric), None)
 
     def split(self, name: str) -> SplitRow:
-        """A split by name.
+        """Returns a split by name.
 
         Raises:
             UsageError: it has no such split (those it has are shown).
@@ -146,8 +184,29 @@ class DatasetRow:
         for split in self.splits:
             if split.name == name:
                 return split
-        hint = did_you_mean(name, self.split_names)
         raise UsageError(
-            f"the data set '{self.name}' has no split '{name}'" + (f": {hint}" if hint else ""),
+            f"in the data set '{self.name}' {unknown('split', name, self.split_names)}",
             remedy=f"Splits: {', '.join(self.split_names)}.",
         )
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields (attribute, sentence) for everything in the row that can't be right."""
+        if self.task not in task_names():
+            yield "task", f"{unknown('task', self.task, task_names())}; tasks: {', '.join(task_names())}"
+        if not self.splits:
+            yield "splits", "it has no split; give files by split, such as train: train.csv"
+        for split in self.splits:
+            if not split.files and self.hub is None:
+                yield "splits", f"the split {split.name} has neither a file nor a place on the hub"
+        for attribute, names in {"splits": self.split_names, "labels": self.labels, "metrics": self.metrics}.items():
+            twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+            if twice:
+                yield attribute, f"given twice: {listing(twice)}"
+        if len(self.labels) == 1:
+            yield "labels", "one label leaves nothing to learn; give all of them, or none to find them in training"
+        if self.hub is not None and self.hub.file == self.hub.file_of("") and len(self.splits) > 1:
+            yield "hub", f"the file {self.hub.file} is the same for every split; write {{split}} where its name stands"
+
+
+def _labelled(columns: Columns, split: SplitRow) -> Columns:
+    return columns if split.labelled else replace(columns, label=None)

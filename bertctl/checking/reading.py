@@ -52,23 +52,16 @@ def read_data(recipe: Recipe, *, listener: Listener = SILENT) -> ReadData:
         UsageError: no data, an unknown data set or split, columns that can't be guessed.
         UnavailableError: a file that is named, or the training rows of a data set, can't be had.
     """
-    recipe = _whole(recipe)
     if recipe.data.name:
         return _read_dataset(recipe, listener)
     return _read_own(recipe, listener)
 
 
-def _whole(recipe: Recipe) -> Recipe:
-    """The recipe without what makes fewer rows of a file."""
-    data = recipe.data.model_copy(update={"first_train_rows": None, "max_train_rows": None, "max_eval_rows": None})
-    return recipe.model_copy(update={"data": data})
-
-
 def _read_dataset(recipe: Recipe, listener: Listener) -> ReadData:
     """Each split by itself: those that nobody asked for may be missing."""
-    row = find_dataset(recipe.data.name or "")
+    row = find_dataset(recipe.data.name or "", recipe.data.datasets_file)
     wanted = {"train", row.validation_splits[0] if row.validation_splits else "train", *recipe.evaluation.splits}
-    local = bool(recipe.data.data_dir) or row.bundled
+    local = bool(recipe.data.data_dir) or row.bundled or row.home is not None
     splits: dict[str, Rows] = {}
     findings: list[Finding] = []
     for name in row.split_names:
@@ -76,7 +69,7 @@ def _read_dataset(recipe: Recipe, listener: Listener) -> ReadData:
             continue  # the test split is not fetched from the hub to be looked at
         heard = _Heard(listener)
         try:
-            splits[name] = load_data(recipe, listener=heard, splits=[name]).splits[name]
+            splits[name] = load_data(recipe, listener=heard, splits=[name], whole=True).splits[name]
         except DataError as error:
             findings.append(refusal(error, name))
         except UnavailableError:
@@ -94,13 +87,9 @@ def _read_own(recipe: Recipe, listener: Listener) -> ReadData:
         "test": recipe.data.test_file,
     }
     names = [name for name, file in files.items() if file]
-    if not recipe.data.validation_file and recipe.data.train_file:
-        # Readers hold rows out of a training file that stands alone; with a validation file named they leave it whole.
-        data = recipe.data.model_copy(update={"validation_file": recipe.data.train_file})
-        recipe = recipe.model_copy(update={"data": data})
     heard = _Heard(listener)
     try:
-        loaded: LoadedData = load_data(recipe, listener=heard, splits=names)
+        loaded: LoadedData = load_data(recipe, listener=heard, splits=names, whole=True)
     except DataError:
         return _read_own_one_by_one(recipe, {name: str(files[name]) for name in names}, listener)
     return ReadData(dict(loaded.splits), ("validation",), loaded.labels, tuple(heard.findings("")))
@@ -112,7 +101,7 @@ def _read_own_one_by_one(recipe: Recipe, files: Mapping[str, str], listener: Lis
     for name, file in files.items():
         heard = _Heard(listener)
         try:
-            splits[name] = load_data(recipe, listener=heard, splits=[name]).splits[name]
+            splits[name] = load_data(recipe, listener=heard, splits=[name], whole=True).splits[name]
         except DataError as error:
             rest = _Lenient(Path(file).expanduser(), recipe, name).read()
             if rest is not None:

@@ -149,7 +149,7 @@ def _unknown_names(recipe: Recipe) -> list[str]:
     problems = []
     if recipe.data.name:
         try:
-            task = find_dataset(recipe.data.name).task
+            task = find_dataset(recipe.data.name, recipe.data.datasets_file).task
             if task != recipe.task:
                 problems.append(f"task: {recipe.task} given, but the data set '{recipe.data.name}' is for {task}")
         except UsageError as error:

@@ -101,7 +101,7 @@ def _fold_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     if data.folds is not None and data.name:
         yield Disagreement(
             ("data.folds", "data.name"),
-            f"the data set '{data.name}' has validation rows of its own, so no training rows are held out",
+            f"for files of your own; the data set '{data.name}' has its splits, and none is held out by folds",
         )
 
 

@@ -22,6 +22,7 @@ _NOT_IN_HASH = frozenset(
     {
         "name",
         "description",
+        "data.datasets_file",
         "data.data_dir",
         "data.train_file",
         "data.validation_file",

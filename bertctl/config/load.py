@@ -19,7 +19,11 @@ from bertctl.config.schema import Recipe, fields, sections
 from bertctl.config.strict_yaml import read_document, read_value
 from bertctl.errors import UnavailableError, UsageError
 
+DATASETS_FILE = "datasets.yaml"
+"""Name of the file beside a recipe that may hold data sets of a person's own."""
+
 _PATH_FIELDS = (
+    "data.datasets_file",
     "data.data_dir",
     "data.train_file",
     "data.validation_file",
@@ -52,6 +56,7 @@ def load_recipe(name_or_path: str, *, sets: Sequence[str] = (), options: Mapping
         if value is not None:
             layers.add_option(dotted, value)
     layers.add_environment()
+    layers.add_datasets_file()
     layers.add_preset()
     return layers.recipe()
 
@@ -121,6 +126,7 @@ class _Layers:
         document = read_document(_read(path))
         source = named if path == expanded_path(named) else path.name
         self._named = named
+        self._folder = path.parent
         self._readable = not document.problems
         self._problems = [(_Origin(line, f"{source}:{line}"), sentence) for line, sentence in document.problems]
         self._origins = {".".join(key): _Origin(line, f"{source}:{line}") for key, line in document.lines.items()}
@@ -160,6 +166,13 @@ class _Layers:
         data = self._values.get("data")
         if folder and isinstance(data, dict) and data.get("name") and data.get("data_dir") is None:
             self._put("data.data_dir", folder, _ENVIRONMENT)
+
+    def add_datasets_file(self) -> None:
+        """Takes the `datasets.yaml` beside the recipe file, where a data set is named and no other file is."""
+        beside = self._folder / DATASETS_FILE
+        data = self._values.get("data")
+        if isinstance(data, dict) and data.get("name") and data.get("datasets_file") is None and beside.is_file():
+            self._put("data.datasets_file", str(beside), _Origin(sys.maxsize, str(beside)))
 
     def add_preset(self) -> None:
         """Lay the values of `training.preset` under what stands in the source that names it, and over the rest."""

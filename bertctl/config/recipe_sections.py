@@ -35,8 +35,10 @@ class DataSection(RecipeSection):
     """Which rows are read, from where, and under which column names."""
 
     name: Text | None = None
-    """Data set of the catalog, by name. `bertctl recipes ls --data` lists them; your own files go into the fields
-    below."""
+    """Data set of the catalog, by name. `bertctl recipes ls --data` lists the built-in ones; a `datasets.yaml` adds
+    your own. Single files go into the fields below."""
+    datasets_file: Text | None = None
+    """File with data sets of your own, which `data.name` can name. Default: `datasets.yaml` beside the recipe file."""
     data_dir: Text | None = None
     """Folder with the data set's official files. They are searched as DIR/FILE and DIR/NAME/FILE. Default: the folder
     that the environment variable BERTCTL_DATA names, else the hub."""

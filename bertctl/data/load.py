@@ -1,20 +1,22 @@
 """The data a recipe names, as splits: from the catalog (bundled, official files, hub) or from a person's own files."""
 
+import abc
+import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
-from bertctl.catalog.datasets import DatasetRow, find_dataset
+from bertctl.catalog.dataset_row import DatasetRow
+from bertctl.catalog.datasets import find_dataset
 from bertctl.config.schema import DataSection, Recipe
-from bertctl.data import glue
+from bertctl.data import catalog_files
 from bertctl.data.readers import READERS
 from bertctl.data.rows import Rows
 from bertctl.data.splits import content_hash, first, hold_out, hold_out_fold, sample
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT, Listener
-from bertctl.words import did_you_mean
+from bertctl.words import unknown
 
 
 @dataclass(frozen=True)
@@ -40,14 +42,17 @@ class LoadedData:
     hashes: Mapping[str, str]
 
 
-def load_data(recipe: Recipe, *, listener: Listener = SILENT, splits: Sequence[str] | None = None) -> LoadedData:
-    """Read the rows that a recipe names.
+def load_data(
+    recipe: Recipe, *, listener: Listener = SILENT, splits: Sequence[str] | None = None, whole: bool = False
+) -> LoadedData:
+    """Reads the rows that a recipe names.
 
     Args:
         recipe: its sections `data` and `evaluation`, its task and its seed are read.
         listener: told of everything that was guessed, detected, held out or left out.
         splits: which splits; None is training, validation and those in `recipe.evaluation.splits`. `test` is read
             only where it is named. `validation` works without a validation file too: it is held out from training.
+        whole: read every row of each split: nothing is held out, sampled or cut off.
 
     Raises:
         UsageError: unknown data set or split, no data named, columns that can't be guessed.
@@ -63,16 +68,7 @@ def load_data(recipe: Recipe, *, listener: Listener = SILENT, splits: Sequence[s
     if splits is None:
         source.require("train")
         named = list(dict.fromkeys(["train", *validation, *named]))
-    read = source.read(named)
-    for name, rows in read.items():
-        limit = recipe.data.max_train_rows if name == "train" else recipe.data.max_eval_rows
-        if limit is not None and len(rows) > limit:
-            if name == "train":
-                read[name] = sample(rows, limit, seed=recipe.training.seed)
-            else:
-                read[name] = first(rows, limit)
-            how = f"a sample, seed {recipe.training.seed}" if name == "train" else "the first ones"
-            notes.say(f"{name}: {limit} of {len(rows)} rows ({how})")
+    read = source.read_whole(named) if whole else _limited(source.read(named), recipe, notes)
     _check_slice_columns(recipe, read)
     return LoadedData(
         splits=read,
@@ -81,8 +77,29 @@ def load_data(recipe: Recipe, *, listener: Listener = SILENT, splits: Sequence[s
         validation_splits=validation,
         columns=source.columns,
         notes=tuple(notes.kept),
-        hashes={name: content_hash(rows, READERS[recipe.task].columns) for name, rows in read.items()},
+        hashes=_hashes(recipe, read, source.dataset),
     )
+
+
+def _limited(splits: Mapping[str, Rows], recipe: Recipe, listener: Listener) -> dict[str, Rows]:
+    """Returns a sample of the training rows and the first ones of the other splits, where the recipe says how many."""
+    found = dict(splits)
+    seed = recipe.training.seed
+    for name, rows in splits.items():
+        limit = recipe.data.max_train_rows if name == "train" else recipe.data.max_eval_rows
+        if limit is not None and len(rows) > limit:
+            found[name] = sample(rows, limit, seed=seed) if name == "train" else first(rows, limit)
+            how = f"a sample, seed {seed}" if name == "train" else "the first ones"
+            listener.say(f"{name}: {limit} of {len(rows)} rows ({how})")
+    return found
+
+
+def _hashes(recipe: Recipe, splits: Mapping[str, Rows], dataset: DatasetRow | None) -> dict[str, str]:
+    """Returns what decides the numbers of each split; also the labels' order, where a person's own file says it."""
+    found = {name: content_hash(rows, READERS[recipe.task].columns) for name, rows in splits.items()}
+    if dataset is not None and dataset.home is not None and dataset.labels:
+        found["labels"] = hashlib.sha256("\n".join(dataset.labels).encode()).hexdigest()
+    return found
 
 
 class _Notes(Listener):
@@ -101,41 +118,104 @@ class _Notes(Listener):
         self._listener.warn(text)
 
 
-class _Source(Protocol):
+class _Source(abc.ABC):
     """Where splits come from."""
 
-    dataset: DatasetRow | None
+    dataset: DatasetRow | None = None
     columns: Mapping[str, str]
 
-    def require(self, split: str) -> None:
-        """Refuse a split that this source can't have."""
+    def __init__(self, recipe: Recipe, listener: Listener) -> None:
+        self._recipe = recipe
+        self._listener = listener
+        self.columns = {}
 
+    @abc.abstractmethod
+    def require(self, split: str) -> None:
+        """Refuses a split that this source can't have."""
+
+    @abc.abstractmethod
     def validation_splits(self, *, optional_too: bool) -> tuple[str, ...]:
-        """The splits that pick the best weights; `optional_too`: also those whose files are not there."""
+        """Returns the splits that pick the best weights; `optional_too`: also those whose files do not exist."""
+
+    @property
+    @abc.abstractmethod
+    def _has_validation(self) -> bool:
+        """Whether there are validation rows; else training rows are held out."""
+
+    @abc.abstractmethod
+    def _read(self, split: str) -> Rows:
+        """Returns a whole split."""
+
+    @abc.abstractmethod
+    def _say_held_out(self, held_out: str, how: str) -> None:
+        """Tells the listener which rows are held out for want of validation rows."""
 
     def read(self, splits: Sequence[str]) -> dict[str, Rows]:
-        """The splits, in this order."""
+        """Returns the splits, in this order."""
+        found: dict[str, Rows] = {}
+        if not self._has_validation and not {"train", "validation"}.isdisjoint(splits):
+            found["train"], found["validation"] = self._hold_out(self._first_rows("train"))
+        return {name: found[name] if name in found else self._first_rows(name) for name in splits}
+
+    def read_whole(self, splits: Sequence[str]) -> dict[str, Rows]:
+        """Returns the splits with all of their rows, without hold-out."""
+        return {name: self._read(name) for name in splits}
+
+    def _first_rows(self, split: str) -> Rows:
+        limit = self._recipe.data.first_train_rows if split == "train" else None
+        rows = self._read(split)
+        return rows if limit is None else first(rows, limit)
+
+    def _hold_out(self, rows: Rows) -> tuple[Rows, Rows]:
+        data, seed = self._recipe.data, self._recipe.training.seed
+        reader = READERS[self._recipe.task]
+        stratify, together = reader.stratify, reader.together
+        if data.folds is not None and data.fold is not None:
+            train, held, stratified = hold_out_fold(
+                rows, folds=data.folds, fold=data.fold, seed=seed, stratify=stratify, together=together
+            )
+        else:
+            train, held, stratified = hold_out(
+                rows, fraction=data.validation_fraction, seed=seed, stratify=stratify, together=together
+            )
+        held_out = f"{len(held)} of the {len(rows)} training rows are held out for validation"
+        how = f"(seed {seed}, {'stratified by label' if stratified else 'not stratified'})"
+        if data.folds is not None:
+            self._listener.say(f"part {data.fold} of {data.folds}: {held_out} {how}")
+        else:
+            self._say_held_out(held_out, how)
+        return train, held
 
 
-class _CatalogSource:
+class _CatalogSource(_Source):
     """A data set of the catalog."""
 
     def __init__(self, recipe: Recipe, listener: Listener) -> None:
+        super().__init__(recipe, listener)
         section = recipe.data
-        self._row = find_dataset(section.name or "")
-        self._recipe = recipe
-        self._listener = listener
-        self.dataset: DatasetRow | None = self._row
-        self.columns: Mapping[str, str] = {}
+        self._row = self.dataset = find_dataset(section.name or "", section.datasets_file)
         if self._row.task != recipe.task:
             raise UsageError(
                 f"the data set '{self._row.name}' is for {self._row.task}, the recipe's task is {recipe.task}",
                 remedy=f"Set task: {self._row.task}, or `bertctl finetune {self._row.name}`.",
             )
-        folder = None if self._row.bundled else section.data_dir or os.environ.get("BERTCTL_DATA") or None
-        self._folder = Path(folder).expanduser() if folder else None
+        self._folder = self._find_folder(section.data_dir or os.environ.get("BERTCTL_DATA"))
         if self._row.bundled and section.data_dir:
             listener.say(f"'{self._row.name}' ships inside the package: {section.data_dir} is not looked at")
+
+    def _find_folder(self, given: str | None) -> Path | None:
+        """Returns the given folder, or that of the `datasets.yaml`; None where the hub or the package has the rows."""
+        if self._row.bundled:
+            return None
+        folders = [Path(given).expanduser()] if given else []
+        folders += [self._row.home] if self._row.home else []
+        for folder in folders:
+            if any(self._file(name, folder) for name in self._row.split_names):
+                return folder
+        return folders[0] if folders and (given or self._row.hub is None) else None
+
+    def _file(self, split: str, folder: Path) -> Path | None:
+        return catalog_files.find_split_file(self._row, self._row.split(split), folder)
 
     def require(self, split: str) -> None:
         if split == "train" and "train" not in self._row.split_names:
@@ -143,48 +223,48 @@ class _CatalogSource:
                 f"the data set '{self._row.name}' has no training rows",
                 remedy=f"It is for prediction: {self._row.note or 'bertctl predict'}.",
             )
-        self._row.split(split)
+        if split != "validation" or self._has_validation:
+            self._row.split(split)
+
+    @property
+    def _has_validation(self) -> bool:
+        return bool(self._row.validation_splits) or "train" not in self._row.split_names
 
     def validation_splits(self, *, optional_too: bool) -> tuple[str, ...]:
         of_row = self._row.validation_splits
+        if not of_row:
+            return () if self._has_validation else ("validation",)
         asked = self._recipe.evaluation.splits
         chosen = tuple(s for s in of_row if s in asked) or (of_row[:1] if asked else of_row)
         if optional_too or self._folder is None or not self._folder.is_dir():
             return chosen
         there = chosen[:1]
         for name in chosen[1:]:
-            if name in asked or glue.find_split_file(self._row, self._row.split(name), self._folder):
+            if name in asked or self._file(name, self._folder):
                 there += (name,)
             else:
                 self._listener.warn(f"{self._folder} has no {name} file of '{self._row.name}': it is not scored")
         return there
 
-    def read(self, splits: Sequence[str]) -> dict[str, Rows]:
-        return {name: self._read(name) for name in splits}
-
-    def _read(self, name: str) -> Rows:
-        return _first_train_rows(self._read_all(name), self._recipe)
-
-    def _read_all(self, name: str) -> Rows:
-        split = self._row.split(name)
-        if self._row.bundled:
-            return glue.read_bundled(self._row, split, self._listener)
+    def _read(self, split: str) -> Rows:
+        row, wanted = self._row, self._row.split(split)
+        if row.bundled:
+            return catalog_files.read_bundled(row, wanted, self._listener)
         if self._folder is not None:
-            return glue.read_from_folder(self._row, split, self._folder, self._listener)
-        return glue.read_from_hub(self._row, split, self._listener)
+            return catalog_files.read_from_folder(row, wanted, self._folder, self._listener)
+        return catalog_files.read_from_hub(row, wanted, self._listener)
+
+    def _say_held_out(self, held_out: str, how: str) -> None:
+        self._listener.say(f"'{self._row.name}' has no validation split: {held_out} {how}")
 
 
-class _OwnFiles:
+class _OwnFiles(_Source):
     """A person's own files. Columns are chosen by the first file that is read, and stay."""
 
-    dataset: DatasetRow | None = None
-
     def __init__(self, recipe: Recipe, listener: Listener) -> None:
+        super().__init__(recipe, listener)
         section = recipe.data
-        self._recipe = recipe
-        self._listener = listener
         self._settings: DataSection = section
-        self.columns: Mapping[str, str] = {}
         self._files = {
             "train": section.train_file,
             "validation": section.validation_file,
@@ -198,28 +278,16 @@ class _OwnFiles:
 
     def require(self, split: str) -> None:
         if split not in self._files:
-            hint = did_you_mean(split, self._files)
-            raise UsageError(
-                f"there is no split '{split}'" + (f": {hint}" if hint else ""),
-                remedy="Splits: train, validation, test.",
-            )
+            raise UsageError(unknown("split", split, self._files), remedy="Splits: train, validation, test.")
         if not self._files[split] and not (split == "validation" and self._files["train"]):
             raise UsageError(f"there are no {split} rows", remedy=f"Give a file: --{split}-file FILE.")
 
     def validation_splits(self, *, optional_too: bool) -> tuple[str, ...]:  # noqa: ARG002 - held out where it has no file
         return ("validation",)
 
-    def read(self, splits: Sequence[str]) -> dict[str, Rows]:
-        found: dict[str, Rows] = {}
-        held_out = "validation" in splits and not self._files["validation"]
-        if held_out:
-            found["train"], found["validation"] = self._hold_out(self._read("train"))
-        elif "train" in splits and not self._files["validation"]:
-            found["train"], _ = self._hold_out(self._read("train"))
-        for name in splits:
-            if name not in found:
-                found[name] = self._read(name)
-        return {name: found[name] for name in splits}
+    @property
+    def _has_validation(self) -> bool:
+        return bool(self._files["validation"])
 
     def _read(self, split: str) -> Rows:
         path = Path(self._files[split] or "").expanduser()
@@ -228,43 +296,17 @@ class _OwnFiles:
         )
         if not self.columns:
             self.columns, self._settings = reading.columns, reading.settings
-        return _first_train_rows(reading.rows, self._recipe)
+        return reading.rows
 
-    def _hold_out(self, rows: Rows) -> tuple[Rows, Rows]:
-        fraction, seed = self._recipe.data.validation_fraction, self._recipe.training.seed
-        reader = READERS[self._recipe.task]
-        folds, fold = self._recipe.data.folds, self._recipe.data.fold
-        if folds is not None and fold is not None:
-            train, validation, stratified = hold_out_fold(
-                rows, folds=folds, fold=fold, seed=seed, stratify=reader.stratify, together=reader.together
-            )
-            self._listener.say(
-                f"part {fold} of {folds}: {len(validation)} of the {len(rows)} training rows are held out for "
-                f"validation (seed {seed}, {'stratified by label' if stratified else 'not stratified'})"
-            )
-            return train, validation
-        train, validation, stratified = hold_out(
-            rows, fraction=fraction, seed=seed, stratify=reader.stratify, together=reader.together
-        )
-        how = f"seed {seed}, {'stratified by label' if stratified else 'not stratified'}"
-        self._listener.say(
-            f"no validation file: {len(validation)} of the {len(rows)} training rows are held out for validation "
-            f"({how}); --validation-file FILE gives one"
-        )
-        return train, validation
-
-
-def _first_train_rows(rows: Rows, recipe: Recipe) -> Rows:
-    limit = recipe.data.first_train_rows
-    return first(rows, limit) if limit is not None and rows.split == "train" else rows
+    def _say_held_out(self, held_out: str, how: str) -> None:
+        self._listener.say(f"no validation file: {held_out} {how}; --validation-file FILE gives one")
 
 
 def _check_slice_columns(recipe: Recipe, splits: Mapping[str, Rows]) -> None:
     for name, rows in splits.items():
         for column in recipe.evaluation.slice_columns:
             if name != "train" and not rows.has(column):
-                hint = did_you_mean(column, rows.columns)
                 raise DataError(
-                    f"evaluation.slice_columns: {rows.source} has no column '{column}'" + (f": {hint}" if hint else ""),
+                    f"evaluation.slice_columns: in {rows.source} {unknown('column', column, rows.columns)}",
                     remedy=f"Columns there: {', '.join(rows.columns)}.",
                 )

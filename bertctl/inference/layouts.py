@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TextIO
 
-from bertctl.catalog.datasets import DatasetRow, SplitRow, find_dataset
+from bertctl.catalog.dataset_row import DatasetRow, SplitRow
+from bertctl.catalog.datasets import find_dataset
+from bertctl.config.schema import DataSection
 from bertctl.errors import UsageError
 from bertctl.inference.trained import TrainedRun
 from bertctl.run_folder import atomic_write
@@ -82,20 +84,20 @@ def write_answers(answers: Iterable[dict[str, Any]], out: TextIO, *, layout: str
         writer.writerow(flat)
 
 
-def glue_splits(name: str | None, split: str) -> tuple[DatasetRow, list[SplitRow]]:
+def glue_splits(data: DataSection, split: str) -> tuple[DatasetRow, list[SplitRow]]:
     """The GLUE data set and the splits that `split` means: `test` is both of MNLI's.
 
     Raises:
         UsageError: not a GLUE data set, or a split that the server takes no answers for.
     """
-    dataset = find_dataset(name) if name else None
+    dataset = find_dataset(data.name, data.datasets_file) if data.name else None
     found = [
         row
         for row in (dataset.splits if dataset else ())
         if row.glue_file and (row.name == split or row.name.startswith(f"{split}_"))
     ]
     if dataset is None or not found:
-        what = f"the data set '{name}'" if name else "a file of your own"
+        what = f"the data set '{data.name}'" if data.name else "a file of your own"
         raise UsageError(
             f"the GLUE server takes no predictions for the split '{split}' of {what}",
             remedy="Use --split test on a run of one of the nine tasks, or --data ax on a run of mnli.",

@@ -209,7 +209,7 @@ def predict_glue(
         UsageError: not a GLUE data set, or a split that the server takes no answers for.
     """
     recipe = _about(run, data)
-    dataset, wanted = glue_splits(recipe.data.name, split)
+    dataset, wanted = glue_splits(recipe.data, split)
     splits = load_data(recipe, splits=[row.name for row in wanted], listener=listener).splits
     predictor = Predictor(run, workers)
     files = []
@@ -229,7 +229,7 @@ def _about(run: TrainedRun, data: str | None) -> Recipe:
     """The run's recipe, about another catalog data set where one is named."""
     if data is None:
         return run.recipe
-    dataset = find_dataset(data)
+    dataset = find_dataset(data, run.recipe.data.datasets_file)
     known = getattr(run.task, "labels", ())
     if dataset.labels and set(known) != set(dataset.labels):
         raise UsageError(

@@ -105,7 +105,7 @@ def _pairs(folder: RunFolder, recipe: Recipe) -> bool | None:
     if "pair" not in READERS[recipe.task].columns:
         return None
     if recipe.data.name:
-        return find_dataset(recipe.data.name).columns.pair is not None
+        return find_dataset(recipe.data.name, recipe.data.datasets_file).columns.pair is not None
     columns = folder.read(folder.environment).get("columns") if folder.environment.exists() else None
     return "pair" in columns if columns else None
 

@@ -54,7 +54,7 @@ def _metadata(run: RunContents) -> str:
         base_model=base_model(str(run.recipe["model"]["name"])),
         pipeline_tag=run.answers.pipeline,
         tags=["bertctl", run.task, *run.answers.tags],
-        datasets=[row.hub_repo] if row and row.hub_repo else None,
+        datasets=[row.hub.repo] if row and row.hub else None,
         metrics=sorted({result.metric_type for result in results if result.metric_type != "loss"}),
         model_name=str(run.recipe["name"]),
         eval_results=results,
@@ -82,7 +82,7 @@ def _results(run: RunContents, row: DatasetRow | None) -> "list[EvalResult]":
             found.append(
                 EvalResult(
                     task_type=run.answers.pipeline,
-                    dataset_type=row.hub_repo if row and row.hub_repo else "unknown",
+                    dataset_type=row.hub.repo if row and row.hub else "unknown",
                     dataset_name=str(run.recipe["data"].get("name") or run.recipe["name"]),
                     dataset_config=config,
                     dataset_split=split,
@@ -102,10 +102,10 @@ def _hub_name(name: str) -> str:
 
 def _source(row: DatasetRow | None, split: str) -> tuple[str | None, str | None]:
     """Configuration and revision of a split on the hub."""
-    if row is None or not row.hub_repo or split not in row.split_names:
+    if row is None or row.hub is None or split not in row.split_names:
         return None, None
-    config, slash, _ = row.split(split).hub_file.partition("/")
-    return (config if slash and config != "data" else None), row.hub_revision
+    config, slash, _ = row.hub.file_of(split).partition("/")
+    return (config if slash and config != "data" else None), row.hub.revision
 
 
 def _page(run: RunContents, config: Mapping[str, Any]) -> str:
@@ -132,8 +132,8 @@ def _summary(run: RunContents) -> str:
     name = run.recipe["data"].get("name")
     row = DATASETS.get(str(name))
     data = escaped(str(name or "files of our own"))
-    if row and row.hub_repo:
-        data = f"[{data}](https://huggingface.co/datasets/{row.hub_repo})"
+    if row and row.hub:
+        data = f"[{data}](https://huggingface.co/datasets/{row.hub.repo})"
     return f"{model}, fine-tuned on {data} for {run.task} with bertctl."
 
 

@@ -211,7 +211,7 @@ def _data(recipe: Recipe) -> list[Need]:
 
 
 def _split_names(recipe: Recipe) -> list[str]:
-    validation = find_dataset(recipe.data.name or "").validation_splits
+    validation = find_dataset(recipe.data.name or "", recipe.data.datasets_file).validation_splits
     return list(dict.fromkeys(["train", *validation, *recipe.evaluation.splits]))
 
 

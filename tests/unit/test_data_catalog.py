@@ -1,10 +1,12 @@
 """The catalog's table, where its files are looked for, and what is refused in them."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from bertctl.catalog.dataset_row import Columns, DatasetRow, Hub, SplitRow, files
 from bertctl.catalog.datasets import DATASETS, find_dataset
 from bertctl.config.schema import DataSection, EvaluationSection, Recipe
 from bertctl.data.load import load_data
@@ -157,30 +159,85 @@ def test_unknown_names_show_the_nearest():
 
 def test_the_table_is_whole():
     glue = ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax"]
-    assert [name for name, row in DATASETS.items() if row.official == "glue"] == ["demo", *glue]
+    assert [name for name, row in DATASETS.items() if row.layout == "glue"] == glue
     glue_files = sorted(split.glue_file for row in DATASETS.values() for split in row.splits if split.glue_file)
     names = ["AX", "CoLA", "MNLI-m", "MNLI-mm", "MRPC", "QNLI", "QQP", "RTE", "SST-2", "STS-B", "WNLI"]
     assert glue_files == [f"{name}.tsv" for name in names]
+    second_labels = {}
     for row in DATASETS.values():
-        assert row.primary_metric in row.metrics
-        assert row.positive_label is None or row.positive_label in row.labels
-        assert ("f1" in row.metrics) == (row.positive_label is not None) or row.official == "own"
+        assert list(row.problems()) == []
+        assert row.bundled == (row.hub is None)
+        assert all(split.files for split in row.splits)
         assert all(row.split(published.split).name == published.split for published in row.published)
+        assert all(published.metric in row.metrics for published in row.published)
         assert all(0 < published.value < 1 for published in row.published)
+        if row.labels and "f1" in row.metrics:
+            assert len(row.labels) == 2
+            second_labels[row.name] = row.labels[1]
+    assert second_labels == {"mrpc": "equivalent", "qqp": "duplicate"}
 
 
-@pytest.mark.parametrize("row", DATASETS.values(), ids=list(DATASETS))
+@pytest.mark.parametrize(
+    ("change", "attribute", "what"),
+    [
+        ({"task": "text-clasification"}, "task", "did you mean text-classification"),
+        ({"splits": ()}, "splits", "no split"),
+        ({"splits": files(train="a.csv") * 2}, "splits", "given twice: 'train'"),
+        ({"splits": (SplitRow("train"),)}, "splits", "neither a file nor a place on the hub"),
+        ({"labels": ("yes",)}, "labels", "one label"),
+        ({"labels": ("yes", "no", "yes")}, "labels", "given twice: 'yes'"),
+        ({"hub": Hub("me/trec", "main", "train.parquet")}, "hub", "{split}"),
+    ],
+)
+def test_a_row_knows_what_can_not_be_right_in_it(change, attribute, what):
+    row = DatasetRow("trec", "text-classification", "", Columns("text"), files(train="a.csv", test="b.csv"))
+    assert list(row.problems()) == []
+    ((where, sentence),) = replace(row, **change).problems()
+    assert where == attribute
+    assert what in sentence
+
+
+def test_a_row_of_six_lines_is_read_without_hub_official_files_or_validation_rows(tmp_path, monkeypatch):
+    row = DatasetRow(
+        name="trec",
+        task="text-classification",
+        description="What does a question ask for?",
+        columns=Columns("question", label="kind"),
+        splits=files(train="train.csv", test="test.csv"),
+    )
+    monkeypatch.setitem(DATASETS, "trec", row)
+    lines = [f"who is {i}?,HUM" if i % 2 else f"where is {i}?,LOC" for i in range(20)]
+    for name in ("train.csv", "test.csv"):
+        (tmp_path / name).write_text("\n".join(["question,kind", *lines]))
+    heard = Heard()
+    data = load_data(recipe_for("trec", data_dir=str(tmp_path)), listener=heard)
+    assert {name: len(rows) for name, rows in data.splits.items()} == {"train": 18, "validation": 2}
+    assert set(data.splits["train"].columns) == {"text", "label"}
+    assert heard.said == [
+        "'trec' has no validation split: 2 of the 20 training rows are held out for validation "
+        "(seed 42, stratified by label)"
+    ]
+    assert len(load_data(recipe_for("trec", data_dir=str(tmp_path)), splits=["test"]).splits["test"]) == 20
+    with pytest.raises(UnavailableError, match="'trec' is not on the hub") as caught:
+        load_data(recipe_for("trec"))
+    assert (
+        caught.value.remedy
+        == "--data-dir DIR needs the files trec/train.csv, trec/test.csv, below DIR or in DIR itself."
+    )
+    (tmp_path / "train.csv").write_text("questions,kind\nwho,HUM\n")
+    with pytest.raises(DataError, match="no column 'question': did you mean questions"):
+        load_data(recipe_for("trec", data_dir=str(tmp_path)))
+
+
+@pytest.mark.parametrize("row", [row for row in DATASETS.values() if row.hub], ids=lambda row: row.name)
 def test_hub_sources_are_parquet_of_one_commit(row):
     """No loading script, no branch that moves; two whose commit nobody has written down say which branch."""
-    if row.bundled:
-        assert not row.hub_revision
-        assert not any(split.hub_file for split in row.splits)
-        return
     if row.name in ("wnut17", "bc5cdr"):
-        assert row.hub_revision == "refs/convert/parquet"
+        assert row.hub.revision == "refs/convert/parquet"
     else:
-        assert re.fullmatch(r"[0-9a-f]{40}", row.hub_revision)
-    assert all(split.hub_file.endswith(".parquet") for split in row.splits)
+        assert re.fullmatch(r"[0-9a-f]{40}", row.hub.revision)
+    assert len({row.hub.file_of(name) for name in row.split_names}) == len(row.splits)
+    assert row.hub.file.endswith(".parquet")
 
 
 def test_published_scores_stand_beside_their_split():

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from bertctl.catalog.datasets import DATASETS, GLUE_REVISION
+from bertctl.catalog.datasets import DATASETS
+from bertctl.catalog.glue_rows import GLUE_REVISION
 from bertctl.config.schema import DataSection, Recipe
 from bertctl.data.load import LoadedData, load_data
 from bertctl.errors import DataError

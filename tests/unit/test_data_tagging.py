@@ -309,7 +309,7 @@ def test_bc5cdr_by_its_columns_and_by_the_hubs_class_numbers(tmp_path):
     assert of_catalog("bc5cdr", tmp_path, heard).columns["label"] == [["I-Entity"], ["B-Entity", "I-Entity"]]
     assert "tags in no pure scheme (1 times not IOB2, first I-Entity after O; 1 times not IOB1" in heard.said[-1]
     (tmp_path / "train.txt").unlink()
-    path = tmp_path / DATASETS["bc5cdr"].split("train").hub_file
+    path = tmp_path / DATASETS["bc5cdr"].hub.file_of("train")
     path.parent.mkdir(parents=True)
     pq.write_table(pa.table({"tokens": [["a", "b", "c"]], "tags": [[1, 2, 3]]}), path)
     assert of_catalog("bc5cdr", tmp_path).columns["label"] == [["B-Chemical", "B-Disease", "I-Disease"]]

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from bertctl.catalog import hub
-from bertctl.catalog.datasets import Columns, DatasetRow, SplitRow, bundled_folder
+from bertctl.catalog.dataset_row import Columns, DatasetRow, SplitRow
+from bertctl.catalog.datasets import bundled_folder
 from bertctl.config.schema import DataSection
 from bertctl.data.columns import say_blank
 from bertctl.data.readers import READERS
@@ -20,41 +21,48 @@ from bertctl.data.table import Table
 from bertctl.data.text_files import read_text, require_file
 from bertctl.errors import DataError, UnavailableError
 from bertctl.progress import Listener
-from bertctl.words import did_you_mean
+from bertctl.words import unknown
 
 _NO_LABEL = ("", "-", "-1")
 
 
 def read_bundled(row: DatasetRow, split: SplitRow, listener: Listener) -> Rows:
-    """A split of a data set that ships inside the package."""
-    settings = _settings(split.columns, labelled=split.labelled)
-    path = bundled_folder(row) / split.files[0]
-    return READERS[row.task].read(path, settings, split=split.name, label_needed=True, listener=listener).rows
+    """Returns a split of a data set that ships inside the package."""
+    return _read_own(row, split, bundled_folder(row) / split.files[0], listener)
 
 
-def _settings(columns: Columns, *, labelled: bool) -> DataSection:
-    """How a reader is told a catalog row's columns."""
+def _settings(columns: Columns) -> DataSection:
+    """Returns a catalog row's columns as a reader is told them."""
     return DataSection(
         text_column=columns.text,
         pair_column=columns.pair,
-        label_column=columns.label if labelled else None,
+        label_column=columns.label,
         choice_columns=list(columns.choices) or None,
     )
 
 
+def _read_own(row: DatasetRow, split: SplitRow, path: Path, listener: Listener) -> Rows:
+    """Returns the rows of a file as a person's own files are read."""
+    settings = _settings(row.columns_in_file(split)).model_copy(
+        update={"header": split.header if path.suffix in (".csv", ".tsv") else None}
+    )
+    reader = READERS[row.task]
+    return reader.read(path, settings, split=split.name, label_needed=split.labelled, listener=listener).rows
+
+
 def find_split_file(row: DatasetRow, split: SplitRow, folder: Path) -> Path | None:
-    """The file of a split below a data folder: an official one, else the hub's Parquet file, else None."""
+    """Returns the file of a split below a data folder: an official one, else the hub's Parquet file, else None."""
     return next((path for path in _candidates(row, split, folder) if path.is_file()), None)
 
 
 def _candidates(row: DatasetRow, split: SplitRow, folder: Path) -> list[Path]:
-    places = (folder / row.folder, folder / row.name, folder)
+    places = [*(folder / name for name in row.folders), folder]
     found = [place / name for place in places for name in split.files]
-    return list(dict.fromkeys([*found, folder / split.hub_file]))
+    return [*found, folder / row.hub.file_of(split.name)] if row.hub else found
 
 
 def read_from_folder(row: DatasetRow, split: SplitRow, folder: Path, listener: Listener) -> Rows:
-    """A split from a data folder.
+    """Returns a split from a data folder.
 
     Raises:
         UnavailableError: no such folder, or none of the files that were tried is in it.
@@ -70,43 +78,39 @@ def read_from_folder(row: DatasetRow, split: SplitRow, folder: Path, listener: L
         )
     if path.suffix == ".parquet":
         return _read_parquet(row, split, path, str(path), listener)
-    if row.official == "glue":
+    if row.layout == "glue":
         return _read_official(row, split, path, listener)
-    settings = _settings(split.columns, labelled=split.labelled).model_copy(
-        update={"header": split.header if path.suffix in (".csv", ".tsv") else None}
-    )
-    reader = READERS[row.task]
-    return reader.read(path, settings, split=split.name, label_needed=split.labelled, listener=listener).rows
+    return _read_own(row, split, path, listener)
 
 
 def read_from_hub(row: DatasetRow, split: SplitRow, listener: Listener) -> Rows:
-    """A split from the hub's Parquet file, out of the cache where it is there.
+    """Returns a split from the hub's Parquet file, out of the cache where it is there.
 
     Raises:
-        UnavailableError: neither in the cache nor to be had.
+        UnavailableError: the hub does not have it, or it is neither in the cache nor to be had.
         DataError: the file is not what it should be.
     """
+    if row.hub is None:
+        raise UnavailableError(f"the data set '{row.name}' is not on the hub", remedy=_files_wanted(row))
+    file = row.hub.file_of(split.name)
     path = hub.fetch_file(
-        row.hub_repo,
-        split.hub_file,
-        revision=row.hub_revision,
+        row.hub.repo,
+        file,
+        revision=row.hub.revision,
         repo_type="dataset",
         wanted=f"the data set '{row.name}'",
         ways=[
-            f"--data-dir DIR (or BERTCTL_DATA=DIR) with the official files: {', '.join(row.official_files)}",
+            f"--data-dir DIR (or BERTCTL_DATA=DIR) with the files: {', '.join(row.official_files)}",
             "a warmed cache: run the same command once where the hub can be reached, and keep HF_HOME",
             "other rows: files of your own with --train-file, or the data set `demo`, which needs nothing",
         ],
     )
-    source = f"{row.hub_repo}/{split.hub_file}@{row.hub_revision[:8]}"
-    return _read_parquet(row, split, path, source, listener)
+    return _read_parquet(row, split, path, f"{row.hub.repo}/{file}@{row.hub.revision[:8]}", listener)
 
 
 def _files_wanted(row: DatasetRow) -> str:
-    return (
-        f"--data-dir DIR needs the official files: {', '.join(row.official_files)}, below DIR or in DIR itself. "
-        "Without --data-dir and BERTCTL_DATA the hub is asked."
-    )
+    asked = " Without --data-dir and BERTCTL_DATA the hub is asked." if row.hub else ""
+    return f"--data-dir DIR needs the files {', '.join(row.official_files)}, below DIR or in DIR itself.{asked}"
 
 
 def _read_official(row: DatasetRow, split: SplitRow, path: Path, listener: Listener) -> Rows:
@@ -115,7 +119,7 @@ def _read_official(row: DatasetRow, split: SplitRow, path: Path, listener: Liste
     if "\r" in text:  # Python's universal line ends, with which the hub's conversion read them
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     lines = text.split("\n")
-    at = _positions(split, lines[0], path)
+    at = _positions(split, row.columns_in_file(split), lines[0], path)
     first = 1 if split.header else 0
     width = 1 + max(at.values())
     columns: dict[str, list[str]] = {name: [] for name in at}
@@ -140,29 +144,28 @@ def _read_official(row: DatasetRow, split: SplitRow, path: Path, listener: Liste
     return _canonical(row, split, columns, str(path), numbers, listener)
 
 
-def _positions(split: SplitRow, first_line: str, path: Path) -> dict[str, int]:
-    """Canonical name -> position in the official file."""
-    wanted = _wanted(split.columns, labelled=split.labelled)
+def _positions(split: SplitRow, columns: Columns, first_line: str, path: Path) -> dict[str, int]:
+    """Returns canonical name -> position in the official file."""
+    wanted = _wanted(columns)
     if not split.header:
         return {name: int(column) for name, column in wanted.items()}
     names = first_line.split("\t")
     for column in wanted.values():
         if column not in names:
-            hint = did_you_mean(column, names)
             raise DataError(
-                f"{path}:1: there is no column '{column}'" + (f": {hint}" if hint else ""),
+                f"{path}:1: {unknown('column', column, names)}",
                 remedy=f"Columns there: {', '.join(names)[:300]}.",
             )
     return {name: names.index(column) for name, column in wanted.items()}
 
 
-def _wanted(columns: Columns, *, labelled: bool) -> dict[str, str]:
-    named = {"text": columns.text, "pair": columns.pair, "label": columns.label if labelled else None}
+def _wanted(columns: Columns) -> dict[str, str]:
+    named = {"text": columns.text, "pair": columns.pair, "label": columns.label}
     return {name: column for name, column in named.items() if column is not None}
 
 
 def _read_parquet(row: DatasetRow, split: SplitRow, path: Path, source: str, listener: Listener) -> Rows:
-    """The hub's file through the library `datasets`, whose features carry the label names."""
+    """Returns the rows of the hub's file, by the library `datasets`, whose features carry the label names."""
     import datasets
 
     datasets.disable_progress_bars()
@@ -173,12 +176,15 @@ def _read_parquet(row: DatasetRow, split: SplitRow, path: Path, source: str, lis
             data = datasets.Dataset.from_parquet(str(path), cache_dir=scratch, keep_in_memory=True)
         except Exception as error:
             raise DataError(f"{source} can't be read: {type(error).__name__}: {str(error)[:200]}") from error
-    if row.official != "glue":
-        table = Table({name: _decoded(data, name, row) for name in data.column_names}, source)
-        settings = _settings(row.columns, labelled=split.labelled)
-        reader = READERS[row.task]
-        return reader.from_table(table, settings, split=split.name, label_needed=split.labelled, listener=listener).rows
-    wanted = _wanted(row.columns, labelled=split.labelled)
+    there = row.columns_on_hub(split)
+    if row.layout != "glue":
+        table = Table({name: _decoded(data, name, row, there.label) for name in data.column_names}, source)
+        return (
+            READERS[row.task]
+            .from_table(table, _settings(there), split=split.name, label_needed=split.labelled, listener=listener)
+            .rows
+        )
+    wanted = _wanted(there)
     for column in wanted.values():
         if column not in data.column_names:
             raise DataError(f"{source}: there is no column '{column}'", remedy=f"Columns: {data.column_names}.")
@@ -192,16 +198,16 @@ def _read_parquet(row: DatasetRow, split: SplitRow, path: Path, source: str, lis
     return _canonical(row, split, columns, source, [], listener)
 
 
-def _decoded(data: Any, column: str, row: DatasetRow) -> list[Any]:
-    """A column of the hub's, its class numbers (or lists of them) as names."""
+def _decoded(data: Any, column: str, row: DatasetRow, label_column: str | None) -> list[Any]:
+    """Returns a column of the hub's, its class numbers (or lists of them) as names."""
     values: list[Any] = data.data.column(column).to_pylist()
     feature = data.features[column]
     names = getattr(feature, "names", None)
     if names is not None:
         return [None if value is None or value < 0 else names[value] for value in values]
     inner = getattr(getattr(feature, "feature", None), "names", None)
-    if inner is None and row.hub_labels and column == row.columns.label:
-        inner = row.hub_labels
+    if inner is None and row.hub is not None and row.hub.labels and column == label_column:
+        inner = row.hub.labels
     return [[inner[number] for number in numbers] for numbers in values] if inner is not None else values
 
 
@@ -213,7 +219,7 @@ def _canonical(
     lines: Sequence[int],
     listener: Listener,
 ) -> Rows:
-    """Labels as names or scores, rows without one left out, rows numbered from 0."""
+    """Returns the rows with labels as names or scores, without those that have none, numbered from 0."""
     every = Rows(split.name, columns, [str(i) for i in range(len(columns["text"]))], source, lines)
     if "label" in columns:
         reading = _score if not row.labels else _namer(row.labels)
@@ -236,7 +242,7 @@ _STRANGE = object()
 
 
 def _namer(labels: Sequence[str]) -> Callable[[Any], Any]:
-    """Label as written -> its name; None for no label, `_STRANGE` for one that is not of this data set."""
+    """Returns what gives a written label its name; None for no label, `_STRANGE` for one that is not of this set."""
     known: dict[Any, Any] = dict.fromkeys((None, *_NO_LABEL, -1))
     for index, name in enumerate(labels):
         known.update({name: name, str(index): name, index: name})
@@ -248,7 +254,7 @@ def _namer(labels: Sequence[str]) -> Callable[[Any], Any]:
 
 
 def _score(value: Any) -> Any:
-    """The hub holds single precision: a score is the shortest decimal number with the same single-precision value."""
+    """Returns the shortest decimal number with the same single-precision value, which is what the hub holds."""
     import numpy as np
 
     if value is None or value in _NO_LABEL:

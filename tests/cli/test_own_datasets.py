@@ -1,0 +1,81 @@
+"""A `datasets.yaml` beside the recipe: data sets of a person's own, by name, without touching the package."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bertctl.errors import ExitCode
+
+DATASETS = """\
+trec:
+  task: text-classification
+  columns: {text: question, label: kind}
+  labels: [LOC, HUM]
+  splits: {train: train.csv, test: test.csv}
+"""
+RECIPE = """\
+data:
+  name: trec
+evaluation:
+  splits: [validation, test]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    home = tmp_path / "mine"
+    home.mkdir()
+    lines = [f"who is number {i} ?,HUM" if i % 2 else f"where is number {i} ?,LOC" for i in range(24)]
+    for name in ("train.csv", "test.csv"):
+        (home / name).write_text("\n".join(["question,kind", *lines]))
+    (home / "datasets.yaml").write_text(DATASETS)
+    (home / "my.yaml").write_text(RECIPE)
+    return home
+
+
+def test_finetune_trains_on_it_and_the_saved_recipe_runs_from_anywhere(bertctl, folder, tiny_model):
+    options = ("--model", tiny_model, "--epochs", 1, "--max-length", 16)
+    result = bertctl("finetune", folder / "my.yaml", "-o", "RUN", *options, cwd=folder.parent)
+    assert result.returncode == 0, result.stderr
+    assert "'trec' has no validation split: 2 of the 24 training rows are held out" in result.stderr
+    run = folder.parent / "RUN"
+    assert list(json.loads((run / "metrics.json").read_text())["metrics"]) == ["validation", "test"]
+    config = json.loads((run / "model" / "config.json").read_text())
+    assert config["id2label"] == {"0": "LOC", "1": "HUM"}
+    elsewhere = folder / "elsewhere"
+    elsewhere.mkdir()
+    again = bertctl("finetune", run / "recipe.yaml", "--dry-run", "--json", cwd=elsewhere)
+    assert again.returncode == 0, again.stderr
+
+
+def test_validate_and_data_check_know_it(bertctl, folder):
+    assert bertctl("recipes", "validate", folder / "my.yaml").returncode == 0
+    checked = bertctl("data", "check", folder / "my.yaml", "--json")
+    assert checked.returncode == 0, checked.stderr
+    assert [split["rows"] for split in json.loads(checked.stdout)["splits"].values()] == [24, 24]
+    (folder / "other.yaml").write_text(f"data:\n  name: treck\n  datasets_file: {folder / 'datasets.yaml'}\n")
+    wrong = bertctl("recipes", "validate", folder / "other.yaml")
+    assert wrong.returncode == ExitCode.USAGE
+    assert "there is no data set 'treck': did you mean trec?" in wrong.stdout + wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "said"),
+    [
+        ("task: text-classification", "task: text-clasification", "2: trec.task: there is no task"),
+        ("columns:", "colums:", "3: trec.colums: unknown key, did you mean columns?"),
+        ("label: kind", "labl: kind", "3: trec.columns.labl: unknown key, did you mean label?"),
+        ("labels: [LOC, HUM]", "labels: LOC", "4: trec.labels: 'LOC' given"),
+        ("labels: [LOC, HUM]", "labels: [LOC, LOC]", "4: trec.labels: given twice: 'LOC'"),
+        ("splits: {train: train.csv, test: test.csv}", "note: none", "1: trec.splits: is needed and not there"),
+        ("trec:", "sst2:", "1: sst2: a built-in data set has this name"),
+        ("trec:", "trec: [", "not YAML"),
+    ],
+)
+def test_what_is_wrong_in_it_is_said_with_its_line(bertctl, folder, was, now, said):
+    (folder / "datasets.yaml").write_text(DATASETS.replace(was, now))
+    result = bertctl("recipes", "validate", folder / "my.yaml")
+    assert result.returncode == ExitCode.USAGE
+    assert "datasets.yaml" in result.stdout + result.stderr
+    assert said in result.stdout + result.stderr
