@@ -23,9 +23,6 @@ from bertctl.errors import BertctlError, UnavailableError, UsageError
 from bertctl.run_folder import write_text
 from bertctl.words import did_you_mean
 
-_UNNAMED = {"text-regression": "a number", "multiple-choice": "a choice", "question-answering": "words of the text"}
-"""What the answers of a data set without label names are."""
-
 
 def ls(
     out: Output,
@@ -239,6 +236,7 @@ def _models() -> tuple[str, list[dict[str, Any]], Table]:
 
 def _datasets() -> tuple[str, list[dict[str, Any]], Table]:
     from bertctl.catalog.datasets import DATASETS
+    from bertctl.tasks.registry import answer_type
 
     table = plain_table("data", "task", "labels", "primary metric", "published BERT-base (split)", "what")
     rows = []
@@ -259,6 +257,6 @@ def _datasets() -> tuple[str, list[dict[str, Any]], Table]:
             }
         )
         published = ", ".join(f"{score['metric']} {score['value']:.3f} ({score['split']})" for score in scores)
-        labels = ", ".join(row.labels) or _UNNAMED.get(row.task, "by the data")
+        labels = ", ".join(row.labels) or answer_type(row.task).answers_are
         table.add_row(row.name, row.task, labels, row.primary_metric, published or "none", row.description)
     return "data", rows, table

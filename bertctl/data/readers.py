@@ -1,6 +1,6 @@
 """How the files of each task become rows: a table of readers, one for each task."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -107,7 +107,7 @@ class TextReader:
         return Reading(rows, choice.names(), as_settings(settings, choice, header=table.header))
 
 
-READERS: Mapping[str, Reader] = {
+READERS: dict[str, Reader] = {
     "text-classification": TextReader(stratify=True),
     "text-regression": TextReader(stratify=False),
     "token-classification": TaggingReader(),

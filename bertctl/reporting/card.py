@@ -17,7 +17,7 @@ from bertctl.reporting.outcomes import calibration_error
 from bertctl.reporting.report import RunContents, decision_words, gather
 from bertctl.reporting.summary import figure, interval
 from bertctl.run_folder import RunFolder, write_text
-from bertctl.tasks.registry import find_metric
+from bertctl.tasks.registry import TASKS, find_metric
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult
@@ -52,7 +52,7 @@ def _metadata(run: RunContents) -> str:
     data = ModelCardData(
         library_name="transformers",
         base_model=base_model(str(run.recipe["model"]["name"])),
-        pipeline_tag=run.answers.pipeline,
+        pipeline_tag=run.answers.pipeline or run.task,
         tags=["bertctl", run.task, *run.answers.tags],
         datasets=[row.hub.repo] if row and row.hub else None,
         metrics=sorted({result.metric_type for result in results if result.metric_type != "loss"}),
@@ -81,7 +81,7 @@ def _results(run: RunContents, row: DatasetRow | None) -> "list[EvalResult]":
                 continue
             found.append(
                 EvalResult(
-                    task_type=run.answers.pipeline,
+                    task_type=run.answers.pipeline or run.task,
                     dataset_type=row.hub.repo if row and row.hub else "unknown",
                     dataset_name=str(run.recipe["data"].get("name") or run.recipe["name"]),
                     dataset_config=config,
@@ -160,7 +160,7 @@ def _results_table(run: RunContents) -> str:
 
 
 def _use(run: RunContents) -> str:
-    code = run.answers.usage_snippet(run.lines[0] if run.lines else {})
+    code = run.answers.usage_snippet(run.lines[0] if run.lines else {}, TASKS[run.task].auto_class)
     limit = run.recipe["model"].get("max_length")
     return f'```python\nMODEL = "."  # this folder, or its id on the hub\n\n{code}\n```\n\n' + (
         f"It was trained on inputs of at most {limit} tokens; what is longer was cut." if limit else ""

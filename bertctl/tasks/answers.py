@@ -8,7 +8,6 @@ A line is an entry of a prediction file: a mapping with `id`, the shown columns,
 where there are any, `loss`, `tokens` and `truncated`.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -66,7 +65,7 @@ class ErrorOrder:
 BY_LOSS = ErrorOrder(words="the highest loss first", column="loss", layout="{:.3f}")
 
 
-class Answers(ABC):
+class Answers:
     """The answers of one task, with what is known of its labels.
 
     Class attributes:
@@ -75,9 +74,11 @@ class Answers(ABC):
         metrics: definitions, in the order of metrics.json; `loss` comes last and is every task's.
         group_metric: the metric that groups of lines are compared by in reports.
         checks: families of checks that `data check` runs for this task only.
-        pipeline: the task's name on the Hugging Face hub.
+        answers_are: what the answers are, where they have no names.
+        pipeline: the task's name on the Hugging Face hub, where that is another one.
         tags: of the model card, besides the task's name.
-        usage: Python code that asks a trained model in plain transformers; `{example}` is filled in.
+        usage: Python code that asks a trained model in plain transformers; `{example}` is filled in, and
+            `{auto_class}`, the class of transformers that has the head.
     """
 
     texts: ClassVar[tuple[str, ...]]
@@ -85,9 +86,13 @@ class Answers(ABC):
     metrics: ClassVar[tuple[Metric, ...]]
     group_metric: ClassVar[str] = "accuracy"
     checks: ClassVar[frozenset[str]] = frozenset()
-    pipeline: ClassVar[str]
+    answers_are: ClassVar[str] = "by the data"
+    pipeline: ClassVar[str | None] = None
     tags: ClassVar[tuple[str, ...]] = ()
-    usage: ClassVar[str]
+    usage: ClassVar[str] = """from transformers import {auto_class}, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained(MODEL)
+model = {auto_class}.from_pretrained(MODEL)"""
 
     labels: tuple[str, ...]
     """Label names in the model's order; empty where answers have no names."""
@@ -240,9 +245,9 @@ class Answers(ABC):
             raise ValueError(f"these lines have no {self.group_metric}")
         return self.group_metric.replace("_", " "), found
 
-    @abstractmethod
-    def outcome(self, lines: Lines) -> Outcome:
+    def outcome(self, lines: Lines) -> Outcome:  # noqa: ARG002
         """Returns what was right and what was taken for what."""
+        return Outcome("Answers")
 
     def stated(self, lines: Lines) -> tuple[NDArray[np.float64], NDArray[np.bool_]] | None:
         """Returns the probability of each answer and whether the answer held; None where there are no probabilities."""
@@ -257,14 +262,16 @@ class Answers(ABC):
         return None
 
     @classmethod
-    def usage_snippet(cls, line: Line) -> str:
+    def usage_snippet(cls, line: Line, auto_class: str) -> str:
         """Returns Python code that asks a trained model in plain transformers.
 
         Args:
             line: one of the model's, which shows whether its inputs are pairs.
+            auto_class: the class of transformers that has the head.
         """
         pair = '{"text": "One sentence.", "text_pair": "Another one."}'
-        return cls.usage.replace("{example}", pair if line.get("pair") is not None else '"A text."')
+        example = pair if line.get("pair") is not None else '"A text."'
+        return cls.usage.replace("{example}", example).replace("{auto_class}", auto_class)
 
 
 def field(line: Line, key: str) -> Any:

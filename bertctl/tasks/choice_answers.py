@@ -7,8 +7,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bertctl.metrics import contributions
-from bertctl.metrics.contributions import Metric
+from bertctl.metrics.contributions import Contributions, Metric
 from bertctl.tasks.answers import COUNTED, Answers, Line, Lines, Outcome, counted_rows, sides
+
+
+def _accuracy(_: Answers, lines: Lines) -> Contributions:
+    return contributions.share(list(map(eq, *sides(lines))))
 
 
 class ChoiceAnswers(Answers):
@@ -18,20 +22,9 @@ class ChoiceAnswers(Answers):
 
     texts: ClassVar[tuple[str, ...]] = ("context", "choices")
     columns: ClassVar[tuple[str, ...]] = ("context", "choices")
+    answers_are: ClassVar[str] = "a choice"
     checks: ClassVar[frozenset[str]] = frozenset({"choices"})
-    pipeline: ClassVar[str] = "multiple-choice"
-    usage: ClassVar[str] = """from transformers import AutoModelForMultipleChoice, AutoTokenizer
-
-tokenizer = AutoTokenizer.from_pretrained(MODEL)
-model = AutoModelForMultipleChoice.from_pretrained(MODEL)"""
-    metrics: ClassVar[tuple[Metric, ...]] = (
-        Metric(
-            "accuracy",
-            lambda _, lines: contributions.share(list(map(eq, *sides(lines)))),
-            "share of examples answered right",
-            "Wilson",
-        ),
-    )
+    metrics: ClassVar[tuple[Metric, ...]] = (Metric("accuracy", _accuracy, "share of rows answered right", "Wilson"),)
 
     def baseline(self, constant: Any, lines: Lines) -> dict[str, float]:
         """Returns the better of two answers that ignore the texts: always the same number, or chance.

@@ -63,32 +63,18 @@ class ClassAnswers(Answers):
     texts: ClassVar[tuple[str, ...]] = ("text", "pair")
     columns: ClassVar[tuple[str, ...]] = ("text", "pair")
     checks: ClassVar[frozenset[str]] = frozenset({"labels"})
-    pipeline: ClassVar[str] = "text-classification"
     usage: ClassVar[str] = """from transformers import pipeline
 
 answer = pipeline("text-classification", model=MODEL, top_k=None)
 answer({example})"""
     metrics: ClassVar[tuple[Metric, ...]] = (
-        Metric(
-            "accuracy",
-            _accuracy,
-            "share of examples answered exactly right (all labels, if several)",
-            "Wilson",
-        ),
-        Metric(
-            "f1",
-            _f1,
-            "harmonic mean of precision and recall: of the positive label of two, else the mean over labels (macro); "
-            "with several labels per example, over all decisions (micro)",
-            "bootstrap, BCa",
-        ),
-        Metric(
-            "f1_macro", _f1_macro, "several labels per example: mean of the labels' F1", "bootstrap, BCa", hub_name="f1"
-        ),
+        Metric("accuracy", _accuracy, "share of examples answered right (all labels, if several)", "Wilson"),
+        Metric("f1", _f1, "F1 of the second of two labels, else macro; multi-label: micro", "bootstrap, BCa"),
+        Metric("f1_macro", _f1_macro, "multi-label: mean of the labels' F1", "bootstrap, BCa", hub_name="f1"),
         Metric(
             "matthews",
             _matthews,
-            "Matthews correlation of labels, -1 to 1; 0 for one answer to all",
+            "Matthews correlation, -1 to 1; 0 for one answer to all",
             "bootstrap, BCa",
             hub_name="matthews_correlation",
         ),

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bertctl.config.schema import Recipe
+from bertctl.config.task_names import add_task_name
+from bertctl.data.readers import READERS, Reader
 from bertctl.data.rows import Rows
 from bertctl.errors import UsageError
 from bertctl.metrics.contributions import LOSS, Metric
@@ -16,10 +18,23 @@ from bertctl.tasks.text_regression import TextRegression
 from bertctl.tasks.token_classification import TokenClassification
 from bertctl.words import unknown
 
-TASKS: dict[str, type[Task]] = {
-    task.name: task
-    for task in (TextClassification, TextRegression, TokenClassification, QuestionAnswering, MultipleChoice)
-}
+TASKS: dict[str, type[Task]] = {}
+
+
+def register(task: type[Task], reader: Reader) -> None:
+    """Makes a task one that recipes may name.
+
+    Args:
+        task: not fitted.
+        reader: of its files.
+    """
+    TASKS[task.name] = task
+    READERS[task.name] = reader
+    add_task_name(task.name)
+
+
+for _task in (TextClassification, TextRegression, TokenClassification, QuestionAnswering, MultipleChoice):
+    register(_task, READERS[_task.name])
 
 
 def task_from_data(recipe: Recipe, train: Rows, labels: Sequence[str] | None) -> Task:

@@ -21,7 +21,15 @@ def scores(lines: Lines) -> tuple[Floats, Floats]:
     return np.array(gold, dtype=np.float32).astype(np.float64), answers
 
 
-def _squared_error(answers: "ScoreAnswers", lines: Lines) -> Contributions:  # noqa: ARG001
+def _pearson(_: Answers, lines: Lines) -> Contributions:
+    return regression.pearson(*scores(lines))
+
+
+def _spearman(_: Answers, lines: Lines) -> Contributions:
+    return regression.spearman(*scores(lines))
+
+
+def _mse(_: Answers, lines: Lines) -> Contributions:
     gold, predicted = scores(lines)
     return contributions.mean((gold - predicted) ** 2)
 
@@ -33,6 +41,7 @@ class ScoreAnswers(Answers):
 
     texts: ClassVar[tuple[str, ...]] = ("text", "pair")
     columns: ClassVar[tuple[str, ...]] = ("text", "pair")
+    answers_are: ClassVar[str] = "a number"
     checks: ClassVar[frozenset[str]] = frozenset({"scores"})
     pipeline: ClassVar[str] = "text-classification"  # the hub knows no regression; the tag says it
     tags: ClassVar[tuple[str, ...]] = ("regression",)
@@ -41,28 +50,9 @@ class ScoreAnswers(Answers):
 answer = pipeline("text-classification", model=MODEL, function_to_apply="none")
 answer({example})"""
     metrics: ClassVar[tuple[Metric, ...]] = (
-        Metric(
-            "pearson",
-            lambda _, lines: regression.pearson(*scores(lines)),
-            "Pearson correlation of scores, -1 to 1",
-            "bootstrap, percentile",
-            hub_name="pearsonr",
-        ),
-        Metric(
-            "spearman",
-            lambda _, lines: regression.spearman(*scores(lines)),
-            "Spearman rank correlation of scores, -1 to 1",
-            "bootstrap, percentile",
-            hub_name="spearmanr",
-        ),
-        Metric(
-            "mse",
-            _squared_error,
-            "mean squared error of scores",
-            "bootstrap, studentised",
-            higher_is_better=False,
-            is_fraction=False,
-        ),
+        Metric("pearson", _pearson, "Pearson correlation, -1 to 1", "bootstrap, percentile", hub_name="pearsonr"),
+        Metric("spearman", _spearman, "Spearman rank correlation", "bootstrap, percentile", hub_name="spearmanr"),
+        Metric("mse", _mse, "mean squared error", "bootstrap, studentised", higher_is_better=False, is_fraction=False),
     )
 
     def constant(self, gold: Any) -> float:

@@ -34,24 +34,31 @@ def _f1(_: Any, lines: Lines) -> Contributions:
     return contributions.fraction(raw(lines)[1])
 
 
+def _of_kind(lines: Lines, *, answerable: bool) -> tuple[Floats, Floats] | None:
+    """Exact matches and F1 of one kind of question; None where it does not occur, or every question has an answer."""
+    exact, f1, has_answer = raw(lines)
+    chosen = has_answer == answerable
+    return None if has_answer.all() or not chosen.any() else (exact[chosen], f1[chosen])
+
+
 def _has_answer_exact(_: Any, lines: Lines) -> Contributions | None:
-    exact, _f1, answerable = raw(lines)
-    return contributions.share(exact[answerable] > 0) if answerable.any() and not answerable.all() else None
+    found = _of_kind(lines, answerable=True)
+    return contributions.share(found[0] > 0) if found else None
 
 
 def _has_answer_f1(_: Any, lines: Lines) -> Contributions | None:
-    _exact, f1, answerable = raw(lines)
-    return contributions.fraction(f1[answerable]) if answerable.any() and not answerable.all() else None
+    found = _of_kind(lines, answerable=True)
+    return contributions.fraction(found[1]) if found else None
 
 
 def _no_answer_exact(_: Any, lines: Lines) -> Contributions | None:
-    exact, _f1, answerable = raw(lines)
-    return None if answerable.all() else contributions.share(exact[~answerable] > 0)
+    found = _of_kind(lines, answerable=False)
+    return contributions.share(found[0] > 0) if found else None
 
 
 def _no_answer_f1(_: Any, lines: Lines) -> Contributions | None:
-    _exact, f1, answerable = raw(lines)
-    return None if answerable.all() else contributions.fraction(f1[~answerable])
+    found = _of_kind(lines, answerable=False)
+    return contributions.fraction(found[1]) if found else None
 
 
 class SpanAnswers(Answers):
@@ -61,35 +68,16 @@ class SpanAnswers(Answers):
 
     texts: ClassVar[tuple[str, ...]] = ("question", "context")
     columns: ClassVar[tuple[str, ...]] = ("question", "context")
+    answers_are: ClassVar[str] = "words of the text"
     checks: ClassVar[frozenset[str]] = frozenset({"answers"})
     group_metric: ClassVar[str] = "exact_match"
-    pipeline: ClassVar[str] = "question-answering"
-    usage: ClassVar[str] = """from transformers import AutoModelForQuestionAnswering, AutoTokenizer
-
-tokenizer = AutoTokenizer.from_pretrained(MODEL)
-model = AutoModelForQuestionAnswering.from_pretrained(MODEL)"""
     metrics: ClassVar[tuple[Metric, ...]] = (
-        Metric(
-            "exact_match",
-            _exact,
-            "share of questions whose answer equals a gold one, normalised as SQuAD's scorer does",
-            "Wilson",
-        ),
+        Metric("exact_match", _exact, "share of answers that equal a gold one, normalised as by SQuAD", "Wilson"),
         Metric("f1", _f1, "mean of the F1 of each answer's words", "bootstrap, BCa"),
-        Metric("has_answer_exact", _has_answer_exact, "exact_match of the questions that have an answer", "Wilson"),
-        Metric("has_answer_f1", _has_answer_f1, "f1 of the questions that have an answer", "bootstrap, BCa"),
-        Metric(
-            "no_answer_exact",
-            _no_answer_exact,
-            "share of the unanswerable questions left without an answer",
-            "Wilson",
-        ),
-        Metric(
-            "no_answer_f1",
-            _no_answer_f1,
-            "the same: an unanswerable question is answered rightly or not",
-            "bootstrap, BCa",
-        ),
+        Metric("has_answer_exact", _has_answer_exact, "exact_match of questions that have an answer", "Wilson"),
+        Metric("has_answer_f1", _has_answer_f1, "f1 of questions that have an answer", "bootstrap, BCa"),
+        Metric("no_answer_exact", _no_answer_exact, "share of unanswerable questions left unanswered", "Wilson"),
+        Metric("no_answer_f1", _no_answer_f1, "the same: such a question is right or not", "bootstrap, BCa"),
         Metric("best_exact", None, "exact_match with the threshold that is best for these very questions"),
         Metric("best_exact_thresh", None, "that threshold of the null odds", is_fraction=False),
         Metric("best_f1", None, "f1 with the threshold that is best for these very questions"),

@@ -1,8 +1,9 @@
 """What the tags of words mean: token classification."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -24,16 +25,18 @@ from bertctl.tasks.answers import (
     sides,
 )
 
+_INTERVAL = "bootstrap of sentences, BCa"
+
 
 def _accuracy(answers: "TagAnswers", lines: Lines) -> Contributions:
     return tagging.word_accuracy(*sides(lines), mark_entities=answers.mark_entities)
 
 
-def _of_entities(name: str) -> Callable[["TagAnswers", Lines], Contributions | None]:
-    def contribute(answers: "TagAnswers", lines: Lines) -> Contributions | None:
-        return entity_score(name, entity_counts(*sides(lines))) if answers.mark_entities else None
+def _of_entities(name: str, answers: "TagAnswers", lines: Lines) -> Contributions | None:
+    return entity_score(name, entity_counts(*sides(lines))) if answers.mark_entities else None
 
-    return contribute
+
+_precision, _recall, _f1 = (partial(_of_entities, name) for name in tagging.ENTITY_METRICS)
 
 
 def _counts_of_type(lines: Lines, kind: str) -> list[tuple[int, int, int]]:
@@ -57,34 +60,21 @@ class TagAnswers(Answers):
     texts: ClassVar[tuple[str, ...]] = ("words",)
     columns: ClassVar[tuple[str, ...]] = ("text", "words", "offsets", "document")
     checks: ClassVar[frozenset[str]] = frozenset({"tags", "spans"})
-    pipeline: ClassVar[str] = "token-classification"
     usage: ClassVar[str] = """from transformers import pipeline
 
 answer = pipeline("token-classification", model=MODEL, aggregation_strategy="simple")
 answer("Ada Lovelace lived in London.")"""
     metrics: ClassVar[tuple[Metric, ...]] = (
-        Metric("accuracy", _accuracy, "share of words with the right tag", "bootstrap of sentences, BCa"),
+        Metric("accuracy", _accuracy, "share of words with the right tag", _INTERVAL),
         Metric(
             "entity_precision",
-            _of_entities("entity_precision"),
-            "share of the entities answered that are right in type, first and last word, as conlleval counts them",
-            "bootstrap of sentences, BCa",
+            _precision,
+            "share of the entities answered that are right",
+            _INTERVAL,
             hub_name="precision",
         ),
-        Metric(
-            "entity_recall",
-            _of_entities("entity_recall"),
-            "share of the entities there that are answered",
-            "bootstrap of sentences, BCa",
-            hub_name="recall",
-        ),
-        Metric(
-            "entity_f1",
-            _of_entities("entity_f1"),
-            "harmonic mean of entity_precision and entity_recall",
-            "bootstrap of sentences, BCa",
-            hub_name="f1",
-        ),
+        Metric("entity_recall", _recall, "share of the entities there that are answered", _INTERVAL, hub_name="recall"),
+        Metric("entity_f1", _f1, "harmonic mean of the two, as conlleval counts", _INTERVAL, hub_name="f1"),
     )
 
     @classmethod
