@@ -13,6 +13,11 @@ from task_examples import EXAMPLES, ask, assert_alike, assert_same
 from bertctl.config.load import load_recipe
 from bertctl.inference.score_run import evaluate_file
 from bertctl.inference.trained import open_run
+from bertctl.reporting.card import card_text
+from bertctl.reporting.compare import compare
+from bertctl.reporting.gate import gate
+from bertctl.reporting.limits import parse_limit
+from bertctl.reporting.report import build_report, gather
 from bertctl.run_folder import RunFolder
 from bertctl.tasks.registry import TASKS
 from bertctl.training.finetune import Result, run
@@ -114,3 +119,27 @@ def test_it_beats_the_baseline_that_ignores_the_text(finished: Result) -> None:
     primary = open_run(finished.folder.path).task.primary_metric
     value = finished.metrics["metrics"]["validation"][primary]["value"]
     assert value > finished.metrics["baseline"]["validation"][primary] + 0.2
+
+
+def test_every_metric_is_what_the_prediction_lines_give(finished: Result) -> None:
+    trained = open_run(finished.folder.path)
+    task = trained.task
+    lines, scored = lines_of(finished), finished.metrics["metrics"]["validation"]
+    assert set(task.answers.all_contributions(lines)) | {"loss"} == set(scored)
+    read = type(task.answers).from_lines(lines)
+    for name, each in read.all_contributions(lines).items():
+        assert each.metric(resamples=100, seed=trained.recipe.training.seed).as_json() == scored[name]
+
+
+def test_report_card_comparison_and_gate_know_it(finished: Result) -> None:
+    folder, task = finished.folder, open_run(finished.folder.path).task
+    sections = {section.name: section for section in build_report(gather(folder.path)).sections}
+    assert {"result", "outcome", "errors"} <= set(sections)
+    card = card_text(folder)
+    assert task.auto_class in card or 'pipeline("' in card
+    primary = task.primary_metric
+    compared = compare([folder.path, folder.path])
+    assert compared.metrics[primary][0] == compared.metrics[primary][1]
+    assert {one.verdict for one in compared.differences} == {"undecided"}
+    limits = [parse_limit("min", f"{primary}=0.1"), parse_limit("max-drop", f"{primary}=0.01")]
+    assert gate(folder.path, limits, baseline=folder.path, policy="point").verdict == "pass"
