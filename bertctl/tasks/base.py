@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from bertctl.data.readers import Reader, TextReader
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
 from bertctl.tasks.batches import Batch
@@ -113,6 +114,7 @@ class Task(ABC):
         auto_class: the Auto class of transformers that has the head.
         columns: canonical columns it needs; `label` only for training and scoring.
         answer_type: what its answers mean; of one fitted task, `answers`.
+        reader: of its files, where `data.readers.READERS` names no other.
         formats: layouts of answers that are this task's own.
         truncation: how it is said that something of an example was cut off.
     """
@@ -121,6 +123,7 @@ class Task(ABC):
     auto_class: ClassVar[str]
     columns: ClassVar[tuple[str, ...]]
     answer_type: ClassVar[type[Answers]]
+    reader: ClassVar[Reader] = TextReader(stratify=True)
     formats: ClassVar[Mapping[str, AnswerFormat]] = {}
     truncation: ClassVar[TruncationMessage] = TruncationMessage()
 

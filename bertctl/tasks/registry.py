@@ -5,7 +5,7 @@ from typing import Any
 
 from bertctl.config.schema import Recipe
 from bertctl.config.task_names import add_task_name
-from bertctl.data.readers import READERS, Reader
+from bertctl.data.readers import READERS
 from bertctl.data.rows import Rows
 from bertctl.errors import UsageError
 from bertctl.metrics.contributions import LOSS, Metric
@@ -21,20 +21,15 @@ from bertctl.words import unknown
 TASKS: dict[str, type[Task]] = {}
 
 
-def register(task: type[Task], reader: Reader) -> None:
-    """Makes a task one that recipes may name.
-
-    Args:
-        task: not fitted.
-        reader: of its files.
-    """
+def register(task: type[Task]) -> None:
+    """Makes a task one that recipes may name."""
     TASKS[task.name] = task
-    READERS[task.name] = reader
+    READERS.setdefault(task.name, task.reader)
     add_task_name(task.name)
 
 
 for _task in (TextClassification, TextRegression, TokenClassification, QuestionAnswering, MultipleChoice):
-    register(_task, READERS[_task.name])
+    register(_task)
 
 
 def task_from_data(recipe: Recipe, train: Rows, labels: Sequence[str] | None) -> Task:
