@@ -24,7 +24,7 @@ from bertctl.errors import UsageError
 if TYPE_CHECKING:
     from bertctl.config.schema import Recipe
     from bertctl.data.rows import Rows
-    from bertctl.features.encoder import Encoder, Wanted
+    from bertctl.features.encoder import Encoder, VectorSpec
     from bertctl.features.extract import ExtractJob
     from bertctl.features.source import Input
     from bertctl.modeling.source import ModelSource
@@ -170,8 +170,8 @@ def extract_features(
 
     job = ExtractJob(output, recipe.model.max_length, input, stride, dtype, keep_text, backend)
     source = Input(input, recipe.data, kind=input_format, split=split)
-    wanted = _Asked(split_names(layers), split_names(pooling), words, special_tokens, normalize)
-    document = _extract(out, recipe, source, wanted, job, resume=resume, overwrite=overwrite)
+    spec = _Asked(split_names(layers), split_names(pooling), words, special_tokens, normalize)
+    document = _extract(out, recipe, source, spec, job, resume=resume, overwrite=overwrite)
     if document is None:
         return
     out.answer({"output": str(output), **document})
@@ -206,7 +206,7 @@ def _extract(
 ) -> dict[str, Any] | None:
     """What OUT.json says; None in all processes but the first."""
     from bertctl.features.chunks import require_rows
-    from bertctl.features.encoder import Wanted
+    from bertctl.features.encoder import VectorSpec
     from bertctl.features.extract import extract, warn_of_truncation
     from bertctl.modeling.layers import choose_layers, layer_count
     from bertctl.modeling.pooling import WORD_POOLINGS, check_poolings
@@ -219,7 +219,7 @@ def _extract(
     if asked.words is not None:
         check_poolings([asked.words], WORD_POOLINGS)
     model_source = inspect_model(recipe.model)
-    wanted = Wanted(
+    spec = VectorSpec(
         layers=choose_layers(asked.layers, layer_count(model_source.config)),
         poolings=check_poolings(asked.poolings),
         words=asked.words,
@@ -229,7 +229,7 @@ def _extract(
     stream = require_rows(source.stream(listener=out), source.name)
     with out.third_party_kept():
         first = next(stream)
-        encoder = _encoder(recipe, model_source, wanted, job, first, out)
+        encoder = _encoder(recipe, model_source, spec, job, first, out)
         document = extract(
             itertools.chain([first], stream),
             encoder,
@@ -246,7 +246,7 @@ def _extract(
 
 
 def _encoder(
-    recipe: "Recipe", source: "ModelSource", wanted: "Wanted", job: "ExtractJob", sample: "Rows", out: Output
+    recipe: "Recipe", source: "ModelSource", spec: "VectorSpec", job: "ExtractJob", sample: "Rows", out: Output
 ) -> "Encoder":
     from bertctl.features.backends import backend_encoder
     from bertctl.features.encoder import Encoder
@@ -256,9 +256,9 @@ def _encoder(
     compute = choose_compute(recipe.runtime)
     out.say(f"compute: {compute.why}" + ("" if job.backend == "torch" else f", by {job.backend}"))
     if job.backend == "torch":
-        return Encoder(source, load_frozen(source, compute), wanted, compute)
+        return Encoder(source, load_frozen(source, compute), spec, compute)
     return backend_encoder(
-        job.backend, source, wanted, compute, sample, max_length=job.max_length, stride=job.stride, listener=out
+        job.backend, source, spec, compute, sample, max_length=job.max_length, stride=job.stride, listener=out
     )
 
 

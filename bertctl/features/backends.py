@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from bertctl.data.rows import Rows
 from bertctl.errors import DeviceError, UnavailableError, UsageError
-from bertctl.features.encoder import Encoder, StatesOf, Wanted
-from bertctl.features.units import UnitMaker, Units
+from bertctl.features.encoded_windows import EncodedWindows, RowEncoder
+from bertctl.features.encoder import Encoder, StatesOf, VectorSpec
 from bertctl.modeling.layers import WORD_EMBEDDINGS, layer_count, states_needed
 from bertctl.modeling.linear_head import load_frozen
 from bertctl.modeling.source import ModelSource
@@ -86,7 +86,7 @@ def check_backend(name: str, *, device: str, precision: str) -> None:
 def backend_encoder(
     name: str,
     source: ModelSource,
-    wanted: Wanted,
+    spec: VectorSpec,
     compute: Compute,
     sample: Rows,
     *,
@@ -99,7 +99,7 @@ def backend_encoder(
     Args:
         name: `onnx` or `openvino`.
         source: the model's files.
-        wanted: which vectors.
+        spec: which vectors.
         compute: on the CPU.
         sample: rows of the input; some of them, short to long, are compared.
         max_length: longest unit in tokens.
@@ -113,31 +113,31 @@ def backend_encoder(
     loaded = load_frozen(source, replace(compute, precision="fp32"), plain=True)
     n_layers = layer_count(source.config)
     path = converted(source, loaded, n_layers, listener=listener)
-    names = [f"state_{state}" for state in states_needed(wanted.layers) if state != WORD_EMBEDDINGS]
-    if "pooler" in wanted.poolings:
+    names = [f"state_{state}" for state in states_needed(spec.layers) if state != WORD_EMBEDDINGS]
+    if "pooler" in spec.poolings:
         names.append(_POOLER)
     engine = _no_engine if not names else (_onnx_engine if name == "onnx" else _openvino_engine)(path, names, compute)
-    encoder = Encoder(source, loaded, wanted, compute, states_of=_states_of(engine, loaded))
-    maker = UnitMaker(loaded.tokenizer, max_length=max_length, stride=stride, by_token=wanted.by_token)
+    encoder = Encoder(source, loaded, spec, compute, states_of=_states_of(engine, loaded))
+    row_encoder = RowEncoder(loaded.tokenizer, max_length=max_length, stride=stride, by_token=spec.by_token)
     by_length = sorted(range(len(sample)), key=lambda i: len(sample.columns["text"][i]))
-    units = maker.make(sample.select(by_length[:: max(1, len(by_length) // _SAMPLE)]))
-    lowest = lowest_cosine(encoder, Encoder(source, loaded, wanted, compute), units)
+    windows = row_encoder.encode(sample.select(by_length[:: max(1, len(by_length) // _SAMPLE)]))
+    lowest = lowest_cosine(encoder, Encoder(source, loaded, spec, compute), windows)
     if not lowest >= LOWEST_COSINE:
         raise DeviceError(
             f"--backend {name} gives other vectors than torch for '{source.name}' ({compute.precision}): the lowest "
-            f"cosine of {units.rows} rows of the input is {lowest:.6f}, and {LOWEST_COSINE} is asked for",
+            f"cosine of {windows.rows} rows of the input is {lowest:.6f}, and {LOWEST_COSINE} is asked for",
             remedy="Leave --backend out" + ("." if compute.precision == "fp32" else ", or use --precision fp32."),
         )
-    listener.say(f"{name} agrees with torch on {units.rows} rows: lowest cosine {lowest:.7f}")
+    listener.say(f"{name} agrees with torch on {windows.rows} rows: lowest cosine {lowest:.7f}")
     return encoder
 
 
-def lowest_cosine(one: Encoder, other: Encoder, units: Units) -> float:
+def lowest_cosine(one: Encoder, other: Encoder, windows: EncodedWindows) -> float:
     """The lowest cosine between the vectors of two encoders, over all layers, poolings and rows (or tokens)."""
-    if one.wanted.by_token:
-        pairs = zip(one.tokens(units).vectors, other.tokens(units).vectors, strict=True)
+    if one.spec.by_token:
+        pairs = zip(one.tokens(windows).vectors, other.tokens(windows).vectors, strict=True)
     else:
-        pairs = zip(one.texts(units), other.texts(units), strict=True)
+        pairs = zip(one.texts(windows), other.texts(windows), strict=True)
     return min((_cosines(a, b).min() for a, b in pairs if len(a)), default=1.0)
 
 

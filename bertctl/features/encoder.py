@@ -1,23 +1,26 @@
-"""The frozen encoder: units in, vectors out, in batches of like lengths under a token budget.
+"""The frozen encoder: token ids in, vectors out, in batches of like lengths under a token budget.
 
-Letters: N rows, U units, T tokens of all units together, B units in a batch, L tokens of the longest of them, D size.
+Letters: N rows, U windows, T tokens of all windows together, B windows in a batch, L tokens of the longest of them,
+D size of a vector.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertctl.errors import UsageError
-from bertctl.features.units import Units
+from bertctl.features.encoded_windows import EncodedWindows
 from bertctl.modeling.layers import LayerChoice, join_states, layer_count, read_states, states_needed
 from bertctl.modeling.pooling import pool, pool_words
 from bertctl.modeling.source import ModelSource
 from bertctl.runtime.batching import Plan, token_budget_plan
 from bertctl.runtime.device import Compute
+from bertctl.tasks.sequences import padded_texts
 from bertctl.tasks.word_windows import WordFeatures
+from bertctl.tokenization.encode import EncodedTexts
 from bertctl.tokenization.layout import Layout
 
 if TYPE_CHECKING:
@@ -35,7 +38,7 @@ GPU_BUDGET = 65536
 
 
 @dataclass(frozen=True)
-class Wanted:
+class VectorSpec:
     """Which vectors.
 
     Attributes:
@@ -82,7 +85,7 @@ class Encoder:
     Args:
         source: the model's files.
         loaded: the bare encoder, as `load_frozen` gave it.
-        wanted: which vectors.
+        spec: which vectors.
         compute: device and precision.
         states_of: the forward pass of another backend; torch's when left out.
         budget: tokens of a batch.
@@ -92,24 +95,24 @@ class Encoder:
         self,
         source: ModelSource,
         loaded: "LoadedModel",
-        wanted: Wanted,
+        spec: VectorSpec,
         compute: Compute,
         *,
         states_of: StatesOf | None = None,
         budget: int | None = None,
     ) -> None:
-        self.source, self.loaded, self.wanted, self.compute = source, loaded, wanted, compute
+        self.source, self.loaded, self.spec, self.compute = source, loaded, spec, compute
         self.n_layers = layer_count(source.config)
         self.hidden = int(loaded.network.config.hidden_size)  # type: ignore[union-attr, arg-type]
-        by_token = [(layer, wanted.words or "none") for layer in wanted.layers]
-        self.pairs = by_token if wanted.by_token else wanted.pairs(self.n_layers)
-        self._needed = states_needed(wanted.layers)
+        by_token = [(layer, spec.words or "none") for layer in spec.layers]
+        self.pairs = by_token if spec.by_token else spec.pairs(self.n_layers)
+        self.states = states_needed(spec.layers)
         self._budget = budget or (CPU_BUDGET if compute.device == "cpu" else GPU_BUDGET)
         self._states_of = states_of or self._torch_states
         layouts = [Layout.of(loaded.tokenizer, pair=pair) for pair in (False, True)]
-        self._special = np.unique([i for layout in layouts for slot in layout.slots for i in slot.ids])
-        self.cls_last = _cls_last(loaded, layouts[0]) if "cls" in wanted.poolings else False
-        if "pooler" in wanted.poolings:
+        self._special = sorted({i for layout in layouts for slot in layout.slots for i in slot.ids})
+        self.cls_last = _cls_last(loaded, layouts[0]) if "cls" in spec.poolings else False
+        if "pooler" in spec.poolings:
             check_pooler(source, loaded)
 
     @property
@@ -120,132 +123,143 @@ class Encoder:
             for layer, how in self.pairs
         ]
 
-    def texts(self, units: Units, *, done: Callable[[int], None] | None = None) -> list[Vectors]:
+    def texts(self, windows: EncodedWindows, *, done: Callable[[int], None] | None = None) -> list[Vectors]:
         """For each of the pairs, a vector for each row, (N, D).
 
         Windows of one row are pooled together: the mean over all their tokens (those that two windows share count in
         both), the maximum over all, the mean of their [CLS] vectors.
         """
-        found = [np.empty((len(units.owner), size), dtype=np.float32) for size in self.sizes]
-        poolings = [how for how in self.wanted.poolings if how != "pooler"]
-        for batch, states, pooled, mask, counted in self._forward(units):
-            at = 0
-            for layer in self.wanted.layers:
-                here = [how for each, how in self.pairs if each is layer]
-                vectors = (
-                    pool(join_states(layer, states), mask, poolings, counted=counted, cls_last=self.cls_last)
-                    if poolings
-                    else []
-                )
-                by_name = dict(zip(poolings, vectors, strict=True))
-                for how in here:
-                    vector = pooled if how == "pooler" else by_name[how]
-                    if vector is None:
-                        raise ValueError("a model without a pooler is refused when it is opened")
-                    found[at][batch] = vector.float().cpu().numpy()
-                    at += 1
+        found = [np.empty((len(windows.owner), size), dtype=np.float32) for size in self.sizes]
+        poolings = [how for how in self.spec.poolings if how != "pooler"]
+        for batch in self._forward(windows.encoded):
+            by_layer = {layer: self._pooled(batch, layer, poolings) for layer in self.spec.layers}
+            for target, (layer, how) in zip(found, self.pairs, strict=True):
+                target[batch.indices] = by_layer[layer][how].float().cpu().numpy()
             if done is not None:
-                done(len(batch))
-        if len(units.owner) != units.rows:
-            counts = self._counted(units)
+                done(len(batch.indices))
+        if len(windows.owner) != windows.rows:
+            counts = self._counted(windows.encoded)
             found = [
-                join_windows(vectors, units.owner, counts, units.rows, how)
+                join_windows(vectors, windows.owner, counts, windows.rows, how)
                 for vectors, (_, how) in zip(found, self.pairs, strict=True)
             ]
-        return [unit_length(vectors) for vectors in found] if self.wanted.normalize else found
+        return [unit_length(vectors) for vectors in found] if self.spec.normalize else found
 
-    def tokens(self, units: Units) -> "TokenVectors":
+    def _pooled(self, batch: "_EncodedBatch", layer: LayerChoice, poolings: Sequence[str]) -> "dict[str, Tensor]":
+        """Returns the windows' vectors by pooling."""
+        found = {} if batch.pooled is None else {"pooler": batch.pooled}
+        if poolings:
+            vectors = join_states(layer, batch.states)
+            pooled = pool(vectors, batch.mask, poolings, counted=batch.counted, cls_last=self.cls_last)
+            found |= dict(zip(poolings, pooled, strict=True))
+        return found
+
+    def tokens(self, windows: EncodedWindows) -> "TokenVectors":
         """A vector for each token, or word, of each row."""
-        if units.kept is None or units.words is None or units.spans is None:
-            raise ValueError("these units were made without their tokens' places")
-        found = [np.empty((len(units.ids), size), dtype=np.float32) for size in self.sizes]
-        for batch, states, _, mask, _ in self._forward(units):
-            places = np.concatenate([np.arange(units.starts[i], units.starts[i + 1]) for i in batch])
+        places = windows.places
+        if places is None:
+            raise ValueError("these windows were encoded without their tokens' places")
+        encoded = windows.encoded
+        found = [np.empty((len(encoded.ids), size), dtype=np.float32) for size in self.sizes]
+        for batch in self._forward(encoded):
+            inside = np.concatenate([np.arange(encoded.starts[i], encoded.starts[i + 1]) for i in batch.indices])
             for target, (layer, _) in zip(found, self.pairs, strict=True):
-                joined = join_states(layer, states)
-                flat = joined.reshape(-1, joined.shape[-1]) if mask is None else joined[mask]
-                target[places] = flat.float().cpu().numpy()
-        kept = (
-            units.kept if self.wanted.special_tokens and self.wanted.words is None else units.kept & (units.words >= 0)
-        )
-        row_of = np.repeat(units.owner, units.lengths)[kept]
+                joined = join_states(layer, batch.states)
+                flat = joined.reshape(-1, joined.shape[-1]) if batch.mask is None else joined[batch.mask]
+                target[inside] = flat.float().cpu().numpy()
+        kept = places.kept
+        if self.spec.words is not None or not self.spec.special_tokens:
+            kept = kept & (places.words >= 0)
         vectors = [part[kept] for part in found]
-        ids, spans, words = units.ids[kept], units.spans[kept], units.words[kept]
-        if self.wanted.words is not None:
-            per_row = np.zeros(units.rows, dtype=np.int64)
-            np.maximum.at(per_row, row_of, words + 1)
-            if units.word_counts is not None:
-                per_row = units.word_counts
-            vectors, spans = _by_word(vectors, row_of, words, spans, per_row, self.wanted.words)
-            row_of = np.repeat(np.arange(units.rows), per_row)
-            words = np.arange(len(row_of)) - (np.cumsum(per_row) - per_row)[row_of]
+        ids, spans = encoded.ids[kept], places.spans[kept]
+        row_of = np.repeat(windows.owner, encoded.lengths)[kept]
+        if self.spec.words is not None:
+            words = places.words[kept]
+            per_row = places.word_counts
+            if per_row is None:
+                per_row = np.zeros(windows.rows, dtype=np.int64)
+                np.maximum.at(per_row, row_of, words + 1)
+            word_of = (np.cumsum(per_row) - per_row)[row_of] + words
+            vectors, spans = _by_word(vectors, spans, word_of, int(per_row.sum()), self.spec.words)
+            row_of = np.repeat(np.arange(windows.rows), per_row)
             ids = np.zeros(0, dtype=np.int32)
-        counts = np.bincount(row_of, minlength=units.rows).astype(np.int64)
-        if self.wanted.normalize:
+        counts = np.bincount(row_of, minlength=windows.rows).astype(np.int64)
+        if self.spec.normalize:
             vectors = [unit_length(part) for part in vectors]
-        return TokenVectors(vectors, counts, ids, spans, words)
+        return TokenVectors(vectors, counts, ids, spans)
 
-    def first_pieces(
+    def first_tokens(
         self, features: WordFeatures, into: Mapping[int, Vectors], *, done: Callable[[int], None] | None = None
     ) -> None:
-        """The hidden states of each word's first piece, as fine-tuning reads them.
+        """The hidden states of each word's first token, as fine-tuning reads them.
 
         Args:
-            features: W words, each in the unit that answers for it.
+            features: W words, each in the window that answers for it.
             into: (W, H) for each hidden state that the layers need, filled here.
-            done: told of the units of each batch.
+            done: told of the windows of each batch.
         """
         import torch
 
-        for batch, states, _, _, _ in self._forward(Units.of(features.encoded)):
-            words = features.prediction_indices(batch)
-            units = np.repeat(np.arange(len(batch)), features.weights[batch])
-            at = (torch.from_numpy(units), torch.from_numpy(features.places[words]))
+        for batch in self._forward(features.encoded):
+            words = features.prediction_indices(batch.indices)
+            windows = np.repeat(np.arange(len(batch.indices)), features.weights[batch.indices])
+            at = (torch.from_numpy(windows), torch.from_numpy(features.places[words]))
             for state, target in into.items():
-                target[words] = states[state][at].float().cpu().numpy()
+                target[words] = batch.states[state][at].float().cpu().numpy()
             if done is not None:
-                done(len(batch))
+                done(len(batch.indices))
 
-    @property
-    def states(self) -> tuple[int, ...]:
-        """The hidden states that the layers are made of."""
-        return self._needed
-
-    def _forward(self, units: Units) -> Any:
-        """Batch by batch: its units, their hidden states, the pooler's output, what is no padding, what counts."""
+    def _forward(self, encoded: EncodedTexts) -> "Iterator[_EncodedBatch]":
+        """Yields batches of similar lengths."""
         import torch
 
-        plan: Plan = token_budget_plan(units.lengths, self._budget)
+        plan: Plan = token_budget_plan(encoded.lengths, self._budget)
         with torch.inference_mode():
-            for batch in plan:
-                inputs, real = collate(units, batch, pad_id=self.loaded.padding.id)
-                mask = None if real.all() else torch.from_numpy(real)
+            for indices in plan:
+                inputs = padded_texts(encoded, indices, self.loaded.padding)
+                inputs = {name: tensor.to(self.compute.device) for name, tensor in inputs.items()}
+                is_text = inputs["attention_mask"].bool()
                 counted = None
-                if not self.wanted.special_tokens:
-                    content = real & ~np.isin(inputs["input_ids"].numpy(), self._special)
-                    counted = torch.from_numpy(content).to(self.compute.device)
-                if mask is not None:
-                    mask = mask.to(self.compute.device)
-                moved = {
-                    name: tensor.to(self.compute.device)
-                    for name, tensor in inputs.items()
-                    if name != "token_type_ids" or self.loaded.has_segments
-                }
-                if mask is not None:
-                    moved["attention_mask"] = mask.long()
-                states, pooled = self._states_of(moved)
-                yield batch, states, pooled, mask, counted
+                if not self.spec.special_tokens:
+                    special = torch.tensor(self._special, device=self.compute.device)
+                    counted = is_text & ~torch.isin(inputs["input_ids"], special)
+                is_full = bool(is_text.all())
+                if is_full:
+                    del inputs["attention_mask"]
+                if not self.loaded.has_segments:
+                    del inputs["token_type_ids"]
+                states, pooled = self._states_of(inputs)
+                yield _EncodedBatch(indices, states, pooled, None if is_full else is_text, counted)
 
     def _torch_states(self, inputs: Mapping[str, "Tensor"]) -> "tuple[dict[int, Tensor], Tensor | None]":
-        return read_states(self.loaded.network, inputs, self._needed, self.n_layers)
+        return read_states(self.loaded.network, inputs, self.states, self.n_layers)
 
-    def _counted(self, units: Units) -> NDArray[np.int64]:
-        """(U,) tokens of each unit that count in its mean."""
-        counts = units.lengths
-        if not self.wanted.special_tokens:
-            special = np.isin(units.ids, self._special)
-            counts = np.maximum(counts - np.add.reduceat(special, units.starts[:-1]), 1)
+    def _counted(self, encoded: EncodedTexts) -> NDArray[np.int64]:
+        """(U,) tokens of each window that count in its mean."""
+        counts = encoded.lengths
+        if not self.spec.special_tokens:
+            special = np.isin(encoded.ids, self._special)
+            counts = np.maximum(counts - np.add.reduceat(special, encoded.starts[:-1]), 1)
         return counts
+
+
+@dataclass(frozen=True)
+class _EncodedBatch:
+    """What the encoder gives for B windows.
+
+    Attributes:
+        indices: (B,) the windows.
+        states: hidden state -> (B, L, H).
+        pooled: (B, H) output of the pooler, where there is one.
+        mask: (B, L) what is no padding; None where nothing is.
+        counted: (B, L) what counts in mean and max; None for all that is no padding.
+    """
+
+    indices: NDArray[np.int64]
+    states: "dict[int, Tensor]"
+    pooled: "Tensor | None"
+    mask: "Tensor | None"
+    counted: "Tensor | None"
 
 
 @dataclass(frozen=True)
@@ -255,33 +269,18 @@ class TokenVectors:
     Attributes:
         vectors: for each layer (K, D), K tokens (or words) of all rows together.
         counts: (N,) how many each row has.
-        ids: (K,) pieces; empty for words.
+        ids: (K,) token ids; empty for words.
         spans: (K, 2) first and last + 1 character of each.
-        words: (K,) number of each token's word in its row, -1 for special tokens; for words their number.
     """
 
     vectors: list[Vectors]
     counts: NDArray[np.int64]
     ids: NDArray[np.int32]
     spans: NDArray[np.int32]
-    words: NDArray[np.int64]
-
-
-def collate(units: Units, batch: NDArray[np.int64], *, pad_id: int) -> "tuple[dict[str, Tensor], NDArray[np.bool_]]":
-    """Some units as tensors (B, L), padded on the right to the longest; and (B, L) what is no padding."""
-    import torch
-
-    lengths = units.lengths[batch]
-    columns = np.arange(int(lengths.max()))
-    real = columns < lengths[:, None]
-    places = np.minimum(units.starts[:-1][batch][:, None] + columns, len(units.ids) - 1)
-    ids = np.where(real, units.ids[places], pad_id).astype(np.int64)
-    types = np.where(real, units.type_ids[places], 0).astype(np.int64)
-    return {"input_ids": torch.from_numpy(ids), "token_type_ids": torch.from_numpy(types)}, real
 
 
 def join_windows(vectors: Vectors, owner: NDArray[np.int64], counts: NDArray[np.int64], rows: int, how: str) -> Vectors:
-    """(U, D) vectors of windows to (N, D) of rows; see `Encoder.texts`."""
+    """Returns (N, D) vectors of rows, made of the (U, D) of their windows; see `Encoder.texts`."""
     if how == "mean-max":
         half = vectors.shape[1] // 2
         parts = [(vectors[:, :half], "mean"), (vectors[:, half:], "max")]
@@ -335,25 +334,18 @@ def _cls_last(loaded: "LoadedModel", layout: Layout) -> bool:
 
 
 def _by_word(
-    vectors: Sequence[Vectors],
-    row_of: NDArray[np.int64],
-    words: NDArray[np.int64],
-    spans: NDArray[np.int32],
-    per_row: NDArray[np.int64],
-    how: str,
+    vectors: Sequence[Vectors], spans: NDArray[np.int32], word_of: NDArray[np.int64], n_words: int, how: str
 ) -> tuple[list[Vectors], NDArray[np.int32]]:
-    """Pieces to words, of which row n has `per_row[n]`: their vectors, their characters.
+    """Returns the vectors of words, made of their tokens', and their first and last + 1 characters.
 
-    A word that no piece belongs to (one of control characters) gets zeros.
+    A word that no token belongs to (one of control characters) gets zeros.
     """
     import torch
 
-    number = (np.cumsum(per_row) - per_row)[row_of] + words
-    total = int(per_row.sum())
-    joined = [pool_words(torch.from_numpy(part), torch.from_numpy(number), total, how).numpy() for part in vectors]
-    begins = np.full(total, np.iinfo(np.int32).max, dtype=np.int32)
-    ends = np.zeros(total, dtype=np.int32)
-    np.minimum.at(begins, number, spans[:, 0])
-    np.maximum.at(ends, number, spans[:, 1])
+    joined = [pool_words(torch.from_numpy(each), torch.from_numpy(word_of), n_words, how).numpy() for each in vectors]
+    begins = np.full(n_words, np.iinfo(np.int32).max, dtype=np.int32)
+    ends = np.zeros(n_words, dtype=np.int32)
+    np.minimum.at(begins, word_of, spans[:, 0])
+    np.maximum.at(ends, word_of, spans[:, 1])
     begins[begins > ends] = 0
     return joined, np.stack([begins, ends], axis=1)

@@ -19,11 +19,11 @@ import numpy as np
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.features.chunks import chunks, require_rows, split_for_memory
+from bertctl.features.encoded_windows import RowEncoder
 from bertctl.features.encoder import Encoder
 from bertctl.features.feature_files import check_output, write_features
 from bertctl.features.memory import give_back
 from bertctl.features.store import VectorLayout, VectorStore, join_stores
-from bertctl.features.units import UnitMaker
 from bertctl.inference.evaluate import TRUNCATION_WARNING_SHARE
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, write_json
@@ -136,7 +136,7 @@ def extract(
 
     Args:
         stream: the rows in order, at most `READ_ROWS` at once, the same ones in each attempt.
-        encoder: ready, with what is wanted of it.
+        encoder: ready, with the vectors it gives.
         job: where to, and how.
         resume: go on where an earlier attempt was stopped.
         overwrite: replace a file that is there.
@@ -152,7 +152,7 @@ def extract(
         UnavailableError: the disk is full; what is whole stays.
     """
     stream = require_rows(stream, job.source)
-    check_output(job.output, by_token=encoder.wanted.by_token)
+    check_output(job.output, by_token=encoder.spec.by_token)
     layout = _layout(encoder, job)
     settings = _settings(encoder, job, layout, workers.count)
     path = job.sidecar if workers.count == 1 else job.folder / f"{workers.rank}.json"
@@ -187,8 +187,8 @@ def _compute_all(
     workers: Workers,
     listener: Listener,
 ) -> None:
-    maker = UnitMaker(
-        encoder.loaded.tokenizer, max_length=job.max_length, stride=job.stride, by_token=encoder.wanted.by_token
+    row_encoder = RowEncoder(
+        encoder.loaded.tokenizer, max_length=job.max_length, stride=job.stride, by_token=encoder.spec.by_token
     )
     progress = state.progress
     started = committed = time.monotonic()
@@ -203,8 +203,8 @@ def _compute_all(
             continue
         vectors = 0
         if number % workers.count == workers.rank:
-            parts = split_for_memory(rows, sum(encoder.sizes)) if encoder.wanted.by_token else [rows]
-            vectors = sum(_compute(encoder, maker, part, progress, store) for part in parts)
+            parts = split_for_memory(rows, sum(encoder.sizes)) if encoder.spec.by_token else [rows]
+            vectors = sum(_compute(encoder, row_encoder, part, progress, store) for part in parts)
             computed += len(rows)
             give_back()
         progress.rows = seen
@@ -223,15 +223,15 @@ def _compute_all(
     state.save(store.commit())
 
 
-def _compute(encoder: Encoder, maker: UnitMaker, rows: Rows, progress: _Progress, store: VectorStore) -> int:
+def _compute(encoder: Encoder, row_encoder: RowEncoder, rows: Rows, progress: _Progress, store: VectorStore) -> int:
     """Adds the vectors of these rows to the store; returns how many they are."""
-    units = maker.make(rows)
-    progress.truncated += units.truncated
-    progress.lost_tokens += units.lost_tokens
-    progress.unknown_tokens += units.unknown
-    progress.tokens += len(units.ids)
-    tokens = encoder.tokens(units) if encoder.wanted.by_token else None
-    layers = encoder.texts(units) if tokens is None else tokens.vectors
+    windows = row_encoder.encode(rows)
+    progress.truncated += windows.truncated
+    progress.lost_tokens += windows.truncated_tokens
+    progress.unknown_tokens += windows.unknown
+    progress.tokens += len(windows.encoded.ids)
+    tokens = encoder.tokens(windows) if encoder.spec.by_token else None
+    layers = encoder.texts(windows) if tokens is None else tokens.vectors
     vectors = layers[0][:, None] if len(layers) == 1 else np.stack(layers, axis=1)
     store.append(rows, vectors, tokens)
     return len(vectors)
@@ -278,14 +278,14 @@ _MUST_AGREE = (
 
 
 def _layout(encoder: Encoder, job: ExtractJob) -> VectorLayout:
-    wanted = encoder.wanted
-    learned = [layer.name for layer in wanted.layers if layer.is_learned]
+    spec = encoder.spec
+    learned = [layer.name for layer in spec.layers if layer.is_learned]
     if learned:
         raise UsageError(
             f"'{learned[0]}' is a mix whose weights a probe learns; by itself it has no vectors",
             remedy=f"Take the layers it is made of, or `bertctl probe ... --layers {learned[0]}`.",
         )
-    if not wanted.by_token and len(wanted.poolings) > 1:
+    if not spec.by_token and len(spec.poolings) > 1:
         raise UsageError(
             "one file holds one pooling", remedy="Run it once for each, or use `bertctl probe` to compare them."
         )
@@ -296,18 +296,18 @@ def _layout(encoder: Encoder, job: ExtractJob) -> VectorLayout:
         )
     is_text = job.output.suffix == ".jsonl"  # numbers with six decimals, whatever the type; needs the words' texts
     return VectorLayout(
-        layers=tuple(layer.name for layer in wanted.layers),
+        layers=tuple(layer.name for layer in spec.layers),
         size=encoder.sizes[0],
         dtype="float32" if is_text else job.dtype,
-        by_token=wanted.by_token,
-        pooling=f"words-{wanted.words}" if wanted.words else wanted.poolings[0],
-        token_names=tuple(tokens_by_id(encoder.loaded.tokenizer)) if is_text and wanted.by_token else (),
+        by_token=spec.by_token,
+        pooling=f"words-{spec.words}" if spec.words else spec.poolings[0],
+        token_names=tuple(tokens_by_id(encoder.loaded.tokenizer)) if is_text and spec.by_token else (),
         keep_text=job.keep_text or is_text,
     )
 
 
 def _settings(encoder: Encoder, job: ExtractJob, layout: VectorLayout, processes: int) -> dict[str, Any]:
-    wanted = encoder.wanted
+    spec = encoder.spec
     return {
         "schema": SCHEMA,
         "source": job.source,
@@ -315,8 +315,8 @@ def _settings(encoder: Encoder, job: ExtractJob, layout: VectorLayout, processes
         "model_hash": encoder.source.content_hash(),
         "layers": list(layout.layers),
         "pooling": layout.pooling,
-        "special_tokens": wanted.special_tokens,
-        "normalize": wanted.normalize,
+        "special_tokens": spec.special_tokens,
+        "normalize": spec.normalize,
         "max_length": job.max_length,
         "stride": job.stride,
         "precision": encoder.compute.precision,

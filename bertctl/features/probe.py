@@ -19,9 +19,9 @@ from bertctl.data.load import load_data
 from bertctl.errors import BertctlError, DataError, UsageError
 from bertctl.features import classifiers
 from bertctl.features.classifiers import Settings
-from bertctl.features.encoder import Encoder, Wanted, unit_length
+from bertctl.features.encoded_windows import EncodedWindows
+from bertctl.features.encoder import Encoder, VectorSpec, unit_length
 from bertctl.features.selection import Choice, ProbeJob, Scorer, gold, other_hold_outs, table_document
-from bertctl.features.units import Units
 from bertctl.inference.engine import Engine
 from bertctl.inference.evaluate import (
     SplitResult,
@@ -90,7 +90,7 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> ProbeJob:
     compute = choose_compute(recipe.runtime)
     resolved = _resolved(recipe, compute, settings, [layer.name for layer in layers], poolings)
     loaded = load_frozen(source, compute)
-    wanted = Wanted(
+    spec = VectorSpec(
         layers,
         tuple(poolings),
         words=FIRST_PIECE if FIRST_PIECE in poolings else None,
@@ -105,7 +105,7 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> ProbeJob:
         source=source,
         loaded=loaded,
         compute=compute,
-        encoder=Encoder(source, loaded, wanted, compute),
+        encoder=Encoder(source, loaded, spec, compute),
         features={
             split: task.encode(rows, loaded.tokenizer, max_length=recipe.model.max_length)
             for split, rows in data.splits.items()
@@ -276,7 +276,8 @@ def _vectors(job: ProbeJob, listener: Listener) -> Sequence[NDArray[np.float32]]
     try:
         if job.by_word:
             return WordVectors(job.encoder, [_of_words(job.features[split]) for split in splits], done)
-        parts = [job.encoder.texts(Units.of(_of_texts(job.features[split]).encoded), done=done) for split in splits]
+        windows = [EncodedWindows.of(_of_texts(job.features[split]).encoded) for split in splits]
+        parts = [job.encoder.texts(each, done=done) for each in windows]
         return [np.concatenate([a, b]) for a, b in zip(*parts, strict=True)]
     finally:
         listener.finish("features")
@@ -295,7 +296,7 @@ class WordVectors(Sequence[NDArray[np.float32]]):
         at = 0
         for part in parts:
             inside = slice(at, at + part.num_predictions)
-            encoder.first_pieces(part, {state: values[inside] for state, values in self._states.items()}, done=done)
+            encoder.first_tokens(part, {state: values[inside] for state, values in self._states.items()}, done=done)
             at = inside.stop
 
     def __len__(self) -> int:
@@ -308,7 +309,7 @@ class WordVectors(Sequence[NDArray[np.float32]]):
         layer, _ = self._encoder.pairs[number]
         states = {state: torch.from_numpy(self._states[state]) for state in layer.states}
         vectors = join_states(layer, states).numpy()
-        return unit_length(vectors) if self._encoder.wanted.normalize else vectors
+        return unit_length(vectors) if self._encoder.spec.normalize else vectors
 
 
 def _of_words(features: Features) -> WordFeatures:
@@ -328,8 +329,8 @@ def _keep(job: ProbeJob, best: Choice, folder: RunFolder, listener: Listener) ->
     head = LinearHead(
         layer=best.layer.name,
         pooling=best.pooling,
-        special_tokens=job.encoder.wanted.special_tokens,
-        normalize=job.encoder.wanted.normalize,
+        special_tokens=job.encoder.spec.special_tokens,
+        normalize=job.encoder.spec.normalize,
         classifier=job.settings.classifier,
         strength=best.fitted.strength,
         weight=best.fitted.weight,

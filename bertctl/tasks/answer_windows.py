@@ -25,6 +25,7 @@ from bertctl.tasks.answer_offsets import Contexts, Ints, answer_span, encode_con
 from bertctl.tasks.batches import IGNORED, Batch, padded_inputs
 from bertctl.tokenization.encode import TextEncoder
 from bertctl.tokenization.layout import Layout, Ragged
+from bertctl.tokenization.sliding_windows import SlidingWindows, sliding_windows
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -143,11 +144,14 @@ class AnswerFeatures:
             labels = torch.from_numpy(np.where(targets == IGNORED, IGNORED, targets + before))
         return Batch(inputs, labels)
 
-    def with_most_context(self, indices: Ints) -> NDArray[np.bool_]:
-        """Which tokens of the context see the most of it in this window, of all windows that hold them.
+    @cached_property
+    def answered(self) -> tuple[Ints, Ints]:
+        """(U,) the context's first token that sees most of it in this window, and the token after the last one."""
+        windows = SlidingWindows(self.rows, self.first, self.first + self.counts)
+        return windows.answered(counts_length=True)
 
-        As `run_squad.py::_check_is_max_context`: the fewer of the tokens to the left and to the right in the window,
-        plus a hundredth of the window's length; the earlier window wins a tie.
+    def with_most_context(self, indices: Ints) -> NDArray[np.bool_]:
+        """Returns which tokens of the context see more of it in these windows than in all others that hold them.
 
         Args:
             indices: (B,) windows.
@@ -157,28 +161,8 @@ class AnswerFeatures:
         """
         width = int(self.counts[indices].max(initial=0))
         place = self.first[indices][:, None] + np.arange(width)
-        inside: NDArray[np.bool_] = np.arange(width) < self.counts[indices][:, None]
-        own = self._context_score(indices, place)
-        for direction in (-1, 1):
-            distance = direction
-            while True:
-                other = indices + distance
-                there = (other >= 0) & (other < len(self))
-                other = np.where(there, other, indices)
-                there &= self.rows[other] == self.rows[indices]
-                score = np.where(there[:, None], self._context_score(other, place), -np.inf)
-                if not np.isfinite(score).any():
-                    break
-                inside &= (score < own) if direction < 0 else (score <= own)
-                distance += direction
-        return inside
-
-    def _context_score(self, indices: Ints, place: Ints) -> NDArray[np.float64]:
-        """(B, width) how much context tokens of the context have in these windows; -inf outside."""
-        left = place - self.first[indices][:, None]
-        right = self.counts[indices][:, None] - 1 - left
-        least = np.minimum(left, right)
-        return np.where(least >= 0, least + 0.01 * self.counts[indices][:, None], -np.inf)
+        first, after = (each[indices][:, None] for each in self.answered)
+        return (place >= first) & (place < after)
 
 
 def encode_questions(
@@ -208,7 +192,11 @@ def encode_questions(
     asked = TextEncoder(tokenizer, special_tokens=False).encode(rows.columns["question"])
     # Where windows are short, half of one is the context's all the same.
     kept = np.minimum(asked.lengths, min(settings.max_question_length, room // 2))
-    places, first, counts = _windows(contexts.pieces.lengths[context_of], room - kept, settings.doc_stride)
+    lengths = contexts.pieces.lengths[context_of]
+    windows = sliding_windows(
+        np.zeros_like(lengths), lengths, room=room - kept, step=np.full_like(lengths, settings.doc_stride)
+    )
+    places, first, counts = windows.rows, windows.first, windows.last - windows.first
     targets = gold = None
     if rows.has("label"):
         gold = [label["text"] for label in rows.columns["label"]]
@@ -246,22 +234,6 @@ def null_positions(layout: Layout, lengths: Ints) -> Ints:
     """The first position where windows begin with a special token, else the last (XLNet), for windows so long."""
     leads = bool(layout.slots) and layout.slots[0].sequence is None
     return np.zeros_like(lengths) if leads else lengths - 1
-
-
-def _windows(contexts: Ints, room: Ints, stride: int) -> tuple[Ints, Ints, Ints]:
-    """For each window its question, the context's token it begins with, and its tokens of the context.
-
-    Args:
-        contexts: (N,) tokens of each question's context.
-        room: (N,) tokens of it that fit into a window.
-        stride: tokens between the beginnings of two windows; never more than fit, so that nothing is left out.
-    """
-    strides = np.minimum(stride, room)
-    numbers = 1 + np.maximum(0, -(-(contexts - room) // strides))
-    rows = np.repeat(np.arange(len(contexts)), numbers)
-    rank = np.arange(len(rows)) - np.repeat(np.cumsum(numbers) - numbers, numbers)
-    first = rank * strides[rows]
-    return rows, first, np.minimum(room[rows], contexts[rows] - first)
 
 
 _NO_SPAN, _LOST = -1, -2

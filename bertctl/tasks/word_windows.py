@@ -4,7 +4,6 @@ Letters: N rows (sentences), U units (what the model reads in one pass), W words
 T tokens of a unit.
 """
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,6 +18,7 @@ from bertctl.tasks.sequences import padded_texts
 from bertctl.tokenization.encode import EncodedTexts
 from bertctl.tokenization.layout import Layout, Ragged, merge
 from bertctl.tokenization.reference import unknown_id
+from bertctl.tokenization.sliding_windows import sliding_windows
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -149,12 +149,11 @@ def encode_words(
     rows, left, right, first, last = units.T
     ids, type_ids, unit_starts = layout.fill([Ragged(words.flat, ends[left], ends[right] - ends[left])])
     lengths = np.diff(unit_starts)
-    before = sum(len(slot.ids) for slot in layout.slots[: _place_of_words(layout)])
     # Every word is answered for once, so its unit is the one at the same place in the units sorted by first word.
     unit_of_word = np.repeat(np.arange(len(rows)), last - first)
     answered = np.concatenate([np.arange(a, b) for a, b in zip(first, last, strict=True)] or [np.zeros(0, np.int64)])
     places = np.zeros(len(numbers), dtype=np.int64)
-    places[answered] = before + ends[answered] - ends[left[unit_of_word]]
+    places[answered] = layout.leading + ends[answered] - ends[left[unit_of_word]]
 
     def of_rows(values: Ints) -> Ints:
         running = np.concatenate([[0], np.cumsum(values[numbers])]).astype(np.int64)
@@ -227,10 +226,6 @@ def _needs_space(tokenizer: "Tokenizer") -> bool:
     return in_text[len(alone) :] != alone
 
 
-def _place_of_words(layout: Layout) -> int:
-    return next(i for i, slot in enumerate(layout.slots) if slot.sequence == 0)
-
-
 def _bounds(starts: Ints, documents: Sequence[Any] | None) -> tuple[Ints, Ints]:
     """(N,) first word of what each row may read, and the word after the last one."""
     if documents is None or len(documents) == 0:
@@ -262,35 +257,15 @@ def _units(ends: Ints, starts: Ints, bounds: tuple[Ints, Ints], room: int) -> In
     left = np.searchsorted(ends, ends[a] - take_left, side="left")
     take_right = np.minimum(there_right, free - (ends[a] - ends[left]))
     right = np.searchsorted(ends, ends[b] + take_right, side="right") - 1
-    parts = [np.stack([short, left, right, a, b], axis=1)]
-    long = np.flatnonzero(ends[starts[1:]] - ends[starts[:-1]] > room).tolist()
-    parts += [_windows(row, int(starts[row]), int(starts[row + 1]), ends, room) for row in long]
-    units = np.concatenate(parts).astype(np.int64)
+    of_short = np.stack([short, left, right, a, b], axis=1)
+    # Of a sentence longer than the model, windows that begin half a window apart; the last one reaches back.
+    long = np.flatnonzero(ends[starts[1:]] - ends[starts[:-1]] > room)
+    rooms = np.full_like(long, room)
+    windows = sliding_windows(
+        starts[long], starts[long + 1], room=rooms, step=rooms // 2, tokens_before=ends, reach_back=True
+    )
+    first, after = windows.answered(ends)
+    of_long = np.stack([long[windows.rows], windows.first, windows.last, first, after], axis=1)
+    units = np.concatenate([of_short, of_long[first < after]]).astype(np.int64)
     ordered: Ints = units[np.argsort(units[:, 3], kind="stable")]
     return ordered
-
-
-def _windows(row: int, begin: int, end: int, ends: Ints, room: int) -> Ints:
-    """Overlapping windows over the words `begin` to `end`, each word answered for where it has most context.
-
-    A window begins half a window after the one before; the last one reaches back as far as it can.
-    """
-    spans: list[tuple[int, int]] = []
-    at = begin
-    while True:
-        if ends[end] - ends[at] <= room:
-            spans.append((int(np.searchsorted(ends, ends[end] - room, side="left")), end))
-            break
-        after = int(np.searchsorted(ends, ends[at] + room, side="right")) - 1
-        spans.append((at, after))
-        at = max(at + 1, min(int(np.searchsorted(ends, ends[at] + room // 2, side="left")), after))
-    middles: list[int] = [begin]
-    for (_, after), (start, _) in itertools.pairwise(spans):
-        # A word of both has `ends[after] - its end` pieces after it in one, `its begin - ends[start]` before it in the
-        # other: it goes where that is more.
-        words = np.arange(start, after)
-        later = (ends[words] - ends[start]) > (ends[after] - ends[words + 1])
-        middles.append(max(middles[-1], start + int(np.argmax(later)) if later.any() else after))
-    middles.append(end)
-    answered = zip(spans, itertools.pairwise(middles), strict=True)
-    return np.array([(row, *span, x, y) for span, (x, y) in answered if x < y])

@@ -70,6 +70,12 @@ class Layout:
         """Special tokens in each row."""
         return sum(len(slot.ids) for slot in self.slots)
 
+    @property
+    def leading(self) -> int:
+        """Special tokens before the first text."""
+        place = next(i for i, slot in enumerate(self.slots) if slot.sequence is not None)
+        return sum(len(slot.ids) for slot in self.slots[:place])
+
     @classmethod
     def of(cls, tokenizer: Tokenizer, *, pair: bool, special_tokens: bool = True) -> "Layout":
         """Read the layout off an encoded example."""

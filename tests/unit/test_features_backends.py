@@ -12,8 +12,8 @@ from bertctl.data.rows import Rows
 from bertctl.errors import DeviceError, UnavailableError, UsageError
 from bertctl.features import backends
 from bertctl.features.backends import backend_encoder, cache_folder, check_backend
-from bertctl.features.encoder import Encoder, Wanted
-from bertctl.features.units import UnitMaker
+from bertctl.features.encoded_windows import RowEncoder
+from bertctl.features.encoder import Encoder, VectorSpec
 from bertctl.modeling.layers import choose_layers
 from bertctl.modeling.linear_head import load_frozen
 from bertctl.modeling.source import inspect_model
@@ -37,12 +37,12 @@ def backend(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-def wanted(**more: object) -> Wanted:
+def spec_of(**more: object) -> VectorSpec:
     layers = choose_layers(["word-embeddings", "embeddings", "1", "last"], 2)
-    return Wanted(layers, **({"poolings": ("cls", "mean", "max", "pooler")} | more))
+    return VectorSpec(layers, **({"poolings": ("cls", "mean", "max", "pooler")} | more))
 
 
-def both(model: Path, backend: str, what: Wanted) -> tuple[Encoder, Encoder]:
+def both(model: Path, backend: str, what: VectorSpec) -> tuple[Encoder, Encoder]:
     source = inspect_model(ModelSection(name=str(model), max_length=40))
     compute = choose_compute(CPU)
     other = backend_encoder(backend, source, what, compute, ROWS, max_length=40, stride=None)
@@ -50,33 +50,33 @@ def both(model: Path, backend: str, what: Wanted) -> tuple[Encoder, Encoder]:
 
 
 def test_every_layer_and_pooling_is_torchs(tiny_model, backend):
-    ours, theirs = both(tiny_model, backend, wanted())
-    maker = UnitMaker(ours.loaded.tokenizer, max_length=40, stride=None, by_token=False)
-    units = maker.make(ROWS)
-    for expected, found in zip(ours.texts(units), theirs.texts(units), strict=True):
+    ours, theirs = both(tiny_model, backend, spec_of())
+    row_encoder = RowEncoder(ours.loaded.tokenizer, max_length=40, stride=None, by_token=False)
+    windows = row_encoder.encode(ROWS)
+    for expected, found in zip(ours.texts(windows), theirs.texts(windows), strict=True):
         assert np.abs(expected).max() > 0.01
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_every_token_is_torchs(tiny_model, backend):
-    ours, theirs = both(tiny_model, backend, wanted(poolings=("none",)))
-    units = UnitMaker(ours.loaded.tokenizer, max_length=40, stride=None, by_token=True).make(ROWS)
-    for expected, found in zip(ours.tokens(units).vectors, theirs.tokens(units).vectors, strict=True):
+    ours, theirs = both(tiny_model, backend, spec_of(poolings=("none",)))
+    windows = RowEncoder(ours.loaded.tokenizer, max_length=40, stride=None, by_token=True).encode(ROWS)
+    for expected, found in zip(ours.tokens(windows).vectors, theirs.tokens(windows).vectors, strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_a_model_is_converted_once(tiny_model, backend):
-    both(tiny_model, backend, wanted())
+    both(tiny_model, backend, spec_of())
     before = {path: path.stat().st_mtime_ns for path in cache_folder().rglob("model.onnx")}
     assert before
-    both(tiny_model, backend, wanted())
+    both(tiny_model, backend, spec_of())
     assert {path: path.stat().st_mtime_ns for path in cache_folder().rglob("model.onnx")} == before
 
 
 def test_vectors_that_are_not_torchs_are_refused(tiny_model, backend, tmp_path, monkeypatch):
     """Another model's conversion lies where this one's should."""
     monkeypatch.setenv("BERTCTL_CACHE", str(tmp_path / "cache"))
-    both(tiny_model, backend, wanted())
+    both(tiny_model, backend, spec_of())
     (mine,) = cache_folder().rglob("model.onnx")
     kept = mine.read_bytes()
     other = tmp_path / "other"
@@ -85,14 +85,14 @@ def test_vectors_that_are_not_torchs_are_refused(tiny_model, backend, tmp_path, 
         (other / file.name).write_bytes(file.read_bytes())
     torch.manual_seed(1)
     transformers.BertModel(transformers.AutoConfig.from_pretrained(tiny_model)).save_pretrained(other)
-    both(other, backend, wanted())
+    both(other, backend, spec_of())
     (theirs,) = (path for path in cache_folder().rglob("model.onnx") if path != mine)
     mine.write_bytes(theirs.read_bytes())
     with pytest.raises(DeviceError, match="gives other vectors than torch") as caught:
-        both(tiny_model, backend, wanted())
+        both(tiny_model, backend, spec_of())
     assert "Leave --backend out" in caught.value.remedy
     mine.write_bytes(kept)
-    both(tiny_model, backend, wanted())
+    both(tiny_model, backend, spec_of())
 
 
 def test_what_a_backend_cannot_do_is_refused(backend):

@@ -21,7 +21,7 @@ from bertctl.features import chunks as chunks_module
 from bertctl.features import extract as extract_module
 from bertctl.features.appended import AppendedArray, open_array
 from bertctl.features.chunks import chunks, stream_of
-from bertctl.features.encoder import Encoder, Wanted
+from bertctl.features.encoder import Encoder, VectorSpec
 from bertctl.features.extract import ExtractJob, extract
 from bertctl.features.source import Input
 from bertctl.modeling.layers import choose_layers
@@ -76,8 +76,8 @@ def encoder_of(
 ) -> Encoder:
     source = inspect_model(ModelSection(name=str(model), max_length=40))
     compute = choose_compute(RuntimeSection(device="cpu", precision="fp32"))
-    wanted = Wanted(choose_layers(layers.split(","), 2), tuple(poolings.split(",")), **more)
-    return Encoder(source, load_frozen(source, compute), wanted, compute, budget=budget)
+    spec = VectorSpec(choose_layers(layers.split(","), 2), tuple(poolings.split(",")), **more)
+    return Encoder(source, load_frozen(source, compute), spec, compute, budget=budget)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,214 @@
+"""Texts as what the encoder reads: one window per text, or several of a long one; the words they are made of.
+
+Letters: N rows, U windows, T tokens of all windows together.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from bertctl.data.rows import Rows
+from bertctl.errors import UsageError
+from bertctl.tokenization.encode import EncodedTexts, TextEncoder
+from bertctl.tokenization.layout import Layout, Ragged, longest_first
+from bertctl.tokenization.reference import chunks, unknown_id
+from bertctl.tokenization.sliding_windows import SlidingWindows, sliding_windows
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class TokenPlaces:
+    """Where the tokens of windows come from.
+
+    Attributes:
+        kept: (T,) whether a token's own vector is read here; of two windows that share a token, in the one where it has
+            more context.
+        spans: (T, 2) first and last + 1 character of each token in its text (in its word, where words were given).
+        words: (T,) number of each token's word in its row, -1 for special tokens.
+        word_counts: (N,) words of each row, where they were given; those that were cut off have no tokens.
+    """
+
+    kept: NDArray[np.bool_]
+    spans: NDArray[np.int32]
+    words: Ints
+    word_counts: Ints | None
+
+
+@dataclass(frozen=True)
+class EncodedWindows:
+    """N texts (or pairs, or lists of words) as numbers.
+
+    Attributes:
+        encoded: (U,) windows as ids, special tokens included.
+        owner: (U,) row that each window belongs to, ascending.
+        rows: N.
+        truncated: rows of which something was cut off.
+        truncated_tokens: tokens that were cut off.
+        unknown: unknown tokens.
+        places: of the tokens, where they are asked for one by one.
+    """
+
+    encoded: EncodedTexts
+    owner: Ints
+    rows: int
+    truncated: int
+    truncated_tokens: int
+    unknown: int
+    places: TokenPlaces | None = None
+
+    @classmethod
+    def of(cls, encoded: EncodedTexts) -> Self:
+        """Returns encoded texts, one window each."""
+        return cls(
+            encoded,
+            owner=np.arange(len(encoded)),
+            rows=len(encoded),
+            truncated=int(encoded.truncated.sum()),
+            truncated_tokens=int((encoded.full_lengths - encoded.lengths).sum()),
+            unknown=int(encoded.unknown.sum()),
+        )
+
+
+class RowEncoder:
+    """Encodes one chunk of rows after the other.
+
+    Args:
+        tokenizer: with truncation and padding off.
+        max_length: longest window in tokens.
+        stride: tokens that each window of a long text repeats of the one before; None cuts long texts.
+        by_token: whether tokens are asked for one by one, with their places in the text.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, max_length: int, stride: int | None, by_token: bool) -> None:
+        self._tokenizer, self._max_length, self._stride, self._by_token = tokenizer, max_length, stride, by_token
+        self._texts = TextEncoder(tokenizer, max_length=max_length)
+        room = max_length - tokenizer.num_special_tokens_to_add(False)
+        if stride is not None and not 0 <= stride < room:
+            raise UsageError(
+                f"--stride {stride} does not fit: a window has room for {room} tokens, and must move forward",
+                remedy=f"Take a stride from 0 to {room - 1}.",
+            )
+
+    def encode(self, rows: Rows) -> EncodedWindows:
+        """Returns the windows of these rows.
+
+        Raises:
+            UsageError: windows over pairs.
+        """
+        texts = rows.columns["text"]
+        pairs = rows.columns["pair"] if rows.has("pair") else None
+        words = rows.columns["words"] if rows.has("words") else None
+        if pairs is not None and self._stride is not None:
+            raise UsageError(
+                "--stride slides a window over one text, and these are pairs", remedy="Leave it out: pairs are cut."
+            )
+        if not self._by_token and self._stride is None and words is None:
+            return EncodedWindows.of(self._texts.encode(texts, pairs))
+        sides = [_Side.of(self._tokenizer, texts if words is None else words, are_words=words is not None)]
+        if pairs is not None:
+            sides.append(_Side.of(self._tokenizer, pairs, are_words=False))
+        return self._windows(sides, None if words is None else np.array([len(each) for each in words], dtype=np.int64))
+
+    def _windows(self, sides: "Sequence[_Side]", word_counts: Ints | None) -> EncodedWindows:
+        layout = Layout.of(self._tokenizer, pair=len(sides) > 1)
+        room = self._max_length - layout.special
+        lengths = [side.tokens.lengths for side in sides]
+        n = len(lengths[0])
+        zeros = np.zeros(n, dtype=np.int64)
+        kept, kept_of_pair = lengths[0], lengths[1] if len(sides) > 1 else None
+        if self._stride is None:
+            kept, kept_of_pair = longest_first(kept, kept_of_pair, room)
+            windows = SlidingWindows(np.arange(n), zeros, kept)
+        else:
+            windows = sliding_windows(zeros, kept, room=zeros + room, step=zeros + (room - self._stride))
+        first = sides[0].tokens
+        inside = [Ragged(first.flat, first.starts[windows.rows] + windows.first, windows.last - windows.first)]
+        if kept_of_pair is not None:
+            inside.append(sides[1].tokens.cut(kept_of_pair))
+        ids, type_ids, starts = layout.fill(inside)
+        lost = sum(lengths) - kept - (0 if kept_of_pair is None else kept_of_pair)
+        unknown = unknown_id(self._tokenizer)
+        return EncodedWindows(
+            EncodedTexts(ids, type_ids, starts, np.diff(starts), np.zeros(len(starts) - 1, dtype=np.int64)),
+            owner=windows.rows,
+            rows=n,
+            truncated=int((lost > 0).sum()),
+            truncated_tokens=int(lost.sum()),
+            unknown=0 if unknown is None else int((ids == unknown).sum()),
+            places=_places(layout, sides, inside, windows, word_counts) if self._by_token else None,
+        )
+
+
+@dataclass(frozen=True)
+class _Side:
+    """The first or the second text of each row, without special tokens.
+
+    Attributes:
+        tokens: (N,) ids of each text.
+        spans: (T, 2) characters of each token.
+        words: (T,) number of each token's word in its text.
+    """
+
+    tokens: Ragged
+    spans: NDArray[np.int32]
+    words: Ints
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, texts: Sequence[Any], *, are_words: bool) -> Self:
+        """Encodes texts, or lists of words."""
+        encodings = [
+            encoding
+            for chunk in ([texts] if are_words else chunks(texts))
+            for encoding in tokenizer.encode_batch(list(chunk), is_pretokenized=are_words, add_special_tokens=False)
+        ]
+        ids = np.array([i for encoding in encodings for i in encoding.ids], dtype=np.int32)
+        lengths = np.array([len(encoding) for encoding in encodings], dtype=np.int64)
+        return cls(
+            tokens=Ragged.joined(ids, lengths),
+            spans=np.array([o for e in encodings for o in e.offsets], dtype=np.int32).reshape(-1, 2),
+            words=np.array([w for e in encodings for w in e.word_ids], dtype=np.int64),
+        )
+
+
+def _places(
+    layout: Layout, sides: Sequence[_Side], inside: Sequence[Ragged], windows: SlidingWindows, word_counts: Ints | None
+) -> TokenPlaces:
+    """Returns where the tokens of windows come from.
+
+    Args:
+        layout: of the windows.
+        sides: whose tokens they are.
+        inside: those of each side that stand in each window.
+        windows: over the first side.
+        word_counts: passed on.
+    """
+    # The layout filled with the number of each token in place of its id, and -1 for special tokens.
+    blank = Layout(tuple(replace(slot, ids=(-1,) * len(slot.ids)) for slot in layout.slots))
+    offsets = np.cumsum([0, *(len(side.spans) for side in sides)])
+    numbered = [
+        Ragged(np.arange(offset, offset + len(each.flat), dtype=np.int32), each.starts, each.lengths)
+        for each, offset in zip(inside, offsets, strict=False)
+    ]
+    source, _, starts = blank.fill(numbered)
+    is_special = source < 0
+    window = np.repeat(np.arange(len(windows.rows)), np.diff(starts))
+    # What stands before the text is kept of a row's first window, what stands behind it of the last one.
+    is_first = np.diff(windows.rows, prepend=-1) > 0
+    is_last = np.append(is_first[1:], True)
+    column = np.arange(len(source)) - starts[window]
+    kept = np.where(column < layout.leading, is_first[window], is_last[window])
+    begin, end = (sides[0].tokens.starts[windows.rows] + each for each in windows.answered())
+    in_first_side = ~is_special & (source < offsets[1])
+    kept = np.where(in_first_side, (source >= begin[window]) & (source < end[window]), kept)
+    words = [side.words for side in sides]
+    if len(sides) > 1:  # the second text's words are counted on
+        last = np.where(inside[0].lengths > 0, inside[0].starts + inside[0].lengths - 1, 0)
+        shift = np.where(inside[0].lengths > 0, 1 + words[0][last], 0) if len(words[0]) else np.zeros_like(last)
+        words[1] = words[1] + np.repeat(shift, sides[1].tokens.lengths)
+    spans = np.concatenate([*(side.spans for side in sides), np.zeros((1, 2), dtype=np.int32)])  # -1: of special tokens
+    return TokenPlaces(kept, spans[source], np.concatenate([*words, [-1]])[source], word_counts)

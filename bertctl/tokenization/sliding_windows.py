@@ -1,0 +1,105 @@
+"""Overlapping windows over what is longer than the model, and which window answers for which token: the one place that
+cuts them, for features, words and questions.
+
+    # text       a b c d e f g h i j        room for 6 tokens, a step of 3
+    # window 1   a b c d e f                answers for a b c d
+    # window 2         d e f g h i          answers for e f g
+    # window 3               g h i j        answers for h i j
+
+Letters: N sequences, U windows, M items of all sequences. An item is a token, or a word whose tokens stay together.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class SlidingWindows:
+    """The windows of N sequences.
+
+    Attributes:
+        rows: (U,) sequence of each window, ascending.
+        first: (U,) its first item.
+        last: (U,) the item after its last one.
+    """
+
+    rows: Ints
+    first: Ints
+    last: Ints
+
+    def answered(self, tokens_before: Ints | None = None, *, counts_length: bool = False) -> tuple[Ints, Ints]:
+        """Returns the (U,) first item that each window answers for, and the (U,) item after the last one.
+
+        An item belongs to the window in which it sees most context: where the fewer of the tokens to its left and to
+        its right are most, the earlier one on a tie (google-research/bert `run_squad.py::_check_is_max_context`). Of
+        two windows, an item of both sees more in the later one just if it has more to its left there than it has to
+        its right in the earlier one, so what a window answers for is in one piece.
+
+        Args:
+            tokens_before: (M + 1,) tokens before each item; None where items are tokens.
+            counts_length: whether a hundredth of the window's length is added to the context, as `run_squad.py` does.
+        """
+        first, last = self.first.copy(), self.last.copy()
+        before = np.flatnonzero(self.rows[1:] == self.rows[:-1])
+        begin, end = self.first[before + 1], self.last[before]
+        longer = np.zeros_like(begin)
+        if counts_length:
+            lengths = self.last - self.first
+            longer = (lengths[before] - lengths[before + 1]) // 100
+        if tokens_before is None:
+            border = (begin + end + longer + 1) // 2
+        else:
+            middles = tokens_before[:-1] + tokens_before[1:]
+            border = np.searchsorted(middles, tokens_before[begin] + tokens_before[end] + longer, side="right")
+        gains = (longer == 0) | (self.last[before + 1] - end > longer)  # else the later window is too short to win
+        border = np.where(gains, np.clip(border, begin, end), end)
+        last[before] = border
+        first[before + 1] = border
+        return first, last
+
+
+def sliding_windows(
+    begin: Ints,
+    end: Ints,
+    *,
+    room: Ints,
+    step: Ints,
+    tokens_before: Ints | None = None,
+    reach_back: bool = False,
+) -> SlidingWindows:
+    """Cuts sequences into windows; one that fits has one.
+
+    Args:
+        begin: (N,) first item of each sequence.
+        end: (N,) the item after its last one.
+        room: (N,) tokens that fit into a window; every item does.
+        step: (N,) tokens between the beginnings of two windows; never more than fit, so that nothing is left out.
+        tokens_before: (M + 1,) tokens before each item; None where items are tokens.
+        reach_back: whether the last window of several is filled up with what stands before it.
+    """
+    ends = tokens_before
+    found: list[tuple[Ints, Ints, Ints]] = []
+    rows, at = np.arange(len(begin)), begin
+    while len(rows):
+        here, stop = (at, end[rows]) if ends is None else (ends[at], ends[end[rows]])
+        is_last = stop - here <= room[rows]
+        if ends is None:
+            full, following, back = at + room[rows], at + step[rows], end[rows] - room[rows]
+        else:
+            full = np.searchsorted(ends, here + room[rows], side="right") - 1
+            following = np.searchsorted(ends, here + step[rows], side="left")
+            back = np.searchsorted(ends, stop - room[rows], side="left")
+        last = np.where(is_last, end[rows], full)
+        reaches = is_last & (at > begin[rows]) & reach_back
+        found.append((rows, np.where(reaches, np.maximum(back, begin[rows]), at), last))
+        at = np.maximum(at + 1, np.minimum(following, last))[~is_last]
+        rows = rows[~is_last]
+    if not found:
+        return SlidingWindows(begin, begin, end)
+    joined = [np.concatenate(part) for part in zip(*found, strict=True)]
+    order = np.argsort(joined[0], kind="stable")
+    return SlidingWindows(*(part[order] for part in joined))
