@@ -1,8 +1,7 @@
-"""`check_data`: read what a recipe names, run the table of checks over it, sort what they found."""
+"""`check_data`: reads what a recipe names, runs the table of checks over it, sorts what they found."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping
 
 from tokenizers import Tokenizer
 
@@ -10,7 +9,7 @@ from bertctl.checking.answers import check_answers
 from bertctl.checking.choices import check_choices
 from bertctl.checking.duplicates import check_duplicates
 from bertctl.checking.fields import check_fields
-from bertctl.checking.findings import WORST_FIRST, Finding, Report, SplitSummary
+from bertctl.checking.findings import WORST_FIRST, DataReport, Finding, SplitSummary
 from bertctl.checking.labels import check_labels
 from bertctl.checking.languages import check_languages
 from bertctl.checking.leakage import check_leakage
@@ -24,40 +23,31 @@ from bertctl.checking.tokens import check_tokens
 from bertctl.config.schema import Recipe
 from bertctl.errors import DataError, UnavailableError
 from bertctl.progress import SILENT, Listener
+from bertctl.tasks.registry import task_from_data
 from bertctl.tokenization.load import DEFAULT_MODEL, open_tokenizer
 
+CHECKS: Mapping[str, Callable[[Subject], Iterator[Finding]]] = {
+    "fields": check_fields,
+    "labels": check_labels,
+    "scores": check_scores,
+    "tags": check_tagging,
+    "spans": check_spans,
+    "answers": check_answers,
+    "choices": check_choices,
+    "duplicates": check_duplicates,
+    "leakage": check_leakage,
+    "letters": check_text,
+    "languages": check_languages,
+    "tokens": check_tokens,
+}
+"""The families by name, in the order in which findings of like severity are listed."""
 
-class Check(NamedTuple):
-    """One family of checks.
-
-    Attributes:
-        name: what is said while it runs.
-        run: what finds; it looks for itself at the columns that it needs.
-    """
-
-    name: str
-    run: Callable[[Subject], Iterator[Finding]]
-
-
-CHECKS = (
-    Check("fields", check_fields),
-    Check("labels", check_labels),
-    Check("scores", check_scores),
-    Check("tags", check_tagging),
-    Check("spans", check_spans),
-    Check("answers", check_answers),
-    Check("choices", check_choices),
-    Check("duplicates", check_duplicates),
-    Check("leakage", check_leakage),
-    Check("letters", check_text),
-    Check("languages", check_languages),
-    Check("tokens", check_tokens),
-)
-"""The families, in the order in which findings of like severity are listed."""
+_OF_ANY_TASK = frozenset({"fields", "duplicates", "leakage", "letters", "languages", "tokens"})
+"""Families for every task; of the others, those that the task's `Answers.checks` names."""
 
 
-def check_data(recipe: Recipe, *, listener: Listener = SILENT) -> Report:
-    """Everything that is wrong, or worth knowing, about the rows a recipe names. Nothing is trained, torch is not used.
+def check_data(recipe: Recipe, *, listener: Listener = SILENT) -> DataReport:
+    """Returns all that is wrong, or worth knowing, about the rows a recipe names. Nothing is trained, torch not used.
 
     Args:
         recipe: its data, task, labels, `model.name` (for the tokenizer) and `model.max_length` are read.
@@ -72,7 +62,7 @@ def check_data(recipe: Recipe, *, listener: Listener = SILENT) -> Report:
     subject = Subject(recipe, read.splits, read.validation_splits, read.labels, tokenizer)
     findings = [*read.findings, *run_checks(subject, listener=listener)]
     findings += _refusals(subject, findings)
-    return Report(
+    return DataReport(
         splits=tuple(_summary(subject, split) for split in subject.splits),
         findings=tuple(sorted(findings, key=lambda finding: WORST_FIRST.index(finding.severity))),
         skipped=skipped,
@@ -80,22 +70,23 @@ def check_data(recipe: Recipe, *, listener: Listener = SILENT) -> Report:
 
 
 def run_checks(subject: Subject, *, listener: Listener = SILENT) -> list[Finding]:
-    """The table of checks over rows that were read, in its order.
+    """Returns what the families for the rows' task find, in the order of the table.
 
     Args:
         subject: the rows.
         listener: told of progress.
     """
     findings: list[Finding] = []
-    for number, check in enumerate(CHECKS):
-        listener.advance("checking", number, len(CHECKS), {"now": check.name})
-        findings += check.run(subject)
+    chosen = [name for name in CHECKS if name in _OF_ANY_TASK or name in subject.checks]
+    for number, name in enumerate(chosen):
+        listener.advance("checking", number, len(chosen), {"now": name})
+        findings += CHECKS[name](subject)
     listener.finish("checking")
     return findings
 
 
 def _tokenizer(recipe: Recipe, listener: Listener) -> tuple[Tokenizer | None, tuple[str, ...]]:
-    """The model's tokenizer, or why there is none. Where BERT-base is meant and not here, its vocabulary stands in."""
+    """Returns the model's tokenizer, or why there is none. BERT-base's vocabulary stands in for an absent BERT-base."""
     name = recipe.model.name
     try:
         opened = open_tokenizer(None if name == DEFAULT_MODEL else name, listener=listener)
@@ -107,9 +98,7 @@ def _tokenizer(recipe: Recipe, listener: Listener) -> tuple[Tokenizer | None, tu
 
 
 def _refusals(subject: Subject, findings: list[Finding]) -> Iterator[Finding]:
-    """What training would refuse and no check has found: so that data without an error can be trained on."""
-    from bertctl.tasks.registry import task_from_data
-
+    """Yields what training would refuse and no check has found: so that data without an error can be trained on."""
     if subject.train is None or not subject.train.has("label"):
         return
     blamed = {finding.split for finding in findings if finding.severity == "error"}
@@ -129,13 +118,16 @@ def _refusals(subject: Subject, findings: list[Finding]) -> Iterator[Finding]:
 
 
 def _summary(subject: Subject, split: str) -> SplitSummary:
+    """Returns a split in numbers: its labels or tags are counted, where they can be."""
     rows = subject.splits[split]
     counts: Counter[str] = Counter()
-    names = subject.label_sets(split)
-    if names is not None:
-        counts.update(name for of_row in names for name in of_row)
-    elif rows.has("label") and subject.task == "token-classification":
-        counts.update(str(tag) for tags in rows.columns["label"] for tag in tags)
-    elif rows.has("label") and subject.task == "multiple-choice":
-        counts.update(map(str, rows.columns["label"]))
+    sets = subject.label_sets(split)
+    if sets is not None:
+        counts.update(name for names in sets for name in names)
+    elif rows.has("label") and "scores" not in subject.checks:
+        for label in rows.columns["label"]:
+            if isinstance(label, list | tuple):
+                counts.update(map(str, label))
+            elif not isinstance(label, Mapping):
+                counts[str(label)] += 1
     return SplitSummary(split, rows.source, len(rows), dict(counts.most_common()))

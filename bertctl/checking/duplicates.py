@@ -124,7 +124,7 @@ def _conflicts(subject: Subject, groups: _Groups) -> Iterator[Finding]:
         "Decide on one label for each: no model can be right on both."
         + (
             " If both are meant, make it multi-label (--set text_classification.multi_label=true)."
-            if subject.task == "text-classification"
+            if "labels" in subject.checks
             else ""
         ),
     )
@@ -135,7 +135,7 @@ def _near(subject: Subject, groups: _Groups) -> Iterator[Finding]:
     keys = list(groups.places)
     order = {split: number for number, split in enumerate(subject.splits)}
     nearest: dict[tuple[str, str], dict[int, tuple[float, Place]]] = defaultdict(dict)
-    asks = subject.task == "question-answering"
+    asks = "answers" in subject.checks
     # Questions on one paragraph would all look alike with it, so they are compared by themselves first.
     for pair in near_duplicates([key.split(BETWEEN_FIELDS)[0] for key in keys] if asks else keys):
         if not _alike_in_each_field(keys[pair.first], keys[pair.second]):
@@ -175,7 +175,7 @@ def _alike_in_each_field(one: str, other: str) -> bool:
 
 def _shared_contexts(subject: Subject) -> Iterator[Finding]:
     """Question answering: paragraphs that are read in training and in a later split."""
-    with_context = list(subject.splits) if subject.task == "question-answering" else []
+    with_context = list(subject.splits) if "answers" in subject.checks else []
     contexts = {
         split: {normalised(context): i for i, context in reversed(list(enumerate(subject.texts(split)["context"])))}
         for split in with_context
@@ -222,16 +222,18 @@ def _with_another_label(subject: Subject, pairs: Sequence[tuple[Place, Place]]) 
 
 
 def _answer(subject: Subject, place: Place) -> Hashable | None:
-    """What is to be learned of a row, comparable; None where there is nothing (no label, a score, an answer span)."""
+    """Returns what is to be learned of a row, comparable; None where there is nothing (no label, a score, a span)."""
     split, index = place
     rows = subject.splits[split]
-    if not rows.has("label") or subject.task in ("text-regression", "question-answering"):
+    if not rows.has("label") or "scores" in subject.checks:
         return None
     names = subject.label_sets(split)
     if names is not None:
         return tuple(sorted(names[index])) or None
     value = rows.columns["label"][index]
-    return tuple(value) if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return tuple(map(str, value))
+    return value if isinstance(value, Hashable) else None
 
 
 def _shown_answer(subject: Subject, place: Place) -> str:

@@ -24,8 +24,9 @@ _AT_LIMIT, _AT_LIMIT_SHARE = 5, 0.002  # texts of one such length, none longer: 
 def check_fields(subject: Subject) -> Iterator[Finding]:
     """What is wrong with a field as a whole, before its letters are looked at."""
     for split, rows in subject.splits.items():
-        for name, column in subject.texts(split).items():
-            if (name, subject.task) != ("context", "multiple-choice"):  # a choice may stand by itself
+        columns = subject.texts(split)
+        for name, column in columns.items():
+            if name != "context" or "choices" not in columns:  # a choice may stand by itself
                 yield from _blank(rows, split, name, column)
             if name in ("text", "pair", "question", "context"):
                 yield from _contentless(rows, split, name, column)

@@ -1,4 +1,4 @@
-"""`Finding` and `Report`: what a check found, how bad it is, where, and what to do about it."""
+"""`Finding` and `DataReport`: what a check found, how bad it is, where, and what to do about it."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -72,7 +72,7 @@ class SplitSummary:
 
 
 @dataclass(frozen=True)
-class Report:
+class DataReport:
     """All that was found.
 
     Attributes:

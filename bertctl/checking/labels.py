@@ -20,7 +20,7 @@ _SORTED_ROWS = 50
 
 
 def check_labels(subject: Subject) -> Iterator[Finding]:
-    """Everything about the labels of a classification task; nothing for other tasks."""
+    """Yields everything about labels."""
     counts: dict[str, Counter[str]] = {}
     for split in subject.splits:
         sets = subject.label_sets(split)

@@ -19,10 +19,9 @@ _NO_WORD = re.compile(r"[\W_]*")
 
 
 def check_spans(subject: Subject) -> Iterator[Finding]:
-    """Spans out of their text, off its words, over each other, blank; nothing for other tasks."""
-    if subject.task == "token-classification":
-        for split, rows in subject.splits.items():
-            yield from _of_split(rows, split)
+    """Yields spans out of their text, off its words, over each other, blank."""
+    for split, rows in subject.splits.items():
+        yield from _of_split(rows, split)
 
 
 def _of_split(rows: Rows, split: str) -> Iterator[Finding]:

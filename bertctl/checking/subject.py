@@ -1,7 +1,7 @@
 """`Subject`: the splits that are checked, as every check sees them, with what several checks need computed once."""
 
 import unicodedata
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -10,18 +10,10 @@ from tokenizers import Tokenizer
 
 from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
+from bertctl.tasks.registry import answer_type
 
 _T = TypeVar("_T")
 BETWEEN_FIELDS = "\x1f"  # a control character, so that no text of one field can end as another begins
-
-READ: Mapping[str, tuple[str, ...]] = {
-    "text-classification": ("text", "pair"),
-    "text-regression": ("text", "pair"),
-    "token-classification": ("words",),
-    "question-answering": ("question", "context"),
-    "multiple-choice": ("context", "choices"),
-}
-"""Task -> the columns that its models read."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,35 +36,36 @@ class Subject:
     _cache: dict[Hashable, Any] = field(default_factory=dict)
 
     @property
-    def task(self) -> str:
-        """As in the recipe."""
-        return self.recipe.task
+    def checks(self) -> frozenset[str]:
+        """Are the families of checks that are for this task, besides those for all."""
+        return answer_type(self.recipe.task).checks
 
     @property
     def train(self) -> Rows | None:
-        """The training rows, where they could be read."""
+        """Are the training rows, where they could be read."""
         return self.splits.get("train")
 
     @property
     def labels(self) -> tuple[str, ...] | None:
-        """Label names that were said (recipe, then data set); None where they are learned from the training rows."""
+        """Are the label names that were said (recipe, then data set); None where training rows are to say them."""
         named = self.recipe.text_classification.labels
         return tuple(named) if named else self.official_labels
 
     def texts(self, split: str) -> dict[str, Sequence[str]]:
-        """What the model reads of a split: field name -> one string a row."""
-        return self._once(("texts", split), lambda: texts_of(self.splits[split], self.recipe.task))
+        """Returns what the model reads of a split: field name -> one string per row."""
+        columns = answer_type(self.recipe.task).texts
+        return self._once(("texts", split), lambda: texts_of(self.splits[split], columns))
 
     def keys(self, split: str) -> list[str]:
-        """One string a row that is the same for two rows which say the same to the model, but for case and spacing."""
+        """Returns one string per row, the same for rows which say the same to the model but for case and spacing."""
         return self._once(("keys", split), lambda: keys_of(self.texts(split)))
 
     def label_sets(self, split: str) -> list[tuple[str, ...]] | None:
-        """The label names of each row of a classification split (one, or several); None where it has none."""
+        """Returns each row's label names (one, or several); None where the task or the split has no labels."""
         return self._once(("labels", split), lambda: self._label_sets(self.splits[split]))
 
     def _label_sets(self, rows: Rows) -> list[tuple[str, ...]] | None:
-        if not rows.has("label") or self.recipe.task != "text-classification":
+        if not rows.has("label") or "labels" not in self.checks:
             return None
         separator = self.recipe.text_classification.label_separator
         return [label_names(value, separator) for value in rows.columns["label"]]
@@ -84,25 +77,23 @@ class Subject:
         return found
 
 
-def texts_of(rows: Rows, task: str) -> dict[str, Sequence[str]]:
-    """The columns that a model reads, each as one string a row: words are joined by a space, choices by U+001F.
+def texts_of(rows: Rows, columns: Sequence[str]) -> dict[str, Sequence[str]]:
+    """Returns columns as one string per row: words are joined by a space, other lists by U+001F."""
+    return {
+        name: [_joined(value, " " if name == "words" else BETWEEN_FIELDS) for value in rows.columns[name]]
+        for name in columns
+        if rows.has(name)
+    }
 
-    The task says which; a file may well have a column of its own that is called `question` or `words`.
-    """
-    found: dict[str, Sequence[str]] = {}
-    for name in READ[task]:
-        if not rows.has(name):
-            continue
-        if name in ("words", "choices"):
-            between = " " if name == "words" else BETWEEN_FIELDS
-            found[name] = [between.join(map(str, values)) for values in rows.columns[name]]
-        else:
-            found[name] = ["" if value is None else str(value) for value in rows.columns[name]]
-    return found
+
+def _joined(value: Any, between: str) -> str:
+    if isinstance(value, list | tuple):
+        return between.join(map(str, value))
+    return "" if value is None else str(value)
 
 
 def keys_of(texts: dict[str, Sequence[str]]) -> list[str]:
-    """See `Subject.keys`."""
+    """Returns the keys of `Subject.keys`."""
     normalised = [[_normalised(text) for text in column] for column in texts.values()]
     if len(normalised) == 1:
         return normalised[0]
@@ -115,14 +106,14 @@ def _normalised(text: str) -> str:
 
 
 def normalised(text: str) -> str:
-    """Unicode's compatibility form, no case, one space where there is any: full-width letters are plain ones."""
+    """Returns Unicode's compatibility form without case, one space where there is any: full-width letters are plain."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
     return " ".join(text.casefold().split())
 
 
 def label_names(value: Any, separator: str | None) -> tuple[str, ...]:
-    """The label names in one field, read as the task `text-classification` reads them; nothing where it is blank."""
+    """Returns the label names in one field, as the task reads them; nothing where it is blank."""
     if isinstance(value, list | tuple):
         return tuple(str(name) for name in value)
     if value is None or value == "" or value != value:  # NaN, as Parquet files have it

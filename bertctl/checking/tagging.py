@@ -7,7 +7,7 @@ it).
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from bertctl.checking.findings import Example, Finding, Places, count_of, listed, shorten
 from bertctl.checking.labels import RARE
@@ -15,35 +15,28 @@ from bertctl.checking.subject import Subject
 from bertctl.data.rows import Rows
 from bertctl.data.tag_schemes import tag_kind
 from bertctl.errors import DataError
+from bertctl.metrics.tagging import entities
 
 _TAG = re.compile(r"([BIESLU])[-_](.+)", re.DOTALL)
 _NO_WORD = re.compile(r"[\W_]*")
-_OPENS = "BSU"
 
 
-@dataclass(frozen=True)
-class Entity:
-    """A run of words with one type.
+class TaggedEntity(NamedTuple):
+    """Where a row has an entity.
 
     Attributes:
         row: its row.
-        start: first word.
-        end: behind the last word.
         type: without the prefix.
         words: its words.
     """
 
     row: int
-    start: int
-    end: int
     type: str
     words: tuple[str, ...]
 
 
 def check_tagging(subject: Subject) -> Iterator[Finding]:
-    """Everything about tagged words; nothing for other tasks."""
-    if subject.task != "token-classification":
-        return
+    """Yields everything about tagged words."""
     types: dict[str, Counter[str]] = {}
     for split, rows in subject.splits.items():
         if not rows.has("words"):  # texts with spans of which no words could be made
@@ -52,25 +45,18 @@ def check_tagging(subject: Subject) -> Iterator[Finding]:
         yield from _offsets(rows, split)
         if rows.has("label"):
             yield from _tags(rows, split)
-            types[split] = Counter(entity.type for entity in entities(rows)) or _plain_tags(rows)
+            types[split] = Counter(entity.type for entity in tagged_entities(rows)) or _plain_tags(rows)
     yield from _types(subject, types)
 
 
-def entities(rows: Rows) -> list[Entity]:
-    """The entities of BIO, IOB1 and BIOES tags, read leniently: a change of type or a new B- begins another."""
-    found: list[Entity] = []
-    for row, (words, tags) in enumerate(zip(rows.columns["words"], rows.columns["label"], strict=True)):
-        start, kind = 0, ""
-        closed = False
-        for i, tag in enumerate([*list(tags)[: len(words)], "O"]):
-            prefix, name = split_tag(tag)
-            if kind and (name != kind or prefix in _OPENS or closed):
-                found.append(Entity(row, start, i, kind, tuple(map(str, words[start:i]))))
-                kind = ""
-            if name and not kind:
-                start, kind = i, name
-            closed = prefix in ("E", "L", "S", "U")
-    return found
+def tagged_entities(rows: Rows) -> list[TaggedEntity]:
+    """Returns the entities that have a type, by the rules that they are scored by."""
+    return [
+        TaggedEntity(row, kind, tuple(map(str, words[start:end])))
+        for row, (words, tags) in enumerate(zip(rows.columns["words"], rows.columns["label"], strict=True))
+        for kind, start, end in entities([str(tag) for tag in tags][: len(words)])
+        if kind
+    ]
 
 
 def split_tag(tag: object) -> tuple[str, str]:
@@ -217,7 +203,7 @@ def _scheme(rows: Rows, split: str, tags: Counter[str]) -> Iterator[Finding]:
 
 def _entities(rows: Rows, split: str) -> Iterator[Finding]:
     places = Places(rows, split)
-    found = entities(rows)
+    found = tagged_entities(rows)
     for entity in found:
         text = " ".join(entity.words)
         shown = f"{entity.type}: {text!r}"
@@ -320,6 +306,6 @@ def _types(subject: Subject, types: Mapping[str, Counter[str]]) -> Iterator[Find
 def _with_types(rows: Rows, names: set[str]) -> tuple[Example, ...]:
     return tuple(
         Example(rows.where(entity.row), f"{entity.type}: {shorten(' '.join(entity.words))}")
-        for entity in entities(rows)
+        for entity in tagged_entities(rows)
         if entity.type in names
     )[:5]

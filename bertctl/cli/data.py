@@ -17,7 +17,7 @@ from bertctl.words import count, unknown
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from bertctl.checking.findings import Finding, Report
+    from bertctl.checking.findings import DataReport, Finding
     from bertctl.config.schema import Recipe
 
 _SPLITS = ("train", "validation", "test")
@@ -120,7 +120,7 @@ def _is_data_file(name: str) -> bool:
     return path.is_file() or (bool(path.suffix) and not path.is_dir())
 
 
-def _document(recipe: "Recipe", report: "Report") -> dict[str, Any]:
+def _document(recipe: "Recipe", report: "DataReport") -> dict[str, Any]:
     """The answer with `--json`."""
     from dataclasses import asdict
 
@@ -138,7 +138,7 @@ def _document(recipe: "Recipe", report: "Report") -> dict[str, Any]:
     }
 
 
-def _table(report: "Report") -> "RenderableType":
+def _table(report: "DataReport") -> "RenderableType":
     """The splits, then each finding with its examples and what to do."""
     from rich.console import Group
     from rich.table import Table
@@ -164,7 +164,7 @@ def _table(report: "Report") -> "RenderableType":
     return Group(*parts)
 
 
-def _tally(report: "Report") -> str:
+def _tally(report: "DataReport") -> str:
     return ", ".join(count(len(report.of(severity)), severity) for severity in ("error", "warning", "note"))
 
 
@@ -173,7 +173,7 @@ def _from_here(path: str) -> str:
     return path.removeprefix(f"{Path.cwd()}{os.sep}")
 
 
-def _as_checks(group: str, report: "Report", *, strict: bool) -> list[Check]:
+def _as_checks(group: str, report: "DataReport", *, strict: bool) -> list[Check]:
     """All findings, and one case that always stands there: a suite without cases counts as broken in most viewers."""
     rows = ", ".join(f"{summary.rows:,} {summary.split}" for summary in report.splits) or "none could be read"
     read = Check("rows", group, "pass", f"rows: {rows}")
@@ -198,7 +198,7 @@ def _as_check(group: str, finding: "Finding", *, strict: bool) -> Check:
     )
 
 
-def _verdict(report: "Report", *, strict: bool) -> None:
+def _verdict(report: "DataReport", *, strict: bool) -> None:
     """Refuse what has errors, or with `--strict` warnings.
 
     Raises:

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from bertctl.checking.check import check_data
-from bertctl.checking.findings import Finding, Report
+from bertctl.checking.findings import DataReport, Finding
 from bertctl.config.load import load_recipe
 
 
 @cache
-def _checked(name: str, folder: Path) -> Report:
+def _checked(name: str, folder: Path) -> DataReport:
     return check_data(load_recipe(name, options={"data.data_dir": str(folder), "model.name": str(folder)}))
 
 
-def _named(report: Report) -> dict[tuple[str, str], list[Finding]]:
+def _named(report: DataReport) -> dict[tuple[str, str], list[Finding]]:
     found: dict[tuple[str, str], list[Finding]] = defaultdict(list)
     for finding in report.findings:
         found[finding.code, finding.split].append(finding)
