@@ -9,8 +9,8 @@ import numpy as np
 from rich.console import Console
 
 from bertctl.sweeps.conclude import describe
+from bertctl.sweeps.page import sweep_tables
 from bertctl.sweeps.results import by_setting, read_cells
-from bertctl.sweeps.tables import sweep_tables
 from tests.made_runs import LABELS, made_run
 
 BASELINE = 0.6

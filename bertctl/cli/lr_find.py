@@ -59,11 +59,11 @@ def lr_find(
     with out.third_party_kept():
         document = find_rate(resolved, low=low, high=high, steps=steps, listener=out)
         if output is not None:
-            from bertctl.reporting.plots import draw_rates
+            from bertctl.reporting.charts import draw_learning_rates
             from bertctl.run_folder import write_json
 
             write_json(output, document)
-            draw_rates(document, pictures(output))
+            draw_learning_rates(document, pictures(output))
             out.say(f"written: {', '.join(str(path) for path in (output, *pictures(output)))}")
     if document["suggestion"] is None:
         out.warn("the loss never fell, so there is nothing to suggest; try more --steps, or a higher --to")

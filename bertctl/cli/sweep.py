@@ -33,20 +33,20 @@ GridOption = Annotated[
     typer.Option(
         "--grid",
         metavar="NAME|'FIELD=V,V FIELD=V'|FILE.yaml",
-        help="What is varied: paper (batch 16, 32; rate 5e-5, 3e-5, 2e-5; epochs 2, 3, 4), glue (batch 32, 3 epochs, "
-        "rate 5e-5 to 2e-5), or recipe fields with their values.",
+        help="What is varied: paper (batch 16, 32; learning rate 5e-5, 3e-5, 2e-5; epochs 2, 3, 4), glue (batch 32, "
+        "3 epochs, learning rate 5e-5 to 2e-5), or recipe fields with their values.",
     ),
 ]
 RandomOption = Annotated[
-    int | None, typer.Option("--random", metavar="N", help="Only so many of the settings, a seeded sample.")
+    int | None, typer.Option("--random", metavar="N", help="Run a seeded sample of N of the settings.")
 ]
 SeedsOption = Annotated[
     str,
     typer.Option(
         "--seeds",
         metavar="N|init=N,order=N",
-        help="Runs of each setting, with other initialisation and data order; or each of the one with each of the "
-        "other. Seeds count up from the recipe's.",
+        help="Number of seeds per setting; each changes the initialisation and the data order. init=N,order=N combines "
+        "them. Seeds count up from the recipe's.",
     ),
 ]
 FoldsOption = Annotated[
@@ -54,7 +54,7 @@ FoldsOption = Annotated[
     typer.Option(
         "--folds",
         metavar="K",
-        help="Cross-validation, for a file without validation rows: K stratified parts, each held out once.",
+        help="Cross-validation for data without validation rows: K stratified folds, each held out once.",
     ),
 ]
 JobsOption = Annotated[
@@ -62,21 +62,22 @@ JobsOption = Annotated[
     typer.Option(
         "--jobs",
         metavar="N",
-        help="Runs side by side, one device each; on a CPU they share the cores. One a GPU, or 1, when left out.",
+        help="Number of parallel runs. Default: one per GPU, or 1 on CPU.",
     ),
 ]
 ShardOption = Annotated[
     str | None,
-    typer.Option("--shard", metavar="K/N", help="Run part K of N; `sweep-merge` puts them together."),
+    typer.Option("--shard", metavar="K/N", help="Run shard K of N; `sweep-merge` puts the shards together."),
 ]
-KeepOption = Annotated[Literal["best", "all", "none"], typer.Option("--keep", help="Whose model stays on the disk.")]
+KeepOption = Annotated[Literal["best", "all", "none"], typer.Option("--keep", help="Which models to keep on disk.")]
 ChooseOption = Annotated[
     Literal["mean", "best-run"],
     typer.Option("--choose", help="Choose the setting by its mean over the seeds, or by the best single run."),
 ]
 TestFlag = Annotated[bool, typer.Option("--test", help="Score the chosen model on the test split, once.")]
 DryRunFlag = Annotated[
-    bool, typer.Option("--dry-run", help="Time a few steps; say how many runs, what time and disk they take.")
+    bool,
+    typer.Option("--dry-run", help="Time a few steps; estimate the number of runs, time and disk space."),
 ]
 
 
@@ -131,10 +132,10 @@ def sweep(
             remedy="Add --grid paper, --seeds 5 or --folds 5; a single run is `bertctl finetune`.",
         )
 
-    from bertctl.sweeps.plan import Wish, make_sweep
+    from bertctl.sweeps.prepare import SweepRequest, make_sweep
 
     with out.third_party_kept() as log:
-        wish = Wish(
+        request = SweepRequest(
             recipe=base,
             settings=settings,
             seeds=chosen_seeds,
@@ -145,28 +146,28 @@ def sweep(
             choose=choose,
             test=test,
         )
-        made = make_sweep(wish, output, listener=out)
+        made = make_sweep(request, output, listener=out)
         folder = made.folder
         if dry_run:
-            from bertctl.sweeps.rehearse import rehearse
+            from bertctl.sweeps.dry_run import dry_run as measure
 
-            document = rehearse(made, folder, shard=part, listener=out)
+            document = measure(made, shard=part, listener=out)
             out.answer(document, _dry_table(document))
             return
 
         from bertctl.sweeps.conclude import conclude
+        from bertctl.sweeps.page import sweep_tables
         from bertctl.sweeps.run import run_sweep
-        from bertctl.sweeps.tables import sweep_tables
 
         out.say(f"sweep folder: {folder}")
         folder.mkdir(parents=True, exist_ok=True)
         log.write_to(folder / "log.txt")
-        ended = run_sweep(made, folder, shard=part, test=test, started=started, listener=out)
+        summary = run_sweep(made, shard=part, test=test, started=started, listener=out)
         document = conclude(folder, test_split=test, listener=out)
     out.answer(document, sweep_tables(document))
     out.say(f"sweep folder: {folder}")
-    if ended.exit_code:
-        raise typer.Exit(ended.exit_code)
+    if summary.exit_code:
+        raise typer.Exit(summary.exit_code)
 
 
 def _refuse_both(setting: Mapping[str, Any], given: Sequence[str]) -> None:

@@ -14,15 +14,15 @@ IntoOption = Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help=
 
 
 def sweep_merge(out: Output, folders: FoldersArgument, output: IntoOption) -> None:
-    """Put the parts of a sweep together: the runs are copied, the table is made of all of them.
+    """Merge the shards of a sweep: copy their runs into one folder and compute the result from all of them.
 
-    The parts must be of one sweep: the same recipe, grid, seeds, data and model. What is missing is said.
+    The shards must belong to one sweep: the same recipe, grid, seeds, data and model. Missing runs are reported.
 
     bertctl sweep-merge part1 part2 -o whole
     """
     from bertctl.sweeps.conclude import conclude
     from bertctl.sweeps.merge import merge
-    from bertctl.sweeps.tables import sweep_tables
+    from bertctl.sweeps.page import sweep_tables
 
     merge(folders, output, listener=out)
     document = conclude(output, listener=out)

@@ -14,7 +14,7 @@ from bertctl.config.field_docs import field_docs
 from bertctl.config.presets import PRESETS
 from bertctl.config.problems import RecipeError, describe, field_schema, is_said_by_another, unknown_key
 from bertctl.config.recipe_files import expanded_path, find_recipe
-from bertctl.config.removed import REMOVED
+from bertctl.config.removed import drop_removed
 from bertctl.config.schema import Recipe, fields, sections
 from bertctl.config.strict_yaml import read_document, read_value
 from bertctl.errors import UnavailableError, UsageError
@@ -137,7 +137,7 @@ class _Layers:
                 self._values[section] = {}
         for dotted in _PATH_FIELDS:
             self._make_absolute(dotted, path.parent)
-        self._drop_removed()
+        drop_removed(self._values)
 
     def add_set(self, given: str) -> None:
         """Lay one `section.field=value` on top."""
@@ -205,14 +205,6 @@ class _Layers:
                 remedy="`bertctl recipes show text-classification` prints every field with what it means.",
             )
         return recipe
-
-    def _drop_removed(self) -> None:
-        """Reads over removed fields at their old default; others are reported as unknown keys."""
-        for dotted, default in REMOVED.items():
-            section, _, name = dotted.partition(".")
-            inside = self._values.get(section)
-            if isinstance(inside, dict) and name in inside and inside[name] == default:
-                del inside[name]
 
     def _put(self, dotted: str, value: Any, origin: _Origin) -> None:
         section, _, name = dotted.rpartition(".")

@@ -1,25 +1,32 @@
-"""Charts of a report: drawn by matplotlib, handed out as one `<svg>` element that takes its colours from the page.
+"""Charts: drawn by matplotlib, as one `<svg>` element that takes its colours from a page, or as PNG and SVG files.
 
 Texts stay texts (a page's own font, selectable, no outlines), and the colours below become CSS variables, so that one
-picture serves a light page, a dark one and paper. Names that come from data never go into a chart.
+picture serves a light page, a dark one and paper. Names that come from data never go into a chart of a report.
 """
 
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertctl.metrics.calibration import ReliabilityBin
+from bertctl.run_folder import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 INK, MUTED, LINE, ACCENT, SECOND = "#000000", "#57606a", "#d0d7de", "#1f6feb", "#d29922"
+RED = "#cf222e"
+SERIES = (ACCENT, SECOND, "#2da44e", "#8250df", RED)
+"""Colours of several lines in one chart."""
+
 VARIABLES = {
     INK: "var(--ink)",
     MUTED: "var(--muted)",
@@ -32,9 +39,11 @@ VARIABLES = {
 
 WIDTH, HEIGHT, LEFT = 5.4, 3.0, 0.62  # inches of 72 units: texts are 9 units high, readable on a phone and on a desk
 MAX_POINTS = 1_500
-STYLE: Any = {
+_STYLE: Any = {
     "svg.fonttype": "none",
     "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
     "axes.edgecolor": MUTED,
     "axes.labelcolor": MUTED,
     "xtick.color": MUTED,
@@ -42,10 +51,6 @@ STYLE: Any = {
     "legend.frameon": False,
     "axes.formatter.use_mathtext": False,
     "text.parse_math": False,
-}
-"""matplotlib's settings of every chart on a page."""
-
-_CURVES = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
@@ -54,40 +59,64 @@ _CURVES = {
     "grid.linewidth": 0.6,
 }
 
+Draw = Callable[["Figure"], None]
+"""Puts axes on a figure."""
 
-def svg(name: str, label: str, draw: Callable[["Figure"], None], *, height: float = HEIGHT, left: float = LEFT) -> str:
-    """Draw a figure as an `<svg>` element without a size of its own.
+
+def svg(
+    name: str, label: str, draw: Draw, *, width: float = WIDTH, height: float = HEIGHT, left: float | None = LEFT
+) -> str:
+    """Draws a chart as an `<svg>` element without a size of its own.
 
     Args:
         name: of the chart, unique on a page: the ids in it depend on it.
         label: what a person who can't see it is told.
         draw: puts axes on the figure.
-        height: in inches; the width is the same for all.
-        left: inches for the names and numbers at the left.
+        width: in inches.
+        height: in inches.
+        left: inches for the names and numbers at the left; None has a layout engine find all margins, which draws the
+            chart twice.
     """
     import matplotlib
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(STYLE | _CURVES | {"svg.hashsalt": f"bertctl-{name}"}):
-        figure = Figure(figsize=(WIDTH, height))
-        FigureCanvasSVG(figure)
-        # Known margins: a layout engine that finds them draws each chart twice, which doubles the time of a report.
-        figure.subplots_adjust(
-            left=left / WIDTH, right=1 - 0.12 / WIDTH, top=1 - 0.1 / height, bottom=0.48 / height, hspace=0.12
-        )
+    with matplotlib.rc_context(_STYLE | {"svg.hashsalt": f"bertctl-{name}"}):
+        figure = Figure(figsize=(width, height), layout="constrained" if left is None else None)
+        if left is not None:
+            figure.subplots_adjust(left / width, 0.48 / height, 1 - 0.12 / width, 1 - 0.1 / height, hspace=0.12)
         draw(figure)
-        return figure_svg(figure, label)
+        return _element(figure, label)
 
 
-def figure_svg(figure: "Figure", label: str) -> str:
-    """A drawn figure as an `<svg>` element in the colours of the page."""
+def write_charts(draw: Draw, paths: Sequence[Path], *, width: float, height: float) -> None:
+    """Draws a chart into files; the same chart gives the same bytes.
+
+    Args:
+        draw: puts axes on the figure.
+        paths: the suffix says the format (.png, .svg).
+        width: in inches.
+        height: in inches.
+
+    Raises:
+        UnavailableError: a file can't be written.
+    """
     import matplotlib
+    from matplotlib.figure import Figure
 
+    with matplotlib.rc_context(_STYLE | {"svg.hashsalt": "bertctl"}):
+        for path in paths:  # each with a figure of its own: the layout depends on what was drawn before
+            figure = Figure(figsize=(width, height), layout="constrained")
+            draw(figure)
+            kind = path.suffix.removeprefix(".")
+            metadata = {"Date": None} if kind == "svg" else {}
+            atomic_write(path, partial(figure.savefig, format=kind, dpi=150, metadata=metadata))
+
+
+def _element(figure: "Figure", label: str) -> str:
+    """Returns a drawn figure as an `<svg>` element in the colours of the page."""
     written = io.StringIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    with matplotlib.rc_context({"svg.fonttype": "none"}):
-        figure.savefig(written, format="svg", transparent=True, metadata=nothing)
+    figure.savefig(written, format="svg", transparent=True, metadata=nothing)
     text = written.getvalue()
     box = re.search(r'viewBox="([^"]+)"', text)
     body = text[text.index(">", text.index("<svg")) + 1 :]
@@ -104,7 +133,7 @@ def figure_svg(figure: "Figure", label: str) -> str:
 
 
 def metric_chart(rows: Sequence[tuple[str, Mapping[str, Any], float | None]]) -> str:
-    """Values with their intervals, one below the other, and what the answer that reads nothing gets.
+    """Draws values with their intervals, one below the other, and what the answer that reads nothing gets.
 
     Args:
         rows: name, an entry of metrics.json, the baseline's value; the first one on top.
@@ -134,7 +163,7 @@ def _interval(axes: "Axes", place: float, metric: Mapping[str, Any]) -> None:
 
 
 def loss_chart(training: Sequence[tuple[int, float]], held: Sequence[tuple[int, float]]) -> str:
-    """Loss by optimizer step.
+    """Draws the loss by optimizer step.
 
     Args:
         training: step and mean loss since the step before; many are thinned to means of neighbours.
@@ -157,7 +186,7 @@ def loss_chart(training: Sequence[tuple[int, float]], held: Sequence[tuple[int, 
 
 
 def score_chart(scores: Sequence[tuple[int, float]], *, name: str, best: int | None) -> str:
-    """A metric by optimizer step, with the step whose weights were kept.
+    """Draws a metric by optimizer step, with the step whose weights were kept.
 
     Args:
         scores: step and value.
@@ -180,7 +209,7 @@ def score_chart(scores: Sequence[tuple[int, float]], *, name: str, best: int | N
 
 
 def thinned(points: Sequence[tuple[int, float]], most: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """At most so many points, each the mean of as many neighbours."""
+    """Returns at most so many points, each the mean of as many neighbours."""
     both = np.array(points, dtype=np.float64).reshape(-1, 2)
     parts = np.array_split(both, min(most, len(both))) if len(both) else [both]
     means = np.array([part.mean(axis=0) for part in parts if len(part)]).reshape(-1, 2)
@@ -188,7 +217,7 @@ def thinned(points: Sequence[tuple[int, float]], most: int) -> tuple[NDArray[np.
 
 
 def reliability_chart(bins: Sequence[ReliabilityBin]) -> str:
-    """What was promised against what was kept, with intervals, and below how many answers each bin has."""
+    """Draws the share of right answers by the probability given, with intervals, above the number of answers."""
     full = [bin_ for bin_ in bins if bin_.n]
 
     def draw(figure: "Figure") -> None:
@@ -212,7 +241,7 @@ def reliability_chart(bins: Sequence[ReliabilityBin]) -> str:
 
 
 def group_chart(names: Sequence[str], scores: Sequence[Mapping[str, Any]], *, score: str, group: str) -> str:
-    """A score with its interval for each of several groups that have an order, and how many examples each has.
+    """Draws a score with its interval for each of several groups that have an order, and how many examples each has.
 
     Args:
         names: of the groups.
@@ -243,7 +272,7 @@ def group_chart(names: Sequence[str], scores: Sequence[Mapping[str, Any]], *, sc
 
 
 def scatter_chart(gold: Sequence[float], predicted: Sequence[float]) -> str:
-    """Predicted scores against the true ones; of very many, evenly spaced ones.
+    """Draws predicted scores against the true ones; of very many, evenly spaced ones.
 
     Args:
         gold: true scores.
@@ -261,3 +290,40 @@ def scatter_chart(gold: Sequence[float], predicted: Sequence[float]) -> str:
         axes.set_ylabel("predicted")
 
     return svg("scatter", f"{len(gold)} predicted scores against the true ones", draw, height=3.9)
+
+
+def draw_learning_rates(document: Mapping[str, Any], paths: Sequence[Path]) -> None:
+    """Draws what `bertctl lr-find` measured: the loss by learning rate, and the learning rates that it names.
+
+    Args:
+        document: its answer.
+        paths: files to write; the suffix says the format (.png, .svg).
+
+    Raises:
+        UnavailableError: a file can't be written.
+    """
+
+    def draw(figure: "Figure") -> None:
+        axes = figure.subplots()
+        rates, smooth = document["rates"], document["smoothed"]
+        axes.plot(rates, document["losses"], ".", markersize=3, color=MUTED, alpha=0.6, label="loss of a batch")
+        axes.plot(rates, smooth, color=ACCENT, label="smoothed")
+        for name, label, style, colour in (
+            ("steepest", "falls fastest", "--", MUTED),
+            ("minimum", "lowest", ":", MUTED),
+            ("suggestion", "suggested", "-", RED),
+        ):
+            if document[name] is not None:
+                axes.axvline(document[name], color=colour, linestyle=style, label=f"{label}: {document[name]:.2e}")
+        axes.set_xscale("log")
+        bottom, top = min(smooth), max(smooth[0], min(smooth))
+        span = top - bottom
+        axes.set_ylim(bottom - 0.35 * span - 0.05, top + 0.75 * span + 0.15)  # an explosion leaves the chart
+        axes.set_xlabel("learning rate")
+        axes.set_ylabel("training loss")
+        axes.set_title(
+            f"{document['recipe']}, {document['model']}: {document['steps']} steps of {document['batch_size']}"
+        )
+        axes.legend()
+
+    write_charts(draw, paths, width=8.0, height=4.5)

@@ -1,20 +1,17 @@
 """What a probe found: a table of layers and poolings, and a picture of it, from metrics.json of its run."""
 
-import functools
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from bertctl.reporting.plots import write_pictures
+from bertctl.reporting.charts import MUTED, SERIES, svg, write_charts
 from bertctl.reporting.summary import figure, interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-_COLOURS = ("#1f6feb", "#d29922", "#2da44e", "#8250df", "#cf222e")
-_GREY = "#57606a"
 
 
 def probe_table(metrics: Mapping[str, Any]) -> Table:
@@ -43,7 +40,7 @@ def probe_table(metrics: Mapping[str, Any]) -> Table:
 
 
 def draw_probe(metrics: Mapping[str, Any], paths: Sequence[Path], *, title: str) -> None:
-    """Draw the score by layer, a line for each pooling, with intervals and the score of the answer that reads nothing.
+    """Draws the score by layer, a line for each pooling, with intervals and the score of the answer that reads nothing.
 
     Args:
         metrics: content of metrics.json.
@@ -53,41 +50,43 @@ def draw_probe(metrics: Mapping[str, Any], paths: Sequence[Path], *, title: str)
     Raises:
         UnavailableError: a file can't be written.
     """
-    write_pictures(functools.partial(probe_figure, metrics, title), paths)
+    write_charts(partial(_draw_layers, metrics=metrics, title=title), paths, width=_width(metrics), height=4.5)
 
 
-def probe_figure(metrics: Mapping[str, Any], title: str) -> "Figure":
-    """The picture, drawn and not yet written."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+def layer_chart(metrics: Mapping[str, Any]) -> str:
+    """Draws the same for a page."""
+    draw = partial(_draw_layers, metrics=metrics, title="")
+    return svg("layers", "score by layer", draw, width=_width(metrics), height=4.5, left=None)
 
+
+def _width(metrics: Mapping[str, Any]) -> float:
+    return max(6.0, 0.8 * len({row["layer"] for row in metrics["probe"]["table"]}) + 2.5)
+
+
+def _draw_layers(figure: "Figure", *, metrics: Mapping[str, Any], title: str) -> None:
     probe, primary, split = metrics["probe"], metrics["primary"]["name"], metrics["primary"]["split"]
     layers = list(dict.fromkeys(row["layer"] for row in probe["table"]))
     poolings = list(dict.fromkeys(row["pooling"] for row in probe["table"]))
-    drawn = Figure(figsize=(max(6.0, 0.8 * len(layers) + 2.5), 4.5), layout="constrained")
-    FigureCanvasAgg(drawn)
-    axes = drawn.subplots()
+    axes = figure.subplots()
     for number, pooling in enumerate(poolings):
         rows = [row for row in probe["table"] if row["pooling"] == pooling]
         places = [layers.index(row["layer"]) + 0.06 * (number - (len(poolings) - 1) / 2) for row in rows]
-        values = [row[primary]["value"] for row in rows]
-        colour = _COLOURS[number % len(_COLOURS)]
-        axes.plot(places, values, marker="o", markersize=4, color=colour, label=pooling)
+        colour = SERIES[number % len(SERIES)]
+        axes.plot(
+            places, [row[primary]["value"] for row in rows], marker="o", markersize=4, color=colour, label=pooling
+        )
         for place, row in zip(places, rows, strict=True):
             low, high = row[primary]["low"], row[primary]["high"]
             if low is not None and high is not None:
                 axes.plot([place, place], [low, high], color=colour, linewidth=1, alpha=0.5)
     baseline = metrics.get("baseline", {}).get(split, {}).get(primary)
     if baseline is not None:
-        axes.axhline(baseline, color=_GREY, linestyle=":", linewidth=1, label="majority")
+        axes.axhline(baseline, color=MUTED, linestyle=":", linewidth=1, label="majority")
     axes.set_xticks(range(len(layers)), ["0 (embeddings)" if layer == "0" else layer for layer in layers])
     if any(len(layer) > 3 for layer in layers[1:]):
         axes.tick_params(axis="x", rotation=20)
     axes.set_xlabel("layer")
     axes.set_ylabel(f"{primary}, {split}, 95 % interval")
-    axes.set_title(title, loc="left", fontsize=10)
-    axes.grid(axis="y", alpha=0.25)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    axes.legend(frameon=False)
-    return drawn
+    axes.set_title(title)
+    axes.grid(visible=False, axis="x")
+    axes.legend()

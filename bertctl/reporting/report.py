@@ -21,6 +21,7 @@ from bertctl.reporting.outcomes import (
     outcome_section,
     slice_section,
 )
+from bertctl.reporting.probe import layer_chart
 from bertctl.reporting.runs import read_run
 from bertctl.reporting.summary import figure, interval
 from bertctl.tasks.answers import Answers, Line
@@ -279,15 +280,9 @@ def _layers(run: RunContents) -> Section:
         rows.append([Cell(cell, strong=strong) for cell in [*cells, interval(row[run.primary])]])
     blocks: list[Block] = [Table(columns, rows, f"{probe['classifier']}; the choice by cross-validation is bold.")]
     if len(probe["table"]) > 1:
-        drawn = partial(_drawn_layers, run.metrics)
+        drawn = partial(layer_chart, run.metrics)
         blocks.insert(0, Chart(drawn, "Score by layer and pooling, with 95 % intervals.", wide=True))
     return Section("layers", "Layers", blocks)
-
-
-def _drawn_layers(metrics: Document) -> str:
-    from bertctl.reporting.probe import probe_figure
-
-    return charts.figure_svg(probe_figure(metrics, ""), "score by layer")
 
 
 def _learning(run: RunContents) -> Section:

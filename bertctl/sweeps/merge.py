@@ -1,29 +1,25 @@
-"""`sweep-merge`: the parts of a sweep that ran in folders of their own, as one."""
+"""`sweep-merge`: the shards of a sweep that ran in folders of their own, as one."""
 
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from bertctl.errors import UnavailableError, UsageError
+from bertctl.errors import UsageError
 from bertctl.progress import SILENT, Listener
-from bertctl.run_folder import write_failure, write_json
-from bertctl.sweeps.keep import prune
-from bertctl.sweeps.plan import plan_at, read_plan, refuse_other_plan
-from bertctl.sweeps.results import CELLS, PLAN, Cell, read_cells
+from bertctl.run_folder import write_failure
+from bertctl.sweeps.disk import delete_models
+from bertctl.sweeps.plan import find_plan, read_plan, refuse_other_plan, write_plan
+from bertctl.sweeps.results import CellResult, read_cells
 from bertctl.sweeps.run import locked
 
 
-def merge(folders: Sequence[Path], output: Path, *, listener: Listener = SILENT) -> dict[str, Any]:
-    """Copy the finished runs of several folders of one sweep into one.
+def merge(folders: Sequence[Path], output: Path, *, listener: Listener = SILENT) -> None:
+    """Copies the finished runs of several folders of one sweep into one.
 
     Args:
         folders: at least one; each with a plan.json.
         output: where to; may hold a merge of the same sweep already.
         listener: hears what was found, and what is missing.
-
-    Returns:
-        The plan.
 
     Raises:
         UsageError: no folder; or they are parts of different sweeps, with what differs; or the output holds another.
@@ -32,15 +28,15 @@ def merge(folders: Sequence[Path], output: Path, *, listener: Listener = SILENT)
     """
     if not folders:
         raise UsageError("no folder to merge is given", remedy="bertctl sweep-merge DIR DIR ... -o OUT")
-    plans = [_plan(folder) for folder in folders]
-    for folder, plan in zip(folders[1:], plans[1:], strict=True):
-        refuse_other_plan(plans[0], plan, f"{folders[0]} and {folder}: they were started", "They can't be merged.")
-    plan = plans[0] | {"shard": None}
-    before = plan_at(output)
+    plans = [read_plan(folder) for folder in folders]
+    for folder, other in zip(folders[1:], plans[1:], strict=True):
+        refuse_other_plan(plans[0], other, f"{folders[0]} and {folder}: they were started", "They can't be merged.")
+    plan = plans[0].model_copy(update={"shard": None})
+    before = find_plan(output)
     if before is not None:
         refuse_other_plan(before, plan, f"the sweep in {output} was started", "Choose another folder with -o.")
     with locked(output, None):
-        write_json(output / PLAN, plan)
+        write_plan(output, plan)
         for folder in folders:
             if folder.resolve() != output.resolve():
                 _copy(folder, output)
@@ -52,35 +48,23 @@ def merge(folders: Sequence[Path], output: Path, *, listener: Listener = SILENT)
                 f"{len(missing)} of {len(found)} runs are missing: the table is made of the others; "
                 "run their shards, and merge again"
             )
-        if plan["keep"] == "best":
-            prune(output, {cell.name for cell in found}, finished=not missing)
-    return plan
-
-
-def _plan(folder: Path) -> dict[str, Any]:
-    plan = read_plan(folder)
-    if plan is None:
-        raise UnavailableError(
-            f"{folder} holds no sweep (no {PLAN})", remedy="Give the folders that `bertctl sweep --shard` was given."
-        )
-    return plan
+        if plan.keep == "best":
+            delete_models(output, {cell.name for cell in found}, finished=not missing)
 
 
 def _copy(folder: Path, output: Path) -> None:
-    """The runs that are over and better known here than there; a failed one gives way to one that did not fail."""
-    there = {cell.name: cell for cell in read_cells(output)[1]}
-    for cell in read_cells(folder)[1]:
-        if not _is_wanted(cell, there[cell.name]):
+    """Copies the runs that are over and better known here than there; a failed one gives way to one that succeeded."""
+    for cell, there in zip(read_cells(folder)[1], read_cells(output)[1], strict=True):
+        if not _is_wanted(cell, there):
             continue
-        target = output / CELLS / cell.name
         try:
-            shutil.rmtree(target, ignore_errors=True)
-            shutil.copytree(cell.path, target, ignore=shutil.ignore_patterns(".lock", "checkpoints", "*.part"))
+            shutil.rmtree(there.path, ignore_errors=True)
+            shutil.copytree(cell.path, there.path, ignore=shutil.ignore_patterns(".lock", "checkpoints", "*.part"))
         except OSError as error:
-            raise write_failure(target, error) from error
+            raise write_failure(there.path, error) from error
 
 
-def _is_wanted(cell: Cell, there: Cell) -> bool:
+def _is_wanted(cell: CellResult, there: CellResult) -> bool:
     if cell.state == "missing":
         return False
     return there.state == "missing" or (there.state == "failed" and cell.state != "failed")

@@ -1,11 +1,12 @@
-"""Footnotes of a sweep: which runs did not end as planned, and with what they count."""
+"""Footnotes of a sweep: which runs did not end as planned, and with what score they count."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from bertctl.reporting.escape import one_line
 from bertctl.reporting.summary import figure
-from bertctl.sweeps.words import count_words, seed_words, setting_words
+from bertctl.sweeps.setting_text import seed_text, setting_text
+from bertctl.words import count
 
 _NAMED = 3
 _WORTH = {
@@ -16,7 +17,7 @@ _WORTH = {
 
 
 def footnotes(document: Mapping[str, Any]) -> list[str]:
-    """A sentence for each thing that a reader of the table has to know.
+    """Returns a sentence for each thing that a reader of the table has to know.
 
     Args:
         document: content of sweep.json, without the notes.
@@ -39,7 +40,7 @@ def footnotes(document: Mapping[str, Any]) -> list[str]:
         return [*notes, "no run has a score, so nothing is chosen"]
     if chosen["by"] == "best-run":
         notes.append(
-            f"chosen as the best of {count_words(chosen['of'], 'run')}: its score is too good to be expected again, "
+            f"chosen as the best of {count(chosen['of'], 'run')}: its score is too good to be expected again, "
             "the mean of its setting is not"
         )
     if document["comparison"]["verdict"] == "different":
@@ -47,24 +48,24 @@ def footnotes(document: Mapping[str, Any]) -> list[str]:
     if chosen["run"] is None:
         notes.append("no run of the chosen setting was trained to its end, so there is no best.yaml")
     if any(row["n"] > chosen["n"] for row in document["settings"]):
-        notes.append(f"the chosen setting has {count_words(chosen['n'], 'score')}, others have more")
+        notes.append(f"the chosen setting has {count(chosen['n'], 'score')}, others have more")
     elif chosen["n"] == 1 and len(document["settings"]) > 1:
-        notes.append("one score a setting: a good setting can't be told from a lucky seed")
+        notes.append("one score per setting: a good setting can't be told from a lucky seed")
     return notes
 
 
 def _runs(document: Mapping[str, Any], state: str) -> str:
-    """`2 runs (learning_rate 1 with seed 1, ...)`, and why they failed where that is known."""
+    """Returns `2 runs (learning_rate 1 with seed 1, ...)`, and why they failed where that is known."""
     rows = [row for row in document["runs"] if row["state"] == state]
     values, seeds = {row["setting"]: row["values"] for row in document["settings"]}, document["seeds"]
     names = [
-        f"{setting_words(values[row['setting']], document['axes'])} with {seed_words(seeds[row['seed']])}"
+        f"{setting_text(values[row['setting']], document['axes'])} with {seed_text(seeds[row['seed']])}"
         + ("" if row["fold"] is None else f", fold {row['fold']}")
         + (f": {one_line(row['message'], limit=120)}" if row["message"] and state == "failed" else "")
         for row in rows[:_NAMED]
     ]
     more = "" if len(rows) <= _NAMED else f"; and {len(rows) - _NAMED} more"
-    return f"{count_words(len(rows), 'run')} ({'; '.join(names)}{more})"
+    return f"{count(len(rows), 'run')} ({'; '.join(names)}{more})"
 
 
 def _folds(document: Mapping[str, Any]) -> list[str]:
@@ -76,7 +77,7 @@ def _folds(document: Mapping[str, Any]) -> list[str]:
         notes.append(f"a score is that of the answers of all {K} folds together, each from the run that did not see it")
     if means:
         notes.append(
-            f"{count_words(means, 'score')} of {len(valued)}: the mean over the {K} folds, as their answers can't be "
+            f"{count(means, 'score')} of {len(valued)}: the mean over the {K} folds, as their answers can't be "
             "scored together"
         )
     return notes

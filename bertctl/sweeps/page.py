@@ -1,31 +1,39 @@
-"""sweep.html: the document of a sweep as a page of its own, in the manner of a run's report."""
+"""What a person sees of a sweep, made from its document: the tables of the terminal and of sweep.html."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from rich.console import Group, RenderableType
+from rich.text import Text
+
 from bertctl.reporting.document import Block, Cell, Chart, Column, Listing, Report, Section, Table, Tile
-from bertctl.reporting.html import render_html
 from bertctl.reporting.summary import figure
-from bertctl.sweeps.pictures import (
-    Grid,
-    draw_curve,
-    draw_heat,
-    draw_strip,
-    element,
-    grid_of,
-    heat_height,
-    strip_height,
-)
-from bertctl.sweeps.tables import findings, setting_rows
-from bertctl.sweeps.words import count_words, seed_words, setting_words
-from bertctl.words import human_seconds
+from bertctl.reporting.terminal import terminal_table
+from bertctl.sweeps.pictures import expected_chart, heat_map, heat_map_layout, seed_chart
+from bertctl.sweeps.setting_text import seed_text, setting_text, short_names, value_text
+from bertctl.words import count, human_seconds
 
 Document = Mapping[str, Any]
 
+STOPPED = ("collapsed", "diverged", "failed", "missing")
 
-def sweep_page(document: Document, *, recipe: str = "") -> str:
-    """The whole page as HTML, without script and without anything from elsewhere.
+
+def sweep_tables(document: Document) -> RenderableType:
+    """Returns the answer on a terminal: settings by their mean, the chosen one in bold; the choice, the comparison,
+    and what to know.
+
+    Args:
+        document: content of sweep.json.
+    """
+    table = terminal_table(_settings_table(document), title=f"{_metric(document)} over seeds, by setting")
+    lines = [f"{what}: {text}" for what, text in _findings(document)]
+    notes = [f"- {note}" for note in document["notes"]]
+    return Group(table, Text(), *map(Text, lines), *([Text()] if notes else []), *map(Text, notes))
+
+
+def sweep_report(document: Document, *, recipe: str = "") -> Report:
+    """Returns the page of a sweep.
 
     Args:
         document: content of sweep.json.
@@ -34,124 +42,154 @@ def sweep_page(document: Document, *, recipe: str = "") -> str:
     sections = [_result(document), _settings(document), _expected(document), _runs(document)]
     if recipe:
         sections.append(Section("recipe", "Recipe", [Listing("best.yaml, which runs as it is", recipe)]))
-    subtitle = f"sweep · {document['task']} · {document['model']} · {count_words(len(document['settings']), 'setting')}"
-    return render_html(
-        Report(
-            title=document["name"],
-            subtitle=f"{subtitle} · {count_words(document['counts']['runs'], 'run')}",
-            tiles=_tiles(document),
-            sections=[section for section in sections if section.blocks],
-        )
+    settings, runs = count(len(document["settings"]), "setting"), count(document["counts"]["runs"], "run")
+    return Report(
+        title=document["name"],
+        subtitle=f"sweep · {document['task']} · {document['model']} · {settings} · {runs}",
+        tiles=list(_tiles(document)),
+        sections=[section for section in sections if section.blocks],
     )
 
 
-def _tiles(document: Document) -> list[Tile]:
+def chosen_by(chosen: Mapping[str, Any]) -> str:
+    """Returns what the setting was chosen by."""
+    return "the mean over seeds" if chosen["by"] == "mean" else f"the best of {count(chosen['of'], 'run')}"
+
+
+def _tiles(document: Document) -> Iterator[Tile]:
     chosen, counts, primary = document["chosen"], document["counts"], document["primary"]
-    tiles = []
     if chosen is not None:
-        words = setting_words(chosen["values"], document["axes"])
+        words = setting_text(chosen["values"], document["axes"])
         what = f"{primary['name']}, {primary['split']}"
         if chosen["by"] == "best-run":
-            label = f"{what}, best of {count_words(chosen['of'], 'run')}"
-            tiles.append(Tile(label, figure(chosen["value"]), f"a run of {words}"))
+            label = f"{what}, best of {count(chosen['of'], 'run')}"
+            yield Tile(label, figure(chosen["value"]), f"a run of {words}")
         spread = "" if chosen["deviation"] is None else f"± {figure(chosen['deviation'])}; "
-        label = f"{what}, mean over {count_words(chosen['n'], 'seed')}"
-        tiles.append(Tile(label, figure(chosen["mean"]), spread + words))
+        yield Tile(f"{what}, mean over {count(chosen['n'], 'seed')}", figure(chosen["mean"]), spread + words)
         best = document["expected_best"]
-        tiles.append(
-            Tile(f"expected best of {count_words(len(best), 'run')}", figure(best[-1]["value"]),
-                 f"of one run: {figure(best[0]['value'])}")
-        )  # fmt: skip
+        of_one = f"of one run: {figure(best[0]['value'])}"
+        yield Tile(f"expected best of {count(len(best), 'run')}", figure(best[-1]["value"]), of_one)
     for entry in document["test"] or ():
         spread = "" if entry["low"] is None else f"95 %: {figure(entry['low'])} to {figure(entry['high'])}"
-        tiles.append(Tile(f"{entry['metric']}, {entry['split']}", figure(entry["value"]), spread))
+        yield Tile(f"{entry['metric']}, {entry['split']}", figure(entry["value"]), spread)
     if document["baseline"] is not None:
-        tiles.append(Tile("majority", figure(document["baseline"]), "the answer that ignores the input"))
-    stopped = {state: counts[state] for state in ("collapsed", "diverged", "failed", "missing")}
-    told = ", ".join(f"{count} {state}" for state, count in stopped.items() if count)
-    tiles.append(Tile("runs", f"{counts['runs']:,}", told or "all trained to their end"))
-    tiles.append(Tile("computing", human_seconds(document["performance"]["seconds"]), "all runs together"))
-    return tiles
+        yield Tile("majority", figure(document["baseline"]), "the answer that ignores the input")
+    stopped = ", ".join(f"{counts[state]} {state}" for state in STOPPED if counts[state])
+    yield Tile("runs", f"{counts['runs']:,}", stopped or "all trained to their end")
+    yield Tile("computing", human_seconds(document["performance"]["seconds"]), "all runs together")
 
 
 def _result(document: Document) -> Section:
-    rows = [[what, text] for what, text in findings(document)]
-    blocks: list[Block] = [Table([Column(""), Column("")], rows)]
+    blocks: list[Block] = [Table([Column(""), Column("")], list(_findings(document)))]
     if document["notes"]:
         blocks.append(Table([Column("What to know")], [[note] for note in document["notes"]]))
     return Section("result", "Result", blocks)
 
 
-def _settings(document: Document) -> Section:
-    headers, rows = setting_rows(document)
-    chosen = document["chosen"]
-    shown = [
-        [Cell(text, strong=chosen is not None and row["setting"] == chosen["setting"]) for text in cells]
-        for row, cells in zip(document["settings"], rows, strict=True)
-    ]
-    best_run = chosen is not None and chosen["by"] == "best-run"
-    what = f"the best of {count_words(chosen['of'], 'run')}" if best_run else "the mean"
-    caption = f"By mean; * and bold: chosen by {what}. Time: mean of a run."
-    blocks: list[Block] = []
+def _findings(document: Document) -> Iterator[tuple[str, str]]:
+    """Yields what was found: a word for what it is, and a sentence."""
+    chosen, counts = document["chosen"], document["counts"]
     if chosen is not None:
-        grid = grid_of(document)
-        if grid is not None:
-            drawn = partial(_heat, document, grid)
-            blocks.append(Chart(drawn, "Mean ± deviation over seeds; the chosen setting is framed.", wide=True))
+        yield f"chosen by {chosen_by(chosen)}", chosen["sentence"]
+        yield "comparison", document["comparison"]["sentence"]
+        best = document["expected_best"]
+        parts = [
+            f"{figure(best[n - 1]['value'])} ± {figure(best[n - 1]['deviation'])} of {count(n, 'run')}"
+            for n in dict.fromkeys((1, 5, len(best)))
+            if n <= len(best)
+        ]
+        yield "expected best", f"{', '.join(parts)} (Dodge et al. 2019)"
+    if document["baseline"] is not None:
+        yield "majority", f"{figure(document['baseline'])}, the answer that ignores the input"
+    settings = {row["setting"]: row["values"] for row in document["settings"]}
+    for entry in document["test"] or ():
+        spread = "" if entry["low"] is None else f" ({figure(entry['low'])} to {figure(entry['high'])})"
+        number = next(row["setting"] for row in document["runs"] if row["run"] == entry["run"])
+        run = f"run {entry['run']} of {setting_text(settings[number], document['axes'])}"
+        yield entry["split"], f"{entry['metric']} {figure(entry['value'])}{spread}, n {entry['n']}, {run}"
+    if document["test"] == []:
+        yield "test", "not scored: the recommended run has no test split, or was not asked for it"
+    if chosen is not None and chosen["run"] is not None:
+        value = "" if chosen["run_value"] is None else f", which gave {figure(chosen['run_value'])}"
+        fold = "" if chosen["fold"] is None else f", fold {chosen['fold']}"
+        yield "best.yaml", f"run {chosen['run']}, {seed_text(document['seeds'][chosen['seed']])}{fold}{value}"
+    time, there = human_seconds(document["performance"]["seconds"]), counts["runs"] - counts["missing"]
+    yield "runs", f"{there:,} of {counts['runs']:,}, {time} of computing"
+
+
+def _settings(document: Document) -> Section:
+    blocks: list[Block] = []
+    if document["chosen"] is not None:
+        layout = heat_map_layout(document)
+        if layout is not None:
+            told = "Mean ± deviation over seeds; the chosen setting is framed."
+            blocks.append(Chart(partial(heat_map, document, layout), told, wide=True))
         told = "A dot for each seed, the mean as a bar, dashed the answer that ignores the input."
-        blocks.append(Chart(partial(_strip, document), told, wide=True))
-    blocks.append(Table([Column(header, number=True) for header in headers], shown, caption))
-    return Section("settings", "Settings", blocks)
+        blocks.append(Chart(partial(seed_chart, document), told, wide=True))
+    return Section("settings", "Settings", [*blocks, _settings_table(document)])
 
 
-def _heat(document: Document, grid: Grid) -> str:
-    draw = partial(draw_heat, document=document, grid=grid)
-    return element("sweep-heat", "means by setting, as in the table", heat_height(grid), draw)
+def _settings_table(document: Document) -> Table:
+    """Returns a row for each setting, the chosen one strong and with a `*`.
 
-
-def _strip(document: Document) -> str:
-    draw = partial(draw_strip, document=document)
-    return element("sweep-strip", "scores of all seeds by setting", strip_height(document), draw)
+    Columns for states in which no run is are left out, but for the collapsed.
+    """
+    axes, chosen, counts = document["axes"], document["chosen"], document["counts"]
+    stopped = [state for state in STOPPED if counts[state] or state == "collapsed"]
+    times = document["performance"]["settings"]
+    rows = []
+    for row in document["settings"]:
+        is_chosen = chosen is not None and row["setting"] == chosen["setting"]
+        seconds = times.get(str(row["setting"]))
+        texts = [value_text(row["values"][axis]) if axis in row["values"] else "" for axis in axes]
+        texts += [_figure(row["mean"]) + (" *" if is_chosen else "")]
+        texts += [_figure(row[name]) for name in ("deviation", "min", "max")]
+        texts += [str(row["n"]), *(str(row[state]) for state in stopped)]
+        texts += ["" if seconds is None else human_seconds(seconds)]
+        rows.append([Cell(text, strong=is_chosen) for text in texts])
+    names = [*short_names(axes), "mean", "deviation", "min", "max", "n", *stopped, "time"]
+    by = chosen_by(chosen).removesuffix(" over seeds") if chosen is not None else "the mean"
+    caption = f"By mean; * and bold: chosen by {by}. Time: mean of a run."
+    return Table([Column(name, number=True) for name in names], rows, caption)
 
 
 def _expected(document: Document) -> Section:
-    entries = document["expected_best"]
     if document["chosen"] is None:
         return Section("expected", "Expected best", [])
-    numbers = [n for n in dict.fromkeys((1, 2, 3, 5, 10, 20, 50, 100, len(entries))) if n <= len(entries)]
-    rows = [
-        [str(n), figure(entries[n - 1]["value"]), figure(entries[n - 1]["deviation"])] for n in sorted(set(numbers))
-    ]
-    columns = [Column("runs", number=True), Column("expected best", number=True), Column("deviation", number=True)]
+    entries = document["expected_best"]
+    numbers = sorted({n for n in (1, 2, 3, 5, 10, 20, 50, 100, len(entries)) if n <= len(entries)})
+    rows = [[str(n), figure(entries[n - 1]["value"]), figure(entries[n - 1]["deviation"])] for n in numbers]
+    columns = [Column(name, number=True) for name in ("runs", "expected best", "deviation")]
     caption = "What the best of so many runs of this sweep can be expected to reach (Dodge et al. 2019, section 3)."
-    blocks: list[Block] = [Chart(partial(_curve, document), "By number of runs."), Table(columns, rows, caption)]
-    return Section("expected", "Expected best", blocks)
-
-
-def _curve(document: Document) -> str:
-    label = "expected best score by number of runs"
-    return element("sweep-expected", label, 3.4, partial(draw_curve, document=document), width=5.4)
+    chart = Chart(partial(expected_chart, document), "By number of runs.")
+    return Section("expected", "Expected best", [chart, Table(columns, rows, caption)])
 
 
 def _runs(document: Document) -> Section:
     values = {row["setting"]: row["values"] for row in document["settings"]}
     seconds = document["performance"]["runs"]
-    folds = document["folds"] is not None
-    columns = [Column("run"), Column("setting"), Column("seed")]
-    columns += [Column("fold", number=True)] if folds else []
+    fold = [Column("fold", number=True)] if document["folds"] is not None else []
+    columns = [Column("run"), Column("setting"), Column("seed"), *fold]
     columns += [Column("state"), Column("score", number=True), Column("time", number=True), Column("")]
-    rows = []
-    for run in document["runs"]:
-        time = seconds.get(run["run"], 0.0)
-        row: list[str | Cell] = [
+    rows: list[list[str | Cell]] = [
+        [
             Cell(run["run"], code=True),
-            setting_words(values[run["setting"]], document["axes"]),
-            seed_words(document["seeds"][run["seed"]]).removeprefix("seed "),
-            *([str(run["fold"])] if folds else []),
+            setting_text(values[run["setting"]], document["axes"]),
+            seed_text(document["seeds"][run["seed"]]).removeprefix("seed "),
+            *([str(run["fold"])] if fold else []),
             run["state"],
-            "" if run["value"] is None else figure(run["value"]),
-            human_seconds(time) if time else "",
+            _figure(run["value"]),
+            human_seconds(time) if (time := seconds.get(run["run"])) else "",
             Cell(run["message"], data=True),
         ]
-        rows.append(row)
+        for run in document["runs"]
+    ]
     return Section("runs", "Runs", [Table(columns, rows, "All runs of the plan; folders in cells/.")])
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else figure(value)
+
+
+def _metric(document: Document) -> str:
+    return f"{document['primary']['name']} on {document['primary']['split']}"

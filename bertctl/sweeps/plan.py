@@ -1,218 +1,155 @@
-"""plan.json: what a sweep is, fixed by the first call; a second call with something else is refused."""
+"""plan.json: what a sweep is, fixed by the first call; a later call that asks for something else is refused."""
 
+import hashlib
 import json
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
+from bertctl.config.dump import recipe_hash
+from bertctl.config.removed import drop_removed
 from bertctl.config.schema import Recipe
-from bertctl.data.load import load_data
 from bertctl.errors import DataError, UnavailableError, UsageError
-from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, write_json
-from bertctl.runtime.device import available_cores, choose_compute
-from bertctl.sweeps.cells import Cell, identity, plan_cells, read_all
-from bertctl.sweeps.grid import Setting
-from bertctl.sweeps.results import PLAN
-from bertctl.tasks.registry import higher_is_better
-from bertctl.training.differences import differing
-from bertctl.training.job import Encoded, check, resolved_for
+
+PLAN = "plan.json"
+CELLS = "cells"
+
+Choose = Literal["mean", "best-run"]
+Keep = Literal["best", "all", "none"]
 
 
-@dataclass(frozen=True)
-class Wish:
-    """What is asked for.
+class PrimaryMetric(BaseModel):
+    """The metric that settings are judged by, on the split that selects."""
+
+    split: str
+    name: str
+    higher_is_better: bool
+
+    def __str__(self) -> str:
+        return f"{self.name} on {self.split}"
+
+
+class PlannedCell(BaseModel):
+    """One run of the plan: the name of its folder, the numbers of its setting and seed, and its fold (from 1)."""
+
+    name: str
+    setting: int
+    seed: int
+    fold: int | None = None
+
+
+class SweepPlan(BaseModel):
+    """The content of plan.json. Fields of earlier versions that are gone are read over.
 
     Attributes:
-        recipe: the base.
-        settings: dotted field -> value, each.
-        seeds: `init` and `order`, each.
+        recipe: the base recipe, as `model_dump` gives it.
+        settings: dotted field -> value, for each setting.
+        seeds: `init` and `order`, for each seed.
         folds: parts of the training rows, each held out once; None for the validation rows as they are.
-        jobs: runs side by side; None for one a GPU, and one on a CPU.
-        shard: which part of how many to run.
-        keep: whose model stays: `best`, `all` or `none`.
-        choose: by `mean` over the seeds, or by `best-run`.
-        test: whether the chosen model is to be scored on the test split.
+        baseline: metrics of the answer that ignores the input; the mean over the folds.
+        shard: number and count, where one call was to run a part of the sweep alone.
+        jobs: number of parallel runs.
     """
 
-    recipe: Recipe
-    settings: Sequence[Setting]
-    seeds: Sequence[Mapping[str, int]]
+    model_config = ConfigDict(frozen=True, populate_by_name=True)
+
+    schema_number: int = Field(default=SCHEMA, alias="schema")
+    name: str
+    recipe: dict[str, Any]
+    primary: PrimaryMetric
+    settings: list[dict[str, Any]]
+    seeds: list[dict[str, int]]
     folds: int | None = None
-    jobs: int | None = None
+    baseline: dict[str, float] = {}
+    choose: Choose = "mean"
+    keep: Keep = "best"
     shard: tuple[int, int] | None = None
-    keep: str = "best"
-    choose: str = "mean"
-    test: bool = False
+    data_hashes: dict[str, str] = {}
+    model_hash: str = ""
+    jobs: int = 1
+    threads: int = 1
+    cells: list[PlannedCell] = []
+
+    @property
+    def task(self) -> str:
+        """Returns the name of the task."""
+        return str(self.recipe["task"])
+
+    @cached_property
+    def axes(self) -> list[str]:
+        """Returns the fields that are varied."""
+        return list(dict.fromkeys(axis for values in self.settings for axis in values))
+
+    @property
+    def sign(self) -> float:
+        """Returns the factor that makes the best score the lowest."""
+        return -1.0 if self.primary.higher_is_better else 1.0
+
+    def base_recipe(self) -> Recipe:
+        """Returns the base recipe; fields that recipes no longer have are read over at their old default."""
+        document = {key: dict(value) if isinstance(value, dict) else value for key, value in self.recipe.items()}
+        drop_removed(document)
+        return Recipe.model_validate(document)
+
+    def identity(self) -> str:
+        """Returns a hash of what the sweep is, whatever the machine: base recipe without threads, settings, seeds."""
+        base = self.base_recipe()
+        recipe = base.model_copy(update={"runtime": base.runtime.model_copy(update={"threads": None})})
+        own = self.model_dump(include={"settings", "seeds", "folds", "model_hash"})
+        own["early_kill"] = False  # an option of earlier versions; folders keep their names
+        text = recipe_hash(recipe, data_hashes=self.data_hashes, model_hash="") + json.dumps(own, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """A sweep made ready: everything read, checked and tokenized, nothing trained.
-
-    Attributes:
-        document: content of plan.json.
-        cells: all of them, of all shards.
-        encoded: what they read, by key.
-        folder: SWEEP.
-    """
-
-    document: dict[str, Any]
-    cells: list[Cell]
-    encoded: dict[str, Encoded]
-    folder: Path
-
-
-def make_sweep(wish: Wish, folder: Path | None, *, listener: Listener = SILENT) -> Sweep:
-    """Read, check and tokenize everything that the sweep's runs need.
-
-    Args:
-        wish: what is asked for.
-        folder: SWEEP; runs/sweep-NAME-HASH when None. The threads of the sweep in it, if there is one, stand in every
-            run's recipe, so they are taken where the recipe names none.
-        listener: hears what was read, and how.
-
-    Raises:
-        BertctlError: any refusal: settings, files, labels, model, device.
-    """
-    base = _without_test(wish.recipe, listener)
-    if wish.folds is not None and wish.folds < 2:
-        raise UsageError(f"--folds {wish.folds}: it must be at least 2")
-    if wish.jobs is not None and wish.jobs < 1:
-        raise UsageError(f"--jobs {wish.jobs}: it must be at least 1")
-    plan_cells(base, wish.settings, wish.seeds, wish.folds)  # what does not go together is said before torch is loaded
-    if wish.test:
-        _check_test(base)
-    compute = choose_compute(base.runtime)
-    jobs = wish.jobs or default_jobs(compute.device)
-    threads = base.runtime.threads or max(1, available_cores() // jobs)
-    base = resolved_for(base, replace(compute, threads=threads))
-    encoded: dict[str, Encoded] = {}
-    sweep = _made(wish, base, jobs, encoded, folder, listener)
-    before = read_plan(sweep.folder)
-    if wish.recipe.runtime.threads is None and before is not None and before["threads"] != threads:
-        base = resolved_for(base, replace(compute, threads=before["threads"]))
-        sweep = _made(wish, base, jobs, encoded, sweep.folder, SILENT)
-    return sweep
-
-
-def _made(
-    wish: Wish, base: Recipe, jobs: int, encoded: dict[str, Encoded], folder: Path | None, listener: Listener
-) -> Sweep:
-    """The sweep with this base; what has not been read yet is added to `encoded`."""
-    cells, labels = read_all(plan_cells(base, wish.settings, wish.seeds, wish.folds), encoded, listener=listener)
-    document = _document(wish, base, cells, encoded, labels)
-    document |= {"jobs": jobs, "threads": base.runtime.threads}
-    document["cells"] = document.pop("cells")  # last, being long
-    name = f"sweep-{base.name}-{identity(base, document)[:8]}"
-    return Sweep(document, cells, encoded, folder or Path("runs") / name)
-
-
-def default_jobs(device: str) -> int:
-    """One a GPU; on a CPU one, with all its cores."""
-    if device != "cuda":
-        return 1
-    import torch
-
-    return max(1, torch.cuda.device_count())
-
-
-def _document(
-    wish: Wish, base: Recipe, cells: Sequence[Cell], encoded: Mapping[str, Encoded], labels: Mapping[str, str]
-) -> dict[str, Any]:
-    firsts = [encoded[key] for key in labels]
-    found = [check(next(cell.recipe for cell in cells if cell.key == key), encoded[key]) for key in labels]
-    primary = found[0].primary
-    baselines = [one.baseline for one in found if one.primary == primary]
-    return {
-        "schema": SCHEMA,
-        "name": base.name,
-        "recipe": base.model_dump(),
-        "primary": {
-            "split": firsts[0].data.validation_splits[0],
-            "name": primary,
-            "higher_is_better": higher_is_better(primary),
-        },
-        "settings": [dict(setting) for setting in wish.settings],
-        "seeds": [dict(seed) for seed in wish.seeds],
-        "folds": wish.folds,
-        "baseline": {
-            name: math.fsum(values[name] for values in baselines) / len(baselines)
-            for name in baselines[0]
-            if all(name in values for values in baselines)
-        },
-        "choose": wish.choose,
-        "keep": wish.keep,
-        "shard": list(wish.shard) if wish.shard else None,
-        "data_hashes": {
-            f"{label}: {split}" if label else split: digest
-            for key, label in labels.items()
-            for split, digest in encoded[key].data.hashes.items()
-        },
-        "model_hash": ", ".join(dict.fromkeys(one.model_hash for one in firsts)),
-        "cells": [{"name": cell.name, "setting": cell.setting, "seed": cell.seed, "fold": cell.fold} for cell in cells],
-    }
-
-
-def _without_test(recipe: Recipe, listener: Listener) -> Recipe:
-    """The cells are not scored on test: whoever sees 36 test scores will choose by them."""
-    splits = recipe.evaluation.splits
-    kept = [split for split in splits if not split.startswith("test")]
-    if kept == splits:
-        return recipe
-    listener.say("evaluation.splits names test: a sweep's runs are not scored on it; --test scores the chosen one once")
-    return recipe.model_copy(update={"evaluation": recipe.evaluation.model_copy(update={"splits": kept})})
-
-
-def _check_test(recipe: Recipe) -> None:
-    """Refuse now what could not be scored at the end."""
-    rows = load_data(recipe, splits=["test"]).splits["test"]
-    if not rows.has("label"):
-        raise DataError(
-            "--test: the test split has no labels, so it can't be scored",
-            remedy="Leave --test out; `bertctl predict RUN --split test` writes the answers to hand in.",
-        )
-
-
-def read_plan(folder: Path) -> dict[str, Any] | None:
-    """The plan of an earlier call; None where there was none.
+def read_plan(folder: Path) -> SweepPlan:
+    """Reads the plan of the sweep in a folder.
 
     Raises:
-        DataError: it is damaged.
+        UnavailableError: there is no sweep.
+        DataError: the plan is damaged.
     """
     path = folder / PLAN
-    if not path.exists():
-        return None
     try:
-        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        Recipe.model_validate(document["recipe"])
-    except (OSError, ValueError, KeyError, ValidationError) as error:
-        raise DataError(
-            f"{path} is no plan of a sweep: {str(error).splitlines()[0]}",
-            remedy="Choose another folder with -o.",
+        plan = SweepPlan.model_validate_json(path.read_text(encoding="utf-8"))
+        plan.base_recipe()
+    except OSError as error:
+        raise UnavailableError(
+            f"{folder} holds no sweep: {path} can't be read ({error.strerror})",
+            remedy="Give the folder that `bertctl sweep` was given with -o.",
         ) from error
-    return document
+    except (ValueError, KeyError) as error:
+        raise DataError(
+            f"{path} is no plan of a sweep: {str(error).splitlines()[0]}", remedy="Choose another folder with -o."
+        ) from error
+    return plan
 
 
-def plan_at(folder: Path) -> dict[str, Any] | None:
-    """The plan of the sweep that is to be gone on with in a folder; None in one that is empty or not there.
+def find_plan(folder: Path) -> SweepPlan | None:
+    """Returns the plan of the sweep that is to be resumed in a folder; None when it is empty or does not exist.
 
     Raises:
         UsageError: it holds something else.
         DataError: the plan is damaged.
     """
-    plan = read_plan(folder)
-    if plan is None and folder.is_dir() and any(not path.name.startswith(".") for path in folder.iterdir()):
+    if (folder / PLAN).exists():
+        return read_plan(folder)
+    if folder.is_dir() and any(not path.name.startswith(".") for path in folder.iterdir()):
         raise UsageError(f"the folder {folder} is not empty and holds no sweep", remedy="Choose another with -o.")
-    return plan
+    return None
 
 
-def fix_plan(sweep: Sweep, folder: Path) -> dict[str, Any]:
-    """Write the plan at the first call, compare with it at a later one.
+def write_plan(folder: Path, plan: SweepPlan) -> None:
+    """Writes plan.json; the folder is made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / PLAN, plan.model_dump(by_alias=True))
+
+
+def settle_plan(plan: SweepPlan, folder: Path) -> SweepPlan:
+    """Writes the plan at the first call, compares with the one in the folder at a later one.
 
     A folder that several shards share is planned as a whole.
 
@@ -224,21 +161,19 @@ def fix_plan(sweep: Sweep, folder: Path) -> dict[str, Any]:
         UnavailableError: the model's files are not.
         UsageError: other settings; each is shown with both values. Or the folder holds something else.
     """
-    before = plan_at(folder)
-    document = sweep.document
+    before = find_plan(folder)
     if before is not None:
         again = f"Start a new sweep with -o ANOTHER_FOLDER, or go on with {folder} as it was started."
-        refuse_other_plan(before, document, f"the sweep in {folder} was started", again)
-        if before["shard"] != document["shard"]:
-            document["shard"] = None
-    folder.mkdir(parents=True, exist_ok=True)
-    if document != before:
-        write_json(folder / PLAN, document)
-    return document
+        refuse_other_plan(before, plan, f"the sweep in {folder} was started", again)
+        if before.shard != plan.shard:
+            plan = plan.model_copy(update={"shard": None})
+    if plan != before:
+        write_plan(folder, plan)
+    return plan
 
 
-def refuse_other_plan(before: Mapping[str, Any], now: Mapping[str, Any], what: str, remedy: str) -> None:
-    """Compare two plans in all that decides numbers.
+def refuse_other_plan(before: SweepPlan, now: SweepPlan, what: str, remedy: str) -> None:
+    """Compares two plans in all that decides numbers.
 
     Args:
         before: a plan.
@@ -251,27 +186,33 @@ def refuse_other_plan(before: Mapping[str, Any], now: Mapping[str, Any], what: s
         UnavailableError: other model files.
         UsageError: other settings, seeds or folds.
     """
-    hashes, then = now["data_hashes"], before["data_hashes"]
-    changed = [split for split in hashes if split in then and then[split] != hashes[split]]
-    recipes = [Recipe.model_validate(plan["recipe"]) for plan in (before, now)]
+    from bertctl.training.differences import differing
+
+    recipes = before.base_recipe(), now.base_recipe()
     shown = [f"{name}: {old} then, {new} now" for name, old, new in differing(*recipes)]
+    old, new = before.model_dump(), now.model_dump()
     shown += [
-        f"{name}: {_shown(before[name])} then, {_shown(now[name])} now"
+        f"{name}: {_shown(old[name])} then, {_shown(new[name])} now"
         for name in ("primary", "settings", "seeds", "folds")
-        if before[name] != now[name]
+        if old[name] != new[name]
     ]
+    changed = _changed(before.data_hashes, now.data_hashes)
     if not shown and changed:
         raise DataError(f"{what} with other data: the rows of {', '.join(changed)} have changed", remedy=remedy)
-    if not shown and before["model_hash"] != now["model_hash"]:
+    if not shown and before.model_hash != now.model_hash:
         name = recipes[1].model.name
         raise UnavailableError(f"{what} with other files of the model '{name}'", remedy=remedy)
-    if shown or before["cells"] != now["cells"]:
-        lines = "".join(f"\n  {line}" for line in shown) or " see its plan.json"
+    if shown or before.cells != now.cells:
+        lines = "".join(f"\n  {line}" for line in shown) or f" see its {PLAN}"
         raise UsageError(f"{what} with other settings:{lines}", remedy=remedy)
 
 
+def _changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    return [split for split, digest in now.items() if before.get(split, digest) != digest]
+
+
 def _shown(value: Any) -> str:
-    """A value of the plan, cut to a line."""
+    """Returns a value of the plan, cut to a line."""
     if isinstance(value, list) and len(value) > 3:
         return f"{len(value)} of them"
     text = json.dumps(value)

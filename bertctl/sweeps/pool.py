@@ -1,4 +1,4 @@
-"""The workers of a sweep: started, given cells, replaced where one dies, and none left behind."""
+"""The worker processes of a sweep: started, given cells, replaced when one dies, and none left behind."""
 
 import contextlib
 import importlib
@@ -18,8 +18,8 @@ from typing import Any
 from bertctl.errors import DeviceError, ExitCode
 from bertctl.modeling.source import ModelSource
 from bertctl.run_folder import RunFolder
-from bertctl.sweeps.results import CELLS
-from bertctl.sweeps.worker import Answer, Order, note_failure, work
+from bertctl.sweeps.plan import CELLS
+from bertctl.sweeps.worker import CellReply, WorkerSettings, note_failure, work
 from bertctl.training.job import Encoded
 
 _LATE_IMPORTS = (
@@ -43,26 +43,28 @@ _DEATHS_IN_A_ROW = 3
 @dataclass
 class _Worker:
     process: Any
-    door: Connection
-    slot: int
+    connection: Connection
+    number: int
     cell: str | None = None
 
 
 class Pool:
-    """Some long-lived worker processes.
+    """Runs cells in long-lived worker processes.
 
     On a CPU under Linux they are forked, so they have the imports, the rows and the tokens of this process, in which
     torch must not have computed anything with threads. Elsewhere they are started anew and read for themselves.
 
     Args:
-        order: what the workers have to know.
+        settings: of the workers.
         encoded: rows and tokens, for forked ones.
-        jobs: how many workers.
+        jobs: number of workers.
         devices: GPUs, handed out in turn; empty on a CPU.
     """
 
-    def __init__(self, order: Order, encoded: dict[str, Encoded], *, jobs: int, devices: Sequence[str]) -> None:
-        self._order = order
+    def __init__(
+        self, settings: WorkerSettings, encoded: dict[str, Encoded], *, jobs: int, devices: Sequence[str]
+    ) -> None:
+        self._settings = settings
         self._jobs = jobs
         self._devices = devices
         self.forks = can_fork(devices)
@@ -70,50 +72,50 @@ class Pool:
         self._context: Any = multiprocessing.get_context("fork" if self.forks else "spawn")
         self._workers: list[_Worker] = []
         self._leaving: list[_Worker] = []
-        self.asked = 0
+        self.stopped_by = 0
 
-    def run(self, cells: Sequence[str], on_answer: Callable[[Answer], None]) -> None:
-        """Run the cells, as many at a time as there are workers.
+    def run(self, cells: Sequence[str], on_reply: Callable[[CellReply], None]) -> None:
+        """Runs the cells, as many at a time as there are workers.
 
-        Ctrl-C and SIGTERM end it: each worker saves a checkpoint, and `asked` says which signal it was. A second one
-        kills the workers.
+        Ctrl-C and SIGTERM end it: each worker saves a checkpoint, and `stopped_by` says which signal it was. A second
+        one kills the workers.
 
         Args:
             cells: names, in order.
-            on_answer: called as each is over, in this process.
+            on_reply: called as each is over, in this process.
 
         Raises:
             DeviceError: worker after worker dies before it has finished a cell.
         """
         waiting = deque(cells)
         deaths = 0
-        with self._listening():
+        with self._signals_passed_on():
             try:
-                for slot in range(min(self._jobs, len(waiting))):
-                    self._workers.append(self._start(slot))
-                while not self.asked and (waiting or any(worker.cell for worker in self._workers)):
+                for number in range(min(self._jobs, len(waiting))):
+                    self._workers.append(self._start(number))
+                while not self.stopped_by and (waiting or any(worker.cell for worker in self._workers)):
                     for worker in self._workers:
                         if worker.cell is None and waiting:
                             self._give(worker, waiting.popleft())
-                    for answer, died in self._answers():
+                    for reply, died in self._replies():
                         deaths = deaths + 1 if died else 0
-                        on_answer(answer)
+                        on_reply(reply)
                     if deaths >= _DEATHS_IN_A_ROW:
                         raise DeviceError(
                             f"{deaths} workers in a row have died before they finished a run",
                             remedy="Is there memory for so many at once? Try fewer with --jobs.",
                         )
-                while self.asked and self._workers:
-                    for answer, _ in self._answers():
-                        on_answer(answer)
+                while self.stopped_by and self._workers:
+                    for reply, _ in self._replies():
+                        on_reply(reply)
             finally:
                 self._dismiss()
 
-    def _start(self, slot: int) -> _Worker:
+    def _start(self, number: int) -> _Worker:
         here, there = self._context.Pipe()
-        device = self._devices[slot % len(self._devices)] if self._devices else None
-        order = replace(self._order, device=device)
-        process = self._context.Process(target=work, args=(there, order, self._encoded), daemon=True)
+        device = self._devices[number % len(self._devices)] if self._devices else None
+        settings = replace(self._settings, device=device)
+        process = self._context.Process(target=work, args=(there, settings, self._encoded), daemon=True)
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         try:
             if device is not None:  # is inherited, and read when CUDA is initialised
@@ -128,72 +130,72 @@ class Pool:
                 if visible is not None:
                     os.environ["CUDA_VISIBLE_DEVICES"] = visible
         there.close()
-        return _Worker(process, here, slot)
+        return _Worker(process, here, number)
 
     def _give(self, worker: _Worker, cell: str) -> None:
         worker.cell = cell
         with contextlib.suppress(OSError):  # it has died: its end is noticed in a moment
-            worker.door.send_bytes(json.dumps({"cell": cell}).encode())
+            worker.connection.send_bytes(json.dumps({"cell": cell}).encode())
 
-    def _answers(self) -> Iterator[tuple[Answer, bool]]:
-        """What has come in; whether it is for a worker that died. Dead workers are replaced, unless all are to stop."""
-        ready = wait([worker.door for worker in self._workers], timeout=0.5)
-        for worker in [one for one in self._workers if one.door in ready]:
+    def _replies(self) -> Iterator[tuple[CellReply, bool]]:
+        """Yields each reply, and whether its worker has died. Dead workers are replaced, unless all are to stop."""
+        ready = wait([worker.connection for worker in self._workers], timeout=0.5)
+        for worker in [one for one in self._workers if one.connection in ready]:
             try:
-                answer = Answer(**json.loads(worker.door.recv_bytes()))
+                reply = CellReply(**json.loads(worker.connection.recv_bytes()))
             except (EOFError, OSError):
                 worker.process.join()
-                cell, number = worker.cell, self._workers.index(worker)
-                if self.asked:
+                cell, place = worker.cell, self._workers.index(worker)
+                if self.stopped_by:
                     self._workers.remove(worker)
                 else:
-                    self._workers[number] = self._start(worker.slot)
-                if cell is not None and not self.asked:
+                    self._workers[place] = self._start(worker.number)
+                if cell is not None and not self.stopped_by:
                     yield self._died(cell, worker.process.exitcode), True
                 continue
             worker.cell = None
-            if self.asked:
+            if self.stopped_by:
                 self._workers.remove(worker)
                 self._leaving.append(worker)
-            yield answer, False
+            yield reply, False
 
-    def _died(self, cell: str, code: int | None) -> Answer:
-        """The answer that a dead worker could not give; status.json says the same."""
+    def _died(self, cell: str, code: int | None) -> CellReply:
+        """Returns the reply that a dead worker could not give; status.json says the same."""
         how = f"signal {-code} ({signal.Signals(-code).name})" if code is not None and code < 0 else f"exit code {code}"
         hint = "; out of memory?" if code == -signal.SIGKILL else ""
-        answer = Answer(cell, "failed", "error", message=f"its worker died: {how}{hint}", code=ExitCode.DEVICE)
-        folder = RunFolder(self._order.folder / CELLS / cell)
+        reply = CellReply(cell, "failed", f"its worker died: {how}{hint}", ExitCode.DEVICE)
+        folder = RunFolder(self._settings.folder / CELLS / cell)
         if folder.status.exists() and folder.read(folder.status).get("state") == "done":
-            answer.message += " (after the run was finished)"
-            return answer
-        note_failure(folder, answer)
-        return answer
+            reply.message += " (after the run was finished)"
+        else:
+            note_failure(folder, reply.message)
+        return reply
 
     def _dismiss(self) -> None:
-        """Send the idle ones away, and end those that don't go."""
+        """Sends the idle workers away, and ends those that don't go."""
         everybody = [*self._workers, *self._leaving]
         for worker in everybody:
             with contextlib.suppress(OSError):
-                worker.door.send_bytes(b"{}")
+                worker.connection.send_bytes(b"{}")
         for worker in everybody:
             if worker.cell is None:
                 worker.process.join(5)
             if worker.process.is_alive():
                 worker.process.kill()
             worker.process.join()
-            worker.door.close()
+            worker.connection.close()
         self._workers.clear()
         self._leaving.clear()
 
     @contextlib.contextmanager
-    def _listening(self) -> Iterator[None]:
-        """Ctrl-C and SIGTERM are passed on to the workers, which save what they have; a second one kills them."""
+    def _signals_passed_on(self) -> Iterator[None]:
+        """Passes Ctrl-C and SIGTERM on to the workers, which save what they have; a second one kills them."""
 
         def arrived(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-            if os.getpid() != self._order.parent:  # a worker that has just been forked
+            if os.getpid() != self._settings.parent:  # a worker that has just been forked
                 return
-            again = bool(self.asked)
-            self.asked = self.asked or number
+            again = bool(self.stopped_by)
+            self.stopped_by = self.stopped_by or number
             for worker in list(self._workers):
                 if worker.process.is_alive() and worker.process.pid:
                     with contextlib.suppress(ProcessLookupError):
@@ -208,7 +210,7 @@ class Pool:
 
 
 def import_what_runs_import(source: ModelSource, auto_class: str) -> None:
-    """Import what training and scoring would import later, so that forked workers have it; nothing is computed.
+    """Imports what training and scoring would import later, so that forked workers have it; nothing is computed.
 
     Args:
         source: the model; its family's file is imported.
@@ -225,14 +227,14 @@ def import_what_runs_import(source: ModelSource, auto_class: str) -> None:
 
 
 def can_fork(devices: Sequence[str]) -> bool:
-    """Whether workers may be forked: CUDA that was asked for its devices and Apple's systems don't survive it."""
+    """Returns whether workers may be forked: CUDA that has been initialised and Apple's systems don't survive it."""
     import torch
 
     return sys.platform == "linux" and not devices and not torch.cuda.is_available()
 
 
 def visible_devices() -> list[str]:
-    """The GPUs of this process, as CUDA_VISIBLE_DEVICES names them."""
+    """Returns the GPUs of this process, as CUDA_VISIBLE_DEVICES names them."""
     import torch
 
     given = os.environ.get("CUDA_VISIBLE_DEVICES")

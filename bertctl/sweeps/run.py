@@ -1,63 +1,66 @@
-"""A sweep from its plan to its last run: what is missing is run, by workers side by side; what is done is kept."""
+"""A sweep from its plan to its last run: parallel workers run what is missing; what is done is kept."""
 
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-from bertctl.errors import BertctlError, InterruptedRunError
+from bertctl.errors import BertctlError, ExitCode, InterruptedRunError
 from bertctl.inference.score_run import evaluate_run
 from bertctl.inference.trained import open_run
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import RunFolder, hold
-from bertctl.sweeps.cells import Cell, by_cost, share_of
-from bertctl.sweeps.keep import disk_needed, prune, say_disk
-from bertctl.sweeps.plan import Sweep, fix_plan
+from bertctl.sweeps.best_setting import best_cell
+from bertctl.sweeps.disk import delete_models, disk_needed, say_disk
+from bertctl.sweeps.plan import Keep, PlannedCell, settle_plan
 from bertctl.sweeps.pool import Pool, import_what_runs_import, visible_devices
-from bertctl.sweeps.results import by_setting, read_cells
-from bertctl.sweeps.select import best_cell
-from bertctl.sweeps.words import count_words, seed_words, setting_words
-from bertctl.sweeps.worker import Answer, Order
+from bertctl.sweeps.prepare import Sweep
+from bertctl.sweeps.results import by_setting, read_cell, read_cells
+from bertctl.sweeps.setting_text import seed_text, setting_text
+from bertctl.sweeps.worker import CellReply, WorkerSettings
 from bertctl.tasks.registry import TASKS
+from bertctl.words import count
 
 
 @dataclass
-class Ended:
-    """What a call has done.
+class SweepSummary:
+    """What one call of a sweep has done.
 
     Attributes:
-        answers: of the runs that were made.
+        replies: on the runs that were made.
         kept: how many were there already.
         seconds: wall time, from `started` to the end of the last run.
-        worked: training and evaluation of all these runs, in seconds.
-        jobs: runs side by side.
+        jobs: number of parallel runs.
     """
 
-    answers: list[Answer] = field(default_factory=list)
+    replies: list[CellReply] = field(default_factory=list)
     kept: int = 0
     seconds: float = 0.0
-    worked: float = 0.0
     jobs: int = 1
 
     @property
     def exit_code(self) -> int:
-        """That of the first run that failed; 0 where none did. A run that diverged is a result."""
-        failed = [answer for answer in self.answers if answer.state != "done" and answer.reason != "diverged"]
-        return failed[0].code if failed else 0
+        """Returns that of the first run that failed; 0 where none did. A run that diverged is a result."""
+        codes = [reply.code for reply in self.replies if reply.state != "done" and reply.code != ExitCode.DIVERGED]
+        return codes[0] if codes else 0
+
+    @property
+    def worked(self) -> float:
+        """Returns the seconds of training and evaluation of all these runs."""
+        return sum(reply.seconds.get(phase, 0.0) for reply in self.replies for phase in ("train", "evaluate"))
 
     @property
     def ratio(self) -> float:
-        """Wall time against the least it could be: all training and evaluation, divided by the jobs."""
+        """Returns the wall time as a multiple of the least it could be: training and evaluation divided by the jobs."""
         return self.seconds * self.jobs / self.worked if self.worked else 0.0
 
 
 @contextmanager
-def locked(folder: Path, shard: Sequence[int] | None) -> Iterator[tuple[int, ...]]:
-    """Keep others from running this sweep, or this part of it; the numbers of the open lock files.
+def locked(folder: Path, shard: tuple[int, int] | None) -> Iterator[tuple[int, ...]]:
+    """Keeps others from running this sweep, or this shard of it; yields the numbers of the open lock files.
 
     Raises:
         UsageError: another process does; which, and where.
@@ -66,69 +69,65 @@ def locked(folder: Path, shard: Sequence[int] | None) -> Iterator[tuple[int, ...
         with hold(folder / ".lock") as number:
             yield (number,)
         return
-    part, whole = shard
-    with hold(folder / ".lock", shared=True) as one, hold(folder / f".lock-{part}-of-{whole}") as other:
+    own = folder / f".lock-{shard[0]}-of-{shard[1]}"
+    with hold(folder / ".lock", shared=True) as one, hold(own) as other:
         yield (one, other)
 
 
 def run_sweep(
     sweep: Sweep,
-    folder: Path,
     *,
     shard: tuple[int, int] | None = None,
     test: bool = False,
     started: float | None = None,
     listener: Listener = SILENT,
-) -> Ended:
-    """Run every cell of a sweep (or of a part of it) that is not done, and score the chosen one on test if asked.
+) -> SweepSummary:
+    """Runs every cell of a sweep (or of a shard of it) that is not done, and scores the chosen one on test if asked.
 
     Args:
-        sweep: made ready.
-        folder: SWEEP; made, or gone on with.
-        shard: which part of how many.
+        sweep: made ready; its folder is made, or holds a part of it already.
+        shard: number and count of the shard.
         test: whether the recommended run is scored on the test split.
         started: `time.perf_counter()` when the wall time began; now when left out.
         listener: hears of every run that ends.
 
     Raises:
         UsageError: another process runs it, or it was started with other settings.
-        InterruptedRunError: Ctrl-C or SIGTERM; the same call goes on.
-        BertctlError: see `fix_plan`.
+        InterruptedRunError: Ctrl-C or SIGTERM; the same call resumes it.
+        BertctlError: see `settle_plan`.
     """
     begun = time.perf_counter() if started is None else started
-    with locked(folder, shard) as locks:
-        plan = fix_plan(sweep, folder)
-        mine = share_of(by_cost(sweep.cells, sweep.encoded), shard)
-        crew = _Crew(sweep, plan, folder, mine, locks, listener)
-        ended = crew.run(begun)
+    with locked(sweep.folder, shard) as locks:
+        sweep = replace(sweep, plan=settle_plan(sweep.plan, sweep.folder))
+        runner = SweepRunner(sweep, [cell.name for cell in sweep.cells_of(shard)], locks, listener)
+        summary = runner.run(begun)
         if test:
-            crew.score_test()
-    return ended
+            runner.score_test()
+    return summary
 
 
-class _Crew:
-    """The runs of one call."""
+class SweepRunner:
+    """Runs the cells of one call.
 
-    def __init__(
-        self,
-        sweep: Sweep,
-        plan: Mapping[str, Any],
-        folder: Path,
-        mine: Sequence[Cell],
-        locks: tuple[int, ...],
-        listener: Listener,
-    ) -> None:
+    Args:
+        sweep: made ready.
+        mine: names of the cells of this call, in order.
+        locks: numbers of the open lock files.
+        listener: hears of every run that ends.
+    """
+
+    def __init__(self, sweep: Sweep, mine: list[str], locks: tuple[int, ...], listener: Listener) -> None:
         self._sweep = sweep
-        self._plan = plan
-        self._folder = folder
-        self._mine = {cell.name: cell for cell in mine}
+        self._folder = sweep.folder
+        self._plan = sweep.plan
+        self._mine = mine
+        self._planned = {cell.name: cell for cell in self._plan.cells}
         self._locks = locks
         self._listener = listener
-        self._axes = list(dict.fromkeys(axis for values in plan["settings"] for axis in values))
         self._done = 0
 
-    def run(self, begun: float) -> Ended:
-        """All that is missing.
+    def run(self, begun: float) -> SweepSummary:
+        """Runs all that is missing.
 
         Raises:
             InterruptedRunError: a signal came.
@@ -136,41 +135,37 @@ class _Crew:
         plan, listener = self._plan, self._listener
         there = {cell.name for cell in read_cells(self._folder)[1] if cell.is_over}
         waiting = [name for name in self._mine if name not in there]
-        ended = Ended(kept=len(self._mine) - len(waiting), jobs=min(plan["jobs"], max(1, len(waiting))))
-        self._done = ended.kept
+        summary = SweepSummary(kept=len(self._mine) - len(waiting), jobs=min(plan.jobs, max(1, len(waiting))))
+        self._done = summary.kept
         listener.say(self._about(len(waiting)))
         if not waiting:
-            return ended
+            return summary
         first = self._sweep.encoded[self._sweep.cells[0].key]
-        needed = disk_needed(plan, first, cells=len(waiting), jobs=plan["jobs"])
-        say_disk(self._folder, needed, plan["keep"], listener)
+        say_disk(self._folder, disk_needed(plan, first, cells=len(waiting)), plan, listener)
 
-        def over(answer: Answer) -> None:
-            ended.answers.append(answer)
-            self._done += answer.state != "interrupted"
-            self._say(answer)
-            if plan["keep"] == "best" and answer.state == "done":
-                prune(self._folder, self._mine, finished=False)
+        def over(reply: CellReply) -> None:
+            summary.replies.append(reply)
+            self._done += reply.state != "interrupted"
+            self._say(reply)
+            if plan.keep == "best" and reply.state == "done":
+                delete_models(self._folder, self._mine, finished=False)
 
-        pool = self._pool(plan["keep"], plan["jobs"])
+        pool = self._pool(plan.keep, plan.jobs)
         pool.run(waiting, over)
-        ended.seconds = time.perf_counter() - begun
-        ended.worked = sum(
-            answer.seconds.get(phase, 0.0) for answer in ended.answers for phase in ("train", "evaluate")
-        )
-        if pool.asked:
-            raise self._interrupted(pool.asked)
-        if plan["keep"] == "best":
-            prune(self._folder, self._mine, finished=True)
-        if ended.worked:
+        summary.seconds = time.perf_counter() - begun
+        if pool.stopped_by:
+            raise self._interrupted(pool.stopped_by)
+        if plan.keep == "best":
+            delete_models(self._folder, self._mine, finished=True)
+        if summary.worked:
             listener.say(
-                f"{count_words(len(ended.answers), 'run')} in {ended.seconds:.1f} s, {ended.jobs} at a time: "
-                f"{ended.worked:.1f} s of training and evaluation, {ended.ratio:.2f} times that a job"
+                f"{count(len(summary.replies), 'run')} in {summary.seconds:.1f} s, {summary.jobs} at a time: "
+                f"{summary.worked:.1f} s of training and evaluation, {summary.ratio:.2f} times that per job"
             )
-        return ended
+        return summary
 
     def score_test(self) -> None:
-        """Score the recommended run on the test split, once; where its model is gone, it is trained again first."""
+        """Scores the recommended run on the test split, once; where its model is gone, it is trained again first."""
         plan, cells = read_cells(self._folder)
         best = best_cell(plan, by_setting(plan, cells))
         if best is None:
@@ -181,66 +176,66 @@ class _Crew:
             return
         if not (run.model / "config.json").exists():
             self._listener.say(f"{best.name}: its model was not kept; it is trained again")
-            answers: list[Answer] = []
+            replies: list[CellReply] = []
             pool = self._pool("best", 1)
-            pool.run([best.name], answers.append)
-            if pool.asked:
-                raise self._interrupted(pool.asked)
-            if answers[0].state != "done":
-                raise BertctlError(f"{best.name} could not be trained again: {answers[0].message}")
+            pool.run([best.name], replies.append)
+            if pool.stopped_by:
+                raise self._interrupted(pool.stopped_by)
+            if replies[0].state != "done":
+                raise BertctlError(f"{best.name} could not be trained again: {replies[0].message}")
         evaluate_run(open_run(best.path), split="test", listener=self._listener)
 
-    def _pool(self, keep: str, jobs: int) -> Pool:
-        plan = self._plan
-        order = Order(
+    def _pool(self, keep: Keep, jobs: int) -> Pool:
+        settings = WorkerSettings(
             folder=self._folder.absolute(),
             recipes={cell.name: cell.recipe.model_dump() for cell in self._sweep.cells},
             keep=keep,
             parent=os.getpid(),
             locks=self._locks,
         )
-        devices = visible_devices() if plan["recipe"]["runtime"]["device"] == "cuda" else []
-        pool = Pool(order, self._sweep.encoded, jobs=jobs, devices=devices)
+        devices = visible_devices() if self._plan.recipe["runtime"]["device"] == "cuda" else []
+        pool = Pool(settings, self._sweep.encoded, jobs=jobs, devices=devices)
         if pool.forks:
             for found in self._sweep.encoded.values():
-                import_what_runs_import(found.source, TASKS[plan["recipe"]["task"]].auto_class)
-        if not pool.forks:
+                import_what_runs_import(found.source, TASKS[self._plan.task].auto_class)
+        else:
             self._listener.say("each worker reads and tokenizes for itself, once: it can't be forked here")
         return pool
 
     def _about(self, waiting: int) -> str:
         plan = self._plan
-        parts = [count_words(len(plan["settings"]), "setting"), count_words(len(plan["seeds"]), "seed")]
-        if plan["folds"]:
-            parts.append(f"{plan['folds']} folds")
-        whole = f"{count_words(len(plan['cells']), 'run')}: {' x '.join(parts)}"
-        share = f"; {len(self._mine)} of them here" if len(self._mine) < len(plan["cells"]) else ""
+        parts = [count(len(plan.settings), "setting"), count(len(plan.seeds), "seed")]
+        if plan.folds:
+            parts.append(f"{plan.folds} folds")
+        whole = f"{count(len(plan.cells), 'run')}: {' x '.join(parts)}"
+        share = f"; {len(self._mine)} of them here" if len(self._mine) < len(plan.cells) else ""
         kept = len(self._mine) - waiting
         done = f"; {kept} done before" if kept else ""
-        threads = count_words(plan["threads"], "thread")
-        return f"{whole}{share}{done}; {plan['jobs']} at a time with {threads} each"
+        return f"{whole}{share}{done}; {plan.jobs} at a time with {count(plan.threads, 'thread')} each"
 
-    def _say(self, answer: Answer) -> None:
-        cell, name = self._mine[answer.cell], self._plan["primary"]["name"]
-        what = setting_words(self._plan["settings"][cell.setting], self._axes)
-        what += f", {seed_words(self._plan['seeds'][cell.seed])}" + (f", part {cell.fold}" if cell.fold else "")
-        if answer.state == "done":
-            result = f"{name} {answer.value:.4f}" + (f" ({answer.reason})" if answer.reason else "")
-        elif answer.state == "interrupted":
-            result = answer.message
-        else:
-            result = f"{answer.reason if answer.reason == 'diverged' else answer.state}: {answer.message}"
-        line = f"{self._done} of {len(self._mine)}: {what}: {result}, {answer.seconds.get('whole', 0.0):.1f} s"
-        if answer.state == "failed" and answer.reason != "diverged":
+    def _say(self, reply: CellReply) -> None:
+        cell = self._planned[reply.cell]
+        result = reply.message if reply.state == "interrupted" else self._result_text(cell, reply)
+        what = f"{setting_text(self._plan.settings[cell.setting], self._plan.axes)}, "
+        what += seed_text(self._plan.seeds[cell.seed]) + (f", part {cell.fold}" if cell.fold else "")
+        line = f"{self._done} of {len(self._mine)}: {what}: {result}, {reply.seconds.get('whole', 0.0):.1f} s"
+        if reply.state == "failed" and reply.code != ExitCode.DIVERGED:
             self._listener.warn(line)
         else:
             self._listener.say(line)
+
+    def _result_text(self, cell: PlannedCell, reply: CellReply) -> str:
+        found = read_cell(self._folder, self._plan, cell)
+        if reply.state == "failed":
+            return f"{'diverged' if found.state == 'diverged' else 'failed'}: {reply.message}"
+        value = "no score" if found.value is None else f"{self._plan.primary.name} {found.value:.4f}"
+        return value if found.state == "done" else f"{value} ({found.state})"
 
     def _interrupted(self, number: int) -> InterruptedRunError:
         terminated = number == signal.SIGTERM
         how = "terminated" if terminated else "interrupted"
         return InterruptedRunError(
-            f"{how}: {self._done} of {count_words(len(self._mine), 'run')} are over, those that were under way have "
+            f"{how}: {self._done} of {count(len(self._mine), 'run')} are over, those that were under way have "
             "saved what they had",
             remedy=f"The same command goes on in {self._folder}.",
             terminated=terminated,

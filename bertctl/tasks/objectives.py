@@ -31,6 +31,9 @@ class Objective(ABC):
     """Whether a loss looks across the batch, as with negatives from the same batch. The loop then computes each
     process's share in one piece, and gives `losses` the outputs of the whole global batch."""
 
+    is_log_likelihood: ClassVar[bool] = True
+    """Whether a loss is a mean of log likelihoods, so that a single large one tells that training has diverged."""
+
     @abstractmethod
     def batch(self, features: Any, indices: NDArray[np.int64], rng: WindowRandom) -> Batch:
         """Returns some windows as padded tensors.
@@ -157,6 +160,8 @@ class BinaryCrossEntropy(ClassObjective):
 
 class SquaredError(HeadObjective):
     """Squared error of one score per example."""
+
+    is_log_likelihood = False  # one example can make it large
 
     def window_losses(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Returns the (B,) squared errors."""

@@ -21,8 +21,9 @@ from bertctl.reporting.limits import parse_limit
 from bertctl.reporting.report import build_report, gather
 from bertctl.reporting.runs import read_run
 from bertctl.run_folder import RunFolder
+from bertctl.sweeps.best_setting import averaged
+from bertctl.sweeps.plan import PrimaryMetric, SweepPlan
 from bertctl.sweeps.results import score_lines
-from bertctl.sweeps.select import averaged
 from bertctl.tasks.answers import Answers, Lines
 from bertctl.tasks.score_answers import ScoreAnswers, scores
 from bertctl.training.finetune import run
@@ -101,7 +102,8 @@ def test_a_sweep_knows_it_and_pools_its_folds(trained: Trained) -> None:
     checked = check(trained.recipe, encode(trained.recipe))
     assert checked.primary == "mae"
     assert checked.baseline["mae"] > 0
-    plan = {"recipe": {"task": "text-regression"}, "primary": {"name": "mae", "split": "validation"}}
+    primary = PrimaryMetric(split="validation", name="mae", higher_is_better=False)
+    plan = SweepPlan(name="made", recipe={"task": "text-regression"}, primary=primary, settings=[{}], seeds=[])
     folds = [read_run(path).lines("validation") for path in trained.runs]
     pooled = score_lines(plan, [line for fold in folds for line in fold])
     assert pooled.value == pytest.approx(np.mean([_by_hand(path) for path in trained.runs]), abs=1e-6)

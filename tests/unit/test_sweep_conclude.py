@@ -9,8 +9,8 @@ import pytest
 
 from bertctl.config.load import load_recipe
 from bertctl.sweeps.conclude import conclude
-from bertctl.sweeps.pictures import grid_of
-from bertctl.sweeps.words import seed_words, setting_words, short_names
+from bertctl.sweeps.pictures import heat_map_layout
+from bertctl.sweeps.setting_text import seed_text, setting_text, short_names
 from tests.made_sweeps import PAPER, RATES, document_of, made_sweep, shown
 
 
@@ -32,13 +32,18 @@ def test_everything_is_written_and_read_back(tmp_path: Path) -> None:
 
 def test_the_page_needs_nothing_from_elsewhere_and_escapes_what_it_shows(tmp_path: Path) -> None:
     evil = "<script>alert(1)</script>"
-    folder = made_sweep(tmp_path, [{"text_classification.labels": [evil]}, {}], [0.9, 0.8], states={(1, 0): "failed"})
+    attribute = '"onload=alert(2) x="'
+    folder = made_sweep(
+        tmp_path, [{"text_classification.labels": [evil, attribute]}, {}], [0.9, 0.8], states={(1, 0): "failed"}
+    )
     status = folder / "cells/0001000000000000/status.json"
-    status.write_text(json.dumps({"state": "failed", "reason": "error", "message": evil}))
+    status.write_text(json.dumps({"state": "failed", "reason": "error", "message": evil + attribute}))
     conclude(folder)
     page = (folder / "sweep.html").read_text()
     assert "<script" not in page
     assert "&lt;script&gt;" in page
+    assert not re.search(r"<[^>]*onload", page)
+    assert "&#34;onload=alert(2)" in page
     assert not re.findall(r'(?:src|href)="(?!#)', page)
     assert page.count("<svg") == 2
 
@@ -96,7 +101,7 @@ def test_a_shard_says_that_others_are_missing(tmp_path: Path) -> None:
 
 
 def test_a_grid_is_laid_out_by_rate_batch_and_epochs(tmp_path: Path) -> None:
-    found = grid_of(document_of(made_sweep(tmp_path, PAPER, [0.8] * 18, seeds=1, n=20)))
+    found = heat_map_layout(document_of(made_sweep(tmp_path, PAPER, [0.8] * 18, seeds=1, n=20)))
     assert found is not None
     assert (found.rows, found.columns, found.panels) == (
         "optimizer.learning_rate",
@@ -117,7 +122,7 @@ def test_a_grid_is_laid_out_by_rate_batch_and_epochs(tmp_path: Path) -> None:
 def test_what_is_no_grid_has_the_strip_alone(tmp_path: Path, settings: list[dict[str, Any]]) -> None:
     folder = made_sweep(tmp_path, settings, [0.8] * len(settings), seeds=1, n=20)
     document = conclude(folder)
-    assert grid_of(document) is None
+    assert heat_map_layout(document) is None
     assert (folder / "scores.png").exists()
 
 
@@ -127,6 +132,6 @@ def test_words_of_a_setting() -> None:
         "evaluation.batch_size",
         "epochs",
     ]
-    assert setting_words(PAPER[0], list(PAPER[0])) == "learning_rate 5e-05, batch_size 16, epochs 2"
-    assert setting_words({}, []) == "the recipe as it is"
-    assert (seed_words({"init": 2, "order": 2}), seed_words({"init": 1, "order": 2})) == ("seed 2", "init 1, order 2")
+    assert setting_text(PAPER[0], list(PAPER[0])) == "learning_rate 5e-05, batch_size 16, epochs 2"
+    assert setting_text({}, []) == "the recipe as it is"
+    assert (seed_text({"init": 2, "order": 2}), seed_text({"init": 1, "order": 2})) == ("seed 2", "init 1, order 2")

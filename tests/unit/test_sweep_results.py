@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from bertctl.errors import DataError, UnavailableError
+from bertctl.sweeps.best_setting import averaged, best_cell, ranked
 from bertctl.sweeps.conclude import conclude
 from bertctl.sweeps.results import by_setting, read_cells
-from bertctl.sweeps.select import averaged, best_cell, ranked
 from bertctl.tasks.class_answers import ClassAnswers
 from tests.made_sweeps import BASELINE, RATES, accuracy, answers, document_of, made_cell, made_sweep, shown
 
@@ -98,7 +98,7 @@ def test_no_sweep_and_a_damaged_plan_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="holds no sweep"):
         read_cells(tmp_path)
     (tmp_path / "plan.json").write_text("{", encoding="utf-8")
-    with pytest.raises(DataError, match="no JSON"):
+    with pytest.raises(DataError, match="no plan of a sweep"):
         read_cells(tmp_path)
 
 

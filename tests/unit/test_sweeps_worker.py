@@ -8,7 +8,7 @@ import pytest
 
 from bertctl.config.schema import Recipe
 from bertctl.errors import ExitCode
-from bertctl.sweeps.worker import Order, run_cell
+from bertctl.sweeps.worker import WorkerSettings, run_cell
 from bertctl.training.job import Encoded
 
 
@@ -35,9 +35,9 @@ class Broken(dict[str, Encoded]):
 def test_lack_of_memory_is_no_bug_of_ours(tmp_path: Path, error: Exception, code: ExitCode) -> None:
     """The same signs as in training tell it."""
     recipe = Recipe.model_validate({"name": "r", "task": "text-classification"})
-    order = Order(tmp_path, {"0123": recipe.model_dump()}, "best", os.getppid())
-    answer = run_cell("0123", order, Broken(error))
-    assert (answer.state, answer.code) == ("failed", code)
+    settings = WorkerSettings(tmp_path, {"0123": recipe.model_dump()}, "best", os.getppid())
+    reply = run_cell("0123", settings, Broken(error))
+    assert (reply.state, reply.code) == ("failed", code)
     status = json.loads((tmp_path / "cells" / "0123" / "status.json").read_text())
     assert (status["state"], status["reason"]) == ("failed", "error")
     assert status["message"] == f"{type(error).__name__}: {error}"

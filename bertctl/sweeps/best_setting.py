@@ -1,7 +1,7 @@
 """Which setting a sweep chooses, and whether the first two differ at all.
 
-Chosen is the setting with the best mean over its seeds on the selection split; with `best-run` the setting of the best
-single run. Of equals the one with fewer epochs, then the earlier one of the plan.
+The setting with the best mean over its seeds on the selection split is chosen; with `best-run` the setting of the best
+single run. Ties go to the setting with fewer epochs, then to the earlier one of the plan.
 
 The first two settings are compared on the same examples: examples are drawn with replacement, a setting's score is the
 mean over its seeds (the seeds stay as they are), both settings' answers to an example are drawn together, and the p
@@ -9,9 +9,8 @@ value comes from exchanging them (`metrics.paired`). Both were picked on these v
 all: p is rather too small than too large.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,15 +20,16 @@ from bertctl.metrics.contributions import Contributions
 from bertctl.metrics.paired import MANY, RESAMPLES, Difference
 from bertctl.metrics.statistics import Statistic
 from bertctl.reporting.runs import aligned
-from bertctl.sweeps.results import Cell, Score, SettingScores, read_lines, score_lines
+from bertctl.sweeps.plan import Choose, SweepPlan
+from bertctl.sweeps.results import CellResult, Score, SettingScores, read_lines, score_lines
 from bertctl.tasks.answers import Line
 
 ALPHA = 0.05
 
 
 @dataclass(frozen=True)
-class Contest:
-    """The first setting against the second.
+class SettingComparison:
+    """The comparison of the first setting with the second.
 
     Attributes:
         first: number of the setting.
@@ -48,62 +48,51 @@ class Contest:
     left_out: tuple[Score, ...]
 
 
-def ranked(plan: Mapping[str, Any], found: Sequence[SettingScores], *, by: str = "mean") -> list[SettingScores]:
-    """The settings, the best one first; those without any value last.
-
-    Args:
-        plan: content of plan.json.
-        found: as `by_setting` made them.
-        by: `mean`, or `best-run`: by the best score alone.
-    """
-    sign = -1.0 if plan["primary"]["higher_is_better"] else 1.0
+def ranked(plan: SweepPlan, found: Sequence[SettingScores], *, by: Choose = "mean") -> list[SettingScores]:
+    """Returns the settings, the best one first, those without any value last; by their mean or by their best score."""
 
     def place(one: SettingScores) -> tuple[bool, float, float, int]:
         best = best_score(plan, one)
         value = one.mean if by == "mean" or best is None else best.value
         epochs = one.values.get("training.epochs", 0)
-        return value is None, 0.0 if value is None else sign * value, float(epochs), one.index
+        return value is None, 0.0 if value is None else plan.sign * value, float(epochs), one.index
 
     return sorted(found, key=place)
 
 
-def best_score(plan: Mapping[str, Any], one: SettingScores) -> Score | None:
-    """The best score of a setting: among those that went well, else among those trained to their end, else among all.
-
-    Of equals the first seed.
+def best_score(plan: SweepPlan, one: SettingScores) -> Score | None:
+    """Returns the best score of a setting: among the seeds that went well, else among those trained to their end, else
+    among all. Ties go to the first seed.
     """
-    sign = -1.0 if plan["primary"]["higher_is_better"] else 1.0
     valued = [score for score in one.scores if score.value is not None]
     well = [score for score in valued if score.state == "done"]
     whole = [score for score in valued if is_whole(score)]
-    return min(well or whole or valued, key=lambda score: sign * (score.value or 0.0), default=None)
+    return min(well or whole or valued, key=lambda score: plan.sign * (score.value or 0.0), default=None)
 
 
 def is_whole(score: Score) -> bool:
-    """Whether its runs were trained to their end, so that their recipe alone gives the same: a run that only at its
-    end answers one thing to everything was.
+    """Returns whether its runs were trained to their end, so that their recipe alone gives the same. A collapsed run
+    that was not stopped early was.
     """
     return all(cell.state in ("done", "collapsed") and not cell.message for cell in score.cells)
 
 
-def best_cell(plan: Mapping[str, Any], found: Sequence[SettingScores]) -> Cell | None:
-    """The run that the sweep recommends: of the chosen setting, that with its best score; of folds the first.
-
-    Returns:
-        None where no run has been trained to its end.
+def best_cell(plan: SweepPlan, found: Sequence[SettingScores]) -> CellResult | None:
+    """Returns the run that the sweep recommends: of the chosen setting that with its best score, of folds the first;
+    None when no run has been trained to its end.
     """
-    score = best_score(plan, ranked(plan, found, by=plan["choose"])[0])
+    score = best_score(plan, ranked(plan, found, by=plan.choose)[0])
     return score.cells[0] if score is not None and is_whole(score) else None
 
 
-def contest(plan: Mapping[str, Any], first: SettingScores, second: SettingScores) -> Contest:
-    """Compare two settings example by example, over the seeds that both have; with `best-run` their best runs alone.
+def compare_settings(plan: SweepPlan, first: SettingScores, second: SettingScores) -> SettingComparison:
+    """Compares two settings example by example, over the seeds that both have; with `best-run` their best runs alone.
 
     Raises:
         BertctlError: no seed with predictions in both, other examples, or predictions that don't give the metric.
     """
     ours, theirs = _answered(first), _answered(second)
-    if plan["choose"] == "best-run":
+    if plan.choose == "best-run":
         pairs = [(best_score(plan, first), best_score(plan, second))]
     else:
         pairs = [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
@@ -113,22 +102,22 @@ def contest(plan: Mapping[str, Any], first: SettingScores, second: SettingScores
     difference = _difference(plan, compared)
     taken = {id(score) for pair in compared for score in pair}
     left_out = [score for one in (first, second) for score in one.scores if id(score) not in taken]
-    return Contest(
+    return SettingComparison(
         first.index,
         second.index,
         tuple(a.seed for a, _ in compared),
         difference,
         "different" if difference.p < ALPHA else "undecided",
-        () if plan["choose"] == "best-run" else tuple(left_out),
+        () if plan.choose == "best-run" else tuple(left_out),
     )
 
 
 def _answered(one: SettingScores) -> dict[int, Score]:
-    """The scores that stand on answers, by seed."""
+    """Returns the scores that stand on answers, by seed."""
     return {score.seed: score for score in one.scores if score.value is not None and score.state != "diverged"}
 
 
-def _difference(plan: Mapping[str, Any], compared: Sequence[tuple[Score, Score]]) -> Difference:
+def _difference(plan: SweepPlan, compared: Sequence[tuple[Score, Score]]) -> Difference:
     lines: list[list[Line]] = []
     for score in (score for pair in compared for score in pair):
         read = read_lines(plan, score.cells)
@@ -140,10 +129,10 @@ def _difference(plan: Mapping[str, Any], compared: Sequence[tuple[Score, Score]]
 
 
 def averaged(parts: Sequence[Contributions]) -> Contributions:
-    """The mean of a metric over several models on the same examples, again as what each example adds to it.
+    """Returns the mean of a metric over several models on the same examples, again as what each example adds to it.
 
     Args:
-        parts: one a model, at least one, with the same metric and the same examples in the same order.
+        parts: one per model, at least one, with the same metric and the same examples in the same order.
     """
     first, k = parts[0], len(parts)
     if k == 1:

@@ -1,0 +1,71 @@
+"""The disk that a sweep needs, and whose model stays on it (`--keep`)."""
+
+import shutil
+from collections.abc import Collection
+from pathlib import Path
+
+from bertctl.progress import Listener
+from bertctl.run_folder import RunFolder
+from bertctl.runtime.machine import free_bytes
+from bertctl.sweeps.best_setting import best_cell, best_score, ranked
+from bertctl.sweeps.plan import SweepPlan
+from bertctl.sweeps.results import by_setting, read_cells
+from bertctl.training.job import Encoded
+from bertctl.words import human_bytes
+
+_OTHER_FILES = 300_000  # bytes of a cell without its model: recipe, history, log, metrics
+_LINE = 400  # bytes of a line of predictions, about
+
+
+def delete_models(folder: Path, mine: Collection[str], *, finished: bool) -> None:
+    """Deletes model/ of every run that `--keep best` does not keep.
+
+    While the sweep goes on, the best run of each setting that isn't complete stays, and of the complete ones that of
+    the best; afterwards the recommended run alone.
+
+    Args:
+        folder: SWEEP.
+        mine: names of the cells of this shard; others are left alone.
+        finished: whether all of them are over.
+    """
+    plan, cells = read_cells(folder)
+    own = [cell for cell in cells if cell.name in mine]
+    found = [one for one in by_setting(plan, own) if one.scores]
+    if finished:
+        best = best_cell(plan, found) if found else None
+        kept = {best.name} if best is not None else set()
+    else:
+        is_open = {one.index: any(cell.state == "missing" for cell in one.cells) for one in found}
+        closed = [one for one in found if not is_open[one.index]]
+        scores = [best_score(plan, one) for one in found if is_open[one.index]]
+        scores += [best_score(plan, one) for one in ranked(plan, closed, by=plan.choose)[:1]]
+        kept = {score.cells[0].name for score in scores if score is not None}
+    for cell in own:
+        if cell.is_over and cell.name not in kept:
+            shutil.rmtree(RunFolder(cell.path).model, ignore_errors=True)
+
+
+def disk_needed(plan: SweepPlan, encoded: Encoded, *, cells: int) -> int:
+    """Returns the bytes at the worst moment, about.
+
+    Args:
+        plan: of the sweep.
+        encoded: model and rows of one of the runs.
+        cells: runs to be made. Each that is under way may leave a checkpoint (weights, AdamW's two moments, the best
+            weights).
+    """
+    model_bytes = sum(file.stat().st_size for file in encoded.source.folder.glob("*.safetensors"))
+    rows = sum(len(rows) for split, rows in encoded.data.splits.items() if split != "train")
+    # The best setting's, one of each open setting (as many as jobs, or all where a shard has parts of each), and those
+    # being written.
+    open_settings = len(plan.settings) if plan.shard else plan.jobs
+    models = {"all": cells, "best": min(cells, 1 + open_settings) + plan.jobs, "none": 0}[plan.keep]
+    return models * model_bytes + plan.jobs * 4 * model_bytes + cells * (_OTHER_FILES + rows * _LINE)
+
+
+def say_disk(folder: Path, needed: int, plan: SweepPlan, listener: Listener) -> None:
+    """Says what will be needed, and warns where it is more than is free."""
+    free = free_bytes(folder)
+    listener.say(f"disk: up to {human_bytes(needed)} with --keep {plan.keep}, {human_bytes(free)} free")
+    if needed > free:
+        listener.warn(f"up to {human_bytes(needed)} of disk will be needed, {human_bytes(free)} is free")

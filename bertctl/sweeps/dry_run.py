@@ -1,0 +1,94 @@
+"""`--dry-run`: what a sweep will take, from a few timed steps of its batch sizes."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bertctl.progress import SILENT, Listener
+from bertctl.run_folder import SCHEMA
+from bertctl.runtime.machine import free_bytes
+from bertctl.sweeps.disk import disk_needed
+from bertctl.sweeps.plan import PLAN
+from bertctl.sweeps.prepare import Sweep, SweepCell
+from bertctl.sweeps.results import read_cells
+from bertctl.training.estimate import Seconds, estimate_run
+from bertctl.training.loop import total_steps
+
+STEPS = 5
+"""Batches that are timed for each kind of run, each twice."""
+
+_MOST_TIMED = 4
+
+Kind = tuple[Any, ...]
+"""What decides how long a step of a run takes."""
+
+
+def dry_run(sweep: Sweep, *, shard: tuple[int, int] | None = None, listener: Listener = SILENT) -> dict[str, Any]:
+    """Counts the cells that are to be run, times a few steps, and says what time and disk they take. Nothing is kept.
+
+    Runs that differ in learning rate, epochs or seeds alone take the same time per step: one of each other kind is
+    timed, of the first four kinds. Runs that are done in the sweep's folder are not counted.
+
+    Returns:
+        `runs`, `done`, `to_run`, `jobs`, `threads`, `seconds` (estimate, low, high: wall time), `run_seconds` (of the
+        shortest and longest run), `disk_bytes` (needed, free), `cells`.
+    """
+    plan, mine, folder = sweep.plan, sweep.cells_of(shard), sweep.folder
+    there = {cell.name for cell in read_cells(folder)[1] if cell.is_over} if (folder / PLAN).exists() else set()
+    waiting = [cell for cell in mine if cell.name not in there]
+    timed = _timed(sweep, waiting, listener)
+    each = [_scaled(cell, sweep, timed) for cell in waiting] or [Seconds(0.0, 0.0, 0.0)]
+    worked, longest = sum(each, Seconds(0.0, 0.0, 0.0)), max(each, key=lambda one: one.estimate)
+    jobs = min(plan.jobs, max(1, len(waiting)))
+
+    needed = disk_needed(plan.model_copy(update={"jobs": jobs}), sweep.encoded[sweep.cells[0].key], cells=len(waiting))
+    return {
+        "schema": SCHEMA,
+        "folder": str(folder),
+        "runs": len(mine),
+        "done": len(mine) - len(waiting),
+        "to_run": len(waiting),
+        "jobs": plan.jobs,
+        "threads": plan.threads,
+        "seconds": {
+            name: round(max(getattr(worked, name) / jobs, getattr(longest, name)), 3)
+            for name in ("estimate", "low", "high")
+        },
+        "run_seconds": {
+            "shortest": round(min(one.estimate for one in each), 3),
+            "longest": round(longest.estimate, 3),
+        },
+        "disk_bytes": {"needed": needed, "free": free_bytes(folder)},
+        "cells": [{"name": cell.name, "setting": cell.setting, "seed": cell.seed, "fold": cell.fold} for cell in mine],
+    }
+
+
+def _kind(cell: SweepCell) -> Kind:
+    recipe = cell.recipe
+    return (recipe.training.batch_size, recipe.training.accumulation_steps, recipe.model.name, recipe.model.max_length)
+
+
+def _timed(
+    sweep: Sweep, waiting: Sequence[SweepCell], listener: Listener
+) -> dict[Kind, tuple[SweepCell, Mapping[str, Any]]]:
+    """Times a few steps of the longest run of each kind, for the first kinds."""
+    longest: dict[Kind, SweepCell] = {}
+    for cell in sweep.by_cost(waiting):
+        longest.setdefault(_kind(cell), cell)
+    timed: dict[Kind, tuple[SweepCell, Mapping[str, Any]]] = {}
+    for kind, cell in list(longest.items())[:_MOST_TIMED]:
+        listener.say(f"timing a few steps in batches of {cell.recipe.training.batch_size}")
+        timed[kind] = (cell, estimate_run(cell.recipe, place=sweep.folder, steps=STEPS, listener=SILENT))
+    return timed
+
+
+def _scaled(cell: SweepCell, sweep: Sweep, timed: Mapping[Kind, tuple[SweepCell, Mapping[str, Any]]]) -> Seconds:
+    """Returns a run's time by the timed one's: training as steps, scoring as epochs; the model is written once."""
+    other, found = timed.get(_kind(cell)) or next(iter(timed.values()))
+    steps = [total_steps(one.recipe, len(sweep.encoded[one.key].features["train"])) for one in (cell, other)]
+    epochs = cell.recipe.training.epochs / other.recipe.training.epochs
+    shares = {"train": steps[0] / steps[1], "evaluate": epochs, "save": 1 / max(1, found["evaluations"])}
+    low, estimate, high = (
+        sum(share * found["seconds"][phase][name] for phase, share in shares.items())
+        for name in ("low", "estimate", "high")
+    )
+    return Seconds(estimate, low, high)

@@ -1,0 +1,304 @@
+"""A sweep made ready: its runs planned, their data read and tokenized once, everything refused that can be."""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from bertctl.config.agreement import DisagreementError
+from bertctl.config.dump import recipe_hash
+from bertctl.config.problems import RecipeError
+from bertctl.config.schema import Recipe
+from bertctl.data.load import load_data
+from bertctl.errors import DataError, UsageError
+from bertctl.progress import SILENT, Listener
+from bertctl.runtime.device import available_cores, choose_compute
+from bertctl.sweeps.grid import Setting, with_values
+from bertctl.sweeps.plan import Choose, Keep, PlannedCell, PrimaryMetric, SweepPlan, find_plan
+from bertctl.tasks.registry import higher_is_better
+from bertctl.training.job import Checked, Encoded, check, encode, encoding_key, resolved_for
+
+NAME_LENGTH = 16
+"""Hexadecimal digits of the hash that name a cell's folder."""
+
+
+@dataclass(frozen=True)
+class SweepRequest:
+    """What is asked for.
+
+    Attributes:
+        recipe: the base.
+        settings: dotted field -> value, for each setting.
+        seeds: `init` and `order`, for each seed.
+        folds: parts of the training rows, each held out once; None for the validation rows as they are.
+        jobs: number of parallel runs; None for one per GPU, or 1 on CPU.
+        shard: number and count, to run a part of the sweep alone.
+        keep: whose model stays: `best`, `all` or `none`.
+        choose: by `mean` over the seeds, or by `best-run`.
+        test: whether the chosen model is to be scored on the test split.
+    """
+
+    recipe: Recipe
+    settings: Sequence[Setting]
+    seeds: Sequence[Mapping[str, int]]
+    folds: int | None = None
+    jobs: int | None = None
+    shard: tuple[int, int] | None = None
+    keep: Keep = "best"
+    choose: Choose = "mean"
+    test: bool = False
+
+
+@dataclass(frozen=True)
+class SweepCell:
+    """One run to be made.
+
+    Attributes:
+        setting: number of its setting.
+        seed: number of its seed.
+        fold: which part is held out, from 1; None without folds.
+        recipe: what to run; device, precision and threads are resolved once it has a name.
+        key: names its `Encoded`.
+        name: of its folder, the hash of what decides its numbers; empty before its data is read.
+    """
+
+    setting: int
+    seed: int
+    fold: int | None
+    recipe: Recipe
+    key: str
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep made ready: everything read, checked and tokenized, nothing trained.
+
+    Attributes:
+        plan: content of plan.json.
+        cells: all of them, of all shards.
+        encoded: what they read, by key.
+        folder: SWEEP.
+    """
+
+    plan: SweepPlan
+    cells: list[SweepCell]
+    encoded: dict[str, Encoded]
+    folder: Path
+
+    def by_cost(self, cells: Sequence[SweepCell]) -> list[SweepCell]:
+        """Returns the longest first, so that no worker is left with a long one at the end; a setting stays together."""
+
+        def cost(cell: SweepCell) -> tuple[int, int, int]:
+            training = cell.recipe.training
+            examples = len(self.encoded[cell.key].features["train"])
+            steps = training.epochs * math.ceil(examples / training.batch_size)
+            return -training.epochs * examples, -steps, cell.setting
+
+        return sorted(cells, key=cost)
+
+    def cells_of(self, shard: tuple[int, int] | None) -> list[SweepCell]:
+        """Returns the cells of a shard, every n-th by cost, so that shards take about as long; all without one."""
+        number, count = shard or (1, 1)
+        return self.by_cost(self.cells)[number - 1 :: count]
+
+
+def make_sweep(request: SweepRequest, folder: Path | None, *, listener: Listener = SILENT) -> Sweep:
+    """Reads, checks and tokenizes everything that the sweep's runs need; torch computes nothing.
+
+    Args:
+        request: what is asked for.
+        folder: SWEEP; runs/sweep-NAME-HASH when None. The threads of the sweep in it, if there is one, stand in every
+            run's recipe, so they are taken where the recipe names none.
+        listener: hears what was read, and how.
+
+    Raises:
+        BertctlError: any refusal: settings, files, labels, model, device.
+    """
+    base = _without_test(request.recipe, listener)
+    if request.folds is not None and request.folds < 2:
+        raise UsageError(f"--folds {request.folds}: it must be at least 2")
+    if request.jobs is not None and request.jobs < 1:
+        raise UsageError(f"--jobs {request.jobs}: it must be at least 1")
+    cells = _cells(base, request)  # what does not go together is said before torch is loaded
+    if request.test:
+        _check_test(base)
+    compute = choose_compute(base.runtime)
+    base = resolved_for(base, compute)
+    cells = [replace(cell, recipe=_on_device(cell.recipe, base, request.settings[cell.setting])) for cell in cells]
+    encoded, checked = _read(cells, listener)
+    plan = _plan(request, base, cells, encoded, checked)
+    folder = folder or Path("runs") / f"sweep-{plan.name}-{plan.identity()[:8]}"
+    before = find_plan(folder)
+    jobs = request.jobs or default_jobs(compute.device)
+    threads = request.recipe.runtime.threads or (before.threads if before else max(1, available_cores() // jobs))
+    cells = [_named(cell, threads, encoded[cell.key]) for cell in cells]
+    _refuse_twins(cells)
+    update = {
+        "recipe": _with_threads(base, threads).model_dump(),
+        "jobs": jobs,
+        "threads": threads,
+        "cells": [PlannedCell(name=cell.name, setting=cell.setting, seed=cell.seed, fold=cell.fold) for cell in cells],
+    }
+    return Sweep(plan.model_copy(update=update), cells, encoded, folder)
+
+
+def default_jobs(device: str) -> int:
+    """Returns one per GPU; 1 on a CPU, with all its cores."""
+    if device != "cuda":
+        return 1
+    import torch
+
+    return max(1, torch.cuda.device_count())
+
+
+def _cells(base: Recipe, request: SweepRequest) -> list[SweepCell]:
+    """Returns every setting with every seed with every fold, the last fastest.
+
+    Raises:
+        RecipeError: a UsageError with everything that does not go together in one of the settings.
+    """
+    folds: Sequence[int | None] = range(1, request.folds + 1) if request.folds else (None,)
+    cells: list[SweepCell] = []
+    problems: list[str] = []
+    combinations = itertools.product(enumerate(request.settings), enumerate(request.seeds), folds)
+    for (i, setting), (j, seed), fold in combinations:
+        values = {**setting, "training.init_seed": seed["init"], "training.order_seed": seed["order"]}
+        if fold is not None:
+            values |= {"data.folds": request.folds, "data.fold": fold}
+        try:
+            recipe = with_values(base, values)
+        except ValidationError as error:
+            problems += _disagreements(error)
+        else:
+            cells.append(SweepCell(i, j, fold, recipe, encoding_key(recipe)))
+    if problems:
+        raise RecipeError("the settings of this sweep", list(dict.fromkeys(problems)))
+    return cells
+
+
+def _disagreements(error: ValidationError) -> list[str]:
+    found = [entry.get("ctx", {}).get("error") for entry in error.errors(include_url=False)]
+    clashes = [clash for clash in found if isinstance(clash, DisagreementError)]
+    if not clashes:
+        raise error
+    return [f"{item.fields[0]}: {item.message}" for clash in clashes for item in clash.found]
+
+
+def _without_test(recipe: Recipe, listener: Listener) -> Recipe:
+    """Returns the recipe with test splits left out: whoever sees 36 test scores will choose by them."""
+    splits = recipe.evaluation.splits
+    kept = [split for split in splits if not split.startswith("test")]
+    if kept == splits:
+        return recipe
+    listener.say("evaluation.splits names test: a sweep's runs are not scored on it; --test scores the chosen one once")
+    return recipe.model_copy(update={"evaluation": recipe.evaluation.model_copy(update={"splits": kept})})
+
+
+def _check_test(recipe: Recipe) -> None:
+    """Refuses now what could not be scored at the end."""
+    rows = load_data(recipe, splits=["test"]).splits["test"]
+    if not rows.has("label"):
+        raise DataError(
+            "--test: the test split has no labels, so it can't be scored",
+            remedy="Leave --test out; `bertctl predict RUN --split test` writes the answers to hand in.",
+        )
+
+
+def _on_device(recipe: Recipe, base: Recipe, setting: Setting) -> Recipe:
+    """Returns a cell's recipe with the device and precision of the base, unless its setting names the precision."""
+    own = {name: value for name, value in setting.items() if name.startswith("runtime.")}
+    runtime = base.runtime.model_copy(update={name.removeprefix("runtime."): value for name, value in own.items()})
+    return resolved_for(recipe.model_copy(update={"runtime": runtime}), choose_compute(runtime))
+
+
+def _read(cells: Sequence[SweepCell], listener: Listener) -> tuple[dict[str, Encoded], dict[str, Checked]]:
+    """Reads and tokenizes what the cells need, each data once, and checks each setting on each data."""
+    encoded: dict[str, Encoded] = {}
+    checked: dict[str, Checked] = {}
+    for cell in cells:
+        if cell.key not in encoded:
+            encoded[cell.key] = encode(cell.recipe, listener=listener)
+        if cell.seed == 0:
+            found = check(cell.recipe, encoded[cell.key])
+            checked.setdefault(cell.key, found)
+    counted = [
+        ", ".join(f"{len(rows)} {split} rows" for split, rows in one.data.splits.items()) for one in encoded.values()
+    ]
+    listener.say(f"tokenized once: {'; '.join(dict.fromkeys(counted))}, for all {len(cells)} runs")
+    return encoded, checked
+
+
+def _plan(
+    request: SweepRequest,
+    base: Recipe,
+    cells: Sequence[SweepCell],
+    encoded: Mapping[str, Encoded],
+    checked: Mapping[str, Checked],
+) -> SweepPlan:
+    """Returns the plan without its cells, whose names depend on the number of threads."""
+    first = next(iter(encoded))
+    primary = checked[first].primary
+    baselines = [one.baseline for one in checked.values() if one.primary == primary]
+    return SweepPlan(
+        name=base.name,
+        recipe=base.model_dump(),
+        primary=PrimaryMetric(
+            split=encoded[first].data.validation_splits[0],
+            name=primary,
+            higher_is_better=higher_is_better(primary),
+        ),
+        settings=[dict(setting) for setting in request.settings],
+        seeds=[dict(seed) for seed in request.seeds],
+        folds=request.folds,
+        baseline={
+            name: math.fsum(values[name] for values in baselines) / len(baselines)
+            for name in baselines[0]
+            if all(name in values for values in baselines)
+        },
+        choose=request.choose,
+        keep=request.keep,
+        shard=request.shard,
+        data_hashes={
+            f"{label}: {split}" if label else split: digest
+            for key, label in _labels(cells).items()
+            for split, digest in encoded[key].data.hashes.items()
+        },
+        model_hash=", ".join(dict.fromkeys(one.model_hash for one in encoded.values())),
+    )
+
+
+def _labels(cells: Sequence[SweepCell]) -> dict[str, str]:
+    """Returns what tells the data of the cells apart, by key; one empty label where all have the same."""
+    first = {cell.key: cell for cell in reversed(cells)}
+    keys = list(dict.fromkeys(cell.key for cell in cells))
+    if len(keys) == 1:
+        return {keys[0]: ""}
+    if len({cell.setting for cell in cells}) == 1 or len(keys) == len({cell.fold for cell in cells}):
+        return {key: f"part {first[key].fold}" for key in keys}
+    return {key: f"data {number}" for number, key in enumerate(keys, 1)}
+
+
+def _with_threads(recipe: Recipe, threads: int) -> Recipe:
+    return recipe.model_copy(update={"runtime": recipe.runtime.model_copy(update={"threads": threads})})
+
+
+def _named(cell: SweepCell, threads: int, encoded: Encoded) -> SweepCell:
+    recipe = _with_threads(cell.recipe, threads)
+    digest = recipe_hash(recipe, data_hashes=encoded.data.hashes, model_hash=encoded.model_hash)
+    return replace(cell, recipe=recipe, name=digest[:NAME_LENGTH])
+
+
+def _refuse_twins(cells: Sequence[SweepCell]) -> None:
+    by_name: dict[str, SweepCell] = {}
+    for cell in cells:
+        twin = by_name.setdefault(cell.name, cell)
+        if twin is not cell:
+            raise UsageError(
+                f"settings {twin.setting + 1} and {cell.setting + 1} of the grid give the same run: what tells them "
+                "apart decides no number",
+                remedy="Take fields out of the grid that decide none (names, logging, paths of equal files).",
+            )

@@ -1,0 +1,37 @@
+"""Settings of a sweep as text, the same in tables, pictures and sentences."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bertctl.reporting.escape import one_line
+
+UNCHANGED = "the recipe as it is"
+
+
+def short_names(axes: Sequence[str]) -> list[str]:
+    """Returns `learning_rate` for `optimizer.learning_rate`; in full where two fields would have one name."""
+    ends = [axis.rpartition(".")[2] for axis in axes]
+    return [end if ends.count(end) == 1 else axis for end, axis in zip(ends, axes, strict=True)]
+
+
+def value_text(value: Any) -> str:
+    """Returns a field's value: `5e-05`, `true`, `[a, b]`, a text as it is."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), limit=40)
+
+
+def setting_text(values: Mapping[str, Any], axes: Sequence[str]) -> str:
+    """Returns `learning_rate 5e-05, batch_size 16`."""
+    names = short_names(axes)
+    parts = [f"{name} {value_text(values[axis])}" for name, axis in zip(names, axes, strict=True) if axis in values]
+    return ", ".join(parts) or UNCHANGED
+
+
+def seed_text(seed: Mapping[str, int]) -> str:
+    """Returns `seed 2` where all of them are the same, else `init 2, order 1`."""
+    numbers = set(seed.values())
+    if len(numbers) == 1:
+        return f"seed {numbers.pop()}"
+    return ", ".join(f"{name} {number}" for name, number in seed.items())
