@@ -78,8 +78,7 @@ def calibrate_run(
     name = split or data.validation_splits[0]
     result = score_splits(run, {name: data.splits[name]}, workers, listener)[name]
     before = read_decision(run.folder)
-    lines = task.lines(result.outputs, result.features, result.rows)
-    logits, gold = result.outputs["logits"], task.answers.targets(lines)
+    logits, gold = result.outputs["logits"], task.answers.targets(result.lines)
     decision = fit_decision(
         task,
         logits,

@@ -35,6 +35,7 @@ class SplitResult:
         rows: the split.
         features: as the model read it.
         outputs: what the task collected of the forward pass.
+        lines: gold answer and prediction of each row.
         losses: (N,) mean loss of each row's things that are counted (examples, words, windows); 0 where there is none.
         metrics: by name, `loss` included.
     """
@@ -44,6 +45,7 @@ class SplitResult:
     rows: Rows
     features: Features
     outputs: Outputs
+    lines: list[dict[str, Any]]
     losses: NDArray[np.float64]
     metrics: dict[str, MetricValue]
 
@@ -93,7 +95,7 @@ def evaluate_split(
         reserved, scripts = known_metrics(), settings.metric_scripts
         metrics |= script_metrics(scripts, predictions=answers, references=gold, reserved=reserved)
     losses = np.divide(sums, weights, out=np.zeros_like(sums), where=weights > 0)
-    return SplitResult(task, decision, rows, features, passed.outputs, losses, metrics)
+    return SplitResult(task, decision, rows, features, passed.outputs, lines, losses, metrics)
 
 
 def choose_primary(asked: str | None, catalog: str | None, task: Task, known: Sequence[str]) -> str:
@@ -150,11 +152,10 @@ def prediction_lines(result: SplitResult, *, settings: EvaluationSection) -> Ite
     """One dictionary an example, in the order of the rows: id, texts, gold, prediction, probabilities, loss, tokens."""
     rows, task = result.rows, result.task
     truncated, lengths = result.features.truncated, result.features.tokens
-    for i, answer in enumerate(task.decode(result.outputs, result.features, rows)):
+    for i, answer in enumerate(result.lines):
         line: dict[str, Any] = {"id": rows.ids[i]}
         if settings.keep_text:
             line |= {name: rows.columns[name][i] for name in task.answers.columns if rows.has(name)}
-        line["gold"] = task.gold(rows, i)
         line |= answer
         line |= {"loss": float(result.losses[i]), "tokens": int(lengths[i]), "truncated": bool(truncated[i])}
         line |= {name: rows.columns[name][i] for name in settings.slice_columns if rows.has(name)}

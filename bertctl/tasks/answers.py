@@ -160,7 +160,7 @@ model = {auto_class}.from_pretrained(MODEL)"""
 
     # The answer that ignores the input
 
-    def constant(self, gold: Sequence[Any]) -> Any:
+    def baseline_answer(self, gold: Sequence[Any]) -> Any:
         """Returns the best answer for somebody who can't read: the most frequent gold answer of the training rows."""
         counts: dict[Any, int] = {}
         for each in gold:
@@ -176,12 +176,19 @@ model = {auto_class}.from_pretrained(MODEL)"""
         """Returns the metrics of the answer that ignores the input.
 
         Args:
-            constant: as `constant` chose it.
+            constant: as `baseline_answer` chose it.
             lines: labelled, at least one; they need no prediction.
         """
         said = [self.answered(line, constant) for line in lines]
         found = {metric.name: self.contributions(said, metric.name) for metric in self.metrics}
         return {name: each.value for name, each in found.items() if each is not None}
+
+    def constant_prediction(self, lines: Lines) -> str | None:
+        """Returns the one answer that every line got although several are right, for a person; else None."""
+        gold, predicted = sides(lines)
+        if len(lines) < 2 or any(each != predicted[0] for each in predicted) or all(each == gold[0] for each in gold):
+            return None
+        return repr(predicted[0])
 
     # One line
 

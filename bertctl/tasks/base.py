@@ -193,10 +193,6 @@ class Task(ABC):
         """Returns what decoding needs of a batch: arrays with an entry per `features.prediction_indices(indices)`."""
         return {"logits": outputs.cpu().numpy()}
 
-    def constant_prediction(self, outputs: Outputs, features: Any) -> str | None:  # noqa: ARG002
-        """Returns the one answer that everything got although several are right, as a person reads it; else None."""
-        return None
-
     def tune(self, outputs: Outputs, features: Any, rows: "Rows") -> dict[str, Any]:  # noqa: ARG002
         """Returns what is chosen on labelled validation rows after training, such as a threshold."""
         return {}
@@ -224,7 +220,7 @@ class Task(ABC):
         lines = [
             {"gold": self.gold(rows, i), **{name: rows.columns[name][i] for name in shown}} for i in range(len(rows))
         ]
-        constant = self.answers.constant([self.gold(train, i) for i in range(len(train))])
+        constant = self.answers.baseline_answer([self.gold(train, i) for i in range(len(train))])
         return self.answers.baseline(constant, lines)
 
     @abstractmethod

@@ -35,6 +35,11 @@ class ChoiceAnswers(Answers):
         found = super().baseline(constant, lines)
         return found | {"accuracy": max(found["accuracy"], chance)}
 
+    def constant_prediction(self, lines: Lines) -> str | None:
+        """Returns the only place that was chosen, where rows have the right one in several."""
+        place = super().constant_prediction(lines)
+        return place and f"choice {place}"
+
     def shown(self, line: Line) -> tuple[str, str, str]:
         """Returns the context, and both choices with their numbers."""
         choices = line.get("choices") or []

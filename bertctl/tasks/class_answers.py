@@ -24,6 +24,7 @@ from bertctl.tasks.answers import (
     field,
     sides,
 )
+from bertctl.words import listing
 
 
 def _accuracy(answers: "ClassAnswers", lines: Lines) -> Contributions:
@@ -109,13 +110,19 @@ answer({example})"""
         """Returns (N,) numbers of the gold labels; multi-label (N, C) 0 and 1."""
         return self.present(lines)[0].astype(np.int64) if self.multi_label else self.numbers(lines)[0]
 
-    def constant(self, gold: Sequence[Any]) -> Any:
+    def baseline_answer(self, gold: Sequence[Any]) -> Any:
         """Returns the most frequent label, or set of labels, of the training rows."""
         if not self.multi_label:
-            return super().constant(gold)
+            return super().baseline_answer(gold)
         sets = Counter(tuple(label in names for label in self.labels) for names in gold)
         chosen = max(sorted(sets), key=sets.__getitem__)
         return [label for label, there in zip(self.labels, chosen, strict=True) if there]
+
+    def constant_prediction(self, lines: Lines) -> str | None:
+        """Returns the only label, or set of labels, that was answered."""
+        if super().constant_prediction(lines) is None:
+            return None
+        return listing(_names(lines[0]["prediction"])) or "no label"
 
     def is_right(self, line: Line) -> bool:
         """Returns whether the label is right; of several labels, whether all are."""

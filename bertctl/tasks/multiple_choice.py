@@ -89,13 +89,6 @@ class MultipleChoice(Task):
 
         return ChoiceCrossEntropy(padding)
 
-    def constant_prediction(self, outputs: Outputs, features: ChoiceFeatures) -> str | None:
-        """The only place that was chosen, where rows have the right one in several."""
-        chosen = _by_row(outputs["logits"], features).argmax(axis=1)
-        if len(features) < 2 or (chosen != chosen[0]).any() or (features.gold == features.gold[0]).all():
-            return None
-        return f"choice {int(chosen[0])}"
-
     def decode(
         self,
         outputs: Outputs,

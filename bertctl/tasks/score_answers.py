@@ -8,6 +8,9 @@ from bertctl.metrics import contributions, regression
 from bertctl.metrics.contributions import Contributions, Floats, Metric, refuse_not_finite
 from bertctl.tasks.answers import Answers, ErrorOrder, Line, Lines, Outcome, sides
 
+_SAME = 5e-4
+"""Scores that differ by less are the same to three decimals."""
+
 
 def scores(lines: Lines) -> tuple[Floats, Floats]:
     """Returns (N,) gold scores, in the 32 bits that models learn, and (N,) predictions.
@@ -55,9 +58,14 @@ answer({example})"""
         Metric("mse", _mse, "mean squared error", "bootstrap, studentised", higher_is_better=False, is_fraction=False),
     )
 
-    def constant(self, gold: Any) -> float:
+    def baseline_answer(self, gold: Any) -> float:
         """Returns the mean of the training rows."""
         return float(np.array(gold, dtype=np.float32).astype(np.float64).mean())
+
+    def constant_prediction(self, lines: Lines) -> str | None:
+        """Returns the one score that every line got, to three decimals."""
+        gold, predicted = scores(lines)
+        return None if len(lines) < 2 or np.ptp(predicted) >= _SAME or np.ptp(gold) < _SAME else f"{predicted[0]:.3f}"
 
     def is_right(self, line: Line) -> None:  # noqa: ARG002
         """Returns None: a score is more or less near."""

@@ -101,9 +101,13 @@ class SpanAnswers(Answers):
         """Returns None: the loss is a mean over windows, and the lines don't say how many there were."""
         return
 
-    def constant(self, gold: Any) -> str:  # noqa: ARG002
+    def baseline_answer(self, gold: Any) -> str:  # noqa: ARG002
         """Returns "no answer"."""
         return NO_ANSWER
+
+    def constant_prediction(self, lines: Lines) -> None:  # noqa: ARG002
+        """Returns None: answers are words of different texts."""
+        return
 
     def is_right(self, line: Line) -> bool:
         """Returns whether the answer is a gold one, after normalisation."""

@@ -107,13 +107,18 @@ answer("Ada Lovelace lived in London.")"""
         words = np.array([len(field(line, "gold")) for line in lines], dtype=np.float64)
         return contributions.loss(np.array([field(line, "loss") for line in lines]) * words, words)
 
-    def constant(self, gold: Sequence[Any]) -> Any:
+    def baseline_answer(self, gold: Sequence[Any]) -> Any:
         """Returns the most frequent tag of the training rows: O, where entities are marked."""
-        return super().constant([tag for tags in gold for tag in tags])
+        return super().baseline_answer([tag for tags in gold for tag in tags])
 
     def answered(self, line: Line, constant: Any) -> Line:
         """Returns a line with the constant tag at every word."""
         return {**line, "prediction": [constant] * len(line["gold"])}
+
+    def constant_prediction(self, lines: Lines) -> str | None:
+        """Returns the only tag that was answered, such as O for every word."""
+        tags = [tag for line in lines for tag in line["prediction"]]
+        return repr(tags[0]) if len(tags) > 1 and set(tags) == {tags[0]} else None
 
     def is_error(self, line: Line) -> bool:
         """Returns whether a tag is wrong."""

@@ -160,19 +160,6 @@ class TextClassification(Task):
             return kind(padding)
         return kind(padding, class_weights(training, train.gold, self.labels), training.label_smoothing)
 
-    def constant_prediction(self, outputs: Outputs, features: SequenceFeatures) -> str | None:
-        """The only label that was answered."""
-        chosen = (
-            self._probabilities(outputs["logits"]) >= self.threshold
-            if self.multi_label
-            else outputs["logits"].argmax(axis=1)
-        )
-        if len(features) < 2 or (chosen != chosen[0]).any() or (features.gold == features.gold[0]).all():
-            return None
-        if self.multi_label:
-            return shown([name for name, taken in zip(self.labels, chosen[0], strict=True) if taken]) or "no label"
-        return f"'{self.labels[int(chosen[0])]}'"
-
     def with_decision(self, decision: Mapping[str, Any]) -> "TextClassification":
         """With the temperature and the threshold that were chosen on validation rows."""
         changes: dict[str, Any] = {}

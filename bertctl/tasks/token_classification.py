@@ -186,13 +186,6 @@ class TokenClassification(Task):
         at = (torch.from_numpy(batch.windows).to(logits.device), torch.from_numpy(batch.columns).to(logits.device))
         return {"logits": logits[at].cpu().numpy()}
 
-    def constant_prediction(self, outputs: Outputs, features: WordFeatures) -> str | None:  # noqa: ARG002
-        """The only tag that was answered, such as O for every word."""
-        chosen = outputs["logits"].argmax(axis=1)
-        if len(chosen) < 2 or (chosen != chosen[0]).any():
-            return None
-        return f"'{self.labels[int(chosen[0])]}'"
-
     def decode(self, outputs: Outputs, features: WordFeatures, rows: Rows) -> list[dict[str, Any]]:
         """The tags of each sentence, and its entities where tags mark any.
 

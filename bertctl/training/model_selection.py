@@ -97,7 +97,7 @@ class ModelSelection:
     def constant_prediction(self) -> str | None:
         """Returns the answer that the weights give to every example of the selection split; None if they differ."""
         result = self.results[self._job.selection]
-        return result.task.constant_prediction(result.outputs, result.features)
+        return result.task.answers.constant_prediction(result.lines)
 
     def _keep_average(self, state: TrainingState) -> bool:
         """Averages the weights of the best evaluations, where the recipe asks for it; returns whether the mean is kept.

@@ -8,9 +8,13 @@ from sklearn.metrics import f1_score, matthews_corrcoef, precision_score, recall
 from bertctl.errors import DataError, UsageError
 from bertctl.metrics.tagging import scores_by_type
 from bertctl.reporting.slices import slice_contributions
+from bertctl.tasks.choice_answers import ChoiceAnswers
+from bertctl.tasks.class_answers import ClassAnswers
 from bertctl.tasks.registry import answer_type
+from bertctl.tasks.score_answers import ScoreAnswers
 from bertctl.tasks.span_answers import SpanAnswers
-from tests.scoring import answer_metrics, contributions_of, tagging_metrics
+from bertctl.tasks.tag_answers import TagAnswers
+from tests.scoring import answer_metrics, contributions_of, lines_of, tagging_metrics
 
 LABELS = ["neg", "neutral", "pos"]
 
@@ -215,3 +219,23 @@ def test_the_precision_of_a_label_never_answered_is_undefined():
         _slice(lines, "text-classification", "precision", "label", "neg")
     recall = _slice(lines, "text-classification", "recall", "label", "neg")
     assert recall.value == 0.0, "that is known, and no undefined number"
+
+
+@pytest.mark.parametrize(
+    ("answers", "gold", "predicted", "said"),
+    [
+        (ClassAnswers(("neg", "pos"), multi_label=False), ["pos", "neg"], ["pos", "pos"], "'pos'"),
+        (ClassAnswers(("neg", "pos"), multi_label=False), ["pos", "pos"], ["pos", "pos"], None),
+        (ClassAnswers(("neg", "pos"), multi_label=False), ["pos", "neg"], ["pos", "neg"], None),
+        (ClassAnswers(("a", "b"), multi_label=True), [["a"], []], [["a", "b"]] * 2, "'a', 'b'"),
+        (ClassAnswers(("a", "b"), multi_label=True), [["a"], []], [[], []], "no label"),
+        (ScoreAnswers(), [1.0, 2.0], [1.50001, 1.50002], "1.500"),
+        (ScoreAnswers(), [1.0, 2.0], [1.5, 1.6], None),
+        (ChoiceAnswers(), [0, 1], [2, 2], "choice 2"),
+        (TagAnswers(("O", "B-X"), mark_entities=True), [["O", "B-X"], ["O"]], [["O", "O"], ["O"]], "'O'"),
+        (TagAnswers(("O", "B-X"), mark_entities=True), [["O"]], [["O"]], None),
+        (SpanAnswers(), [["x"], ["y"]], ["z", "z"], None),
+    ],
+)
+def test_one_answer_to_everything_is_named_where_several_are_right(answers, gold, predicted, said):
+    assert answers.constant_prediction(lines_of(gold, predicted)) == said
