@@ -1,3 +1,29 @@
-"""bertctl: one command for the whole life of a BERT encoder on a labelled task."""
+"""bertctl: one command for the whole life of a BERT encoder on a labelled task, and the same as Python functions.
+
+    from bertctl import finetune, predict
+
+    run = finetune("sst2", {"model.name": "minilm", "data.data_dir": "glue"})
+    predict(run, ["a fine film"])
+
+The names come from `bertctl.api`, which is imported when the first of them is used: `import bertctl` costs nothing.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bertctl.api import Recipe, Run, evaluate, extract_features, finetune, load_recipe, load_run, predict
 
 __version__ = "0.1.0"
+
+__all__ = ["Recipe", "Run", "evaluate", "extract_features", "finetune", "load_recipe", "load_run", "predict"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return getattr(importlib.import_module("bertctl.api"), name)
+    raise AttributeError(f"module 'bertctl' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -85,6 +85,26 @@ class Predictor:
                 yield line | answer | {"tokens": int(lengths[i]), "truncated": bool(truncated[i])}
 
 
+def unlabelled_rows(
+    run: TrainedRun, source: str, *, kind: str | None = None, listener: Listener = SILENT
+) -> Iterator[Rows]:
+    """Returns the rows of a file or of stdin (`-`), some at a time, without labels; the first ones are checked now.
+
+    Args:
+        run: says how the rows are read.
+        source: path, or `-`.
+        kind: format of the file; by its suffix when None.
+        listener: hears what was guessed.
+    """
+    reader = READERS[run.recipe.task]
+    chunks = reader.stream("-" if source == "-" else Path(source), run.recipe.data, kind=kind, listener=listener)
+    first = next(chunks, None)
+    if first is None:
+        return iter(())
+    run.check_pairs(first)
+    return map(_without_label, itertools.chain([first], chunks))
+
+
 def predict_file(
     run: TrainedRun,
     source: str,
@@ -106,14 +126,9 @@ def predict_file(
     Returns:
         Counts, and the files written.
     """
-    reader = READERS[run.recipe.task]
-    chunks = reader.stream("-" if source == "-" else Path(source), run.recipe.data, kind=kind, listener=listener)
-    first = next(chunks, None)  # a wrong file is refused before the model is loaded
-    if first is not None:
-        run.check_pairs(first)
+    chunks = unlabelled_rows(run, source, kind=kind, listener=listener)
     predictor = Predictor(run, workers)
-    rest = chunks if first is None else itertools.chain([first], chunks)
-    answers = predictor.predict(map(_without_label, rest), listener=destination.bar_for(listener))
+    answers = predictor.predict(chunks, listener=destination.bar_for(listener))
     return _write_answers_to(answers, predictor, destination, listener)
 
 

@@ -1,0 +1,266 @@
+"""The Python API: what the verbs do, as functions that print nothing and raise `BertctlError`.
+
+Import the names from `bertctl` itself. Recipe fields are given by their dotted names, as in `--set`: {"model.name":
+"minilm", "training.epochs": 2}.
+"""
+
+import json
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.config.load import load_recipe as load_recipe_with
+from bertctl.config.schema import Recipe
+from bertctl.config.schema import fields as known_fields
+from bertctl.data.rows import Rows
+from bertctl.errors import UsageError
+from bertctl.inference.predict import Predictor, unlabelled_rows
+from bertctl.inference.score_run import evaluate_file, evaluate_run
+from bertctl.inference.trained import open_run
+from bertctl.modeling.source import inspect_model
+from bertctl.progress import SILENT, Listener
+from bertctl.reporting.card import write_card
+from bertctl.runtime.device import choose_compute
+from bertctl.training.finetune import RunOptions
+from bertctl.training.start import Resume
+from bertctl.training.start import finetune as run_recipe
+from bertctl.words import unknown
+
+__all__ = ["Recipe", "Run", "evaluate", "extract_features", "finetune", "load_recipe", "load_run", "predict"]
+
+Fields = Mapping[str, Any]
+"""Recipe fields by their dotted names."""
+
+Scores = dict[str, dict[str, float]]
+"""Split -> metric -> value."""
+
+
+class Run:
+    """A finished run with its model, which is loaded when it is first needed and then stays in memory.
+
+    Args:
+        path: the run folder.
+        fields: recipe fields to change, such as `runtime.device` or `data.data_dir`.
+
+    Attributes:
+        path: the run folder.
+
+    Raises:
+        UnavailableError: no run, or one without a model.
+        UsageError: fields that don't fit.
+    """
+
+    def __init__(self, path: Path | str, fields: Fields | None = None) -> None:
+        self.path = Path(path)
+        _check_names(fields)
+        self._trained = open_run(self.path, options=dict(fields or {}))
+
+    @property
+    def recipe(self) -> Recipe:
+        """Returns the recipe as it ran."""
+        return self._trained.recipe
+
+    @property
+    def model_path(self) -> Path:
+        """Returns the folder with the model, for `from_pretrained` of transformers."""
+        return self._trained.folder.model
+
+    @property
+    def metrics(self) -> Scores:
+        """Returns the value of each metric by split, from metrics.json (which has intervals and counts as well)."""
+        return _values(self._trained.folder.read(self._trained.folder.metrics))
+
+    def predict(self, examples: Sequence[str] | Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Returns one answer per example, in order; see `bertctl.predict`."""
+        if not examples:
+            return []
+        with tempfile.TemporaryDirectory() as folder:
+            file, kind = _written(examples, Path(folder))
+            return list(self._predictor.predict(unlabelled_rows(self._trained, str(file), kind=kind)))
+
+    def evaluate(self, split: str | None = None) -> Scores:
+        """Scores a split of the run's own data, adds it to the run's metrics, and returns its values.
+
+        Args:
+            split: its name; the validation splits by default.
+
+        Raises:
+            DataError: a split without labels, or with labels that the model does not know.
+        """
+        before = self.metrics
+        after = _values(evaluate_run(self._trained, split=split))
+        write_card(self._trained.folder)
+        return {name: values for name, values in after.items() if name == split or (split is None and name in before)}
+
+    def evaluate_file(self, file: Path | str, output: Path | str, *, overwrite: bool = False) -> Scores:
+        """Scores a labelled file and returns its values, as the split `file`.
+
+        Args:
+            file: in any format that `bertctl evaluate --file` reads.
+            output: a folder for the result, which `gate` and `compare` read like a run.
+            overwrite: whether to replace the result that is there.
+
+        Raises:
+            DataError: rows without labels, or with labels that the model does not know.
+        """
+        return _values(evaluate_file(self._trained, Path(file), Path(output), overwrite=overwrite))
+
+    @cached_property
+    def _predictor(self) -> Predictor:
+        return Predictor(self._trained)
+
+
+def load_recipe(name: str | Path, fields: Fields | None = None) -> Recipe:
+    """Returns a recipe, complete and checked.
+
+    Args:
+        name: a built-in recipe (`bertctl recipes ls`) or a YAML file.
+        fields: fields to set.
+
+    Raises:
+        UsageError: unknown fields, impossible values: all of them at once.
+    """
+    _check_names(fields)
+    return load_recipe_with(str(name), options=fields)
+
+
+def load_run(path: Path | str, fields: Fields | None = None) -> Run:
+    """Opens a finished run; see `Run`."""
+    return Run(path, fields)
+
+
+def finetune(
+    recipe: Recipe | str | Path,
+    fields: Fields | None = None,
+    *,
+    output: Path | str | None = None,
+    resume: Resume = False,
+    overwrite: bool = False,
+    strict: bool = False,
+    listener: Listener = SILENT,
+) -> Run:
+    """Fine-tunes a model as a recipe says, and returns the finished run.
+
+    Args:
+        recipe: a recipe, or the name or file of one.
+        fields: fields to set, where `recipe` is a name or a file.
+        output: the run folder; `runs/<recipe>-<hash>` by default.
+        resume: whether to go on with the run in the folder: True where there must be one, "if any" where there may be.
+        overwrite: whether to replace the run in the folder.
+        strict: whether a model that gives every example the same answer is an error.
+        listener: hears of progress.
+
+    Raises:
+        BertctlError: see `bertctl.errors`; each has a message, a remedy and an exit code.
+    """
+    if isinstance(recipe, Recipe) and fields:
+        raise UsageError("fields go with the name of a recipe", remedy="Give them to load_recipe(name, fields).")
+    resolved = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, fields)
+    result = run_recipe(
+        resolved,
+        output=None if output is None else Path(output),
+        resume=resume,
+        overwrite=overwrite,
+        options=RunOptions(strict=strict, on_finish=write_card),
+        listener=listener,
+    )
+    return Run(result.folder.path)
+
+
+def predict(run: Run | Path | str, examples: Sequence[str] | Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns one answer per example, in order: the prediction, and what the task adds (probabilities, spans, ...).
+
+    Args:
+        run: a run, or its folder; a `Run` keeps the model in memory from one call to the next.
+        examples: texts (their line breaks count as spaces); or for pairs, questions and choices one mapping per
+            example, with the columns that a JSON Lines file for `bertctl predict` has.
+
+    Raises:
+        BertctlError: no run, or columns that the task does not know.
+    """
+    return (run if isinstance(run, Run) else Run(run)).predict(examples)
+
+
+def evaluate(run: Run | Path | str, split: str | None = None) -> Scores:
+    """Scores a split of the run's own data, adds it to the run, and returns its values; see `Run.evaluate`."""
+    return (run if isinstance(run, Run) else Run(run)).evaluate(split)
+
+
+def extract_features(
+    texts: Sequence[str],
+    model: str | Path = "bert-base",
+    *,
+    layers: str = "last",
+    pooling: str = "mean",
+    fields: Fields | None = None,
+) -> NDArray[np.float32]:
+    """Returns vectors of a frozen encoder, shape (texts, layers and poolings side by side).
+
+    Args:
+        texts: any number of them.
+        model: a name, a folder, a hub id or a run folder.
+        layers: as `bertctl extract-features --layers`, such as "last" or "-1,-2".
+        pooling: as `--pooling`: "mean", "cls", "max", "pooler".
+        fields: recipe fields, such as `model.max_length` or `runtime.precision`.
+
+    Raises:
+        BertctlError: an unknown model, layer or pooling.
+    """
+    from bertctl.features.chunks import stream_of
+    from bertctl.features.encoder import Encoder, Wanted
+    from bertctl.features.extract import ExtractJob, extract
+    from bertctl.modeling.layers import choose_layers, layer_count
+    from bertctl.modeling.linear_head import load_frozen
+    from bertctl.modeling.pooling import check_poolings
+
+    recipe = load_recipe("text-classification", {"model.name": str(model), **(fields or {})})
+    source = inspect_model(recipe.model)
+    compute = choose_compute(recipe.runtime)
+    wanted = Wanted(
+        layers=choose_layers(_listed(layers), layer_count(source.config)), poolings=check_poolings(_listed(pooling))
+    )
+    if wanted.by_token:
+        raise UsageError("vectors of tokens go into files", remedy="Type `bertctl extract-features --pooling none`.")
+    encoder = Encoder(source, load_frozen(source, compute), wanted, compute)
+    rows = Rows("texts", {"text": list(texts)}, [str(i) for i in range(len(texts))], "texts")
+    with tempfile.TemporaryDirectory() as folder:
+        job = ExtractJob(Path(folder) / "vectors.npy", recipe.model.max_length, "texts")
+        extract(stream_of(rows), encoder, job)
+        vectors: NDArray[np.float32] = np.load(job.output)
+    return vectors.reshape(len(texts), -1)
+
+
+def _check_names(fields: Fields | None) -> None:
+    known = known_fields()
+    for name in fields or ():
+        if name not in known:
+            raise UsageError(unknown("recipe field", name, known), remedy="`bertctl recipes show NAME` lists them.")
+
+
+def _values(document: Mapping[str, Any]) -> Scores:
+    return {
+        split: {name: metric["value"] for name, metric in metrics.items()}
+        for split, metrics in document["metrics"].items()
+    }
+
+
+def _written(examples: Iterable[str | Mapping[str, Any]], folder: Path) -> tuple[Path, str]:
+    """Writes examples into a file that the task's own reader knows; returns the file and its format."""
+    first, *_ = examples = list(examples)
+    if isinstance(first, str):
+        file, kind = folder / "texts.txt", "lines"
+        lines = [" ".join(str(text).splitlines()) for text in examples]
+    else:
+        file, kind = folder / "examples.jsonl", "jsonl"
+        lines = [json.dumps(example, ensure_ascii=False) for example in examples]
+    file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return file, kind
+
+
+def _listed(names: str) -> list[str]:
+    return [name.strip() for name in names.split(",") if name.strip()]

@@ -1,0 +1,92 @@
+"""The Python API, used as a person would: only names of `bertctl` itself."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bertctl
+from bertctl.errors import UnavailableError, UsageError
+
+
+def fields(tiny_model: Path, data: Path) -> dict[str, object]:
+    return {
+        "data.train_file": str(data),
+        "data.validation_file": str(data),
+        "model.name": str(tiny_model),
+        "model.max_length": 40,
+        "training.epochs": 12,
+        "training.batch_size": 8,
+        "optimizer.learning_rate": 5e-3,
+        "runtime.device": "cpu",
+        "runtime.precision": "fp32",
+        "runtime.threads": 1,
+        "evaluation.bootstrap_resamples": 100,
+    }
+
+
+def test_a_model_is_trained_opened_scored_and_asked(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
+    from bertctl import Recipe, evaluate, finetune, load_recipe, load_run, predict
+
+    recipe = load_recipe("text-classification", fields(tiny_model, opinions))
+    assert isinstance(recipe, Recipe)
+    run = finetune(recipe, output=tmp_path / "run")
+    assert run.path == tmp_path / "run"
+    assert run.recipe.model_dump()["training"] == recipe.model_dump()["training"]
+    assert run.metrics["validation"]["accuracy"] == 1.0
+    assert (run.model_path / "README.md").exists(), "the model card"
+
+    again = load_run(tmp_path / "run")
+    assert again.metrics == run.metrics
+    assert evaluate(again)["validation"]["accuracy"] == 1.0
+    assert again.evaluate_file(opinions, tmp_path / "scored")["file"]["accuracy"] == 1.0
+
+    answers = predict(again, ["the film was good\nand very fine", "it was bad food"])
+    assert [answer["prediction"] for answer in answers] == ["pos", "neg"]
+    assert predict(tmp_path / "run", [{"text": "it was bad food"}])[0]["probabilities"].keys() == {"neg", "pos"}
+    assert predict(again, []) == []
+
+
+def test_a_finished_run_is_not_trained_again(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
+    short = {**fields(tiny_model, opinions), "training.epochs": 1}
+    first = bertctl.finetune("text-classification", short, output=tmp_path / "run")
+    written = (first.path / "metrics.json").stat().st_mtime_ns
+    with pytest.raises(UsageError, match="not empty"):
+        bertctl.finetune("text-classification", short, output=tmp_path / "run")
+    again = bertctl.finetune("text-classification", short, output=tmp_path / "run", resume="if any")
+    assert again.metrics == first.metrics
+    assert (again.path / "metrics.json").stat().st_mtime_ns == written
+
+
+def test_features_are_those_of_the_encoder(tiny_model: Path) -> None:
+    """The premise: texts of different lengths, so that some are padded."""
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    texts = ["good", "the film was very very good", "it was bad"]
+    options = {"runtime.device": "cpu", "runtime.precision": "fp32", "model.max_length": 40}
+    vectors = bertctl.extract_features(texts, tiny_model, layers="-1,-2", pooling="cls", fields=options)
+    model, tokenizer = AutoModel.from_pretrained(tiny_model), AutoTokenizer.from_pretrained(tiny_model)
+    with torch.inference_mode():
+        for text, vector in zip(texts, vectors, strict=True):
+            states = model(**tokenizer(text, return_tensors="pt"), output_hidden_states=True).hidden_states
+            expected = torch.cat([states[-1][0, 0], states[-2][0, 0]])
+            np.testing.assert_allclose(vector, expected.numpy(), atol=1e-5)
+
+
+def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"did you mean training\.epochs"):
+        bertctl.load_recipe("sst2", {"training.epoch": 3})
+    with pytest.raises(UnavailableError):
+        bertctl.load_run(tmp_path)
+    with pytest.raises(AttributeError, match="train"):
+        bertctl.train  # noqa: B018
+
+
+def test_the_import_costs_nothing_until_a_name_is_used() -> None:
+    check = "import sys, bertctl; assert not {'torch', 'numpy', 'pydantic', 'typer'} & set(sys.modules); bertctl.Recipe"
+    subprocess.run([sys.executable, "-c", check], check=True)
+    assert set(bertctl.__all__) <= set(dir(bertctl))
+    assert all(hasattr(bertctl, name) for name in bertctl.__all__)
