@@ -53,10 +53,11 @@ VERBS = (
     Verb("push", "push", "Put a run's model on the hub, with its card.", "Use"),
     Verb("recipes", "recipes", "List, show, copy and validate recipes; list models and data sets.", "Prepare"),
     Verb("data", "data", "Find faults in a data set before a model is trained on it: `data check`.", "Prepare"),
-    Verb("tokenize", "tokenize", "See what the model reads: pieces and ids, or the numbers of a corpus.", "Look"),
+    Verb("tokenize", "tokenize", "See what the model reads: tokens and ids, or statistics of a corpus.", "Look"),
     Verb("vocab", "vocab", "Search, count, compare, check and train vocabularies.", "Look"),
     Verb("doctor", "doctor", "See whether this machine is ready, and what a recipe needs that is not here.", "Prepare"),
     Verb("estimate", "estimate", "Time a few steps; say what the whole run takes: time, memory, disk.", "Prepare"),
+    Verb("docs", "docs", "Show the documentation in the terminal: tutorial, formats, pipelines, fields.", "Prepare"),
     Verb("lr-find", "lr_find", "Find a learning rate: let it rise until the loss explodes, and look.", "Prepare"),
 )
 

@@ -1,5 +1,6 @@
 """`bertctl recipes`: list, show, copy and validate recipes; list models and data sets. Nothing here needs torch."""
 
+import json
 import re
 import shlex
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from bertctl.config.dump import dump_recipe
 from bertctl.config.load import load_recipe
 from bertctl.config.problems import RecipeError
 from bertctl.config.recipe_files import builtin_recipes, expanded_path, find_recipe
-from bertctl.config.schema import ProbeSection, Recipe
+from bertctl.config.schema import ProbeSection, Recipe, recipe_schema
 from bertctl.errors import BertctlError, UnavailableError, UsageError
 from bertctl.run_folder import write_text
 from bertctl.words import did_you_mean
@@ -87,7 +88,13 @@ def validate(
         )
 
 
-COMMANDS = {"ls": ls, "show": show, "cp": cp, "validate": validate}
+def schema(out: Output) -> None:
+    """Print the JSON Schema of a recipe, for editors that complete and check YAML."""
+    document = recipe_schema()
+    out.answer(document, Text(json.dumps(document, indent=2, ensure_ascii=False)))
+
+
+COMMANDS = {"ls": ls, "show": show, "cp": cp, "validate": validate, "schema": schema}
 
 
 def copy_recipe(name: str, destination: str, *, overwrite: bool = False) -> Path:

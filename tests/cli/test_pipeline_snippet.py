@@ -1,4 +1,4 @@
-"""The GitHub Action of the README: its shell lines run as a runner runs them, without the network."""
+"""The GitHub Action of the page on pipelines: its shell lines run as a runner runs them, without the network."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+PAGE = Path(__file__).resolve().parents[2] / "bertctl" / "docs" / "pipelines.md"
 MARK = "<!-- run by: tests/cli/test_pipeline_snippet.py -->"
 INSTALL = "install"
 """Name of the step that is left out: the test's own environment has bertctl."""
@@ -19,8 +19,8 @@ INSTALL = "install"
 @pytest.fixture(scope="module")
 def job() -> dict[str, Any]:
     """The one job of the marked block."""
-    text = README.read_text(encoding="utf-8")
-    assert text.count(MARK) == 1, f"the README has no block under {MARK}"
+    text = PAGE.read_text(encoding="utf-8")
+    assert text.count(MARK) == 1, f"the page has no block under {MARK}"
     block = re.match(r"\s*```yaml\n(.*?)```", text.split(MARK)[1], re.DOTALL)
     assert block, "the mark stands right above a yaml block"
     (found,) = yaml.safe_load(block[1])["jobs"].values()

@@ -22,6 +22,7 @@ from bertctl.run_folder import RunFolder
 from bertctl.tasks.registry import TASKS
 from bertctl.training.finetune import Result, run
 from bertctl.training.job import prepare
+from tests.documents.schemas import check_run
 
 MAX_LENGTH = 40
 
@@ -143,3 +144,7 @@ def test_report_card_comparison_and_gate_know_it(finished: Result) -> None:
     assert {one.verdict for one in compared.differences} == {"undecided"}
     limits = [parse_limit("min", f"{primary}=0.1"), parse_limit("max-drop", f"{primary}=0.01")]
     assert gate(folder.path, limits, baseline=folder.path, policy="point").verdict == "pass"
+
+
+def test_its_files_fit_the_json_schemas_that_ship(finished: Result) -> None:
+    assert check_run(finished.folder.path) >= 3 + 8

@@ -1,0 +1,71 @@
+"""`bertctl docs`: the pages of documentation that ship with the package."""
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertctl.cli.output import Output, plain_table
+from bertctl.errors import UsageError
+from bertctl.words import unknown
+
+FOLDER = Path(__file__).resolve().parents[1] / "docs"
+TOPICS = (
+    "tutorial",
+    "tasks",
+    "features",
+    "sweeps",
+    "recipes",
+    "recipe-fields",
+    "pipelines",
+    "many-devices",
+    "python",
+    "run-folder",
+    "training",
+    "benchmarks",
+    "changes",
+)
+"""The pages in the order in which they are listed."""
+
+
+def docs(
+    out: Output,
+    topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="Page to show.", show_default=False)] = None,
+) -> None:
+    """Show a page of the documentation; without a topic, list the pages.
+
+    bertctl docs tutorial
+    """
+    if topic is None:
+        titles = {name: _read(name).split("\n", 1)[0].removeprefix("# ") for name in TOPICS}
+        table = plain_table("topic", "page")
+        for name, title in titles.items():
+            table.add_row(name, title)
+        out.answer({"topics": [{"topic": name, "title": title} for name, title in titles.items()]}, table)
+        out.say("Show one with: bertctl docs TOPIC")
+        return
+    if topic not in TOPICS:
+        raise UsageError(unknown("page", topic, TOPICS), remedy=f"Pages: {', '.join(TOPICS)}.")
+    text = _read(topic)
+    out.answer({"topic": topic, "path": str(_path(topic)), "text": text})
+    if out.as_json:
+        return
+    if out.answers.is_terminal:
+        from rich.markdown import Markdown
+
+        out.answers.print(Markdown(text))
+    else:
+        typer.echo(text, nl=False)
+
+
+def _path(topic: str) -> Path:
+    return FOLDER / f"{topic}.md"
+
+
+def _read(topic: str) -> str:
+    """Returns a page without the marks that are for the tests."""
+    return re.sub(r"<!--.*?-->\n", "", _path(topic).read_text(encoding="utf-8"))
+
+
+COMMAND = docs

@@ -1,0 +1,71 @@
+"""The generated files of the documentation: the page of all recipe fields and the JSON Schema of a recipe.
+
+    python -m tests.documents.generated        # writes them anew
+
+`tests/unit/test_documents.py` fails when they are stale.
+"""
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+from bertctl.config.field_docs import field_docs, section_docs
+from bertctl.config.schema import fields, recipe_schema
+
+PACKAGE = Path(__file__).resolve().parents[2] / "bertctl"
+
+_INTRODUCTION = """\
+# Recipe fields
+
+These are all fields of a recipe, with their types and defaults. `bertctl recipes show NAME` prints the same words
+beside the values of a recipe, and `--set SECTION.FIELD=VALUE` changes one. See [recipes](recipes.md).
+"""
+
+
+def recipe_fields() -> str:
+    """Returns the page of all recipe fields."""
+    parts = [_INTRODUCTION]
+    for section, names in itertools.groupby(fields(), key=lambda dotted: dotted.rpartition(".")[0]):
+        parts.append(f"## {section}\n\n{section_docs()[section]}\n" if section else "## The top of the file\n")
+        parts.append("".join(map(_item, names)))
+    return "\n".join(parts)
+
+
+def _item(dotted: str) -> str:
+    info, name = fields()[dotted], dotted.rpartition(".")[2]
+    value = info.get_default(call_default_factory=True)
+    default = "" if value is None or value == "" else f", default `{json.dumps(value).strip(chr(34))}`"
+    return f"- **`{name}`** ({_type(_property(dotted))}{default}): {field_docs()[dotted].text}\n"
+
+
+def _property(dotted: str) -> dict[str, Any]:
+    schema = recipe_schema()
+    section, _, name = dotted.rpartition(".")
+    properties = schema["$defs"][schema["properties"][section]["$ref"].rpartition("/")[2]] if section else schema
+    return dict(properties["properties"][name])
+
+
+def _type(schema: dict[str, Any]) -> str:
+    if "anyOf" in schema:
+        return " or ".join(_type(option) for option in schema["anyOf"] if option.get("type") != "null")
+    if "enum" in schema:
+        return " or ".join(f"`{value}`" for value in schema["enum"])
+    if "const" in schema:
+        return f"`{schema['const']}`"
+    if schema.get("type") == "array":
+        return f"list of {_type(schema['items'])}"
+    words = {"integer": "whole number", "boolean": "true or false", "string": "text", "number": "number"}
+    return words[schema["type"]]
+
+
+def recipe_json() -> str:
+    """Returns the JSON Schema of a recipe as a file."""
+    return json.dumps(recipe_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+FILES = {PACKAGE / "docs" / "recipe-fields.md": recipe_fields, PACKAGE / "schemas" / "recipe.json": recipe_json}
+
+if __name__ == "__main__":
+    for path, text in FILES.items():
+        path.write_text(text(), encoding="utf-8")

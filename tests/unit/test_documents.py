@@ -1,0 +1,131 @@
+"""The pages, the schemas and the licence that ship with the package."""
+
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from bertctl.cli.app import VERBS
+from bertctl.cli.docs import FOLDER, TOPICS
+from bertctl.errors import ExitCode
+from tests.conftest import Run
+from tests.documents.generated import FILES
+from tests.documents.schemas import SCHEMAS
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted(FOLDER.glob("*.md"))]
+
+
+def test_every_page_is_a_topic_and_stands_in_the_readme() -> None:
+    assert sorted(TOPICS) == sorted(path.stem for path in PAGES[1:])
+    assert len(TOPICS) == 13
+    readme = PAGES[0].read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| \[[\w ]+\]\(bertctl/docs/([\w-]+)\.md\)", readme, re.IGNORECASE | re.MULTILINE)) == set(
+        TOPICS
+    )
+    assert len(readme.splitlines()) <= 220
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_links_and_pictures_are_there(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("# ")
+    for target in re.findall(r"\]\(([^)]+)\)", text):
+        if target.startswith("https://"):
+            continue
+        file, _, anchor = target.partition("#")
+        linked = page.parent / file
+        assert linked.is_file(), f"{page.name}: {target}"
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", linked.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in [re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_verbs_and_options_in_commands_exist(page: Path) -> None:
+    names = {verb.name for verb in VERBS}
+    blocks = re.findall(r"```(?:sh|yaml)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    verbs = re.findall(r"\bbertctl (?:\\n)?([a-z][a-z-]+)\b", "\n".join(blocks))
+    assert set(verbs) <= names
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_generated_files_are_fresh(path: Path) -> None:
+    assert path.read_text(encoding="utf-8") == FILES[path](), "python -m tests.documents.generated"
+
+
+def test_pictures_are_small() -> None:
+    pictures = list((FOLDER / "images").iterdir())
+    assert sorted(path.name for path in pictures) == ["finetune.svg", "report.png", "tokenize.svg"]
+    assert sum(path.stat().st_size for path in pictures) <= 400_000
+
+
+def test_the_exit_codes_are_all_there() -> None:
+    section = (FOLDER / "pipelines.md").read_text(encoding="utf-8").split("## Exit codes")[1].split("## ")[0]
+    rows = re.findall(r"^\| ([\d, ]+) \|", section, re.MULTILINE)
+    assert {int(number) for row in rows for number in row.split(",")} == {int(code) for code in ExitCode}
+
+
+def test_the_licence_is_the_whole_text() -> None:
+    text = (ROOT / "bertctl" / "LICENSE").read_text(encoding="utf-8")
+    assert "Apache License\n                           Version 2.0, January 2004" in text
+    assert "END OF TERMS AND CONDITIONS" in text
+    assert len(text.splitlines()) > 195
+
+
+@pytest.mark.parametrize("path", sorted(SCHEMAS.glob("*.json")), ids=lambda path: path.stem)
+def test_schemas_are_schemas(path: Path) -> None:
+    Draft202012Validator.check_schema(json.loads(path.read_text(encoding="utf-8")))
+
+
+def test_the_wheel_holds_what_ships(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(command, capture_output=True, cwd=ROOT, check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        (metadata_name,) = (name for name in names if name.endswith(".dist-info/METADATA"))
+        metadata = Parser().parsestr(archive.read(metadata_name).decode())
+    folder = metadata_name.rpartition("/")[0]
+    shipped = [path for pattern in ("docs/*.md", "docs/images/*", "schemas/*.json", "py.typed", "LICENSE")
+               for path in sorted((ROOT / "bertctl").glob(pattern))]  # fmt: skip
+    assert len(shipped) == 13 + 3 + 4 + 1 + 1
+    assert {path.relative_to(ROOT).as_posix() for path in shipped} <= names
+    recipes = {f"bertctl/_recipes/{path.name}" for path in (ROOT / "recipes").glob("*.yaml")}
+    assert len(recipes) >= 29
+    assert recipes <= names
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata.get_all("License-File") == ["bertctl/LICENSE"]
+    assert f"{folder}/licenses/bertctl/LICENSE" in names
+    assert not {name for name in names if name.startswith("tests/")}
+
+
+def test_docs_lists_shows_and_knows_what_was_meant(bertctl: Run) -> None:
+    listed = bertctl("docs")
+    assert [line.split()[0] for line in listed.stdout.splitlines()[1:]] == list(TOPICS)
+    page = bertctl("docs", "pipelines")
+    assert page.stdout.startswith("# Pipelines\n")
+    assert "<!--" not in page.stdout
+    assert json.loads(bertctl("docs", "tasks", "--json").stdout)["topic"] == "tasks"
+    wrong = bertctl("docs", "pipeline")
+    assert wrong.returncode == ExitCode.USAGE
+    assert "did you mean pipelines?" in wrong.stderr
+
+
+def test_docs_needs_no_torch() -> None:
+    code = (
+        "import sys; from bertctl.cli.main import main; code = main(['docs', 'tutorial']);"
+        "print(code, sorted({'torch', 'transformers', 'numpy'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "0 []"
+
+
+def test_recipes_schema_is_the_file_that_ships(bertctl: Run) -> None:
+    assert bertctl("recipes", "schema").stdout == (SCHEMAS / "recipe.json").read_text(encoding="utf-8")
