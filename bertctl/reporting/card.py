@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from bertctl.catalog.dataset_row import DatasetRow
 from bertctl.catalog.datasets import DATASETS
 from bertctl.catalog.models import MODELS
-from bertctl.reporting.document import Cell, Column, Table
+from bertctl.reporting.document import Cell, Column, TableBlock
 from bertctl.reporting.markdown import code_span, escaped, table_lines
 from bertctl.reporting.outcomes import calibration_error
 from bertctl.reporting.report import RunContents, decision_words, gather
@@ -156,7 +156,7 @@ def _results_table(run: RunContents) -> str:
                     "" if baseline is None else figure(baseline),
                 ]
             )
-    return table_lines(Table(columns, rows, "majority: the answer that ignores the text.")).rstrip("\n")
+    return table_lines(TableBlock(columns, rows, "majority: the answer that ignores the text.")).rstrip("\n")
 
 
 def _use(run: RunContents) -> str:
@@ -201,4 +201,4 @@ def _training(run: RunContents) -> str:
     for name in ("torch", "transformers"):
         settings[name] = run.environment.get("packages", {}).get(name)
     rows = [[name, str(value)] for name, value in settings.items() if value is not None]
-    return table_lines(Table([Column("setting"), Column("value")], rows)).rstrip("\n")
+    return table_lines(TableBlock([Column("setting"), Column("value")], rows)).rstrip("\n")

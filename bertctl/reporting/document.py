@@ -45,7 +45,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Table:
+class TableBlock:
     """Rows under headings.
 
     Attributes:
@@ -97,7 +97,7 @@ class Listing:
     text: str
 
 
-Block = Table | Chart | Note | Listing
+Block = TableBlock | Chart | Note | Listing
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from bertctl.reporting.document import Block, Chart, Listing, Report, Table
+from bertctl.reporting.document import Block, Chart, Listing, Report, TableBlock
 from bertctl.reporting.escape import visible
 
 # Marks of direction do their work inside an isolating element, and none outside of it.
@@ -33,7 +33,7 @@ def render_html(report: Report) -> str:
         keep_trailing_newline=True,
     )
     pages.filters["grouped"] = _grouped
-    for name, kind in (("chart", Chart), ("table", Table), ("listing", Listing)):
+    for name, kind in (("chart", Chart), ("table", TableBlock), ("listing", Listing)):
         pages.tests[name] = lambda block, kind=kind: isinstance(block, kind)
     return pages.get_template("report.html.j2").render(report=report, **_SHADES)
 

@@ -5,7 +5,7 @@ Text of the data stands in code spans, where a platform reads neither markup nor
 
 import re
 
-from bertctl.reporting.document import Block, Cell, Column, Note, Report, Section, Table
+from bertctl.reporting.document import Block, Cell, Column, Note, Report, Section, TableBlock
 from bertctl.reporting.escape import markdown, one_line
 
 MOST_BYTES = 65_000
@@ -60,7 +60,7 @@ def _block(block: Block) -> str:
     if isinstance(block, Note):
         parts = block.text.split("`")
         return "".join(code_span(part) if i % 2 else _note(part) for i, part in enumerate(parts)) + "\n"
-    return table_lines(block) if isinstance(block, Table) else ""
+    return table_lines(block) if isinstance(block, TableBlock) else ""
 
 
 def _note(text: str) -> str:
@@ -69,7 +69,7 @@ def _note(text: str) -> str:
     return f"{' ' if text[:1].isspace() else ''}{middle}{' ' if text[-1:].isspace() and middle else ''}"
 
 
-def table_lines(table: Table) -> str:
+def table_lines(table: TableBlock) -> str:
     """A table in GitHub's Markdown; empty where a short format shows none of its rows."""
     rows = table.rows if table.brief is None else table.rows[: table.brief]
     if not rows:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bertctl.reporting.document import Block, Cell, Column, Note, Section, Table
+from bertctl.reporting.document import Block, Cell, Column, Note, Section, TableBlock
 from bertctl.tasks.answers import Answers, Lines
 
 BRIEF = 10
@@ -40,7 +40,9 @@ def mistakes_section(lines: Lines, answers: Answers, *, most: int) -> Section:
         row: list[str | Cell] = [Cell(shorten(str(line["id"]), 80), data=True), Cell(shorten(text), data=True)]
         row += [Cell(shorten(side, MOST_OF_ANSWER), data=True) for side in (gold, predicted)]
         rows.append(row + ([order.layout.format(number)] if number is not None else []))
-    blocks: list[Block] = [Table(columns, rows, f"{len(wrong):,} in all, {order.words}.", stacked=True, brief=BRIEF)]
+    blocks: list[Block] = [
+        TableBlock(columns, rows, f"{len(wrong):,} in all, {order.words}.", stacked=True, brief=BRIEF)
+    ]
     if not any(answers.shown_input(line) for line in worst):
         blocks.append(Note("The run was made without texts (evaluation.keep_text is false): look them up by id."))
     return Section("errors", order.title, blocks)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bertctl.metrics import calibration
 from bertctl.metrics.statistics import wilson_interval
 from bertctl.reporting import charts
-from bertctl.reporting.document import Block, Cell, Chart, Column, Note, Section, Table
+from bertctl.reporting.document import Block, Cell, Chart, Column, Note, Section, TableBlock
 from bertctl.reporting.mistakes import shorten
 from bertctl.reporting.summary import figure, interval
 from bertctl.tasks.answers import Answers, Line, Lines
@@ -43,7 +43,7 @@ def outcome_section(lines: Lines, answers: Answers) -> Section:
     if found.header:
         first, *others = found.header
         columns = [Column(first), *(Column(name, number=True) for name in others)]
-        blocks.append(Table(columns, [[_cell(value) for value in row] for row in found.rows]))
+        blocks.append(TableBlock(columns, [[_cell(value) for value in row] for row in found.rows]))
     if found.labels:
         blocks.append(_confusion(lines, found.labels))
     return Section("outcome", found.title, blocks)
@@ -69,7 +69,7 @@ def _confusion(lines: Lines, labels: Sequence[str]) -> Block:
             [Cell(one, data=True), Cell(other, data=True), f"{count:,}", f"{100 * count / gold[one]:.1f} %"]
             for (one, other), count in mixed
         ]
-        return Table(columns, rows, "The most frequent confusions.")
+        return TableBlock(columns, rows, "The most frequent confusions.")
     columns = [Column("gold \\ predicted"), *(Column(name, number=True, data=True) for name in labels)]
     matrix: list[list[str | Cell]] = []
     for one in labels:
@@ -79,7 +79,7 @@ def _confusion(lines: Lines, labels: Sequence[str]) -> Block:
             share = count / gold[one] if gold[one] else 0.0
             row.append(Cell(f"{count:,}", shade=share, wrong=one != other))
         matrix.append(row)
-    return Table(
+    return TableBlock(
         columns, matrix, "Confusion matrix: gold labels down, answers across; shaded by share of the gold label."
     )
 
@@ -135,7 +135,7 @@ def _calibration_words(probability: NDArray[np.float64], held: NDArray[np.bool_]
     )
 
 
-def _reliability_table(bins: Sequence[calibration.ReliabilityBin]) -> Table:
+def _reliability_table(bins: Sequence[calibration.ReliabilityBin]) -> TableBlock:
     columns = [
         Column("probability", number=True),
         Column("answers", number=True),
@@ -154,7 +154,7 @@ def _reliability_table(bins: Sequence[calibration.ReliabilityBin]) -> Table:
         for bin_ in bins
         if bin_.n
     ]
-    return Table(columns, rows, brief=0)
+    return TableBlock(columns, rows, brief=0)
 
 
 def _temperature_hint(lines: Lines, answers: Answers, before: float) -> str | None:
@@ -199,13 +199,13 @@ def _group_score(lines: Lines, answers: Answers) -> dict[str, Any]:
     return answers.group_score(lines)[1].metric(resamples=RESAMPLES).as_json()
 
 
-def _score_table(what: str, groups: Sequence[tuple[str, Mapping[str, Any]]], score: str, *, data: bool) -> Table:
+def _score_table(what: str, groups: Sequence[tuple[str, Mapping[str, Any]]], score: str, *, data: bool) -> TableBlock:
     columns = [Column(what, data=data), Column("n", number=True), Column(score, number=True)]
     columns.append(Column("95 % interval", number=True))
     rows: list[list[str | Cell]] = [
         [Cell(name, data=data), f"{found['n']:,}", figure(found["value"]), interval(found)] for name, found in groups
     ]
-    return Table(columns, rows)
+    return TableBlock(columns, rows)
 
 
 def slice_section(lines: Lines, answers: Answers, columns: Sequence[str]) -> Section:
@@ -228,7 +228,7 @@ def slice_section(lines: Lines, answers: Answers, columns: Sequence[str]) -> Sec
     return Section("slices", "By slice", blocks)
 
 
-def _slices(column: str, values: Sequence[str], lines: Lines, answers: Answers) -> Table:
+def _slices(column: str, values: Sequence[str], lines: Lines, answers: Answers) -> TableBlock:
     counted = Counter(values)
     groups: dict[str, list[Line]] = {value: [] for value, _ in counted.most_common(MOST_SLICES)}
     rest: list[Line] = []
@@ -241,7 +241,7 @@ def _slices(column: str, values: Sequence[str], lines: Lines, answers: Answers) 
     others = _group_score(rest, answers)
     name = f"{len(counted) - len(groups)} other values"
     last: list[str | Cell] = [name, f"{others['n']:,}", figure(others["value"]), interval(others)]
-    return Table(table.columns, [*table.rows, last])
+    return TableBlock(table.columns, [*table.rows, last])
 
 
 def _slice_value(value: object) -> str:

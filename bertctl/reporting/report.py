@@ -12,7 +12,7 @@ from bertctl.config.schema import Recipe
 from bertctl.errors import DataError, UsageError
 from bertctl.inference.decision import Decision, read_decision
 from bertctl.reporting import charts
-from bertctl.reporting.document import Block, Cell, Chart, Column, Listing, Note, Report, Section, Table, Tile
+from bertctl.reporting.document import Block, Cell, Chart, Column, Listing, Note, Report, Section, TableBlock, Tile
 from bertctl.reporting.mistakes import mistakes_section
 from bertctl.reporting.outcomes import (
     calibration_error,
@@ -236,7 +236,7 @@ def _result(run: RunContents) -> Section:
         blocks.append(Chart(drawn, f"{run.split}: value, 95 % interval, and (bar) the answer that ignores the text."))
     if not source:
         columns, rows = columns[:-1], [row[:-1] for row in rows]
-    blocks.append(Table(columns, rows, f"Published: {source}." if source else ""))
+    blocks.append(TableBlock(columns, rows, f"Published: {source}." if source else ""))
     if run.decision is not None:
         blocks.append(Note(decision_words(run.decision)))
     return Section("result", "Result", blocks)
@@ -278,7 +278,7 @@ def _layers(run: RunContents) -> Section:
         strong = {"layer": row["layer"], "pooling": row["pooling"]} == best
         cells = [row["layer"], row["pooling"], figure(row["cross_validation"]), figure(row[run.primary]["value"])]
         rows.append([Cell(cell, strong=strong) for cell in [*cells, interval(row[run.primary])]])
-    blocks: list[Block] = [Table(columns, rows, f"{probe['classifier']}; the choice by cross-validation is bold.")]
+    blocks: list[Block] = [TableBlock(columns, rows, f"{probe['classifier']}; the choice by cross-validation is bold.")]
     if len(probe["table"]) > 1:
         drawn = partial(layer_chart, run.metrics)
         blocks.insert(0, Chart(drawn, "Score by layer and pooling, with 95 % intervals.", wide=True))
@@ -328,7 +328,7 @@ def _data(run: RunContents) -> Section:
     limit = run.recipe.get("model", {}).get("max_length")
     if not rows:
         return Section("data", "Data", [])
-    return Section("data", "Data", [Table(columns, rows, f"An input longer than {limit} tokens is cut.")])
+    return Section("data", "Data", [TableBlock(columns, rows, f"An input longer than {limit} tokens is cut.")])
 
 
 def _recipe(run: RunContents) -> Section:
@@ -349,7 +349,7 @@ def _recipe(run: RunContents) -> Section:
         blocks.append(Note(str(run.recipe["description"]).strip()))
     if rows:
         columns = [Column("setting"), Column("here"), Column("default")]
-        blocks.append(Table(columns, rows, "Settings that differ from the defaults."))
+        blocks.append(TableBlock(columns, rows, "Settings that differ from the defaults."))
     blocks.append(Listing("The whole recipe (recipe.yaml)", run.recipe_text))
     return Section("recipe", "Recipe", blocks, brief=False)
 
@@ -368,7 +368,7 @@ def _environment(run: RunContents) -> Section:
     hashes |= {f"data hash, {split}": digest for split, digest in here.get("data_hashes", {}).items()}
     rows += [[name, Cell(str(digest), code=True)] for name, digest in hashes.items() if digest]
     rows += _speed(run.performance)
-    table = Table([Column(""), Column("")], rows)
+    table = TableBlock([Column(""), Column("")], rows)
     return Section("environment", "Environment", [table] if rows else [], brief=False)
 
 

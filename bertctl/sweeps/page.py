@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from bertctl.reporting.document import Block, Cell, Chart, Column, Listing, Report, Section, Table, Tile
+from bertctl.reporting.document import Block, Cell, Chart, Column, Listing, Report, Section, TableBlock, Tile
 from bertctl.reporting.summary import figure
 from bertctl.reporting.terminal import terminal_table
 from bertctl.sweeps.pictures import expected_chart, heat_map, heat_map_layout, seed_chart
@@ -80,9 +80,9 @@ def _tiles(document: Document) -> Iterator[Tile]:
 
 
 def _result(document: Document) -> Section:
-    blocks: list[Block] = [Table([Column(""), Column("")], list(_findings(document)))]
+    blocks: list[Block] = [TableBlock([Column(""), Column("")], list(_findings(document)))]
     if document["notes"]:
-        blocks.append(Table([Column("What to know")], [[note] for note in document["notes"]]))
+        blocks.append(TableBlock([Column("What to know")], [[note] for note in document["notes"]]))
     return Section("result", "Result", blocks)
 
 
@@ -129,7 +129,7 @@ def _settings(document: Document) -> Section:
     return Section("settings", "Settings", [*blocks, _settings_table(document)])
 
 
-def _settings_table(document: Document) -> Table:
+def _settings_table(document: Document) -> TableBlock:
     """Returns a row for each setting, the chosen one strong and with a `*`.
 
     Columns for states in which no run is are left out, but for the collapsed.
@@ -150,7 +150,7 @@ def _settings_table(document: Document) -> Table:
     names = [*short_names(axes), "mean", "deviation", "min", "max", "n", *stopped, "time"]
     by = chosen_by(chosen).removesuffix(" over seeds") if chosen is not None else "the mean"
     caption = f"By mean; * and bold: chosen by {by}. Time: mean of a run."
-    return Table([Column(name, number=True) for name in names], rows, caption)
+    return TableBlock([Column(name, number=True) for name in names], rows, caption)
 
 
 def _expected(document: Document) -> Section:
@@ -162,7 +162,7 @@ def _expected(document: Document) -> Section:
     columns = [Column(name, number=True) for name in ("runs", "expected best", "deviation")]
     caption = "What the best of so many runs of this sweep can be expected to reach (Dodge et al. 2019, section 3)."
     chart = Chart(partial(expected_chart, document), "By number of runs.")
-    return Section("expected", "Expected best", [chart, Table(columns, rows, caption)])
+    return Section("expected", "Expected best", [chart, TableBlock(columns, rows, caption)])
 
 
 def _runs(document: Document) -> Section:
@@ -184,7 +184,7 @@ def _runs(document: Document) -> Section:
         ]
         for run in document["runs"]
     ]
-    return Section("runs", "Runs", [Table(columns, rows, "All runs of the plan; folders in cells/.")])
+    return Section("runs", "Runs", [TableBlock(columns, rows, "All runs of the plan; folders in cells/.")])
 
 
 def _figure(value: float | None) -> str:

@@ -39,7 +39,7 @@ def test_the_papers_grid_with_two_seeds_wastes_little_time(shared_data: Path, tm
     counts = _result(folder)["counts"]
     assert counts["runs"] == 36
     assert counts["failed"] == counts["missing"] == 0
-    ratio = re.search(r"([\d.]+) times that a job", done.stderr)
+    ratio = re.search(r"([\d.]+) times that per job", done.stderr)
     assert ratio is not None
     print(done.stderr.splitlines()[-2:], done.stdout)  # noqa: T201
     assert float(ratio[1]) <= 1.1

@@ -8,7 +8,7 @@ import pytest
 from made_runs import TASKS, answered, chosen, classified, made_run, scored, several_labels, tagged
 
 from bertctl.errors import DataError, UnavailableError, UsageError
-from bertctl.reporting.document import Cell, Chart, Column, Listing, Note, Report, Section, Table, Tile
+from bertctl.reporting.document import Cell, Chart, Column, Listing, Note, Report, Section, TableBlock, Tile
 from bertctl.reporting.html import render_html
 from bertctl.reporting.markdown import MOST_BYTES, code_span, render_markdown
 from bertctl.reporting.report import build_report, gather
@@ -67,7 +67,7 @@ def _html(run, **options):
 def _table(run, title):
     """Rows of the first table of a section, as plain texts."""
     section = next(section for section in build_report(gather(run)).sections if section.title == title)
-    table = next(block for block in section.blocks if isinstance(block, Table))
+    table = next(block for block in section.blocks if isinstance(block, TableBlock))
     return [[cell.text if isinstance(cell, Cell) else cell for cell in row] for row in table.rows]
 
 
@@ -229,7 +229,7 @@ def test_a_text_is_data_not_markup(hostile):
 def _hostile_everywhere(text):
     """A report with this text in every place that holds one."""
     cells = [Cell(text, data=data, strong=strong, code=code) for data in (0, 1) for strong in (0, 1) for code in (0, 1)]
-    table = Table([Column(text, data=bool(i % 2)) for i in range(8)], [cells, [text] * 8], caption=text)
+    table = TableBlock([Column(text, data=bool(i % 2)) for i in range(8)], [cells, [text] * 8], caption=text)
     chart = Chart(lambda: "<svg></svg>", text, wide=True)
     sections = [Section(text, text, [Note(text), Note(f"{text} `{text}`"), chart, table, Listing(text, text)])]
     return Report(text, text, [Tile(text, text, text)], sections)
@@ -254,7 +254,7 @@ def test_the_direction_of_a_text_ends_where_the_text_ends(hostile):
 
 
 def test_lines_of_a_text_have_their_own_directions():
-    table = Table([Column("text")], [[Cell("one\nשתיים", data=True)]])
+    table = TableBlock([Column("text")], [[Cell("one\nשתיים", data=True)]])
     text = render_html(Report("t", "", [], [Section("s", "S", [table])]))
     assert '<bdi dir="auto">one</bdi>\n<bdi dir="auto">שתיים</bdi>' in text
 
@@ -376,7 +376,7 @@ def test_code_spans_hold_any_text(text, span):
 
 
 def test_markdown_fits_a_comment():
-    table = Table([Column("text")], [[Cell("x" * 190, data=True)] for _ in range(1000)])
+    table = TableBlock([Column("text")], [[Cell("x" * 190, data=True)] for _ in range(1000)])
     sections = [Section(f"s{i}", f"Section {i}", [Note("first"), table]) for i in range(3)]
     text = render_markdown(Report("t", "", [], [Section("a", "Small", [Note("kept")]), *sections]))
     assert len(text.encode()) < MOST_BYTES + 200
