@@ -212,7 +212,7 @@ def extract_features(
         BertctlError: an unknown model, layer or pooling.
     """
     from bertctl.features.chunks import stream_of
-    from bertctl.features.encoder import Encoder, Wanted
+    from bertctl.features.encoder import Encoder, VectorSpec
     from bertctl.features.extract import ExtractJob, extract
     from bertctl.modeling.layers import choose_layers, layer_count
     from bertctl.modeling.linear_head import load_frozen
@@ -221,12 +221,12 @@ def extract_features(
     recipe = load_recipe("text-classification", {"model.name": str(model), **(fields or {})})
     source = inspect_model(recipe.model)
     compute = choose_compute(recipe.runtime)
-    wanted = Wanted(
+    spec = VectorSpec(
         layers=choose_layers(_listed(layers), layer_count(source.config)), poolings=check_poolings(_listed(pooling))
     )
-    if wanted.by_token:
+    if spec.by_token:
         raise UsageError("vectors of tokens go into files", remedy="Type `bertctl extract-features --pooling none`.")
-    encoder = Encoder(source, load_frozen(source, compute), wanted, compute)
+    encoder = Encoder(source, load_frozen(source, compute), spec, compute)
     rows = Rows("texts", {"text": list(texts)}, [str(i) for i in range(len(texts))], "texts")
     with tempfile.TemporaryDirectory() as folder:
         job = ExtractJob(Path(folder) / "vectors.npy", recipe.model.max_length, "texts")
