@@ -1,9 +1,8 @@
 """What keeps the memory of a long pass from growing with the number of different batches."""
 
-import ctypes
-import functools
 import os
-from collections.abc import Callable
+
+from bertctl.runtime.heap import trim_heap
 
 _VARIABLES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
 _KEPT = "64"
@@ -26,15 +25,4 @@ def give_back() -> None:
     A window's vectors (12 MB) and the layers' passing tensors, all of different sizes, leave holes that the next ones
     do not fit into: 12 MB more every few windows. It takes 0.05 s, and a window some seconds.
     """
-    trim = _trim()
-    if trim is not None:
-        trim(0)
-
-
-@functools.cache
-def _trim() -> Callable[[int], int] | None:
-    try:
-        found: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
-    except (OSError, AttributeError, TypeError):  # macOS, Windows, musl
-        return None
-    return found
+    trim_heap()

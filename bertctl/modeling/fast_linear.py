@@ -6,29 +6,16 @@ each call: 0.94 of the time, and the same numbers to the bit. The operator is to
 frozen graphs (`torch/_inductor/fx_passes/mkldnn_fusion.py`).
 """
 
-import platform
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertctl.runtime.device import Compute, cpu_has_fast_bf16
+from bertctl.runtime.cpu import has_fast_bf16, leaves_mkl_behind
+from bertctl.runtime.device import Compute
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-_CPU_FACTS = Path("/proc/cpuinfo")
 _ROWS = 2048  # the layout of the weights is chosen for about as many tokens
 _TOLERANCE = 1e-4  # of fp32; far more than rounding, far less than a layout read wrongly
-
-
-def cpu_leaves_mkl_behind() -> bool:
-    """Whether this CPU has AVX-512 and is not one that MKL uses it on."""
-    if platform.machine() != "x86_64":
-        return False
-    try:
-        words = set(_CPU_FACTS.read_text(encoding="ascii", errors="replace").split())
-    except OSError:
-        return False
-    return "avx512f" in words and "GenuineIntel" not in words
 
 
 def use_fast_linears(network: "nn.Module", compute: Compute) -> int:
@@ -46,7 +33,7 @@ def use_fast_linears(network: "nn.Module", compute: Compute) -> int:
     import torch
     from torch import nn
 
-    faster = {"fp32": cpu_leaves_mkl_behind, "bf16": cpu_has_fast_bf16}.get(compute.precision)
+    faster = {"fp32": leaves_mkl_behind, "bf16": has_fast_bf16}.get(compute.precision)
     if compute.device != "cpu" or faster is None or not faster():
         return 0
     operators: Any = torch.ops.mkldnn

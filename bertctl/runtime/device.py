@@ -1,12 +1,11 @@
 """Which device computes, in which precision, with how many threads, and why."""
 
 import os
-import platform
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bertctl.errors import DeviceError, UsageError
+from bertctl.runtime.cpu import has_fast_bf16
 
 if TYPE_CHECKING:
     from bertctl.config.schema import RuntimeSection
@@ -64,17 +63,6 @@ def workers_here() -> int:
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if "RANK" in os.environ else 1
 
 
-def cpu_has_fast_bf16() -> bool:
-    """Whether the CPU multiplies bf16 matrices in hardware (AVX-512 BF16, AMX, or Arm's BF16 extension)."""
-    if platform.system() == "Darwin":
-        return False
-    try:
-        words = set(Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").split())
-    except OSError:
-        return False
-    return bool(words & {"avx512_bf16", "amx_bf16"}) or ("bf16" in words and platform.machine() == "aarch64")
-
-
 def _choose_device(asked: str) -> tuple[str, str]:
     import torch
 
@@ -114,7 +102,7 @@ def _fastest_precision(device: str) -> tuple[str, str]:
         return "fp32", "this GPU has no fast bf16"
     if device == "mps":
         return "fp32", "the safe choice on MPS"
-    if cpu_has_fast_bf16():
+    if has_fast_bf16():
         return "bf16", "this CPU multiplies it in hardware"
     return "fp32", "this CPU has no fast bf16"
 

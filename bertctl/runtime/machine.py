@@ -6,15 +6,13 @@ Only `devices` imports torch.
 import contextlib
 import importlib.metadata
 import os
-import platform
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertctl.runtime.device import available_cores, cpu_has_fast_bf16
+from bertctl.runtime.cpu import cpu_name, cpu_words, has_fast_bf16
+from bertctl.runtime.device import available_cores
 
-_CPUINFO = Path("/proc/cpuinfo")
 _CONTROL_GROUP = Path("/proc/self/cgroup")
 _CONTROL_GROUPS = Path("/sys/fs/cgroup")
 _SHOWN_FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "sve", "bf16")
@@ -111,7 +109,7 @@ class Limits:
 
 
 def packages() -> list[Package]:
-    """The packages in bertctl's own metadata, with what is installed of them; those of extras only where installed."""
+    """Returns what is installed of the packages in bertctl's own metadata; those of extras only where installed."""
     from packaging.requirements import Requirement
 
     try:
@@ -136,36 +134,31 @@ def packages() -> list[Package]:
 
 
 def processor() -> Processor:
-    """The CPU, and how much of it this process may use."""
-    text = ""
-    with contextlib.suppress(OSError):
-        text = _CPUINFO.read_text(encoding="utf-8", errors="replace")
-    name = next((line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name")), "")
-    words = set(text.split())
+    """Returns the CPU, and how much of it this process may use."""
     return Processor(
-        name=name or platform.processor() or platform.machine(),
+        name=cpu_name(),
         cores=os.cpu_count() or 1,
         usable=available_cores(),
         quota=group_limits().cores,
-        features=tuple(feature for feature in _SHOWN_FEATURES if feature in words),
-        fast_bf16=cpu_has_fast_bf16(),
+        features=tuple(feature for feature in _SHOWN_FEATURES if feature in cpu_words()),
+        fast_bf16=has_fast_bf16(),
     )
 
 
 def memory() -> Memory:
-    """Main memory."""
+    """Returns how much main memory there is."""
     import psutil
 
     whole = psutil.virtual_memory()
     limits = group_limits()
-    if limits.memory is None or limits.memory >= whole.total:  # cgroup v1 writes a huge number for no limit
+    if limits.memory is None or limits.memory >= whole.total:
         return Memory(int(whole.total), int(whole.available), None)
     left = limits.memory - (limits.used or 0)
     return Memory(int(whole.total), max(0, min(int(whole.available), left)), limits.memory)
 
 
 def devices() -> list[Device]:
-    """Everything that computes here, the fastest kind first. Imports torch."""
+    """Returns everything that computes here, the fastest kind first. Imports torch."""
     import torch
 
     found = []
@@ -180,80 +173,51 @@ def devices() -> list[Device]:
 
 
 def free_bytes(folder: Path) -> int:
-    """Free bytes on the disk that a folder is on, or will be on once it is made."""
+    """Returns the free bytes of the disk that a folder is on, or will be on once it is made."""
     return shutil.disk_usage(existing_folder(folder)).free
 
 
 def is_writable(folder: Path) -> bool:
-    """Whether this process may write into a folder, or make it."""
+    """Returns whether this process may write into a folder, or make it."""
     place = existing_folder(folder)
     return place.is_dir() and os.access(place, os.W_OK | os.X_OK)
 
 
 def group_limits(group: Path = _CONTROL_GROUP, root: Path = _CONTROL_GROUPS) -> Limits:
-    """What the control groups of this process allow: its own and every one above it, version 1 and 2.
+    """Returns what the control groups (version 2) of this process allow: its own and every one above it.
 
     Args:
-        group: file that names the groups of the process.
+        group: file that names the group of the process.
         root: where the groups are mounted.
     """
-    memories, cores = [], []
-    for folder, is_memory in _groups(group, root):
-        if is_memory:
-            limit = _number(folder / "memory.max") or _number(folder / "memory.limit_in_bytes")
-            used = _number(folder / "memory.current") or _number(folder / "memory.usage_in_bytes")
-            if limit:
-                memories.append((limit, used))
-        else:
-            quota = _words(folder / "cpu.max") or [
-                *_words(folder / "cpu.cfs_quota_us"),
-                *_words(folder / "cpu.cfs_period_us"),
-            ]
-            if len(quota) == 2 and all(word.isdecimal() for word in quota) and int(quota[1]):  # else `max` or -1
-                cores.append(int(quota[0]) / int(quota[1]))
-    limit, used = min(memories, default=(None, None), key=lambda pair: pair[0] or 0)
-    return Limits(memory=limit, used=used, cores=min(cores, default=None))
+    path = next((line.removeprefix("0::") for line in _read(group).splitlines() if line.startswith("0::")), None)
+    if path is None:
+        return Limits()
+    # In a container the path may be the host's, which is not mounted: then the root is the container's own.
+    place = root / path.lstrip("/")
+    folder = place if place.is_dir() else root
+    memory: list[tuple[int, int | None]] = []
+    cores: list[float] = []
+    for level in (folder, *(parent for parent in folder.parents if parent.is_relative_to(root))):
+        limit, used = (_read(level / name).strip() for name in ("memory.max", "memory.current"))
+        if limit.isdecimal():
+            memory.append((int(limit), int(used) if used.isdecimal() else None))
+        quota, _, period = _read(level / "cpu.max").strip().partition(" ")
+        if quota.isdecimal() and period.isdecimal():
+            cores.append(int(quota) / int(period))
+    least, used_of_it = min(memory, default=(None, None), key=lambda pair: pair[0] or 0)
+    return Limits(memory=least, used=used_of_it, cores=min(cores, default=None))
 
 
-def _groups(group: Path, root: Path) -> Iterator[tuple[Path, bool]]:
-    """Folders of the groups that limit this process, each with whether it is looked at for memory (else for time)."""
-    for line in _lines(group):
-        _, _, rest = line.partition(":")
-        controllers, separator, path = rest.partition(":")
-        if not separator:
-            continue
-        for controller, is_memory in (("memory", True), ("cpu", False)):
-            if controllers and controller not in controllers.split(","):
-                continue
-            base = root / controller if controllers else root
-            inside = base / path.lstrip("/")
-            # In a container the path may be the host's, which isn't mounted: then the root is the container's own.
-            place = inside if inside.is_dir() else base
-            while place.is_dir():
-                yield place, is_memory
-                if place == base:
-                    break
-                place = place.parent
-
-
-def _lines(path: Path) -> list[str]:
+def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="replace").splitlines()
+        return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return []
-
-
-def _words(path: Path) -> list[str]:
-    return " ".join(_lines(path)).split()
-
-
-def _number(path: Path) -> int | None:
-    words = _words(path)
-    return int(words[0]) if words and words[0].isdecimal() else None
+        return ""
 
 
 def existing_folder(folder: Path) -> Path:
-    """The folder, or the nearest one above it that is there."""
+    """Returns the folder, or the nearest one above it that is there."""
     place = folder.expanduser().absolute()
     while not place.exists() and place != place.parent:
         place = place.parent

@@ -161,7 +161,7 @@ def encode_words(
 
     own = ends[starts[1:]] - ends[starts[:-1]]
     return WordFeatures(
-        encoded=EncodedTexts(ids, type_ids, unit_starts, lengths, np.zeros(len(rows), dtype=np.int64)),
+        encoded=EncodedTexts(ids, type_ids, unit_starts, lengths, np.zeros(len(rows), dtype=np.int64)).mapped(),
         rows=rows,
         first=first,
         last=last,

@@ -5,21 +5,29 @@ Ids are those of the library `tokenizers`, always; texts for which a faster libr
 Letters: N texts, T tokens of all of them together.
 """
 
+import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
+from bertctl.errors import UnavailableError
 from bertctl.tokenization.layout import Layout, Ragged, longest_first, merge
 from bertctl.tokenization.reference import CHUNK_CHARACTERS, chunks, cut_at_spaces, truncating, unknown_id
 from bertctl.tokenization.reference import load_tokenizer as load_tokenizer
 from bertctl.tokenization.route import Route, find_route
 from bertctl.tokenization.stream import TextChunk, Totals
 from bertctl.tokenization.windows import TextWindows
+from bertctl.words import human_bytes
+
+_Number = TypeVar("_Number", bound=np.integer[Any])
+
+LARGE = 2**28
+"""Tokens from which the ids of a split lie in a file: 1.3 GB."""
 
 _WORTH_ROUTING = 100_000  # characters; loading the faster library takes as long as the reference takes for these
 
@@ -58,6 +66,16 @@ class EncodedTexts:
         """(N,) Returns whether something was cut off."""
         return self.full_lengths > self.lengths
 
+    def mapped(self) -> Self:
+        """Returns the same texts; the ids of `LARGE` and more tokens lie in a temporary file and are read when used.
+
+        Raises:
+            UnavailableError: the disk of the temporary folder is full.
+        """
+        if len(self.ids) < LARGE:
+            return self
+        return replace(self, ids=_in_a_file(self.ids), type_ids=_in_a_file(self.type_ids))
+
     @classmethod
     def of_windows(cls, texts: Sequence[TextWindows]) -> Self:
         """Returns windows as rows; one of several windows of a text does not count as truncated."""
@@ -91,7 +109,22 @@ def encode_texts(
             no limit.
         special_tokens: whether [CLS], [SEP] or what stands for them are added.
     """
-    return TextEncoder(tokenizer, max_length=max_length, special_tokens=special_tokens).encode(texts, pairs)
+    encoder = TextEncoder(tokenizer, max_length=max_length, special_tokens=special_tokens)
+    return encoder.encode(texts, pairs).mapped()
+
+
+def _in_a_file(values: NDArray[_Number]) -> NDArray[_Number]:
+    """Returns the array as a map of a file that goes with it."""
+    try:
+        with tempfile.TemporaryFile() as file:
+            file.write(values.data)  # `tofile` says nothing of a full disk
+            file.flush()
+            return np.memmap(file, dtype=values.dtype, mode="r", shape=values.shape)
+    except OSError as error:
+        raise UnavailableError(
+            f"{tempfile.gettempdir()}: no room for {human_bytes(values.nbytes)} of token ids",
+            remedy="Free some space there, or set TMPDIR to a folder with more.",
+        ) from error
 
 
 class TextEncoder:

@@ -1,11 +1,10 @@
 """Out of memory: the same step in more and smaller micro-batches, until one example at a time is too much."""
 
-import contextlib
-import ctypes
 import gc
 
 from bertctl.errors import DeviceError
 from bertctl.progress import Listener
+from bertctl.runtime.heap import trim_heap
 
 _SIGNS = (
     "out of memory",
@@ -29,8 +28,7 @@ def give_back_memory() -> None:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-    with contextlib.suppress(OSError, AttributeError):  # glibc keeps freed blocks of some MB for equal ones
-        ctypes.CDLL(None).malloc_trim(0)
+    trim_heap()  # glibc keeps freed blocks of some MB for equal ones
 
 
 class MicroBatches:

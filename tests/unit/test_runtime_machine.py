@@ -15,7 +15,7 @@ def files(root: Path, contents: dict[str, str]) -> None:
         path.write_text(text + "\n", encoding="ascii")
 
 
-def test_limits_of_version_2_are_the_least_of_the_group_and_those_above_it(tmp_path: Path) -> None:
+def test_limits_are_the_least_of_the_group_and_those_above_it(tmp_path: Path) -> None:
     files(
         tmp_path,
         {
@@ -30,20 +30,6 @@ def test_limits_of_version_2_are_the_least_of_the_group_and_those_above_it(tmp_p
     assert group_limits(tmp_path / "self", tmp_path / "groups") == Limits(4_000_000_000, 1_000_000_000, 1.5)
 
 
-def test_limits_of_version_1(tmp_path: Path) -> None:
-    files(
-        tmp_path,
-        {
-            "self": "4:memory:/box\n2:cpu,cpuacct:/box\n1:cpuset:/",
-            "groups/memory/box/memory.limit_in_bytes": "2000000000",
-            "groups/memory/box/memory.usage_in_bytes": "500000000",
-            "groups/cpu/box/cpu.cfs_quota_us": "50000",
-            "groups/cpu/box/cpu.cfs_period_us": "100000",
-        },
-    )
-    assert group_limits(tmp_path / "self", tmp_path / "groups") == Limits(2_000_000_000, 500_000_000, 0.5)
-
-
 def test_in_a_container_the_path_is_the_hosts_and_the_root_is_its_own(tmp_path: Path) -> None:
     files(tmp_path, {"self": "0::/kubepods/of/the/host", "groups/memory.max": "1000", "groups/cpu.max": "max 100000"})
     assert group_limits(tmp_path / "self", tmp_path / "groups") == Limits(1000, None, None)
@@ -56,7 +42,7 @@ def test_in_a_container_the_path_is_the_hosts_and_the_root_is_its_own(tmp_path: 
         {"self": "0::/"},
         {"self": "", "groups/memory.max": "7"},
         {"self": "0::/", "groups/memory.max": "max", "groups/cpu.max": "max 100000"},
-        {"self": "2:cpu:/", "groups/cpu/cpu.cfs_quota_us": "-1", "groups/cpu/cpu.cfs_period_us": "100000"},
+        {"self": "2:cpu:/", "groups/cpu.max": "50000 100000"},
         {"self": "nonsense", "groups/memory.max": "words"},
     ],
 )

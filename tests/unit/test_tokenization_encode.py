@@ -1,11 +1,18 @@
 """`encode_texts`: rows, cuts and counts equal to the library's own, by either way."""
 
+import resource
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
+from bertctl.errors import UnavailableError
+from bertctl.runtime.batching import Padding
+from bertctl.tasks.sequences import SequenceFeatures
+from bertctl.tasks.word_windows import WordFeatures, encode_words
+from bertctl.tokenization import encode
 from bertctl.tokenization.encode import EncodedTexts, TextEncoder, encode_texts, load_tokenizer
 from bertctl.tokenization.layout import Layout, longest_first
 from bertctl.tokenization.load import open_tokenizer
@@ -154,3 +161,33 @@ def test_portions_for_the_library_are_bounded_and_complete() -> None:
     assert [text for portion in portions for text in portion] == texts
     assert all(len(p) == 1 or sum(map(len, p)) <= 1_000_000 for p in portions)
     assert max(map(len, portions)) <= 4096
+
+
+def test_many_ids_lie_in_a_file_and_batches_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts, words = ["a film .", "rumination", "x1y2z3 a"] * 5, [["a", "film"], ["rumination"]] * 5
+
+    def split() -> tuple[SequenceFeatures, WordFeatures]:
+        encoded = encode_texts(MINILM, texts, max_length=8)
+        return SequenceFeatures(encoded, None), encode_words(words, None, MINILM, max_length=8)
+
+    few = split()
+    monkeypatch.setattr(encode, "LARGE", 10)
+    many = split()
+    for one, other in zip(few, many, strict=True):
+        assert isinstance(other.encoded.ids, np.memmap)
+        assert not isinstance(one.encoded.ids, np.memmap), "the premise: there are fewer than the threshold"
+        assert other.lengths.tolist() == one.lengths.tolist()
+        for name, tensor in one.collate(np.array([7, 2, 9]), Padding(0)).inputs.items():
+            assert other.collate(np.array([7, 2, 9]), Padding(0)).inputs[name].tolist() == tensor.tolist()
+
+
+def test_ids_that_the_disk_has_no_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encode, "LARGE", 10)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        with pytest.raises(UnavailableError, match="no room for") as caught:
+            encode_texts(MINILM, ["a film ."] * 9, max_length=8)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert "TMPDIR" in caught.value.remedy

@@ -1,0 +1,37 @@
+"""The processor as the kernel describes it."""
+
+import functools
+import platform
+from pathlib import Path
+
+
+@functools.cache
+def cpu_words() -> frozenset[str]:
+    """Returns the words of /proc/cpuinfo, the CPU's flags among them; none where there is no such file."""
+    return frozenset(_cpuinfo().split())
+
+
+def cpu_name() -> str:
+    """Returns the CPU's name as it calls itself."""
+    lines = _cpuinfo().splitlines()
+    name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return name or platform.processor() or platform.machine()
+
+
+def has_fast_bf16() -> bool:
+    """Returns whether the CPU multiplies bf16 matrices in hardware (AVX-512 BF16, AMX, or Arm's BF16 extension)."""
+    is_arm = platform.machine() == "aarch64"
+    return bool(cpu_words() & {"avx512_bf16", "amx_bf16"}) or ("bf16" in cpu_words() and is_arm)
+
+
+def leaves_mkl_behind() -> bool:
+    """Returns whether this CPU has AVX-512 and is not one that MKL uses it on."""
+    is_x86 = platform.machine() == "x86_64"
+    return is_x86 and "avx512f" in cpu_words() and "GenuineIntel" not in cpu_words()
+
+
+def _cpuinfo() -> str:
+    try:
+        return Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:  # another system than Linux
+        return ""
