@@ -1,6 +1,5 @@
 """What the verbs that judge (gate, compare, data check) write for pipelines: JUnit, GitHub, GitLab."""
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -70,12 +69,13 @@ def publish_checks(
     from bertctl.reporting import github
 
     try:
-        lines = github.publish(title, checks, headline=headline, notes=notes)
+        github.write_summary(
+            lambda room: github.checks_summary(title, checks, headline=headline, notes=notes, limit=room)
+        )
     except UnavailableError as error:
         out.warn(f"no step summary: {error.message}")
-        lines = github.annotations(checks) if github.wants_annotations(os.environ) else []
-    for line in lines:
-        sys.stderr.write(line + "\n")
+    if github.wants_annotations():
+        sys.stderr.writelines(f"{line}\n" for line in github.annotations(checks))
     sys.stderr.flush()
     if junit is not None:
         from bertctl.reporting.junit import write_junit
@@ -94,11 +94,7 @@ def publish_tables(out: Output, title: str, tables: "Sequence[TextTable]") -> No
     """Write tables into GitHub's step summary where there is one; a summary that can't be written is a warning."""
     from bertctl.reporting import github
 
-    path = github.summary_path(os.environ)
-    if path is None:
-        return
     try:
-        if not github.append_summary(path, github.tables_summary(title, tables, limit=github.room_left(path))):
-            out.warn(f"no step summary: {path} is full (1 MiB)")
+        github.write_summary(lambda room: github.tables_summary(title, tables, limit=room))
     except UnavailableError as error:
         out.warn(f"no step summary: {error.message}")

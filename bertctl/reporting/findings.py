@@ -32,13 +32,18 @@ class Check:
     file: str | None = None
     line: int | None = None
 
+    @property
+    def place(self) -> str:
+        """Returns `file:line`, the file alone, or nothing where there is none."""
+        return f"{self.file or ''}{'' if self.line is None else f':{self.line}'}"
+
 
 def worst_first(checks: Iterable[Check]) -> list[Check]:
-    """Sorted by verdict, the worst first; equals stay in the order given."""
+    """Returns the checks by verdict, the worst first; equals stay in the order given."""
     return sorted(checks, key=lambda check: BAD_FIRST.index(check.verdict))
 
 
 def counts(checks: Iterable[Check]) -> dict[Verdict, int]:
-    """How many checks have each verdict, the worst first; verdicts that don't occur are left out."""
+    """Returns how many checks have each verdict, the worst first; verdicts that don't occur are left out."""
     given = [check.verdict for check in checks]
     return {verdict: given.count(verdict) for verdict in BAD_FIRST if verdict in given}

@@ -18,7 +18,7 @@ _DETAIL = 20_000
 
 
 def junit_document(checks: Sequence[Check], *, name: str = "bertctl") -> str:
-    """The XML text, declaration included.
+    """Returns the XML text, declaration included.
 
     Args:
         checks: in any order; they stay in it within their group.
@@ -37,7 +37,7 @@ def junit_document(checks: Sequence[Check], *, name: str = "bertctl") -> str:
 
 
 def write_junit(path: Path, checks: Sequence[Check], *, name: str = "bertctl") -> None:
-    """Write the XML file, replacing what is there.
+    """Writes the XML file, replacing what is there.
 
     Raises:
         UnavailableError: it can't be written.
@@ -56,11 +56,9 @@ def _numbers(name: str, checks: Sequence[Check]) -> dict[str, str]:
 
 
 def _add_case(suite: ElementTree.Element, check: Check) -> None:
-    case = ElementTree.SubElement(
-        suite, "testcase", {"classname": xml(check.group), "name": xml(check.name), "time": "0"}
-    )
-    where = "" if check.file is None else f"{check.file}{'' if check.line is None else f':{check.line}'}\n"
-    text = xml(f"{where}{check.message}\n{check.detail}".strip()[:_DETAIL])
+    names = {"classname": xml(check.group), "name": xml(check.name), "time": "0"}
+    case = ElementTree.SubElement(suite, "testcase", names)
+    text = xml("\n".join(part for part in (check.place, check.message, check.detail) if part)[:_DETAIL])
     if check.verdict in ("fail", "inconclusive"):
         tag = "failure" if check.verdict == "fail" else "error"
         outcome = ElementTree.SubElement(case, tag, {"message": xml(check.message[:_MESSAGE]), "type": check.verdict})

@@ -154,7 +154,9 @@ def test_ten_thousand_failures_stay_within_every_limit(tmp_path, monkeypatch):
     path.write_text("x" * 300_000 + "\n")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(path))
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    lines = github.publish("Checks", many, headline=NASTY, notes=[NASTY])
+    github.write_summary(lambda room: github.checks_summary("Checks", many, headline=NASTY, notes=[NASTY], limit=room))
+    assert github.wants_annotations()
+    lines = github.annotations(many)
     assert len(lines) == 10
     assert all(len(line) < 10_000 for line in lines)
     size = path.stat().st_size
@@ -170,17 +172,18 @@ def test_ten_thousand_failures_stay_within_every_limit(tmp_path, monkeypatch):
 
 def test_a_full_summary_is_left_as_it_is(tmp_path, monkeypatch):
     path = tmp_path / "summary.md"
-    path.write_text("x" * (1024 * 1024 - 100))
+    path.write_text("x" * (1024 * 1024 - 20))
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(path))
     with pytest.raises(UnavailableError, match="full"):
-        github.publish("Checks", _checks())
-    assert path.stat().st_size == 1024 * 1024 - 100
+        github.write_summary(lambda room: github.checks_summary("Checks", _checks(), limit=room))
+    assert path.stat().st_size == 1024 * 1024 - 20
 
 
 def test_nothing_is_written_outside_of_github(monkeypatch):
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
-    assert github.publish("Checks", _checks()) == []
+    github.write_summary(lambda room: pytest.fail(f"nobody asks for {room} bytes"))
+    assert not github.wants_annotations()
 
 
 def test_the_summary_is_a_table_whose_rows_no_text_breaks():
