@@ -1,5 +1,6 @@
 """The Python API, used as a person would: only names of `bertctl` itself."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -90,3 +91,18 @@ def test_the_import_costs_nothing_until_a_name_is_used() -> None:
     subprocess.run([sys.executable, "-c", check], check=True)
     assert set(bertctl.__all__) <= set(dir(bertctl))
     assert all(hasattr(bertctl, name) for name in bertctl.__all__)
+
+
+@pytest.mark.parametrize("page", ["README.md", "bertctl/docs/python.md"])
+def test_what_the_documents_show_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Python of a page, in order, on fewer rows."""
+    text = (Path(__file__).resolve().parents[2] / page).read_text(encoding="utf-8")
+    code = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
+    fewer = '"training.epochs": 1, "data.max_train_rows": 32, "data.max_eval_rows": 16'
+    assert code.count('"training.epochs": 1') == 1
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    exec(code.replace('"training.epochs": 1', fewer), names)  # noqa: S102
+    assert isinstance(names["run"], bertctl.Run)
+    if page != "README.md":
+        assert names["vectors"].shape == (2, 768)  # type: ignore[attr-defined]
