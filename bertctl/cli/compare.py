@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Group, RenderableType
-from rich.text import Text
 
 from bertctl.cli.output import Output, plain_table
 from bertctl.cli.pipelines import publish_tables
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from bertctl.reporting.compare import Comparison
 
 RunsArgument = Annotated[
@@ -43,27 +43,29 @@ def compare(out: Output, runs: RunsArgument, split: SplitOption = None, examples
     from bertctl.reporting.comparison_tables import tables
 
     found = compare_runs(runs, split=split, examples=examples)
-    out.answer(found.as_json(), _answer(found))
+    out.answer(found.as_json(), *_answer(found))
     for note in found.notes:
         out.say(f"note: {note}")
     publish_tables(out, "bertctl compare", tables(found, [str(run.path) for run in found.runs]))
 
 
-def _answer(found: "Comparison") -> RenderableType:
+def _answer(found: "Comparison") -> "list[RenderableType]":
+    from rich.text import Text
+
     from bertctl.reporting.comparison_tables import tables
 
     names = [chr(ord("A") + i) if i < 26 else str(i) for i in range(len(found.runs))]
-    parts: list[RenderableType] = [Text(f"{name}  {run.path}") for name, run in zip(names, found.runs, strict=True)]
+    parts: list[RenderableType] = [f"{name}  {run.path}" for name, run in zip(names, found.runs, strict=True)]
     for title, header, rows in tables(found, names):
         if not rows:
-            parts.append(Text(f"\n{title}"))
+            parts.append(f"\n{title}")
             continue
         numbers = () if title.startswith("examples") else tuple(name for name in header[1:] if name not in _WORDS)
         table = plain_table(*header, title=f"\n{title}", right=numbers)
         for row in rows:
             table.add_row(*map(Text, row), style=_COLOURS.get(row[-1]))
         parts.append(table)
-    return Group(*parts)
+    return parts
 
 
 COMMAND = compare

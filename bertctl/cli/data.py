@@ -64,7 +64,7 @@ def check(
 
     with out.third_party_kept():
         report = check_data(recipe, listener=out)
-    out.answer(_document(recipe, report), _table(report))
+    out.answer(_document(recipe, report), *_tables(report))
     title = f"data check {' '.join(subject)}"
     publish_checks(
         out,
@@ -138,9 +138,8 @@ def _document(recipe: "Recipe", report: "DataReport") -> dict[str, Any]:
     }
 
 
-def _table(report: "DataReport") -> "RenderableType":
+def _tables(report: "DataReport") -> "list[RenderableType]":
     """The splits, then each finding with its examples and what to do."""
-    from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
@@ -161,7 +160,7 @@ def _table(report: "DataReport") -> "RenderableType":
         if finding.remedy:
             parts.append(Text(f"  → {finding.remedy}"))
     parts.append(Text(f"\n{_tally(report)}" if report.findings else "\nnothing to complain about", style="bold"))
-    return Group(*parts)
+    return parts
 
 
 def _tally(report: "DataReport") -> str:

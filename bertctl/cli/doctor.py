@@ -2,15 +2,16 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Group
-from rich.table import Table
 
 from bertctl.cli.output import Output, plain_table
 from bertctl.cli.recipe_options import COMPUTE, DATA, MODEL, RecipeRequest, only, takes_recipe
 from bertctl.errors import BertctlError, UsageError
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 OptionalRecipe = Annotated[
     str | None,
@@ -52,7 +53,7 @@ def doctor(
         found = examine(resolved if recipe else None, resolved.runtime, place=output)
     out.answer(
         found.document | {"problems": [str(problem) for problem in found.problems], "warnings": found.warnings},
-        Group(*_tables(found.document)),
+        *_tables(found.document),
     )
     for warning in found.warnings:
         out.warn(warning)
@@ -74,7 +75,7 @@ def _one(problems: Sequence[BertctlError]) -> BertctlError:
     )
 
 
-def _tables(document: Mapping[str, Any]) -> Iterator[Table]:
+def _tables(document: Mapping[str, Any]) -> "Iterator[Table]":
     table = plain_table("this machine", "")
     for name, what in _machine_lines(document):
         table.add_row(name, what)

@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from bertctl.cli.output import Output, plain_table
 from bertctl.cli.recipe_options import COMPUTE, DATA, MODEL, TRAINING, RecipeRequest, takes_recipe, without
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 PlaceOption = Annotated[
     Path,
@@ -47,7 +49,7 @@ def estimate(
 COMMAND = estimate
 
 
-def estimate_table(document: Mapping[str, Any]) -> Table:
+def estimate_table(document: Mapping[str, Any]) -> "Table":
     """A line for each phase, the whole, the sweep, memory and disk."""
     from bertctl.words import human_bytes, human_seconds
 

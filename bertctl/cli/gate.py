@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.console import Group, RenderableType
-from rich.text import Text
 
 from bertctl.cli.output import Output, plain_table
 from bertctl.cli.pipelines import GitlabCodeQualityOption, GitlabMetricsOption, JunitOption, publish_checks
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from bertctl.reporting.gate import GateResult
 
 RunOrMetrics = Annotated[Path, typer.Argument(metavar="RUN", help="A finished run's folder, or a metrics.json.")]
@@ -96,7 +96,7 @@ def gate(
     limits += [parse_limit("min-slice", text) for text in min_slice or ()]
     limits += [parse_limit("max-drop", text) for text in max_drop or ()]
     result = judge(run, limits, baseline=baseline, split=split, policy=policy)
-    out.answer(result.as_json(), _table(result))
+    out.answer(result.as_json(), *_answer(result))
     for note in result.notes:
         out.say(f"note: {note}")
     if result.verdict == "inconclusive" and result.policy == "lenient":
@@ -122,8 +122,10 @@ def gate(
         raise typer.Exit(int(result.exit_code))
 
 
-def _table(result: "GateResult") -> RenderableType:
-    """A row for each check, a sentence for each, and the verdict."""
+def _answer(result: "GateResult") -> "list[RenderableType]":
+    """Returns a table with a row per check, a sentence about each, and the verdict."""
+    from rich.text import Text
+
     columns = ("check", "value", "95 % interval", "n", "detectable", "verdict")
     table = plain_table(*columns, right=("value", "95 % interval", "n", "detectable"))
     colours = {"pass": "green", "fail": "red", "inconclusive": "yellow"}
@@ -138,10 +140,10 @@ def _table(result: "GateResult") -> RenderableType:
             "" if judgement.detectable is None else f"{judgement.detectable:.4f}",
             Text(judgement.verdict, style=colours[judgement.verdict]),
         )
-    sentences = [Text(judgement.message) for judgement in result.judgements]
+    sentences = [judgement.message for judgement in result.judgements]
     meaning = Text("detectable: the smallest step past the limit that these examples show in 4 of 5 cases", "dim")
     headline = Text(result.headline, style=f"bold {colours[result.verdict]}")
-    return Group(table, Text(""), *sentences, meaning, Text(""), headline)
+    return [table, "", *sentences, meaning, "", headline]
 
 
 COMMAND = gate

@@ -30,6 +30,16 @@ class VerbCommand(TyperCommand):
         """Writes what `--help` shows."""
         formatter.write(verb_help(ctx))
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Reads what was typed; for completion without making values of it, because Typer does that with pydantic."""
+        if not ctx.resilient_parsing:
+            return super().parse_args(ctx, args)
+        typed, ctx.args, _ = self.make_parser(ctx).parse_args(args)
+        for parameter in self.get_params(ctx):
+            ctx.params[parameter.name], source = parameter.consume_value(ctx, typed)
+            ctx.set_parameter_source(parameter.name, source)
+        return cast(list[str], ctx.args)
+
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         """Returns what completes a word, with the first paragraph about each option."""
         items = super().shell_complete(ctx, incomplete)

@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from bertctl.cli.output import Output, plain_table
 from bertctl.cli.recipe_options import COMPUTE, DATA, MODEL, TRAINING, RecipeRequest, only, takes_recipe, without
 from bertctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 FromOption = Annotated[float, typer.Option("--from", metavar="RATE", help="Rate of the first step.")]
 ToOption = Annotated[float, typer.Option("--to", metavar="RATE", help="Rate of the last step, if it gets that far.")]
@@ -93,7 +95,7 @@ def pictures(path: Path) -> list[Path]:
     return [path.with_suffix(".png"), path.with_suffix(".svg")]
 
 
-def rates_table(document: Mapping[str, Any]) -> Table:
+def rates_table(document: Mapping[str, Any]) -> "Table":
     """The rates that were found."""
     table = plain_table(f"{document['recipe']}, {document['model']}", "rate", right=("rate",))
     names = {

@@ -8,15 +8,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
-
-from rich.console import Console, RenderableType
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Any
 
 from bertctl.errors import BertctlError
 from bertctl.progress import Listener
+
+if TYPE_CHECKING:  # completion has no time for rich
+    from rich.console import Console, RenderableType
+    from rich.progress import Progress, TaskID
+    from rich.table import Table
+    from rich.text import Text
 
 _PIPE_WIDTH = 200  # a table in a pipe or a CI log is not folded at 80 columns
 _SECONDS_BETWEEN_LINES = 10.0  # without a terminal, progress is a plain line this often
@@ -48,36 +49,37 @@ class Output(Listener):
     def say(self, text: str) -> None:
         """One line of talk on stderr; nothing with `--quiet`."""
         if not self.quiet:
-            self.talk.print(Text(text))
+            self.talk.print(_text(text))
 
     def detail(self, text: str) -> None:
         """Talk for `--verbose` only."""
         if self.verbose:
-            self.talk.print(Text(text, style="dim"))
+            self.talk.print(_text((text, "dim")))
 
     def warn(self, text: str) -> None:
         """A warning on stderr, shown with `--quiet` too."""
-        self.talk.print(Text.assemble(("warning: ", "bold yellow"), text))
+        self.talk.print(_text(("warning: ", "bold yellow"), text))
 
-    def show(self, renderable: RenderableType) -> None:
+    def show(self, renderable: "RenderableType") -> None:
         """Talk that is more than a line (a table, an aligned view), on stderr."""
         if not self.quiet:
             self.talk.print(renderable)
 
-    def answer(self, document: Mapping[str, Any], renderable: RenderableType | None = None) -> None:
-        """The verb's answer on stdout: the document with `--json`, else the renderable."""
+    def answer(self, document: Mapping[str, Any], *parts: "RenderableType") -> None:
+        """Writes the verb's answer to stdout: the document with `--json`, else the parts, strings without markup."""
         if self.as_json:
             sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
             sys.stdout.flush()
-        elif renderable is not None:
-            self.answers.print(renderable)
+            return
+        for part in parts:
+            self.answers.print(_text(part) if isinstance(part, str) else part)
 
     def error(self, error: BertctlError) -> None:
         """What was given, then what to type."""
         self.close()
-        self.talk.print(Text.assemble(("error: ", "bold red"), error.message))
+        self.talk.print(_text(("error: ", "bold red"), error.message))
         if error.remedy:
-            self.talk.print(Text(error.remedy))
+            self.talk.print(_text(error.remedy))
 
     def advance(self, phase: str, done: int, total: int, figures: Mapping[str, float | str] | None = None) -> None:
         """A bar on a terminal, a plain line now and then elsewhere."""
@@ -90,7 +92,7 @@ class Output(Listener):
         now = time.monotonic()
         if now - self._last_line.setdefault(phase, now) >= _SECONDS_BETWEEN_LINES:
             self._last_line[phase] = now
-            self.talk.print(Text(f"{phase} {_count(done, total)}  {shown}".rstrip()))
+            self.talk.print(_text(f"{phase} {_count(done, total)}  {shown}".rstrip()))
 
     def finish(self, phase: str) -> None:
         """The phase's bar goes away."""
@@ -123,6 +125,8 @@ class Output(Listener):
             log.close()
 
     def _advance_bar(self, phase: str, done: int, total: int, shown: str) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
         if self._progress is None:
             self._progress = Progress(
                 TextColumn("{task.description}"),
@@ -171,15 +175,26 @@ class ThirdPartyLog(logging.Handler):
         self._waiting = []
 
 
-def plain_table(*headers: str, title: str | None = None, right: tuple[str, ...] = ()) -> Table:
+def plain_table(*headers: str, title: str | None = None, right: tuple[str, ...] = ()) -> "Table":
     """The look of every table: no box, bold header; the columns named in `right` are right-aligned."""
+    from rich.table import Table
+
     table = Table(title=title, box=None, title_justify="left", header_style="bold", pad_edge=False)
     for header in headers:
         table.add_column(header, justify="right" if header in right else "left")
     return table
 
 
-def _console(stream: Any) -> Console:
+def _text(*parts: "str | tuple[str, str]") -> "Text":
+    """Returns words, each as it is or with a style; nothing in them is markup."""
+    from rich.text import Text
+
+    return Text.assemble(*parts)
+
+
+def _console(stream: Any) -> "Console":
+    from rich.console import Console
+
     watched = stream.isatty() and os.environ.get("TERM") != "dumb"
     return Console(
         file=stream,

@@ -143,7 +143,7 @@ def predict(
                 listener=talk,
             )
     if output and shared.is_first:
-        out.answer({"run": str(run.path), **written}, None)
+        out.answer({"run": str(run.path), **written})
         out.say(f"{written['examples']} answers written to {', '.join(written['files'])}")
 
 

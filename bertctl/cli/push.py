@@ -3,7 +3,6 @@
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from bertctl.cli.output import Output
 from bertctl.cli.recipe_options import RunArgument
@@ -47,7 +46,7 @@ def push(
             message=message,
             listener=out,
         )
-    out.answer(document, Text(document["url"]))
+    out.answer(document, document["url"])
 
 
 COMMAND = push

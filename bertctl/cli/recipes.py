@@ -6,23 +6,20 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Group
-from rich.table import Table
-from rich.text import Text
 
 from bertctl.cli.output import Output, plain_table
-from bertctl.cli.recipe_options import OverwriteOption, RecipeArgument, SetOption
-from bertctl.config.dump import dump_recipe
-from bertctl.config.load import load_recipe
-from bertctl.config.problems import RecipeError
+from bertctl.cli.recipe_options import OverwriteOption, RecipeRequest, takes_recipe
 from bertctl.config.recipe_files import builtin_recipes, expanded_path, find_recipe
-from bertctl.config.schema import ProbeSection, Recipe, recipe_schema
 from bertctl.errors import BertctlError, UnavailableError, UsageError
-from bertctl.run_folder import write_text
 from bertctl.words import did_you_mean
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from bertctl.config.schema import Recipe
 
 
 def ls(
@@ -39,16 +36,22 @@ def ls(
     if not parts:
         parts.append(_recipes())
     document = {name: rows for name, rows, _ in parts}
-    out.answer(document, Group(*(table for _, _, table in parts)))
+    out.answer(document, *(table for _, _, table in parts))
 
 
-def show(out: Output, recipe: RecipeArgument, sets: SetOption = None) -> None:
-    """Print a recipe complete, every field under a line that says what it means; --set is laid over it."""
-    loaded = load_recipe(recipe, sets=sets or ())
-    command = shlex.join(
-        ["bertctl", _verb(loaded), recipe, *(word for given in sets or () for word in ("--set", given))]
-    )
-    out.answer(loaded.model_dump(), Text(dump_recipe(loaded, command=command).rstrip("\n")))
+@takes_recipe()
+def show(out: Output, recipe: RecipeRequest) -> None:
+    """Print a recipe with all its fields, each under a line that says what it means.
+
+    Examples:
+        bertctl recipes show sst2 --set training.epochs=2 > mine.yaml
+    """
+    from bertctl.config.dump import dump_recipe
+
+    loaded = recipe.load()
+    sets = [word for given in recipe.sets for word in ("--set", given)]
+    command = shlex.join(["bertctl", _verb(loaded), recipe.name, *sets])
+    out.answer(loaded.model_dump(), dump_recipe(loaded, command=command).rstrip("\n"))
 
 
 def cp(
@@ -59,8 +62,8 @@ def cp(
 ) -> None:
     """Copy a built-in recipe to a file of your own, to edit and run."""
     path = copy_recipe(recipe, destination, overwrite=overwrite)
-    command = f"bertctl {_verb(load_recipe(str(path)))} {_runnable(path)}"
-    out.answer({"recipe": recipe, "path": str(path), "command": command}, Text(command))
+    command = f"bertctl {_verb(RecipeRequest(str(path)).load())} {_runnable(path)}"
+    out.answer({"recipe": recipe, "path": str(path), "command": command}, command)
     out.say(f"{path} is yours to edit; every field and what it means: bertctl recipes show {_runnable(path)}")
 
 
@@ -75,7 +78,7 @@ def validate(
         {"recipe": recipe, "ok": error is None, "problems": list(_sentences(error))} for recipe, error in found.items()
     ]
     errors = [error for error in found.values() if error is not None]
-    out.answer({"ok": not errors, "recipes": rows}, Text("\n".join(lines)))
+    out.answer({"ok": not errors, "recipes": rows}, "\n".join(lines))
     if len(errors) == 1:
         raise errors[0]
     if errors:
@@ -122,8 +125,10 @@ def copy_recipe(name: str, destination: str, *, overwrite: bool = False) -> Path
     if path.exists() and not overwrite:
         raise UsageError(f"{path} exists", remedy="Name another file, or add --overwrite to replace it.")
     text = source.read_text(encoding="utf-8")
-    verb = _verb(load_recipe(name))
+    verb = _verb(RecipeRequest(name).load())
     copied = text.replace(f"bertctl {verb} {name}", f"bertctl {verb} {_runnable(path)}", 1)
+    from bertctl.run_folder import write_text
+
     write_text(path, copied)
     return path
 
@@ -134,12 +139,14 @@ def check_recipe(name_or_path: str) -> BertctlError | None:
     Nothing is fetched, and files named in the recipe are not looked for: it may be meant for another machine.
     """
     try:
-        recipe = load_recipe(name_or_path)
+        recipe = RecipeRequest(name_or_path).load()
     except BertctlError as error:
         return error
     problems = list(_unknown_names(recipe))
     if not problems:
         return None
+    from bertctl.config.problems import RecipeError
+
     return RecipeError(
         name_or_path,
         [f"{name_or_path}: {problem}" for problem in problems],
@@ -147,7 +154,7 @@ def check_recipe(name_or_path: str) -> BertctlError | None:
     )
 
 
-def _unknown_names(recipe: Recipe) -> list[str]:
+def _unknown_names(recipe: "Recipe") -> list[str]:
     from bertctl.catalog.datasets import find_dataset
 
     problems = []
@@ -176,6 +183,8 @@ def _unknown_model(name: str) -> list[str]:
 def _sentences(error: BertctlError | None) -> Sequence[str]:
     if error is None:
         return ()
+    from bertctl.config.problems import RecipeError
+
     return error.problems if isinstance(error, RecipeError) else (error.message,)
 
 
@@ -186,8 +195,10 @@ def _runnable(path: Path) -> str:
     return shlex.quote(text if looks_like_path else f"./{text}")
 
 
-def _verb(recipe: Recipe) -> str:
-    """What runs a recipe: one that says something of the probe is for `probe`."""
+def _verb(recipe: "Recipe") -> str:
+    """Returns the verb that runs a recipe: one with settings of the probe is for `probe`."""
+    from bertctl.config.schema import ProbeSection
+
     return "probe" if recipe.probe != ProbeSection() else "finetune"
 
 
@@ -197,7 +208,7 @@ def _first_sentence(text: str) -> str:
 
 
 def _recipe_row(name: str) -> dict[str, Any]:
-    recipe = load_recipe(name)
+    recipe = RecipeRequest(name).load()
     return {
         "name": name,
         "task": recipe.task,
@@ -210,7 +221,7 @@ def _recipe_row(name: str) -> dict[str, Any]:
     }
 
 
-def _recipes() -> tuple[str, list[dict[str, Any]], Table]:
+def _recipes() -> tuple[str, list[dict[str, Any]], "Table"]:
     rows = [_recipe_row(name) for name in builtin_recipes()]
     table = plain_table(
         "recipe", "task", "data", "model", "epochs", "batch", "rate", "what", right=("epochs", "batch", "rate")
@@ -222,7 +233,7 @@ def _recipes() -> tuple[str, list[dict[str, Any]], Table]:
     return "recipes", rows, table
 
 
-def _models() -> tuple[str, list[dict[str, Any]], Table]:
+def _models() -> tuple[str, list[dict[str, Any]], "Table"]:
     from bertctl.catalog.models import MODELS
 
     table = plain_table(
@@ -241,7 +252,7 @@ def _models() -> tuple[str, list[dict[str, Any]], Table]:
     return "models", [asdict(row) for row in MODELS.values()], table
 
 
-def _datasets() -> tuple[str, list[dict[str, Any]], Table]:
+def _datasets() -> tuple[str, list[dict[str, Any]], "Table"]:
     from bertctl.catalog.datasets import DATASETS
     from bertctl.tasks.registry import answer_type
 

@@ -4,12 +4,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from bertctl.cli.output import Output
 from bertctl.cli.recipe_options import RunArgument
 from bertctl.errors import UsageError
-from bertctl.run_folder import write_text
 
 ReportFileOption = Annotated[
     Path | None,
@@ -62,6 +60,7 @@ def report(
     from bertctl.reporting.html import render_html
     from bertctl.reporting.markdown import render_markdown
     from bertctl.reporting.report import build_report, gather
+    from bertctl.run_folder import write_text
 
     material = gather(run, split=split)
     with out.third_party_kept():
@@ -70,10 +69,10 @@ def report(
     path = output or (run / "report.html" if kind == "html" else None)
     answer = {"run": str(run), "split": material.split, "format": kind, "bytes": len(text.encode())}
     if path is None:
-        out.answer({**answer, "report": None, "text": text}, Text(text.rstrip("\n")))
+        out.answer({**answer, "report": None, "text": text}, text.rstrip("\n"))
         return
     write_text(path, text)
-    out.answer({**answer, "report": str(path)}, Text(str(path)))
+    out.answer({**answer, "report": str(path)}, str(path))
 
 
 def _kind(output: Path | None, given: str | None) -> str:
