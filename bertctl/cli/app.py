@@ -116,8 +116,6 @@ def build(on_output: OnOutput) -> Verbs:
     app.callback()(_root)
     command = cast(Verbs, typer.main.get_command(app))
     command.on_output = on_output
-    for option in command.params:
-        option.default = False  # all of them are flags; Typer imports pydantic to make a value of None
     return command
 
 

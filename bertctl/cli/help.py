@@ -14,6 +14,8 @@ from typing import Any, cast
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
+from bertctl.words import shorten
+
 RARE = "Rarely needed"
 """Options under this heading are shown by `--help-all` only."""
 SHARED = "Output and connection"
@@ -41,10 +43,10 @@ class VerbCommand(TyperCommand):
         return cast(list[str], ctx.args)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """Returns what completes a word, with the first paragraph about each option."""
+        """Returns what completes a word, with a line about each option."""
         items = super().shell_complete(ctx, incomplete)
         for item in items:
-            item.help = _first_paragraph(item.help)
+            item.help = shorten(_first_paragraph(item.help), 70)
         return items
 
 
@@ -52,6 +54,13 @@ class VerbGroup(TyperGroup):
     """Several verbs under one name; their help is laid out here."""
 
     command_class = VerbCommand
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Returns the options of the group, all of them flags that are off: Typer needs pydantic to read None."""
+        parameters = super().get_params(ctx)
+        for parameter in parameters:
+            parameter.default = parameter.default or False
+        return parameters
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Writes what `--help` shows."""
@@ -61,7 +70,7 @@ class VerbGroup(TyperGroup):
 def show_all(ctx: typer.Context, asked: bool) -> None:
     """Prints the whole help of a verb and ends; the callback of `--help-all`."""
     if asked and not ctx.resilient_parsing:
-        typer.echo(verb_help(ctx, everything=True))
+        typer.echo(verb_help(ctx, everything=True), nl=False)
         raise typer.Exit
 
 
@@ -100,7 +109,7 @@ def group_help(ctx: typer.Context) -> str:
     parts = [f"Usage: {ctx.command_path} VERB ...", *_paragraphs(group.help or "")]
     parts += [_section(title, rows, column=column) for title, rows in panels.items()]
     parts.append(_section(_OPTIONS, [(_flags(one, ctx), _text(one, everything=False)) for one in options]))
-    parts.append(f"{ctx.command_path} VERB --help says what a verb does and takes.")
+    parts += _paragraphs(f"{ctx.command_path} VERB --help says what a verb does and takes.")
     return "\n\n".join(parts) + "\n"
 
 
