@@ -1,25 +1,15 @@
 """`bertctl extract-features`."""
 
 import itertools
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
-from bertctl.cli.options import (
-    DataDirOption,
-    DeviceOption,
-    LabelColumnOption,
-    MaxLengthOption,
-    ModelOption,
-    PairColumnOption,
-    PrecisionOption,
-    TextColumnOption,
-    ThreadsOption,
-)
+from bertctl.cli.completion import dataset_names
 from bertctl.cli.output import Output
-from bertctl.errors import UsageError
+from bertctl.cli.processes import NumProcessesOption, in_processes
+from bertctl.cli.recipe_options import COLUMNS, COMPUTE, DATA, MODEL, RecipeRequest, names_in, only, takes_recipe
 
 if TYPE_CHECKING:
     from bertctl.config.schema import Recipe
@@ -34,7 +24,7 @@ InputArgument = Annotated[
     typer.Argument(
         metavar="INPUT",
         help="Lines, CSV, TSV, JSONL, Parquet or CoNLL columns (.gz too), - for stdin, or a data set's name.",
-        show_default=False,
+        autocompletion=dataset_names,
     ),
 ]
 OutputFileOption = Annotated[
@@ -43,8 +33,7 @@ OutputFileOption = Annotated[
         "--output",
         "-o",
         metavar="OUT",
-        help=".npy, .npz, .safetensors, .parquet, .jsonl or .h5; OUT.json beside it says what is in it.",
-        show_default=False,
+        help="File to write: .npy, .npz, .safetensors, .parquet, .jsonl or .h5. OUT.json beside it describes it.",
     ),
 ]
 LayersOption = Annotated[
@@ -52,125 +41,111 @@ LayersOption = Annotated[
     typer.Option(
         "--layers",
         metavar="NAME,...",
-        help="0 (embeddings) up to the last layer, -1 and so on from the end; word-embeddings, embeddings, "
-        "second-to-last, last, sum-last-4, concat-last-4, sum-all; all.",
+        help="Layers by number or name, or `all`.\n\n"
+        "0 is the embeddings, -1 the last layer. Names: word-embeddings, embeddings, second-to-last, last, sum-last-4, "
+        "concat-last-4, sum-all.",
     ),
 ]
 PoolingOption = Annotated[
-    str, typer.Option("--pooling", metavar="cls|mean|max|mean-max|pooler|none", help="none: a vector for each token.")
+    str,
+    typer.Option(
+        "--pooling",
+        metavar="cls|mean|max|mean-max|pooler|none",
+        help="How the vectors of the tokens become one per text; `none` keeps one per token.",
+    ),
 ]
 WordsOption = Annotated[
-    str | None,
+    Literal["first", "last", "mean"] | None,
     typer.Option(
         "--words",
-        metavar="first|last|mean",
-        help="A vector for each word: of its first piece, its last, or the mean of all.",
-        show_default=False,
+        help="Write one vector per word: of its first token, its last, or the mean of all.",
     ),
 ]
 SpecialTokensFlag = Annotated[
     bool,
     typer.Option(
-        "--special-tokens/--no-special-tokens", help="Whether [CLS], [SEP] and their like count in mean and max."
+        "--special-tokens/--no-special-tokens",
+        help="Whether [CLS], [SEP] and other special tokens count in mean and max.",
     ),
 ]
-NormalizeFlag = Annotated[bool, typer.Option("--normalize", help="Bring each vector to length 1.")]
+NormalizeFlag = Annotated[bool, typer.Option("--normalize", help="Scale each vector to length 1.")]
 StrideOption = Annotated[
     int | None,
     typer.Option(
         "--stride",
         min=0,
         metavar="TOKENS",
-        help="Read long texts in windows that share so many tokens, pooled together; cut when left out.",
-        show_default=False,
+        help="Read long texts in windows that overlap by this many tokens, pooled together. Default: truncate.",
     ),
 ]
+DtypeOption = Annotated[
+    Literal["float32", "float16"],
+    typer.Option(
+        "--dtype",
+        help="Type of the numbers in the file.",
+    ),
+]
+SplitOption = Annotated[str | None, typer.Option("--split", help="Split of a data set. Default: train.")]
 InputFormatOption = Annotated[
     str | None,
     typer.Option(
         "--input-format",
         metavar="lines|csv|tsv|jsonl|parquet|conll|conllu",
-        help="Layout of the input; by suffix when left out, lines on stdin.",
-        show_default=False,
+        help="Layout of the input. Default: by its suffix; lines on stdin.",
     ),
 ]
+TextFlag = Annotated[bool, typer.Option("--text/--no-text", help="Whether .parquet holds the texts.")]
 BackendOption = Annotated[
-    str,
+    Literal["torch", "onnx", "openvino"],
     typer.Option(
         "--backend",
-        metavar="torch|onnx|openvino",
-        help="What computes on a CPU; the model is converted once, and checked against torch each time.",
+        help="What computes on a CPU. The model is converted once, and checked against torch each time.",
     ),
 ]
+ResumeFlag = Annotated[bool, typer.Option("--resume", help="Continue where an earlier attempt stopped.")]
+OverwriteFlag = Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")]
 
 
+@takes_recipe(MODEL, only(DATA, "--data-dir", *COLUMNS), COMPUTE, named=False, sets=False)
 def extract_features(
     out: Output,
+    settings: RecipeRequest,
     input: InputArgument,
     output: OutputFileOption,
-    model: ModelOption = None,
     layers: LayersOption = "last",
     pooling: PoolingOption = "mean",
     words: WordsOption = None,
     special_tokens: SpecialTokensFlag = True,
     normalize: NormalizeFlag = False,
-    max_length: MaxLengthOption = None,
     stride: StrideOption = None,
-    dtype: Annotated[str, typer.Option("--dtype", metavar="float32|float16", help="Numbers in the file.")] = "float32",
-    split: Annotated[
-        str | None, typer.Option("--split", help="Split of a data set; train when left out.", show_default=False)
-    ] = None,
+    dtype: DtypeOption = "float32",
+    split: SplitOption = None,
     input_format: InputFormatOption = None,
-    data_dir: DataDirOption = None,
-    text_column: TextColumnOption = None,
-    pair_column: PairColumnOption = None,
-    label_column: LabelColumnOption = None,
-    keep_text: Annotated[bool, typer.Option("--text/--no-text", help="Whether .parquet holds the texts.")] = True,
-    device: DeviceOption = None,
-    precision: PrecisionOption = None,
-    threads: ThreadsOption = None,
+    keep_text: TextFlag = True,
     backend: BackendOption = "torch",
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where an earlier attempt was stopped.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
-    num_processes: Annotated[
-        int, typer.Option("--num-processes", min=1, help="Share the rows among so many processes (torchrun).")
-    ] = 1,
+    resume: ResumeFlag = False,
+    overwrite: OverwriteFlag = False,
+    num_processes: NumProcessesOption = 1,
 ) -> None:
     """Read vectors out of an encoder: of texts, tokens or words, any layer, any amount of text.
 
-    bertctl extract-features reviews.csv -o reviews.npy --model minilm
-
-    bertctl extract-features texts.txt -o tokens.jsonl --layers -1,-2,-3,-4 --pooling none
+    Examples:
+        bertctl extract-features reviews.csv -o reviews.npy --model minilm
+        bertctl extract-features lines.txt -o x.jsonl --layers -1,-2 --pooling none
     """
-    from bertctl.config.load import load_recipe
     from bertctl.features.feature_files import check_output
     from bertctl.features.memory import bound_caches
-    from bertctl.runtime.launch import is_worker, launch
 
-    if dtype not in ("float32", "float16"):
-        raise UsageError(f"there is no --dtype '{dtype}'", remedy="Choose from float32, float16.")
     check_output(output, by_token=words is not None or pooling == "none")
     bound_caches()
-    options: dict[str, Any] = {
-        "model.name": model,
-        "model.max_length": max_length,
-        "data.data_dir": data_dir,
-        "data.text_column": text_column,
-        "data.pair_column": pair_column,
-        "data.label_column": label_column,
-        "runtime.device": device,
-        "runtime.precision": precision,
-        "runtime.threads": threads,
-    }
-    recipe = _for_backend(load_recipe("text-classification", options=options), backend)
-    if num_processes > 1 and not is_worker():
-        raise typer.Exit(launch(sys.argv[1:], num_processes, listener=out))
+    recipe = _for_backend(settings.load("text-classification"), backend)
+    in_processes(num_processes, out)
     from bertctl.features.extract import ExtractJob
     from bertctl.features.source import Input
 
     job = ExtractJob(output, recipe.model.max_length, input, stride, dtype, keep_text, backend)
     source = Input(input, recipe.data, kind=input_format, split=split)
-    spec = _Asked(split_names(layers), split_names(pooling), words, special_tokens, normalize)
+    spec = _Asked(names_in(layers), names_in(pooling), words, special_tokens, normalize)
     document = _extract(out, recipe, source, spec, job, resume=resume, overwrite=overwrite)
     if document is None:
         return
@@ -209,15 +184,13 @@ def _extract(
     from bertctl.features.encoder import VectorSpec
     from bertctl.features.extract import extract, warn_of_truncation
     from bertctl.modeling.layers import choose_layers, layer_count
-    from bertctl.modeling.pooling import WORD_POOLINGS, check_poolings
+    from bertctl.modeling.pooling import check_poolings
     from bertctl.modeling.source import inspect_model
     from bertctl.runtime.launch import workers
 
     shared = workers()
     if shared.rank:
         out.quiet = True
-    if asked.words is not None:
-        check_poolings([asked.words], WORD_POOLINGS)
     model_source = inspect_model(recipe.model)
     spec = VectorSpec(
         layers=choose_layers(asked.layers, layer_count(model_source.config)),
@@ -260,11 +233,6 @@ def _encoder(
     return backend_encoder(
         job.backend, source, spec, compute, sample, max_length=job.max_length, stride=job.stride, listener=out
     )
-
-
-def split_names(given: str) -> list[str]:
-    """`a, b` as its parts."""
-    return [part.strip() for part in given.split(",") if part.strip()]
 
 
 COMMAND = extract_features

@@ -78,7 +78,7 @@ def _run(arguments: list[str], on_output: OnOutput) -> int:
 
 
 def _usage(arguments: Sequence[str], error: typer.TyperException) -> UsageError:
-    message = error.format_message()
+    message = error.format_message().replace("Value error, ", "")
     typed = next((word for word in arguments if not word.startswith("-")), "")
     names = [verb.name for verb in VERBS]
     if typed and typed not in names:

@@ -1,36 +1,26 @@
 """`bertctl probe`."""
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bertctl.cli.extract_features import split_names
-from bertctl.cli.options import (
-    DataDirOption,
-    DeviceOption,
-    KeepTextOption,
-    LabelColumnOption,
-    MaxEvalRowsOption,
-    MaxLengthOption,
-    MaxTrainRowsOption,
-    ModelOption,
+from bertctl.cli.completion import recipe_names
+from bertctl.cli.output import Output
+from bertctl.cli.recipe_options import (
+    COMPUTE,
+    DATA,
+    EVALUATION,
+    MODEL,
+    TRAINING,
     OutputOption,
     OverwriteOption,
-    PairColumnOption,
-    PrecisionOption,
-    SeedOption,
-    SetOption,
-    TestFileOption,
-    TextColumnOption,
-    ThreadsOption,
-    TrainFileOption,
-    ValidationFileOption,
-    collect,
+    RecipeRequest,
+    Row,
+    only,
+    takes_recipe,
 )
-from bertctl.cli.output import Output
 from bertctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,40 +30,21 @@ if TYPE_CHECKING:
 
 _WORD_SUFFIXES = (".conll", ".conllu")
 
+PROBE = (
+    Row("probe.layers", "--layers", metavar="all|paper|NAME,...", listed=True),
+    Row("probe.pooling", "--pooling", metavar="cls,mean,max,...", listed=True),
+    Row("probe.classifier", "--classifier"),
+    Row("probe.class_weight", "--class-weight"),
+    Row("probe.special_tokens", "--special-tokens/--no-special-tokens", bool),
+    Row("probe.normalize", "--normalize", bool),
+)
+
 InputArgument = Annotated[
     str,
     typer.Argument(
         metavar="INPUT|RECIPE",
         help="A file with texts and labels, or a recipe (`bertctl recipes ls`).",
-        show_default=False,
-    ),
-]
-LayersOption = Annotated[
-    str | None,
-    typer.Option(
-        "--layers",
-        metavar="all|paper|NAME,...",
-        help="Layers to compare, as for `extract-features`; weighted-last-4 and weighted-all too; the last by itself.",
-        show_default=False,
-    ),
-]
-PoolingOption = Annotated[
-    str | None,
-    typer.Option("--pooling", metavar="cls,mean,max,...", help="Each is tried with each layer.", show_default=False),
-]
-ClassifierOption = Annotated[
-    str | None,
-    typer.Option(
-        "--classifier",
-        metavar="logistic-regression|ridge",
-        help="What is trained on the vectors; ridge for scores.",
-        show_default=False,
-    ),
-]
-ClassWeightOption = Annotated[
-    str | None,
-    typer.Option(
-        "--class-weight", metavar="none|balanced", help="balanced: rare labels count as much.", show_default=False
+        autocompletion=recipe_names,
     ),
 ]
 TaskOption = Annotated[
@@ -81,92 +52,43 @@ TaskOption = Annotated[
     typer.Option(
         "--task",
         metavar="text-classification|text-regression|token-classification",
-        help="What a file's labels are; labels of texts when left out, tags of words for .conll and .conllu.",
-        show_default=False,
+        help="What the labels of a file are. Default: labels of texts, or of words for .conll and .conllu.",
     ),
 ]
 
 
+@takes_recipe(PROBE, MODEL, DATA, only(TRAINING, "--seed"), COMPUTE, only(EVALUATION, "--text/--no-text"), named=False)
 def probe(
     out: Output,
+    settings: RecipeRequest,
     input: InputArgument,
     output: OutputOption = None,
-    model: ModelOption = None,
-    layers: LayersOption = None,
-    pooling: PoolingOption = None,
-    classifier: ClassifierOption = None,
-    class_weight: ClassWeightOption = None,
-    special_tokens: Annotated[
-        bool | None,
-        typer.Option(
-            "--special-tokens/--no-special-tokens",
-            help="Whether [CLS], [SEP] and their like count in mean and max.",
-            show_default=False,
-        ),
-    ] = None,
-    normalize: Annotated[
-        bool | None, typer.Option("--normalize", help="Bring each vector to length 1.", show_default=False)
-    ] = None,
     task: TaskOption = None,
-    data_dir: DataDirOption = None,
-    train_file: TrainFileOption = None,
-    validation_file: ValidationFileOption = None,
-    test_file: TestFileOption = None,
-    text_column: TextColumnOption = None,
-    pair_column: PairColumnOption = None,
-    label_column: LabelColumnOption = None,
-    max_length: MaxLengthOption = None,
-    seed: SeedOption = None,
-    max_train_rows: MaxTrainRowsOption = None,
-    max_eval_rows: MaxEvalRowsOption = None,
-    device: DeviceOption = None,
-    precision: PrecisionOption = None,
-    threads: ThreadsOption = None,
-    keep_text: KeepTextOption = None,
-    sets: SetOption = None,
     overwrite: OverwriteOption = False,
 ) -> None:
-    """Put a linear classifier on a frozen encoder, and see which layer and pooling suits the task best.
+    """Train a linear classifier on a frozen encoder, and see which layer and pooling suit the task best.
 
-    bertctl probe reviews.csv --model minilm --layers all --pooling cls,mean,max
-
-    bertctl probe conll2003 --data-dir conll --layers paper
+    Examples:
+        bertctl probe reviews.csv --model minilm --layers all --pooling cls,mean,max
+        bertctl probe conll2003 --data-dir conll --layers paper
     """
     from bertctl.features.memory import bound_caches
 
     started = time.perf_counter()
     bound_caches()
-    options = collect(
-        model=model, data_dir=data_dir, train_file=train_file, validation_file=validation_file, test_file=test_file,
-        text_column=text_column, pair_column=pair_column, label_column=label_column, max_length=max_length, seed=seed,
-        max_train_rows=max_train_rows, max_eval_rows=max_eval_rows, device=device, precision=precision,
-        threads=threads, keep_text=keep_text,
-    )  # fmt: skip
-    options |= {
-        "probe.layers": split_names(layers) if layers else None,
-        "probe.pooling": split_names(pooling) if pooling else None,
-        "probe.classifier": classifier,
-        "probe.class_weight": class_weight,
-        "probe.special_tokens": special_tokens,
-        "probe.normalize": normalize,
-    }
-    if _is_data_file(input):
-        options["data.train_file"] = Path(input)
-    recipe = _recipe(input, task, options, sets or ())
+    recipe = _recipe(settings, input, task)
     result, job = _run(out, recipe, output, overwrite=overwrite)
     _answer(out, result, job, total=time.perf_counter() - started)
 
 
-def _recipe(input: str, task: str | None, options: dict[str, Any], sets: Sequence[str]) -> "Recipe":
-    """The recipe that is named, or the generic one of the task for a file with rows."""
-    from bertctl.config.load import load_recipe
-
+def _recipe(settings: RecipeRequest, input: str, task: str | None) -> "Recipe":
+    """Returns the recipe that is named, or the generic one of the task for a file with rows."""
     if not _is_data_file(input):
         if task is not None:
             raise UsageError(f"--task is for a file with rows, and {input} is a recipe", remedy="Leave it out.")
-        return load_recipe(input, sets=sets, options=options)
+        return settings.load(input)
     of_suffix = "token-classification" if Path(input).suffix in _WORD_SUFFIXES else "text-classification"
-    recipe = load_recipe(task or of_suffix, sets=sets, options=options)
+    recipe = settings.load(task or of_suffix, {"data.train_file": Path(input)})
     return recipe.model_copy(update={"name": f"probe-{Path(input).name.partition('.')[0]}"[:100]})
 
 
@@ -200,8 +122,6 @@ def _run(out: Output, recipe: "Recipe", output: Path | None, *, overwrite: bool)
 
 
 def _answer(out: Output, result: "ProbeResult", job: "ProbeJob", *, total: float) -> None:
-    from rich.console import Group
-
     from bertctl.reporting.probe import draw_probe, probe_table
     from bertctl.reporting.summary import metrics_table
     from bertctl.run_folder import SCHEMA, write_json
@@ -224,7 +144,9 @@ def _answer(out: Output, result: "ProbeResult", job: "ProbeJob", *, total: float
     best = result.metrics["probe"]["best"]
     out.answer(
         {"run": str(folder.path), **result.metrics},
-        Group(probe_table(result.metrics), "", metrics_table(result.metrics, dataset=job.recipe.data.name)),
+        probe_table(result.metrics),
+        "",
+        metrics_table(result.metrics, dataset=job.recipe.data.name),
     )
     out.say(f"best by cross-validation: layer {best['layer']}, {best['pooling']} pooling; picture: {pictures[0]}")
     out.say(

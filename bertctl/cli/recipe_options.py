@@ -38,6 +38,7 @@ class Row:
         metavar: what stands for the value in the help; the choices of the field where it has some.
         panel: heading in the help; the verb's own options' where it is None.
         complete: what a shell completes the value with.
+        listed: whether several values are typed with commas between them.
     """
 
     field: str
@@ -46,6 +47,7 @@ class Row:
     metavar: str | None = None
     panel: str | None = None
     complete: Callable[[str], list[str]] | None = None
+    listed: bool = False
 
     @property
     def name(self) -> str:
@@ -63,6 +65,10 @@ class Row:
             autocompletion=self.complete or (one_of(*doc.choices) if doc.choices else None),
         )
         return _parameter(self.name, Annotated[self.kind | None, option], None)
+
+    def value(self, typed: Any) -> Any:
+        """Returns what the field is set to."""
+        return names_in(typed) if self.listed and typed else typed
 
 
 MODEL = (
@@ -188,6 +194,11 @@ class RunRequest:
         return open_run(self.path, options={**self.options, **(options or {})})
 
 
+def names_in(typed: str) -> list[str]:
+    """Returns the names between the commas of `a, b`."""
+    return [name.strip() for name in typed.split(",") if name.strip()]
+
+
 def only(group: Sequence[Row], *flags: str) -> tuple[Row, ...]:
     """Returns the rows of a group with these flags."""
     return tuple(row for row in group if row.flags in flags)
@@ -239,7 +250,7 @@ def _taking(
 
         @functools.wraps(verb)
         def command(out: Any, **given: Any) -> None:
-            typed = {row.field: given.pop(row.name) for row in rows}
+            typed = {row.field: row.value(given.pop(row.name)) for row in rows}
             request = fold(given, {name: value for name, value in typed.items() if value not in (None, [], ())})
             verb(out, request, **given)
 

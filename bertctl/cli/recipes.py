@@ -93,8 +93,10 @@ def validate(
 
 def schema(out: Output) -> None:
     """Print the JSON Schema of a recipe, for editors that complete and check YAML."""
+    from bertctl.config.schema import recipe_schema
+
     document = recipe_schema()
-    out.answer(document, Text(json.dumps(document, indent=2, ensure_ascii=False)))
+    out.answer(document, json.dumps(document, indent=2, ensure_ascii=False))
 
 
 COMMANDS = {"ls": ls, "show": show, "cp": cp, "validate": validate, "schema": schema}

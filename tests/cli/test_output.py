@@ -203,7 +203,7 @@ def test_third_party_talk_stays_off_the_screen(tiny_run):
     )
     more = (
         "first example",
-        "  pieces",
+        "  tokens",
         "  ids",
         "  segment",
         "step ",

@@ -44,7 +44,7 @@ def is_shared(option: TyperOption) -> bool:
 
 
 def flags(option: TyperOption) -> str:
-    return " ".join([*option.opts, *option.secondary_opts])
+    return " ".join([*sorted(option.opts, key=len, reverse=True), *option.secondary_opts])
 
 
 def surface() -> str:
