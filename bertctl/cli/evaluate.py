@@ -97,12 +97,13 @@ def evaluate(
         return
 
     from bertctl.reporting.card import write_card
-    from bertctl.reporting.summary import metrics_table
+    from bertctl.reporting.summary import results_table, rich_table
 
     if not file:
         write_card(trained.folder)
     out.answer(
-        {"run": str(target), **metrics}, metrics_table(metrics, dataset=None if file else trained.recipe.data.name)
+        {"run": str(target), **metrics},
+        rich_table(results_table(metrics, dataset=None if file else trained.recipe.data.name)),
     )
     out.say(f"written to {target}")
 

@@ -89,7 +89,7 @@ def finetune(
     check_environment(listener=out)
 
     from bertctl.reporting.card import write_card
-    from bertctl.reporting.summary import metrics_table, time_line
+    from bertctl.reporting.summary import results_table, rich_table, time_line
     from bertctl.training.announce import announce
     from bertctl.training.finetune import RunOptions
     from bertctl.training.job import prepare
@@ -113,7 +113,7 @@ def finetune(
     folder = result.folder
     out.answer(
         {"run": str(folder.path), **result.metrics},
-        metrics_table(result.metrics, dataset=job.recipe.data.name),
+        rich_table(results_table(result.metrics, dataset=job.recipe.data.name)),
     )
     out.say(time_line(result.performance, total=time.perf_counter() - started))
     out.say(f"run folder: {folder.path}")

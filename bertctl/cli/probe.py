@@ -123,7 +123,7 @@ def _run(out: Output, recipe: "Recipe", output: Path | None, *, overwrite: bool)
 
 def _answer(out: Output, result: "ProbeResult", job: "ProbeJob", *, total: float) -> None:
     from bertctl.reporting.probe import draw_probe, probe_table
-    from bertctl.reporting.summary import metrics_table
+    from bertctl.reporting.summary import results_table, rich_table
     from bertctl.run_folder import SCHEMA, write_json
     from bertctl.training.memory import peak_memory_bytes
 
@@ -144,9 +144,9 @@ def _answer(out: Output, result: "ProbeResult", job: "ProbeJob", *, total: float
     best = result.metrics["probe"]["best"]
     out.answer(
         {"run": str(folder.path), **result.metrics},
-        probe_table(result.metrics),
+        rich_table(probe_table(result.metrics)),
         "",
-        metrics_table(result.metrics, dataset=job.recipe.data.name),
+        rich_table(results_table(result.metrics, dataset=job.recipe.data.name)),
     )
     out.say(f"best by cross-validation: layer {best['layer']}, {best['pooling']} pooling; picture: {pictures[0]}")
     out.say(

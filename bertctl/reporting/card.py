@@ -5,17 +5,18 @@ It says nothing that differs between two equal runs: no date, no time taken, no 
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertctl.catalog.dataset_row import DatasetRow
 from bertctl.catalog.datasets import DATASETS
 from bertctl.catalog.models import MODELS
-from bertctl.reporting.document import Cell, Column, TableBlock
+from bertctl.reporting.document import Column, TableBlock
 from bertctl.reporting.markdown import code_span, escaped, table_lines
 from bertctl.reporting.outcomes import calibration_error
 from bertctl.reporting.report import RunContents, decision_words, gather
-from bertctl.reporting.summary import figure, interval
+from bertctl.reporting.summary import figure, results_table
 from bertctl.run_folder import RunFolder, write_text
 from bertctl.tasks.registry import TASKS, find_metric
 
@@ -138,25 +139,8 @@ def _summary(run: RunContents) -> str:
 
 
 def _results_table(run: RunContents) -> str:
-    columns = [Column("split"), Column("metric"), Column("value", number=True), Column("95 % interval", number=True)]
-    columns += [Column("n", number=True), Column("majority", number=True)]
-    rows: list[list[str | Cell]] = []
-    for split, by_name in run.metrics["metrics"].items():
-        for name in sorted(by_name, key=lambda name: name != run.primary):
-            metric = by_name[name]
-            baseline = run.metrics.get("baseline", {}).get(split, {}).get(name)
-            strong = name == run.primary
-            rows.append(
-                [
-                    split,
-                    Cell(name, strong=strong),
-                    Cell(figure(metric["value"]), strong=strong),
-                    interval(metric),
-                    str(metric["n"]),
-                    "" if baseline is None else figure(baseline),
-                ]
-            )
-    return table_lines(TableBlock(columns, rows, "majority: the answer that ignores the text.")).rstrip("\n")
+    caption = "majority: the answer that ignores the text."
+    return table_lines(replace(results_table(run.metrics), caption=caption)).rstrip("\n")
 
 
 def _use(run: RunContents) -> str:

@@ -5,38 +5,37 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-
 from bertctl.reporting.charts import MUTED, SERIES, svg, write_charts
-from bertctl.reporting.summary import figure, interval
+from bertctl.reporting.document import Cell, Column, TableBlock
+from bertctl.reporting.summary import baseline_of, figure, interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def probe_table(metrics: Mapping[str, Any]) -> Table:
-    """A row for each layer and pooling: cross-validation score, validation score with its interval; the best in bold.
+def probe_table(metrics: Mapping[str, Any]) -> TableBlock:
+    """Returns a row per layer and pooling: cross-validation score, validation score with its interval; the best bold.
 
     Args:
         metrics: content of metrics.json.
     """
-    probe, primary = metrics["probe"], metrics["primary"]["name"]
-    several = any("hold_outs" in row for row in probe["table"])
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    headers = ["layer", "pooling", "C", "cross-validation", f"{metrics['primary']['split']} {primary}", "95 % interval"]
-    for header in headers + (["mean of hold-outs", "deviation"] if several else []):
-        table.add_column(header, justify="left" if header in ("layer", "pooling") else "right")
+    probe, primary, split = metrics["probe"], metrics["primary"]["name"], metrics["primary"]["split"]
+    numbers = ["C", "cross-validation", f"{split} {primary}", "95 % interval"]
+    if any("hold_outs" in row for row in probe["table"]):
+        numbers += ["mean of hold-outs", "deviation"]
+    columns = [Column("layer"), Column("pooling"), *(Column(name, number=True) for name in numbers)]
+    rows: list[list[str | Cell]] = []
     for row in probe["table"]:
         is_best = {"layer": row["layer"], "pooling": row["pooling"]} == probe["best"]
-        cells = [row["layer"] + (" *" if is_best else ""), row["pooling"], f"{row['strength']:g}"]
-        cells += [figure(row["cross_validation"]), figure(row[primary]["value"]), interval(row[primary])]
-        if several:
+        cells = [row["layer"], row["pooling"], f"{row['strength']:g}", figure(row["cross_validation"])]
+        cells += [figure(row[primary]["value"]), interval(row[primary])]
+        if "hold_outs" in row:
             cells += [figure(row["hold_outs"]["mean"]), figure(row["hold_outs"]["deviation"])]
-        table.add_row(*cells, style="bold" if is_best else None)
-    baseline = metrics.get("baseline", {}).get(metrics["primary"]["split"], {}).get(primary)
+        rows.append([Cell(cell, strong=is_best) for cell in cells])
+    baseline = baseline_of(metrics, split, primary)
     if baseline is not None:
-        table.add_row("no text", "majority", "", "", figure(baseline), "")
-    return table
+        rows.append(["no text", "majority", "", "", figure(baseline), *[""] * (len(columns) - 5)])
+    return TableBlock(columns, rows, f"{probe['classifier']}; the choice by cross-validation is bold.")
 
 
 def draw_probe(metrics: Mapping[str, Any], paths: Sequence[Path], *, title: str) -> None:
@@ -79,7 +78,7 @@ def _draw_layers(figure: "Figure", *, metrics: Mapping[str, Any], title: str) ->
             low, high = row[primary]["low"], row[primary]["high"]
             if low is not None and high is not None:
                 axes.plot([place, place], [low, high], color=colour, linewidth=1, alpha=0.5)
-    baseline = metrics.get("baseline", {}).get(split, {}).get(primary)
+    baseline = baseline_of(metrics, split, primary)
     if baseline is not None:
         axes.axhline(baseline, color=MUTED, linestyle=":", linewidth=1, label="majority")
     axes.set_xticks(range(len(layers)), ["0 (embeddings)" if layer == "0" else layer for layer in layers])

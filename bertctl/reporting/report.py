@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bertctl.catalog.datasets import DATASETS
 from bertctl.config.schema import Recipe
 from bertctl.errors import DataError, UsageError
 from bertctl.inference.decision import Decision, read_decision
@@ -21,9 +20,9 @@ from bertctl.reporting.outcomes import (
     outcome_section,
     slice_section,
 )
-from bertctl.reporting.probe import layer_chart
+from bertctl.reporting.probe import layer_chart, probe_table
 from bertctl.reporting.runs import read_run
-from bertctl.reporting.summary import figure, interval
+from bertctl.reporting.summary import baseline_of, figure, interval, results_table
 from bertctl.tasks.answers import Answers, Line
 from bertctl.tasks.registry import answer_type, find_metric
 from bertctl.words import human_seconds
@@ -174,7 +173,7 @@ def _tiles(run: RunContents) -> list[Tile]:
     if metric is not None:
         spread = interval(metric)
         tiles.append(Tile(f"{run.primary}, {run.split}", figure(metric["value"]), f"95 %: {spread}" if spread else ""))
-        baseline = _baseline(run, run.split, run.primary)
+        baseline = baseline_of(run.metrics, run.split, run.primary)
         if baseline is not None:
             tiles.append(Tile("majority", figure(baseline), "the answer that ignores the text"))
         tiles.append(Tile("examples scored", f"{metric['n']:,}", run.split))
@@ -190,53 +189,17 @@ def _tiles(run: RunContents) -> list[Tile]:
     return tiles
 
 
-def _baseline(run: RunContents, split: str, name: str) -> float | None:
-    value: float | None = run.metrics.get("baseline", {}).get(split, {}).get(name)
-    return value
-
-
 def _result(run: RunContents) -> Section:
-    row = DATASETS.get(str(run.recipe.get("data", {}).get("name")))
-    columns = [
-        Column("split"),
-        Column("metric"),
-        Column("value", number=True),
-        Column("95 % interval", number=True),
-        Column("n", number=True),
-        Column("majority", number=True),
-        Column("published"),
-    ]
-    rows: list[list[str | Cell]] = []
-    source = ""
-    for split, by_name in run.metrics["metrics"].items():
-        for name in sorted(by_name, key=lambda name: name != run.primary):
-            metric, baseline = by_name[name], _baseline(run, split, name)
-            published = row.published_for(split, name) if row else None
-            source = published.source if published else source
-            strong = name == run.primary and split == run.split
-            rows.append(
-                [
-                    Cell(split, strong=strong),
-                    Cell(name, strong=strong),
-                    Cell(figure(metric["value"]), strong=strong),
-                    Cell(interval(metric), strong=strong),
-                    f"{metric['n']:,}",
-                    "" if baseline is None else figure(baseline),
-                    f"{figure(published.value)} ({published.split})" if published else "",
-                ]
-            )
     scores = run.metrics["metrics"][run.split]
     bounded = [name for name in scores if _is_fraction(name) and -1 <= scores[name]["value"] <= 1]
     bounded.sort(key=lambda name: name != run.primary)
     blocks: list[Block] = []
     if bounded:
         drawn = partial(
-            charts.metric_chart, [(name, scores[name], _baseline(run, run.split, name)) for name in bounded]
+            charts.metric_chart, [(name, scores[name], baseline_of(run.metrics, run.split, name)) for name in bounded]
         )
         blocks.append(Chart(drawn, f"{run.split}: value, 95 % interval, and (bar) the answer that ignores the text."))
-    if not source:
-        columns, rows = columns[:-1], [row[:-1] for row in rows]
-    blocks.append(TableBlock(columns, rows, f"Published: {source}." if source else ""))
+    blocks.append(results_table(run.metrics, dataset=run.recipe.get("data", {}).get("name")))
     if run.decision is not None:
         blocks.append(Note(decision_words(run.decision)))
     return Section("result", "Result", blocks)
@@ -263,22 +226,9 @@ def decision_words(decision: Decision) -> str:
 
 
 def _layers(run: RunContents) -> Section:
-    """The choices that a probe compared."""
+    """The layers and poolings that a probe compared."""
     probe = run.metrics["probe"]
-    best = probe["best"]
-    columns = [
-        Column("layer"),
-        Column("pooling"),
-        Column("cross-validation", number=True),
-        Column(f"{run.metrics['primary']['split']} {run.primary}", number=True),
-        Column("95 % interval", number=True),
-    ]
-    rows: list[list[str | Cell]] = []
-    for row in probe["table"]:
-        strong = {"layer": row["layer"], "pooling": row["pooling"]} == best
-        cells = [row["layer"], row["pooling"], figure(row["cross_validation"]), figure(row[run.primary]["value"])]
-        rows.append([Cell(cell, strong=strong) for cell in [*cells, interval(row[run.primary])]])
-    blocks: list[Block] = [TableBlock(columns, rows, f"{probe['classifier']}; the choice by cross-validation is bold.")]
+    blocks: list[Block] = [probe_table(run.metrics)]
     if len(probe["table"]) > 1:
         drawn = partial(layer_chart, run.metrics)
         blocks.insert(0, Chart(drawn, "Score by layer and pooling, with 95 % intervals.", wide=True))

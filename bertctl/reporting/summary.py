@@ -1,4 +1,4 @@
-"""The one table at the end of a run, read from its metrics.json: value, interval, baseline, published score."""
+"""The tables at the end of a run, read from its metrics.json, for a terminal and for reports alike."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,56 +6,76 @@ from typing import Any
 from rich.table import Table
 
 from bertctl.catalog.datasets import DATASETS
+from bertctl.reporting.document import Cell, Column, TableBlock
 
 
-def metrics_table(metrics: Mapping[str, Any], *, dataset: str | None = None) -> Table:
-    """Rows: split and metric, the primary one first and marked; columns: value, 95 % interval, n, baseline, published.
+def results_table(metrics: Mapping[str, Any], *, dataset: str | None = None) -> TableBlock:
+    """Returns a row per split and metric, the primary one first: value, 95 % interval, n, baseline, published score.
 
     Args:
         metrics: content of metrics.json.
         dataset: catalog name, for the published score; shown beside its own metric with the split it stands for.
     """
-    table = Table(box=None, header_style="bold", pad_edge=False, caption_justify="left")
-    for header in ("split", "metric", "value", "95 % interval", "n", "majority", "published"):
-        table.add_column(header, justify="left" if header in ("split", "metric", "published") else "right")
+    numbers = ("value", "95 % interval", "n", "majority")
+    columns = [Column("split"), Column("metric"), *(Column(name, number=True) for name in numbers), Column("published")]
     primary = metrics["primary"]
     row = DATASETS.get(dataset or "")
+    source = ""
+    rows: list[list[str | Cell]] = []
     for split, by_name in metrics["metrics"].items():
-        names = sorted(by_name, key=lambda name: name != primary["name"])
-        for name in names:
-            metric = by_name[name]
-            is_primary = name == primary["name"]
+        for name in sorted(by_name, key=lambda name: name != primary["name"]):
+            metric, baseline = by_name[name], baseline_of(metrics, split, name)
+            strong = name == primary["name"]
             published = row.published_for(split, name) if row else None
-            if published:
-                table.caption = f"published: {published.source}"
-            baseline = metrics.get("baseline", {}).get(split, {}).get(name)
-            table.add_row(
-                split,
-                f"{name} *" if is_primary else name,
-                figure(metric["value"]),
-                interval(metric),
-                str(metric["n"]),
-                "" if baseline is None else figure(baseline),
-                f"{figure(published.value)} ({published.split})" if published else "",
-                style="bold" if is_primary and split == primary["split"] else None,
+            source = published.source if published else source
+            rows.append(
+                [
+                    split,
+                    *(Cell(text, strong=strong) for text in (name, figure(metric["value"]), interval(metric))),
+                    f"{metric['n']:,}",
+                    "" if baseline is None else figure(baseline),
+                    f"{figure(published.value)} ({published.split})" if published else "",
+                ]
             )
-    return table
+    if not source:
+        return TableBlock(columns[:-1], [row[:-1] for row in rows])
+    return TableBlock(columns, rows, f"Published: {source}.")
+
+
+def baseline_of(metrics: Mapping[str, Any], split: str, name: str) -> float | None:
+    """Returns a metric of the answer that ignores the input; None where it is not known."""
+    value: float | None = metrics.get("baseline", {}).get(split, {}).get(name)
+    return value
+
+
+def rich_table(table: TableBlock) -> Table:
+    """Returns a table for a terminal; the rows to look at are bold, and marked where there are no colours."""
+    made = Table(box=None, header_style="bold", pad_edge=False, caption=table.caption, caption_justify="left")
+    for column in table.columns:
+        made.add_column(column.name, justify="right" if column.number else "left")
+    for cells in table.cells():
+        texts = [cell.text for cell in cells]
+        strong = next((number for number, cell in enumerate(cells) if cell.strong), None)
+        if strong is not None:
+            texts[strong] += " *"
+        made.add_row(*texts, style=None if strong is None else "bold")
+    return made
 
 
 def figure(value: float) -> str:
-    """Four decimals: a set of 872 examples has steps of 0.0011."""
+    """Returns four decimals: a set of 872 examples has steps of 0.0011."""
     return f"{value:.4f}"
 
 
 def interval(metric: Mapping[str, Any]) -> str:
-    """`0.8712 to 0.9104`, or nothing where there is none."""
+    """Returns `0.8712 to 0.9104`, or nothing where there is none."""
     if metric["low"] is None or metric["high"] is None:
         return ""
     return f"{figure(metric['low'])} to {figure(metric['high'])}"
 
 
 def time_line(performance: Mapping[str, Any], *, total: float) -> str:
-    """Where the time went, in a line."""
+    """Returns where the time went, in a line."""
     seconds = performance["seconds"]
     return (
         f"{total:.1f} s: training {seconds['train']:.1f} s ({performance['examples_per_second']:.0f} examples/s, "

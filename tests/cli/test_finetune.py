@@ -145,7 +145,7 @@ def test_what_is_said_before_and_after(tiny_run):
 
 def test_the_answer_is_one_table(tiny_run):
     table = tiny_run.process.stdout.splitlines()
-    assert table[0].split() == ["split", "metric", "value", "95", "%", "interval", "n", "majority", "published"]
+    assert table[0].split() == ["split", "metric", "value", "95", "%", "interval", "n", "majority"]
     assert table[1].split()[:4] == ["validation", "accuracy", "*", "1.0000"]
     assert "0.5000" in table[1], "the majority class stands beside it"
     assert {line.split()[1] for line in table[1:]} == METRICS
