@@ -214,8 +214,8 @@ def extract_features(
     from bertctl.features.chunks import stream_of
     from bertctl.features.encoder import Encoder, VectorSpec
     from bertctl.features.extract import ExtractJob, extract
+    from bertctl.modeling.build import load_frozen
     from bertctl.modeling.layers import choose_layers, layer_count
-    from bertctl.modeling.linear_head import load_frozen
     from bertctl.modeling.pooling import check_poolings
 
     recipe = load_recipe("text-classification", {"model.name": str(model), **(fields or {})})

@@ -223,7 +223,7 @@ def _encoder(
 ) -> "Encoder":
     from bertctl.features.backends import backend_encoder
     from bertctl.features.encoder import Encoder
-    from bertctl.modeling.linear_head import load_frozen
+    from bertctl.modeling.build import load_frozen
     from bertctl.runtime.device import choose_compute
 
     compute = choose_compute(recipe.runtime)

@@ -24,8 +24,8 @@ from bertctl.data.rows import Rows
 from bertctl.errors import DeviceError, UnavailableError, UsageError
 from bertctl.features.encoded_windows import EncodedWindows, RowEncoder
 from bertctl.features.encoder import Encoder, StatesOf, VectorSpec
+from bertctl.modeling.build import load_frozen
 from bertctl.modeling.layers import WORD_EMBEDDINGS, layer_count, states_needed
-from bertctl.modeling.linear_head import load_frozen
 from bertctl.modeling.source import ModelSource
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import write_failure
@@ -35,7 +35,7 @@ from bertctl.words import did_you_mean
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from bertctl.modeling.load import LoadedModel
+    from bertctl.modeling.model import Model
 
 BACKENDS = ("torch", "onnx", "openvino")
 LOWEST_COSINE = 0.9999
@@ -156,7 +156,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bertctl"
 
 
-def converted(source: ModelSource, loaded: "LoadedModel", n_layers: int, *, listener: Listener = SILENT) -> Path:
+def converted(source: ModelSource, loaded: "Model", n_layers: int, *, listener: Listener = SILENT) -> Path:
     """The model as ONNX: every hidden state as `state_0` to `state_L`, and `pooler` where there is one.
 
     Raises:
@@ -186,7 +186,7 @@ def converted(source: ModelSource, loaded: "LoadedModel", n_layers: int, *, list
     return path
 
 
-def _export(source: ModelSource, loaded: "LoadedModel", n_layers: int, path: Path) -> None:
+def _export(source: ModelSource, loaded: "Model", n_layers: int, path: Path) -> None:
     import torch
 
     names = ["input_ids", "attention_mask", *(["token_type_ids"] if loaded.has_segments else [])]
@@ -221,7 +221,7 @@ def _export(source: ModelSource, loaded: "LoadedModel", n_layers: int, path: Pat
             ) from error
 
 
-def _content_id(loaded: "LoadedModel") -> int:
+def _content_id(loaded: "Model") -> int:
     """A piece that is no special token."""
     return int(loaded.tokenizer.encode("a", add_special_tokens=False).ids[0])
 
@@ -293,7 +293,7 @@ def _openvino_engine(path: Path, names: Sequence[str], compute: Compute) -> Engi
     return run
 
 
-def _states_of(engine: Engine, loaded: "LoadedModel") -> StatesOf:
+def _states_of(engine: Engine, loaded: "Model") -> StatesOf:
     import torch
 
     table: nn.Module = loaded.network.get_input_embeddings()  # type: ignore[operator]

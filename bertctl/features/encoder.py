@@ -26,7 +26,7 @@ from bertctl.tokenization.layout import Layout
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bertctl.modeling.load import LoadedModel
+    from bertctl.modeling.model import Model
 
 Vectors = NDArray[np.float32]
 StatesOf = Callable[[Mapping[str, "Tensor"]], "tuple[dict[int, Tensor], Tensor | None]"]
@@ -94,7 +94,7 @@ class Encoder:
     def __init__(
         self,
         source: ModelSource,
-        loaded: "LoadedModel",
+        loaded: "Model",
         spec: VectorSpec,
         compute: Compute,
         *,
@@ -299,7 +299,7 @@ def unit_length(vectors: Vectors) -> Vectors:
     return (vectors / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
 
 
-def check_pooler(source: ModelSource, loaded: "LoadedModel") -> None:
+def check_pooler(source: ModelSource, loaded: "Model") -> None:
     """Refuse a pooler that was never trained.
 
     Raises:
@@ -318,7 +318,7 @@ def check_pooler(source: ModelSource, loaded: "LoadedModel") -> None:
         )
 
 
-def _cls_last(loaded: "LoadedModel", layout: Layout) -> bool:
+def _cls_last(loaded: "Model", layout: Layout) -> bool:
     """Whether [CLS] ends a text.
 
     Raises:

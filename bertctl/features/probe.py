@@ -32,8 +32,9 @@ from bertctl.inference.evaluate import (
     truncation_counts,
     warn_of_truncation,
 )
+from bertctl.modeling.build import load_frozen
 from bertctl.modeling.layers import choose_layers, join_states, layer_count
-from bertctl.modeling.linear_head import FIRST_PIECE, LinearHead, load_frozen, with_head
+from bertctl.modeling.linear_head import FIRST_PIECE, LinearHead, with_head
 from bertctl.modeling.source import inspect_model
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import RunFolder, write_json, write_jsonl, write_text

@@ -26,7 +26,7 @@ from bertctl.runtime.device import Compute
 from bertctl.tasks.base import Features, Task
 
 if TYPE_CHECKING:
-    from bertctl.modeling.load import LoadedModel
+    from bertctl.modeling.model import Model
 
 Indices = NDArray[np.int64]
 
@@ -59,7 +59,7 @@ class ProbeJob:
     data: LoadedData
     task: Task
     source: ModelSource
-    loaded: "LoadedModel"
+    loaded: "Model"
     compute: Compute
     encoder: Encoder
     features: dict[str, Features]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from torch import Tensor, nn
 
-    from bertctl.modeling.load import LoadedModel
+    from bertctl.modeling.model import Model
 
 
 class Backend(Protocol):
@@ -112,7 +112,7 @@ class Engine:
     @classmethod
     def of(
         cls,
-        loaded: "LoadedModel",
+        loaded: "Model",
         compute: Compute,
         workers: Workers = ALONE,
         *,

@@ -10,7 +10,7 @@ from bertctl.data.readers import READERS
 from bertctl.data.rows import Rows
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.inference.engine import Engine
-from bertctl.modeling.linear_head import is_probe, load_probe, read_probe
+from bertctl.modeling.linear_head import is_probe, read_probe
 from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.run_folder import RunFolder
 from bertctl.runtime.device import choose_compute
@@ -58,15 +58,10 @@ class TrainedRun:
 
     def load(self, workers: Workers = ALONE) -> Engine:
         """Returns the model on its device, ready to compute."""
-        from bertctl.modeling.load import load_model
+        from bertctl.modeling.build import load_trained
 
         compute = choose_compute(self.recipe.runtime)
-        if is_probe(self.folder.path):
-            loaded = load_probe(self.folder.path, self.source, compute)
-        else:
-            loaded = load_model(self.source, self.task.auto_class, head=None)
-            loaded.network.to(compute.device)
-            loaded.network.eval()
+        loaded = load_trained(self.folder.path, self.source, self.task.auto_class, compute)
         return Engine.of(loaded, compute, workers)
 
 

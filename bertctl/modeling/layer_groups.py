@@ -5,6 +5,7 @@ Depth 0 is the embeddings, 1 to L the layers from the bottom, L + 1 the head and
 
 from typing import TYPE_CHECKING, Any
 
+from bertctl.config.schema import TrainingSection
 from bertctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def parameter_depths(network: "nn.Module") -> dict[str, int]:
-    """Parameter name -> depth, in the network's order.
+    """Returns the depth of each parameter by name, in the network's order.
 
     What comes before the layers, or has embeddings in its name, is depth 0; what comes after them, or is no part of
     the encoder, is L + 1.
@@ -36,7 +37,7 @@ def parameter_depths(network: "nn.Module") -> dict[str, int]:
 
 
 def reinitialise(network: "nn.Module", n_top: int) -> None:
-    """Initialise the pooler and the `n_top` highest layers anew, in place, as the family does, by torch's generator.
+    """Initialises the pooler and the `n_top` highest layers anew, in place, as the family does, by torch's generator.
 
     Args:
         network: a model of transformers; its head is left alone.
@@ -55,8 +56,19 @@ def reinitialise(network: "nn.Module", n_top: int) -> None:
             network._init_weights(part)  # type: ignore[operator]
 
 
+def freeze(network: "nn.Module", training: TrainingSection) -> None:
+    """Takes the embeddings and the lower layers out of training, as the recipe says."""
+    if not (training.freeze_embeddings or training.freeze_layers):
+        return
+    lowest = 0 if training.freeze_embeddings else 1
+    depths = parameter_depths(network)
+    for name, parameter in network.named_parameters():
+        if lowest <= depths[name] <= training.freeze_layers:
+            parameter.requires_grad_(False)
+
+
 def _stack(network: "nn.Module") -> "tuple[str, nn.ModuleList]":
-    """The encoder's layers and their name: the list that has as many as the config says, whatever a family calls it.
+    """Returns the encoder's layers and their name: the list that has as many as the config says.
 
     Raises:
         UsageError: there is none.

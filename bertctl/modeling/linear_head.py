@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertctl.errors import DataError, UnavailableError
+from bertctl.errors import UnavailableError
 from bertctl.modeling.layers import choose_layers, join_states, layer_count, read_states
 from bertctl.modeling.pooling import pool
 from bertctl.modeling.source import ModelSource
@@ -26,7 +26,7 @@ from bertctl.tokenization.layout import Layout
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from bertctl.modeling.load import LoadedModel
+    from bertctl.modeling.model import Model
 
 DOCUMENT, WEIGHTS = "probe.json", "probe.safetensors"
 
@@ -104,55 +104,12 @@ def read_probe(folder: Path) -> tuple[LinearHead, dict[str, Any]]:
         ) from error
 
 
-def load_probe(folder: Path, source: ModelSource, compute: Compute) -> "LoadedModel":
-    """The encoder with the head on top, ready to score; it is used like a fine-tuned model.
-
-    Raises:
-        DataError: the encoder is not the one that the probe was trained on.
-        UnavailableError: see `read_probe`.
-    """
-    head, document = read_probe(folder)
-    if source.content_hash() != document["encoder_hash"]:
-        raise DataError(
-            f"{source.folder} is not the encoder that the probe was trained on ('{document['encoder']}', hash "
-            f"{document['encoder_hash'][:12]})",
-            remedy="Give that model its place again, or run `bertctl probe` once more.",
-        )
-    return with_head(load_frozen(source, compute), head, source, compute)
-
-
-def load_frozen(source: ModelSource, compute: Compute, *, plain: bool = False) -> "LoadedModel":
-    """The bare encoder with its weights in the precision that is computed in: faster than autocast, which would turn
-    them again in each batch, and as exact.
-
-    Args:
-        source: the model's files.
-        compute: where and how.
-        plain: leave the layers as transformers made them, so that they can be traced.
-    """
-    import torch
-
-    from bertctl.modeling.fast_linear import use_fast_linears
-    from bertctl.modeling.load import load_model
-
-    loaded = load_model(source, "AutoModel", head=None)
-    # Positions are counted from the left, whatever side the tokenizer would pad: a text stands at the same positions
-    # alone and in a batch, so its vectors are the same.
-    loaded.padding = replace(loaded.padding, left=False)
-    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[compute.precision]
-    loaded.network.to(device=compute.device, dtype=dtype)
-    loaded.network.eval()
-    if not plain:
-        use_fast_linears(loaded.network, compute)
-    return loaded
-
-
-def with_head(loaded: "LoadedModel", head: LinearHead, source: ModelSource, compute: Compute) -> "LoadedModel":
-    """The loaded encoder as a model with logits."""
+def with_head(loaded: "Model", head: LinearHead, source: ModelSource, compute: Compute) -> "Model":
+    """Returns the encoder with the head on top, as a model with logits."""
     return replace(loaded, network=_network(loaded, head, source, compute))
 
 
-def _network(loaded: "LoadedModel", head: LinearHead, source: ModelSource, compute: Compute) -> "nn.Module":
+def _network(loaded: "Model", head: LinearHead, source: ModelSource, compute: Compute) -> "nn.Module":
     import torch
     from torch import nn
 

@@ -1,25 +1,21 @@
-"""Model and tokenizer through the Auto classes of transformers, and the one way they are saved."""
+"""Model and tokenizer through the Auto classes of transformers."""
 
 import contextlib
-import functools
 import inspect
 import json
-import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer
 
 from bertctl.errors import UnavailableError
+from bertctl.modeling.model import Model
 from bertctl.modeling.source import ModelSource
-from bertctl.run_folder import atomic_write, write_failure
 from bertctl.runtime.batching import Padding
 from bertctl.tokenization.encode import load_tokenizer
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
 _DROPOUT_FIELDS = (
     "hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "classifier_dropout_prob",
@@ -34,32 +30,13 @@ _PADS_LEFT = ("xlnet",)
 find GPT's last token by the pad id: on the right padding changes nothing, whichever side their tokenizer says."""
 
 
-@dataclass
-class LoadedModel:
-    """A model ready to compute.
-
-    Attributes:
-        network: the transformers model with its head, on the CPU until something moves it.
-        tokenizer: the library's tokenizer, truncation and padding off.
-        saved_tokenizer: the transformers tokenizer, kept to be saved beside the model.
-        padding: how a batch is filled up.
-        has_segments: whether the family takes token type ids.
-    """
-
-    network: "nn.Module"
-    tokenizer: Tokenizer
-    saved_tokenizer: Any
-    padding: Padding
-    has_segments: bool
-
-
 def load_model(
     source: ModelSource,
     auto_class: str,
     *,
     head: Mapping[str, Any] | None,
     dropout: float | None = None,
-) -> LoadedModel:
+) -> Model:
     """Load weights, config and tokenizer; nothing downloaded is executed.
 
     Args:
@@ -95,7 +72,7 @@ def load_model(
     saved_tokenizer.model_max_length = source.max_length
     pad_left, has_segments = config.model_type in _PADS_LEFT, _has_segments(network, config)
     _agree(saved_tokenizer, pad_left=pad_left, has_segments=has_segments)
-    return LoadedModel(
+    return Model(
         network=network,
         tokenizer=_backend(saved_tokenizer, source),
         saved_tokenizer=saved_tokenizer,
@@ -208,54 +185,6 @@ def _renew_head(network: "nn.Module") -> None:
             for parameter in own:
                 parameter._is_hf_initialized = False
             network._init_weights(module)  # type: ignore[operator]
-
-
-def save_model(
-    loaded: LoadedModel, network: "nn.Module", folder: Path, *, weights: "Mapping[str, Tensor] | None" = None
-) -> None:
-    """Write config, tokenizer and weights as `save_pretrained` lays them out, each file replaced atomically.
-
-    A full disk leaves the files of the last save as they were.
-
-    Args:
-        loaded: gives the tokenizer.
-        network: gives the config, and the weights unless others are given.
-        folder: where to.
-        weights: by name, if others than the network's.
-
-    Raises:
-        UnavailableError: the disk is full, or the place can't be written.
-    """
-    aside = folder.with_name(f".{folder.name}.part")
-    try:
-        shutil.rmtree(aside, ignore_errors=True)
-        folder.mkdir(parents=True, exist_ok=True)
-        network.save_pretrained(aside, state_dict=None if weights is None else dict(weights))  # type: ignore[operator]
-        loaded.saved_tokenizer.save_pretrained(aside)
-        for path in aside.iterdir():  # safetensors lets only the owner read, whatever the umask says
-            shutil.copymode(aside / "config.json", path)
-        # Weights first: they are what a full disk stops at.
-        for path in sorted(aside.iterdir(), key=lambda p: p.suffix != ".safetensors"):
-            atomic_write(folder / path.name, functools.partial(_move, path))
-    except OSError as error:
-        raise write_failure(folder, error) from error
-    except Exception as error:
-        # safetensors reports a full disk as an error of its own, with the system's message inside.
-        if "No space left" in str(error) or "File too large" in str(error):
-            raise write_failure(folder / "model.safetensors", OSError(28, "No space left on device")) from error
-        raise
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-
-
-def _move(path: Path, target: Path) -> None:
-    path.rename(target)
-
-
-def load_weights(network: "nn.Module", folder: Path) -> None:
-    """Put the weights that `save_model` wrote back into the network they came from."""
-    saved = type(network).from_pretrained(folder, use_safetensors=True, dtype="float32")  # type: ignore[attr-defined]
-    network.load_state_dict(saved.state_dict(), strict=True)
 
 
 def _backend(saved_tokenizer: Any, source: ModelSource) -> Tokenizer:

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertctl.modeling.weights import copy_weights
+from bertctl.modeling.model import Model, save_tensors
 from bertctl.run_folder import RunFolder, atomic_write
 from bertctl.tasks.registry import higher_is_better
-from bertctl.training.checkpoint import average_file, save_tensors
+from bertctl.training.checkpoint import average_file
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from bertctl.training.job import Job
     from bertctl.training.loop import TrainingState
@@ -38,13 +38,13 @@ class BestWeights:
         self._sign = 1.0 if higher_is_better else -1.0
         self._writes = writes
 
-    def offer(self, outcome: "TrainingState", value: float, network: "nn.Module") -> None:
+    def offer(self, outcome: "TrainingState", value: float, model: Model) -> None:
         """Keep the weights as they are if this evaluation is one of the best so far; a tie goes to the earlier one.
 
         Args:
             outcome: its `ranked` is changed.
             value: primary metric of the weights at its `step`.
-            network: has these weights.
+            model: has these weights.
 
         Raises:
             UnavailableError: the disk is full, or the place can't be written.
@@ -56,17 +56,16 @@ class BestWeights:
         ranked = ranked[: self._keep]
         kept = {step for _, step in ranked}
         if self._writes and outcome.step in kept:
-            weights = copy_weights(network)
-            atomic_write(average_file(self._folder, outcome.step), functools.partial(save_tensors, weights))
+            save = functools.partial(save_tensors, model.copy_weights())
+            atomic_write(average_file(self._folder, outcome.step), save)
         outcome.ranked = ranked
         if self._writes:
             for step in before - kept:
                 average_file(self._folder, step).unlink(missing_ok=True)
 
-    def average_into(self, network: "nn.Module", outcome: "TrainingState") -> None:
-        """Give the network the mean of the weights that were kept, in fp32."""
-        mean = mean_of([average_file(self._folder, step) for _, step in outcome.ranked])
-        network.load_state_dict(mean, strict=False)  # tied weights are stored once
+    def average_into(self, model: Model, outcome: "TrainingState") -> None:
+        """Gives the model the mean of the weights that were kept, in fp32."""
+        model.set_weights(mean_of([average_file(self._folder, step) for _, step in outcome.ranked]))
 
     def verdict(self, value: float, outcome: "TrainingState") -> dict[str, Any]:
         """What metrics.json says of the average: its steps, both values, and whether it is better and so kept."""

@@ -11,7 +11,6 @@
 A checkpoint is written aside, synced and renamed; the last two are kept.
 """
 
-import errno
 import hashlib
 import json
 import os
@@ -22,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bertctl.modeling.model import save_tensors
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, RunFolder, write_failure
 
@@ -226,25 +226,6 @@ class Checkpoints:
 def checkpoint_bytes(parameters: int) -> int:
     """What a checkpoint takes on the disk in fp32: weights and two moments; copies of the best weights come on top."""
     return parameters * 4 * 3
-
-
-def save_tensors(tensors: "dict[str, Tensor]", path: Path) -> None:
-    """Write a safetensors file.
-
-    Raises:
-        OSError: as for any file; safetensors reports a full disk as an error of its own, with the system's message
-            inside.
-    """
-    from safetensors.torch import save_file
-
-    try:
-        save_file(tensors, path)
-    except OSError:
-        raise
-    except Exception as error:
-        if "No space left" in str(error) or "File too large" in str(error):
-            raise OSError(errno.ENOSPC, "No space left on device") from error
-        raise
 
 
 def average_file(folder: RunFolder, step: int) -> Path:

@@ -231,10 +231,8 @@ class Rehearsal:
         Returns:
             The time; the bytes of a model folder and of a checkpoint.
         """
-        from bertctl.modeling.load import save_model
-
         started = time.perf_counter()
-        save_model(self.job.loaded, self.job.loaded.network, self.folder.model)
+        self.job.loaded.save(self.folder.model)
         weights = _about((time.perf_counter() - started) * self.evaluations)
         started = time.perf_counter()
         snapshot = take(self.machine, TrainingState(step=1, best_step=1), random_states(ALONE), history_bytes=0)

@@ -30,7 +30,7 @@ from bertctl.training.trackers import check_trackers
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from bertctl.modeling.load import LoadedModel
+    from bertctl.modeling.model import Model
     from bertctl.tasks.objectives import Objective
 
 
@@ -60,7 +60,7 @@ class Job:
     data: LoadedData
     task: Task
     source: ModelSource
-    loaded: "LoadedModel"
+    loaded: "Model"
     compute: Compute
     features: dict[str, Features]
     evaluated: tuple[str, ...]
@@ -177,20 +177,14 @@ def prepare(recipe: Recipe, *, encoded: Encoded | None = None, listener: Listene
     data, source, task, evaluated = _read(recipe, listener, encoded)
     read = time.perf_counter()
 
-    from bertctl.modeling.layer_groups import reinitialise
-    from bertctl.modeling.load import has_trained_head, keeps_head, load_model
+    from bertctl.modeling.build import build_model
 
     compute = choose_compute(recipe.runtime)
     resolved = resolved_for(recipe, compute)
     seed_everything(recipe.training.seed_of_init)
     if recipe.runtime.deterministic:
         only_deterministic()
-    if has_trained_head(source):
-        kept = "its trained head is kept" if keeps_head(source, task.head()) else "other labels, so it gets a new head"
-        listener.say(f"model: {source.name} was fine-tuned before; {kept}")
-    loaded = load_model(source, task.auto_class, head=task.head(), dropout=recipe.model.dropout)
-    if recipe.training.reinit_layers is not None:
-        reinitialise(loaded.network, recipe.training.reinit_layers)
+    loaded = build_model(source, task.auto_class, task.head(), recipe, listener=listener)
     model_read = time.perf_counter()
     features = encoded.features if encoded else _features(recipe, data, task, loaded.tokenizer)
     steps = total_steps(recipe, len(features["train"]))

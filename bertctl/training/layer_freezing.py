@@ -63,19 +63,6 @@ def check_evaluations(training: TrainingSection, steps: int) -> None:
         )
 
 
-def freeze(network: "nn.Module", training: TrainingSection) -> None:
-    """Freezes the embeddings and the lower layers, as the recipe says."""
-    if not (training.freeze_embeddings or training.freeze_layers):
-        return
-    from bertctl.modeling.layer_groups import parameter_depths
-
-    lowest = 0 if training.freeze_embeddings else 1
-    depths = parameter_depths(network)
-    for name, parameter in network.named_parameters():
-        if lowest <= depths[name] <= training.freeze_layers:
-            parameter.requires_grad_(False)
-
-
 class Unfreezing:
     """Unfreezes one layer more in each epoch.
 

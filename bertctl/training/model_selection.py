@@ -39,7 +39,6 @@ class ModelSelection:
         self._job = job
         self._workers = workers
         self._listener = listener
-        self._network = job.loaded.network  # without accelerate's wrapping
         self._model = BestModel(job.loaded, folder, model_file)
         self._averaging = best_weights(job, folder, writes=workers.is_first)
 
@@ -66,11 +65,11 @@ class ModelSelection:
     def offer(self, state: TrainingState, value: float) -> None:
         """Keeps the weights for the average at the end, where the recipe asks for one and they are among the best."""
         if self._averaging is not None:
-            self._averaging.offer(state, value, self._network)
+            self._averaging.offer(state, value, self._job.loaded)
 
     def keep(self) -> bool:
         """Keeps the weights as the best so far; returns whether this process has written them to the disk."""
-        return self._workers.is_first and self._model.keep(self._network)
+        return self._workers.is_first and self._model.keep()
 
     def flush(self) -> None:
         """Writes the best weights to the disk if they are in memory only: a checkpoint is about to copy them."""
@@ -83,7 +82,7 @@ class ModelSelection:
             if state.best_step != state.step:
                 self._listener.say(f"using the weights of step {state.best_step}, the best on {job.selection}")
             self._workers.wait()  # until the first process has written them
-            self._model.load_into(self._network)
+            self._model.load_back()
             self.results.clear()
         for split in dict.fromkeys((job.selection, *job.evaluated)):
             if split not in self.results:
@@ -92,7 +91,7 @@ class ModelSelection:
     def finish(self) -> None:
         """Brings RUN/model to its final state; the network holds the weights that stay."""
         if self._workers.is_first:
-            self._model.finish(self._network)
+            self._model.finish()
 
     def constant_prediction(self) -> str | None:
         """Returns the answer that the weights give to every example of the selection split; None if they differ."""
@@ -111,7 +110,7 @@ class ModelSelection:
             self._listener.warn(f"nothing to average: {len(state.ranked)} of the evaluations left weights")
             return False
         self._workers.wait()  # until the first process has written them
-        averaging.average_into(self._network, state)
+        averaging.average_into(job.loaded, state)
         self.results.clear()
         result = self.score(job.selection)
         self.average = averaging.verdict(result.metrics[job.primary].value, state)

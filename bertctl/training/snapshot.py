@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertctl.errors import UnavailableError
-from bertctl.modeling.weights import copy_tensor, copy_weights
+from bertctl.modeling.model import copy_tensor
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, RunFolder
 from bertctl.runtime.launch import Workers
@@ -58,7 +58,7 @@ def take(
     import torch
 
     network = machine.loaded.network
-    weights = copy_weights(network, into=into.model if into else None)
+    weights = machine.loaded.copy_weights(into=into.model if into else None)
     states = _inner(machine.optimizer).state
     moments: dict[str, Tensor] = {}
     for name, parameter in network.named_parameters():
@@ -97,7 +97,7 @@ def restore(
 
     network, workers = machine.loaded.network, machine.workers
     try:
-        network.load_state_dict(load_file(checkpoint.path / "model.safetensors"), strict=False)
+        machine.loaded.set_weights(load_file(checkpoint.path / "model.safetensors"))
         moments = load_file(checkpoint.path / "optimizer.safetensors")
         optimizer = _inner(machine.optimizer)
         for name, parameter in network.named_parameters():

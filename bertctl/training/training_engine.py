@@ -14,7 +14,7 @@ from bertctl.run_folder import RunFolder
 from bertctl.runtime.device import Compute
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.runtime.seeding import WindowRandom
-from bertctl.training.layer_freezing import Unfreezing, freeze
+from bertctl.training.layer_freezing import Unfreezing
 from bertctl.training.optim import build_optimizer, build_schedule
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
     from torch.optim.lr_scheduler import LRScheduler
 
-    from bertctl.modeling.load import LoadedModel
+    from bertctl.modeling.model import Model
     from bertctl.tasks.objectives import Objective
     from bertctl.training.job import Job
 
@@ -45,7 +45,7 @@ class TrainingEngine:
         begin_epoch: called with the number of each epoch (from 0) before it is trained, or gone on with.
     """
 
-    loaded: "LoadedModel"
+    loaded: "Model"
     network: "nn.Module"
     optimizer: "Optimizer"
     schedule: "LRScheduler"
@@ -84,7 +84,6 @@ def build_engine(job: "Job", folder: RunFolder, workers: Workers) -> TrainingEng
         )
     if job.recipe.training.gradient_checkpointing:
         network.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
-    freeze(network, job.recipe.training)
     if workers.rank:
         seed = np.random.SeedSequence([job.recipe.training.seed_of_init, workers.rank]).generate_state(1)[0]
         torch.manual_seed(int(seed))
@@ -159,6 +158,6 @@ def _has_unused_parameters(job: "Job") -> bool:
         network.train()
         outputs = objective.forward(TorchBackend(network, job.loaded.has_segments, job.compute), batch)
         torch.stack(list(objective.losses(outputs, batch).values())).sum().backward()  # type: ignore[no-untyped-call]
-    unused = any(p.grad is None for p in network.parameters() if p.requires_grad)
+    unused = any(one.grad is None for one in job.loaded.trainable_parameters().values())
     network.zero_grad(set_to_none=True)
     return unused

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bertctl.config.schema import ModelSection
-from bertctl.modeling.load import has_trained_head, keeps_head, load_model, save_model
+from bertctl.modeling.load import has_trained_head, keeps_head, load_model
 from bertctl.modeling.source import ModelSource, inspect_model
 
 AUTO = "AutoModelForSequenceClassification"
@@ -29,7 +29,7 @@ def trained(tiny_model: Path, tmp_path: Path) -> tuple[ModelSource, dict[str, to
     with torch.no_grad():
         for parameter in loaded.network.parameters():
             parameter.add_(1.0)
-    save_model(loaded, loaded.network, tmp_path / "model")
+    loaded.save(tmp_path / "model")
     weights = {name: value.clone() for name, value in loaded.network.state_dict().items()}
     return inspect_model(ModelSection(name=str(tmp_path / "model"), max_length=32)), weights
 

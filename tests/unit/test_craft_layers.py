@@ -12,11 +12,11 @@ from torch import nn
 
 from bertctl.config.schema import OptimizerSection, TrainingSection
 from bertctl.errors import UsageError
-from bertctl.modeling.layer_groups import parameter_depths, reinitialise
+from bertctl.modeling.layer_groups import freeze, parameter_depths, reinitialise
 from bertctl.run_folder import RunFolder
 from bertctl.training.finetune import run
 from bertctl.training.job import prepare
-from bertctl.training.layer_freezing import Unfreezing, freeze
+from bertctl.training.layer_freezing import Unfreezing
 from bertctl.training.optim import build_optimizer, build_schedule
 from tests.tiny_recipes import tiny_recipe
 

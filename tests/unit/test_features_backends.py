@@ -14,8 +14,8 @@ from bertctl.features import backends
 from bertctl.features.backends import backend_encoder, cache_folder, check_backend
 from bertctl.features.encoded_windows import RowEncoder
 from bertctl.features.encoder import Encoder, VectorSpec
+from bertctl.modeling.build import load_frozen
 from bertctl.modeling.layers import choose_layers
-from bertctl.modeling.linear_head import load_frozen
 from bertctl.modeling.source import inspect_model
 from bertctl.runtime.device import choose_compute
 

@@ -24,8 +24,8 @@ from bertctl.features.chunks import chunks, stream_of
 from bertctl.features.encoder import Encoder, VectorSpec
 from bertctl.features.extract import ExtractJob, extract
 from bertctl.features.source import Input
+from bertctl.modeling.build import load_frozen
 from bertctl.modeling.layers import choose_layers
-from bertctl.modeling.linear_head import load_frozen
 from bertctl.modeling.source import inspect_model
 from bertctl.runtime.device import choose_compute
 from bertctl.runtime.launch import Workers

@@ -10,8 +10,8 @@ import transformers
 
 from bertctl.config.schema import ModelSection
 from bertctl.features.memory import bound_caches
+from bertctl.modeling.build import load_frozen
 from bertctl.modeling.fast_linear import use_fast_linears
-from bertctl.modeling.linear_head import load_frozen
 from bertctl.modeling.source import inspect_model
 from bertctl.runtime.cpu import has_fast_bf16, leaves_mkl_behind
 from bertctl.runtime.device import Compute

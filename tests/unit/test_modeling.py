@@ -13,7 +13,8 @@ import torch
 
 from bertctl.config.schema import ModelSection
 from bertctl.errors import UnavailableError, UsageError
-from bertctl.modeling.load import LoadedModel, load_model, load_weights, save_model
+from bertctl.modeling.load import load_model
+from bertctl.modeling.model import Model
 from bertctl.modeling.source import inspect_model, model_positions
 
 AUTO = "AutoModelForSequenceClassification"
@@ -25,7 +26,7 @@ def section(folder: Path, **fields: object) -> ModelSection:
 
 
 @pytest.fixture
-def loaded(tiny_model: Path) -> LoadedModel:
+def loaded(tiny_model: Path) -> Model:
     torch.manual_seed(3)
     return load_model(inspect_model(section(tiny_model)), AUTO, head=HEAD)
 
@@ -54,28 +55,28 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_a_full_disk_leaves_the_last_save_whole(room, loaded, tmp_path):
     """Too little room for the weights (100 kB), or for the tokenizer (4 kB) too."""
     folder = tmp_path / "model"
-    save_model(loaded, loaded.network, folder)
+    loaded.save(folder)
     before = contents(folder)
     assert len(before["model.safetensors"]) > room
     with torch.no_grad():
         loaded.network.classifier.bias += 1
     with full_disk(room), pytest.raises(UnavailableError, match="the disk is full") as caught:
-        save_model(loaded, loaded.network, folder)
+        loaded.save(folder)
     assert "the version written before is whole" in caught.value.message
     assert contents(folder) == before
     assert [path.name for path in tmp_path.iterdir()] == ["model"], "nothing half-written lies around"
-    save_model(loaded, loaded.network, folder)
+    loaded.save(folder)
     assert contents(folder)["model.safetensors"] != before["model.safetensors"]
 
 
 def test_what_was_saved_is_what_is_loaded(loaded, tmp_path):
     folder = tmp_path / "model"
-    save_model(loaded, loaded.network, folder)
+    loaded.save(folder)
     saved = {name: tensor.clone() for name, tensor in loaded.network.state_dict().items()}
     with torch.no_grad():
         for parameter in loaded.network.parameters():
             parameter += 1
-    load_weights(loaded.network, folder)
+    loaded.load(folder)
     assert all(torch.equal(saved[name], tensor) for name, tensor in loaded.network.state_dict().items())
     again = load_model(inspect_model(section(folder)), AUTO, head=None)
     assert all(torch.equal(saved[name], tensor) for name, tensor in again.network.state_dict().items())
@@ -85,7 +86,7 @@ def test_what_was_saved_is_what_is_loaded(loaded, tmp_path):
 
 
 def test_a_new_head_takes_the_place_of_one_with_other_labels(loaded, tmp_path):
-    save_model(loaded, loaded.network, tmp_path / "model")
+    loaded.save(tmp_path / "model")
     other = {"num_labels": 2, "id2label": {0: "x", 1: "y"}, "label2id": {"x": 0, "y": 1}}
     again = load_model(inspect_model(section(tmp_path / "model")), AUTO, head=other)
     assert again.network.classifier.weight.shape[0] == 2

@@ -10,7 +10,7 @@ import transformers
 from bertctl.config.schema import ModelSection, Recipe
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
-from bertctl.modeling.load import has_trained_head, keeps_head, load_model, save_model
+from bertctl.modeling.load import has_trained_head, keeps_head, load_model
 from bertctl.modeling.source import inspect_model
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.choices import ChoiceFeatures
@@ -143,7 +143,7 @@ def test_its_head_is_kept_by_itself_and_renewed_by_a_regression(tiny_model, tmp_
     assert type(loaded.network).__name__ == "BertForMultipleChoice"
     with torch.no_grad():
         loaded.network.classifier.weight.fill_(1.0)
-    save_model(loaded, loaded.network, tmp_path / "model")
+    loaded.save(tmp_path / "model")
     trained = inspect_model(ModelSection(name=str(tmp_path / "model"), max_length=32))
     assert has_trained_head(trained)
     assert keeps_head(trained, TASK.head())

@@ -1,0 +1,111 @@
+"""The one place where a model is made.
+
+to train     load with the task's head, re-initialise, freeze or adapt     build_model
+to answer    load a finished run's model, or a probe on its encoder        load_trained
+to read      load the bare encoder in the precision it computes in         load_frozen
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bertctl.config.schema import Recipe
+from bertctl.errors import DataError
+from bertctl.modeling.layer_groups import freeze, reinitialise
+from bertctl.modeling.linear_head import is_probe, read_probe, with_head
+from bertctl.modeling.load import has_trained_head, keeps_head, load_model
+from bertctl.modeling.model import Adapter, Model
+from bertctl.modeling.source import ModelSource
+from bertctl.progress import SILENT, Listener
+from bertctl.runtime.device import Compute
+
+
+def build_model(
+    source: ModelSource,
+    auto_class: str,
+    head: Mapping[str, Any],
+    recipe: Recipe,
+    *,
+    adapter: Adapter | None = None,
+    listener: Listener = SILENT,
+) -> Model:
+    """Returns a model to be trained, on the CPU.
+
+    Args:
+        source: the model's files.
+        auto_class: name of the Auto class in transformers that has the task's head.
+        head: config fields of the task's head (num_labels, id2label, ...).
+        recipe: says dropout, and which layers start anew or are not trained.
+        adapter: trains a few weights of its own instead of the network's.
+        listener: hears whether a head that was trained before is kept.
+
+    Raises:
+        UnavailableError: files that transformers can't load.
+        UsageError: layers that can't be told apart.
+    """
+    if has_trained_head(source):
+        kept = "its trained head is kept" if keeps_head(source, head) else "other labels, so it gets a new head"
+        listener.say(f"model: {source.name} was fine-tuned before; {kept}")
+    model = load_model(source, auto_class, head=head, dropout=recipe.model.dropout)
+    if recipe.training.reinit_layers is not None:
+        reinitialise(model.network, recipe.training.reinit_layers)
+    freeze(model.network, recipe.training)
+    if adapter is not None:
+        adapter.attach(model.network)
+        model.adapter = adapter
+    return model
+
+
+def load_trained(folder: Path, source: ModelSource, auto_class: str, compute: Compute) -> Model:
+    """Returns the model of a finished run on its device, ready to answer; a probe is used like any other model.
+
+    Args:
+        folder: the run.
+        source: the model's files; of a probe, its encoder's.
+        auto_class: name of the Auto class in transformers that has the task's head.
+        compute: where and how.
+
+    Raises:
+        DataError: the encoder is not the one that the probe was trained on.
+        UnavailableError: files that can't be loaded.
+    """
+    if not is_probe(folder):
+        model = load_model(source, auto_class, head=None)
+        model.network.to(compute.device)
+        model.network.eval()
+        return model
+    head, document = read_probe(folder)
+    if source.content_hash() != document["encoder_hash"]:
+        raise DataError(
+            f"{source.folder} is not the encoder that the probe was trained on ('{document['encoder']}', hash "
+            f"{document['encoder_hash'][:12]})",
+            remedy="Give that model its place again, or run `bertctl probe` once more.",
+        )
+    return with_head(load_frozen(source, compute), head, source, compute)
+
+
+def load_frozen(source: ModelSource, compute: Compute, *, plain: bool = False) -> Model:
+    """Returns the bare encoder with its weights in the precision that is computed in.
+
+    That is faster than autocast, which would turn the weights again in each batch, and as exact.
+
+    Args:
+        source: the model's files.
+        compute: where and how.
+        plain: leave the layers as transformers made them, so that they can be traced.
+    """
+    import torch
+
+    from bertctl.modeling.fast_linear import use_fast_linears
+
+    model = load_model(source, "AutoModel", head=None)
+    # Positions are counted from the left, whatever side the tokenizer would pad: a text stands at the same positions
+    # alone and in a batch, so its vectors are the same.
+    model.padding = replace(model.padding, left=False)
+    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[compute.precision]
+    model.network.to(device=compute.device, dtype=dtype)
+    model.network.eval()
+    if not plain:
+        use_fast_linears(model.network, compute)
+    return model

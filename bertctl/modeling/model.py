@@ -1,0 +1,155 @@
+"""A model ready to compute: its network, its tokenizer, and the one way it is saved."""
+
+import errno
+import functools
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tokenizers import Tokenizer
+
+from bertctl.run_folder import atomic_write, write_failure
+from bertctl.runtime.batching import Padding
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+class Adapter(Protocol):
+    """A way to train a few weights instead of all of them, such as LoRA."""
+
+    def attach(self, network: "nn.Module") -> None:
+        """Adds the adapter's own weights to the network, and stops the training of the others."""
+
+    def merged(self, weights: "Mapping[str, Tensor]") -> "Mapping[str, Tensor]":
+        """Returns weights of the plain network, with those of the adapter worked in, for transformers to load."""
+
+
+@dataclass
+class Model:
+    """A model ready to compute.
+
+    Attributes:
+        network: the transformers model with its head, on the CPU until something moves it.
+        tokenizer: the library's tokenizer, truncation and padding off.
+        saved_tokenizer: the transformers tokenizer, kept to be saved beside the model.
+        padding: how a batch is filled up.
+        has_segments: whether the family takes token type ids.
+        adapter: what is trained in place of the network's own weights; None for full fine-tuning.
+    """
+
+    network: "nn.Module"
+    tokenizer: Tokenizer
+    saved_tokenizer: Any
+    padding: Padding
+    has_segments: bool
+    adapter: Adapter | None = None
+
+    def trainable_parameters(self) -> "dict[str, nn.Parameter]":
+        """Returns the parameters that training changes, by name."""
+        return {name: one for name, one in self.network.named_parameters() if one.requires_grad}
+
+    def copy_weights(self, *, into: "Mapping[str, Tensor] | None" = None) -> "dict[str, Tensor]":
+        """Returns copies of all weights in host memory, by name; tied weights are copied once.
+
+        Args:
+            into: an earlier copy, whose memory is written over.
+        """
+        weights: dict[str, Tensor] = {}
+        seen: set[int] = set()
+        for name, tensor in self.network.state_dict(keep_vars=True).items():
+            if tensor.data_ptr() in seen and tensor.numel():
+                continue
+            seen.add(tensor.data_ptr())
+            weights[name] = copy_tensor(tensor, into.get(name) if into else None)
+        return weights
+
+    def set_weights(self, weights: "Mapping[str, Tensor]") -> None:
+        """Puts copied weights back into the network.
+
+        Raises:
+            RuntimeError: weights of another network.
+        """
+        self.network.load_state_dict(weights, strict=False)  # tied weights stand there once
+
+    def save(self, folder: Path, *, weights: "Mapping[str, Tensor] | None" = None) -> None:
+        """Writes config, tokenizer and weights as `save_pretrained` lays them out, each file replaced atomically.
+
+        A full disk leaves the files of the last save as they were.
+
+        Args:
+            folder: where to.
+            weights: by name, if others than the network's.
+
+        Raises:
+            UnavailableError: the disk is full, or the place can't be written.
+        """
+        if self.adapter is not None:
+            weights = self.adapter.merged(weights or self.network.state_dict())
+        network: Any = self.network
+        aside = folder.with_name(f".{folder.name}.part")
+        try:
+            shutil.rmtree(aside, ignore_errors=True)
+            folder.mkdir(parents=True, exist_ok=True)
+            network.save_pretrained(aside, state_dict=None if weights is None else dict(weights))
+            self.saved_tokenizer.save_pretrained(aside)
+            for path in aside.iterdir():  # safetensors lets only the owner read, whatever the umask says
+                shutil.copymode(aside / "config.json", path)
+            # Weights first: they are what a full disk stops at.
+            for path in sorted(aside.iterdir(), key=lambda p: p.suffix != ".safetensors"):
+                atomic_write(folder / path.name, functools.partial(_move, path))
+        except OSError as error:
+            raise write_failure(folder, error) from error
+        except Exception as error:
+            if not is_disk_full(error):
+                raise
+            raise write_failure(folder / "model.safetensors", disk_full()) from error
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+
+    def load(self, folder: Path) -> None:
+        """Puts the weights that `save` wrote back into the network."""
+        network: Any = type(self.network)
+        saved = network.from_pretrained(folder, use_safetensors=True, dtype="float32")
+        self.network.load_state_dict(saved.state_dict(), strict=True)
+
+
+def copy_tensor(tensor: "Tensor", into: "Tensor | None" = None) -> "Tensor":
+    """Returns a copy of a tensor in host memory, written over `into` if that has the same shape and type."""
+    if into is not None and (into.shape, into.dtype) == (tensor.shape, tensor.dtype):
+        return into.copy_(tensor.detach())
+    return tensor.detach().to("cpu", copy=True).contiguous()
+
+
+def save_tensors(tensors: "dict[str, Tensor]", path: Path) -> None:
+    """Writes a safetensors file.
+
+    Raises:
+        OSError: as for any file.
+    """
+    from safetensors.torch import save_file
+
+    try:
+        save_file(tensors, path)
+    except OSError:
+        raise
+    except Exception as error:
+        if not is_disk_full(error):
+            raise
+        raise disk_full() from error
+
+
+def is_disk_full(error: Exception) -> bool:
+    """Returns whether safetensors reports a full disk: as an error of its own, with the system's message inside."""
+    return "No space left" in str(error) or "File too large" in str(error)
+
+
+def disk_full() -> OSError:
+    """Returns the system's error for a full disk."""
+    return OSError(errno.ENOSPC, "No space left on device")
+
+
+def _move(path: Path, target: Path) -> None:
+    path.rename(target)
