@@ -1,8 +1,9 @@
 """`bertctl predict`."""
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +11,9 @@ from bertctl.cli.output import Output
 from bertctl.cli.processes import NumProcessesOption, in_processes, this_worker
 from bertctl.cli.recipe_options import COMPUTE, DATA, EVALUATION, RunRequest, only, takes_run
 from bertctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from bertctl.data.rows import Rows
 
 FileArgument = Annotated[
     str,
@@ -102,46 +106,32 @@ def predict(
     from bertctl.inference.layouts import check_format
     from bertctl.inference.predict import (
         Destination,
-        predict_file,
+        in_chunks,
         predict_glue,
-        predict_question,
-        predict_split,
+        predict_rows,
+        question_rows,
+        split_rows,
+        unlabelled_rows,
     )
 
     check_format(trained, layout, to_file=output is not None)
 
     shared, talk = this_worker(out)
-    destination = Destination(output, layout, sys.stdout)
     with out.third_party_kept():
         if layout == "glue" and output is not None:
             written = predict_glue(trained, split or "test", data=data, output=output, workers=shared, listener=talk)
-        elif question is not None and context is not None:
-            written = predict_question(
-                trained,
-                question,
-                context,
-                destination,
-                workers=shared,
-                listener=talk,
-            )
-        elif split or data:
-            written = predict_split(
-                trained,
-                split or "test",
-                destination,
-                data=data,
-                workers=shared,
-                listener=talk,
-            )
         else:
-            written = predict_file(
-                trained,
-                file,
-                destination,
-                kind=input_format,
-                workers=shared,
-                listener=talk,
-            )
+            chunks: Iterable[Rows]
+            total = 0
+            if question is not None and context is not None:
+                chunks, total = [question_rows(trained, question, context, listener=talk)], 1
+            elif split or data:
+                rows = split_rows(trained, split or "test", data=data, listener=talk)
+                chunks, total = in_chunks(rows), len(rows)
+            else:
+                chunks = unlabelled_rows(trained, file, kind=input_format, listener=talk)
+            destination = Destination(output, layout, sys.stdout)
+            written = predict_rows(trained, chunks, destination, total=total, workers=shared, listener=talk)
     if output and shared.is_first:
         out.answer({"run": str(run.path), **written})
         out.say(f"{written['examples']} answers written to {', '.join(written['files'])}")

@@ -19,15 +19,15 @@ from bertctl.run_folder import SCHEMA
 from bertctl.tasks.answers import sides
 from bertctl.tasks.base import Features, Outputs, Task, TruncationMessage
 from bertctl.tasks.registry import known_metrics
-from bertctl.words import did_you_mean
+from bertctl.words import unknown
 
 TRUNCATION_WARNING_SHARE = 0.01
-"""Share of cut examples (or unknown tokens) above which a warning says what to change."""
+"""Share of truncated examples (or unknown tokens) above which a warning says what to change."""
 
 
 @dataclass(frozen=True)
 class SplitResult:
-    """What a forward pass over a labelled split gave.
+    """A labelled split, scored.
 
     Attributes:
         task: as it decided, with the threshold chosen here where there is one.
@@ -99,22 +99,20 @@ def evaluate_split(
 
 
 def choose_primary(asked: str | None, catalog: str | None, task: Task, known: Sequence[str]) -> str:
-    """Name of the metric that picks the best weights: the recipe's, else the data set's, else the task's.
+    """Returns the name of the metric that picks the best weights: the recipe's, else the data set's, else the task's.
 
     Raises:
         UsageError: the recipe names one that this task does not compute.
     """
     if asked is not None and asked not in known:
-        hint = did_you_mean(asked, known)
         raise UsageError(
-            f"evaluation.primary_metric: there is no metric '{asked}' here" + (f", {hint}" if hint else ""),
-            remedy=f"Choose from {', '.join(known)}.",
+            f"evaluation.primary_metric: {unknown('metric', asked, known)}", remedy=f"Choose from {', '.join(known)}."
         )
     return asked or (catalog if catalog in known else None) or task.primary_metric
 
 
 def truncation_counts(features: Features) -> dict[str, int]:
-    """What was lost of a split: examples cut, tokens cut off, unknown tokens, tokens read."""
+    """Returns what a split has lost: truncated examples, truncated and unknown tokens; and the tokens read."""
     return {
         "examples": len(features.tokens),
         "truncated": int(features.truncated.sum()),
@@ -149,7 +147,7 @@ def warn_of_truncation(
 
 
 def prediction_lines(result: SplitResult, *, settings: EvaluationSection) -> Iterator[dict[str, Any]]:
-    """One dictionary an example, in the order of the rows: id, texts, gold, prediction, probabilities, loss, tokens."""
+    """Yields a line per example, in the order of the rows: id, texts, gold, prediction, probabilities, loss, tokens."""
     rows, task = result.rows, result.task
     truncated, lengths = result.features.truncated, result.features.tokens
     for i, answer in enumerate(result.lines):
@@ -163,7 +161,7 @@ def prediction_lines(result: SplitResult, *, settings: EvaluationSection) -> Ite
 
 
 def metrics_document(results: Mapping[str, SplitResult], *, primary: str, selection: str) -> dict[str, Any]:
-    """The layout of metrics.json: nothing in it changes from one equal run to the next."""
+    """Returns the layout of metrics.json: nothing in it changes from one equal run to the next."""
     return {
         "schema": SCHEMA,
         "metrics": {

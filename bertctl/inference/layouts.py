@@ -13,7 +13,7 @@ from bertctl.errors import UsageError
 from bertctl.inference.trained import TrainedRun
 from bertctl.run_folder import atomic_write
 from bertctl.tasks.registry import TASKS
-from bertctl.words import did_you_mean
+from bertctl.words import unknown
 
 GENERAL_FORMATS = ("jsonl", "json", "csv", "glue")
 """Layouts of answers that every task has; a task's own stand in `Task.formats`. `glue` is for the GLUE server."""
@@ -23,39 +23,34 @@ GLUE_WORDS = ("mnli", "qnli", "rte", "ax")
 
 
 def check_known(layout: str) -> None:
-    """Refuse a layout of answers that no task has.
+    """Refuses a layout of answers that no task has.
 
     Raises:
         UsageError: with those that there are.
     """
-    known = dict.fromkeys([*GENERAL_FORMATS, *(name for task in TASKS.values() for name in task.formats)])
+    known = [*GENERAL_FORMATS, *dict.fromkeys(name for task in TASKS.values() for name in task.formats)]
     if layout not in known:
-        hint = did_you_mean(layout, known)
-        raise UsageError(
-            f"there is no format '{layout}'" + (f": {hint}" if hint else ""), remedy=f"Formats: {', '.join(known)}."
-        )
+        raise UsageError(unknown("format", layout, known), remedy=f"Choose from {', '.join(known)}.")
 
 
 def check_format(run: TrainedRun, layout: str, *, to_file: bool) -> None:
-    """Refuse a layout of answers that this run's task does not have.
+    """Refuses a layout of answers that this run's task does not have.
 
     Raises:
         UsageError: with those it has.
     """
     own = run.task.formats
-    if layout not in (*GENERAL_FORMATS, *own):
-        known = [*GENERAL_FORMATS, *own]
-        hint = did_you_mean(layout, known)
+    known = (*GENERAL_FORMATS, *own)
+    if layout not in known:
         raise UsageError(
-            f"{run.folder.path} has no answers in the format '{layout}'" + (f": {hint}" if hint else ""),
-            remedy=f"Formats of {run.task.name}: {', '.join(known)}.",
+            unknown(f"format of {run.task.name}", layout, known), remedy=f"Choose from {', '.join(known)}."
         )
     if layout in own and own[layout].extra and not to_file:
         raise UsageError(f"--format {layout} writes several files", remedy="Say where: -o FILE.")
 
 
 def write_answers(answers: Iterable[dict[str, Any]], out: TextIO, *, layout: str) -> None:
-    """Write answers as they come: `jsonl`, `json` (one array), or `csv` with one probability column a label.
+    """Writes answers as they come: `jsonl`, `json` (one array), or `csv` with one probability column per label.
 
     Each line is whole when it is written, so that whoever reads along, or stops us, has whole lines.
     """
@@ -85,7 +80,7 @@ def write_answers(answers: Iterable[dict[str, Any]], out: TextIO, *, layout: str
 
 
 def glue_splits(data: DataSection, split: str) -> tuple[DatasetRow, list[SplitRow]]:
-    """The GLUE data set and the splits that `split` means: `test` is both of MNLI's.
+    """Returns the GLUE data set and the splits that `split` means: `test` is both of MNLI's.
 
     Raises:
         UsageError: not a GLUE data set, or a split that the server takes no answers for.
@@ -106,7 +101,7 @@ def glue_splits(data: DataSection, split: str) -> tuple[DatasetRow, list[SplitRo
 
 
 def write_glue(answers: Iterable[dict[str, Any]], path: Path, *, dataset: DatasetRow) -> None:
-    """Write one file as the GLUE server takes it: a header, then index TAB prediction.
+    """Writes one file as the GLUE server takes it: a header, then index TAB prediction.
 
     Class names where the official training file has names, class numbers where it has numbers, scores with three
     decimals (gluebenchmark.com, FAQ; the sample submission has these forms).

@@ -1,4 +1,4 @@
-"""`predict`: answers for rows of any number, in their order, in bounded memory."""
+"""`predict`: answers for any number of rows, in their order, in bounded memory."""
 
 import collections
 import functools
@@ -22,6 +22,7 @@ from bertctl.inference.trained import TrainedRun
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import atomic_write
 from bertctl.runtime.launch import ALONE, Workers
+from bertctl.tasks.base import AnswerFormat
 
 _CHUNK = 2048  # rows predicted at once: memory holds so many, and batches of like lengths are formed among them
 
@@ -44,12 +45,37 @@ class Destination:
         """Returns who hears of progress: nobody where the answers scroll through the same terminal."""
         return SILENT if self.output is None and self.stdout.isatty() else listener
 
+    def write(self, answers: Iterable[dict[str, Any]], own: AnswerFormat | None) -> list[str]:
+        """Writes the answers, and returns the files.
+
+        Args:
+            answers: as `Predictor.predict` gives them.
+            own: the layout, where the task has it and not `write_answers`.
+        """
+        write = own.write if own else functools.partial(write_answers, layout=self.layout)
+        if self.output is None:
+            write(answers, self.stdout)
+            return []
+        extra = own.extra if own else {}
+        kept = list(answers) if extra else answers  # several files need them several times
+        writers = {self.output: write, **{self.output.with_name(self.output.stem + end): extra[end] for end in extra}}
+        for path, writer in writers.items():
+            atomic_write(path, functools.partial(_write_text, writer, kept))
+        return [str(path) for path in writers]
+
+
+def _write_text(
+    writer: Callable[[Iterable[dict[str, Any]], TextIO], None], answers: Iterable[dict[str, Any]], path: Path
+) -> None:
+    with path.open("w", encoding="utf-8", newline="\n") as out:
+        writer(answers, out)
+
 
 class Predictor:
-    """A run with its model loaded.
+    """Answers rows with a run's model.
 
     Attributes:
-        counts: examples, truncated examples, lost and unknown tokens so far.
+        counts: examples, truncated examples, truncated and unknown tokens so far.
     """
 
     def __init__(self, run: TrainedRun, workers: Workers = ALONE) -> None:
@@ -61,7 +87,7 @@ class Predictor:
     def predict(
         self, chunks: Iterable[Rows], *, total: int = 0, listener: Listener = SILENT
     ) -> Iterator[dict[str, Any]]:
-        """One answer a row, in order: id, texts, prediction, probabilities, tokens, truncated.
+        """Yields an answer per row, in order: id, texts, prediction, probabilities, tokens, truncated.
 
         Args:
             chunks: rows, some at a time; memory holds one chunk.
@@ -105,82 +131,20 @@ def unlabelled_rows(
     return map(_without_label, itertools.chain([first], chunks))
 
 
-def predict_file(
-    run: TrainedRun,
-    source: str,
-    destination: Destination,
-    *,
-    kind: str | None = None,
-    workers: Workers = ALONE,
-    listener: Listener = SILENT,
-) -> dict[str, Any]:
-    """Answer a file or stdin (`-`), some rows at a time.
-
-    Args:
-        run: opened.
-        source: path, or `-`.
-        destination: where the answers go.
-        workers: the processes that share the work; the first one writes.
-        listener: hears of progress.
-
-    Returns:
-        Counts, and the files written.
-    """
-    chunks = unlabelled_rows(run, source, kind=kind, listener=listener)
-    predictor = Predictor(run, workers)
-    answers = predictor.predict(chunks, listener=destination.bar_for(listener))
-    return _write_answers_to(answers, predictor, destination, listener)
-
-
-def predict_split(
-    run: TrainedRun,
-    split: str,
-    destination: Destination,
-    *,
-    data: str | None = None,
-    workers: Workers = ALONE,
-    listener: Listener = SILENT,
-) -> dict[str, Any]:
-    """Answer a split of the run's own data, or of another catalog data set with the same labels.
+def split_rows(run: TrainedRun, split: str, *, data: str | None = None, listener: Listener = SILENT) -> Rows:
+    """Returns a split of the run's own data, or of another catalog data set with the same labels.
 
     Args:
         run: opened.
         split: its name.
         data: another data set's catalog name.
-        destination: where the answers go.
-        workers: the processes that share the work; the first one writes.
-        listener: hears of progress.
-
-    Returns:
-        Counts, and the files written.
+        listener: hears what was guessed.
     """
-    recipe = _about(run, data)
-    rows = load_data(recipe, splits=[split], listener=listener).splits[split]
-    predictor = Predictor(run, workers)
-    answers = predictor.predict(_chunks(rows), total=len(rows), listener=destination.bar_for(listener))
-    return _write_answers_to(answers, predictor, destination, listener)
+    return load_data(_about(run, data), splits=[split], listener=listener).splits[split]
 
 
-def predict_question(
-    run: TrainedRun,
-    question: str,
-    context: Path,
-    destination: Destination,
-    *,
-    workers: Workers = ALONE,
-    listener: Listener = SILENT,
-) -> dict[str, Any]:
-    """Answer one question from a text file.
-
-    Args:
-        run: opened.
-        question: in words.
-        context: file with the text.
-        output: file for the answer; None writes it to `stdout`.
-        layout: as of `predict_file`.
-        stdout: where the answer goes without `output`.
-        workers: the processes that share the work; the first one writes.
-        listener: hears of progress.
+def question_rows(run: TrainedRun, question: str, context: Path, *, listener: Listener = SILENT) -> Rows:
+    """Returns one question about a text file.
 
     Raises:
         UsageError: a run that answers no questions.
@@ -192,10 +156,42 @@ def predict_question(
             remedy="Leave --question and --context out, or give a run of question-answering.",
         )
     require_file(context)
-    text = read_text(context, run.recipe.data.encoding, listener)
+    return one_question(question, read_text(context, run.recipe.data.encoding, listener), source=str(context))
+
+
+def in_chunks(rows: Rows) -> Iterator[Rows]:
+    """Yields the rows, some at a time, without labels."""
+    for first in range(0, len(rows), _CHUNK):
+        yield _without_label(rows.select(range(first, min(first + _CHUNK, len(rows)))))
+
+
+def predict_rows(
+    run: TrainedRun,
+    chunks: Iterable[Rows],
+    destination: Destination,
+    *,
+    total: int = 0,
+    workers: Workers = ALONE,
+    listener: Listener = SILENT,
+) -> dict[str, Any]:
+    """Writes an answer per row, and returns counts and the files written.
+
+    Args:
+        run: opened.
+        chunks: rows, some at a time.
+        destination: where the answers go.
+        total: rows in all the chunks, where that is known.
+        workers: the processes that share the work; the first one writes.
+        listener: hears of progress.
+    """
     predictor = Predictor(run, workers)
-    answers = predictor.predict([one_question(question, text, source=str(context))], total=1, listener=SILENT)
-    return _write_answers_to(answers, predictor, destination, listener)
+    answers = predictor.predict(chunks, total=total, listener=destination.bar_for(listener))
+    if not workers.is_first:
+        collections.deque(answers, maxlen=0)  # its share of the work is done, and another one writes
+        return dict(predictor.counts)
+    files = destination.write(answers, run.task.formats.get(destination.layout))
+    _finish(predictor, listener)
+    return {"examples": 0, **predictor.counts, "files": files}
 
 
 def predict_glue(
@@ -207,13 +203,13 @@ def predict_glue(
     workers: Workers = ALONE,
     listener: Listener = SILENT,
 ) -> dict[str, Any]:
-    """Write the files that the GLUE server takes for a split; `test` is both test splits of MNLI.
+    """Writes the files that the GLUE server takes for a split; `test` is both test splits of MNLI.
 
     Args:
         run: opened.
         split: its name.
         data: another data set's catalog name, such as `ax`.
-        output: folder for one file a split.
+        output: folder for one file per split.
         workers: the processes that share the work; the first one writes.
         listener: hears of progress.
 
@@ -230,7 +226,7 @@ def predict_glue(
     files = []
     for row in wanted:
         rows = splits[row.name]
-        answers = predictor.predict(_chunks(rows), total=len(rows), listener=listener)
+        answers = predictor.predict(in_chunks(rows), total=len(rows), listener=listener)
         if not workers.is_first:
             collections.deque(answers, maxlen=0)
         else:
@@ -241,7 +237,7 @@ def predict_glue(
 
 
 def _about(run: TrainedRun, data: str | None) -> Recipe:
-    """The run's recipe, about another catalog data set where one is named."""
+    """Returns the run's recipe, about another catalog data set where one is named."""
     if data is None:
         return run.recipe
     dataset = find_dataset(data, run.recipe.data.datasets_file)
@@ -256,48 +252,12 @@ def _about(run: TrainedRun, data: str | None) -> Recipe:
     return run.recipe.model_copy(update={"data": section})
 
 
-def _write_answers_to(
-    answers: Iterable[dict[str, Any]], predictor: Predictor, destination: Destination, listener: Listener
-) -> dict[str, Any]:
-    output, layout = destination.output, destination.layout
-    if not predictor.workers.is_first:
-        collections.deque(answers, maxlen=0)  # its share of the work is done, and another one writes
-        return dict(predictor.counts)
-    own = predictor.run.task.formats.get(layout)
-    write = own.write if own else functools.partial(write_answers, layout=layout)
-    files: list[str] = []
-    if output is None:
-        write(answers, destination.stdout)
-    else:
-        kept = list(answers) if own and own.extra else answers  # several files need them several times
-        parts = {output: write} | {
-            output.with_name(output.stem + suffix): extra for suffix, extra in (own.extra if own else {}).items()
-        }
-        for path, writer in parts.items():
-            atomic_write(path, functools.partial(_write_text, writer, kept))
-            files.append(str(path))
-    _finish(predictor, listener)
-    return {"examples": 0, **predictor.counts, "files": files}
-
-
-def _write_text(
-    writer: Callable[[Iterable[dict[str, Any]], TextIO], None], answers: Iterable[dict[str, Any]], aside: Path
-) -> None:
-    with aside.open("w", encoding="utf-8", newline="\n") as out:
-        writer(answers, out)
-
-
 def _finish(predictor: Predictor, listener: Listener) -> None:
     listener.finish("predicting")
+    run = predictor.run
     if predictor.counts:
-        max_length = predictor.run.recipe.model.max_length
-        cut = predictor.run.task.truncation
-        warn_of_truncation("input", predictor.counts, message=cut, max_length=max_length, listener=listener)
-
-
-def _chunks(rows: Rows) -> Iterator[Rows]:
-    for first in range(0, len(rows), _CHUNK):
-        yield _without_label(rows.select(range(first, min(first + _CHUNK, len(rows)))))
+        max_length, message = run.recipe.model.max_length, run.task.truncation
+        warn_of_truncation("input", predictor.counts, message=message, max_length=max_length, listener=listener)
 
 
 def _without_label(rows: Rows) -> Rows:

@@ -17,9 +17,10 @@ import pytest
 from bertctl.catalog.datasets import DATASETS
 from bertctl.cli.main import main
 from bertctl.config.load import load_recipe
+from bertctl.config.schema import DataSection
 from bertctl.errors import UsageError
 from bertctl.inference.layouts import glue_splits, write_answers, write_glue
-from bertctl.inference.predict import Destination, predict_file, predict_glue
+from bertctl.inference.predict import Destination, predict_glue, predict_rows, unlabelled_rows
 from bertctl.inference.score_run import evaluate_run
 from bertctl.inference.trained import TrainedRun, open_run
 from bertctl.run_folder import RunFolder
@@ -168,7 +169,9 @@ def test_every_door_gives_the_same_answers(door, layout, opened, tmp_path):
     _write(tmp_path / door, TEXTS)
     kind = "lines" if door == "rows.txt" else None
     direct = io.StringIO()
-    written = predict_file(opened, str(tmp_path / door), Destination(None, layout, direct), kind=kind)
+    written = predict_rows(
+        opened, unlabelled_rows(opened, str(tmp_path / door), kind=kind), Destination(None, layout, direct)
+    )
     assert written["files"] == []
     answers = _parsed(direct.getvalue(), layout)
     assert [text for text, _, _ in answers] == TEXTS
@@ -176,10 +179,12 @@ def test_every_door_gives_the_same_answers(door, layout, opened, tmp_path):
     reference = io.StringIO()
     _write(tmp_path / "reference.jsonl", TEXTS)
     path = str(tmp_path / "reference.jsonl")
-    predict_file(expected, path, Destination(None, "jsonl", reference))
+    predict_rows(expected, unlabelled_rows(expected, path), Destination(None, "jsonl", reference))
     assert answers == _parsed(reference.getvalue(), "jsonl")
     output = tmp_path / "out" / "answers"
-    written = predict_file(opened, str(tmp_path / door), Destination(output, layout, io.StringIO()), kind=kind)
+    written = predict_rows(
+        opened, unlabelled_rows(opened, str(tmp_path / door), kind=kind), Destination(output, layout, io.StringIO())
+    )
     assert output.read_text() == direct.getvalue()
     assert written["examples"] == len(TEXTS)
     assert written["files"] == [str(output)]
@@ -386,7 +391,7 @@ FORMS = {
 @pytest.mark.parametrize("name", FORMS)
 def test_labels_have_the_form_and_the_file_the_name_that_the_server_takes(name, tmp_path):
     file, form = FORMS[name]
-    dataset, (split,) = glue_splits(name, "test")
+    dataset, (split,) = glue_splits(DataSection(name=name), "test")
     assert split.glue_file == file
     write_glue([{"prediction": label} for label in dataset.labels], tmp_path / file, dataset=dataset)
     assert _submission(tmp_path / file) == form
@@ -395,7 +400,7 @@ def test_labels_have_the_form_and_the_file_the_name_that_the_server_takes(name, 
 @pytest.mark.parametrize(("name", "split"), [("sst2", "validation"), ("demo", "test"), (None, "test")])
 def test_what_the_server_takes_no_predictions_for_is_refused(name, split):
     with pytest.raises(UsageError, match="takes no predictions"):
-        glue_splits(name, split)
+        glue_splits(DataSection(name=name), split)
 
 
 def test_a_decision_is_stored_and_applied_by_predict(bertctl, tiny_run, tmp_path):
