@@ -127,7 +127,7 @@ class TextSource:
 
     def _of_table(self, file: str, kind: str, listener: Listener) -> Iterator[TextChunk]:
         from bertctl.config.schema import DataSection
-        from bertctl.data.stream import stream_rows
+        from bertctl.data.texts import TEXT_READER
 
         if self.replace:
             raise UsageError(
@@ -135,7 +135,7 @@ class TextSource:
             )
         settings = DataSection(text_column=self.text_column, pair_column=self.pair_column)
         source: Source = "-" if file == "-" else Path(file)
-        for rows in stream_rows(source, settings, kind=kind, listener=listener):
+        for rows in TEXT_READER.stream(source, settings, kind=kind, listener=listener):
             yield TextChunk(rows.columns["text"], rows.columns.get("pair"))
 
     def _of_data_set(self, name: str, listener: Listener) -> Iterator[TextChunk]:

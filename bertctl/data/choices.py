@@ -8,21 +8,20 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from bertctl.config.schema import DataSection
 from bertctl.data.choice_labels import choice_numbers
 from bertctl.data.columns import absent_column, ids_of, shown_columns, texts_of
-from bertctl.data.files import read_table
+from bertctl.data.files import input_kind, read_tables
 from bertctl.data.names import ID_NAMES, folded
-from bertctl.data.reading import Reading
+from bertctl.data.reading import Reader, Reading, ReadOptions
 from bertctl.data.rows import Rows
-from bertctl.data.stream import input_kind, stream_tables
 from bertctl.data.table import Table
 from bertctl.data.text_files import Source, source_name
 from bertctl.errors import DataError, UsageError
-from bertctl.progress import SILENT, Listener
+from bertctl.progress import Listener
+from bertctl.words import count
 
 _WITH_BEGINNING = (
     ("sent1", "sent2"),
@@ -98,59 +97,38 @@ class ChoiceColumns:
 
 
 @dataclass(frozen=True)
-class ChoiceReader:
-    """Rows with choices: CSV, TSV, JSONL, Parquet."""
+class ChoiceReader(Reader):
+    """Makes rows with choices of CSV, TSV, JSONL and Parquet."""
 
     columns: tuple[str, ...] = ("context", "choices", "label")
-    stratify: bool = False
-    together: str | None = None
 
-    def read(
-        self, path: Path, settings: DataSection, *, split: str, label_needed: bool, listener: Listener = SILENT
-    ) -> Reading:
-        """See `Reader.read`."""
-        table = read_table(path, settings, listener)
-        return self.from_table(table, settings, split=split, label_needed=label_needed, listener=listener)
-
-    def stream(
-        self,
-        source: Source,
-        settings: DataSection,
-        *,
-        kind: str | None = None,
-        chunk_rows: int = 2048,
-        listener: Listener = SILENT,
-    ) -> Iterator[Rows]:
-        """See `Reader.stream`. Labels are left out: nothing that streams looks at them."""
-        read_as = input_kind(source, kind)
-        if read_as == "lines":
+    def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:
+        """Yields the rows of a file or of stdin; labels only of whole files."""
+        kind = input_kind(source, options.kind)
+        if kind == "lines" and not options.whole:
             raise UsageError(
                 f"{source_name(source)}: lines of text have no choices",
                 remedy="Give JSONL, CSV, TSV or Parquet; for stdin say which with --input-format jsonl.",
             )
+        return self.table_readings(read_tables(source, "tsv" if kind == "lines" else kind, options), options)
+
+    def table_readings(self, tables: Iterable[Table], options: ReadOptions) -> Iterator[Reading]:
+        """Yields the rows of columns that are read already."""
+        settings = options.settings
         columns: ChoiceColumns | None = None
-        count = 0
-        for table in stream_tables(source, settings, kind=read_as, rows=chunk_rows, listener=listener):
+        first_id = 0
+        for table in tables:
             if columns is None:
-                columns = find_columns(table, settings, label_needed=False, listener=listener)
+                columns = find_columns(table, settings, label_needed=options.label_needed, listener=options.listener)
+                labels = table.columns[columns.label] if columns.label is not None else ()
+                unlabelled = not options.label_needed and all(label in _NO_LABEL for label in labels)
+                if unlabelled or not options.keep_labels:
+                    columns = replace(columns, label=None)
             elif settings.choice_columns is None:
                 columns = _with_further_choices(columns, table)
-            rows = rows_of_choices(table, replace(columns, label=None), split="predict", first_id=count)
-            count += len(rows)
-            yield rows
-        if not count:
-            raise DataError(f"{source_name(source)} has no rows", remedy="Give a file with rows.")
-
-    def from_table(
-        self, table: Table, settings: DataSection, *, split: str, label_needed: bool, listener: Listener = SILENT
-    ) -> Reading:
-        """See `Reader.from_table`."""
-        columns = find_columns(table, settings, label_needed=label_needed, listener=listener)
-        labels = table.columns[columns.label] if columns.label is not None else ()
-        if not label_needed and all(label in _NO_LABEL for label in labels):
-            columns = replace(columns, label=None)
-        rows = rows_of_choices(table, columns, split=split)
-        return Reading(rows, columns.names(), columns.as_settings(settings, header=table.header))
+            rows = rows_of_choices(table, columns, split=options.split, first_id=first_id)
+            first_id += len(rows)
+            yield Reading(rows, columns.names(), columns.as_settings(settings, header=table.header))
 
 
 def find_columns(table: Table, settings: DataSection, *, label_needed: bool, listener: Listener) -> ChoiceColumns:
@@ -211,7 +189,7 @@ def rows_of_choices(table: Table, columns: ChoiceColumns, *, split: str, first_i
         DataError: fewer than two choices, a label that points at none of them, something that is no text, with file
             and line.
     """
-    optional = columns.choices if len(columns.choices) > 1 else ()  # a portion of JSONL may lack the last ones
+    optional = columns.choices if len(columns.choices) > 1 else ()  # a chunk of JSONL may lack the last ones
     for name in (*columns.used, *([columns.id] if columns.id else [])):
         if name not in table.columns and name not in optional:
             raise absent_column(name, table)
@@ -225,7 +203,7 @@ def rows_of_choices(table: Table, columns: ChoiceColumns, *, split: str, first_i
     for index, row in enumerate(endings):
         if len(row) < 2:
             raise DataError(
-                f"{table.where(index)}: {len(row)} choice{'' if len(row) == 1 else 's'} in "
+                f"{table.where(index)}: {count(len(row), 'choice')} in "
                 f"{', '.join(columns.choices)}, where at least 2 are needed",
                 remedy="Give each row its choices, or take the row out. " + shown_columns(table),
             )
@@ -299,7 +277,7 @@ def _families(names: Iterable[str]) -> list[tuple[str, ...]]:
 
 
 def _with_further_choices(columns: ChoiceColumns, table: Table) -> ChoiceColumns:
-    """The columns of the first portion of a file, and those of a later one that go on numbering its choices."""
+    """Returns the columns of a file's first chunk, and those of a later one that go on numbering its choices."""
     free = [name for name in table.columns if name not in columns.used and name != columns.id]
     families = _families(dict.fromkeys((*columns.choices, *free)))
     return replace(columns, choices=next((f for f in families if columns.choices[0] in f), columns.choices))

@@ -16,7 +16,7 @@ _OPTIONS = {"text": "--text-column", "pair": "--pair-column", "label": "--label-
 
 
 @dataclass(frozen=True)
-class Choice:
+class TextColumns:
     """The file's names of the canonical columns.
 
     Attributes:
@@ -32,13 +32,23 @@ class Choice:
     id: str | None
 
     def names(self) -> dict[str, str]:
-        """Canonical name -> name in the file."""
+        """Returns canonical name -> name in the file."""
         found = {"text": self.text, "pair": self.pair, "label": self.label}
         return {canonical: name for canonical, name in found.items() if name is not None}
 
+    def as_settings(self, settings: DataSection, *, header: bool) -> DataSection:
+        """Returns the settings with these columns written in, so that the next file is read as the first was."""
+        update: Mapping[str, Any] = {
+            "text_column": self.text,
+            "pair_column": self.pair,
+            "label_column": self.label,
+            "header": settings.header if header else False,
+        }
+        return settings.model_copy(update=dict(update))
 
-def choose_columns(table: Table, settings: DataSection, *, label_needed: bool, listener: Listener) -> Choice:
-    """Find the canonical columns; what was guessed is told.
+
+def choose_columns(table: Table, settings: DataSection, *, label_needed: bool, listener: Listener) -> TextColumns:
+    """Finds the canonical columns; what was guessed is told.
 
     Args:
         table: the file as it was read.
@@ -81,48 +91,48 @@ def choose_columns(table: Table, settings: DataSection, *, label_needed: bool, l
         listener.say(
             f"{table.source}: {', '.join(guessed)} (guessed{'; also there: ' + ', '.join(others) if others else ''})"
         )
-    return Choice(text, pair, label, settings.id_column)
+    return TextColumns(text, pair, label, settings.id_column)
 
 
-def rows_from(table: Table, choice: Choice, *, split: str, first_id: int = 0) -> tuple[Rows, int]:
-    """A file's columns under their canonical names, and the number of blank texts among them.
+def rows_from(table: Table, names: TextColumns, *, split: str, first_id: int = 0) -> tuple[Rows, int]:
+    """Returns a file's columns under their canonical names, and the number of blank texts among them.
 
     Args:
         table: the file as it was read.
-        choice: which column is which.
+        names: which column is which.
         split: what the rows are to be called.
         first_id: number of the first row, where there is no id column.
 
     Raises:
         DataError: a column is missing, a text is no text, an id is missing or stands twice.
     """
-    names = choice.names()
-    for name in (*names.values(), *([choice.id] if choice.id else [])):
+    by_canonical = names.names()
+    for name in (*by_canonical.values(), *([names.id] if names.id else [])):
         if name not in table.columns:
             raise absent_column(name, table)
     columns: dict[str, Sequence[Any]] = {}
     blank = 0
-    for canonical, name in names.items():
+    for canonical, name in by_canonical.items():
         if canonical == "label":
             columns[canonical] = table.columns[name]
         else:
             columns[canonical], blanks = texts_of(table, name)
             blank += blanks if canonical == "text" else 0
     for name, values in table.columns.items():
-        if name not in names.values():
+        if name not in by_canonical.values():
             columns[name if name not in ("text", "pair", "label") else f"file_{name}"] = values
-    ids = ids_of(table, choice.id) if choice.id else [str(i) for i in range(first_id, first_id + len(table))]
+    ids = ids_of(table, names.id) if names.id else [str(i) for i in range(first_id, first_id + len(table))]
     return Rows(split, columns, ids, table.source, table.lines), blank
 
 
 def say_blank(count: int, total: int, source: str, listener: Listener) -> None:
-    """Tell of blank texts, which are examples like others."""
+    """Tells of blank texts, which are examples like others."""
     if count:
         listener.say(f"{source}: {count} of {total} texts are blank; they stay in as examples")
 
 
 def texts_of(table: Table, name: str) -> tuple[Sequence[str], int]:
-    """A column as texts (numbers are their digits, None is blank), and how many are blank.
+    """Returns a column as texts (numbers are their digits, None is blank), and how many are blank.
 
     Raises:
         DataError: something that is no text, with file and line.
@@ -134,7 +144,7 @@ def texts_of(table: Table, name: str) -> tuple[Sequence[str], int]:
 
 
 def _text(value: Any, name: str, index: int, table: Table) -> str:
-    """None is a blank text; a number is its digits."""
+    """Returns a text; None is a blank one, a number is its digits."""
     if isinstance(value, str):
         return value
     if value is None:
@@ -148,7 +158,7 @@ def _text(value: Any, name: str, index: int, table: Table) -> str:
 
 
 def ids_of(table: Table, name: str) -> list[str]:
-    """A column as ids.
+    """Returns a column as ids.
 
     Raises:
         DataError: one is blank or stands twice, with file and line.
@@ -166,7 +176,7 @@ def ids_of(table: Table, name: str) -> list[str]:
 def _guess_text(
     table: Table, taken: Sequence[str], *, pair: str | None, label: str | None, header: bool
 ) -> tuple[str, str | None]:
-    """The text column, and its partner where both have the names of a pair."""
+    """Returns the text column, and its partner where both have the names of a pair."""
     free = {folded(name): name for name in table.columns if name not in taken}
     if not header:
         return _guess_headerless(table, list(free.values()), label), None
@@ -196,7 +206,7 @@ def _guess_text(
 
 
 def _guess_headerless(table: Table, free: Sequence[str], label: str | None) -> str:
-    """Of two columns without names, the text is the one with more different values; alone, it is the text."""
+    """Returns the text of two columns without names, the one with more different values; alone, it is the text."""
     if len(free) == 1:
         return free[0]
     if len(free) == 2 and label is None:
@@ -226,7 +236,7 @@ def _guess_label(table: Table, taken: Sequence[str], *, needed: bool) -> str | N
 
 
 def absent_column(name: str, table: Table) -> DataError:
-    """The error for a column that was named and is not there."""
+    """Returns the error for a column that was named and is not there."""
     hint = did_you_mean(name, table.columns)
     return DataError(
         f"{table.source} has no column '{name}'" + (f": {hint}" if hint else ""),
@@ -236,16 +246,5 @@ def absent_column(name: str, table: Table) -> DataError:
 
 
 def shown_columns(table: Table) -> str:
-    """The columns of a table, for a remedy."""
+    """Returns the columns of a table, for a remedy."""
     return f"Columns there: {', '.join(table.columns)}."
-
-
-def as_settings(settings: DataSection, choice: Choice, *, header: bool) -> DataSection:
-    """The same settings with the choice written in, so that the next file is read as the first was."""
-    update: Mapping[str, Any] = {
-        "text_column": choice.text,
-        "pair_column": choice.pair,
-        "label_column": choice.label,
-        "header": settings.header if header else False,
-    }
-    return settings.model_copy(update=dict(update))

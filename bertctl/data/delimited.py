@@ -2,13 +2,14 @@
 
 import csv
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from bertctl.config.schema import DataSection
 from bertctl.data.names import known_name
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import Listener
+from bertctl.words import count
 
 SAMPLE_LINES = 1000
 """Lines that delimiter and header are detected from."""
@@ -25,8 +26,8 @@ Record = tuple[int, list[str]]
 
 
 @dataclass(frozen=True)
-class Layout:
-    """How a file is written.
+class Dialect:
+    """How a delimited file is written.
 
     Attributes:
         delimiter: one character.
@@ -41,10 +42,10 @@ class Layout:
     names: tuple[str, ...]
 
 
-def detect_layout(
+def detect_dialect(
     sample: Sequence[str], whole: Iterable[str], *, tabs: bool, settings: DataSection, source: str, listener: Listener
-) -> Layout:
-    """Find out how a file is written; everything that is not as its suffix says is told.
+) -> Dialect:
+    """Finds out how a file is written; everything that is not as its suffix says is told.
 
     Args:
         sample: its first lines, at most `SAMPLE_LINES`.
@@ -81,26 +82,40 @@ def detect_layout(
         names = tuple(f"column{i}" for i in range(1, len(records[0]) + 1))
         if settings.header is None:
             listener.say(f"{source}: no header found, its columns are called {', '.join(names)}")
-    return Layout(delimiter, quoted, header, names)
+    return Dialect(delimiter, quoted, header, names)
 
 
-def records(lines: Iterable[str], layout: Layout, *, source: str, listener: Listener) -> Iterator[Record]:
-    """The records of a file without its header, each with as many fields as there are names.
+def records(
+    lines: Iterable[str],
+    dialect: Dialect,
+    *,
+    source: str,
+    listener: Listener,
+    on_bad_record: Callable[[DataError], None] | None = None,
+) -> Iterator[Record]:
+    """Yields the records of a file without its header, each with as many fields as there are names.
+
+    Where somebody is told of bad records, they are left out, and a quoted field that is not closed ends with the file.
 
     Raises:
         DataError: a record with more or fewer fields, a quoted field that is not closed, with file and line.
     """
-    width = len(layout.names)
-    pending_header = layout.header
+    width = len(dialect.names)
+    pending_header = dialect.header
     blank = skipped = 0
-    for line, fields in _split(lines, layout.delimiter, quoted=layout.quoted, source=source):
+    strict = on_bad_record is None
+    for line, fields in _split(lines, dialect.delimiter, quoted=dialect.quoted, source=source, strict=strict):
         if not fields:
             blank += 1
             continue
         skipped += blank
         blank = 0
         if len(fields) != width:
-            raise _wrong_width(fields, line, layout, source)
+            error = _wrong_width(fields, line, dialect, source)
+            if on_bad_record is None:
+                raise error
+            on_bad_record(error)
+            continue
         if pending_header:
             pending_header = False
             continue
@@ -109,14 +124,14 @@ def records(lines: Iterable[str], layout: Layout, *, source: str, listener: List
         listener.warn(f"{source}: {skipped} blank lines between the rows are no rows")
 
 
-def _split(lines: Iterable[str], delimiter: str, *, quoted: bool, source: str) -> Iterator[Record]:
-    """All records, blank lines as empty lists."""
+def _split(lines: Iterable[str], delimiter: str, *, quoted: bool, source: str, strict: bool = True) -> Iterator[Record]:
+    """Yields all records, blank lines as empty lists."""
     if not quoted:
         for number, line in enumerate(lines, start=1):
             bare = line.rstrip("\n").removesuffix("\r")
             yield number, bare.split(delimiter) if bare else []
         return
-    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    reader = csv.reader(lines, delimiter=delimiter, strict=strict)
     begins = 1
     while True:
         try:
@@ -129,17 +144,17 @@ def _split(lines: Iterable[str], delimiter: str, *, quoted: bool, source: str) -
         begins = reader.line_num + 1
 
 
-def _wrong_width(fields: Sequence[str], line: int, layout: Layout, source: str) -> DataError:
-    delimiter = _WORDS.get(layout.delimiter, repr(layout.delimiter))
-    said_by = "the header has" if layout.header else "the first row has"
+def _wrong_width(fields: Sequence[str], line: int, dialect: Dialect, source: str) -> DataError:
+    delimiter = _WORDS.get(dialect.delimiter, repr(dialect.delimiter))
+    said_by = "the header has" if dialect.header else "the first row has"
     remedy = (
         f"A {delimiter} inside a field needs quotes around the field."
-        if layout.quoted
+        if dialect.quoted
         else f"A {delimiter} can't stand inside a field of this file, whose quotes are no CSV quotes."
     )
     return DataError(
-        f"{source}:{line}: {_count(len(fields), 'field')} where {said_by} {len(layout.names)} "
-        f"({', '.join(layout.names)}): {_start_of(layout.delimiter.join(fields))}",
+        f"{source}:{line}: {count(len(fields), 'field')} where {said_by} {len(dialect.names)} "
+        f"({', '.join(dialect.names)}): {_start_of(dialect.delimiter.join(fields))}",
         remedy=remedy + " Separator and header can be said: --set data.delimiter=tab, --set data.header=false.",
     )
 
@@ -159,10 +174,6 @@ def _bad_quotes(error: csv.Error, begins: int, seen: int, source: str) -> DataEr
 
 def _start_of(text: str, limit: int = 80) -> str:
     return repr(text if len(text) <= limit else text[:limit] + "…")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _delimiter(sample: Sequence[str], expected: str, settings: DataSection) -> str:
@@ -214,12 +225,12 @@ def _quoted(lines: Iterable[str], delimiter: str, source: str, listener: Listene
     plain = _PlainCount(lines)
     reader = csv.reader(plain, delimiter="\t", strict=True)
     widths: set[int] = set()
-    count = 0
+    found = 0
     try:
         for fields in reader:
             if fields:
                 widths.add(len(fields))
-                count += 1
+                found += 1
         sound = len(widths) == 1
     except csv.Error:
         sound = False
@@ -227,7 +238,7 @@ def _quoted(lines: Iterable[str], delimiter: str, source: str, listener: Listene
     if not plain.opening_quotes:
         return False  # either way reads the same
     plain_sound = len(plain.widths) == 1
-    if sound and (count == plain.count or not plain_sound):
+    if sound and (found == plain.count or not plain_sound):
         return True
     listener.say(f"{source}: quotes are taken as plain characters, since they are not balanced as CSV quotes are")
     return False

@@ -1,24 +1,25 @@
-"""One file of a person's own as `Rows`: CSV, TSV, JSONL, Parquet, each also as .gz."""
+"""Files as columns: CSV, TSV, JSON Lines, Parquet and plain lines, also as .gz or from stdin, whole or in chunks."""
 
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, get_args
 
-from bertctl.config.schema import DataSection
-from bertctl.data.columns import Choice, choose_columns, rows_from, say_blank
-from bertctl.data.delimited import SAMPLE_LINES, detect_layout, records
-from bertctl.data.rows import Rows
-from bertctl.data.table import Table, table_of_records
-from bertctl.data.text_files import open_bytes, read_text, require_file, text_lines
+from bertctl.data.delimited import SAMPLE_LINES, detect_dialect, records
+from bertctl.data.reading import OnBadRecord, ReadOptions
+from bertctl.data.table import Table, in_chunks, table_of_objects, table_of_records
+from bertctl.data.text_files import Source, decoded_lines, open_bytes, require_file, source_name
 from bertctl.errors import DataError, UsageError
-from bertctl.progress import SILENT, Listener
+from bertctl.progress import SILENT
+from bertctl.words import unknown
 
-Kind = Literal["lines", "csv", "tsv", "jsonl", "parquet"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+FileKind = Literal["lines", "csv", "tsv", "jsonl", "parquet"]
+FILE_KINDS: tuple[FileKind, ...] = get_args(FileKind)
 
-_SUFFIXES: dict[str, Kind] = {
+_SUFFIXES: dict[str, FileKind] = {
     ".csv": "csv",
     ".tsv": "tsv",
     ".tab": "tsv",
@@ -31,14 +32,19 @@ _SUFFIXES: dict[str, Kind] = {
 }
 
 
-def kind_of(path: Path) -> Kind:
-    """What a file is, by its suffix (before .gz).
+def suffix_of(path: Path) -> str:
+    """Returns the suffix that says what a file is: in lower case, without .gz."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    return suffixes[-2] if suffixes[-1:] == [".gz"] and len(suffixes) > 1 else (suffixes or [""])[-1]
+
+
+def kind_of(path: Path) -> FileKind:
+    """Returns what a file is, by its suffix.
 
     Raises:
         UsageError: a suffix that says nothing.
     """
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    suffix = suffixes[-2] if suffixes[-1:] == [".gz"] and len(suffixes) > 1 else (suffixes or [""])[-1]
+    suffix = suffix_of(path)
     if suffix not in _SUFFIXES:
         raise UsageError(
             f"{path}: '{suffix}' is no suffix of a file that can be read" if suffix else f"{path} has no suffix",
@@ -47,138 +53,118 @@ def kind_of(path: Path) -> Kind:
     return _SUFFIXES[suffix]
 
 
-def read_file(
-    path: Path, settings: DataSection, *, split: str, label_needed: bool = True, listener: Listener = SILENT
-) -> Rows:
-    """A file's rows, under the canonical column names.
-
-    Args:
-        path: its suffix says what it is.
-        settings: columns, delimiter, header and encoding, where the person said them.
-        split: what the rows are to be called.
-        label_needed: whether to refuse a file without a label column.
-        listener: told of what was guessed and detected.
+def input_kind(source: Source, given: str | None) -> FileKind:
+    """Returns what a file is: as it was said, else by its suffix; stdin is lines.
 
     Raises:
-        UsageError: an unknown suffix, columns that can't be guessed.
-        DataError: an empty file, bytes, records or columns that are not what they should be, with file and line.
-        UnavailableError: not there.
+        UsageError: an unknown kind, or a suffix that says nothing.
+        UnavailableError: the file does not exist.
     """
-    rows, _, _ = read_file_choosing(path, settings, split=split, label_needed=label_needed, listener=listener)
-    return rows
+    if source != "-":
+        require_file(source)
+    if given is None:
+        return "lines" if source == "-" else kind_of(source)
+    if given not in FILE_KINDS:
+        raise UsageError(unknown("input format", given, FILE_KINDS), remedy=f"Formats: {', '.join(FILE_KINDS)}.")
+    return given
 
 
-def read_file_choosing(
-    path: Path, settings: DataSection, *, split: str, label_needed: bool, listener: Listener
-) -> tuple[Rows, Choice, bool]:
-    """As `read_file`; also which columns were taken, and whether the file had names for them."""
-    table = read_table(path, settings, listener)
-    choice = choose_columns(table, settings, label_needed=label_needed, listener=listener)
-    rows, blank = rows_from(table, choice, split=split)
-    say_blank(blank, len(rows), str(path), listener)
-    return rows, choice, table.header
-
-
-def read_table(path: Path, settings: DataSection, listener: Listener = SILENT) -> Table:
-    """A file's columns as they are.
+def read_tables(source: Source, kind: FileKind, options: ReadOptions) -> Iterator[Table]:
+    """Yields a file's columns as they are, one table per chunk.
 
     Raises:
-        UsageError: an unknown suffix.
-        DataError: an empty file, bytes or records that are not what they should be, with file and line.
-        UnavailableError: not there.
+        DataError: no rows, bytes or records that are not what they should be, with file and line.
     """
-    require_file(path)
-    kind = kind_of(path)
-    readers: Mapping[Kind, Callable[[Path, DataSection, Listener], Table]] = {
-        "csv": _read_delimited,
-        "tsv": _read_delimited,
-        "lines": _read_delimited,
-        "jsonl": _read_jsonl,
-        "parquet": _read_parquet,
-    }
-    table = readers[kind](path, settings, listener)
-    if not len(table):
-        what = "has a header but no rows" if table.columns else "has no rows"
-        raise DataError(f"{path} {what}", remedy="Give a file with rows.")
-    return table
+    found = None
+    for table in _tables(source, kind, options):
+        found = table
+        if len(table):
+            yield table
+    if found is None or not len(found):
+        what = "has a header but no rows" if found is not None and found.columns else "has no rows"
+        raise DataError(f"{source_name(source)} {what}", remedy="Give a file with rows.")
 
 
-def _read_delimited(path: Path, settings: DataSection, listener: Listener) -> Table:
-    lines = list(text_lines(read_text(path, settings.encoding, listener)))
-    source = str(path)
-    layout = detect_layout(
-        lines[:SAMPLE_LINES], lines, tabs=kind_of(path) != "csv", settings=settings, source=source, listener=listener
-    )
-    found = records(lines, layout, source=source, listener=listener)
-    return table_of_records(layout.names, found, source, header=layout.header)
+def _tables(source: Source, kind: FileKind, options: ReadOptions) -> Iterator[Table]:
+    name = source_name(source)
+    with open_bytes(source) as file:
+        if kind == "parquet":
+            with tempfile.TemporaryFile() as spool:
+                yield from _parquet_tables(_seekable(file, source, spool), name, options.chunk_rows)
+            return
+        lines = text_lines(file, name, options)
+        if kind == "lines":
+            numbered = enumerate((line.rstrip("\n").removesuffix("\r") for line in lines), start=1)
+            for chunk in in_chunks(numbered, options.chunk_rows):
+                yield Table({"text": [text for _, text in chunk]}, name, [number for number, _ in chunk])
+        elif kind == "jsonl":
+            for objects in in_chunks(json_objects(lines, name, options.on_bad_record), options.chunk_rows):
+                yield table_of_objects(objects, name)
+        else:
+            yield from _delimited_tables(source, lines, options, tabs=kind == "tsv")
 
 
-def _read_jsonl(path: Path, settings: DataSection, listener: Listener) -> Table:
-    objects = list(json_objects(text_lines(read_text(path, settings.encoding, listener)), str(path)))
-    return table_of_objects(objects, str(path))
+def text_lines(file: BinaryIO, name: str, options: ReadOptions) -> Iterator[str]:
+    """Yields the lines of an open file; where bad records are left out, bytes that are no text become U+FFFD."""
+    errors: Literal["strict", "replace"] = "replace" if options.on_bad_record else "strict"
+    return decoded_lines(file, name, options.settings.encoding, options.listener, errors=errors)
 
 
-def json_objects(lines: Iterable[str], source: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line number and object of each line; blank lines are no rows.
+def _delimited_tables(source: Source, lines: Iterator[str], options: ReadOptions, *, tabs: bool) -> Iterator[Table]:
+    name, settings, listener = source_name(source), options.settings, options.listener
+    everything: Iterable[str]
+    if options.whole:
+        everything = whole = list(lines)
+        sample = whole[:SAMPLE_LINES]
+        dialect = detect_dialect(sample, whole, tabs=tabs, settings=settings, source=name, listener=listener)
+    else:
+        sample = list(itertools.islice(lines, SAMPLE_LINES))
+        everything = itertools.chain(sample, lines)
+        if source == "-":
+            dialect = detect_dialect(sample, sample, tabs=tabs, settings=settings, source=name, listener=listener)
+        else:  # a file can be read twice, so quoting is judged by all of it
+            with open_bytes(source) as again:
+                of_all = decoded_lines(again, name, settings.encoding, SILENT)
+                dialect = detect_dialect(sample, of_all, tabs=tabs, settings=settings, source=name, listener=listener)
+    found = records(everything, dialect, source=name, listener=listener, on_bad_record=options.on_bad_record)
+    if options.whole:
+        yield table_of_records(dialect.names, found, name, header=dialect.header)
+    for chunk in in_chunks(found, options.chunk_rows):
+        yield table_of_records(dialect.names, chunk, name, header=dialect.header)
+
+
+def json_objects(
+    lines: Iterable[str], source: str, on_bad_record: OnBadRecord | None = None
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields line number and object of each line; blank lines are no rows.
 
     Raises:
-        DataError: a line that is not a JSON object, with file and line.
+        DataError: a line that is not a JSON object, with file and line, where nobody is told of bad records.
     """
-    remedy = 'JSONL has one object a line: {"text": "...", "label": "..."}'
     for number, line in enumerate(lines, start=1):
         if line.isspace():
             continue
         try:
-            value = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            shown = f"{line.strip()[:80]!r}"
-            raise DataError(f"{source}:{number}: this is not JSON: {error}: {shown}", remedy=remedy) from error
-        if not isinstance(value, dict):
-            raise DataError(f"{source}:{number}: {type(value).__name__} where an object is needed", remedy=remedy)
-        yield number, value
+            yield number, _json_object(line, f"{source}:{number}")
+        except DataError as error:
+            if on_bad_record is None:
+                raise
+            on_bad_record(error)
 
 
-def table_of_objects(objects: list[tuple[int, dict[str, Any]]], source: str) -> Table:
-    """Objects as columns: all keys that occur, None where an object lacks one.
-
-    Raises:
-        DataError: a string that can't be written as UTF-8 (half a surrogate pair), with file and line.
-    """
-    names = dict.fromkeys(itertools.chain.from_iterable(value for _, value in objects))
-    columns = {name: [value.get(name) for _, value in objects] for name in names}
-    table = Table(columns, source, [number for number, _ in objects])
-    for name, values in columns.items():
-        strings = [value for value in values if isinstance(value, str)]
-        try:
-            "".join(strings).encode()
-        except UnicodeEncodeError:
-            index = next(i for i, value in enumerate(values) if isinstance(value, str) and not _is_utf8(value))
-            raise DataError(
-                f"{table.where(index)}: the string in '{name}' holds half a surrogate pair, which is no character",
-                remedy="Write the file again with whole characters.",
-            ) from None
-    return table
-
-
-def _is_utf8(text: str) -> bool:
+def _json_object(line: str, where: str) -> dict[str, Any]:
+    remedy = 'JSONL has one object per line: {"text": "...", "label": "..."}'
     try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where}: this is not JSON: {error}: {line.strip()[:80]!r}", remedy=remedy) from error
+    if not isinstance(value, dict):
+        raise DataError(f"{where}: {type(value).__name__} where an object is needed", remedy=remedy)
+    return value
 
 
-def _read_parquet(path: Path, settings: DataSection, listener: Listener) -> Table:  # noqa: ARG001 - as the others
-    with open_bytes(path) as file:
-        parts = list(parquet_tables(file, str(path), batch_rows=1 << 16))
-    names = parts[0].columns if parts else {}
-    return Table(
-        {name: list(itertools.chain.from_iterable(p.columns[name] for p in parts)) for name in names}, str(path)
-    )
-
-
-def parquet_tables(file: BinaryIO, source: str, *, batch_rows: int) -> Iterator[Table]:
-    """The row groups of a Parquet file, in portions.
+def _parquet_tables(file: BinaryIO, source: str, chunk_rows: int | None) -> Iterator[Table]:
+    """Yields the rows of a Parquet file.
 
     Raises:
         DataError: not Parquet, or damaged.
@@ -187,7 +173,20 @@ def parquet_tables(file: BinaryIO, source: str, *, batch_rows: int) -> Iterator[
     import pyarrow.parquet as pq
 
     try:
-        for batch in pq.ParquetFile(file).iter_batches(batch_size=batch_rows):
+        parquet = pq.ParquetFile(file)
+        if chunk_rows is None:
+            yield Table(parquet.read().to_pydict(), source)
+            return
+        for batch in parquet.iter_batches(batch_size=chunk_rows):
             yield Table(batch.to_pydict(), source)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise DataError(f"{source} is not a Parquet file that can be read: {str(error).splitlines()[0]}") from error
+
+
+def _seekable(file: BinaryIO, source: Source, spool: BinaryIO) -> BinaryIO:
+    """Returns a file that can be wound back, as Parquet wants: others go through a temporary file, not memory."""
+    if source != "-" and source.suffix != ".gz":
+        return file
+    shutil.copyfileobj(file, spool)
+    spool.seek(0)
+    return spool

@@ -5,24 +5,21 @@ development sets have several answers), `title` where the file has one. `answer_
 where the file gives no offset and the text does not occur in the context.
 """
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from bertctl.config.schema import DataSection
 from bertctl.data.columns import absent_column, ids_of, shown_columns
-from bertctl.data.files import json_objects, kind_of, read_table, table_of_objects
+from bertctl.data.files import input_kind, read_tables
 from bertctl.data.names import folded
-from bertctl.data.reading import Reading
+from bertctl.data.reading import Reader, Reading, ReadOptions
 from bertctl.data.rows import Rows
-from bertctl.data.squad_json import FORMS, json_tables, opened, table_of_document
-from bertctl.data.stream import input_kind, stream_tables
-from bertctl.data.table import Table
-from bertctl.data.text_files import Source, read_text, require_file, source_name, text_lines
+from bertctl.data.squad_json import FORMS, NestedTable, json_tables
+from bertctl.data.table import Table, is_whole
+from bertctl.data.text_files import Source, source_name
 from bertctl.errors import DataError, UsageError
-from bertctl.progress import SILENT, Listener
+from bertctl.progress import Listener
 
 _USUAL = {
     "question": ("--text-column", ("question", "query")),
@@ -40,78 +37,47 @@ _ANSWERS = (
 
 
 @dataclass(frozen=True)
-class QuestionReader:
-    """Questions about texts."""
+class QuestionReader(Reader):
+    """Makes rows of questions about texts."""
 
     columns: tuple[str, ...] = _CANONICAL
-    stratify: bool = False
     together: str | None = "context"
 
-    def read(
-        self, path: Path, settings: DataSection, *, split: str, label_needed: bool, listener: Listener = SILENT
-    ) -> Reading:
-        """See `Reader.read`."""
-        require_file(path)
-        kind = kind_of(path)
-        _refuse_lines(kind, str(path))
-        if kind != "jsonl":
-            table = read_table(path, settings, listener)
-            return self.from_table(table, settings, split=split, label_needed=label_needed, listener=listener)
-        lines = iter(text_lines(read_text(path, settings.encoding, listener)))
-        head, document = opened(lines, str(path))
-        if document is None:
-            table = table_of_objects(list(json_objects(itertools.chain(head, lines), str(path))), str(path))
-        else:
-            table, nested = table_of_document(document, str(path))
-            if nested:
-                reading = self.from_table(table, _SQUAD, split=split, label_needed=label_needed, listener=listener)
-                return replace(reading, settings=settings)  # its names are the format's: the next file may have others
-        return self.from_table(table, settings, split=split, label_needed=label_needed, listener=listener)
+    def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:
+        """Yields the rows of a file or of stdin, which is JSON unless it is said to be something else."""
+        kind = "jsonl" if source == "-" and options.kind is None else input_kind(source, options.kind)
+        if kind == "lines":
+            raise UsageError(
+                f"{source_name(source)}: lines of text are no questions with a context",
+                remedy=f'{FORMS} One question alone: --question "..." --context FILE.',
+            )
+        tables = json_tables(source, options) if kind == "jsonl" else read_tables(source, kind, options)
+        return self.table_readings(tables, options)
 
-    def stream(
-        self,
-        source: Source,
-        settings: DataSection,
-        *,
-        kind: str | None = None,
-        chunk_rows: int = 2048,
-        listener: Listener = SILENT,
-    ) -> Iterator[Rows]:
-        """See `Reader.stream`. Stdin is JSON unless it is said to be something else; answers are left out."""
-        name = source_name(source)
-        read_as = "jsonl" if source == "-" and kind is None else input_kind(source, kind)
-        _refuse_lines(read_as, name)
-        tables = (
-            json_tables(source, settings, rows=chunk_rows, listener=listener)
-            if read_as == "jsonl"
-            else ((t, False) for t in stream_tables(source, settings, kind=read_as, rows=chunk_rows, listener=listener))
-        )
+    def table_readings(self, tables: Iterable[Table], options: ReadOptions) -> Iterator[Reading]:
+        """Yields the rows of columns that are read already."""
+        settings, listener = options.settings, options.listener
         names: QuestionColumns | None = None
-        count = 0
-        for table, nested in tables:
+        first_id = blank = 0
+        for table in tables:
+            if not len(table):
+                raise DataError(f"{table.source} has no questions", remedy=FORMS)
+            nested = isinstance(table, NestedTable)
             if names is None:
-                chosen = _SQUAD if nested else settings
-                names = replace(find_columns(table, chosen, label_needed=False, listener=listener), label=None)
-            rows = rows_of_questions(table, names, split="predict", first_id=count)
-            count += len(rows)
-            yield rows
-        if not count:
-            raise DataError(f"{name} has no questions", remedy=FORMS)
-
-    def from_table(
-        self, table: Table, settings: DataSection, *, split: str, label_needed: bool, listener: Listener = SILENT
-    ) -> Reading:
-        """See `Reader.from_table`."""
-        if not len(table):
-            raise DataError(f"{table.source} has no questions", remedy=FORMS)
-        names = find_columns(table, settings, label_needed=label_needed, listener=listener)
-        if names.label is not None and not label_needed and all(a is None for a in table.columns[names.label]):
-            names = replace(names, label=None)
-        rows = rows_of_questions(table, names, split=split)
-        blank = sum(not question.strip() for question in rows.columns["question"])
+                said = _SQUAD if nested else settings
+                names = find_columns(table, said, label_needed=options.label_needed, listener=listener)
+                labels = table.columns[names.label] if names.label is not None else ()
+                unlabelled = not options.label_needed and all(label is None for label in labels)
+                if unlabelled or not options.keep_labels:
+                    names = replace(names, label=None)
+            rows = rows_of_questions(table, names, split=options.split, first_id=first_id)
+            first_id += len(rows)
+            blank += sum(not question.strip() for question in rows.columns["question"])
+            # The names of the nested form are the format's: the next file may have others.
+            after = settings if nested else names.as_settings(settings, header=table.header)
+            yield Reading(rows, names.names(), after)
         if blank:
-            listener.say(f"{table.source}: {blank} of {len(rows)} questions are blank; they stay in as examples")
-        return Reading(rows, names.names(), names.as_settings(settings, header=table.header))
+            listener.say(f"{table.source}: {blank} of {first_id} questions are blank; they stay in as examples")
 
 
 @dataclass(frozen=True)
@@ -246,14 +212,6 @@ def one_question(question: str, context: str, *, source: str = "the question") -
     return rows_of_questions(table, QuestionColumns("question", "context", None, None), split="predict")
 
 
-def _refuse_lines(kind: str, source: str) -> None:
-    if kind == "lines":
-        raise UsageError(
-            f"{source}: lines of text are no questions with a context",
-            remedy=f'{FORMS} One question alone: --question "..." --context FILE.',
-        )
-
-
 def _text(table: Table, index: int, value: Any, role: str, ids: Sequence[str]) -> str:
     where = f"{table.where(index)} (id '{ids[index]}')"
     if value is None or (role == "context" and isinstance(value, str) and not value.strip()):
@@ -264,13 +222,11 @@ def _text(table: Table, index: int, value: Any, role: str, ids: Sequence[str]) -
             f"{where}: the {role} is {type(value).__name__} where a text is needed: {value!r:.80}",
             remedy=f"Name the columns: --text-column QUESTION --pair-column CONTEXT. {shown_columns(table)}",
         )
-    try:
-        value.encode()
-    except UnicodeEncodeError:
+    if not is_whole(value):
         raise DataError(
             f"{where}: the {role} holds half a surrogate pair, which is no character",
             remedy="Write the file again with whole characters.",
-        ) from None
+        )
     return value
 
 

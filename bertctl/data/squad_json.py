@@ -3,14 +3,14 @@
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
-from bertctl.config.schema import DataSection
-from bertctl.data.files import json_objects, table_of_objects
-from bertctl.data.table import Table
-from bertctl.data.text_files import Source, open_bytes, source_name, stream_lines
+from bertctl.data.files import json_objects, text_lines
+from bertctl.data.reading import ReadOptions
+from bertctl.data.table import Table, in_chunks, table_of_objects
+from bertctl.data.text_files import Source, open_bytes, source_name
 from bertctl.errors import DataError
-from bertctl.progress import Listener
 
 FORMS = (
     'Questions are SQuAD\'s JSON, {"data": [{"title": ..., "paragraphs": [{"context": ..., "qas": [...]}]}]}, or one '
@@ -20,7 +20,7 @@ FORMS = (
 
 
 def opened(lines: Iterator[str], source: str) -> tuple[list[str], Any]:
-    """The lines read so far and None where one object stands on each; else nothing and the whole as one document."""
+    """Returns the lines read so far and None where each line is an object; else nothing and the whole document."""
     head: list[str] = []
     for line in lines:
         head.append(line)
@@ -42,27 +42,30 @@ def opened(lines: Iterator[str], source: str) -> tuple[list[str], Any]:
         raise DataError(f"{where}: this is not JSON: {error}", remedy=FORMS) from error
 
 
-def json_tables(
-    source: Source, settings: DataSection, *, rows: int, listener: Listener
-) -> Iterator[tuple[Table, bool]]:
-    """Portions of a JSON file or of stdin, each with whether it comes out of SQuAD's nested form."""
+class NestedTable(Table):
+    """Questions out of SQuAD's nested form, which says what the columns are called."""
+
+
+def json_tables(source: Source, options: ReadOptions) -> Iterator[Table]:
+    """Yields the questions of a JSON file or of stdin, one table per chunk."""
     name = source_name(source)
     with open_bytes(source) as file:
-        lines = iter(stream_lines(file, name, settings.encoding, listener))
+        lines = text_lines(file, name, options)
         head, document = opened(lines, name)
-        if document is not None:
-            table, nested = table_of_document(document, name)
-            for first in range(0, len(table), rows):
-                part = {column: values[first : first + rows] for column, values in table.columns.items()}
-                yield Table(part, name), nested
+        if document is None:
+            objects = json_objects(itertools.chain(head, lines), name, options.on_bad_record)
+            for chunk in in_chunks(objects, options.chunk_rows):
+                yield table_of_objects(chunk, name)
             return
-        objects = json_objects(itertools.chain(head, lines), name)
-        while portion := list(itertools.islice(objects, rows)):
-            yield table_of_objects(portion, name), False
+        table = table_of_document(document, name)
+        size = options.chunk_rows or len(table)
+        for first in range(0, len(table), size):
+            part = {column: values[first : first + size] for column, values in table.columns.items()}
+            yield replace(table, columns=part)
 
 
-def table_of_document(document: Any, source: str) -> tuple[Table, bool]:
-    """A whole JSON document as columns, and whether it was SQuAD's nested form."""
+def table_of_document(document: Any, source: str) -> Table:
+    """Returns a whole JSON document as columns."""
     entries = document["data"] if isinstance(document, dict) and "data" in document else document
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise DataError(f"{source}: this JSON has no list of articles or questions", remedy=FORMS)
@@ -71,11 +74,12 @@ def table_of_document(document: Any, source: str) -> tuple[Table, bool]:
     if not flat:
         raise DataError(f"{source} has no questions", remedy=FORMS)
     names = dict.fromkeys(itertools.chain.from_iterable(flat))
-    return Table({name: [entry.get(name) for entry in flat] for name in names}, source), nested
+    columns = {name: [entry.get(name) for entry in flat] for name in names}
+    return NestedTable(columns, source) if nested else Table(columns, source)
 
 
 def _flat_questions(articles: Iterable[dict[str, Any]], source: str) -> Iterator[dict[str, Any]]:
-    """The questions of SQuAD's articles, one dictionary each."""
+    """Yields the questions of SQuAD's articles, one dictionary each."""
     count = 0
     for number, article in enumerate(articles, start=1):
         place = f"{source}, article {number} ('{article.get('title', '')}')"

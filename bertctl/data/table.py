@@ -1,11 +1,14 @@
-"""`Table`: what a reader found in a file, before anybody decided what the columns mean."""
+"""`Table`: what is found in a file, before anybody decided what the columns mean."""
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-_PORTION = 4096
+from bertctl.errors import DataError
+
+_RECORDS = 4096
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
@@ -28,22 +31,59 @@ class Table:
         return len(next(iter(self.columns.values()), ()))
 
     def where(self, index: int) -> str:
-        """`file:line` (or `file, row n`) of a row, for messages."""
+        """Returns `file:line` (or `file, row n`) of a row, for messages."""
         return f"{self.source}:{self.lines[index]}" if self.lines else f"{self.source}, row {index + 1}"
+
+
+def in_chunks(items: Iterable[_Item], size: int | None) -> Iterator[list[_Item]]:
+    """Yields lists of at most `size` items; one list of all where `size` is None, and none where there is nothing."""
+    left = iter(items)
+    while chunk := list(itertools.islice(left, size)):
+        yield chunk
 
 
 def table_of_records(
     names: Sequence[str], records: Iterable[tuple[int, Sequence[str]]], source: str, *, header: bool
 ) -> Table:
-    """Records with the line where each begins, turned into columns; each has as many fields as there are names.
+    """Returns records, each with its line and as many fields as there are names, as columns.
 
-    They are turned in portions: hundreds of thousands of records kept as lists make the garbage collector slow.
+    They are turned in chunks: hundreds of thousands of records kept as lists make the garbage collector slow.
     """
     lines: list[int] = []
     columns: list[list[Any]] = [[] for _ in names]
-    left = iter(records)
-    while portion := list(itertools.islice(left, _PORTION)):
-        lines.extend(line for line, _ in portion)
-        for column, values in zip(columns, zip(*(fields for _, fields in portion), strict=True), strict=True):
+    for chunk in in_chunks(records, _RECORDS):
+        lines.extend(line for line, _ in chunk)
+        for column, values in zip(columns, zip(*(fields for _, fields in chunk), strict=True), strict=True):
             column.extend(values)
     return Table(dict(zip(names, columns, strict=True)), source, lines, header=header)
+
+
+def table_of_objects(objects: Sequence[tuple[int, Mapping[str, Any]]], source: str) -> Table:
+    """Returns objects, each with its line, as columns: all keys that occur, None where an object lacks one.
+
+    Raises:
+        DataError: a string that can't be written as UTF-8 (half a surrogate pair), with file and line.
+    """
+    names = dict.fromkeys(itertools.chain.from_iterable(value for _, value in objects))
+    columns = {name: [value.get(name) for _, value in objects] for name in names}
+    table = Table(columns, source, [number for number, _ in objects])
+    for name, values in columns.items():
+        strings = [value for value in values if isinstance(value, str)]
+        try:
+            "".join(strings).encode()
+        except UnicodeEncodeError:
+            index = next(i for i, value in enumerate(values) if isinstance(value, str) and not is_whole(value))
+            raise DataError(
+                f"{table.where(index)}: the string in '{name}' holds half a surrogate pair, which is no character",
+                remedy="Write the file again with whole characters.",
+            ) from None
+    return table
+
+
+def is_whole(text: str) -> bool:
+    """Whether every character is one: half a surrogate pair is none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

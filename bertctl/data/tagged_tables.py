@@ -7,6 +7,7 @@ from typing import Any, Literal
 from bertctl.config.schema import DataSection
 from bertctl.data.columns import absent_column, ids_of, shown_columns
 from bertctl.data.names import TEXT_NAMES
+from bertctl.data.reading import ReadOptions
 from bertctl.data.rows import Rows
 from bertctl.data.spans import Misaligned, read_span, tags_of_spans
 from bertctl.data.table import Table
@@ -117,23 +118,14 @@ def _first(
     return next((by_name[name] for name in names if name in by_name and contents[by_name[name]] in fitting), None)
 
 
-def rows_of_table(
-    table: Table,
-    columns: TaggedColumns,
-    *,
-    split: str,
-    label_needed: bool,
-    listener: Listener,
-    first_id: int = 0,
-) -> Rows:
-    """A file's columns under their canonical names.
+def rows_of_table(table: Table, columns: TaggedColumns, options: ReadOptions, *, first_id: int = 0) -> Rows:
+    """Returns a file's columns under their canonical names.
 
     Args:
         table: the file as it was read.
         columns: which column is which.
-        split: what the rows are to be called.
-        label_needed: whether to refuse a row without tags; else the column is left out where one lacks them.
-        listener: told of spans that are not words.
+        options: `label_needed` says whether to refuse a row without tags; else the column is left out where one lacks
+            them.
         first_id: number of the first row, where there is no id column.
 
     Raises:
@@ -152,7 +144,7 @@ def rows_of_table(
         text = _text(table.columns[columns.text][i], where, columns.text) if columns.text is not None else None
         row_words, row_offsets = _words(table, columns, i, text, label)
         tags = _tags(label, text, row_words, row_offsets, where, misaligned)
-        if tags is None and label_needed:
+        if tags is None and options.label_needed:
             raise _untagged(where, columns.label)
         if tags and columns.label in ("upos", "xpos") and "_" in tags:
             # The hub's Universal Dependencies list contractions beside their words; `_` is the tag of these.
@@ -164,7 +156,7 @@ def rows_of_table(
         offsets.append(row_offsets)
         texts.append(text)
         labels.append(tags)
-    misaligned.tell(table.source, spans, listener)
+    misaligned.tell(table.source, spans, options.listener)
     found: dict[str, Sequence[Any]] = {"words": words}
     found |= {name: values for name, values in (("text", texts), ("offsets", offsets), ("label", labels))
               if all(value is not None for value in values)}  # fmt: skip
@@ -173,7 +165,7 @@ def rows_of_table(
         if name not in used:
             found[name if name not in _CANONICAL or name == "document" else f"file_{name}"] = values
     ids = ids_of(table, columns.id) if columns.id else [str(i) for i in range(first_id, first_id + len(table))]
-    return Rows(split, found, ids, table.source, table.lines)
+    return Rows(options.split, found, ids, table.source, table.lines)
 
 
 def _text(value: Any, where: str, column: str) -> str:

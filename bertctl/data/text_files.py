@@ -3,12 +3,13 @@
 import codecs
 import gzip
 import io
+import itertools
 import sys
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Literal, cast
+from typing import BinaryIO, Literal, NamedTuple, cast
 
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.progress import Listener
@@ -21,12 +22,12 @@ _UTF16_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def source_name(source: Source) -> str:
-    """What messages call it."""
+    """Returns what messages call it."""
     return "stdin" if source == "-" else str(source)
 
 
 def require_file(path: Path) -> None:
-    """Refuse a path that is no file.
+    """Refuses a path that is no file.
 
     Raises:
         UnavailableError: nothing there (the nearest names in its folder are shown), or a folder.
@@ -51,7 +52,7 @@ def _names_in(folder: Path) -> str:
 
 @contextmanager
 def open_bytes(source: Source) -> Iterator[BinaryIO]:
-    """The bytes of a file, unpacked where it is gzip by name; of stdin, unpacked where it is gzip by its first bytes.
+    """Opens the bytes of a file, unpacked where it is gzip by name; of stdin, where it is gzip by its first bytes.
 
     Raises:
         UnavailableError: it is not there or can't be read.
@@ -82,75 +83,71 @@ def _plain_bytes(source: Source) -> Iterator[io.BufferedReader]:
 
 
 def read_text(path: Path, encoding: str | None, listener: Listener) -> str:
-    """A whole text file, without its byte-order mark.
+    """Returns a whole text file, without its byte-order mark.
 
     Raises:
         UsageError: no such encoding.
-        UnavailableError: not there.
+        UnavailableError: the file does not exist.
         DataError: empty, or bytes that are not the encoding.
     """
-    check_encoding(encoding)
     with open_bytes(path) as file:
-        data = file.read()
-    if not data:
-        raise DataError(f"{path} is empty", remedy="Give a file with rows.")
-    used = encoding or _encoding_of(data[:4096], str(path), listener)
-    try:
-        text = data.decode(used)
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        line_start = data.rfind(b"\n", 0, error.start) + 1
-        raise _undecodable(str(path), used, data[error.start :], line, error.start - line_start, error.start) from error
-    return text.removeprefix("\ufeff")
+        return "".join(decoded_lines(file, str(path), encoding, listener))
 
 
-def text_lines(text: str) -> Iterable[str]:
-    """The lines of a text with their ends. Only a file without any line feed is split at carriage returns."""
-    if "\n" not in text and "\r" in text:
-        text = text.replace("\r", "\n")
-    return io.StringIO(text, newline="\n")
+def decoded_lines(
+    file: BinaryIO,
+    source: str,
+    encoding: str | None,
+    listener: Listener,
+    *,
+    errors: Literal["strict", "replace"] = "strict",
+) -> Iterator[str]:
+    """Yields the lines of an open file with their ends, decoded one by one, without the byte-order mark.
 
-
-def stream_lines(file: BinaryIO, source: str, encoding: str | None, listener: Listener) -> Iterator[str]:
-    """The lines of a stream with their ends, decoded one by one, without the byte-order mark.
+    Only a file without any line feed is split at carriage returns.
 
     Raises:
         UsageError: no such encoding.
-        DataError: bytes that are not the encoding.
+        DataError: empty; bytes that are not the encoding, where `errors` is strict.
     """
     check_encoding(encoding)
-    head = file.readline()
-    used = encoding or _encoding_of(head, source, listener)
-    if codecs.lookup(used).name.startswith(("utf-16", "utf-32")):
-        yield from _wide_lines(head + file.read(), used, source)  # a line end has several bytes: the whole is decoded
+    first = file.readline()
+    if not first:
+        raise DataError(f"{source} is empty: it has no rows", remedy="Give a file with rows.")
+    used = encoding or _encoding_of(first[:4096], source, listener)
+    if not first.endswith(b"\n") or codecs.lookup(used).name.startswith(("utf-16", "utf-32")):
+        whole = _decoded(first + file.read(), used, errors, source, _Place()).removeprefix("\ufeff")
+        if "\n" not in whole:
+            whole = whole.replace("\r", "\n")
+        yield from io.StringIO(whole, newline="\n")
         return
-    offset = 0
-    for number, line in enumerate(_with_head(head, file), start=1):
-        try:
-            text = line.decode(used)
-        except UnicodeDecodeError as error:
-            place = offset + error.start
-            raise _undecodable(source, used, line[error.start :], number, error.start, place) from error
-        offset += len(line)
-        yield text.removeprefix("\ufeff") if number == 1 else text
+    place = _Place()
+    for line in itertools.chain([first], file):
+        text = _decoded(line, used, errors, source, place)
+        yield text.removeprefix("\ufeff") if place.line == 0 else text
+        place = _Place(place.line + 1, place.offset + len(line))
 
 
-def _with_head(head: bytes, file: BinaryIO) -> Iterator[bytes]:
-    if head:
-        yield head
-    yield from file
+class _Place(NamedTuple):
+    """Where bytes begin in a file: lines and bytes before them."""
+
+    line: int = 0
+    offset: int = 0
 
 
-def _wide_lines(data: bytes, encoding: str, source: str) -> Iterator[str]:
+def _decoded(data: bytes, encoding: str, errors: str, source: str, place: _Place) -> str:
     try:
-        text = data.decode(encoding)
+        return data.decode(encoding, errors)
     except UnicodeDecodeError as error:
-        raise _undecodable(source, encoding, data[error.start :], 1, error.start, error.start) from error
-    yield from text_lines(text.removeprefix("\ufeff"))
+        line = place.line + data.count(b"\n", 0, error.start) + 1
+        in_line = error.start - (data.rfind(b"\n", 0, error.start) + 1)
+        raise _undecodable(
+            source, encoding, data[error.start :], _Place(line, place.offset + error.start), in_line
+        ) from error
 
 
 def check_encoding(encoding: str | None) -> None:
-    """Refuse an encoding that Python doesn't know.
+    """Refuses an encoding that Python doesn't know.
 
     Raises:
         UsageError: unknown name.
@@ -166,7 +163,7 @@ def check_encoding(encoding: str | None) -> None:
 
 
 def _encoding_of(head: bytes, source: str, listener: Listener) -> str:
-    """UTF-8 unless the first bytes say UTF-16."""
+    """Returns UTF-8 unless the first bytes say UTF-16."""
     if head.startswith(_UTF16_BOMS):
         listener.say(f"{source}: read as UTF-16, as its byte-order mark says")
         return "utf-16"
@@ -179,8 +176,8 @@ def _encoding_of(head: bytes, source: str, listener: Listener) -> str:
     return "utf-8"
 
 
-def _undecodable(source: str, encoding: str, rest: bytes, line: int, in_line: int, offset: int) -> DataError:
-    """`rest` begins with the byte that is not the encoding."""
+def _undecodable(source: str, encoding: str, rest: bytes, place: _Place, in_line: int) -> DataError:
+    """Returns the error for a byte that is not the encoding, with which `rest` begins."""
     likely = "cp1252" if any(0x80 <= byte < 0xA0 for byte in rest[:4096]) else "latin-1"
     known = codecs.lookup(encoding).name
     remedy = (
@@ -189,7 +186,7 @@ def _undecodable(source: str, encoding: str, rest: bytes, line: int, in_line: in
         else "Leave data.encoding out for UTF-8, or name another encoding."
     )
     return DataError(
-        f"{source}:{line}: byte 0x{rest[0]:02x} is not {known} "
-        f"(byte {in_line + 1} of the line, offset {offset} in the file)",
+        f"{source}:{place.line}: byte 0x{rest[0]:02x} is not {known} "
+        f"(byte {in_line + 1} of the line, offset {place.offset} in the file)",
         remedy=remedy,
     )

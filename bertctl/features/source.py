@@ -9,8 +9,8 @@ from bertctl.config.schema import DataSection, Recipe
 from bertctl.data.load import load_data
 from bertctl.data.readers import READERS
 from bertctl.data.rows import Rows
-from bertctl.data.stream import stream_rows
 from bertctl.data.text_files import Source
+from bertctl.data.texts import TEXT_READER
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.features.chunks import READ_ROWS, stream_of
 from bertctl.progress import SILENT, Listener
@@ -56,7 +56,7 @@ class Input:
                 source, self.settings, kind=self.kind, chunk_rows=READ_ROWS, listener=listener
             )
             return map(_with_text, sentences)
-        return stream_rows(source, self.settings, kind=self.kind, chunk_rows=READ_ROWS, listener=listener)
+        return TEXT_READER.stream(source, self.settings, kind=self.kind, chunk_rows=READ_ROWS, listener=listener)
 
     def _of_data_set(self, listener: Listener) -> Rows:
         if self.name not in DATASETS and ("/" in self.name or "." in self.name):

@@ -11,8 +11,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bertctl.config.schema import DataSection
-from bertctl.data.files import read_file
 from bertctl.data.rows import Rows
+from bertctl.data.texts import TEXT_READER
 from bertctl.errors import BertctlError, DataError, UnavailableError, UsageError
 from bertctl.progress import Listener
 
@@ -42,7 +42,8 @@ def write(path: Path, content: str | bytes, *, encoding: str = "utf-8") -> Path:
 
 def read(path: Path, *, listener: Listener | None = None, label_needed: bool = True, **data: object) -> Rows:
     section = DataSection(**data)
-    return read_file(path, section, split="train", label_needed=label_needed, listener=listener or Listener())
+    reading = TEXT_READER.read(path, section, split="train", label_needed=label_needed, listener=listener or Listener())
+    return reading.rows
 
 
 def refusal(path: Path, kind: type[BertctlError], **data: object) -> str:
@@ -269,7 +270,7 @@ def test_json_lines_that_are_no_objects(tmp_path):
     assert "b.jsonl:2: list where an object" in refusal(write(tmp_path / "b.jsonl", good + '["b", 1]\n'), DataError)
     array = refusal(write(tmp_path / "c.json", f"[\n{good}]\n"), DataError)
     assert "c.json:1" in array
-    assert "JSONL has one object a line" in array
+    assert "JSONL has one object per line" in array
     half = refusal(write(tmp_path / "d.jsonl", good + '{"text": "\\ud83d", "label": 1}\n'), DataError)
     assert "d.jsonl:2: the string in 'text' holds half a surrogate pair" in half
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from bertctl.config.schema import DataSection
-from bertctl.data.files import read_file
-from bertctl.data.stream import stream_rows
+from bertctl.data.texts import TEXT_READER
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.progress import Listener
 
@@ -43,8 +42,8 @@ def write(path: Path) -> Path:
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
 def test_portions_together_are_the_file(tmp_path, suffix, packed):
     path = write(tmp_path / f"a{suffix}{packed}")
-    whole = read_file(path, DataSection(), split="predict")
-    portions = list(stream_rows(path, DataSection(), chunk_rows=8))
+    whole = TEXT_READER.read(path, DataSection(), split="predict", label_needed=True).rows
+    portions = list(TEXT_READER.stream(path, DataSection(), chunk_rows=8))
     assert [len(rows) for rows in portions] == [8] * 6 + [2]
     for name in ("text", "label"):
         assert [value for rows in portions for value in rows.columns[name]] == list(whole.columns[name])
@@ -55,7 +54,7 @@ def test_portions_together_are_the_file(tmp_path, suffix, packed):
 
 def test_plain_lines(tmp_path):
     (tmp_path / "a.txt").write_bytes(b'one, two\tthree\r\n\n"quoted\nlast')
-    rows = list(stream_rows(tmp_path / "a.txt", DataSection(text_column="review")))
+    rows = list(TEXT_READER.stream(tmp_path / "a.txt", DataSection(text_column="review")))
     assert list(rows[0].columns["text"]) == ["one, two\tthree", "", '"quoted', "last"]
     assert list(rows[0].lines) == [1, 2, 3, 4]
 
@@ -63,18 +62,20 @@ def test_plain_lines(tmp_path):
 def test_columns_are_chosen_once_and_labels_are_optional(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text("".join(f'{{"review": "t{i}", "n": {i}}}\n' for i in range(5)), encoding="utf-8")
-    portions = list(stream_rows(path, DataSection(label_column="sentiment"), chunk_rows=2))
+    portions = list(TEXT_READER.stream(path, DataSection(label_column="sentiment"), chunk_rows=2))
     assert [list(rows.columns) for rows in portions] == [["text", "n"]] * 3
     path.write_text('{"text": "a"}\n{"words": "b"}\n', encoding="utf-8")
     with pytest.raises(DataError, match="no column 'text'"):
-        list(stream_rows(path, DataSection(), chunk_rows=1))
+        list(TEXT_READER.stream(path, DataSection(), chunk_rows=1))
 
 
 def test_quoting_between_tabs_is_judged_by_the_whole_file(tmp_path):
     lines = ["text\tlabel", *(f'"text {i}"\t1' for i in range(2000)), '"not closed\t1', "end\t0"]
     (tmp_path / "a.tsv").write_text("\n".join(lines), encoding="utf-8")
-    texts = [text for rows in stream_rows(tmp_path / "a.tsv", DataSection()) for text in rows.columns["text"]]
-    assert texts == list(read_file(tmp_path / "a.tsv", DataSection(), split="x").columns["text"])
+    texts = [text for rows in TEXT_READER.stream(tmp_path / "a.tsv", DataSection()) for text in rows.columns["text"]]
+    assert texts == list(
+        TEXT_READER.read(tmp_path / "a.tsv", DataSection(), split="x", label_needed=True).rows.columns["text"]
+    )
     assert texts[0] == '"text 0"'
     assert texts[-2:] == ['"not closed', "end"]
 
@@ -84,7 +85,7 @@ def test_bytes_that_are_not_utf8_in_a_stream(tmp_path, kind):
     path = tmp_path / ("a.txt" if kind is None else "a.csv")
     path.write_bytes(b"text\n" + b"fine\n" * 5000 + b"caf\xe9 here\n")
     with pytest.raises(DataError, match=r":5002: byte 0xe9 is not utf-8 \(byte 4 of the line, offset 25008"):
-        list(stream_rows(path, DataSection(), kind=kind))
+        list(TEXT_READER.stream(path, DataSection(), kind=kind))
 
 
 def test_refusals(tmp_path):
@@ -92,24 +93,26 @@ def test_refusals(tmp_path):
     (tmp_path / "header.csv").write_bytes(b"text,label\n")
     (tmp_path / "wide.csv").write_bytes(b"text,label\na,1\nb,c,0\n")
     with pytest.raises(DataError, match="no rows"):
-        list(stream_rows(tmp_path / "empty.txt", DataSection()))
+        list(TEXT_READER.stream(tmp_path / "empty.txt", DataSection()))
     with pytest.raises(DataError, match="no rows"):
-        list(stream_rows(tmp_path / "header.csv", DataSection()))
+        list(TEXT_READER.stream(tmp_path / "header.csv", DataSection()))
     with pytest.raises(DataError, match=r"wide.csv:3: 3 fields"):
-        list(stream_rows(tmp_path / "wide.csv", DataSection()))
+        list(TEXT_READER.stream(tmp_path / "wide.csv", DataSection()))
     with pytest.raises(DataError, match="is empty"):
-        list(stream_rows(tmp_path / "empty.txt", DataSection(), kind="csv"))
+        list(TEXT_READER.stream(tmp_path / "empty.txt", DataSection(), kind="csv"))
     with pytest.raises(UsageError, match=r"no input format 'json': did you mean jsonl\?"):
-        list(stream_rows(tmp_path / "empty.txt", DataSection(), kind="json"))
+        list(TEXT_READER.stream(tmp_path / "empty.txt", DataSection(), kind="json"))
     with pytest.raises(UnavailableError, match="does not exist"):
-        list(stream_rows(tmp_path / "none.csv", DataSection()))
+        list(TEXT_READER.stream(tmp_path / "none.csv", DataSection()))
 
 
 def test_utf16_and_latin1_streams(tmp_path):
     (tmp_path / "a.txt").write_bytes("één\ntwee\n".encode("utf-16"))
-    assert list(next(stream_rows(tmp_path / "a.txt", DataSection())).columns["text"]) == ["één", "twee"]
+    assert list(next(TEXT_READER.stream(tmp_path / "a.txt", DataSection())).columns["text"]) == ["één", "twee"]
     (tmp_path / "b.txt").write_bytes("één\n".encode("latin-1"))
-    assert list(next(stream_rows(tmp_path / "b.txt", DataSection(encoding="latin-1"))).columns["text"]) == ["één"]
+    assert list(next(TEXT_READER.stream(tmp_path / "b.txt", DataSection(encoding="latin-1"))).columns["text"]) == [
+        "één"
+    ]
 
 
 def test_blank_texts_are_counted_over_all_portions(tmp_path):
@@ -121,7 +124,8 @@ def test_blank_texts_are_counted_over_all_portions(tmp_path):
 
     (tmp_path / "a.txt").write_text("a\n\n" * 10, encoding="utf-8")
     assert (
-        sum(len(rows) for rows in stream_rows(tmp_path / "a.txt", DataSection(), chunk_rows=3, listener=Heard())) == 20
+        sum(len(rows) for rows in TEXT_READER.stream(tmp_path / "a.txt", DataSection(), chunk_rows=3, listener=Heard()))
+        == 20
     )
     assert said == [f"{tmp_path}/a.txt: 10 of 20 texts are blank; they stay in as examples"]
 
@@ -129,10 +133,10 @@ def test_blank_texts_are_counted_over_all_portions(tmp_path):
 _FROM_STDIN = """
 import resource, sys
 from bertctl.config.schema import DataSection
-from bertctl.data.stream import stream_rows
+from bertctl.data.texts import TEXT_READER
 count = 0
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-for rows in stream_rows("-", DataSection(), kind=sys.argv[1] or None):
+for rows in TEXT_READER.stream("-", DataSection(), kind=sys.argv[1] or None):
     if not count:
         print(list(rows.columns), rows.columns["text"][0], rows.where(0))
     count += len(rows)

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 
 from bertctl.config.schema import DataSection, ModelSection, RuntimeSection
 from bertctl.data.rows import Rows
-from bertctl.data.stream import stream_rows
+from bertctl.data.texts import TEXT_READER
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.features import chunks as chunks_module
 from bertctl.features import extract as extract_module
@@ -485,5 +485,5 @@ def test_windows_are_the_same_however_far_one_is(monkeypatch):
 
 def test_a_stream_is_read_in_portions_that_do_not_depend_on_the_attempt(tmp_path):
     (tmp_path / "a.txt").write_text("".join(f"line {i}\n" for i in range(1000)))
-    counts = [len(r) for r in stream_rows(tmp_path / "a.txt", DataSection(), chunk_rows=chunks_module.READ_ROWS)]
+    counts = [len(r) for r in TEXT_READER.stream(tmp_path / "a.txt", DataSection(), chunk_rows=chunks_module.READ_ROWS)]
     assert counts == [256, 256, 256, 232]
