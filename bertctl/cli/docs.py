@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from bertctl.cli.completion import one_of
 from bertctl.cli.output import Output, plain_table
 from bertctl.errors import UsageError
 from bertctl.words import unknown
@@ -31,11 +32,14 @@ TOPICS = (
 
 def docs(
     out: Output,
-    topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="Page to show.", show_default=False)] = None,
+    topic: Annotated[
+        str | None, typer.Argument(metavar="[TOPIC]", help="Page to show.", autocompletion=one_of(*TOPICS))
+    ] = None,
 ) -> None:
     """Show a page of the documentation; without a topic, list the pages.
 
-    bertctl docs tutorial
+    Examples:
+        bertctl docs tutorial
     """
     if topic is None:
         titles = {name: _read(name).split("\n", 1)[0].removeprefix("# ") for name in TOPICS}

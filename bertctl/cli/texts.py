@@ -1,12 +1,15 @@
-"""The texts that a command line names, as chunks (lines, tables, a data set of the catalog), and their options."""
+"""The texts that a command line names (lines, tables, a data set of the catalog), and the options that name them."""
 
-from collections.abc import Iterator, Sequence
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bertctl.cli.completion import dataset_names, model_names, one_of
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.tokenization.stream import TextChunk
@@ -15,43 +18,67 @@ from bertctl.words import did_you_mean
 if TYPE_CHECKING:
     from bertctl.data.text_files import Source
 
+Verb = Callable[..., None]
+
 _BAR_FROM = 64 << 20  # bytes of input from which a job shows how far it is
+_FORMATS = ("lines", "csv", "tsv", "jsonl", "parquet")
+_ERRORS = ("strict", "replace")
 
 
-DataOption = Annotated[
-    str | None, typer.Option("--data", metavar="NAME", help="A data set of the catalog.", show_default=False)
+def _option(flag: str, help_text: str, kind: Any = str, **settings: Any) -> Any:
+    return Annotated[kind | None, typer.Option(flag, help=help_text, rich_help_panel="Texts", **settings)]
+
+
+_OPTIONS = {
+    "data": _option("--data", "Data set of the catalog.", metavar="NAME", autocompletion=dataset_names),
+    "split": _option("--split", "Split of --data. Default: train."),
+    "data_dir": _option("--data-dir", "Folder with its official files.", Path, metavar="DIR"),
+    "text_column": _option("--text-column", "Column with the text.", metavar="NAME"),
+    "pair_column": _option("--pair-column", "Column with the second text of a pair.", metavar="NAME"),
+    "input_format": _option(
+        "--input-format", "Format of the input. Default: by the suffix, else lines.", metavar="|".join(_FORMATS),
+        autocompletion=one_of(*_FORMATS),
+    ),
+    "errors": _option(
+        "--errors", "What to do with bytes that are not UTF-8. Default: strict.", metavar="|".join(_ERRORS),
+        autocompletion=one_of(*_ERRORS),
+    ),
+}  # fmt: skip
+LowercaseOption = Annotated[
+    bool | None, typer.Option("--lowercase/--cased", help="Whether text is lower-cased, for a bare vocab.txt.")
 ]
-SplitOption = Annotated[str, typer.Option("--split", help="Split of --data.")]
-DataDirOption = Annotated[
-    Path | None, typer.Option("--data-dir", metavar="DIR", help="Folder with its official files.", show_default=False)
-]
-TextColumnOption = Annotated[
-    str | None, typer.Option("--text-column", metavar="NAME", help="Column with the text.", show_default=False)
-]
-PairColumnOption = Annotated[
-    str | None,
-    typer.Option("--pair-column", metavar="NAME", help="Column with the second sentence.", show_default=False),
-]
-InputFormatOption = Annotated[
+ModelOption = Annotated[
     str | None,
     typer.Option(
-        "--input-format",
-        metavar="lines|csv|tsv|jsonl|parquet",
-        help="Layout of the input; by suffix when left out, else lines.",
-        show_default=False,
+        "--model",
+        "-m",
+        metavar="NAME|PATH|HUB-ID",
+        help="Model name, folder, run, hub id, tokenizer.json or vocab.txt. Default: bert-base.",
+        autocompletion=model_names,
     ),
 ]
-ErrorsOption = Annotated[
-    str, typer.Option("--errors", metavar="strict|replace", help="What to do with bytes that are not UTF-8.")
-]
-LowercaseOption = Annotated[
-    bool | None,
-    typer.Option("--lowercase/--cased", help="For a bare vocab.txt: whether text is lower-cased.", show_default=False),
-]
+
+
+def takes_texts(verb: Verb) -> Verb:
+    """Gives a verb `verb(out, source, ...)` the options that say how texts are read, as a `TextSource` without files."""
+    out, _, *own = inspect.signature(verb).parameters.values()
+
+    @functools.wraps(verb)
+    def command(out: Any, **given: Any) -> None:
+        options = {name: value for name in _OPTIONS if (value := given.pop(name)) is not None}
+        errors = options.pop("errors", "strict")
+        check_choice("--errors", errors, _ERRORS)
+        verb(out, TextSource(**options, replace=errors == "replace"), **given)
+
+    kind = inspect.Parameter.KEYWORD_ONLY
+    added = [inspect.Parameter(name, kind, default=None, annotation=option) for name, option in _OPTIONS.items()]
+    parameters = [out, *(one.replace(kind=kind) for one in own), *added]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return command
 
 
 def check_choice(option: str, given: str, known: Sequence[str]) -> None:
-    """Refuse a value that is none of those known."""
+    """Refuses a value that is none of those known."""
     if given not in known:
         hint = did_you_mean(given, known)
         raise UsageError(
@@ -61,7 +88,7 @@ def check_choice(option: str, given: str, known: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class TextSource:
-    """Where texts come from: files (each a path or `-` for stdin), or a data set of the catalog.
+    """Is where texts come from: files (each a path or `-` for stdin), or a data set of the catalog.
 
     Attributes:
         files: read one after the other.
@@ -69,7 +96,7 @@ class TextSource:
         split: its split.
         data_dir: folder with its official files.
         text_column: column of tables.
-        pair_column: column with second sentences.
+        pair_column: column with second texts.
         input_format: lines, csv, tsv, jsonl or parquet; by the suffix when None, lines where that says nothing.
         replace: whether bytes that are not UTF-8 are replaced (lines only).
     """
@@ -102,7 +129,7 @@ class TextSource:
 
     @property
     def may_have_pairs(self) -> bool:
-        """Whether second sentences can turn up."""
+        """Returns whether second texts can turn up."""
         return self.data is not None or any((self.input_format or _kind(file)) != "lines" for file in self.files)
 
     def _of_lines(self, file: str, listener: Listener) -> Iterator[TextChunk]:
@@ -155,7 +182,7 @@ class TextSource:
 
 
 def _kind(file: str) -> str:
-    """By the suffix; a suffix that says nothing (`.log`, `.md`, none) means lines."""
+    """Returns the format by the suffix; one that says nothing (`.log`, `.md`, none) means lines."""
     from bertctl.data.files import kind_of
 
     try:

@@ -3,24 +3,15 @@
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, cast
 
 import typer
 
+from bertctl.cli.completion import one_of
 from bertctl.cli.output import Output
-from bertctl.cli.texts import (
-    DataDirOption,
-    DataOption,
-    ErrorsOption,
-    InputFormatOption,
-    LowercaseOption,
-    PairColumnOption,
-    SplitOption,
-    TextColumnOption,
-    TextSource,
-    check_choice,
-)
+from bertctl.cli.texts import LowercaseOption, ModelOption, TextSource, check_choice, takes_texts
 from bertctl.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -28,11 +19,11 @@ if TYPE_CHECKING:
     from bertctl.tokenization.stream import TextChunk, Totals
     from bertctl.tokenization.windows import Truncation
 
+_STRATEGIES = ("longest_first", "only_first", "only_second")
 _FORMATS = ("view", "jsonl", "ids", "tokens", "parquet")
 
 TextArguments = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[TEXT ...|-]", help="Texts; - reads lines from stdin.", show_default=False),
+    list[str] | None, typer.Argument(metavar="[TEXT ...|-]", help="Texts; - reads lines from stdin.")
 ]
 FileOption = Annotated[
     list[str] | None,
@@ -41,97 +32,80 @@ FileOption = Annotated[
         "-f",
         metavar="FILE|-",
         help="Lines, CSV, TSV, JSONL or Parquet (.gz too), or - for stdin; repeatable.",
-        show_default=False,
     ),
 ]
-ModelOption = Annotated[
+PairOption = Annotated[str | None, typer.Option("--pair", metavar="TEXT", help="Second text of the pair.")]
+FormatOption = Annotated[
     str | None,
     typer.Option(
-        "--model",
-        "-m",
-        metavar="NAME|PATH|HUB-ID",
-        help="Model name, folder, run, hub id, tokenizer.json or vocab.txt. Default: bert-base.",
-        show_default=False,
+        "--format",
+        metavar="|".join(_FORMATS),
+        help="Format of the answer. Default: the aligned view on a terminal (tokens for files), jsonl in a pipe.",
+        autocompletion=one_of(*_FORMATS),
     ),
 ]
+OutputOption = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="File to write. Default: stdout.")
+]
+LengthOption = Annotated[
+    int | None, typer.Option("--max-length", min=1, metavar="N", help="Longest row in tokens. Default: no limit.")
+]
+TruncationOption = Annotated[
+    str,
+    typer.Option(
+        "--truncation",
+        metavar="|".join(_STRATEGIES),
+        help="Which text of a pair is truncated.",
+        autocompletion=one_of(*_STRATEGIES),
+    ),
+]
+StrideOption = Annotated[
+    int | None,
+    typer.Option(
+        "--stride",
+        min=0,
+        metavar="N",
+        help="Cut long texts into windows that overlap by this many tokens, instead of dropping the rest.",
+    ),
+]
+SpecialFlag = Annotated[bool, typer.Option("--special-tokens/--no-special-tokens", help="Add [CLS] and [SEP].")]
+DecodeFlag = Annotated[bool, typer.Option("--decode", help="Turn ids (one text per line) back into text.")]
+StatsFlag = Annotated[bool, typer.Option("--stats", help="Show statistics of the texts instead.")]
+CompareOption = Annotated[str | None, typer.Option("--compare", metavar="MODEL", help="Second tokenizer for --stats.")]
 
 
+@takes_texts
 def tokenize(
     out: Output,
+    source: TextSource,
     texts: TextArguments = None,
     file: FileOption = None,
-    pair: Annotated[
-        str | None,
-        typer.Option("--pair", metavar="TEXT", help="Second text of the pair.", show_default=False),
-    ] = None,
-    data: DataOption = None,
-    split: SplitOption = "train",
-    data_dir: DataDirOption = None,
-    text_column: TextColumnOption = None,
-    pair_column: PairColumnOption = None,
-    input_format: InputFormatOption = None,
-    errors: ErrorsOption = "strict",
+    pair: PairOption = None,
     model: ModelOption = None,
     lowercase: LowercaseOption = None,
-    layout: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            metavar="|".join(_FORMATS),
-            help="Format of the answer. Default: the aligned view on a terminal (tokens for files), jsonl in a pipe.",
-            show_default=False,
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="File to write. Default: stdout.", show_default=False),
-    ] = None,
-    max_length: Annotated[
-        int | None,
-        typer.Option("--max-length", min=1, help="Longest row in tokens. Default: no limit.", show_default=False),
-    ] = None,
-    truncation: Annotated[
-        str,
-        typer.Option(
-            "--truncation", metavar="longest_first|only_first|only_second", help="Which text of a pair is truncated."
-        ),
-    ] = "longest_first",
-    stride: Annotated[
-        int | None,
-        typer.Option(
-            "--stride",
-            min=0,
-            help="Cut long texts into windows that overlap by this many tokens, instead of dropping the rest.",
-            show_default=False,
-        ),
-    ] = None,
-    special_tokens: Annotated[
-        bool, typer.Option("--special-tokens/--no-special-tokens", help="Add [CLS] and [SEP].")
-    ] = True,
-    decode: Annotated[bool, typer.Option("--decode", help="Turn ids (one text per line) back into text.")] = False,
-    stats: Annotated[bool, typer.Option("--stats", help="Show statistics of the texts instead.")] = False,
-    compare: Annotated[
-        str | None,
-        typer.Option("--compare", metavar="MODEL", help="A second tokenizer for --stats.", show_default=False),
-    ] = None,
+    layout: FormatOption = None,
+    output: OutputOption = None,
+    max_length: LengthOption = None,
+    truncation: TruncationOption = "longest_first",
+    stride: StrideOption = None,
+    special_tokens: SpecialFlag = True,
+    decode: DecodeFlag = False,
+    stats: StatsFlag = False,
+    compare: CompareOption = None,
 ) -> None:
     """Show what the model reads: the tokens and ids of texts, or statistics of a whole corpus.
 
-    bertctl tokenize "a visually stunning rumination on love"
-
-    bertctl tokenize --file corpus.txt --format ids > ids.txt
-
-    bertctl tokenize --file reviews.csv --text-column review --stats
+    Examples:
+        bertctl tokenize "a visually stunning rumination on love"
+        bertctl tokenize --file corpus.txt --format ids > ids.txt
+        bertctl tokenize --file reviews.csv --text-column review --stats
     """
     from bertctl.tokenization.load import open_tokenizer
     from bertctl.tokenization.windows import Truncation
 
-    check_choice("--errors", errors, ("strict", "replace"))
-    check_choice("--truncation", truncation, ("longest_first", "only_first", "only_second"))
-    files, given = _inputs(texts, file, data, pair)
-    source = TextSource(
-        files, data, split, data_dir, text_column, pair_column, input_format, replace=errors == "replace"
-    )
+    check_choice("--truncation", truncation, _STRATEGIES)
+    files, given = _inputs(texts, file, source.data, pair)
+    source = replace(source, files=files)
     if layout == "pieces":
         out.say("--format pieces is now called --format tokens")
         layout = "tokens"

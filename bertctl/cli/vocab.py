@@ -11,19 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bertctl.cli.completion import model_names
 from bertctl.cli.output import Output, plain_table
-from bertctl.cli.texts import (
-    DataDirOption,
-    DataOption,
-    ErrorsOption,
-    InputFormatOption,
-    LowercaseOption,
-    PairColumnOption,
-    SplitOption,
-    TextColumnOption,
-    TextSource,
-    check_choice,
-)
+from bertctl.cli.texts import LowercaseOption, ModelOption, TextSource, takes_texts
 from bertctl.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -34,27 +24,20 @@ ModelArgument = Annotated[
     typer.Argument(
         metavar="[MODEL]",
         help="Model name, folder, run, hub id, tokenizer.json or vocab.txt. Default: bert-base.",
-        show_default=False,
+        autocompletion=model_names,
     ),
-]
-ModelOption = Annotated[
-    str | None,
-    typer.Option("--model", "-m", metavar="NAME|PATH|HUB-ID", help="As MODEL. Default: bert-base.", show_default=False),
 ]
 FilesArgument = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="[FILE ...|-]",
-        help="Lines, CSV, TSV, JSONL or Parquet (.gz too); - is stdin.",
-        show_default=False,
-    ),
+    typer.Argument(metavar="[FILE ...|-]", help="Lines, CSV, TSV, JSONL or Parquet (.gz too); - is stdin."),
 ]
 
 
 def show(out: Output, model: ModelArgument = None, lowercase: LowercaseOption = None) -> None:
     """Print a vocabulary, one token per line after its id; paged on a terminal.
 
-    bertctl vocab show minilm | grep -i transform
+    Examples:
+        bertctl vocab show minilm | grep -i transform
     """
     from rich.text import Text
 
@@ -85,7 +68,8 @@ def search(
 ) -> None:
     """Find tokens by name, glob or id; exit code 3 where there is none.
 
-    bertctl vocab search 'embed*'
+    Examples:
+        bertctl vocab search 'embed*'
     """
     from bertctl.tokenization.load import open_tokenizer
     from bertctl.tokenization.vocab import named
@@ -132,29 +116,25 @@ def _show_stats(out: Output, kind: str, counted: "VocabularyStats") -> None:
         out.answers.print(Text(f"{name}: {', '.join(f'{what} {number}' for what, number in items)}"))
 
 
+@takes_texts
 def coverage(
     out: Output,
+    source: TextSource,
     files: FilesArgument = None,
     model: ModelOption = None,
     top: Annotated[int, typer.Option("--top", min=1, help="How many words to show.")] = 20,
-    data: DataOption = None,
-    split: SplitOption = "train",
-    data_dir: DataDirOption = None,
-    text_column: TextColumnOption = None,
-    pair_column: PairColumnOption = None,
-    input_format: InputFormatOption = None,
-    errors: ErrorsOption = "strict",
     lowercase: LowercaseOption = None,
 ) -> None:
     """Show the words of a corpus that are not a single token, and what a domain vocabulary would gain.
 
-    bertctl vocab coverage abstracts.txt --top 50
+    Examples:
+        bertctl vocab coverage abstracts.txt --top 50
     """
     from bertctl.tokenization.load import open_tokenizer
     from bertctl.tokenization.vocab import coverage as measure
     from bertctl.tokenization.vocab import require_bert
 
-    source = _source(files, data, split, data_dir, text_column, pair_column, input_format, errors)
+    source = _with_files(source, files)
     opened = open_tokenizer(model, lowercase=lowercase, listener=out)
     require_bert(opened, "coverage")
     found = measure(opened.tokenizer, source.chunks(out))
@@ -215,35 +195,31 @@ def diff(
         out.answers.print(Text(f"only in {name}: {len(only):,}  {shown}".rstrip()))
 
 
+@takes_texts
 def train(
     out: Output,
+    source: TextSource,
     files: FilesArgument = None,
     size: Annotated[int, typer.Option("--size", min=1, help="Upper limit of tokens, special ones included.")] = 30522,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="DIR", help="Folder for the vocabulary.", show_default=False),
+        typer.Option("--output", "-o", metavar="DIR", help="Folder for the vocabulary."),
     ] = None,
     lowercase: Annotated[
         bool, typer.Option("--lowercase/--cased", help="Whether texts are lower-cased and accents stripped first.")
     ] = True,
     min_frequency: Annotated[int, typer.Option("--min-frequency", min=1, help="How often a token must be seen.")] = 2,
-    data: DataOption = None,
-    split: SplitOption = "train",
-    data_dir: DataDirOption = None,
-    text_column: TextColumnOption = None,
-    pair_column: PairColumnOption = None,
-    input_format: InputFormatOption = None,
-    errors: ErrorsOption = "strict",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the vocabulary in the folder.")] = False,
 ) -> None:
     """Train a new WordPiece vocabulary on texts; its folder can then be given to --model.
 
-    bertctl vocab train abstracts.txt --size 8000 -o medical-vocab
+    Examples:
+        bertctl vocab train abstracts.txt --size 8000 -o medical-vocab
     """
     from bertctl.tokenization.train import save
     from bertctl.tokenization.train import train as learn
 
-    source = _source(files, data, split, data_dir, text_column, pair_column, input_format, errors)
+    source = _with_files(source, files)
     if output is None:
         raise UsageError("there is no place for the vocabulary", remedy="Name a folder: -o DIR.")
     if output.exists() and not (output.is_dir() and (overwrite or not any(output.iterdir()))):
@@ -260,25 +236,13 @@ def train(
     out.say(f"{tokens:,} tokens written to {output}; use it with --model {output}")
 
 
-def _source(
-    files: list[str] | None,
-    data: str | None,
-    split: str,
-    data_dir: Path | None,
-    text_column: str | None,
-    pair_column: str | None,
-    input_format: str | None,
-    errors: str,
-) -> TextSource:
-    check_choice("--errors", errors, ("strict", "replace"))
-    if bool(files) == (data is not None):
+def _with_files(source: TextSource, files: list[str] | None) -> TextSource:
+    if bool(files) == (source.data is not None):
         raise UsageError(
             "files and --data exclude each other" if files else "there are no texts",
             remedy="Give files (- is stdin), or --data NAME.",
         )
-    return TextSource(
-        files or (), data, split, data_dir, text_column, pair_column, input_format, replace=errors == "replace"
-    )
+    return dataclasses.replace(source, files=files or ())
 
 
 @contextmanager
