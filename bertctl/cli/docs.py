@@ -29,13 +29,12 @@ TOPICS = (
 )
 """The pages in the order in which they are listed."""
 
+TopicArgument = Annotated[
+    str | None, typer.Argument(metavar="[TOPIC]", help="Page to show.", autocompletion=one_of(*TOPICS))
+]
 
-def docs(
-    out: Output,
-    topic: Annotated[
-        str | None, typer.Argument(metavar="[TOPIC]", help="Page to show.", autocompletion=one_of(*TOPICS))
-    ] = None,
-) -> None:
+
+def docs(out: Output, topic: TopicArgument = None) -> None:
     """Show a page of the documentation; without a topic, list the pages.
 
     Examples:
@@ -44,32 +43,26 @@ def docs(
     if topic is None:
         titles = {name: _read(name).split("\n", 1)[0].removeprefix("# ") for name in TOPICS}
         table = plain_table("topic", "page")
-        for name, title in titles.items():
-            table.add_row(name, title)
+        for row in titles.items():
+            table.add_row(*row)
         out.answer({"topics": [{"topic": name, "title": title} for name, title in titles.items()]}, table)
         out.say("Show one with: bertctl docs TOPIC")
         return
     if topic not in TOPICS:
         raise UsageError(unknown("page", topic, TOPICS), remedy=f"Pages: {', '.join(TOPICS)}.")
     text = _read(topic)
-    out.answer({"topic": topic, "path": str(_path(topic)), "text": text})
-    if out.as_json:
-        return
-    if out.answers.is_terminal:
+    document = {"topic": topic, "path": str(FOLDER / f"{topic}.md"), "text": text}
+    if out.answers.is_terminal and not out.as_json:
         from rich.markdown import Markdown
 
-        out.answers.print(Markdown(text))
+        out.answer(document, Markdown(text))
     else:
-        typer.echo(text, nl=False)
-
-
-def _path(topic: str) -> Path:
-    return FOLDER / f"{topic}.md"
+        out.answer(document, text.rstrip("\n"))
 
 
 def _read(topic: str) -> str:
     """Returns a page without the marks that are for the tests."""
-    return re.sub(r"<!--.*?-->\n", "", _path(topic).read_text(encoding="utf-8"))
+    return re.sub(r"<!--.*?-->\n", "", (FOLDER / f"{topic}.md").read_text(encoding="utf-8"))
 
 
 COMMAND = docs

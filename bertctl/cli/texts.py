@@ -60,7 +60,7 @@ ModelOption = Annotated[
 
 
 def takes_texts(verb: Verb) -> Verb:
-    """Gives a verb `verb(out, source, ...)` the options that say how texts are read, as a `TextSource` without files."""
+    """Gives a verb `verb(out, source, ...)` the options that say how texts are read: a `TextSource` without files."""
     out, _, *own = inspect.signature(verb).parameters.values()
 
     @functools.wraps(verb)

@@ -200,8 +200,6 @@ def _chunks(source: TextSource, given: Sequence[str], pair: str | None, out: Out
 def _view(
     out: Output, opened: "OpenTokenizer", chunk: "TextChunk", limits: "Truncation", *, special_tokens: bool
 ) -> None:
-    from rich.console import Group
-
     from bertctl.tokenization.reference import unknown_id
     from bertctl.tokenization.view import TokenView
     from bertctl.tokenization.windows import WindowEncoder
@@ -218,7 +216,7 @@ def _view(
             views.append(TokenView(window, sides["text"], pair, unknown=unknown, full_length=full))
             documents.append({**sides, **record})
             documents[-1].setdefault("truncated", False)
-    out.answer({"model": opened.name, "tokenizer": opened.kind, "texts": documents}, Group(*views))
+    out.answer({"model": opened.name, "tokenizer": opened.kind, "texts": documents}, *views)
 
 
 def _write(

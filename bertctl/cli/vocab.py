@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -15,9 +15,6 @@ from bertctl.cli.completion import model_names
 from bertctl.cli.output import Output, plain_table
 from bertctl.cli.texts import LowercaseOption, ModelOption, TextSource, takes_texts
 from bertctl.errors import DataError, UsageError
-
-if TYPE_CHECKING:
-    from bertctl.tokenization.vocab import VocabularyStats
 
 ModelArgument = Annotated[
     str | None,
@@ -97,23 +94,14 @@ def stats(out: Output, model: ModelArgument = None, lowercase: LowercaseOption =
 
     opened = open_tokenizer(model, lowercase=lowercase, listener=out)
     counted = count(opened.tokenizer)
-    out.answer({"model": opened.name, "tokenizer": opened.kind, **counted.as_json()})
-    if not out.as_json:
-        _show_stats(out, opened.kind, counted)
-
-
-def _show_stats(out: Output, kind: str, counted: "VocabularyStats") -> None:
-    from rich.text import Text
-
-    table = plain_table("kind", "tokens", "first", "last", title=kind, right=("tokens",))
+    table = plain_table("kind", "tokens", "first", "last", title=opened.kind, right=("tokens",))
     names = ("unused slots", "single characters", "whole words", "continuations")
     for name, found in zip(names, counted.kinds.values(), strict=True):
-        ends = [Text(f"{token} {index}") for token, index in (found[0], found[-1])] if found else []
+        ends = [f"{token} {index}" for token, index in (found[0], found[-1])] if found else []
         table.add_row(name, f"{len(found):,}", *ends)
-    out.answers.print(table)
     lists = {"special tokens": counted.special.items(), "scripts": counted.scripts.items(), "longest": counted.longest}
-    for name, items in lists.items():
-        out.answers.print(Text(f"{name}: {', '.join(f'{what} {number}' for what, number in items)}"))
+    lines = [f"{name}: {', '.join(f'{what} {number}' for what, number in items)}" for name, items in lists.items()]
+    out.answer({"model": opened.name, "tokenizer": opened.kind, **counted.as_json()}, table, *lines)
 
 
 @takes_texts
@@ -122,7 +110,7 @@ def coverage(
     source: TextSource,
     files: FilesArgument = None,
     model: ModelOption = None,
-    top: Annotated[int, typer.Option("--top", min=1, help="How many words to show.")] = 20,
+    top: Annotated[int, typer.Option("--top", min=1, metavar="N", help="How many words to show.")] = 20,
     lowercase: LowercaseOption = None,
 ) -> None:
     """Show the words of a corpus that are not a single token, and what a domain vocabulary would gain.
@@ -130,6 +118,7 @@ def coverage(
     Examples:
         bertctl vocab coverage abstracts.txt --top 50
     """
+    from bertctl.cli.token_tables import word_table
     from bertctl.tokenization.load import open_tokenizer
     from bertctl.tokenization.vocab import coverage as measure
     from bertctl.tokenization.vocab import require_bert
@@ -140,24 +129,18 @@ def coverage(
     found = measure(opened.tokenizer, source.chunks(out))
     if not found.texts:
         raise DataError("there are no texts to count", remedy="Give a file with lines or rows.")
-    out.answer({"model": opened.name, "tokenizer": opened.kind, **found.as_json(top)})
-    if out.as_json:
-        return
-    from bertctl.cli.token_tables import word_table
-
-    share = found.whole_words / max(found.words, 1)
-    out.answers.print(
-        f"{found.words:,} words in {found.texts:,} texts; {share:.1%} are a single token, "
-        f"{len(found.missing_words):,} different words are not",
-        highlight=False,
-    )
-    out.answers.print(word_table("most frequent words that are not a single token", found.missing_words[:top]))
-    table = plain_table(
+    gains = plain_table(
         "new tokens", "tokens saved", title="what new tokens would save", right=("new tokens", "tokens saved")
     )
     for number, saved in found.gains:
-        table.add_row(f"{number:,}", f"{saved:.1%}")
-    out.answers.print(table)
+        gains.add_row(f"{number:,}", f"{saved:.1%}")
+    out.answer(
+        {"model": opened.name, "tokenizer": opened.kind, **found.as_json(top)},
+        f"{found.words:,} words in {found.texts:,} texts; {found.whole_words / max(found.words, 1):.1%} are a single "
+        f"token, {len(found.missing_words):,} different words are not",
+        word_table("most frequent words that are not a single token", found.missing_words[:top]),
+        gains,
+    )
 
 
 def diff(
@@ -165,34 +148,29 @@ def diff(
     first: Annotated[str, typer.Argument(metavar="A", help="A model, folder, tokenizer.json or vocab.txt.")],
     second: Annotated[str, typer.Argument(metavar="B", help="What it is compared with.")],
     lowercase: LowercaseOption = None,
-    top: Annotated[int, typer.Option("--top", min=1, help="How many tokens of each side to show.")] = 20,
+    top: Annotated[int, typer.Option("--top", min=1, metavar="N", help="How many tokens of each side to show.")] = 20,
 ) -> None:
     """Show how two vocabularies differ: tokens only in one, tokens under other ids."""
-    from rich.text import Text
-
     from bertctl.tokenization.load import open_tokenizer
     from bertctl.tokenization.vocab import diff as compare
 
     a, b = (open_tokenizer(name, lowercase=lowercase, listener=out) for name in (first, second))
     found = compare(a.tokenizer, b.tokenizer)
-    out.answer(
-        {
-            "first": {"model": first, "tokenizer": a.kind, "only": list(found.only_first)},
-            "second": {"model": second, "tokenizer": b.kind, "only": list(found.only_second)},
-            "common": found.common,
-            "moved": [{"piece": token, "first": i, "second": j} for token, i, j in found.moved],
-            "identical": found.identical,
-        }
-    )
-    if out.as_json:
-        return
     if found.identical:
-        out.answers.print(f"identical: {found.common:,} tokens under the same ids", highlight=False)
-        return
-    out.answers.print(f"{found.common:,} tokens in both, {len(found.moved):,} under other ids", highlight=False)
-    for name, only in ((first, found.only_first), (second, found.only_second)):
-        shown = " ".join(only[:top]) + (" …" if len(only) > top else "")
-        out.answers.print(Text(f"only in {name}: {len(only):,}  {shown}".rstrip()))
+        lines = [f"identical: {found.common:,} tokens under the same ids"]
+    else:
+        lines = [f"{found.common:,} tokens in both, {len(found.moved):,} under other ids"]
+        for name, only in ((first, found.only_first), (second, found.only_second)):
+            shown = " ".join(only[:top]) + (" …" if len(only) > top else "")
+            lines.append(f"only in {name}: {len(only):,}  {shown}".rstrip())
+    document = {
+        "first": {"model": first, "tokenizer": a.kind, "only": list(found.only_first)},
+        "second": {"model": second, "tokenizer": b.kind, "only": list(found.only_second)},
+        "common": found.common,
+        "moved": [{"piece": token, "first": i, "second": j} for token, i, j in found.moved],
+        "identical": found.identical,
+    }
+    out.answer(document, *lines)
 
 
 @takes_texts
@@ -200,7 +178,9 @@ def train(
     out: Output,
     source: TextSource,
     files: FilesArgument = None,
-    size: Annotated[int, typer.Option("--size", min=1, help="Upper limit of tokens, special ones included.")] = 30522,
+    size: Annotated[
+        int, typer.Option("--size", min=1, metavar="N", help="Upper limit of tokens, special ones included.")
+    ] = 30522,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="DIR", help="Folder for the vocabulary."),
