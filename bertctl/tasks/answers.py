@@ -23,6 +23,7 @@ from bertctl.metrics.value import MetricValue
 
 Line = Mapping[str, Any]
 Lines = Sequence[Line]
+Value = str | int | float | tuple[float, float] | None
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Outcome:
 
     title: str
     header: tuple[str, ...] = ()
-    rows: Sequence[Sequence[str | int | float | tuple[float, float] | None]] = ()
+    rows: Sequence[Sequence[Value]] = ()
     labels: Sequence[str] = ()
     points: Sequence[tuple[float, float]] = ()
 
@@ -302,9 +303,9 @@ def sides(lines: Lines) -> tuple[list[Any], list[Any]]:
 
 def counted_rows(
     names: Sequence[str], gold: Mapping[str, int], predicted: Mapping[str, int], right: Mapping[str, int]
-) -> list[list[str | int | float | tuple[float, float] | None]]:
+) -> list[list[Value]]:
     """Returns a row per label for `Outcome`, to go with `COUNTED`: how often it is there, is answered, and is right."""
-    rows: list[list[str | int | float | tuple[float, float] | None]] = []
+    rows: list[list[Value]] = []
     for name in names:
         wanted, answered, hits = gold.get(name, 0), predicted.get(name, 0), right.get(name, 0)
         rows.append(

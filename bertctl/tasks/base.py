@@ -57,6 +57,22 @@ class TruncationMessage:
     remedy: str = "a larger --max-length keeps them"
 
 
+def label_fields(names: Sequence[str], problem_type: str) -> dict[str, Any]:
+    """Returns the fields of a model's config about its outputs, by name."""
+    return {
+        "num_labels": len(names),
+        "id2label": dict(enumerate(names)),
+        "label2id": {name: number for number, name in enumerate(names)},
+        "problem_type": problem_type,
+    }
+
+
+def output_names(model_config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns the names of a trained model's outputs, in their order."""
+    by_id = {int(number): str(name) for number, name in model_config["id2label"].items()}
+    return tuple(by_id[number] for number in sorted(by_id))
+
+
 class Features(Protocol):
     """A split as the model reads it: numbers, no padding yet.
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from bertctl.config.schema import TrainingSection
 from bertctl.errors import UsageError
-from bertctl.tasks.sequences import shown
+from bertctl.words import listing
 
 
 def check_weights(training: TrainingSection, labels: Sequence[str]) -> None:
@@ -24,7 +24,7 @@ def check_weights(training: TrainingSection, labels: Sequence[str]) -> None:
     if isinstance(given, list) and len(given) != len(labels):
         raise UsageError(
             f"training.class_weights: {len(given)} given, for {len(labels)} labels",
-            remedy=f"Give one for each, in this order: {shown(labels)}; or `balanced`.",
+            remedy=f"Give one for each, in this order: {listing(labels)}; or `balanced`.",
         )
 
 

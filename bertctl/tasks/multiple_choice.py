@@ -13,7 +13,7 @@ from bertctl.data.rows import Rows
 from bertctl.errors import DataError
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
-from bertctl.tasks.base import Outputs, Task
+from bertctl.tasks.base import Outputs, Task, label_fields
 from bertctl.tasks.choice_answers import ChoiceAnswers
 from bertctl.tasks.choices import ChoiceFeatures, encode_choices
 
@@ -56,7 +56,7 @@ class MultipleChoice(Task):
 
     def head(self) -> dict[str, Any]:
         """One output, a score named `choice`. To transformers one output is a regression; this head doesn't ask."""
-        return {"num_labels": 1, "id2label": {0: "choice"}, "label2id": {"choice": 0}, "problem_type": "regression"}
+        return label_fields(["choice"], "regression")
 
     def check(self, rows: Rows) -> None:
         """Refuse labels that point outside their row's choices.
@@ -117,16 +117,12 @@ class MultipleChoice(Task):
         return int(rows.columns["label"][index])
 
 
-def _by_row(logits_S: NDArray[np.float32], features: ChoiceFeatures) -> NDArray[np.float32]:
-    """(S,) scores to (N, most choices), minus infinity where a row has fewer."""
-    counts = features.counts
-    scores = np.full((len(features), int(counts.max(initial=0))), -np.inf, dtype=np.float32)
-    scores[np.arange(scores.shape[1]) < counts[:, None]] = logits_S
-    return scores
-
-
 def _probabilities(logits_S: NDArray[np.float32], features: ChoiceFeatures) -> NDArray[np.float32]:
+    """(N, most choices) probabilities of (S,) scores; 0 where a row has fewer choices."""
     from scipy.special import softmax
 
-    probabilities: NDArray[np.float32] = softmax(_by_row(logits_S, features), axis=1)
+    counts = features.counts
+    scores = np.full((len(features), int(counts.max(initial=0))), -np.inf, dtype=np.float32)
+    scores[np.arange(scores.shape[1]) < counts[:, None]] = logits_S  # elsewhere minus infinity
+    probabilities: NDArray[np.float32] = softmax(scores, axis=1)
     return probabilities

@@ -17,7 +17,7 @@ from bertctl.tasks.answer_decoding import answer, keep_spans, ranked_answers
 from bertctl.tasks.answer_offsets import lost_answers
 from bertctl.tasks.answer_windows import AnswerFeatures, encode_questions
 from bertctl.tasks.answers import Answers
-from bertctl.tasks.base import AnswerFormat, Outputs, Task, TruncationMessage
+from bertctl.tasks.base import AnswerFormat, Outputs, Task, TruncationMessage, label_fields
 from bertctl.tasks.batches import Batch
 from bertctl.tasks.span_answers import SpanAnswers
 
@@ -108,13 +108,7 @@ class QuestionAnswering(Task):
 
     def head(self) -> dict[str, Any]:
         """Two outputs a token. (`problem_type` is what a span is: one start and one end out of all tokens.)"""
-        names = _HEADS[self.unanswerable]
-        return {
-            "num_labels": 2,
-            "id2label": dict(enumerate(names)),
-            "label2id": {name: number for number, name in enumerate(names)},
-            "problem_type": "single_label_classification",
-        }
+        return label_fields(_HEADS[self.unanswerable], "single_label_classification")
 
     def check(self, rows: Rows) -> None:
         """Refuse answers whose text is not at their offset in the context, unless they are to be left out.

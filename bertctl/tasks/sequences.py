@@ -129,9 +129,3 @@ def require_label(rows: Rows, index: int) -> object:
             remedy="Every row of a labelled split needs a label: fill it in, or take the row out.",
         )
     return label
-
-
-def shown(names: Sequence[str], limit: int = 12) -> str:
-    """A list of names for a message, cut where it would fill the screen."""
-    head = ", ".join(repr(name) for name in names[:limit])
-    return head + (f", ... ({len(names)} in all)" if len(names) > limit else "")

@@ -9,7 +9,7 @@ from bertctl.metrics import contributions
 from bertctl.metrics.contributions import Contributions, Floats, Metric
 from bertctl.metrics.squad import Version, answer_exact, answer_f1, best_threshold, raw_scores
 from bertctl.metrics.statistics import wilson_interval
-from bertctl.tasks.answers import Answers, Line, Lines, Outcome, field, sides
+from bertctl.tasks.answers import Answers, Line, Lines, Outcome, Value, field, sides
 
 NO_ANSWER = ""
 """The prediction that says that there is no answer."""
@@ -124,7 +124,7 @@ class SpanAnswers(Answers):
         if any(not line["gold"] for line in lines):
             groups["answerable"] = [line for line in lines if line["gold"]]
             groups["unanswerable"] = [line for line in lines if not line["gold"]]
-        rows: list[list[str | int | float | tuple[float, float] | None]] = []
+        rows: list[list[Value]] = []
         for name, group in groups.items():
             n = len(group)
             if n:

@@ -13,16 +13,15 @@ from bertctl.data.rows import Rows
 from bertctl.errors import DataError
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
-from bertctl.tasks.base import Outputs, Task
+from bertctl.tasks.base import Outputs, Task, label_fields, output_names
 from bertctl.tasks.class_answers import ClassAnswers
 from bertctl.tasks.class_weights import class_weights
 from bertctl.tasks.sequences import (
     SequenceFeatures,
     encode_rows,
     require_label,
-    shown,
 )
-from bertctl.words import did_you_mean
+from bertctl.words import did_you_mean, listing
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -85,7 +84,7 @@ class TextClassification(Task):
         counts = Counter(name for i in range(len(train)) for name in task._names(train, i))
         names = named or tuple(sorted(counts, key=_natural))
         if len(set(names)) != len(names):
-            raise DataError(f"the label list names a label twice: {shown(names)}")
+            raise DataError(f"the label list names a label twice: {listing(names)}")
         task = cls(names, multi_label, settings.label_separator, settings.threshold)
         if len(counts) < (1 if multi_label else 2):
             only = ", ".join(f"only '{name}', {count} rows" for name, count in counts.items())
@@ -105,10 +104,9 @@ class TextClassification(Task):
     @classmethod
     def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "TextClassification":
         """The label names that the trained model carries in `id2label`."""
-        by_id = {int(number): str(name) for number, name in model_config["id2label"].items()}
         settings = recipe.text_classification
         return cls(
-            labels=tuple(by_id[number] for number in sorted(by_id)),
+            labels=output_names(model_config),
             multi_label=model_config.get("problem_type") == "multi_label_classification",
             separator=settings.label_separator,
             threshold=settings.threshold,
@@ -116,12 +114,7 @@ class TextClassification(Task):
 
     def head(self) -> dict[str, Any]:
         """num_labels, the names both ways, and the problem type."""
-        return {
-            "num_labels": len(self.labels),
-            "id2label": dict(enumerate(self.labels)),
-            "label2id": {name: number for number, name in enumerate(self.labels)},
-            "problem_type": "multi_label_classification" if self.multi_label else "single_label_classification",
-        }
+        return label_fields(self.labels, f"{'multi' if self.multi_label else 'single'}_label_classification")
 
     def check(self, rows: Rows) -> None:
         """Refuse labels that training has never seen.
@@ -135,7 +128,7 @@ class TextClassification(Task):
                 if name not in known:
                     hint = did_you_mean(name, self.labels)
                     raise DataError(
-                        f"{rows.where(i)}: the label {name!r} is not one the model knows ({shown(self.labels)})",
+                        f"{rows.where(i)}: the label {name!r} is not one the model knows ({listing(self.labels)})",
                         remedy=hint
                         or "Correct the label, or train with rows that have it "
                         "(or name all labels: --set text_classification.labels='[a, b]').",

@@ -13,7 +13,7 @@ from bertctl.data.rows import Rows
 from bertctl.errors import DataError
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
-from bertctl.tasks.base import Outputs, Task
+from bertctl.tasks.base import Outputs, Task, label_fields
 from bertctl.tasks.score_answers import ScoreAnswers
 from bertctl.tasks.sequences import (
     SequenceFeatures,
@@ -75,13 +75,7 @@ class TextRegression(Task):
     def head(self) -> dict[str, Any]:
         """One output, named `score`."""
         limits = {} if self.low is None else {"score_range": [self.low, self.high]}
-        return {
-            "num_labels": 1,
-            "id2label": {0: "score"},
-            "label2id": {"score": 0},
-            "problem_type": "regression",
-            **limits,
-        }
+        return label_fields(["score"], "regression") | limits
 
     def check(self, rows: Rows) -> None:
         """Refuse labels that are no finite numbers.

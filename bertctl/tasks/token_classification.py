@@ -15,14 +15,13 @@ from bertctl.errors import DataError
 from bertctl.metrics.tagging import Entity, entities
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
-from bertctl.tasks.base import AnswerFormat, Outputs, Task, TruncationMessage
+from bertctl.tasks.base import AnswerFormat, Outputs, Task, TruncationMessage, label_fields, output_names
 from bertctl.tasks.batches import present
 from bertctl.tasks.class_weights import class_weights
-from bertctl.tasks.sequences import shown
 from bertctl.tasks.tag_answers import TagAnswers
 from bertctl.tasks.tag_formats import FORMATS
 from bertctl.tasks.word_windows import WordBatch, WordFeatures, encode_words, with_labels
-from bertctl.words import did_you_mean
+from bertctl.words import did_you_mean, listing
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -102,31 +101,26 @@ class TokenClassification(Task):
             names = ["O", *(f"{letter}-{name}" if name else letter for name in types for letter in "BI")]
             if set(named) == set(names):
                 names = named
-        task = cls(tuple(names), (kind.scheme or "IOB2") if kind.entities else None, context, _keeps_text(recipe))
+        task = cls(
+            tuple(names), (kind.scheme or "IOB2") if kind.entities else None, context, recipe.evaluation.keep_text
+        )
         task.check(train)
         return task
 
     @classmethod
     def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "TokenClassification":
         """The tag names that the trained model carries in `id2label`, and its `tag_scheme`."""
-        by_id = {int(number): str(name) for number, name in model_config["id2label"].items()}
-        labels = tuple(by_id[number] for number in sorted(by_id))
+        labels = output_names(model_config)
         scheme = model_config.get("tag_scheme")
         if scheme is None and "O" in labels and any(label.startswith(("B-", "I-")) for label in labels):
             scheme = "IOB2"  # a model that was trained elsewhere
         known = cast(Scheme, scheme) if scheme in SCHEMES else None
         context = recipe.token_classification.context == "document"
-        return cls(labels, known, context, _keeps_text(recipe))
+        return cls(labels, known, context, recipe.evaluation.keep_text)
 
     def head(self) -> dict[str, Any]:
         """num_labels, the names both ways, and the scheme of the answers."""
-        return {
-            "num_labels": len(self.labels),
-            "id2label": dict(enumerate(self.labels)),
-            "label2id": {name: number for number, name in enumerate(self.labels)},
-            "problem_type": "single_label_classification",
-            "tag_scheme": self.scheme or _PLAIN,
-        }
+        return label_fields(self.labels, "single_label_classification") | {"tag_scheme": self.scheme or _PLAIN}
 
     def check(self, rows: Rows) -> None:
         """Refuse tags or entity types that training has never seen.
@@ -143,7 +137,7 @@ class TokenClassification(Task):
                     name = tag if self.scheme is None else tag.partition("-")[2]
                     raise DataError(
                         f"{rows.where(i)}, word {word + 1} ({rows.columns['words'][i][word]!r}): the {what} {name!r} "
-                        f"is not one the model knows ({shown(names)})",
+                        f"is not one the model knows ({listing(names)})",
                         remedy=did_you_mean(name, names)
                         or "Correct the tag, or train with rows that have it "
                         "(or name all tags: --set token_classification.labels='[O, B-PER, I-PER]').",
@@ -241,10 +235,6 @@ class TokenClassification(Task):
         elif self.keep_text:
             entity["text"] = " ".join(rows.columns["words"][index][start:end])
         return entity | {"probability": float(probabilities[start:end].min())}
-
-
-def _keeps_text(recipe: Recipe) -> bool:
-    return recipe.evaluation.keep_text
 
 
 def _tags(rows: Rows, index: int) -> list[str]:
