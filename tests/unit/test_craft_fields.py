@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 from torch import nn
 
 from bertctl.config.dump import dump_recipe, recipe_hash
@@ -19,6 +21,7 @@ from bertctl.config.load import load_recipe
 from bertctl.config.problems import RecipeError
 from bertctl.config.schema import TrainingSection
 from bertctl.errors import UsageError
+from bertctl.modeling.model import Model
 from bertctl.progress import Listener
 from bertctl.run_folder import RunFolder
 from bertctl.runtime.batching import Padding
@@ -151,15 +154,16 @@ def test_the_weights_of_the_best_evaluations_are_kept(
     tmp_path: Path, higher: bool, steps: list[int], average: float
 ) -> None:
     network, folder = nn.Linear(1, 1, bias=False), RunFolder(tmp_path)
+    model = Model(network, Tokenizer(WordLevel()), None, Padding(0), has_segments=False)
     best, outcome = BestWeights(folder, 2, higher_is_better=higher, writes=True), TrainingState()
     for step, value in enumerate([0.1, 0.7, 0.8, 0.2, 0.7, math.nan], start=1):  # 0.7 again: the earlier one stays
         with torch.no_grad():
             network.weight.fill_(float(step))
         outcome.step = step
-        best.offer(outcome, value, network)
+        best.offer(outcome, value, model)
     assert sorted(step for _, step in outcome.ranked) == steps
     assert sorted(average_file(folder, 1).parent.iterdir()) == [average_file(folder, step) for step in steps]
-    best.average_into(network, outcome)
+    best.average_into(model, outcome)
     assert network.weight.item() == average
 
 
