@@ -10,7 +10,7 @@ from rich.console import Console
 
 from bertctl.sweeps.conclude import describe
 from bertctl.sweeps.page import sweep_tables
-from bertctl.sweeps.results import by_setting, read_cells
+from bertctl.sweeps.results import read_cells
 from tests.made_runs import LABELS, made_run
 
 BASELINE = 0.6
@@ -131,4 +131,4 @@ def shown(document: dict[str, Any]) -> str:
 def document_of(folder: Path, **options: Any) -> dict[str, Any]:
     """The document of a sweep, nothing written."""
     plan, cells = read_cells(folder)
-    return describe(plan, cells, by_setting(plan, cells), **options)
+    return describe(plan, cells, **options)

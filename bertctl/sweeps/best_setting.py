@@ -32,16 +32,12 @@ class SettingComparison:
     """The comparison of the first setting with the second.
 
     Attributes:
-        first: number of the setting.
-        second: number of the other.
         seeds: those that were compared: in both settings, with predictions.
         difference: first minus second.
         verdict: `different` where p is below 0.05, else `undecided`.
         left_out: scores that have no predictions to compare.
     """
 
-    first: int
-    second: int
     seeds: tuple[int, ...]
     difference: Difference
     verdict: str
@@ -103,8 +99,6 @@ def compare_settings(plan: SweepPlan, first: SettingScores, second: SettingScore
     taken = {id(score) for pair in compared for score in pair}
     left_out = [score for one in (first, second) for score in one.scores if id(score) not in taken]
     return SettingComparison(
-        first.index,
-        second.index,
         tuple(a.seed for a, _ in compared),
         difference,
         "different" if difference.p < ALPHA else "undecided",

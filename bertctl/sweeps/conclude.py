@@ -5,7 +5,7 @@ and went on writes the same one as an undisturbed sweep.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +16,12 @@ from bertctl.progress import SILENT, Listener
 from bertctl.reporting.html import render_html
 from bertctl.reporting.summary import figure
 from bertctl.run_folder import SCHEMA, RunFolder, write_json, write_text
-from bertctl.sweeps.best_setting import (
-    SettingComparison,
-    best_cell,
-    best_score,
-    compare_settings,
-    is_whole,
-    ranked,
-)
+from bertctl.sweeps.best_setting import SettingComparison, best_score, compare_settings, is_whole, ranked
 from bertctl.sweeps.expected import expected_best
 from bertctl.sweeps.notes import footnotes
 from bertctl.sweeps.page import chosen_by, sweep_report
 from bertctl.sweeps.pictures import write_pictures
-from bertctl.sweeps.plan import SweepPlan
+from bertctl.sweeps.plan import CELLS, SweepPlan
 from bertctl.sweeps.results import CellResult, Score, SettingScores, by_setting, count_states, read_cells
 from bertctl.sweeps.setting_text import seed_text, setting_text
 from bertctl.words import count
@@ -54,29 +47,27 @@ def conclude(folder: Path, *, test_split: bool = False, listener: Listener = SIL
         DataError: a damaged plan.
     """
     plan, cells = read_cells(folder)
-    found = by_setting(plan, cells)
-    document = describe(plan, cells, found, test_split=test_split)
+    document = describe(plan, cells, test_split=test_split)
     write_json(folder / "sweep.json", document)
-    recipe = _write_best(folder, plan, found, document, listener)
+    recipe = _write_best(folder, plan, document, listener)
     write_pictures(document, folder)
     write_text(folder / "sweep.html", render_html(sweep_report(document, recipe=recipe)))
     return document
 
 
-def describe(
-    plan: SweepPlan, cells: Sequence[CellResult], found: Sequence[SettingScores], *, test_split: bool = False
-) -> dict[str, Any]:
+def describe(plan: SweepPlan, cells: Sequence[CellResult], *, test_split: bool = False) -> dict[str, Any]:
     """Returns the document of a sweep.
 
     Args:
         plan: of the sweep.
         cells: its runs, as `read_cells` gave them.
-        found: the same by setting.
         test_split: see `conclude`.
     """
-    order = ranked(plan, found)
+    found = by_setting(plan, cells)
     by_choice = ranked(plan, found, by=plan.choose)
     values = [value for one in found for value in one.reached]
+    chosen = _chosen(plan, by_choice, len(values))
+    higher = plan.primary.higher_is_better
     document: dict[str, Any] = {
         "schema": SCHEMA,
         "name": plan.name,
@@ -89,13 +80,13 @@ def describe(
         "folds": plan.folds,
         "shard": plan.shard,
         "counts": {"runs": len(cells), "scores": len(values), **count_states(cells)},
-        "settings": [_setting(plan, one) for one in order],
+        "settings": [_setting(plan, one) for one in ranked(plan, found)],
         "scores": [_score(score) for one in found for score in one.scores],
         "runs": [_run(cell) for cell in cells],
-        "chosen": _chosen(plan, by_choice, len(values)),
+        "chosen": chosen,
         "comparison": _comparison(plan, by_choice),
-        "expected_best": [vars(one) for one in expected_best(values, higher_is_better=plan.primary.higher_is_better)],
-        "test": _test(plan, best_cell(plan, found)) if test_split else None,
+        "expected_best": [vars(one) for one in expected_best(values, higher_is_better=higher)],
+        "test": _test(plan, cells, chosen) if test_split else None,
     }
     document["notes"] = footnotes(document)
     document["performance"] = {
@@ -180,17 +171,13 @@ def _comparison(plan: SweepPlan, order: Sequence[SettingScores]) -> dict[str, An
         found = compare_settings(plan, first, second)
     except BertctlError as error:
         return _not_compared(_FOLDERS.sub("", error.message)) | {"first": first.index, "second": second.index}
-    difference = found.difference
+    difference = {name: value for name, value in vars(found.difference).items() if name not in ("value", "changed")}
     return {
-        "first": found.first,
-        "second": found.second,
+        "first": first.index,
+        "second": second.index,
         "seeds": list(found.seeds),
-        "difference": difference.value,
-        "low": difference.low,
-        "high": difference.high,
-        "p": difference.p,
-        "n": difference.n,
-        "method": difference.method,
+        "difference": found.difference.value,
+        **difference,
         "verdict": found.verdict,
         "sentence": _verdict(plan, found, [setting_text(one.values, plan.axes) for one in pair]),
     }
@@ -203,13 +190,12 @@ def _not_compared(why: str) -> dict[str, Any]:
 def _verdict(plan: SweepPlan, found: SettingComparison, names: Sequence[str]) -> str:
     difference = found.difference
     digits = f"{difference.value:+.4f}, 95 % {difference.low:+.4f} to {difference.high:+.4f}, p {difference.p:.2g}"
-    way = (difference.value > 0) == plan.primary.higher_is_better
+    better = (difference.value > 0) == plan.primary.higher_is_better
+    said = f"{names[0]} is {'better' if better else 'worse'} than {names[1]}"
     if found.verdict == "undecided":
         said = f"no real difference between {names[0]} and {names[1]}"
-    else:
-        said = f"{names[0]} is {'better' if way else 'worse'} than {names[1]}"
-    best_run = plan.choose == "best-run"
-    what = "the best run of each" if best_run else f"the mean over {count(len(found.seeds), 'seed')} of each"
+    seeds = count(len(found.seeds), "seed")
+    what = "the best run of each" if plan.choose == "best-run" else f"the mean over {seeds} of each"
     said += f" ({digits}; {difference.method}, {count(difference.n, 'example')}, {what})"
     if found.left_out:
         away = count(len(found.left_out), "score")
@@ -217,53 +203,43 @@ def _verdict(plan: SweepPlan, found: SettingComparison, names: Sequence[str]) ->
     return said
 
 
-def _test(plan: SweepPlan, cell: CellResult | None) -> list[dict[str, Any]]:
+def _test(plan: SweepPlan, cells: Sequence[CellResult], chosen: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     """Returns the chosen run's scores on test splits, as its metrics.json has them."""
-    if cell is None:
-        return []
-    run, name = RunFolder(cell.path), plan.primary.name
-    metrics = run.read(run.metrics)
+    runs = [RunFolder(cell.path) for cell in cells if chosen is not None and cell.name == chosen["run"]]
+    name = plan.primary.name
     return [
-        {"run": cell.name, "split": split, "metric": name, **by_name[name]}
-        for split, by_name in metrics["metrics"].items()
+        {"run": run.path.name, "split": split, "metric": name, **by_name[name]}
+        for run in runs
+        for split, by_name in run.read(run.metrics)["metrics"].items()
         if split.startswith("test") and name in by_name
     ]
 
 
-def _write_best(
-    folder: Path,
-    plan: SweepPlan,
-    found: Sequence[SettingScores],
-    document: Mapping[str, Any],
-    listener: Listener,
-) -> str:
+def _write_best(folder: Path, plan: SweepPlan, document: Mapping[str, Any], listener: Listener) -> str:
     """Writes the recipe of the recommended run, and returns it; empty where there is none."""
-    cell, chosen = best_cell(plan, found), document["chosen"]
-    if cell is None or chosen is None:
+    chosen = document["chosen"]
+    if chosen is None or chosen["run"] is None:
         (folder / BEST).unlink(missing_ok=True)  # one of an earlier call would be taken for this one's
         return ""
     try:
-        recipe = load_recipe(str(RunFolder(cell.path).recipe))
+        recipe = load_recipe(str(RunFolder(folder / CELLS / chosen["run"]).recipe))
     except BertctlError as error:
         listener.warn(f"no {BEST}: {error.message}")
         return ""
-    head = "".join(f"# {line}\n" for line in _header(plan, cell, document))
+    head = "".join(f"# {line}\n" for line in _header(plan, chosen))
     text = head + dump_recipe(recipe, command=f"bertctl finetune {folder / BEST}")
     write_text(folder / BEST, text)
     return text
 
 
-def _header(plan: SweepPlan, cell: CellResult, document: Mapping[str, Any]) -> list[str]:
-    chosen = document["chosen"]
-    seed = seed_text(plan.seeds[cell.seed])
-    part = "" if cell.fold is None else f", part {cell.fold} of {plan.folds} held out"
-    value = "" if cell.value is None else f"; {plan.primary} {figure(cell.value)}"
+def _header(plan: SweepPlan, chosen: Mapping[str, Any]) -> Iterator[str]:
+    """Yields what best.yaml says of the run that it is the recipe of."""
+    held_out = "" if chosen["fold"] is None else f", part {chosen['fold']} of {plan.folds} held out"
+    value = "" if chosen["run_value"] is None else f"; {plan.primary} {figure(chosen['run_value'])}"
+    seed = seed_text(plan.seeds[chosen["seed"]])
+    yield f"Run {chosen['run']} of the sweep '{plan.name}' ({seed}{held_out}){value}."
+    yield f"Chosen by {chosen_by(chosen)}: {setting_text(chosen['values'], plan.axes)}."
     spread = "" if chosen["deviation"] is None else f" ± {figure(chosen['deviation'])}"
-    lines = [
-        f"Run {cell.name} of the sweep '{plan.name}' ({seed}{part}){value}.",
-        f"Chosen by {chosen_by(chosen)}: {setting_text(chosen['values'], document['axes'])}.",
-        f"Expect of a new seed: {figure(chosen['mean'])}{spread} (mean over {count(chosen['n'], 'seed')}).",
-    ]
-    if cell.fold is not None:
-        lines.append("To train on more rows, take out data.folds and data.fold.")
-    return lines
+    yield f"Expect of a new seed: {figure(chosen['mean'])}{spread} (mean over {count(chosen['n'], 'seed')})."
+    if chosen["fold"] is not None:
+        yield "To train on more rows, take out data.folds and data.fold."

@@ -13,7 +13,7 @@ from bertctl.config.problems import RecipeError, unknown_key
 from bertctl.config.schema import Recipe, fields, sections
 from bertctl.config.strict_yaml import read_document
 from bertctl.errors import UnavailableError, UsageError
-from bertctl.words import did_you_mean
+from bertctl.words import unknown
 
 Setting = dict[str, Any]
 """Dotted field -> value."""
@@ -60,7 +60,7 @@ _STREAM = 4  # of the random sample of settings
 
 
 def read_grid(given: str) -> list[Setting]:
-    """The settings of `--grid`: a name, `field=v1,v2 field=v1`, or a YAML file.
+    """Reads the settings of `--grid`: a name, `field=v1,v2 field=v1`, or a YAML file.
 
     They are all combinations of the values, the last field the fastest.
 
@@ -79,9 +79,8 @@ def read_grid(given: str) -> list[Setting]:
     elif not text:
         raise _empty("--grid ''")
     else:
-        hint = did_you_mean(text, GRIDS)
         raise UsageError(
-            f"there is no grid '{text}'" + (f": {hint}" if hint else ""),
+            unknown("grid", text, GRIDS),
             remedy=f"Grids: {', '.join(GRIDS)}; or --grid 'optimizer.learning_rate=1e-5,2e-5 training.batch_size=16', "
             "or a YAML file with a list for each field.",
         )
@@ -94,7 +93,7 @@ def read_grid(given: str) -> list[Setting]:
 
 
 def pick(settings: Sequence[Setting], count: int | None, *, seed: int) -> list[Setting]:
-    """A seeded sample of the settings, in the grid's order; all of them where no count is given.
+    """Returns a seeded sample of the settings, in the grid's order; all of them where no count is given.
 
     Raises:
         UsageError: fewer than one.
@@ -109,7 +108,7 @@ def pick(settings: Sequence[Setting], count: int | None, *, seed: int) -> list[S
 
 
 def read_seeds(given: str, *, first: int) -> list[dict[str, int]]:
-    """The seeds of `--seeds`: `5` (initialisation and data order together), or `init=3,order=3` (each with each).
+    """Reads `--seeds`: `5` (initialisation and data order together), or `init=3,order=3` (each with each).
 
     Args:
         given: as typed.
@@ -118,27 +117,19 @@ def read_seeds(given: str, *, first: int) -> list[dict[str, int]]:
     Raises:
         UsageError: no positive numbers.
     """
-    wrong = UsageError(f"--seeds {given}: this is no number of seeds", remedy="Such as --seeds 5, or init=3,order=3.")
-    if re.fullmatch(r"\d+", given.strip()):
-        count = int(given)
-        if not count:
-            raise wrong
-        return [{"init": _seed(first, i), "order": _seed(first, i)} for i in range(count)]
-    counts: dict[str, int] = {}
-    for part in given.split(","):
-        name, _, number = part.strip().partition("=")
-        if name not in ("init", "order") or name in counts or not re.fullmatch(r"[1-9]\d*", number):
-            raise wrong
-        counts[name] = int(number)
-    return [
-        {"init": _seed(first, i), "order": _seed(first, j)}
-        for i in range(counts.get("init", 1))
-        for j in range(counts.get("order", 1))
-    ]
+    text = given.replace(" ", "")
+    if re.fullmatch(r"[1-9]\d*", text):
+        pairs = [(i, i) for i in range(int(text))]
+    elif re.fullmatch(r"init=[1-9]\d*(,order=[1-9]\d*)?|order=[1-9]\d*(,init=[1-9]\d*)?", text):
+        counts = {name: int(number) for name, _, number in (part.partition("=") for part in text.split(","))}
+        pairs = list(itertools.product(range(counts.get("init", 1)), range(counts.get("order", 1))))
+    else:
+        raise UsageError(f"--seeds {given}: this is no number of seeds", remedy="Such as --seeds 5, or init=3,order=3.")
+    return [{"init": (first + i) % 2**32, "order": (first + j) % 2**32} for i, j in pairs]
 
 
 def read_shard(given: str | None) -> tuple[int, int] | None:
-    """`2/8`: the second of eight parts.
+    """Reads `--shard`: `2/8` is the second of eight.
 
     Raises:
         UsageError: not of this form, or out of range.
@@ -146,23 +137,13 @@ def read_shard(given: str | None) -> tuple[int, int] | None:
     if given is None:
         return None
     match = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", given)
-    if match is None:
-        raise UsageError(f"--shard {given}: not a part of a whole", remedy="Such as --shard 2/8: the second of eight.")
-    part, whole = int(match[1]), int(match[2])
-    if not 1 <= part <= whole:
-        raise UsageError(
-            f"--shard {given}: there is no part {part} of {whole}",
-            remedy=f"Parts are counted from 1: 1/{max(1, whole)} to {max(1, whole)}/{max(1, whole)}.",
-        )
-    return part, whole
-
-
-def _seed(first: int, number: int) -> int:
-    return (first + number) % 2**32
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise UsageError(f"--shard {given}: there is no such shard", remedy="Such as --shard 2/8, the second of eight.")
+    return int(match[1]), int(match[2])
 
 
 def _from_line(text: str) -> tuple[list[tuple[str, list[Any]]], list[str]]:
-    """`a=1,2 b=x`; commas within brackets belong to the value."""
+    """Reads `a=1,2 b=x`; commas within brackets belong to the value."""
     pairs, problems = [], []
     for word in re.findall(r"(?:\[[^\]]*\]|\S)+", text):
         dotted, separator, values = word.partition("=")
@@ -194,7 +175,7 @@ def _from_file(name: str) -> tuple[list[tuple[str, list[Any]]], list[str]]:
 
 
 def _checked(pairs: Iterable[tuple[str, list[Any]]], problems: list[str]) -> dict[str, list[Any]]:
-    """The grid; what is wrong with it is added to the problems."""
+    """Returns the grid; what is wrong with it is added to the problems."""
     grid: dict[str, list[Any]] = {}
     for dotted, values in pairs:
         if dotted in grid:
@@ -236,7 +217,7 @@ def _empty(what: str) -> UsageError:
 
 
 def with_values(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
-    """The recipe with other values, checked as a whole.
+    """Returns the recipe with other values, checked as a whole.
 
     Raises:
         ValidationError: of pydantic; values that don't go together come as a `DisagreementError` inside it.

@@ -11,7 +11,7 @@ from bertctl.reporting.document import Block, Cell, Chart, Column, Listing, Repo
 from bertctl.reporting.summary import figure
 from bertctl.reporting.terminal import terminal_table
 from bertctl.sweeps.pictures import expected_chart, heat_map, heat_map_layout, seed_chart
-from bertctl.sweeps.setting_text import seed_text, setting_text, short_names, value_text
+from bertctl.sweeps.setting_text import metric_text, seed_text, setting_text, short_names, value_text
 from bertctl.words import count, human_seconds
 
 Document = Mapping[str, Any]
@@ -26,7 +26,7 @@ def sweep_tables(document: Document) -> RenderableType:
     Args:
         document: content of sweep.json.
     """
-    table = terminal_table(_settings_table(document), title=f"{_metric(document)} over seeds, by setting")
+    table = terminal_table(_settings_table(document), title=f"{metric_text(document)} over seeds, by setting")
     lines = [f"{what}: {text}" for what, text in _findings(document)]
     notes = [f"- {note}" for note in document["notes"]]
     return Group(table, Text(), *map(Text, lines), *([Text()] if notes else []), *map(Text, notes))
@@ -189,7 +189,3 @@ def _runs(document: Document) -> Section:
 
 def _figure(value: float | None) -> str:
     return "" if value is None else figure(value)
-
-
-def _metric(document: Document) -> str:
-    return f"{document['primary']['name']} on {document['primary']['split']}"

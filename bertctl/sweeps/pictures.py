@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from bertctl.reporting.charts import ACCENT, INK, LINE, MUTED, RED, SECOND, svg, write_charts
 from bertctl.reporting.escape import one_line
 from bertctl.reporting.summary import figure as number
-from bertctl.sweeps.setting_text import UNCHANGED, short_names, value_text
+from bertctl.sweeps.setting_text import metric_text, short_names, value_text, values_text
 from bertctl.words import count
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def _draw_heat_map(figure: "Drawing", *, document: Document, layout: HeatMapLayo
         if layout.panels:
             axes.set_title(f"{names[layout.panels]} {value_text(panel)}")
     all_axes[0].set_ylabel(names[layout.rows])
-    title = f"{_metric(document)}: mean ± deviation over seeds; the chosen setting is framed"
+    title = f"{metric_text(document)}: mean ± deviation over seeds; the chosen setting is framed"
     figure.suptitle(title, x=0.01, ha="left", fontsize=10)
 
 
@@ -198,16 +198,13 @@ def _draw_seeds(figure: "Drawing", *, document: Document) -> None:
     axes.plot(*zip(*means, strict=True), marker="|", markersize=13, markeredgewidth=1.8, color=INK, linestyle="",
               label="mean")  # fmt: skip
     _draw_majority(document, [score["value"] for score in scores], axes, axes.axvline)
-    labels = [
-        ", ".join(value_text(row["values"][axis]) for axis in document["axes"] if axis in row["values"]) or UNCHANGED
-        for row in rows
-    ]
-    axes.set_yticks(range(len(rows)), [one_line(label, limit=50) for label in labels])
+    labels = [one_line(values_text(row["values"], document["axes"]), limit=50) for row in rows]
+    axes.set_yticks(range(len(rows)), labels)
     for label, row in zip(axes.get_yticklabels(), rows, strict=True):
         if row["setting"] == document["chosen"]["setting"]:
             label.set(fontweight="bold", color=INK)
     axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.set_xlabel(_metric(document))
+    axes.set_xlabel(metric_text(document))
     few = "" if len(rows) == len(document["settings"]) else f"; the best {len(rows)} of {len(document['settings'])}"
     by = f", by {', '.join(short_names(document['axes']))}" if document["axes"] else ""
     axes.set_title(f"a dot for each seed{by}{few}")
@@ -236,7 +233,7 @@ def _draw_expected(figure: "Drawing", *, document: Document) -> None:
     axes.set_xticks([], minor=True)
     axes.xaxis.set_major_formatter("{x:.0f}")
     axes.set_xlabel("runs")
-    axes.set_ylabel(_metric(document))
+    axes.set_ylabel(metric_text(document))
     axes.set_title(f"expected best score of n runs, estimated from {count(len(values), 'run')}")
     figure.legend(loc="outside lower left", ncols=3)
 
@@ -251,7 +248,3 @@ def _draw_majority(document: Document, values: Sequence[float], axes: "Axes", li
         line(baseline, color=MUTED, linestyle="--", linewidth=1, label="majority", zorder=1)
     else:
         axes.plot([], [], linestyle="", label=f"majority {number(baseline)}, off the scale")
-
-
-def _metric(document: Document) -> str:
-    return f"{document['primary']['name']} on {document['primary']['split']}"

@@ -71,7 +71,6 @@ class Pool:
         self._encoded = encoded if self.forks else {}
         self._context: Any = multiprocessing.get_context("fork" if self.forks else "spawn")
         self._workers: list[_Worker] = []
-        self._leaving: list[_Worker] = []
         self.stopped_by = 0
 
     def run(self, cells: Sequence[str], on_reply: Callable[[CellReply], None]) -> None:
@@ -105,7 +104,7 @@ class Pool:
                             f"{deaths} workers in a row have died before they finished a run",
                             remedy="Is there memory for so many at once? Try fewer with --jobs.",
                         )
-                while self.stopped_by and self._workers:
+                while self.stopped_by and any(worker.cell for worker in self._workers):
                     for reply, _ in self._replies():
                         on_reply(reply)
             finally:
@@ -116,19 +115,10 @@ class Pool:
         device = self._devices[number % len(self._devices)] if self._devices else None
         settings = replace(self._settings, device=device)
         process = self._context.Process(target=work, args=(there, settings, self._encoded), daemon=True)
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        try:
-            if device is not None:  # is inherited, and read when CUDA is initialised
-                os.environ["CUDA_VISIBLE_DEVICES"] = device
-            with warnings.catch_warnings():
-                # Python warns of threads: those of the tokenizer sleep, and no worker waits for them.
-                warnings.simplefilter("ignore", DeprecationWarning)
-                process.start()
-        finally:
-            if device is not None:
-                os.environ.pop("CUDA_VISIBLE_DEVICES")
-                if visible is not None:
-                    os.environ["CUDA_VISIBLE_DEVICES"] = visible
+        with warnings.catch_warnings():
+            # Python warns of threads: those of the tokenizer sleep, and no worker waits for them.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            process.start()
         there.close()
         return _Worker(process, here, number)
 
@@ -154,9 +144,6 @@ class Pool:
                     yield self._died(cell, worker.process.exitcode), True
                 continue
             worker.cell = None
-            if self.stopped_by:
-                self._workers.remove(worker)
-                self._leaving.append(worker)
             yield reply, False
 
     def _died(self, cell: str, code: int | None) -> CellReply:
@@ -173,11 +160,10 @@ class Pool:
 
     def _dismiss(self) -> None:
         """Sends the idle workers away, and ends those that don't go."""
-        everybody = [*self._workers, *self._leaving]
-        for worker in everybody:
+        for worker in self._workers:
             with contextlib.suppress(OSError):
                 worker.connection.send_bytes(b"{}")
-        for worker in everybody:
+        for worker in self._workers:
             if worker.cell is None:
                 worker.process.join(5)
             if worker.process.is_alive():
@@ -185,7 +171,6 @@ class Pool:
             worker.process.join()
             worker.connection.close()
         self._workers.clear()
-        self._leaving.clear()
 
     @contextlib.contextmanager
     def _signals_passed_on(self) -> Iterator[None]:

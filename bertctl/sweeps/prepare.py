@@ -18,6 +18,7 @@ from bertctl.progress import SILENT, Listener
 from bertctl.runtime.device import available_cores, choose_compute
 from bertctl.sweeps.grid import Setting, with_values
 from bertctl.sweeps.plan import Choose, Keep, PlannedCell, PrimaryMetric, SweepPlan, find_plan
+from bertctl.sweeps.pool import visible_devices
 from bertctl.tasks.registry import higher_is_better
 from bertctl.training.job import Checked, Encoded, check, encode, encoding_key, resolved_for
 
@@ -133,7 +134,7 @@ def make_sweep(request: SweepRequest, folder: Path | None, *, listener: Listener
     plan = _plan(request, base, cells, encoded, checked)
     folder = folder or Path("runs") / f"sweep-{plan.name}-{plan.identity()[:8]}"
     before = find_plan(folder)
-    jobs = request.jobs or default_jobs(compute.device)
+    jobs = request.jobs or (max(1, len(visible_devices())) if compute.device == "cuda" else 1)
     threads = request.recipe.runtime.threads or (before.threads if before else max(1, available_cores() // jobs))
     cells = [_named(cell, threads, encoded[cell.key]) for cell in cells]
     _refuse_twins(cells)
@@ -144,15 +145,6 @@ def make_sweep(request: SweepRequest, folder: Path | None, *, listener: Listener
         "cells": [PlannedCell(name=cell.name, setting=cell.setting, seed=cell.seed, fold=cell.fold) for cell in cells],
     }
     return Sweep(plan.model_copy(update=update), cells, encoded, folder)
-
-
-def default_jobs(device: str) -> int:
-    """Returns one per GPU; 1 on a CPU, with all its cores."""
-    if device != "cuda":
-        return 1
-    import torch
-
-    return max(1, torch.cuda.device_count())
 
 
 def _cells(base: Recipe, request: SweepRequest) -> list[SweepCell]:

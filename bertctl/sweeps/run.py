@@ -31,21 +31,18 @@ class SweepSummary:
 
     Attributes:
         replies: on the runs that were made.
-        kept: how many were there already.
         seconds: wall time, from `started` to the end of the last run.
         jobs: number of parallel runs.
     """
 
     replies: list[CellReply] = field(default_factory=list)
-    kept: int = 0
     seconds: float = 0.0
     jobs: int = 1
 
     @property
     def exit_code(self) -> int:
         """Returns that of the first run that failed; 0 where none did. A run that diverged is a result."""
-        codes = [reply.code for reply in self.replies if reply.state != "done" and reply.code != ExitCode.DIVERGED]
-        return codes[0] if codes else 0
+        return next((reply.code for reply in self.replies if reply.code not in (0, ExitCode.DIVERGED)), 0)
 
     @property
     def worked(self) -> float:
@@ -135,9 +132,9 @@ class SweepRunner:
         plan, listener = self._plan, self._listener
         there = {cell.name for cell in read_cells(self._folder)[1] if cell.is_over}
         waiting = [name for name in self._mine if name not in there]
-        summary = SweepSummary(kept=len(self._mine) - len(waiting), jobs=min(plan.jobs, max(1, len(waiting))))
-        self._done = summary.kept
-        listener.say(self._about(len(waiting)))
+        summary = SweepSummary(jobs=min(plan.jobs, max(1, len(waiting))))
+        self._done = len(self._mine) - len(waiting)
+        listener.say(self._about())
         if not waiting:
             return summary
         first = self._sweep.encoded[self._sweep.cells[0].key]
@@ -202,15 +199,14 @@ class SweepRunner:
             self._listener.say("each worker reads and tokenizes for itself, once: it can't be forked here")
         return pool
 
-    def _about(self, waiting: int) -> str:
+    def _about(self) -> str:
         plan = self._plan
         parts = [count(len(plan.settings), "setting"), count(len(plan.seeds), "seed")]
         if plan.folds:
             parts.append(f"{plan.folds} folds")
         whole = f"{count(len(plan.cells), 'run')}: {' x '.join(parts)}"
         share = f"; {len(self._mine)} of them here" if len(self._mine) < len(plan.cells) else ""
-        kept = len(self._mine) - waiting
-        done = f"; {kept} done before" if kept else ""
+        done = f"; {self._done} done before" if self._done else ""
         return f"{whole}{share}{done}; {plan.jobs} at a time with {count(plan.threads, 'thread')} each"
 
     def _say(self, reply: CellReply) -> None:

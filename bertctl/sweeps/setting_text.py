@@ -6,7 +6,7 @@ from typing import Any
 
 from bertctl.reporting.escape import one_line
 
-UNCHANGED = "the recipe as it is"
+_UNCHANGED = "the recipe as it is"
 
 
 def short_names(axes: Sequence[str]) -> list[str]:
@@ -26,7 +26,17 @@ def setting_text(values: Mapping[str, Any], axes: Sequence[str]) -> str:
     """Returns `learning_rate 5e-05, batch_size 16`."""
     names = short_names(axes)
     parts = [f"{name} {value_text(values[axis])}" for name, axis in zip(names, axes, strict=True) if axis in values]
-    return ", ".join(parts) or UNCHANGED
+    return ", ".join(parts) or _UNCHANGED
+
+
+def values_text(values: Mapping[str, Any], axes: Sequence[str]) -> str:
+    """Returns `5e-05, 16`."""
+    return ", ".join(value_text(values[axis]) for axis in axes if axis in values) or _UNCHANGED
+
+
+def metric_text(document: Mapping[str, Any]) -> str:
+    """Returns `accuracy on validation`, from the content of sweep.json."""
+    return f"{document['primary']['name']} on {document['primary']['split']}"
 
 
 def seed_text(seed: Mapping[str, int]) -> str:

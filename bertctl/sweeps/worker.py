@@ -105,6 +105,8 @@ def _become_worker(settings: WorkerSettings, *, forked: bool) -> None:
         os._exit(ExitCode.TERMINATED)
     for number in settings.locks if forked else ():
         os.close(number)
+    if settings.device is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = settings.device  # read when CUDA is initialised, which it is not yet
     os.setsid()  # a terminal's Ctrl-C reaches the parent, which passes it on once
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -289,7 +289,7 @@ def test_divergence_folds_and_a_cell_that_fails(
         ((), "training.epochs=two", "a whole number of at least 1 fits"),
         ((), "", "is empty"),
         ((), None, "there is nothing to vary"),
-        (("--shard", "3/2"), GRID, "there is no part 3 of 2"),
+        (("--shard", "3/2"), GRID, "--shard 3/2: there is no such shard"),
         (("--jobs", "0"), GRID, "--jobs 0"),
         (("--folds", "1"), GRID, "--folds 1"),
         (("--random", "0"), GRID, "--random 0"),
