@@ -46,7 +46,7 @@ class ReliabilityBin:
 
 
 def reliability(confidence: ArrayLike, correct: ArrayLike, *, bins: int = BINS) -> list[ReliabilityBin]:
-    """The reliability table: bins of equal width, what was promised in each and what was kept.
+    """Returns the reliability table: bins of equal width, what was promised in each and what was kept.
 
     Args:
         confidence: (N,) probabilities of the answers given, 0 to 1; or of any yes-or-no statements.
@@ -79,7 +79,7 @@ def reliability(confidence: ArrayLike, correct: ArrayLike, *, bins: int = BINS) 
 
 
 def expected_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, bins: int = BINS) -> float:
-    """ECE: the mean over bins, weighted by their answers, of |accuracy - mean confidence| (Naeini et al. 2015).
+    """Returns the ECE: the mean over bins of |accuracy - mean confidence|, weighted by their answers.
 
     Args:
         confidence: (N,) probabilities, N at least 1.
@@ -98,7 +98,7 @@ def expected_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, bin
 def honest_calibration_error(
     confidence: ArrayLike, *, bins: int = BINS, draws: int = 500, seed: int = 0
 ) -> tuple[float, float]:
-    """What ECE would be if every probability were true: its mean and its 95th percentile, by simulation.
+    """Returns what the ECE of true probabilities would be: its mean and its 95th percentile, by simulation.
 
     ECE is never negative, so honest probabilities have one above 0 too, the more so the fewer the examples. A measured
     ECE above the second number is more than chance.
@@ -122,7 +122,7 @@ def honest_calibration_error(
 
 
 def log_odds(probabilities: ArrayLike, *, multi_label: bool = False) -> NDArray[np.float64]:
-    """Numbers that serve as logits where only probabilities were kept.
+    """Returns numbers that serve as logits where only probabilities were kept.
 
     Args:
         probabilities: (N, C) of labels that exclude each other; with `multi_label`, each by itself.
@@ -138,7 +138,7 @@ def log_odds(probabilities: ArrayLike, *, multi_label: bool = False) -> NDArray[
 
 
 def scaled_probabilities(logits: ArrayLike, temperature: float, *, multi_label: bool = False) -> NDArray[np.float64]:
-    """Probabilities of logits divided by a temperature; above 1 they are more modest. The likeliest label stays.
+    """Returns probabilities of logits divided by a temperature; above 1 they are more modest.
 
     Args:
         logits: (N, C).
@@ -155,7 +155,7 @@ def scaled_probabilities(logits: ArrayLike, temperature: float, *, multi_label: 
 def negative_log_likelihood(
     logits: ArrayLike, gold: ArrayLike, temperature: float = 1.0, *, multi_label: bool = False
 ) -> float:
-    """Mean of -log p of what is right, over examples (with `multi_label` over decisions).
+    """Returns the mean of -log p of what is right, over examples (with `multi_label` over decisions).
 
     Args:
         logits: (N, C).
@@ -174,7 +174,7 @@ def negative_log_likelihood(
 
 
 def fit_temperature(logits: ArrayLike, gold: ArrayLike, *, multi_label: bool = False) -> float:
-    """The temperature with the smallest negative log-likelihood (Guo et al. 2017, section 4.2).
+    """Returns the temperature with the smallest negative log-likelihood (Guo et al. 2017, section 4.2).
 
     As a function of 1 / temperature the loss is convex, so the minimum that is found is the only one.
 
@@ -229,7 +229,7 @@ class Threshold:
 
 
 def best_f1_threshold(probability: ArrayLike, gold: ArrayLike) -> Threshold:
-    """The threshold with the highest F1; of equals the one nearest to 0.5.
+    """Returns the threshold with the highest F1; of equals the one nearest to 0.5.
 
     Args:
         probability: (N,) of yes. Several labels: the decisions of all of them in one row, for the micro F1.
@@ -243,7 +243,7 @@ def best_f1_threshold(probability: ArrayLike, gold: ArrayLike) -> Threshold:
 
 
 def precision_threshold(probability: ArrayLike, gold: ArrayLike, floor: float) -> Threshold:
-    """The threshold with the highest recall among those whose precision reaches a floor.
+    """Returns the threshold with the highest recall among those whose precision reaches a floor.
 
     Args:
         probability: (N,) of yes.
@@ -266,7 +266,7 @@ def precision_threshold(probability: ArrayLike, gold: ArrayLike, floor: float) -
 
 
 def _thresholds(probability: ArrayLike, gold: ArrayLike) -> list[Threshold]:
-    """Every cut between two different probabilities, and the one below them all; from the strictest on."""
+    """Returns every cut between two different probabilities, and the one below them all; from the strictest on."""
     probability_N, gold_N = _checked(probability, gold)
     wanted = int(gold_N.sum())
     if not wanted:
@@ -307,7 +307,7 @@ def _bin_numbers(confidence_N: NDArray[np.float64], bins: int) -> NDArray[np.int
 
 
 def _errors(confidence_N: NDArray[np.float64], correct_RN: NDArray[np.float64], bins: int) -> NDArray[np.float64]:
-    """(R,) calibration errors of R outcomes of the same answers."""
+    """Returns (R,) calibration errors of R outcomes of the same answers."""
     index_N = _bin_numbers(confidence_N, bins)
     gaps = [np.bincount(index_N, weights=correct_N - confidence_N, minlength=bins) for correct_N in correct_RN]
     errors: NDArray[np.float64] = np.abs(np.array(gaps)).sum(axis=1) / confidence_N.size

@@ -40,7 +40,7 @@ def matthews(gold: NDArray[np.int64], predicted: NDArray[np.int64], *, n_labels:
 def _of_cells(
     gold: NDArray[np.int64], predicted: NDArray[np.int64], n_labels: int, of_tables: Statistic
 ) -> Contributions:
-    """A metric that knows of an example only its cell of the confusion table."""
+    """Returns a metric that knows of an example only its cell of the confusion table."""
     n_cells = n_labels * n_labels
 
     def make(rows_M1: Floats) -> Statistic:

@@ -231,7 +231,7 @@ def refuse_not_finite(values: NDArray[np.floating], what: str) -> None:
 
 
 def _unique(rows: Floats) -> tuple[Floats, NDArray[np.int64]]:
-    """The different rows in lexicographic order, and how often each occurs."""
+    """Returns the different rows in lexicographic order, and how often each occurs."""
     if rows.shape[1] == 1:  # many times faster than for rows of several numbers
         values, counts = np.unique(rows[:, 0], return_counts=True)
         return values[:, None], counts.astype(np.int64)

@@ -62,7 +62,7 @@ class Difference:
 
 
 def mcnemar(only_a: int, only_b: int, *, exact: bool = True) -> float:
-    """Two-sided p of McNemar's test (1947).
+    """Returns the two-sided p of McNemar's test (1947).
 
     Args:
         only_a: examples that only a answers rightly.
@@ -82,7 +82,7 @@ def mcnemar(only_a: int, only_b: int, *, exact: bool = True) -> float:
 
 
 def share_difference(right_a: NDArray[np.bool_], right_b: NDArray[np.bool_]) -> Difference:
-    """The difference of two proportions on the same examples: Tango's interval (1998), McNemar's exact p.
+    """Returns the difference of two proportions on the same examples: Tango's interval, McNemar's exact p.
 
     Args:
         right_a: (N,) whether a answered an example rightly; N at least 1.
@@ -98,7 +98,7 @@ def share_difference(right_a: NDArray[np.bool_], right_b: NDArray[np.bool_]) -> 
 
 
 def score_interval(only_a: int, only_b: int, n: int, confidence: float = _CONFIDENCE) -> tuple[float, float]:
-    """Tango's score interval (Statistics in Medicine 17, 1998) of a difference of paired proportions.
+    """Returns Tango's score interval (Statistics in Medicine 17, 1998) of a difference of paired proportions.
 
     It holds the differences that a score test, McNemar's for 0, does not reject. Without a discordant example it is
     Wilson's interval of 0 of n, both ways.
@@ -135,7 +135,7 @@ def bootstrap_difference(
     seed: int = 0,
     method: Literal["bca", "percentile"] = "bca",
 ) -> Difference:
-    """The difference of any metric of the same examples: paired bootstrap and exchange test.
+    """Returns the difference of any metric of the same examples: paired bootstrap and exchange test.
 
     Args:
         rows_a: (N, S) what the metric needs to know of each example and a's answer.
@@ -173,7 +173,7 @@ def bootstrap_difference(
 
 
 def mean_difference(values_a: Floats, values_b: Floats, *, resamples: int = RESAMPLES, seed: int = 0) -> Difference:
-    """The difference of two means over the same examples: studentised bootstrap, exchange test (normal from 20,000 on).
+    """Returns the difference of two means over the same examples: studentised bootstrap, exchange test.
 
     Args:
         values_a: (N,) finite; N at least 2.
@@ -201,7 +201,7 @@ def mean_difference(values_a: Floats, values_b: Floats, *, resamples: int = RESA
 
 
 def unpaired_difference(a: MetricValue, b: MetricValue) -> Difference:
-    """The difference of two metrics of which only value and interval are known, as if of different examples.
+    """Returns the difference of two metrics of which only value and interval are known, as if of different examples.
 
     The interval is that of variance estimates recovered (Zou and Donner 2008), for proportions Newcombe's (1998,
     method 10). It is wider than a paired one where the models err on the same examples, as they do.
@@ -225,7 +225,7 @@ def unpaired_difference(a: MetricValue, b: MetricValue) -> Difference:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down adjustment (1979): the adjusted values, in the order given; each at most 1."""
+    """Returns p values adjusted by Holm's step-down method (1979), in the order given; each at most 1."""
     order = sorted(range(len(p_values)), key=lambda i: p_values[i])
     adjusted = [1.0] * len(p_values)
     largest = 0.0
@@ -236,7 +236,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def detectable(low: float, high: float) -> float:
-    """The smallest distance from a limit that examples with this interval show in 4 of 5 cases.
+    """Returns the smallest distance from a limit that examples with this interval show in 4 of 5 cases.
 
     Half the interval is 1.96 standard errors; a true distance of 1.96 + 0.84 of them puts the whole interval on one
     side of the limit with a probability of 80 %.
@@ -256,7 +256,7 @@ def _hold_zero(interval: tuple[float, float], p: float) -> tuple[float, float]:
 
 
 def _tango_score(only_a: int, only_b: int, n: int, shift: float) -> float:
-    """How many standard errors the observed difference lies from `shift`, with the other share at its likeliest."""
+    """Returns how many standard errors the observed difference lies from `shift`, the other share at its likeliest."""
     # The likeliest share q of examples that only b answers, given that only a's is q + shift: a quadratic equation.
     linear = -only_a - only_b + (2 * n - only_a + only_b) * shift
     constant = -only_b * shift * (1 - shift)
@@ -271,7 +271,7 @@ def _tango_score(only_a: int, only_b: int, n: int, shift: float) -> float:
 def _exchange_p(
     statistic: Statistic, same_K: NDArray[np.int64], changed_J: NDArray[np.int64], *, resamples: int, seed: int
 ) -> float:
-    """How often exchanging answers at random moves the models as far apart as they are.
+    """Returns how often exchanging answers at random moves the models as far apart as they are.
 
     Args:
         statistic: of (R, K + 2 J) counts: kinds answered alike, then a's answers to the others, then b's.
@@ -301,5 +301,5 @@ def _exchange_p(
 
 
 def _log_choose(n: int, k: int) -> float:
-    """Logarithm of the chance that k of n coins fall heads."""
+    """Returns the logarithm of the chance that k of n coins fall heads."""
     return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) - n * math.log(2)

@@ -23,7 +23,7 @@ def spearman(gold: Floats, predicted: Floats) -> Contributions:
 
 
 def _correlated(gold: Floats, predicted: Floats, of_pairs: Callable[[Floats, Floats], Statistic]) -> Contributions:
-    """A correlation of scores.
+    """Returns a correlation of scores.
 
     With a constant it is undefined: scipy returns NaN with a warning; here it is 0, as one answer to all is worth
     nothing, without an interval. The same for fewer than 3 examples. Time grows with N x resamples: 1,500 rows of STS-B
@@ -49,13 +49,13 @@ def _correlated(gold: Floats, predicted: Floats, of_pairs: Callable[[Floats, Flo
 
 
 def _is_constant(values: Floats) -> bool:
-    """Whether what differs is rounding (scipy warns at the same threshold)."""
+    """Returns whether what differs is rounding (scipy warns at the same threshold)."""
     centred = values - values.mean()
     return bool(np.linalg.norm(centred) <= 1e-13 * abs(values.mean()) or not centred.any())
 
 
 def _correlation(covariance_R: Floats, variance_x_R: Floats, variance_y_R: Floats, smallest: float) -> Floats:
-    """Correlations; 0 where a resample holds a single value, which leaves a variance of rounding errors only."""
+    """Returns correlations; 0 where a resample holds a single value, whose variance is rounding errors only."""
     defined = (variance_x_R > smallest) & (variance_y_R > smallest)
     product = np.sqrt(np.where(defined, variance_x_R * variance_y_R, 1.0))
     return np.clip(np.where(defined, covariance_R / product, 0.0), -1.0, 1.0)
@@ -102,12 +102,12 @@ def spearman_statistic(x_N: Floats, y_N: Floats) -> Statistic:
 
 
 def _groups(ascending_N: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where each group of equal values starts, (G,), and the group of each value, (N,)."""
+    """Returns where each group of equal values starts, (G,), and the group of each value, (N,)."""
     first = np.concatenate([[True], ascending_N[1:] != ascending_N[:-1]])
     return np.flatnonzero(first).astype(np.int64), np.cumsum(first) - 1
 
 
 def _mean_ranks(counts_RN: Floats, starts_G: NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """How often each value was drawn, (R, G), and the mean rank of those, (R, G), without sorting again."""
+    """Returns how often each value was drawn, (R, G), and the mean rank of those, (R, G), without sorting again."""
     sizes_RG = np.add.reduceat(counts_RN, starts_G, axis=1)
     return sizes_RG, np.cumsum(sizes_RG, axis=1) - (sizes_RG - 1) / 2

@@ -17,7 +17,7 @@ Column = Sequence[Any] | NDArray[Any]
 
 
 def find_script(given: str) -> Path:
-    """The .py file that a path names: the file itself, or FOLDER/FOLDER.py as `evaluate` has it.
+    """Returns the .py file that a path names: the file itself, or FOLDER/FOLDER.py as `evaluate` has it.
 
     Nothing is imported, so a recipe can be checked with it.
 

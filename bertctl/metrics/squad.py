@@ -26,12 +26,12 @@ _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 
 
 def normalized_answer(text: str) -> str:
-    """Lower case, no ASCII punctuation, no a, an, the, single spaces: what two answers are compared by."""
+    """Returns a text in lower case, without ASCII punctuation and a, an, the: what two answers are compared by."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def answer_exact(prediction: str, gold: Sequence[str], *, version: Version = 2) -> float:
-    """1.0 where the answer is one of the gold ones after normalisation, else 0.0.
+    """Returns 1.0 where the answer is one of the gold ones after normalisation, else 0.0.
 
     Args:
         prediction: the answer; empty for "no answer".
@@ -42,7 +42,7 @@ def answer_exact(prediction: str, gold: Sequence[str], *, version: Version = 2) 
 
 
 def answer_f1(prediction: str, gold: Sequence[str], *, version: Version = 2) -> float:
-    """Harmonic mean of precision and recall of the answer's words, against the gold answer that fits best.
+    """Returns the harmonic mean of precision and recall of the answer's words, against the gold answer that fits best.
 
     Args:
         prediction: the answer; empty for "no answer".
@@ -56,7 +56,7 @@ def answer_f1(prediction: str, gold: Sequence[str], *, version: Version = 2) -> 
 def raw_scores(
     predictions: Sequence[str], gold: Sequence[Sequence[str]], *, version: Version
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(N,) exact matches and (N,) F1 of each question."""
+    """Returns (N,) exact matches and (N,) F1 of each question."""
     scored = [_both(said, tuple(texts), version) for said, texts in zip(predictions, gold, strict=True)]
     exact, f1 = np.array(scored, dtype=np.float64).reshape(-1, 2).T.copy()
     return exact, f1
@@ -74,7 +74,7 @@ def best_threshold(
     answerable: NDArray[np.bool_],
     answered: NDArray[np.bool_],
 ) -> tuple[float, float]:
-    """The highest mean score that a threshold on the null odds can give: odds above it become "no answer".
+    """Returns the highest mean score that a threshold on the null odds can give: above it there is "no answer".
 
     As `evaluate-v2.0.py::find_best_thresh`: from "no answer" to everything, questions are answered one by one in the
     order of their odds, questions of equal odds in the order given; the first of several best thresholds is taken, and
@@ -97,7 +97,7 @@ def best_threshold(
 def chosen_threshold(
     scores: NDArray[np.float64], null_odds: NDArray[np.float64], *, answerable: NDArray[np.bool_]
 ) -> float:
-    """The threshold to store in a run: where `best_threshold` finds it, but halfway to the next question's odds.
+    """Returns the threshold to store in a run: that of `best_threshold`, halfway to the next question's odds.
 
     Odds that differ in their last digits, as in a batch of another size, then fall on the same side. Where answering
     none is best it lies below all odds.
@@ -122,14 +122,14 @@ def _by_number_answered(
     answerable: NDArray[np.bool_],
     answered: NDArray[np.bool_],
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """(N,) questions by rising odds, and (N + 1,) the sum of scores when so many of them are answered."""
+    """Returns (N,) questions by rising odds, and (N + 1,) the sum of scores when so many of them are answered."""
     order = np.argsort(null_odds, kind="stable")
     gains = np.where(answerable, scores, -answered.astype(np.float64))[order]
     return order, np.cumsum(np.concatenate([[float((~answerable).sum())], gains]))
 
 
 def _references(gold: Sequence[str], version: Version) -> list[str]:
-    """The normalised gold answers; [""] where there are none."""
+    """Returns the normalised gold answers; [""] where there are none."""
     texts = [normalized_answer(text) for text in gold]
     return ([text for text in texts if text] if version == 2 else texts) or [""]
 

@@ -57,7 +57,7 @@ SAME = 1e-12
 
 
 def wilson_interval(successes: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
-    """The score interval of a proportion (Wilson 1927; Brown, Cai and DasGupta 2001 recommend it).
+    """Returns the score interval of a proportion (Wilson 1927; Brown, Cai and DasGupta 2001 recommend it).
 
     Coverage computed exactly, at 95 %: 94.3 to 96.7 for proportions .5 to .95 and n of 150 to 1,821; at .99 it is 93.5
     (n = 150), 96.4 (n = 1,000), and 97.7 at worst (n = 277), as few counts are possible there.
@@ -85,7 +85,7 @@ def bootstrap_interval(
     confidence: float = 0.95,
     method: Literal["bca", "percentile"] = "bca",
 ) -> tuple[float, float]:
-    """The interval of a statistic, from examples drawn again with replacement.
+    """Returns the interval of a statistic, from examples drawn again with replacement.
 
     Examples that are alike are counted, not listed: drawing the cell counts of a confusion table from a multinomial
     distribution is exactly the bootstrap of its examples, and as fast for 40,000 of them as for 400.
@@ -121,7 +121,7 @@ def bootstrap_interval(
 def mean_interval(
     values: NDArray[np.float64], *, resamples: int, seed: int, confidence: float = 0.95
 ) -> tuple[float, float]:
-    """The studentised bootstrap interval of a mean, which follows the skewness of losses.
+    """Returns the studentised bootstrap interval of a mean, which follows the skewness of losses.
 
     Args:
         values: (N,) finite, at least two.
@@ -149,7 +149,7 @@ def _z(confidence: float) -> float:
 
 
 def portions(resamples: int, width: int) -> Iterator[int]:
-    """Numbers of resamples that fit into memory at once, adding up to all."""
+    """Yields numbers of resamples that fit into memory at once, adding up to all."""
     rows = max(1, CHUNK // max(1, width))
     for start in range(0, resamples, rows):
         yield min(rows, resamples - start)
@@ -170,7 +170,7 @@ def _draw(counts_M: NDArray[np.int64], resamples: int, rng: np.random.Generator)
 
 
 def _acceleration(statistic: Statistic, counts_M: NDArray[np.int64]) -> float:
-    """BCa's acceleration by the jackknife: a sixth of the skewness of the examples' influence."""
+    """Returns BCa's acceleration by the jackknife: a sixth of the skewness of the examples' influence."""
     present = np.flatnonzero(counts_M)
     if present.size > MAX_KINDS or counts_M.sum() < 2:
         return 0.0
@@ -190,7 +190,7 @@ def _acceleration(statistic: Statistic, counts_M: NDArray[np.int64]) -> float:
 def _bca_tails(
     drawn_R: NDArray[np.float64], value: float, acceleration: float, confidence: float
 ) -> NDArray[np.float64]:
-    """The two quantiles of the resampled values that BCa reads instead of 2.5 and 97.5 %."""
+    """Returns the two quantiles of the resampled values that BCa reads instead of 2.5 and 97.5 %."""
     normal, R = NormalDist(), drawn_R.size
     # Values of a small table are few and often equal: half of the equal ones count as below.
     below = float(np.mean(drawn_R < value - SAME) + np.mean(drawn_R <= value + SAME)) / 2

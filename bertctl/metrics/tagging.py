@@ -38,13 +38,13 @@ _OUTSIDE = ("O", ".")
 
 
 def split_tag(tag: str) -> tuple[str, str]:
-    """Prefix and type, divided at the first hyphen; a tag without one is a prefix without a type."""
+    """Returns the prefix and the type, divided at the first hyphen; a tag without one is a prefix without a type."""
     prefix, _, kind = tag.partition("-")
     return prefix, kind
 
 
 def entities(tags: Sequence[str]) -> list[Entity]:
-    """The entities of one sentence, in their order.
+    """Returns the entities of one sentence, in their order.
 
     Args:
         tags: one a word, in any scheme of prefixes (B- I- E- S- L- U- and O), well formed or not.
@@ -92,7 +92,7 @@ class TypeScore:
 
 
 def scores_by_type(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> list[TypeScore]:
-    """The table that conlleval prints: a row for each type that occurs in either, by name.
+    """Returns the table that conlleval prints: a row for each type that occurs in either, by name.
 
     Args:
         gold: N sentences of tags.
@@ -180,7 +180,7 @@ def entities_of_type(tags: Sequence[str], kind: str) -> set[Entity]:
 
 
 def entity_counts(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> list[tuple[int, int, int]]:
-    """For each sentence: entities there, entities answered, entities right.
+    """Returns for each sentence how many entities are there, were answered, and are right.
 
     Raises:
         ValueError: the two have different lengths, or a sentence has.
@@ -193,7 +193,7 @@ def entity_counts(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[st
 
 
 def tagging_statistic(name: str, kinds: NDArray[np.int64]) -> Statistic:
-    """A metric as a function of how often each kind of sentence occurs.
+    """Returns a metric as a function of how often each kind of sentence occurs.
 
     Args:
         name: `accuracy`, `entity_precision`, `entity_recall` or `entity_f1`.

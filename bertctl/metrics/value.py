@@ -23,7 +23,7 @@ class MetricValue:
     higher_is_better: bool = True
 
     def as_json(self) -> dict[str, Any]:
-        """The layout of metrics.json."""
+        """Returns the layout of metrics.json."""
         return {
             "value": self.value,
             "low": self.low,

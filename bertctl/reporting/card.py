@@ -27,7 +27,7 @@ _MOST_LABELS = 100
 
 
 def write_card(folder: RunFolder) -> None:
-    """Write RUN/model/README.md from what the run folder holds; nothing where there is no model (a probe).
+    """Writes RUN/model/README.md from what the run folder holds; nothing where there is no model (a probe).
 
     Raises:
         UnavailableError: the run has not finished, or the place can't be written.
@@ -38,14 +38,14 @@ def write_card(folder: RunFolder) -> None:
 
 
 def card_text(folder: RunFolder) -> str:
-    """The card: metadata between `---` lines, then the page."""
+    """Returns the card: metadata between `---` lines, then the page."""
     contents = gather(folder.path)
     config = folder.read(folder.model / "config.json")
     return f"---\n{_metadata(contents)}---\n\n{_page(contents, config)}"
 
 
 def _metadata(run: RunContents) -> str:
-    """The YAML block, made by the hub's own library."""
+    """Returns the YAML block, made by the hub's own library."""
     from huggingface_hub import ModelCardData
 
     row = DATASETS.get(str(run.recipe["data"].get("name")))
@@ -64,7 +64,7 @@ def _metadata(run: RunContents) -> str:
 
 
 def base_model(name: str) -> str | None:
-    """The hub's id of a model, as the recipe names it; None for a folder, whose path says nothing elsewhere."""
+    """Returns the hub's id of a model, as the recipe names it; None for a folder, whose path says nothing elsewhere."""
     row = MODELS.get(name)
     if row is not None:
         return row.hub_id
@@ -102,7 +102,7 @@ def _hub_name(name: str) -> str:
 
 
 def _source(row: DatasetRow | None, split: str) -> tuple[str | None, str | None]:
-    """Configuration and revision of a split on the hub."""
+    """Returns configuration and revision of a split on the hub."""
     if row is None or row.hub is None or split not in row.split_names:
         return None, None
     config, slash, _ = row.hub.file_of(split).partition("/")

@@ -119,7 +119,7 @@ class Comparison:
     notes: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """The document of `--json`."""
+        """Returns the document of `--json`."""
         names = [str(run.path) for run in self.runs]
         return {
             "schema": 1,
@@ -169,7 +169,7 @@ class Comparison:
 
 
 def compare(paths: Sequence[Path], *, split: str | None = None, examples: int = 10) -> Comparison:
-    """Compare runs with the first of them.
+    """Compares runs with the first of them.
 
     Args:
         paths: at least two run folders, or metrics.json files (which are compared unpaired).
@@ -211,7 +211,7 @@ def compare(paths: Sequence[Path], *, split: str | None = None, examples: int = 
 
 
 def _pairs(runs: Sequence[FinishedRun], split: str, notes: list[str]) -> dict[int, Pair]:
-    """The runs that can be paired with the first, by number; why the others can't goes into the notes."""
+    """Returns the runs that can be paired with the first, by number; notes say why the others can't."""
     pairs: dict[int, Pair] = {}
     lines: list[Line] | None = None
     for number, run in enumerate(runs[1:], start=1):
@@ -258,7 +258,7 @@ def _difference(
 
 
 def _changes(number: int, pair: Pair, limit: int) -> Changes | None:
-    """What changed from the first run (`theirs`) to another (`ours`); None where no line is right or wrong."""
+    """Returns what changed from the first run (`theirs`) to another (`ours`); None where no line is right or wrong."""
     if pair.answers.is_right(pair.lines[0]) is None:
         return None
     sides: list[tuple[float, bool, Line, Line]] = []
@@ -284,7 +284,7 @@ def _text(line: Line, answers: Answers) -> str:
 
 
 def _unequal(facts: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
-    """The facts in which the runs differ, in the order in which they come up; None where a run has none."""
+    """Returns the facts in which the runs differ, in the order in which they come up; None where a run has none."""
     names = dict.fromkeys(name for found in facts for name in found)
     rows = {name: [found.get(name) for found in facts] for name in names}
     return {name: values for name, values in rows.items() if any(value != values[0] for value in values[1:])}

@@ -17,7 +17,7 @@ _BLOCK_START = re.compile(r"^(?:[#+=-]|\d+(?=[.)]))")
 
 
 def visible(text: str, *, keep: str = "") -> str:
-    """Characters that can't be seen, or that move what is seen, by their hexadecimal codes; but those in `keep`."""
+    """Returns a text with invisible or moving characters as hexadecimal codes, but for those in `keep`."""
 
     def escaped(match: re.Match[str]) -> str:
         code = ord(match[0])
@@ -29,7 +29,7 @@ def visible(text: str, *, keep: str = "") -> str:
 
 
 def one_line(text: str, *, limit: int = _CUT) -> str:
-    """A text on one line: white space as single blanks, invisible characters shown, cut at `limit` characters.
+    """Returns a text on one line: single blanks, invisible characters shown, cut at `limit` characters.
 
     It starts no workflow command in a log either: neither `::` at its start nor `##[` within.
     """
@@ -39,22 +39,22 @@ def one_line(text: str, *, limit: int = _CUT) -> str:
 
 
 def markdown(text: str, *, limit: int = _CUT) -> str:
-    """A text as one line of Markdown that means nothing but itself, in a table cell and a list too."""
+    """Returns a text as one line of Markdown that means nothing but itself, in a table cell and a list too."""
     shown = one_line(text, limit=limit).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     shown = _MARKDOWN.sub(r"\\\g<0>", shown)
     return _BLOCK_START.sub(lambda start: start[0] + "\\" if start[0].isdigit() else "\\" + start[0], shown)
 
 
 def xml(text: str) -> str:
-    """A text without what XML 1.0 can't hold; quoting and entities are the XML writer's."""
+    """Returns a text without what XML 1.0 can't hold; quoting and entities are the XML writer's."""
     return visible(text.replace("\r\n", "\n"), keep="\n\t")
 
 
 def command_message(text: str) -> str:
-    """The message of a GitHub workflow command (`%`, line ends)."""
+    """Returns the message of a GitHub workflow command (`%`, line ends)."""
     return visible(text, keep="\n").replace("%", "%25").replace("\n", "%0A")
 
 
 def command_property(text: str) -> str:
-    """A property of a GitHub workflow command, such as its title or file."""
+    """Returns a property of a GitHub workflow command, such as its title or file."""
     return command_message(text).replace(":", "%3A").replace(",", "%2C")

@@ -52,7 +52,7 @@ class Judgement:
         return found.value, found.low, found.high
 
     def as_json(self) -> dict[str, Any]:
-        """One entry of the answer's `checks`."""
+        """Returns one entry of the answer's `checks`."""
         limit, change = self.limit, self.change
         entry: dict[str, Any] = {
             "check": limit.name,
@@ -121,7 +121,7 @@ class GateResult:
         return f"gate of {self.run.path}: {self.verdict}{lenient} (exit {int(self.exit_code)})"
 
     def as_json(self) -> dict[str, Any]:
-        """The document of `--json`."""
+        """Returns the document of `--json`."""
         return {
             "schema": 1,
             "run": str(self.run.path),
@@ -135,7 +135,7 @@ class GateResult:
         }
 
     def checks(self) -> list[Check]:
-        """For pipelines; what lenient lets through is a warning. Names stay the same from one run to the next."""
+        """Returns the checks for pipelines, under the same names in every build; lenient makes warnings."""
         lenient = self.policy == "lenient"
         return [
             Check(
@@ -148,7 +148,7 @@ class GateResult:
         ]
 
     def samples(self) -> list[tuple[str, dict[str, str], float]]:
-        """For a metrics report: every metric of the split, its interval, and the checks by verdict."""
+        """Returns what a metrics report holds: every metric of the split, its interval, and the checks by verdict."""
         found: list[tuple[str, dict[str, str], float]] = []
         for name in self.run.metrics["metrics"][self.split]:
             try:
@@ -166,7 +166,7 @@ class GateResult:
 def gate(
     run: Path, limits: Sequence[Limit], *, baseline: Path | None = None, split: str | None = None, policy: Policy
 ) -> GateResult:
-    """Judge a run.
+    """Judges a run.
 
     Args:
         run: a run's folder, or a metrics.json.
@@ -213,7 +213,7 @@ class _Bench:
         self._pair: Pair | None = None
 
     def judge(self, limit: Limit, policy: Policy) -> Judgement:
-        """The verdict on one limit."""
+        """Returns the verdict on one limit."""
         if limit.kind == "max-drop" and self.theirs is not None:
             return self._judge_drop(limit, policy, self.theirs)
         metric = self._slice(limit, *limit.slice) if limit.slice else self.ours.metric(self.split, limit.metric)
@@ -233,7 +233,7 @@ class _Bench:
         return Judgement(limit, verdict, metric, limit.limit, None, None, _detectable(*ends, n=metric.n), message)
 
     def lines(self) -> list[Line]:
-        """The run's predictions."""
+        """Returns the run's predictions."""
         if self._lines is None:
             self._lines = self.ours.lines(self.split)
         return self._lines
@@ -297,7 +297,7 @@ def _sentence(
 
 
 def _detectable(low: float | None, high: float | None, *, n: int) -> float | None:
-    """Where a model was compared with itself, it is what one unlike answer would show."""
+    """Returns what these examples can show; for a model and itself, what one different answer would show."""
     if low is None or high is None:
         return None
     return detectable(low, high) if low < high else detectable(*score_interval(0, 0, n))

@@ -47,7 +47,7 @@ class Limit:
 
 
 def parse_limit(kind: Kind, text: str) -> Limit:
-    """`accuracy=0.91`, or `label=neg:recall=0.85` for a slice.
+    """Returns the limit in `accuracy=0.91`, or in `label=neg:recall=0.85` for a slice.
 
     Raises:
         UsageError: it is neither, or the number can't be meant.
@@ -76,7 +76,7 @@ def parse_limit(kind: Kind, text: str) -> Limit:
 def decide(
     value: float, low: float | None, high: float | None, bound: float, *, at_least: bool, policy: Policy
 ) -> GateVerdict:
-    """One verdict.
+    """Returns one verdict.
 
     Args:
         value: what is judged.

@@ -158,7 +158,7 @@ def _reliability_table(bins: Sequence[calibration.ReliabilityBin]) -> TableBlock
 
 
 def _temperature_hint(lines: Lines, answers: Answers, before: float) -> str | None:
-    """What temperature scaling would do; None where it does not apply, can't be fitted, or is not worth it."""
+    """Returns what temperature scaling would do; None where it can't be fitted, or is not worth it."""
     calibrated = answers.calibrated(lines)
     if calibrated is None:
         return None
@@ -195,7 +195,7 @@ def length_section(lines: Lines, answers: Answers) -> Section:
 
 
 def _group_score(lines: Lines, answers: Answers) -> dict[str, Any]:
-    """`value`, `low`, `high` (95 %; None where there is none) and `n` of a group of lines."""
+    """Returns `value`, `low`, `high` (95 %; None where there is none) and `n` of a group of lines."""
     return answers.group_score(lines)[1].metric(resamples=RESAMPLES).as_json()
 
 

@@ -41,7 +41,7 @@ class Pair:
         self.one_model = _is_one_model(lines, self.their_lines)
 
     def difference(self, name: str) -> Difference:
-        """Our metric minus theirs. A model and itself differ by nothing, whatever other examples there may be.
+        """Returns our metric minus theirs. A model and itself differ by nothing, whatever other examples there may be.
 
         Raises:
             UsageError: the metric can't be computed from predictions.
@@ -69,7 +69,7 @@ class Pair:
 
 
 def not_computable(name: str, task: str) -> UsageError:
-    """The refusal of a metric that prediction lines don't give."""
+    """Returns the refusal of a metric that prediction lines don't give."""
     return UsageError(
         f"{name} can't be computed from the predictions of a {task} run, example by example",
         remedy="For a comparison without pairing give the run's metrics.json; slices need a metric of the task's own.",
@@ -77,7 +77,7 @@ def not_computable(name: str, task: str) -> UsageError:
 
 
 def unpaired(ours: FinishedRun, theirs: FinishedRun, split: str, name: str) -> Difference | None:
-    """The difference of two metrics as if of different examples; None where one of them has no interval.
+    """Returns the difference of two metrics as if of different examples; None where one of them has no interval.
 
     Raises:
         UsageError: the metric is not there, or stands on another number of examples, so on other data.
@@ -92,7 +92,7 @@ def unpaired(ours: FinishedRun, theirs: FinishedRun, split: str, name: str) -> D
 
 
 def _common_answers(task: str, ours: Sequence[Line], theirs: Sequence[Line], names: tuple[str, str]) -> Answers:
-    """What the answers of both mean."""
+    """Returns what the answers of both mean."""
     kind = answer_type(task)
     a, b = kind.from_lines(ours).labels, kind.from_lines(theirs).labels
     named = all("probabilities" in lines[0] for lines in (ours, theirs))
@@ -106,7 +106,7 @@ def _common_answers(task: str, ours: Sequence[Line], theirs: Sequence[Line], nam
 
 
 def _is_one_model(ours: Sequence[Line], theirs: Sequence[Line]) -> bool:
-    """Whether two runs are the same model: every answer and every loss, to the last digit."""
+    """Returns whether two runs are the same model: every answer and every loss, to the last digit."""
     return all(
         "loss" in a and a["prediction"] == b["prediction"] and a["loss"] == b.get("loss")
         for a, b in zip(ours, theirs, strict=True)

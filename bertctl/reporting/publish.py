@@ -22,7 +22,7 @@ def push_run(
     message: str | None = None,
     listener: Listener = SILENT,
 ) -> dict[str, Any]:
-    """Make the repository where there is none, and upload RUN/model; checkpoints and the rest of the run stay here.
+    """Makes the repository where there is none, and uploads RUN/model; checkpoints and the rest of the run stay here.
 
     Args:
         folder: a finished run.
@@ -71,7 +71,7 @@ def push_run(
 
 
 def check_hub_id(hub_id: str) -> None:
-    """Refuse what can't be the name of a repository.
+    """Refuses what can't be the name of a repository.
 
     Raises:
         UsageError: with the rule that it breaks.
@@ -88,7 +88,7 @@ def check_hub_id(hub_id: str) -> None:
 
 
 def files_to_push(folder: RunFolder, *, predictions: bool) -> dict[str, Path]:
-    """Path in the repository -> file: the model's, and with `predictions` those.
+    """Returns path in the repository -> file: the model's, and with `predictions` those.
 
     Raises:
         UnavailableError: the run is not done, or holds no model of transformers.
@@ -115,7 +115,7 @@ def _is_plain(path: Path) -> bool:
 
 
 def _check_way(hub_id: str) -> None:
-    """Refuse before anything is sent where it can't arrive.
+    """Refuses before anything is sent where it can't arrive.
 
     Raises:
         UnavailableError: offline, no token, or no answer.

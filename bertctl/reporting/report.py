@@ -75,7 +75,7 @@ class RunContents:
 
 
 def gather(path: Path, *, split: str | None = None) -> RunContents:
-    """Read what a finished run has for a report.
+    """Reads what a finished run has for a report.
 
     Args:
         path: RUN.
@@ -126,7 +126,7 @@ def _history(path: Path) -> list[dict[str, Any]]:
 
 
 def build_report(run: RunContents, *, errors: int = 30) -> Report:
-    """All sections that the run has something for.
+    """Returns all sections that the run has something for.
 
     Args:
         run: as `gather` read it.
@@ -211,7 +211,7 @@ def _is_fraction(name: str) -> bool:
 
 
 def decision_words(decision: Decision) -> str:
-    """What was fitted for the run, in a sentence."""
+    """Returns what was fitted for the run, in a sentence."""
     parts = []
     if decision.temperature is not None:
         parts.append(f"logits are divided by a temperature of {decision.temperature:.4g}")
@@ -226,7 +226,7 @@ def decision_words(decision: Decision) -> str:
 
 
 def _layers(run: RunContents) -> Section:
-    """The layers and poolings that a probe compared."""
+    """Returns the layers and poolings that a probe compared."""
     probe = run.metrics["probe"]
     blocks: list[Block] = [probe_table(run.metrics)]
     if len(probe["table"]) > 1:
@@ -282,7 +282,7 @@ def _data(run: RunContents) -> Section:
 
 
 def _recipe(run: RunContents) -> Section:
-    """The settings that are not the default ones, and the recipe as a whole."""
+    """Returns the settings that are not the default ones, and the recipe as a whole."""
     usual = Recipe().model_dump()
     rows: list[list[str | Cell]] = []
     for section, fields in run.recipe.items():

@@ -58,7 +58,7 @@ class FinishedRun:
         return None if name is None else str(name)
 
     def split(self, asked: str | None) -> str:
-        """The split to look at: the one asked for, else `validation`, else the one that picked the best weights.
+        """Returns the split to look at: the one asked for, else `validation`, else the one that picked the weights.
 
         Raises:
             UsageError: it has not been scored.
@@ -76,7 +76,7 @@ class FinishedRun:
         return asked
 
     def metric(self, split: str, name: str) -> MetricValue:
-        """A metric of a split that has been scored.
+        """Returns a metric of a split that has been scored.
 
         Raises:
             UsageError: it is not there, or is no finite number.
@@ -101,7 +101,7 @@ class FinishedRun:
         return MetricValue(float(value), low, high, n or 0, bool(entry.get("higher_is_better", True)))
 
     def lines(self, split: str) -> list[Line]:
-        """The prediction lines of a split, in the order of the file.
+        """Returns the prediction lines of a split, in the order of the file.
 
         Raises:
             UnavailableError: there is no such file.
@@ -127,13 +127,13 @@ class FinishedRun:
         return lines
 
     def document(self, name: str) -> Mapping[str, Any]:
-        """Another JSON file of the run (`performance`, `environment`); empty where it is not there."""
+        """Returns another JSON file of the run (`performance`, `environment`); empty where it is not there."""
         path: Path | None = getattr(self.folder, name) if self.folder else None
         return self.folder.read(path) if self.folder and path and path.exists() else {}
 
 
 def read_run(path: Path) -> FinishedRun:
-    """A finished run by its folder, or a metrics.json.
+    """Returns a finished run by its folder, or a metrics.json.
 
     Raises:
         UnavailableError: nothing there, no run, or one that has not finished.
@@ -153,7 +153,7 @@ def read_run(path: Path) -> FinishedRun:
 
 
 def aligned(ours: Sequence[Line], theirs: Sequence[Line], *, names: tuple[str, str]) -> list[Line]:
-    """Their lines in the order of ours, by id.
+    """Returns their lines in the order of ours, by id.
 
     Raises:
         UsageError: the two are not about the same examples: other ids, gold answers or texts.
@@ -180,7 +180,7 @@ def aligned(ours: Sequence[Line], theirs: Sequence[Line], *, names: tuple[str, s
 
 
 def flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested sections as dotted names: `training.epochs`."""
+    """Returns nested sections as dotted names: `training.epochs`."""
     fields: dict[str, Any] = {}
     for key, value in nested.items():
         fields |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}

@@ -48,7 +48,7 @@ class Candidate:
 def best_spans(
     logits_BT2: "Tensor", starts_BT: "Tensor", ends_BT: "Tensor", *, longest: int, n_best: int
 ) -> "tuple[Tensor, Tensor]":
-    """The spans with the highest sums of start and end score, of all that are allowed: no loop over pairs.
+    """Returns the spans with the highest sums of start and end score, without a loop over pairs.
 
     Every start meets the A ends from it on: a band of T x A sums, of which the K highest are taken.
 
@@ -93,7 +93,7 @@ def keep_spans(
     longest: int,
     n_best: int,
 ) -> dict[str, NDArray[Any]]:
-    """What is kept of a batch of windows: their best spans and the score of "no answer".
+    """Returns what decoding needs of a batch of windows: their best spans and the score of "no answer".
 
     An answer lies within the context, and begins where its first token sees most of it (`with_most_context`), so that
     no span counts in two windows.
@@ -144,7 +144,7 @@ def keep_spans(
 def ranked_answers(
     outputs: Outputs, features: AnswerFeatures, contexts: Sequence[str], *, n_best: int
 ) -> Iterator[tuple[list[Candidate], Candidate]]:
-    """For each question its best answers, best first, and "no answer".
+    """Yields for each question its best answers, best first, and "no answer".
 
     Windows are merged as in `run_squad.py`: of answers with the same text the best stays, and "no answer" has the
     lowest score that any window gives it. Texts are cut out of the context.
@@ -184,7 +184,7 @@ def ranked_answers(
 def answer(
     candidates: Sequence[Candidate], null: Candidate, *, unanswerable: bool, threshold: float, n_best: int
 ) -> dict[str, Any]:
-    """The answer to one question, as prediction files show it.
+    """Returns the answer to one question, as prediction files show it.
 
     Args:
         candidates: best first; may be empty.

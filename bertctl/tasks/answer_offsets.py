@@ -39,7 +39,7 @@ class Contexts:
     unknown: Ints
 
     def pieces_of(self, context: int, start: int, end: int) -> tuple[int, int] | None:
-        """First and last piece of the characters from `start` up to `end`; None where no piece stands for them."""
+        """Returns the first and last token of the characters from `start` up to `end`; None where there is none."""
         at = int(self.pieces.starts[context])
         inside = slice(at, at + int(self.pieces.lengths[context]))
         first = int(np.searchsorted(self.char_ends[inside], start, side="right"))
@@ -48,7 +48,7 @@ class Contexts:
 
 
 def encode_contexts(texts: Sequence[str], tokenizer: "Tokenizer") -> Contexts:
-    """Texts to pieces with character offsets, by the library `tokenizers`."""
+    """Returns texts as tokens with character offsets, by the library `tokenizers`."""
     unknown = unknown_id(tokenizer)
     ids: list[NDArray[np.int32]] = [np.zeros(0, dtype=np.int32)]
     offsets: list[NDArray[np.int32]] = [np.zeros((0, 2), dtype=np.int32)]
@@ -69,7 +69,7 @@ def encode_contexts(texts: Sequence[str], tokenizer: "Tokenizer") -> Contexts:
 
 
 def _without_blanks(offsets: NDArray[np.int32], text: str) -> NDArray[np.int32]:
-    """Offsets that begin after the blanks that byte-level and SentencePiece pieces take in before a word."""
+    """Returns offsets without the blanks that byte-level and SentencePiece tokens begin with."""
     codes = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
     blank = np.append(_SPACES[np.minimum(codes, len(_SPACES) - 1)] & (codes < len(_SPACES)), False)
     while True:
@@ -80,7 +80,7 @@ def _without_blanks(offsets: NDArray[np.int32], text: str) -> NDArray[np.int32]:
 
 
 def answer_span(context: str, text: str, start: int) -> tuple[int, int] | None:
-    """The characters of an answer, blanks around it left out; None where its text is not at its offset.
+    """Returns the characters of an answer without blanks around it; None where its text is not at its offset.
 
     White space in the text and in the context may differ, as it does where one of them was re-wrapped.
     """
@@ -94,6 +94,6 @@ def answer_span(context: str, text: str, start: int) -> tuple[int, int] | None:
 
 
 def lost_answers(context: str, label: Mapping[str, Any]) -> list[int]:
-    """Which of a question's answers are not at their offsets."""
+    """Returns which of a question's answers are not at their offsets."""
     pairs = zip(label["text"], label["answer_start"], strict=True)
     return [number for number, (text, start) in enumerate(pairs) if answer_span(context, text, start) is None]

@@ -84,7 +84,7 @@ class AnswerFeatures:
         return len(self)
 
     def prediction_indices(self, indices: Ints) -> Ints:
-        """The windows themselves."""
+        """Returns the windows themselves."""
         return indices
 
     @property
@@ -168,7 +168,7 @@ class AnswerFeatures:
 def encode_questions(
     rows: Rows, tokenizer: "Tokenizer", settings: QuestionAnsweringSection, *, max_length: int
 ) -> AnswerFeatures:
-    """Questions and contexts to windows, each different context encoded once.
+    """Returns questions and contexts as windows, each different context encoded once.
 
     Args:
         rows: N questions.
@@ -219,7 +219,7 @@ def encode_questions(
 
 
 def context_positions(layout: Layout, questions: Ints) -> Ints:
-    """Where the context begins behind questions of these lengths."""
+    """Returns where the context begins behind questions of these lengths."""
     before = 0
     asked = np.zeros_like(questions)
     for slot in layout.slots:
@@ -231,7 +231,7 @@ def context_positions(layout: Layout, questions: Ints) -> Ints:
 
 
 def null_positions(layout: Layout, lengths: Ints) -> Ints:
-    """The first position where windows begin with a special token, else the last (XLNet), for windows so long."""
+    """Returns the first position where windows begin with a special token, else the last (XLNet)."""
     leads = bool(layout.slots) and layout.slots[0].sequence is None
     return np.zeros_like(lengths) if leads else lengths - 1
 
@@ -240,7 +240,7 @@ _NO_SPAN, _LOST = -1, -2
 
 
 def _answer_pieces(rows: Rows, contexts: Contexts, context_of: Ints) -> Ints:
-    """(N, 2) first and last piece of each question's first answer; `_NO_SPAN` without one, `_LOST` if not found."""
+    """Returns (N, 2) first and last token of each first answer; `_NO_SPAN` without one, `_LOST` if not found."""
     spans = np.full((len(rows), 2), _NO_SPAN, dtype=np.int64)
     for i, (context, label) in enumerate(zip(rows.columns["context"], rows.columns["label"], strict=True)):
         if label["text"]:
@@ -251,7 +251,7 @@ def _answer_pieces(rows: Rows, contexts: Contexts, context_of: Ints) -> Ints:
 
 
 def _targets(spans: Ints, first: Ints, counts: Ints, context_at: Ints, nulls: Ints) -> Ints:
-    """(U, 2) positions of the answers in their windows; of [CLS] in those that do not hold the whole answer."""
+    """Returns (U, 2) positions of the answers in their windows; of [CLS] where the whole answer is not there."""
     inside = (spans[:, 0] >= first) & (spans[:, 1] < first + counts)
     targets = np.where(inside[:, None], (spans - first[:, None]) + context_at[:, None], nulls[:, None])
     targets[spans[:, 0] == _LOST] = IGNORED

@@ -81,7 +81,7 @@ class Features(Protocol):
     """
 
     def __len__(self) -> int:
-        """U."""
+        """Returns U."""
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -100,7 +100,7 @@ class Features(Protocol):
         """S."""
 
     def prediction_indices(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Slots that these units answer, in the order in which `Task.keep` has them; no other unit answers them."""
+        """Returns the predictions that these windows alone make, in the order of `Task.collect_outputs`."""
 
     @property
     def tokens(self) -> NDArray[np.int64]:

@@ -91,7 +91,7 @@ class ChoiceFeatures:
         return len(self.encoded)
 
     def prediction_indices(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """All choices of these rows, row after row."""
+        """Returns all choices of these rows, row after row."""
         return np.concatenate([np.arange(self.starts[i], self.starts[i + 1]) for i in indices])
 
     @cached_property
@@ -132,7 +132,7 @@ class ChoiceFeatures:
 def encode_choices(
     rows: Rows, labels: NDArray[np.int64] | None, tokenizer: "Tokenizer", *, max_length: int
 ) -> ChoiceFeatures:
-    """The columns `context` and `choices` as numbers, beside the labels given."""
+    """Returns the columns `context` and `choices` as numbers, beside the labels given."""
     choices = rows.columns["choices"]
     starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum([len(row) for row in choices], dtype=np.int64)])
     contexts = [context for context, row in zip(rows.columns["context"], choices, strict=True) for _ in row]

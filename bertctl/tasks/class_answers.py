@@ -197,5 +197,5 @@ answer({example})"""
 
 
 def _names(side: Any) -> list[str]:
-    """The label, or labels, as names."""
+    """Returns the label, or labels, as names."""
     return list(map(str, side)) if isinstance(side, list) else [str(side)]

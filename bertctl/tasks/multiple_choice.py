@@ -40,7 +40,7 @@ class MultipleChoice(Task):
 
     @classmethod
     def from_data(cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None) -> "MultipleChoice":  # noqa: ARG003
-        """There is nothing to learn from the rows but that they are sound.
+        """Checks the rows; there is nothing to learn from them.
 
         Raises:
             DataError: see `check`.
@@ -51,15 +51,15 @@ class MultipleChoice(Task):
 
     @classmethod
     def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "MultipleChoice":  # noqa: ARG003
-        """Nothing is needed from it: the choices have no names."""
+        """Returns the task; the choices have no names."""
         return cls()
 
     def head(self) -> dict[str, Any]:
-        """One output, a score named `choice`. To transformers one output is a regression; this head doesn't ask."""
+        """Returns one output, a score named `choice`: to transformers a regression, which its head does not ask."""
         return label_fields(["choice"], "regression")
 
     def check(self, rows: Rows) -> None:
-        """Refuse labels that point outside their row's choices.
+        """Refuses labels that point outside their row's choices.
 
         Raises:
             DataError: with file, line, what was found and what fits.
@@ -74,7 +74,7 @@ class MultipleChoice(Task):
                 )
 
     def encode(self, rows: Rows, tokenizer: "Tokenizer", *, max_length: int) -> ChoiceFeatures:
-        """Each choice as a pair with its context; labels to (N,) int64."""
+        """Returns each choice as a pair with its context; labels to (N,) int64."""
         labels = np.array(rows.columns["label"], dtype=np.int64) if rows.has("label") else None
         return encode_choices(rows, labels, tokenizer, max_length=max_length)
 
@@ -95,7 +95,7 @@ class MultipleChoice(Task):
         features: ChoiceFeatures,
         rows: Rows,  # noqa: ARG002
     ) -> list[dict[str, Any]]:
-        """The number of the likeliest choice, and the probability of each."""
+        """Returns the number of the likeliest choice, and the probability of each."""
         probabilities = _probabilities(outputs["logits"], features)
         return [
             {"prediction": int(row.argmax()), "probabilities": row[:count].tolist()}
@@ -103,7 +103,7 @@ class MultipleChoice(Task):
         ]
 
     def describe(self, rows: Rows) -> str:
-        """How many choices, and how often each is the right one."""
+        """Returns how many choices, and how often each is the right one."""
         sizes = sorted({len(choices) for choices in rows.columns["choices"]})
         span = str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
         if not rows.has("label"):
@@ -113,12 +113,12 @@ class MultipleChoice(Task):
         return f"{span} choices; right one {shown}" + (", ..." if sizes[-1] > 10 else "")
 
     def gold(self, rows: Rows, index: int) -> int:
-        """The number of the right choice."""
+        """Returns the number of the right choice."""
         return int(rows.columns["label"][index])
 
 
 def _probabilities(logits_S: NDArray[np.float32], features: ChoiceFeatures) -> NDArray[np.float32]:
-    """(N, most choices) probabilities of (S,) scores; 0 where a row has fewer choices."""
+    """Returns (N, most choices) probabilities of (S,) scores; 0 where a row has fewer choices."""
     from scipy.special import softmax
 
     counts = features.counts

@@ -32,17 +32,17 @@ _HEADS = {False: ("start", "end"), True: ("start or none", "end or none")}
 
 
 def _write_predictions(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
-    """`predictions.json` of run_squad.py: id -> text, which the official scorers read."""
+    """Writes `predictions.json` of run_squad.py: id -> text, which the official scorers read."""
     _dump({line["id"]: line["prediction"] for line in answers}, out)
 
 
 def _write_n_best(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
-    """`nbest_predictions.json`: id -> texts with probabilities and scores."""
+    """Writes `nbest_predictions.json`: id -> texts with probabilities and scores."""
     _dump({line["id"]: line["n_best"] for line in answers}, out)
 
 
 def _write_null_odds(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
-    """`null_odds.json`: id -> odds of "no answer", the `--na-prob-file` of evaluate-v2.0.py."""
+    """Writes `null_odds.json`: id -> odds of "no answer", the `--na-prob-file` of evaluate-v2.0.py."""
     _dump({line["id"]: line["null_odds"] for line in answers}, out)
 
 
@@ -90,7 +90,7 @@ class QuestionAnswering(Task):
 
     @classmethod
     def from_data(cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None) -> "QuestionAnswering":  # noqa: ARG003
-        """Whether there are unanswerable questions; whether answers are where they are said to be.
+        """Learns whether there are unanswerable questions; checks that answers are where they are said to be.
 
         Raises:
             DataError: an answer's text is not at its offset, unless such answers are left out.
@@ -102,16 +102,16 @@ class QuestionAnswering(Task):
 
     @classmethod
     def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "QuestionAnswering":
-        """As it was trained; the threshold comes with `with_decision`."""
+        """Returns the task as it was trained; the threshold comes with `with_decision`."""
         outputs = {str(name) for name in (model_config.get("id2label") or {}).values()}
         return cls(recipe.question_answering, unanswerable=outputs == set(_HEADS[True]))
 
     def head(self) -> dict[str, Any]:
-        """Two outputs a token. (`problem_type` is what a span is: one start and one end out of all tokens.)"""
+        """Returns two outputs per token. (`problem_type`: a span is one start and one end out of all tokens.)"""
         return label_fields(_HEADS[self.unanswerable], "single_label_classification")
 
     def check(self, rows: Rows) -> None:
-        """Refuse answers whose text is not at their offset in the context, unless they are to be left out.
+        """Refuses answers whose text is not at their offset in the context, unless they are to be left out.
 
         Raises:
             DataError: with file, id, offset, and what stands there.
@@ -123,7 +123,7 @@ class QuestionAnswering(Task):
             raise _misplaced(rows, lost[0], len(lost))
 
     def encode(self, rows: Rows, tokenizer: "Tokenizer", *, max_length: int) -> AnswerFeatures:
-        """Questions and contexts to windows."""
+        """Returns questions and contexts as windows."""
         return encode_questions(rows, tokenizer, self.settings, max_length=max_length)
 
     def objective(
@@ -140,13 +140,13 @@ class QuestionAnswering(Task):
     def collect_outputs(
         self, logits: "Tensor", batch: Batch, features: AnswerFeatures, indices: NDArray[np.int64]
     ) -> dict[str, NDArray[Any]]:
-        """The best spans of each window, and its score of "no answer"."""
+        """Returns the best spans of each window, and its score of "no answer"."""
         mask = batch.inputs["attention_mask"].cpu().numpy().astype(np.bool_)
         longest, n_best = self.settings.max_answer_length, self.settings.n_best
         return keep_spans(logits, mask, features, indices, longest=longest, n_best=n_best)
 
     def tune(self, outputs: Outputs, features: AnswerFeatures, rows: Rows) -> dict[str, Any]:
-        """`null_threshold`: the one with the best F1, where the model and the rows know both kinds of questions."""
+        """Returns the `null_threshold` with the best F1, where the model and the rows know both kinds of questions."""
         gold = features.gold or ()
         answerable = np.array([len(texts) > 0 for texts in gold], dtype=np.bool_)
         if not self.unanswerable or not answerable.any() or answerable.all():
@@ -157,12 +157,12 @@ class QuestionAnswering(Task):
         return {"null_threshold": chosen_threshold(f1, odds, answerable=answerable)}
 
     def with_decision(self, decision: Mapping[str, Any]) -> "QuestionAnswering":
-        """With the threshold that was chosen on validation rows."""
+        """Returns the task with the threshold that was chosen on validation rows."""
         threshold = decision.get("null_threshold")
         return self if threshold is None else replace(self, null_threshold=float(threshold))
 
     def decode(self, outputs: Outputs, features: AnswerFeatures, rows: Rows) -> list[dict[str, Any]]:
-        """prediction, probability, start, null_odds and n_best of each question (see `answer_decoding.answer`)."""
+        """Returns prediction, probability, start, null_odds and n_best per question (see `answer_decoding.answer`)."""
         n_best = self.settings.n_best
         return [
             answer(found, null, unanswerable=self.unanswerable, threshold=self.null_threshold, n_best=n_best)
@@ -170,7 +170,7 @@ class QuestionAnswering(Task):
         ]
 
     def describe(self, rows: Rows) -> str:
-        """How many contexts, how many questions without an answer, how many answers that can't be found."""
+        """Returns how many contexts, how many questions without an answer, how many answers that can't be found."""
         contexts = len(set(rows.columns["context"]))
         without = sum(not label["text"] for label in rows.columns["label"])
         lost = sum(bool(_lost(rows, i)) for i in range(len(rows)))
@@ -178,7 +178,7 @@ class QuestionAnswering(Task):
         return told + (f", {lost} with an answer that is not at its offset: left out of the loss" if lost else "")
 
     def gold(self, rows: Rows, index: int) -> Any:
-        """The texts of the gold answers; empty for an unanswerable question."""
+        """Returns the texts of the gold answers; empty for an unanswerable question."""
         return list(rows.columns["label"][index]["text"])
 
 

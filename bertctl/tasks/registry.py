@@ -33,12 +33,12 @@ for _task in (TextClassification, TextRegression, TokenClassification, QuestionA
 
 
 def task_from_data(recipe: Recipe, train: Rows, labels: Sequence[str] | None) -> Task:
-    """The recipe's task, fitted to its training rows."""
+    """Returns the recipe's task, fitted to its training rows."""
     return TASKS[recipe.task].from_data(recipe, train, labels)
 
 
 def task_from_model(recipe: Recipe, model_config: Mapping[str, Any]) -> Task:
-    """The task of a trained model."""
+    """Returns the task of a trained model."""
     return TASKS[recipe.task].from_model(recipe, model_config)
 
 

@@ -64,7 +64,7 @@ class SequenceFeatures:
         return len(self)
 
     def prediction_indices(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The rows themselves."""
+        """Returns the rows themselves."""
         return indices
 
     @property
@@ -98,7 +98,7 @@ class SequenceFeatures:
 def encode_rows(
     rows: Rows, labels: NDArray[np.generic] | None, tokenizer: "Tokenizer", *, max_length: int
 ) -> SequenceFeatures:
-    """The `text` (and `pair`) columns as numbers, beside the labels given."""
+    """Returns the `text` (and `pair`) columns as numbers, beside the labels given."""
     pairs: Sequence[str] | None = rows.columns["pair"] if rows.has("pair") else None
     return SequenceFeatures(encode_texts(tokenizer, rows.columns["text"], pairs, max_length=max_length), labels)
 
@@ -116,7 +116,7 @@ def padded_texts(encoded: EncodedTexts, indices: NDArray[np.int64], padding: Pad
 
 
 def require_label(rows: Rows, index: int) -> object:
-    """The label of a row.
+    """Returns the label of a row.
 
     Raises:
         DataError: it is missing (empty, null or NaN).

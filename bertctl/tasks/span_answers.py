@@ -35,7 +35,7 @@ def _f1(_: Any, lines: Lines) -> Contributions:
 
 
 def _of_kind(lines: Lines, *, answerable: bool) -> tuple[Floats, Floats] | None:
-    """Exact matches and F1 of one kind of question; None where it does not occur, or every question has an answer."""
+    """Returns exact matches and F1 of one kind of question; None where only questions with an answer occur."""
     exact, f1, has_answer = raw(lines)
     chosen = has_answer == answerable
     return None if has_answer.all() or not chosen.any() else (exact[chosen], f1[chosen])

@@ -40,7 +40,7 @@ _precision, _recall, _f1 = (partial(_of_entities, name) for name in tagging.ENTI
 
 
 def _counts_of_type(lines: Lines, kind: str) -> list[tuple[int, int, int]]:
-    """For each line: entities of the type that are there, that were answered, that are right."""
+    """Returns for each line how many entities of a type are there, were answered, and are right."""
     found = [[entities_of_type(tags, kind) for tags in pair] for pair in zip(*sides(lines), strict=True)]
     return [(len(there), len(answered), len(there & answered)) for there, answered in found]
 

@@ -11,7 +11,7 @@ from bertctl.tasks.base import AnswerFormat
 
 
 def write_conll(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
-    """A word and its tag on each line, a tab between, a blank line after each sentence.
+    """Writes a word and its tag on each line, a tab between, a blank line after each sentence.
 
     A blank in a word becomes `_`, since it would part columns; a line of `-DOCSTART-` stands where a document begins.
 
@@ -29,7 +29,7 @@ def write_conll(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
 
 
 def write_spacy(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
-    r"""An object a line: `text`, `tokens`, and `spans` with `start`, `end` (characters) and `label`.
+    r"""Writes an object per line: `text`, `tokens`, and `spans` with `start`, `end` (characters) and `label`.
 
     Words that came without their text are joined by spaces. Tags that mark no entities (parts of speech) stand at the
     tokens, as `tag`.
@@ -69,7 +69,7 @@ def _words(answer: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _placed(answer: Mapping[str, Any], words: Sequence[str]) -> tuple[str, Sequence[tuple[int, int]]]:
-    """The text and where its words stand."""
+    """Returns the text and where its words stand."""
     if answer.get("text") is not None and answer.get("offsets") is not None:
         return answer["text"], answer["offsets"]
     offsets: list[tuple[int, int]] = []

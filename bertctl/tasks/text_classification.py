@@ -67,7 +67,7 @@ class TextClassification(Task):
 
     @classmethod
     def from_data(cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None) -> "TextClassification":
-        """Learn the label names: those of the recipe, else the data set's official order, else sorted as found.
+        """Learns the label names: those of the recipe, else the data set's official order, else sorted as found.
 
         Raises:
             DataError: missing or float labels, one label only, more labels than could be meant.
@@ -103,7 +103,7 @@ class TextClassification(Task):
 
     @classmethod
     def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "TextClassification":
-        """The label names that the trained model carries in `id2label`."""
+        """Returns the label names that the trained model carries in `id2label`."""
         settings = recipe.text_classification
         return cls(
             labels=output_names(model_config),
@@ -113,11 +113,11 @@ class TextClassification(Task):
         )
 
     def head(self) -> dict[str, Any]:
-        """num_labels, the names both ways, and the problem type."""
+        """Returns the names of the labels and the problem type."""
         return label_fields(self.labels, f"{'multi' if self.multi_label else 'single'}_label_classification")
 
     def check(self, rows: Rows) -> None:
-        """Refuse labels that training has never seen.
+        """Refuses labels that training has never seen.
 
         Raises:
             DataError: with file, line, and both lists.
@@ -135,7 +135,7 @@ class TextClassification(Task):
                     )
 
     def encode(self, rows: Rows, tokenizer: "Tokenizer", *, max_length: int) -> SequenceFeatures:
-        """Texts to ids; label names to class numbers, (N,), or to 0/1 rows, (N, C)."""
+        """Returns texts as ids; label names as class numbers, (N,), or as 0/1 rows, (N, C)."""
         labels = self._numbers(rows) if rows.has("label") else None
         return encode_rows(rows, labels, tokenizer, max_length=max_length)
 
@@ -154,7 +154,7 @@ class TextClassification(Task):
         return kind(padding, class_weights(training, train.gold, self.labels), training.label_smoothing)
 
     def with_decision(self, decision: Mapping[str, Any]) -> "TextClassification":
-        """With the temperature and the threshold that were chosen on validation rows."""
+        """Returns the task with the temperature and the threshold that were chosen on validation rows."""
         changes: dict[str, Any] = {}
         if decision.get("temperature") is not None:
             changes["temperature"] = float(decision["temperature"])
@@ -168,7 +168,7 @@ class TextClassification(Task):
         features: SequenceFeatures,  # noqa: ARG002
         rows: Rows,  # noqa: ARG002
     ) -> list[dict[str, Any]]:
-        """The label (multi-label: the list of labels) and the probability of every label by name."""
+        """Returns the label (multi-label: the list of labels) and the probability of every label by name."""
         probabilities = self._probabilities(outputs["logits"])
         answers: list[dict[str, Any]] = []
         for row in probabilities:
@@ -181,18 +181,18 @@ class TextClassification(Task):
         return answers
 
     def describe(self, rows: Rows) -> str:
-        """How many of each label."""
+        """Returns how many of each label."""
         counts = Counter(name for i in range(len(rows)) for name in self._names(rows, i))
         parts = [f"{name}: {counts[name]}" for name in self.labels[:10]]
         return ", ".join(parts) + (f", ... ({len(self.labels)} labels)" if len(self.labels) > 10 else "")
 
     def gold(self, rows: Rows, index: int) -> Any:
-        """The label (or labels) of a row, as prediction files show it."""
+        """Returns the label (or labels) of a row, as prediction files show it."""
         names = self._names(rows, index)
         return names if self.multi_label else names[0]
 
     def _chosen(self, probabilities: NDArray[np.float32]) -> NDArray[np.int64]:
-        """(N, C) probabilities to (N,) label numbers."""
+        """Returns (N,) label numbers for (N, C) probabilities."""
         if self.positive_threshold is None:
             likeliest: NDArray[np.int64] = probabilities.argmax(axis=1).astype(np.int64)
             return likeliest
@@ -216,7 +216,7 @@ class TextClassification(Task):
         return labels
 
     def _names(self, rows: Rows, index: int) -> list[str]:
-        """The label names of a row; exactly one unless multi-label.
+        """Returns the label names of a row; exactly one unless multi-label.
 
         Raises:
             DataError: missing, a float, or a list where one label is meant.
@@ -244,7 +244,7 @@ class TextClassification(Task):
 
 
 def _refuse_number(label: object, where: str) -> None:
-    """Refuse what is a number but no class: 3.5, '0.25', '1.0', 'nan'; not 3, '3' or the float 3.0 of a Parquet file.
+    """Refuses what is a number but no class: 3.5, '0.25', 'nan'; not 3, '3' or the float 3.0 of a Parquet file.
 
     Raises:
         DataError: with file and line.
@@ -275,5 +275,5 @@ def _reads_as_float(text: str) -> bool:
 
 
 def _natural(name: str) -> tuple[int, float, str]:
-    """Sort key: numbers by value first, then words."""
+    """Returns a sort key: numbers by value first, then words."""
     return (0, float(name), "") if name.removeprefix("-").isdecimal() else (1, 0.0, name)

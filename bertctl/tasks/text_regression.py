@@ -52,7 +52,7 @@ class TextRegression(Task):
 
     @classmethod
     def from_data(cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None) -> "TextRegression":  # noqa: ARG003
-        """Read the range of the scores.
+        """Reads the range of the scores.
 
         Raises:
             DataError: a label that is no finite number, or one value only.
@@ -68,17 +68,17 @@ class TextRegression(Task):
 
     @classmethod
     def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "TextRegression":  # noqa: ARG003
-        """The limits, where the model's config has them."""
+        """Returns the limits, where the model's config has them."""
         low, high = model_config.get("score_range") or (None, None)
         return cls(low, high)
 
     def head(self) -> dict[str, Any]:
-        """One output, named `score`."""
+        """Returns one output, named `score`."""
         limits = {} if self.low is None else {"score_range": [self.low, self.high]}
         return label_fields(["score"], "regression") | limits
 
     def check(self, rows: Rows) -> None:
-        """Refuse labels that are no finite numbers.
+        """Refuses labels that are no finite numbers.
 
         Raises:
             DataError: with file and line.
@@ -86,7 +86,7 @@ class TextRegression(Task):
         _scores(rows)
 
     def encode(self, rows: Rows, tokenizer: "Tokenizer", *, max_length: int) -> SequenceFeatures:
-        """Texts to ids, scores to (N,) float32."""
+        """Returns texts as ids, scores as (N,) float32."""
         labels = _scores(rows).astype(np.float32) if rows.has("label") else None
         return encode_rows(rows, labels, tokenizer, max_length=max_length)
 
@@ -107,16 +107,16 @@ class TextRegression(Task):
         features: SequenceFeatures,  # noqa: ARG002
         rows: Rows,  # noqa: ARG002
     ) -> list[dict[str, Any]]:
-        """The score."""
+        """Returns the score."""
         return [{"prediction": float(score)} for score in self._clipped(outputs["logits"])]
 
     def describe(self, rows: Rows) -> str:
-        """Range and mean."""
+        """Returns range and mean."""
         scores = _scores(rows)
         return f"scores {scores.min():g} to {scores.max():g}, mean {scores.mean():.3g}"
 
     def gold(self, rows: Rows, index: int) -> float:
-        """The score of a row."""
+        """Returns the score of a row."""
         return _score(rows, index)
 
     def _clipped(self, logits: NDArray[np.float32]) -> NDArray[np.float64]:

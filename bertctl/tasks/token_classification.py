@@ -73,7 +73,7 @@ class TokenClassification(Task):
 
     @classmethod
     def from_data(cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None) -> "TokenClassification":
-        """Learn the scheme and the tag names: those of the recipe, else the official order, else sorted as found.
+        """Learns the scheme and the tag names: those of the recipe, else the official order, else sorted as found.
 
         Raises:
             DataError: sentences without tags, an unknown scheme, one tag only, documents asked for and not there.
@@ -109,7 +109,7 @@ class TokenClassification(Task):
 
     @classmethod
     def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "TokenClassification":
-        """The tag names that the trained model carries in `id2label`, and its `tag_scheme`."""
+        """Returns the tag names that the trained model carries in `id2label`, and its `tag_scheme`."""
         labels = output_names(model_config)
         scheme = model_config.get("tag_scheme")
         if scheme is None and "O" in labels and any(label.startswith(("B-", "I-")) for label in labels):
@@ -119,11 +119,11 @@ class TokenClassification(Task):
         return cls(labels, known, context, recipe.evaluation.keep_text)
 
     def head(self) -> dict[str, Any]:
-        """num_labels, the names both ways, and the scheme of the answers."""
+        """Returns the names of the tags and the scheme of the answers."""
         return label_fields(self.labels, "single_label_classification") | {"tag_scheme": self.scheme or _PLAIN}
 
     def check(self, rows: Rows) -> None:
-        """Refuse tags or entity types that training has never seen.
+        """Refuses tags or entity types that training has never seen.
 
         Raises:
             DataError: with file, line, word, and what the model knows.
@@ -144,7 +144,7 @@ class TokenClassification(Task):
                     )
 
     def encode(self, rows: Rows, tokenizer: "Tokenizer", *, max_length: int) -> WordFeatures:
-        """Words to ids, in windows where a sentence is longer than the model; tags to numbers."""
+        """Returns words as ids, in windows where a sentence is longer than the model; tags as numbers."""
         documents = rows.columns["document"] if self.context and rows.has("document") else None
         features = encode_words(rows.columns["words"], documents, tokenizer, max_length=max_length)
         if not rows.has("label"):
@@ -174,14 +174,14 @@ class TokenClassification(Task):
         features: WordFeatures,  # noqa: ARG002
         indices: NDArray[np.int64],  # noqa: ARG002
     ) -> dict[str, NDArray[Any]]:
-        """The logits of each word's first piece, in the unit that answers for it."""
+        """Returns the logits of each word's first token, in the window that answers for it."""
         import torch
 
         at = (torch.from_numpy(batch.windows).to(logits.device), torch.from_numpy(batch.columns).to(logits.device))
         return {"logits": logits[at].cpu().numpy()}
 
     def decode(self, outputs: Outputs, features: WordFeatures, rows: Rows) -> list[dict[str, Any]]:
-        """The tags of each sentence, and its entities where tags mark any.
+        """Returns the tags of each sentence, and its entities where tags mark any.
 
         An entity's `start` and `end` count words (`end` is the one after the last), `start_char` and `end_char`
         characters of the text where that is known; `probability` is that of its least sure tag.
@@ -199,7 +199,7 @@ class TokenClassification(Task):
         return answers
 
     def describe(self, rows: Rows) -> str:
-        """How many entities of each type, or words of each tag, and the scheme of the tags."""
+        """Returns how many entities of each type, or words of each tag, and the scheme of the tags."""
         if self.scheme is None:
             counts = Counter(tag for i in range(len(rows)) for tag in _tags(rows, i))
             return _counted(counts, "tags")
@@ -207,16 +207,16 @@ class TokenClassification(Task):
         return f"{_counted(counts, 'types')}; learned in IOB2, answered in {self.scheme}"
 
     def gold(self, rows: Rows, index: int) -> list[str]:
-        """The tags of a row in the scheme of the answers, as prediction files show them."""
+        """Returns the tags of a row in the scheme of the answers, as prediction files show them."""
         tags = _tags(rows, index)
         return tags if self.scheme is None else write_tags(entities(tags), len(tags), self.scheme)
 
     def _learned(self, tags: Sequence[str]) -> Sequence[str]:
-        """Tags as the model learns them."""
+        """Returns tags as the model learns them."""
         return tags if self.scheme is None else write_tags(entities(tags), len(tags), "IOB2")
 
     def _chosen(self, outputs: Outputs, features: WordFeatures) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """(W,) the likeliest tag of each word and its probability."""
+        """Returns (W,) the likeliest tag of each word and its probability."""
         from scipy.special import softmax
 
         if not features.num_predictions:
@@ -238,7 +238,7 @@ class TokenClassification(Task):
 
 
 def _tags(rows: Rows, index: int) -> list[str]:
-    """The tags of a row as the file has them.
+    """Returns the tags of a row as the file has them.
 
     Raises:
         DataError: none, or not one a word.

@@ -93,7 +93,7 @@ class WordFeatures:
         return int(self.starts[-1])
 
     def prediction_indices(self, indices: Ints) -> Ints:
-        """Words that these units answer for, unit by unit."""
+        """Returns the words that these windows answer for, window by window."""
         return np.concatenate([np.arange(self.first[i], self.last[i]) for i in indices])
 
     @property
@@ -123,7 +123,7 @@ class WordFeatures:
 def encode_words(
     sentences: Sequence[Sequence[str]], documents: Sequence[Any] | None, tokenizer: "Tokenizer", *, max_length: int
 ) -> WordFeatures:
-    """Words to ids, without labels.
+    """Returns words as ids, without labels.
 
     Every word has at least one piece: one that the tokenizer turns into nothing (a zero-width space) becomes the
     unknown token. A word longer than the model is cut to what fits.
@@ -175,19 +175,19 @@ def encode_words(
 
 
 def with_labels(features: WordFeatures, labels: Ints) -> WordFeatures:
-    """The same with (W,) label numbers."""
+    """Returns the same with (W,) label numbers."""
     return replace(features, labels=labels)
 
 
 def _numbered(sentences: Sequence[Sequence[str]]) -> tuple[Ints, list[str]]:
-    """(W,) number of each word in a list of the V different ones, and that list."""
+    """Returns (W,) number of each word in a list of the V different ones, and that list."""
     known: dict[str, int] = {}
     numbers = [known.setdefault(word, len(known)) for sentence in sentences for word in sentence]
     return np.array(numbers, dtype=np.int64), list(known)
 
 
 def _pieces_of(vocabulary: list[str], tokenizer: "Tokenizer", layout: Layout, room: int) -> tuple[Ragged, Ints, Ints]:
-    """Pieces of V words, how many of each were cut off, and how many of each are unknown.
+    """Returns the tokens of V words, how many of each were cut off, and how many of each are unknown.
 
     A word's pieces are the same in any sentence of words that were split before (`is_pretokenized` normalises and
     splits each by itself), so each different word is encoded once.
@@ -210,14 +210,14 @@ def _pieces_of(vocabulary: list[str], tokenizer: "Tokenizer", layout: Layout, ro
 
 
 def _unknown(tokenizer: "Tokenizer", layout: Layout) -> int:
-    """Id of the unknown token; of a special one where a vocabulary needs none (bytes)."""
+    """Returns id of the unknown token; of a special one where a vocabulary needs none (bytes)."""
     special = [i for slot in layout.slots for i in slot.ids]
     named = (tokenizer.token_to_id(name) for name in ("[UNK]", "<unk>"))
     return next((i for i in (unknown_id(tokenizer), *named, *special) if i is not None), 0)
 
 
 def _needs_space(tokenizer: "Tokenizer") -> bool:
-    """Whether words alone lack the mark of a space that they have in a text (RoBERTa's family, GPT-2, ModernBERT).
+    """Returns whether words alone lack the mark of a space that they have in a text (RoBERTa, GPT-2, ModernBERT).
 
     What transformers calls `add_prefix_space`, asked of the tokenizer itself.
     """
@@ -227,7 +227,7 @@ def _needs_space(tokenizer: "Tokenizer") -> bool:
 
 
 def _bounds(starts: Ints, documents: Sequence[Any] | None) -> tuple[Ints, Ints]:
-    """(N,) first word of what each row may read, and the word after the last one."""
+    """Returns (N,) first word of what each row may read, and the word after the last one."""
     if documents is None or len(documents) == 0:
         return starts[:-1], starts[1:]
     changes = [i == 0 or documents[i] != documents[i - 1] for i in range(len(documents))]
@@ -238,7 +238,7 @@ def _bounds(starts: Ints, documents: Sequence[Any] | None) -> tuple[Ints, Ints]:
 
 
 def _units(ends: Ints, starts: Ints, bounds: tuple[Ints, Ints], room: int) -> Ints:
-    """(U, 5): row, first word read, word after the last one read, first word answered for, word after the last one.
+    """Returns (U, 5): row, first word read, word after the last one, first word answered for, word after the last one.
 
     Args:
         ends: (W + 1,) pieces before each word.
