@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bertctl.metrics.statistics import LARGE, SAME, Statistic, bootstrap_interval, mean_interval, portions
+from bertctl.metrics.statistics import LARGE, SAME, Statistic, bootstrap_interval, chunk_sizes, mean_interval
 from bertctl.metrics.value import MetricValue
 
 Floats = NDArray[np.float64]
@@ -192,7 +192,7 @@ def mean_difference(values_a: Floats, values_b: Floats, *, resamples: int = RESA
     else:
         rng = np.random.Generator(np.random.PCG64(seed))
         reached = 0
-        for rows in portions(resamples, n):
+        for rows in chunk_sizes(resamples, n):
             signs = 2.0 * rng.integers(0, 2, (rows, n), dtype=np.int8) - 1
             reached += int((np.abs(np.einsum("rn,n->r", signs, gaps)) / n >= abs(value) - SAME).sum())
         p = (1 + reached) / (1 + resamples)
@@ -294,7 +294,7 @@ def _exchange_p(
         return min(1.0, float(chance[distance(exchanges.astype(np.float64)) >= observed - SAME].sum()))
     rng = np.random.Generator(np.random.PCG64(seed))
     reached = 0
-    for rows in portions(resamples, same_K.size + 2 * changed_J.size):
+    for rows in chunk_sizes(resamples, same_K.size + 2 * changed_J.size):
         drawn = rng.binomial(changed_J, 0.5, size=(rows, changed_J.size)).astype(np.float64)
         reached += int((distance(drawn) >= observed - SAME).sum())
     return (1 + reached) / (1 + resamples)

@@ -136,7 +136,7 @@ def mean_interval(
         return mean - half, mean + half
     rng = np.random.Generator(np.random.PCG64(seed))
     scores: list[NDArray[np.float64]] = []
-    for rows in portions(resamples, n):
+    for rows in chunk_sizes(resamples, n):
         drawn = values[rng.integers(0, n, (rows, n))]
         deviations = np.maximum(drawn.std(axis=1), FLOOR * deviation)
         scores.append((drawn.mean(axis=1) - mean) / deviations)
@@ -148,7 +148,7 @@ def _z(confidence: float) -> float:
     return NormalDist().inv_cdf((1 + confidence) / 2)
 
 
-def portions(resamples: int, width: int) -> Iterator[int]:
+def chunk_sizes(resamples: int, width: int) -> Iterator[int]:
     """Yields numbers of resamples that fit into memory at once, adding up to all."""
     rows = max(1, CHUNK // max(1, width))
     for start in range(0, resamples, rows):
@@ -161,7 +161,7 @@ def _draw(counts_M: NDArray[np.int64], resamples: int, rng: np.random.Generator)
     # A multinomial draw costs M binomial ones, each dearer than the draw of an index, of which there are n.
     few_kinds = n >= 4 * M
     kind_of_example = np.repeat(np.arange(M), counts_M)
-    for rows in portions(resamples, max(M, 1 if few_kinds else n)):
+    for rows in chunk_sizes(resamples, max(M, 1 if few_kinds else n)):
         if few_kinds:
             yield rng.multinomial(n, counts_M / n, size=rows).astype(np.float64)
         else:
@@ -176,7 +176,7 @@ def _acceleration(statistic: Statistic, counts_M: NDArray[np.int64]) -> float:
         return 0.0
     without: list[NDArray[np.float64]] = []
     start = 0
-    for rows in portions(present.size, counts_M.size):
+    for rows in chunk_sizes(present.size, counts_M.size):
         left_out = np.repeat(counts_M[None, :].astype(np.float64), rows, axis=0)
         left_out[np.arange(rows), present[start : start + rows]] -= 1
         without.append(statistic(left_out))
@@ -211,7 +211,7 @@ def _unseen_interval(
     kinds = np.unique(np.linspace(0, M - 1, min(M, MAX_KINDS)).astype(np.int64))
     moved: list[NDArray[np.float64]] = []
     start = 0
-    for rows in portions(kinds.size, M):
+    for rows in chunk_sizes(kinds.size, M):
         shifted = np.repeat((1 - unseen) * counts_M[None, :], rows, axis=0)
         shifted[np.arange(rows), kinds[start : start + rows]] += unseen * n
         moved.append(statistic(shifted))

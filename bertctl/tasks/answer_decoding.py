@@ -70,9 +70,9 @@ def best_spans(
     starts = torch.full((B, n_best), -1, dtype=torch.int64, device=logits_BT2.device)
     ends = starts.clone()
     kept = min(n_best, T * A)
-    portion = max(1, _SCORES_AT_ONCE // (T * A))
-    for first in range(0, B, portion):
-        part = slice(first, first + portion)
+    chunk = max(1, _SCORES_AT_ONCE // (T * A))
+    for first in range(0, B, chunk):
+        part = slice(first, first + chunk)
         begin = logits_BT2[part, :, 0].masked_fill(~starts_BT[part], lowest)
         end = logits_BT2[part, :, 1].masked_fill(~ends_BT[part], lowest)
         band_BTA = torch.nn.functional.pad(end, (0, A - 1), value=lowest).unfold(1, A, 1)
@@ -162,7 +162,7 @@ def ranked_answers(
     order = np.lexsort((-scores[real].sum(axis=1), rows))
     real, rows = real[order], rows[order]
     shelf = features.contexts
-    base = shelf.pieces.starts[features.context_of[rows]]
+    base = shelf.tokens.starts[features.context_of[rows]]
     begins = shelf.char_starts[base + spans[real, 0]].tolist()
     stops = shelf.char_ends[base + spans[real, 1]].tolist()
     logits = scores[real].tolist()

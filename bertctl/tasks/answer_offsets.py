@@ -1,6 +1,6 @@
-"""Answers by characters and by pieces: where a context's pieces stand in it, and whether an answer is at its offset.
+"""Answers by characters and by tokens: where a context's tokens stand in it, and whether an answer is at its offset.
 
-Letters: D contexts, T pieces of all of them together.
+Letters: D contexts, T tokens of all of them together.
 """
 
 import re
@@ -24,24 +24,24 @@ _SPACES = np.array([chr(code).isspace() for code in range(0x3001)])
 
 @dataclass(frozen=True)
 class Contexts:
-    """D contexts as ids, each piece with the characters it stands for.
+    """D contexts as ids, each token with the characters it stands for.
 
     Attributes:
-        pieces: ids, without special tokens.
-        char_starts: (T,) first character of each piece, blanks before it not counted.
+        tokens: ids, without special tokens.
+        char_starts: (T,) first character of each token, blanks before it not counted.
         char_ends: (T,) the character after its last.
-        unknown: (D,) unknown pieces.
+        unknown: (D,) unknown tokens.
     """
 
-    pieces: Ragged
+    tokens: Ragged
     char_starts: NDArray[np.int32]
     char_ends: NDArray[np.int32]
     unknown: Ints
 
-    def pieces_of(self, context: int, start: int, end: int) -> tuple[int, int] | None:
+    def tokens_of(self, context: int, start: int, end: int) -> tuple[int, int] | None:
         """Returns the first and last token of the characters from `start` up to `end`; None where there is none."""
-        at = int(self.pieces.starts[context])
-        inside = slice(at, at + int(self.pieces.lengths[context]))
+        at = int(self.tokens.starts[context])
+        inside = slice(at, at + int(self.tokens.lengths[context]))
         first = int(np.searchsorted(self.char_ends[inside], start, side="right"))
         last = int(np.searchsorted(self.char_starts[inside], end, side="left")) - 1
         return (first, last) if first <= last else None
@@ -61,7 +61,7 @@ def encode_contexts(texts: Sequence[str], tokenizer: "Tokenizer") -> Contexts:
     both = np.concatenate(offsets)
     lengths = np.array([len(part) for part in ids[1:]], dtype=np.int64)
     return Contexts(
-        pieces=Ragged.joined(np.concatenate(ids), lengths),
+        tokens=Ragged.joined(np.concatenate(ids), lengths),
         char_starts=np.ascontiguousarray(both[:, 0]),
         char_ends=np.ascontiguousarray(both[:, 1]),
         unknown=np.array(counts, dtype=np.int64),

@@ -6,7 +6,7 @@
 As google-research/bert `run_squad.py`: each window begins `doc_stride` tokens after the one before, and a window that
 does not hold the whole answer points to [CLS]. Special tokens and segments are those of the family's pairs.
 
-Letters: N questions, D different contexts, U windows (units), B windows of a batch, T tokens.
+Letters: N questions, D different contexts, U windows, B windows of a batch, T tokens.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AnswerFeatures:
-    """A split of questions as windows. A unit is a window, and so is a slot.
+    """A split of questions as windows; each window is a prediction.
 
     Attributes:
         layout: where question, context and special tokens stand.
@@ -90,7 +90,7 @@ class AnswerFeatures:
     @property
     def tokens(self) -> Ints:
         """(N,) tokens of each question and its context; what windows share counts once."""
-        return self.layout.special + self.questions.lengths + self.contexts.pieces.lengths[self.context_of]
+        return self.layout.special + self.questions.lengths + self.contexts.tokens.lengths[self.context_of]
 
     @property
     def truncated_tokens(self) -> Ints:
@@ -127,12 +127,12 @@ class AnswerFeatures:
         import torch
 
         rows = self.rows[indices]
-        questions, pieces = self.questions, self.contexts.pieces
-        starts = pieces.starts[self.context_of[rows]] + self.first[indices]
+        questions, tokens = self.questions, self.contexts.tokens
+        starts = tokens.starts[self.context_of[rows]] + self.first[indices]
         ids, type_ids, _ = self.layout.fill(
             [
                 Ragged(questions.flat, questions.starts[rows], questions.lengths[rows]),
-                Ragged(pieces.flat, starts, self.counts[indices]),
+                Ragged(tokens.flat, starts, self.counts[indices]),
             ]
         )
         lengths = self.lengths[indices]
@@ -192,7 +192,7 @@ def encode_questions(
     asked = TextEncoder(tokenizer, special_tokens=False).encode(rows.columns["question"])
     # Where windows are short, half of one is the context's all the same.
     kept = np.minimum(asked.lengths, min(settings.max_question_length, room // 2))
-    lengths = contexts.pieces.lengths[context_of]
+    lengths = contexts.tokens.lengths[context_of]
     windows = sliding_windows(
         np.zeros_like(lengths), lengths, room=room - kept, step=np.full_like(lengths, settings.doc_stride)
     )
@@ -200,7 +200,7 @@ def encode_questions(
     targets = gold = None
     if rows.has("label"):
         gold = [label["text"] for label in rows.columns["label"]]
-        spans = _answer_pieces(rows, contexts, context_of)
+        spans = _answer_tokens(rows, contexts, context_of)
         nulls = null_positions(layout, layout.special + kept[places] + counts)
         targets = _targets(spans[places], first, counts, context_positions(layout, kept[places]), nulls)
     return AnswerFeatures(
@@ -239,14 +239,14 @@ def null_positions(layout: Layout, lengths: Ints) -> Ints:
 _NO_SPAN, _LOST = -1, -2
 
 
-def _answer_pieces(rows: Rows, contexts: Contexts, context_of: Ints) -> Ints:
+def _answer_tokens(rows: Rows, contexts: Contexts, context_of: Ints) -> Ints:
     """Returns (N, 2) first and last token of each first answer; `_NO_SPAN` without one, `_LOST` if not found."""
     spans = np.full((len(rows), 2), _NO_SPAN, dtype=np.int64)
     for i, (context, label) in enumerate(zip(rows.columns["context"], rows.columns["label"], strict=True)):
         if label["text"]:
             characters = answer_span(context, label["text"][0], label["answer_start"][0])
-            pieces = contexts.pieces_of(int(context_of[i]), *characters) if characters else None
-            spans[i] = pieces or _LOST
+            tokens = contexts.tokens_of(int(context_of[i]), *characters) if characters else None
+            spans[i] = tokens or _LOST
     return spans
 
 

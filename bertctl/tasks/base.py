@@ -1,7 +1,7 @@
 """The base class of tasks: one object for each task type turns columns into numbers and numbers into answers.
 
-Letters: N rows of a split, U units and S slots of it (see `Features`), B units in a batch, T tokens, C outputs of the
-head. The loop, inference and the command line know tasks only through this.
+Letters: N rows of a split, U windows and P predictions of it B windows in a batch, T tokens, C outputs
+of the head. The loop, inference and the command line know tasks only through this.
 """
 
 from abc import ABC, abstractmethod
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 Outputs = Mapping[str, NDArray[Any]]
-"""What a forward pass keeps of a split: name -> (S, ...) array, one entry a slot."""
+"""What a forward pass keeps of a split: name -> (P, ...) array, one entry per prediction."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,8 @@ def output_names(model_config: Mapping[str, Any]) -> tuple[str, ...]:
 class Features(Protocol):
     """A split as the model reads it: numbers, no padding yet.
 
-    A row can be more than the model reads in one pass. A unit is what it reads in one: a row, or a window of a long
-    row, or all the choices of a row. A slot is what it answers: a row, or a word, or a choice.
+    A window is what the model reads in one pass: a row, a part of a long row, or all the choices of a row. A prediction
+    is what it answers: a row, a word, or a choice.
     """
 
     def __len__(self) -> int:
@@ -85,19 +85,19 @@ class Features(Protocol):
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """(U,) tokens of each unit, for batches of like lengths."""
+        """(U,) tokens of each window, for batches of like lengths."""
 
     @property
     def rows(self) -> NDArray[np.int64]:
-        """(U,) row that each unit belongs to, ascending."""
+        """(U,) row that each window belongs to, ascending."""
 
     @property
     def weights(self) -> NDArray[np.int64]:
-        """(U,) how many things each unit's loss is a sum over: 1, or its labelled words."""
+        """(U,) how many things each window's loss is a sum over: 1, or its labelled words."""
 
     @property
     def num_predictions(self) -> int:
-        """S."""
+        """How many predictions there are."""
 
     def prediction_indices(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns the predictions that these windows alone make, in the order of `Task.collect_outputs`."""

@@ -38,7 +38,7 @@ class ChoiceBatch(Batch):
 
 @dataclass(frozen=True)
 class ChoiceFeatures:
-    """A split as numbers; a unit is a row with all its choices, a slot is a choice.
+    """A split as numbers; a window is a row with all its choices, a prediction is one choice.
 
     Attributes:
         encoded: S pairs of context and choice, row after row.
@@ -77,7 +77,7 @@ class ChoiceFeatures:
 
     @cached_property
     def rows(self) -> NDArray[np.int64]:
-        """(N,) each row is one unit."""
+        """(N,) each row is a window."""
         return np.arange(len(self))
 
     @cached_property
@@ -87,7 +87,7 @@ class ChoiceFeatures:
 
     @property
     def num_predictions(self) -> int:
-        """S."""
+        """How many predictions there are."""
         return len(self.encoded)
 
     def prediction_indices(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -50,7 +50,7 @@ class SequenceFeatures:
 
     @cached_property
     def rows(self) -> NDArray[np.int64]:
-        """(N,) each row is one unit."""
+        """(N,) each row is a window."""
         return np.arange(len(self))
 
     @cached_property

@@ -57,9 +57,7 @@ class TokenClassification(Task):
     columns: ClassVar[tuple[str, ...]] = ("words",)
     answer_type: ClassVar[type[Answers]] = TagAnswers
     formats: ClassVar[Mapping[str, AnswerFormat]] = FORMATS
-    truncation: ClassVar[TruncationMessage] = TruncationMessage(
-        "have a word of more pieces than fit into {max_length} tokens"
-    )
+    truncation: ClassVar[TruncationMessage] = TruncationMessage("have a word that is longer than {max_length} tokens")
 
     @property
     def answers(self) -> TagAnswers:

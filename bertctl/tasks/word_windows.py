@@ -1,7 +1,7 @@
-"""Sentences of words as numbers: pieces, windows over what is too long, neighbours, and the place of each word.
+"""Sentences of words as numbers: tokens, windows over what is too long, neighbours, and the place of each word.
 
-Letters: N rows (sentences), U units (what the model reads in one pass), W words of all rows, V different words,
-T tokens of a unit.
+Letters: N rows (sentences), U windows (what the model reads in one pass), W words of all rows, V different words,
+T tokens of a window.
 """
 
 from collections.abc import Sequence
@@ -30,13 +30,13 @@ _WORDS_AT_ONCE = 100_000
 
 @dataclass(frozen=True)
 class WordBatch(Batch):
-    """Tensors of B units, padded to the longest among them.
+    """Tensors of B windows, padded to the longest among them.
 
     Attributes:
         inputs: input_ids, attention_mask, token_type_ids: (B, T) int64 each.
-        labels: (B, T) label of each first piece, `IGNORED` elsewhere; or None.
-        windows: (S,) for each word answered for, its window in the batch, ...
-        columns: (S,) ... and the place of its first piece.
+        labels: (B, T) label of each first token, `IGNORED` elsewhere; or None.
+        windows: (P,) for each word answered for, its window in the batch, ...
+        columns: (P,) ... and the place of its first token.
     """
 
     windows: Ints
@@ -45,22 +45,22 @@ class WordBatch(Batch):
 
 @dataclass(frozen=True)
 class WordFeatures:
-    """A split of sentences as the model reads it. A slot is a word.
+    """A split of sentences as the model reads it. A prediction is a word.
 
-    A unit reads words and answers for some of them: all of its sentence; or, where the sentence is longer than the
+    A window reads words and answers for some of them: all of its sentence; or, where the sentence is longer than the
     model, those that have most context in it. Words that are only read are context.
 
     Attributes:
-        encoded: ids of the units.
-        rows: (U,) sentence of each unit, ascending.
+        encoded: ids of the windows.
+        rows: (U,) sentence of each window, ascending.
         first: (U,) first word that it answers for, ...
         last: (U,) ... and the word after the last one.
-        places: (W,) position of each word's first piece in the unit that answers for it.
+        places: (W,) position of each word's first token in the window that answers for it.
         starts: (N + 1,) first word of each row.
         labels: (W,) label numbers, or None.
         tokens: (N,) tokens read of each row's own words, special tokens included.
-        truncated_tokens: (N,) pieces cut off words that are longer than the model.
-        unknown: (N,) unknown pieces.
+        truncated_tokens: (N,) tokens cut off words that are longer than the model.
+        unknown: (N,) unknown tokens.
     """
 
     encoded: EncodedTexts
@@ -79,12 +79,12 @@ class WordFeatures:
 
     @property
     def lengths(self) -> Ints:
-        """(U,) tokens of each unit."""
+        """(U,) tokens of each window."""
         return self.encoded.lengths
 
     @cached_property
     def weights(self) -> Ints:
-        """(U,) words each unit answers for."""
+        """(U,) words each window answers for."""
         return self.last - self.first
 
     @property
@@ -125,35 +125,34 @@ def encode_words(
 ) -> WordFeatures:
     """Returns words as ids, without labels.
 
-    Every word has at least one piece: one that the tokenizer turns into nothing (a zero-width space) becomes the
+    Every word has at least one token: one that the tokenizer turns into nothing (a zero-width space) becomes the
     unknown token. A word longer than the model is cut to what fits.
 
     Args:
-        sentences: N lists of words; empty ones have no unit.
+        sentences: N lists of words; empty ones have no window.
         documents: (N,) value of each row's document: rows beside each other with the same value are one document, and
-            fill up each other's units with context. None: sentences are read alone.
+            fill up each other's windows with context. None: sentences are read alone.
         tokenizer: with truncation and padding off.
         max_length: T at most, special tokens included.
     """
     layout = Layout.of(tokenizer, pair=False)
     room = max_length - layout.special
     numbers, vocabulary = _numbered(sentences)
-    pieces, cut, unknown = _pieces_of(vocabulary, tokenizer, layout, room)
+    tokens, cut, unknown = _tokens_of(vocabulary, tokenizer, layout, room)
     words = merge(
         len(numbers),
-        [(np.arange(len(numbers)), Ragged(pieces.flat, pieces.starts[numbers], pieces.lengths[numbers]))],
+        [(np.arange(len(numbers)), Ragged(tokens.flat, tokens.starts[numbers], tokens.lengths[numbers]))],
     ) if len(numbers) else Ragged.joined(np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int64))  # fmt: skip
-    ends = np.concatenate([[0], np.cumsum(words.lengths)]).astype(np.int64)  # pieces before each word
+    ends = np.concatenate([[0], np.cumsum(words.lengths)]).astype(np.int64)  # tokens before each word
     starts = np.concatenate([[0], np.cumsum([len(s) for s in sentences])]).astype(np.int64)
-    units = _units(ends, starts, _bounds(starts, documents), room)
-    rows, left, right, first, last = units.T
-    ids, type_ids, unit_starts = layout.fill([Ragged(words.flat, ends[left], ends[right] - ends[left])])
-    lengths = np.diff(unit_starts)
-    # Every word is answered for once, so its unit is the one at the same place in the units sorted by first word.
-    unit_of_word = np.repeat(np.arange(len(rows)), last - first)
+    rows, left, right, first, last = _windows(ends, starts, _bounds(starts, documents), room).T
+    ids, type_ids, window_starts = layout.fill([Ragged(words.flat, ends[left], ends[right] - ends[left])])
+    lengths = np.diff(window_starts)
+    # Every word is answered for once, so its window is the one at the same place in the windows sorted by first word.
+    window_of_word = np.repeat(np.arange(len(rows)), last - first)
     answered = np.concatenate([np.arange(a, b) for a, b in zip(first, last, strict=True)] or [np.zeros(0, np.int64)])
     places = np.zeros(len(numbers), dtype=np.int64)
-    places[answered] = layout.leading + ends[answered] - ends[left[unit_of_word]]
+    places[answered] = layout.leading + ends[answered] - ends[left[window_of_word]]
 
     def of_rows(values: Ints) -> Ints:
         running = np.concatenate([[0], np.cumsum(values[numbers])]).astype(np.int64)
@@ -161,7 +160,7 @@ def encode_words(
 
     own = ends[starts[1:]] - ends[starts[:-1]]
     return WordFeatures(
-        encoded=EncodedTexts(ids, type_ids, unit_starts, lengths, np.zeros(len(rows), dtype=np.int64)).mapped(),
+        encoded=EncodedTexts(ids, type_ids, window_starts, lengths, np.zeros(len(rows), dtype=np.int64)).mapped(),
         rows=rows,
         first=first,
         last=last,
@@ -186,10 +185,10 @@ def _numbered(sentences: Sequence[Sequence[str]]) -> tuple[Ints, list[str]]:
     return np.array(numbers, dtype=np.int64), list(known)
 
 
-def _pieces_of(vocabulary: list[str], tokenizer: "Tokenizer", layout: Layout, room: int) -> tuple[Ragged, Ints, Ints]:
+def _tokens_of(vocabulary: list[str], tokenizer: "Tokenizer", layout: Layout, room: int) -> tuple[Ragged, Ints, Ints]:
     """Returns the tokens of V words, how many of each were cut off, and how many of each are unknown.
 
-    A word's pieces are the same in any sentence of words that were split before (`is_pretokenized` normalises and
+    A word's tokens are the same in any sentence of words that were split before (`is_pretokenized` normalises and
     splits each by itself), so each different word is encoded once.
     """
     unknown = _unknown(tokenizer, layout)
@@ -197,16 +196,16 @@ def _pieces_of(vocabulary: list[str], tokenizer: "Tokenizer", layout: Layout, ro
     lengths: list[int] = []
     flat: list[NDArray[np.int32]] = []
     for at in range(0, len(vocabulary), _WORDS_AT_ONCE):
-        portion = [prefix + word for word in vocabulary[at : at + _WORDS_AT_ONCE]]
-        encodings = tokenizer.encode_batch_fast(portion, add_special_tokens=False)
+        chunk = [prefix + word for word in vocabulary[at : at + _WORDS_AT_ONCE]]
+        encodings = tokenizer.encode_batch_fast(chunk, add_special_tokens=False)
         ids = [encoding.ids or [unknown] for encoding in encodings]
         lengths += map(len, ids)
         flat.append(np.array([i for word in ids for i in word], dtype=np.int32))
     joined = np.concatenate(flat) if flat else np.zeros(0, dtype=np.int32)
     full = np.array(lengths, dtype=np.int64)
-    pieces = Ragged.joined(joined, full)
+    tokens = Ragged.joined(joined, full)
     kept = np.minimum(full, room)
-    return pieces.cut(kept), full - kept, pieces.count(unknown)
+    return tokens.cut(kept), full - kept, tokens.count(unknown)
 
 
 def _unknown(tokenizer: "Tokenizer", layout: Layout) -> int:
@@ -237,14 +236,14 @@ def _bounds(starts: Ints, documents: Sequence[Any] | None) -> tuple[Ints, Ints]:
     return starts[begins][number], starts[ends][number]
 
 
-def _units(ends: Ints, starts: Ints, bounds: tuple[Ints, Ints], room: int) -> Ints:
+def _windows(ends: Ints, starts: Ints, bounds: tuple[Ints, Ints], room: int) -> Ints:
     """Returns (U, 5): row, first word read, word after the last one, first word answered for, word after the last one.
 
     Args:
-        ends: (W + 1,) pieces before each word.
+        ends: (W + 1,) tokens before each word.
         starts: (N + 1,) first word of each row.
         bounds: (N,) first and last word that each row may read.
-        room: pieces that fit into a unit.
+        room: tokens that fit into a window.
     """
     a, b = starts[:-1], starts[1:]
     own = ends[b] - ends[a]
@@ -266,6 +265,6 @@ def _units(ends: Ints, starts: Ints, bounds: tuple[Ints, Ints], room: int) -> In
     )
     first, after = windows.answered(ends)
     of_long = np.stack([long[windows.rows], windows.first, windows.last, first, after], axis=1)
-    units = np.concatenate([of_short, of_long[first < after]]).astype(np.int64)
-    ordered: Ints = units[np.argsort(units[:, 3], kind="stable")]
+    found = np.concatenate([of_short, of_long[first < after]]).astype(np.int64)
+    ordered: Ints = found[np.argsort(found[:, 3], kind="stable")]
     return ordered

@@ -161,7 +161,7 @@ def test_targets_are_the_answers_and_windows_without_them_point_to_cls(kind):
             assert start == end
             continue
         offset = int(batch.inputs["attention_mask"][unit].argmax())
-        first = features.contexts.pieces.starts[features.context_of[i]] + features.first[unit]
+        first = features.contexts.tokens.starts[features.context_of[i]] + features.first[unit]
         at = first - features.context_at[unit] - offset
         text = rows.columns["context"][i][
             features.contexts.char_starts[at + start] : features.contexts.char_ends[at + end]
@@ -181,7 +181,7 @@ def test_tokens_that_two_windows_share_belong_to_the_one_that_shows_more_around_
         most = features.with_most_context(np.arange(len(features)))
         for i in range(4):
             units = np.flatnonzero(features.rows == i)
-            length = features.contexts.pieces.lengths[features.context_of[i]]
+            length = features.contexts.tokens.lengths[features.context_of[i]]
             for token in range(length):
                 best, best_score = None, None
                 for unit in units:  # run_squad.py, _check_is_max_context, in plain words
@@ -233,7 +233,7 @@ def test_answers_are_those_of_a_loop_over_all_windows_and_pairs(kind):
             null = min(null, float(scores[cls].sum()))
             for s in range(features.counts[unit]):
                 for e in range(s, min(s + 4, features.counts[unit])):
-                    at = features.contexts.pieces.starts[features.context_of[i]] + features.first[unit]
+                    at = features.contexts.tokens.starts[features.context_of[i]] + features.first[unit]
                     begin, end = features.contexts.char_starts[at + s], features.contexts.char_ends[at + e]
                     text = rows.columns["context"][i][begin:end].strip()
                     where = features.context_at[unit]
@@ -394,7 +394,7 @@ def test_the_threshold_is_chosen_for_f1_and_applied():
     rows, outputs = _scored([-4.0, 1.0, 2.0, 4.0, 6.0], texts, gold)
     task = _task()
     features = task.encode(rows, _bert(), max_length=384)
-    outputs["spans"][:, 0, 1] = features.contexts.pieces.lengths - 1
+    outputs["spans"][:, 0, 1] = features.contexts.tokens.lengths - 1
     before = task.answers.score(task.lines(outputs, features, rows), resamples=100, seed=0)
     assert before["f1"].value == pytest.approx(3 / 5)  # 0.0: only the first is answered
     decision = task.tune(outputs, features, rows)
