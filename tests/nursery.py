@@ -241,6 +241,9 @@ def _be_bertctl(request: dict[str, object], streams: Sequence[int], doors: Seque
             os.dup2(stream, number)
             os.close(stream)
         sys.argv = ["bertctl", *request["arguments"]]  # type: ignore[misc]
+        for name in os.environ.pop("NURSERY_IMPORTS", "").split():
+            sys.path.insert(0, str(Path(__file__).with_name("contract")))
+            __import__(name)
         from bertctl.cli.main import entry
 
         try:

@@ -78,7 +78,7 @@ class Contrastive(Objective):
 
     spans_batch: ClassVar[bool] = True
 
-    def batch(self, features: Texts, indices: NDArray[np.int64], rng: WindowRandom) -> Batch:  # noqa: ARG002
+    def batch(self, features: Texts, indices: NDArray[np.int64], rng: WindowRandom) -> Batch:
         return Batch(features.padded(indices, [features.texts[i] for i in indices]), None)
 
     def forward(self, network: Any, batch: Batch) -> Tensor:

@@ -1,0 +1,96 @@
+"""Every registered task, and one that only this test registers, through the verbs that people use."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from task_examples import EXAMPLES, TEXTS
+from toy_task import NAME as TOY
+
+from bertctl.tasks.registry import TASKS
+from tests.conftest import Run
+
+STARS = ({"text": text, "label": stars} for text, stars in zip(TEXTS, (5, 1, 4, 2, 5, 1, 4, 2), strict=True))
+ROWS: dict[str, Sequence[dict[str, Any]]] = {name: one.rows for name, one in EXAMPLES.items()} | {TOY: tuple(STARS)}
+RECIPE = """
+training: {epochs: 2, batch_size: 4}
+model: {max_length: 40, dropout: 0.0}
+optimizer: {learning_rate: 3.0e-3}
+evaluation: {bootstrap_resamples: 100}
+runtime: {precision: fp32, device: cpu, threads: 1}
+"""
+VERBS = ("data", "sweep", "evaluate", "predict", "report", "gate", "compare", "finetune")
+"""In the order in which the test takes them."""
+
+
+def test_every_task_takes_every_verb() -> None:
+    assert set(ROWS) == {*TASKS} | {TOY}
+    assert len(ROWS) * len(VERBS) == 6 * 8
+
+
+@pytest.mark.parametrize("task", sorted(ROWS))
+def test_a_task_goes_through_every_verb(task: str, bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
+    taken: list[str] = []
+
+    def run(*words: object, code: int = 0) -> str:
+        done = bertctl(*words, env={"NURSERY_IMPORTS": "toy_task"})
+        assert done.returncode == code, f"{words}\n{done.stdout}\n{done.stderr}"
+        taken.append(str(words[0]))
+        return done.stdout
+
+    def lines(text: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in text.splitlines()]
+
+    data, recipe = tmp_path / "rows.jsonl", tmp_path / "mine.yaml"
+    data.write_text("".join(json.dumps(row) + "\n" for row in ROWS[task]))
+    sections = [f"name: mine\ntask: {task}{RECIPE}"]
+    sections.append(f"data: {{train_file: {data}, validation_file: {data}}}\n")
+    sets = [
+        word
+        for name, value in getattr(EXAMPLES.get(task), "settings", {}).items()
+        for word in ("--set", f"{name}={value}")
+    ]
+    recipe.write_text("".join(sections).replace("model: {", f"model: {{name: {tiny_model}, "))
+
+    checked = json.loads(run("data", "check", recipe, *sets, "--json"))
+    assert {split["rows"] for split in checked["splits"].values()} == {8}
+    swept = json.loads(
+        run("sweep", recipe, *sets, "--grid", "training.epochs=1,2", "--keep", "all", "-o", "sweep", "--json")
+    )
+    assert swept["counts"]["failed"] == swept["counts"]["diverged"] == 0  # so few steps may well answer one thing
+    one, other = sorted((tmp_path / "sweep" / "cells").iterdir())
+
+    def documents(run: Path) -> list[dict[str, Any]]:
+        return [json.loads((run / name).read_text()) for name in ("metrics.json", "performance.json")]
+
+    metrics, _ = documents(one)
+    primary = metrics["primary"]["name"]
+    value = metrics["metrics"]["validation"][primary]["value"]
+    assert primary in metrics["baseline"]["validation"]
+    gold = [line["gold"] for line in lines((one / "predictions" / "validation.jsonl").read_text())]
+    assert len(gold) == 8
+
+    again = json.loads(run("evaluate", one, "--json"))
+    assert again["metrics"]["validation"][primary]["value"] == pytest.approx(value, abs=1e-6)
+    answers = lines(run("predict", one, data))
+    assert [answer["prediction"] for answer in answers] == [
+        line["prediction"] for line in lines((one / "predictions" / "validation.jsonl").read_text())
+    ]
+    run("report", one, "-o", "report.html")
+    assert primary.replace("_", " ") in (tmp_path / "report.html").read_text().replace("_", " ")
+
+    better = metrics["metrics"]["validation"][primary]["higher_is_better"]
+    limit = f"{primary}={value - 1 if better else value + 1}"
+    verdict = json.loads(run("gate", one, "--min" if better else "--max", limit, "--policy", "point", "--json"))
+    assert verdict["verdict"] == "pass"
+    allowed = ["--max-drop", f"{primary}={1 if better else 100}", "--policy", "lenient"]
+    drop = json.loads(run("gate", one, "--baseline", other, *allowed, "--json"))
+    assert drop["checks"][0]["metric"] == primary, "the difference of two runs is known"
+    compared = json.loads(run("compare", one, other, "--json"))
+    assert primary in json.dumps(compared["differences"])
+
+    run("finetune", recipe, *sets, "-o", "run")
+    assert task in (tmp_path / "run" / "model" / "README.md").read_text()
+    assert set(taken) == set(VERBS)
