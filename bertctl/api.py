@@ -211,28 +211,24 @@ def extract_features(
     Raises:
         BertctlError: an unknown model, layer or pooling.
     """
-    from bertctl.features.chunks import stream_of
-    from bertctl.features.encoder import Encoder, VectorSpec
-    from bertctl.features.extract import ExtractJob, extract
+    from bertctl.features.chunks import chunks, stream_of
+    from bertctl.features.encoded_windows import RowEncoder
+    from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine
+    from bertctl.features.extract_job import VectorNames
     from bertctl.modeling.build import load_frozen
-    from bertctl.modeling.layers import choose_layers, layer_count
-    from bertctl.modeling.pooling import check_poolings
 
     recipe = load_recipe("text-classification", {"model.name": str(model), **(fields or {})})
     source = inspect_model(recipe.model)
     compute = choose_compute(recipe.runtime)
-    spec = VectorSpec(
-        layers=choose_layers(_listed(layers), layer_count(source.config)), poolings=check_poolings(_listed(pooling))
-    )
+    spec = VectorSpec.of(VectorNames(tuple(_listed(layers)), tuple(_listed(pooling))), source)
     if spec.by_token:
         raise UsageError("vectors of tokens go into files", remedy="Type `bertctl extract-features --pooling none`.")
-    encoder = Encoder(source, load_frozen(source, compute), spec, compute)
+    loaded = load_frozen(source, compute)
+    encoder = Encoder(source, loaded, spec, frozen_engine(loaded, compute))
+    row_encoder = RowEncoder(loaded.tokenizer, max_length=recipe.model.max_length, stride=None, by_token=False)
     rows = Rows("texts", {"text": list(texts)}, [str(i) for i in range(len(texts))], "texts")
-    with tempfile.TemporaryDirectory() as folder:
-        job = ExtractJob(Path(folder) / "vectors.npy", recipe.model.max_length, "texts")
-        extract(stream_of(rows), encoder, job)
-        vectors: NDArray[np.float32] = np.load(job.output)
-    return vectors.reshape(len(texts), -1)
+    found = [np.hstack(encoder.texts(row_encoder.encode(chunk))) for chunk in chunks(stream_of(rows))]
+    return np.concatenate(found) if found else np.empty((0, sum(encoder.sizes)), dtype=np.float32)
 
 
 def _check_names(fields: Fields | None) -> None:

@@ -1,8 +1,7 @@
 """`bertctl extract-features`."""
 
-import itertools
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import typer
 
@@ -10,14 +9,6 @@ from bertctl.cli.completion import dataset_names
 from bertctl.cli.output import Output
 from bertctl.cli.processes import NumProcessesOption, in_processes
 from bertctl.cli.recipe_options import COLUMNS, COMPUTE, DATA, MODEL, RecipeRequest, names_in, only, takes_recipe
-
-if TYPE_CHECKING:
-    from bertctl.config.schema import Recipe
-    from bertctl.data.rows import Rows
-    from bertctl.features.encoder import Encoder, VectorSpec
-    from bertctl.features.extract import ExtractJob
-    from bertctl.features.source import Input
-    from bertctl.modeling.source import ModelSource
 
 InputArgument = Annotated[
     str,
@@ -135,104 +126,32 @@ def extract_features(
     """
     from bertctl.features.feature_files import check_output
     from bertctl.features.memory import bound_caches
+    from bertctl.inference.sessions import check_backend
+    from bertctl.runtime.launch import workers
 
     check_output(output, by_token=words is not None or pooling == "none")
     bound_caches()
-    recipe = _for_backend(settings.load("text-classification"), backend)
+    recipe = settings.load("text-classification")
+    check_backend(backend, device=recipe.runtime.device, precision=recipe.runtime.precision)
     in_processes(num_processes, out)
-    from bertctl.features.extract import ExtractJob
+    from bertctl.features.extract import extract_features as extract_into
+    from bertctl.features.extract_job import ExtractJob, VectorNames
     from bertctl.features.source import Input
 
-    job = ExtractJob(output, recipe.model.max_length, input, stride, dtype, keep_text, backend)
-    source = Input(input, recipe.data, kind=input_format, split=split)
-    spec = _Asked(names_in(layers), names_in(pooling), words, special_tokens, normalize)
-    document = _extract(out, recipe, source, spec, job, resume=resume, overwrite=overwrite)
-    if document is None:
+    shared = workers()
+    out.quiet = out.quiet or shared.rank > 0
+    vectors = VectorNames(tuple(names_in(layers)), tuple(names_in(pooling)), words, special_tokens, normalize)
+    job = ExtractJob(
+        output, recipe.model.max_length, input, stride, dtype, keep_text, backend, resume=resume, overwrite=overwrite
+    )
+    rows = Input(input, recipe.data, kind=input_format, split=split)
+    with out.third_party_kept():
+        document = extract_into(recipe, rows, vectors, job, workers=shared, listener=out)
+    if shared.rank:
         return
     out.answer({"output": str(output), **document})
     shape = " x ".join(map(str, document["shape"]))
     out.say(f"{document['rows']} rows, {shape} {dtype}, written to {output}")
-
-
-class _Asked(NamedTuple):
-    """Which vectors, as they were named."""
-
-    layers: list[str]
-    poolings: list[str]
-    words: str | None
-    special_tokens: bool
-    normalize: bool
-
-
-def _for_backend(recipe: "Recipe", backend: str) -> "Recipe":
-    """The recipe on the CPU in fp32, unless something else that the backend can do was asked for."""
-    from bertctl.features.backends import check_backend
-
-    runtime = recipe.runtime
-    check_backend(backend, device=runtime.device, precision=runtime.precision)
-    if backend == "torch":
-        return recipe
-    precision = "fp32" if runtime.precision == "auto" else runtime.precision
-    return recipe.model_copy(update={"runtime": runtime.model_copy(update={"device": "cpu", "precision": precision})})
-
-
-def _extract(
-    out: Output, recipe: "Recipe", source: "Input", asked: _Asked, job: "ExtractJob", *, resume: bool, overwrite: bool
-) -> dict[str, Any] | None:
-    """What OUT.json says; None in all processes but the first."""
-    from bertctl.features.chunks import require_rows
-    from bertctl.features.encoder import VectorSpec
-    from bertctl.features.extract import extract, warn_of_truncation
-    from bertctl.modeling.layers import choose_layers, layer_count
-    from bertctl.modeling.pooling import check_poolings
-    from bertctl.modeling.source import inspect_model
-    from bertctl.runtime.launch import workers
-
-    shared = workers()
-    if shared.rank:
-        out.quiet = True
-    model_source = inspect_model(recipe.model)
-    spec = VectorSpec(
-        layers=choose_layers(asked.layers, layer_count(model_source.config)),
-        poolings=check_poolings(asked.poolings),
-        words=asked.words,
-        special_tokens=asked.special_tokens,
-        normalize=asked.normalize,
-    )
-    stream = require_rows(source.stream(listener=out), source.name)
-    with out.third_party_kept():
-        first = next(stream)
-        encoder = _encoder(recipe, model_source, spec, job, first, out)
-        document = extract(
-            itertools.chain([first], stream),
-            encoder,
-            job,
-            resume=resume,
-            overwrite=overwrite,
-            workers=shared,
-            listener=out,
-        )
-    if shared.rank:
-        return None
-    warn_of_truncation(document, listener=out)
-    return document
-
-
-def _encoder(
-    recipe: "Recipe", source: "ModelSource", spec: "VectorSpec", job: "ExtractJob", sample: "Rows", out: Output
-) -> "Encoder":
-    from bertctl.features.backends import backend_encoder
-    from bertctl.features.encoder import Encoder
-    from bertctl.modeling.build import load_frozen
-    from bertctl.runtime.device import choose_compute
-
-    compute = choose_compute(recipe.runtime)
-    out.say(f"compute: {compute.why}" + ("" if job.backend == "torch" else f", by {job.backend}"))
-    if job.backend == "torch":
-        return Encoder(source, load_frozen(source, compute), spec, compute)
-    return backend_encoder(
-        job.backend, source, spec, compute, sample, max_length=job.max_length, stride=job.stride, listener=out
-    )
 
 
 COMMAND = extract_features

@@ -5,18 +5,20 @@ D size of a vector.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertctl.errors import UsageError
 from bertctl.features.encoded_windows import EncodedWindows
-from bertctl.modeling.layers import LayerChoice, join_states, layer_count, read_states, states_needed
-from bertctl.modeling.pooling import pool, pool_words
+from bertctl.features.extract_job import VectorNames
+from bertctl.inference.engine import Engine, TorchBackend
+from bertctl.modeling.layers import LayerChoice, choose_layers, join_states, layer_count, read_states, states_needed
+from bertctl.modeling.pooling import WORD_POOLINGS, check_poolings, pool, pool_words
 from bertctl.modeling.source import ModelSource
-from bertctl.runtime.batching import Plan, token_budget_plan
+from bertctl.runtime.batching import token_budget_plan
 from bertctl.runtime.device import Compute
 from bertctl.tasks.sequences import padded_texts
 from bertctl.tasks.word_windows import WordFeatures
@@ -24,13 +26,11 @@ from bertctl.tokenization.encode import EncodedTexts
 from bertctl.tokenization.layout import Layout
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from bertctl.modeling.model import Model
 
 Vectors = NDArray[np.float32]
-StatesOf = Callable[[Mapping[str, "Tensor"]], "tuple[dict[int, Tensor], Tensor | None]"]
-"""A forward pass: inputs to hidden states by number, and the pooler's output."""
 
 CPU_BUDGET = 4096
 """Tokens of a batch, padding included: enough to keep the cores busy, small enough for their caches."""
@@ -54,6 +54,18 @@ class VectorSpec:
     words: str | None = None
     special_tokens: bool = True
     normalize: bool = False
+
+    @classmethod
+    def of(cls, names: VectorNames, source: ModelSource) -> Self:
+        """Returns what a model makes of the names.
+
+        Raises:
+            UsageError: a layer or pooling that there is none of.
+        """
+        if names.words is not None:
+            check_poolings([names.words], WORD_POOLINGS)
+        layers = choose_layers(names.layers, layer_count(source.config))
+        return cls(layers, check_poolings(names.poolings), names.words, names.special_tokens, names.normalize)
 
     @property
     def by_token(self) -> bool:
@@ -79,37 +91,36 @@ class VectorSpec:
         ]
 
 
+def frozen_engine(loaded: "Model", compute: Compute) -> Engine:
+    """Returns the engine of a bare encoder, as `load_frozen` gave it."""
+    # Its weights have the precision already: under autocast the same products would come out differently.
+    backend = TorchBackend(loaded.network, loaded.has_segments, replace(compute, precision="fp32"))
+    return Engine(backend, loaded.tokenizer, loaded.padding, compute)
+
+
 class Encoder:
-    """A model put on its device in the precision it computes in; its weights are never changed.
+    """A bare encoder whose weights are never changed.
 
     Args:
         source: the model's files.
-        loaded: the bare encoder, as `load_frozen` gave it.
+        loaded: the model, as `load_frozen` gave it.
         spec: which vectors.
-        compute: device and precision.
-        states_of: the forward pass of another backend; torch's when left out.
+        engine: computes its forward pass.
         budget: tokens of a batch.
     """
 
     def __init__(
-        self,
-        source: ModelSource,
-        loaded: "Model",
-        spec: VectorSpec,
-        compute: Compute,
-        *,
-        states_of: StatesOf | None = None,
-        budget: int | None = None,
+        self, source: ModelSource, loaded: "Model", spec: VectorSpec, engine: Engine, *, budget: int | None = None
     ) -> None:
-        self.source, self.loaded, self.spec, self.compute = source, loaded, spec, compute
+        self.source, self.spec, self.engine = source, spec, engine
         self.n_layers = layer_count(source.config)
         self.hidden = int(loaded.network.config.hidden_size)  # type: ignore[union-attr, arg-type]
         by_token = [(layer, spec.words or "none") for layer in spec.layers]
         self.pairs = by_token if spec.by_token else spec.pairs(self.n_layers)
         self.states = states_needed(spec.layers)
-        self._budget = budget or (CPU_BUDGET if compute.device == "cpu" else GPU_BUDGET)
-        self._states_of = states_of or self._torch_states
-        layouts = [Layout.of(loaded.tokenizer, pair=pair) for pair in (False, True)]
+        self._table: nn.Module = loaded.network.get_input_embeddings()  # type: ignore[operator]
+        self._budget = budget or (CPU_BUDGET if engine.compute.device == "cpu" else GPU_BUDGET)
+        layouts = [Layout.of(engine.tokenizer, pair=pair) for pair in (False, True)]
         self._special = sorted({i for layout in layouts for slot in layout.slots for i in slot.ids})
         self.cls_last = _cls_last(loaded, layouts[0]) if "cls" in spec.poolings else False
         if "pooler" in spec.poolings:
@@ -213,26 +224,21 @@ class Encoder:
         """Yields batches of similar lengths."""
         import torch
 
-        plan: Plan = token_budget_plan(encoded.lengths, self._budget)
-        with torch.inference_mode():
-            for indices in plan:
-                inputs = padded_texts(encoded, indices, self.loaded.padding)
-                inputs = {name: tensor.to(self.compute.device) for name, tensor in inputs.items()}
+        device = self.engine.compute.device
+        special = torch.tensor(self._special, device=device)
+        with self.engine.backend.inference():
+            for indices in token_budget_plan(encoded.lengths, self._budget):
+                inputs = padded_texts(encoded, indices, self.engine.padding)
+                inputs = {name: tensor.to(device) for name, tensor in inputs.items()}
                 is_text = inputs["attention_mask"].bool()
                 counted = None
                 if not self.spec.special_tokens:
-                    special = torch.tensor(self._special, device=self.compute.device)
                     counted = is_text & ~torch.isin(inputs["input_ids"], special)
                 is_full = bool(is_text.all())
                 if is_full:
                     del inputs["attention_mask"]
-                if not self.loaded.has_segments:
-                    del inputs["token_type_ids"]
-                states, pooled = self._states_of(inputs)
+                states, pooled = read_states(self.engine.backend, self._table, inputs, self.states, self.n_layers)
                 yield _EncodedBatch(indices, states, pooled, None if is_full else is_text, counted)
-
-    def _torch_states(self, inputs: Mapping[str, "Tensor"]) -> "tuple[dict[int, Tensor], Tensor | None]":
-        return read_states(self.loaded.network, inputs, self.states, self.n_layers)
 
     def _counted(self, encoded: EncodedTexts) -> NDArray[np.int64]:
         """(U,) tokens of each window that count in its mean."""

@@ -6,6 +6,7 @@ the same numbers.
 """
 
 import hashlib
+import itertools
 import json
 import shutil
 import time
@@ -16,55 +17,29 @@ from typing import Any
 
 import numpy as np
 
+from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError, UnavailableError, UsageError
+from bertctl.features.backends import open_encoder
 from bertctl.features.chunks import chunks, require_rows, split_for_memory
 from bertctl.features.encoded_windows import RowEncoder
-from bertctl.features.encoder import Encoder
+from bertctl.features.encoder import Encoder, VectorSpec
+from bertctl.features.extract_job import ExtractJob, VectorNames
 from bertctl.features.feature_files import check_output, write_features
 from bertctl.features.memory import give_back
+from bertctl.features.source import Input
 from bertctl.features.store import VectorLayout, VectorStore, join_stores
 from bertctl.inference.evaluate import TRUNCATION_WARNING_SHARE
+from bertctl.inference.sessions import check_backend
+from bertctl.modeling.source import inspect_model
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, write_json
+from bertctl.runtime.device import choose_compute
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.tokenization.reference import tokens_by_id
 from bertctl.words import count_of
 
 _SECONDS_BETWEEN_COMMITS = 2.0
-
-
-@dataclass(frozen=True)
-class ExtractJob:
-    """What to extract, into which file.
-
-    Attributes:
-        output: OUT.
-        max_length: longest window in tokens.
-        source: what the input is called.
-        stride: tokens that windows over long texts share; None cuts the texts.
-        dtype: of the numbers in the file.
-        keep_text: whether texts are written where the format has room.
-        backend: torch, onnx or openvino.
-    """
-
-    output: Path
-    max_length: int
-    source: str = "memory"
-    stride: int | None = None
-    dtype: str = "float32"
-    keep_text: bool = True
-    backend: str = "torch"
-
-    @property
-    def sidecar(self) -> Path:
-        """OUT.json."""
-        return self.output.with_name(f"{self.output.name}.json")
-
-    @property
-    def folder(self) -> Path:
-        """OUT.parts, the folder in which whole rows lie until the file can be made, one folder per process."""
-        return self.output.with_name(f"{self.output.name}.parts")
 
 
 @dataclass
@@ -122,13 +97,53 @@ class _State:
         write_json(self._path, self.document(complete=False))
 
 
+def extract_features(
+    recipe: Recipe,
+    rows: Input,
+    vectors: VectorNames,
+    job: ExtractJob,
+    *,
+    workers: Workers = ALONE,
+    listener: Listener = SILENT,
+) -> dict[str, Any]:
+    """Reads vectors of texts out of an encoder, into a file.
+
+    Args:
+        recipe: names the model and where it computes.
+        rows: the texts.
+        vectors: which vectors.
+        job: where to, and how.
+        workers: the processes that share the work.
+        listener: hears of progress, and is warned of cut texts.
+
+    Returns:
+        The content of OUT.json; in all processes but the first an empty one.
+
+    Raises:
+        BertctlError: any refusal: input, model, layers, backend, output.
+    """
+    runtime = recipe.runtime
+    check_backend(job.backend, device=runtime.device, precision=runtime.precision)
+    if job.backend != "torch":
+        precision = "fp32" if runtime.precision == "auto" else runtime.precision
+        runtime = runtime.model_copy(update={"device": "cpu", "precision": precision})
+    source = inspect_model(recipe.model)
+    spec = VectorSpec.of(vectors, source)
+    stream = require_rows(rows.stream(listener=listener), rows.name)
+    first = next(stream)
+    compute = choose_compute(runtime)
+    listener.say(f"compute: {compute.why}" + ("" if job.backend == "torch" else f", by {job.backend}"))
+    encoder = open_encoder(source, spec, compute, job, first, listener)
+    document = extract(itertools.chain([first], stream), encoder, job, workers=workers, listener=listener)
+    _warn_of_truncation(document, listener)
+    return document
+
+
 def extract(
     stream: Iterable[Rows],
     encoder: Encoder,
     job: ExtractJob,
     *,
-    resume: bool = False,
-    overwrite: bool = False,
     workers: Workers = ALONE,
     listener: Listener = SILENT,
 ) -> dict[str, Any]:
@@ -138,8 +153,6 @@ def extract(
         stream: the rows in order, at most `READ_ROWS` at once, the same ones in each attempt.
         encoder: ready, with the vectors it gives.
         job: where to, and how.
-        resume: go on where an earlier attempt was stopped.
-        overwrite: replace a file that is there.
         workers: the processes that share the work; each gets the whole stream and computes every n-th chunk.
         listener: hears of progress.
 
@@ -156,7 +169,7 @@ def extract(
     layout = _layout(encoder, job)
     settings = _settings(encoder, job, layout, workers.count)
     path = job.sidecar if workers.count == 1 else job.folder / f"{workers.rank}.json"
-    left = _left_by_an_earlier_attempt(job.output, path, settings, resume=resume, overwrite=overwrite)
+    left = _left_by_an_earlier_attempt(job, path, settings)
     if left is not None and left.get("complete"):
         listener.say(f"{job.output} was finished: {left['rows']} rows")
         return left
@@ -188,7 +201,7 @@ def _compute_all(
     listener: Listener,
 ) -> None:
     row_encoder = RowEncoder(
-        encoder.loaded.tokenizer, max_length=job.max_length, stride=job.stride, by_token=encoder.spec.by_token
+        encoder.engine.tokenizer, max_length=job.max_length, stride=job.stride, by_token=encoder.spec.by_token
     )
     progress = state.progress
     started = committed = time.monotonic()
@@ -238,10 +251,11 @@ def _compute(encoder: Encoder, row_encoder: RowEncoder, rows: Rows, progress: _P
 
 
 def _left_by_an_earlier_attempt(
-    output: Path, state_path: Path, settings: Mapping[str, Any], *, resume: bool, overwrite: bool
+    job: ExtractJob, state_path: Path, settings: Mapping[str, Any]
 ) -> dict[str, Any] | None:
     """Returns the state of an earlier attempt that is to be gone on with."""
-    if overwrite or not (output.exists() or state_path.exists()):
+    output = job.output
+    if job.overwrite or not (output.exists() or state_path.exists()):
         return None
     state: dict[str, Any] | None = None
     if state_path.exists():
@@ -249,7 +263,7 @@ def _left_by_an_earlier_attempt(
             state = json.loads(state_path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise DataError(f"{state_path} is no JSON: {error}", remedy="Start again with --overwrite.") from error
-    if not resume:
+    if not job.resume:
         unfinished = state is not None and not state["complete"]
         how = f"unfinished, {state['rows']} rows are whole" if state and unfinished else "there"
         raise UsageError(
@@ -301,7 +315,7 @@ def _layout(encoder: Encoder, job: ExtractJob) -> VectorLayout:
         dtype="float32" if is_text else job.dtype,
         by_token=spec.by_token,
         pooling=f"words-{spec.words}" if spec.words else spec.poolings[0],
-        token_names=tuple(tokens_by_id(encoder.loaded.tokenizer)) if is_text and spec.by_token else (),
+        token_names=tuple(tokens_by_id(encoder.engine.tokenizer)) if is_text and spec.by_token else (),
         keep_text=job.keep_text or is_text,
     )
 
@@ -319,7 +333,7 @@ def _settings(encoder: Encoder, job: ExtractJob, layout: VectorLayout, processes
         "normalize": spec.normalize,
         "max_length": job.max_length,
         "stride": job.stride,
-        "precision": encoder.compute.precision,
+        "precision": encoder.engine.compute.precision,
         "backend": job.backend,
         "dtype": job.dtype,
         "processes": processes,
@@ -361,7 +375,7 @@ def _finish(job: ExtractJob, layout: VectorLayout, state: _State, workers: Worke
     return final
 
 
-def warn_of_truncation(document: Mapping[str, Any], *, listener: Listener) -> None:
+def _warn_of_truncation(document: Mapping[str, Any], listener: Listener) -> None:
     """Says how many texts were longer than the model reads."""
     if not document.get("truncated"):
         return

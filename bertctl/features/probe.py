@@ -20,7 +20,7 @@ from bertctl.errors import BertctlError, DataError, UsageError
 from bertctl.features import classifiers
 from bertctl.features.classifiers import Settings
 from bertctl.features.encoded_windows import EncodedWindows
-from bertctl.features.encoder import Encoder, VectorSpec, unit_length
+from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine, unit_length
 from bertctl.features.selection import Choice, ProbeJob, Scorer, gold, other_hold_outs, table_document
 from bertctl.inference.engine import Engine
 from bertctl.inference.evaluate import (
@@ -106,7 +106,7 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> ProbeJob:
         source=source,
         loaded=loaded,
         compute=compute,
-        encoder=Encoder(source, loaded, spec, compute),
+        encoder=Encoder(source, loaded, spec, frozen_engine(loaded, compute)),
         features={
             split: task.encode(rows, loaded.tokenizer, max_length=recipe.model.max_length)
             for split, rows in data.splits.items()

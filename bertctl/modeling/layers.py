@@ -4,7 +4,7 @@ A model with L layers has L + 1 hidden states: 0 is what comes out of the embedd
 normalised), k the output of the k-th layer, L the last. Letters: B texts, T tokens, H hidden size, D size of a vector.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,7 +12,7 @@ from bertctl.errors import UsageError
 from bertctl.words import did_you_mean
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
 WORD_EMBEDDINGS = -1
 """In place of a hidden state: the row of the piece table alone, without position and segment."""
@@ -133,13 +133,18 @@ def states_needed(choices: Sequence[LayerChoice]) -> tuple[int, ...]:
 
 
 def read_states(
-    network: "nn.Module", inputs: Mapping[str, "Tensor"], states: Sequence[int], n_layers: int
+    forward: Callable[..., Any],
+    table: "Callable[[Tensor], Tensor]",
+    inputs: Mapping[str, "Tensor"],
+    states: Sequence[int],
+    n_layers: int,
 ) -> tuple[dict[int, "Tensor"], "Tensor | None"]:
     """One forward pass of a bare encoder; only what is asked for is kept.
 
     Args:
-        network: an AutoModel, in evaluation mode.
-        inputs: input_ids (B, T) and what else its forward takes.
+        forward: an AutoModel, in evaluation mode, or what computes as one.
+        table: its word embeddings.
+        inputs: input_ids (B, T) and what else it takes.
         states: hidden states to return.
         n_layers: L.
 
@@ -148,12 +153,11 @@ def read_states(
     """
     found: dict[int, Tensor] = {}
     if WORD_EMBEDDINGS in states:
-        table: nn.Module = network.get_input_embeddings()  # type: ignore[operator]
         found[WORD_EMBEDDINGS] = table(inputs["input_ids"])
     if tuple(states) == (WORD_EMBEDDINGS,):
         return found, None
     several = any(state not in (WORD_EMBEDDINGS, n_layers) for state in states)
-    output = network(**inputs, output_hidden_states=several)
+    output = forward(**inputs, output_hidden_states=several)
     for state in states:
         if state == n_layers:
             found[state] = output.last_hidden_state

@@ -117,6 +117,7 @@ def _network(loaded: "Model", head: LinearHead, source: ModelSource, compute: Co
     (layer,) = choose_layers([head.layer], n_layers)
     layouts = [Layout.of(loaded.tokenizer, pair=pair) for pair in (False, True)]
     special = sorted({i for layout in layouts for slot in layout.slots for i in slot.ids})
+    table: nn.Module = loaded.network.get_input_embeddings()  # type: ignore[operator]
     cls_last = loaded.saved_tokenizer.cls_token_id in layouts[0].slots[-1].ids
 
     class Probe(nn.Module):
@@ -146,7 +147,7 @@ def _network(loaded: "Model", head: LinearHead, source: ModelSource, compute: Co
                 inputs["attention_mask"] = attention_mask
             # The weights have the precision already: under autocast the same products would come out differently.
             with torch.autocast(device_type=compute.device, enabled=False):
-                states, pooled = read_states(self.encoder, inputs, layer.states, n_layers)
+                states, pooled = read_states(self.encoder, table, inputs, layer.states, n_layers)
                 if head.pooling == FIRST_PIECE:
                     vector = join_states(layer, states).float()
                 elif head.pooling == "pooler" and pooled is not None:

@@ -10,10 +10,12 @@ import transformers
 from bertctl.config.schema import ModelSection, RuntimeSection
 from bertctl.data.rows import Rows
 from bertctl.errors import DeviceError, UnavailableError, UsageError
-from bertctl.features import backends
-from bertctl.features.backends import backend_encoder, cache_folder, check_backend
+from bertctl.features.backends import open_encoder
 from bertctl.features.encoded_windows import RowEncoder
-from bertctl.features.encoder import Encoder, VectorSpec
+from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine
+from bertctl.features.extract_job import ExtractJob
+from bertctl.inference import sessions
+from bertctl.inference.sessions import cache_folder, check_backend
 from bertctl.modeling.build import load_frozen
 from bertctl.modeling.layers import choose_layers
 from bertctl.modeling.source import inspect_model
@@ -45,13 +47,14 @@ def spec_of(**more: object) -> VectorSpec:
 def both(model: Path, backend: str, what: VectorSpec) -> tuple[Encoder, Encoder]:
     source = inspect_model(ModelSection(name=str(model), max_length=40))
     compute = choose_compute(CPU)
-    other = backend_encoder(backend, source, what, compute, ROWS, max_length=40, stride=None)
-    return Encoder(source, load_frozen(source, compute), what, compute), other
+    other = open_encoder(source, what, compute, ExtractJob(Path("a.npy"), 40, backend=backend), ROWS)
+    loaded = load_frozen(source, compute)
+    return Encoder(source, loaded, what, frozen_engine(loaded, compute)), other
 
 
 def test_every_layer_and_pooling_is_torchs(tiny_model, backend):
     ours, theirs = both(tiny_model, backend, spec_of())
-    row_encoder = RowEncoder(ours.loaded.tokenizer, max_length=40, stride=None, by_token=False)
+    row_encoder = RowEncoder(ours.engine.tokenizer, max_length=40, stride=None, by_token=False)
     windows = row_encoder.encode(ROWS)
     for expected, found in zip(ours.texts(windows), theirs.texts(windows), strict=True):
         assert np.abs(expected).max() > 0.01
@@ -60,7 +63,7 @@ def test_every_layer_and_pooling_is_torchs(tiny_model, backend):
 
 def test_every_token_is_torchs(tiny_model, backend):
     ours, theirs = both(tiny_model, backend, spec_of(poolings=("none",)))
-    windows = RowEncoder(ours.loaded.tokenizer, max_length=40, stride=None, by_token=True).encode(ROWS)
+    windows = RowEncoder(ours.engine.tokenizer, max_length=40, stride=None, by_token=True).encode(ROWS)
     for expected, found in zip(ours.tokens(windows).vectors, theirs.tokens(windows).vectors, strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
@@ -105,7 +108,7 @@ def test_what_a_backend_cannot_do_is_refused(backend):
 
 
 def test_a_missing_package_answers_with_its_install_line(monkeypatch):
-    monkeypatch.setattr(backends, "find_spec", lambda _: None)
+    monkeypatch.setattr(sessions, "find_spec", lambda _: None)
     with pytest.raises(UnavailableError, match="needs openvino and onnx") as caught:
         check_backend("openvino", device="auto", precision="auto")
     assert "pip install 'bertctl[openvino]'" in caught.value.remedy

@@ -21,8 +21,9 @@ from bertctl.features import chunks as chunks_module
 from bertctl.features import extract as extract_module
 from bertctl.features.appended import AppendedArray, open_array
 from bertctl.features.chunks import chunks, stream_of
-from bertctl.features.encoder import Encoder, VectorSpec
-from bertctl.features.extract import ExtractJob, extract
+from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine
+from bertctl.features.extract import extract
+from bertctl.features.extract_job import ExtractJob
 from bertctl.features.source import Input
 from bertctl.modeling.build import load_frozen
 from bertctl.modeling.layers import choose_layers
@@ -77,7 +78,8 @@ def encoder_of(
     source = inspect_model(ModelSection(name=str(model), max_length=40))
     compute = choose_compute(RuntimeSection(device="cpu", precision="fp32"))
     spec = VectorSpec(choose_layers(layers.split(","), 2), tuple(poolings.split(",")), **more)
-    return Encoder(source, load_frozen(source, compute), spec, compute, budget=budget)
+    loaded = load_frozen(source, compute)
+    return Encoder(source, loaded, spec, frozen_engine(loaded, compute), budget=budget)
 
 
 @pytest.fixture(scope="module")
@@ -95,8 +97,8 @@ def one_by_one(model: Path) -> Callable[[str], tuple[list[torch.Tensor], torch.T
 
 
 def run(model: Path, out: Path, texts: list[str] = TEXTS, *, max_length: int = 40, **more: object) -> dict:
-    job_fields = {name: more.pop(name) for name in ("stride", "dtype") if name in more}
-    again = {name: more.pop(name) for name in ("resume", "overwrite", "workers") if name in more}
+    job_fields = {name: more.pop(name) for name in ("stride", "dtype", "resume", "overwrite") if name in more}
+    again = {name: more.pop(name) for name in ("workers",) if name in more}
     rows = more.pop("rows", None) or rows_of(texts)
     encoder = encoder_of(model, **more)
     return extract(stream_of(rows), encoder, ExtractJob(out, max_length, **job_fields), **again)

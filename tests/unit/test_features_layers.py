@@ -46,7 +46,7 @@ def theirs(network: BertModel, inputs: dict[str, torch.Tensor]) -> list[torch.Te
 def _joined(network: BertModel, inputs: dict[str, torch.Tensor], name: str) -> torch.Tensor:
     (choice,) = choose_layers([name], N_LAYERS)
     with torch.inference_mode():
-        states, _ = read_states(network, inputs, states_needed([choice]), N_LAYERS)
+        states, _ = read_states(network, network.get_input_embeddings(), inputs, states_needed([choice]), N_LAYERS)
     joined = join_states(choice, states)
     assert joined.shape == (3, 5, choice.size(24) * (len(choice.states) if choice.is_learned else 1))
     return joined
@@ -86,7 +86,7 @@ def test_only_the_piece_table_is_read_where_it_is_all_that_is_asked_for(network,
     broken = BertModel(network.config)
     broken.embeddings.word_embeddings.weight.data = network.embeddings.word_embeddings.weight.data
     broken.forward = None  # a forward pass would fail
-    states, pooled = read_states(broken, inputs, (WORD_EMBEDDINGS,), N_LAYERS)
+    states, pooled = read_states(broken, broken.get_input_embeddings(), inputs, (WORD_EMBEDDINGS,), N_LAYERS)
     assert list(states) == [WORD_EMBEDDINGS]
     assert pooled is None
 

@@ -1,0 +1,60 @@
+"""What `extract-features` was asked for."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class VectorNames:
+    """Which vectors, by the names a person gives them; `encoder.VectorSpec` is what a model makes of them.
+
+    Attributes:
+        layers: names or numbers.
+        poolings: how a text's vector is made of its tokens'.
+        words: how a word's is; None for no words.
+        special_tokens: whether [CLS], [SEP] and other special tokens count.
+        normalize: whether each vector is scaled to length 1.
+    """
+
+    layers: tuple[str, ...] = ("last",)
+    poolings: tuple[str, ...] = ("mean",)
+    words: str | None = None
+    special_tokens: bool = True
+    normalize: bool = False
+
+
+@dataclass(frozen=True)
+class ExtractJob:
+    """What to extract, into which file.
+
+    Attributes:
+        output: OUT.
+        max_length: longest window in tokens.
+        source: what the input is called.
+        stride: tokens that windows over long texts share; None cuts the texts.
+        dtype: of the numbers in the file.
+        keep_text: whether texts are written where the format has room.
+        backend: torch, onnx or openvino.
+        resume: go on where an earlier attempt was stopped.
+        overwrite: replace a file that is there.
+    """
+
+    output: Path
+    max_length: int
+    source: str = "memory"
+    stride: int | None = None
+    dtype: str = "float32"
+    keep_text: bool = True
+    backend: str = "torch"
+    resume: bool = False
+    overwrite: bool = False
+
+    @property
+    def sidecar(self) -> Path:
+        """OUT.json."""
+        return self.output.with_name(f"{self.output.name}.json")
+
+    @property
+    def folder(self) -> Path:
+        """OUT.parts, the folder in which whole rows lie until the file can be made, one folder per process."""
+        return self.output.with_name(f"{self.output.name}.parts")
