@@ -10,6 +10,7 @@ from bertctl.errors import UsageError
 from bertctl.words import listing, unknown
 
 PAPER = "Devlin et al. 2019, table 1, BERT-base, GLUE server"
+_STRICT = {"extra": "forbid"}  # of pydantic, which reads rows from files
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Columns:
         choices: the choices.
     """
 
+    __pydantic_config__ = _STRICT
     text: str
     pair: str | None = None
     label: str | None = None
@@ -41,6 +43,7 @@ class PublishedScore:
         source: who reported it.
     """
 
+    __pydantic_config__ = _STRICT
     split: str
     metric: str
     value: float
@@ -59,6 +62,7 @@ class Hub:
         labels: names of the class numbers, where the files have the numbers alone.
     """
 
+    __pydantic_config__ = _STRICT
     repo: str
     revision: str
     file: str = "data/{split}-00000-of-00001.parquet"
@@ -81,21 +85,17 @@ class SplitRow:
             (GLUE: `0`, `1`, ...) or by the name that they get without one (`column1`, `column2`, ...).
         labelled: whether it has labels that may be used. GLUE's test labels are the server's secret: the column is
             left out, also where the hub has one (MRPC), so that hub and files give the same rows.
-        header: whether a CSV or TSV file begins with column names; detected where None.
+        header: whether the file begins with column names; detected where None (GLUE's files have them).
         glue_file: file name that the GLUE server takes for predictions on it.
     """
 
+    __pydantic_config__ = _STRICT
     name: str
     files: tuple[str, ...] = ()
     columns: Columns | None = None
     labelled: bool = True
     header: bool | None = None
     glue_file: str = ""
-
-
-def files(**by_split: str | tuple[str, ...]) -> tuple[SplitRow, ...]:
-    """Returns splits by their file names: `files(train="train.csv", test="test.csv")`."""
-    return tuple(SplitRow(name, (file,) if isinstance(file, str) else file) for name, file in by_split.items())
 
 
 @dataclass(frozen=True)
@@ -105,10 +105,10 @@ class DatasetRow:
     Attributes:
         name: what is typed.
         task: the task it is for.
-        description: one line.
         columns: names of its columns.
         splits: in the order train, validation, test. Those called `validation...` are its validation splits; where it
             has none, training rows are held out.
+        description: one line.
         labels: label names in the official order (F1 of two is that of the second); empty where there are none, or
             where training finds them.
         hub: where the hub has it; None where it has not.
@@ -122,11 +122,12 @@ class DatasetRow:
         note: what to know before using it.
     """
 
+    __pydantic_config__ = _STRICT
     name: str
     task: str
-    description: str
     columns: Columns
     splits: tuple[SplitRow, ...]
+    description: str = ""
     labels: tuple[str, ...] = ()
     hub: Hub | None = None
     metrics: tuple[str, ...] = ()

@@ -1,33 +1,27 @@
-"""Data sets by name: the built-in rows, and those of a person's own `datasets.yaml`.
+"""Data sets by name: the built-in ones, and those of a person's own `datasets.yaml`."""
 
-Plain tables and a look-up. Nothing here imports a library.
-"""
-
+import functools
+import re
 from pathlib import Path
 
-from bertctl.catalog.choice_rows import CHOICE_ROWS
-from bertctl.catalog.dataset_row import Columns, DatasetRow, files
-from bertctl.catalog.glue_rows import GLUE_ROWS
-from bertctl.catalog.question_rows import QUESTION_ROWS
-from bertctl.catalog.tagging_rows import TAGGING_ROWS
+from bertctl.catalog.dataset_row import DatasetRow
 from bertctl.errors import UsageError
 from bertctl.words import did_you_mean
 
-_DEMO = DatasetRow(
-    name="demo",
-    task="text-classification",
-    description="900 short opinions, positive or negative, written for bertctl; inside the package",
-    columns=Columns("text", label="label"),
-    labels=("negative", "positive"),
-    splits=files(train="train.csv", validation="validation.csv", test="test.csv"),
-    metrics=("accuracy",),
-    bundled=True,
-)
+_BUILTIN = Path(__file__).with_name("datasets.yaml")
 
-DATASETS: dict[str, DatasetRow] = {
-    row.name: row for row in (_DEMO, *GLUE_ROWS, *TAGGING_ROWS, *QUESTION_ROWS, *CHOICE_ROWS)
-}
-"""The built-in catalog, by name."""
+
+@functools.cache
+def builtin_datasets() -> dict[str, DatasetRow]:
+    """Returns the built-in data sets by name."""
+    from bertctl.catalog.datasets_file import read_datasets
+
+    return read_datasets(_BUILTIN)
+
+
+def dataset_names() -> list[str]:
+    """Returns the names of the built-in data sets, fast enough for shell completion."""
+    return re.findall(r"^([\w-]+):$", _BUILTIN.read_text(encoding="utf-8"), flags=re.MULTILINE)
 
 
 def find_dataset(name: str, datasets_file: str | None = None) -> DatasetRow:
@@ -41,18 +35,18 @@ def find_dataset(name: str, datasets_file: str | None = None) -> DatasetRow:
         UsageError: there is none of this name (the nearest names are shown), or the file is not what it should be.
         UnavailableError: the file can't be read.
     """
-    spellings = {_plain(spelling): row for row in DATASETS.values() for spelling in row.folders}
-    builtin = DATASETS.get(name) or spellings.get(_plain(name))
+    known = builtin_datasets()
+    spellings = {_plain(spelling): row for row in known.values() for spelling in row.folders}
+    builtin = known.get(name) or spellings.get(_plain(name))
     if builtin is not None:
         return builtin
-    own: dict[str, DatasetRow] = {}
     if datasets_file is not None:
-        from bertctl.catalog.own_datasets import read_datasets
+        from bertctl.catalog.datasets_file import read_datasets
 
-        own = read_datasets(Path(datasets_file), taken=DATASETS)
-    if name in own:
-        return own[name]
-    known = {**own, **DATASETS}
+        path = Path(datasets_file)
+        known = {**read_datasets(path, taken=known, home=path.parent), **known}
+    if name in known:
+        return known[name]
     hint = did_you_mean(_plain(name), known)
     raise UsageError(
         f"there is no data set '{name}'" + (f": {hint}" if hint else ""),

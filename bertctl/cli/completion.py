@@ -22,9 +22,9 @@ def model_names(incomplete: str) -> list[str]:
 
 def dataset_names(incomplete: str) -> list[str]:
     """Returns the data sets of the catalog."""
-    from bertctl.catalog.datasets import DATASETS
+    from bertctl.catalog import datasets
 
-    return [name for name in DATASETS if name.startswith(incomplete)]
+    return [name for name in datasets.dataset_names() if name.startswith(incomplete)]
 
 
 def recipe_fields(incomplete: str) -> list[str]:

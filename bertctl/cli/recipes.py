@@ -255,12 +255,12 @@ def _models() -> tuple[str, list[dict[str, Any]], "Table"]:
 
 
 def _datasets() -> tuple[str, list[dict[str, Any]], "Table"]:
-    from bertctl.catalog.datasets import DATASETS
+    from bertctl.catalog.datasets import builtin_datasets
     from bertctl.tasks.registry import answer_type
 
     table = plain_table("data", "task", "labels", "primary metric", "published BERT-base (split)", "what")
     rows = []
-    for row in DATASETS.values():
+    for row in builtin_datasets().values():
         scores = [asdict(score) for score in row.published]
         rows.append(
             {

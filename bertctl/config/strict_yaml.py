@@ -162,7 +162,7 @@ def _value(node: yaml.Node, path: KeyPath, document: Document) -> Any:
     if isinstance(node, yaml.MappingNode) and node.tag == "tag:yaml.org,2002:map":
         return _mapping(node, path, document)
     if isinstance(node, yaml.SequenceNode) and node.tag == "tag:yaml.org,2002:seq":
-        return [_value(item, path, document) for item in node.value]
+        return [_value(item, (*path, f"[{i}]"), document) for i, item in enumerate(node.value)]
     text = str(node.value)
     match node.tag:
         case "tag:yaml.org,2002:str":

@@ -120,7 +120,7 @@ def _read_official(row: DatasetRow, split: SplitRow, path: Path, listener: Liste
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     lines = text.split("\n")
     at = _positions(split, row.columns_in_file(split), lines[0], path)
-    first = 1 if split.header else 0
+    first = 0 if split.header is False else 1
     width = 1 + max(at.values())
     columns: dict[str, list[str]] = {name: [] for name in at}
     places = [(columns[name], i) for name, i in at.items()]
@@ -134,7 +134,7 @@ def _read_official(row: DatasetRow, split: SplitRow, path: Path, listener: Liste
                 column.append(fields[i])
         elif line:
             short += 1
-            if not split.header:
+            if split.header is False:
                 raise DataError(
                     f"{path}:{number}: {len(fields)} tab-separated fields where {width} are needed: {line[:80]!r}",
                     remedy=f"Is this the official file of '{row.name}'?",
@@ -147,7 +147,7 @@ def _read_official(row: DatasetRow, split: SplitRow, path: Path, listener: Liste
 def _positions(split: SplitRow, columns: Columns, first_line: str, path: Path) -> dict[str, int]:
     """Returns canonical name -> position in the official file."""
     wanted = _wanted(columns)
-    if not split.header:
+    if split.header is False:
         return {name: int(column) for name, column in wanted.items()}
     names = first_line.split("\t")
     for column in wanted.values():

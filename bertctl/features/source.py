@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bertctl.catalog.datasets import DATASETS, find_dataset
+from bertctl.catalog.datasets import builtin_datasets, find_dataset
 from bertctl.config.schema import DataSection, Recipe
 from bertctl.data.load import load_data
 from bertctl.data.readers import READERS
@@ -59,8 +59,8 @@ class Input:
         return TEXT_READER.stream(source, self.settings, kind=self.kind, chunk_rows=READ_ROWS, listener=listener)
 
     def _of_data_set(self, listener: Listener) -> Rows:
-        if self.name not in DATASETS and ("/" in self.name or "." in self.name):
-            hint = did_you_mean(self.name, DATASETS)
+        if self.name not in builtin_datasets() and ("/" in self.name or "." in self.name):
+            hint = did_you_mean(self.name, builtin_datasets())
             raise UnavailableError(
                 f"{self.name} does not exist" + (f"; for a data set: {hint}" if hint else ""),
                 remedy="Give a file, - for stdin, or a data set's name (`bertctl recipes ls --data`).",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertctl.catalog.dataset_row import DatasetRow
-from bertctl.catalog.datasets import DATASETS
+from bertctl.catalog.datasets import builtin_datasets
 from bertctl.catalog.models import MODELS
 from bertctl.reporting.document import Column, TableBlock
 from bertctl.reporting.markdown import code_span, escaped, table_lines
@@ -48,7 +48,7 @@ def _metadata(run: RunContents) -> str:
     """Returns the YAML block, made by the hub's own library."""
     from huggingface_hub import ModelCardData
 
-    row = DATASETS.get(str(run.recipe["data"].get("name")))
+    row = builtin_datasets().get(str(run.recipe["data"].get("name")))
     results = _results(run, row)
     data = ModelCardData(
         library_name="transformers",
@@ -131,7 +131,7 @@ def _summary(run: RunContents) -> str:
     base = base_model(str(run.recipe["model"]["name"]))
     model = f"[{base}](https://huggingface.co/{base})" if base else "an encoder of our own"
     name = run.recipe["data"].get("name")
-    row = DATASETS.get(str(name))
+    row = builtin_datasets().get(str(name))
     data = escaped(str(name or "files of our own"))
     if row and row.hub:
         data = f"[{data}](https://huggingface.co/datasets/{row.hub.repo})"

@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.table import Table
 
-from bertctl.catalog.datasets import DATASETS
+from bertctl.catalog.datasets import builtin_datasets
 from bertctl.reporting.document import Cell, Column, TableBlock
 
 
@@ -19,7 +19,7 @@ def results_table(metrics: Mapping[str, Any], *, dataset: str | None = None) -> 
     numbers = ("value", "95 % interval", "n", "majority")
     columns = [Column("split"), Column("metric"), *(Column(name, number=True) for name in numbers), Column("published")]
     primary = metrics["primary"]
-    row = DATASETS.get(dataset or "")
+    row = builtin_datasets().get(dataset or "")
     source = ""
     rows: list[list[str | Cell]] = []
     for split, by_name in metrics["metrics"].items():

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bertctl.catalog.datasets import DATASETS
+from bertctl.catalog.datasets import builtin_datasets
 from bertctl.cli.main import main
 from bertctl.config.load import load_recipe
 from bertctl.config.schema import DataSection
@@ -352,7 +352,7 @@ def test_a_submission_for_stsb_has_three_decimals_from_0_to_5(glue_folder, tiny_
     assert len(predictions) == 3
     assert all(0 <= float(score) <= 5 and len(score) == 5 for score in predictions)
     answers = [{"prediction": -0.3}, {"prediction": 2.34567}, {"prediction": 5.2}]
-    write_glue(answers, tmp_path / "clipped.tsv", dataset=DATASETS["stsb"])
+    write_glue(answers, tmp_path / "clipped.tsv", dataset=builtin_datasets()["stsb"])
     assert _submission(tmp_path / "clipped.tsv") == ["0.000", "2.346", "5.000"]
 
 

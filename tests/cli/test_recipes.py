@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bertctl.catalog.datasets import DATASETS
+from bertctl.catalog.datasets import builtin_datasets
 from bertctl.catalog.models import MODELS
 from bertctl.cli.recipes import check_recipe, copy_recipe
 from bertctl.config.load import load_recipe
@@ -75,9 +75,9 @@ def test_ls_data_shows_labels_metric_and_published_score(bertctl):
     both = json.loads(bertctl("recipes", "ls", "--data", "--models", "--json").stdout)
     assert set(both) == {"data", "models"}
     rows = {row["name"]: row for row in both["data"]}
-    assert set(rows) == set(DATASETS)
+    assert set(rows) == set(builtin_datasets())
     assert rows["sst2"]["labels"] == ["negative", "positive"]
-    assert rows["sst2"]["published"][0]["value"] == DATASETS["sst2"].published[0].value
+    assert rows["sst2"]["published"][0]["value"] == builtin_datasets()["sst2"].published[0].value
     text = bertctl("recipes", "ls", "--data").stdout
     assert "matthews" in text
     assert "accuracy 0.935 (test)" in text
@@ -124,7 +124,7 @@ def test_what_the_paper_says_of_a_set_is_its_recipe(name, epochs, rate, batch):
 
 @pytest.mark.parametrize("name", DATA_SETS)
 def test_each_data_set_recipe_fits_its_catalog_row(name):
-    recipe, row = load_recipe(name), DATASETS[name]
+    recipe, row = load_recipe(name), builtin_datasets()[name]
     assert recipe.data.name == name
     assert recipe.task == row.task
     assert set(recipe.evaluation.splits) <= set(row.split_names)

@@ -6,16 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from bertctl.catalog.dataset_row import Columns, DatasetRow, Hub, SplitRow, files
-from bertctl.catalog.datasets import DATASETS, find_dataset
+from bertctl.catalog.dataset_row import Columns, DatasetRow, Hub, SplitRow
+from bertctl.catalog.datasets import builtin_datasets, dataset_names, find_dataset
 from bertctl.config.schema import DataSection, EvaluationSection, Recipe
 from bertctl.data.load import load_data
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.progress import Listener
 
 
+def files(**by_split: str) -> tuple[SplitRow, ...]:
+    return tuple(SplitRow(name, (file,)) for name, file in by_split.items())
+
+
 def recipe_for(name: str, **data: object) -> Recipe:
-    return Recipe(task=DATASETS[name].task, data=DataSection(name=name, **data))
+    return Recipe(task=builtin_datasets()[name].task, data=DataSection(name=name, **data))
 
 
 @pytest.mark.parametrize("place", ["SST-2/train.tsv", "sst2/train.tsv", "train.tsv"])
@@ -62,7 +66,7 @@ class Heard(Listener):
 
 
 def _official_file(tmp_path: Path, name: str, content: str) -> Recipe:
-    path = tmp_path / DATASETS[name].folder / "train.tsv"
+    path = tmp_path / builtin_datasets()[name].folder / "train.tsv"
     path.parent.mkdir()
     path.write_text(content, encoding="utf-8", newline="")
     return recipe_for(name, data_dir=str(tmp_path))
@@ -158,13 +162,14 @@ def test_unknown_names_show_the_nearest():
 
 
 def test_the_table_is_whole():
+    rows = builtin_datasets()
     glue = ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax"]
-    assert [name for name, row in DATASETS.items() if row.layout == "glue"] == glue
-    glue_files = sorted(split.glue_file for row in DATASETS.values() for split in row.splits if split.glue_file)
+    assert [name for name, row in rows.items() if row.layout == "glue"] == glue
+    glue_files = sorted(split.glue_file for row in rows.values() for split in row.splits if split.glue_file)
     names = ["AX", "CoLA", "MNLI-m", "MNLI-mm", "MRPC", "QNLI", "QQP", "RTE", "SST-2", "STS-B", "WNLI"]
     assert glue_files == [f"{name}.tsv" for name in names]
     second_labels = {}
-    for row in DATASETS.values():
+    for row in builtin_datasets().values():
         assert list(row.problems()) == []
         assert row.bundled == (row.hub is None)
         assert all(split.files for split in row.splits)
@@ -190,11 +195,15 @@ def test_the_table_is_whole():
     ],
 )
 def test_a_row_knows_what_can_not_be_right_in_it(change, attribute, what):
-    row = DatasetRow("trec", "text-classification", "", Columns("text"), files(train="a.csv", test="b.csv"))
+    row = DatasetRow("trec", "text-classification", Columns("text"), files(train="a.csv", test="b.csv"))
     assert list(row.problems()) == []
     ((where, sentence),) = replace(row, **change).problems()
     assert where == attribute
     assert what in sentence
+
+
+def test_names_are_read_without_reading_the_rows():
+    assert dataset_names() == list(builtin_datasets())
 
 
 def test_a_row_of_six_lines_is_read_without_hub_official_files_or_validation_rows(tmp_path, monkeypatch):
@@ -205,7 +214,7 @@ def test_a_row_of_six_lines_is_read_without_hub_official_files_or_validation_row
         columns=Columns("question", label="kind"),
         splits=files(train="train.csv", test="test.csv"),
     )
-    monkeypatch.setitem(DATASETS, "trec", row)
+    monkeypatch.setitem(builtin_datasets(), "trec", row)
     lines = [f"who is {i}?,HUM" if i % 2 else f"where is {i}?,LOC" for i in range(20)]
     for name in ("train.csv", "test.csv"):
         (tmp_path / name).write_text("\n".join(["question,kind", *lines]))
@@ -229,7 +238,7 @@ def test_a_row_of_six_lines_is_read_without_hub_official_files_or_validation_row
         load_data(recipe_for("trec", data_dir=str(tmp_path)))
 
 
-@pytest.mark.parametrize("row", [row for row in DATASETS.values() if row.hub], ids=lambda row: row.name)
+@pytest.mark.parametrize("row", [row for row in builtin_datasets().values() if row.hub], ids=lambda row: row.name)
 def test_hub_sources_are_parquet_of_one_commit(row):
     """No loading script, no branch that moves; two whose commit nobody has written down say which branch."""
     if row.name in ("wnut17", "bc5cdr"):
@@ -241,10 +250,10 @@ def test_hub_sources_are_parquet_of_one_commit(row):
 
 
 def test_published_scores_stand_beside_their_split():
-    mnli = DATASETS["mnli"]
+    mnli = builtin_datasets()["mnli"]
     assert mnli.published_for("validation_mismatched", "accuracy").value == 0.834
     assert mnli.published_for("validation_matched", "accuracy").value == 0.846
-    assert DATASETS["swag"].published_for("validation", "accuracy").value == 0.816
-    assert DATASETS["swag"].published_for("test", "accuracy") is None
-    assert DATASETS["wnli"].published_for("validation", "accuracy") is None
-    assert DATASETS["mrpc"].published_for("validation", "accuracy") is None
+    assert builtin_datasets()["swag"].published_for("validation", "accuracy").value == 0.816
+    assert builtin_datasets()["swag"].published_for("test", "accuracy") is None
+    assert builtin_datasets()["wnli"].published_for("validation", "accuracy") is None
+    assert builtin_datasets()["mrpc"].published_for("validation", "accuracy") is None

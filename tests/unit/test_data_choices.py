@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bertctl.catalog.datasets import DATASETS
+from bertctl.catalog.datasets import builtin_datasets
 from bertctl.config.schema import DataSection, Recipe
 from bertctl.data.load import load_data
 from bertctl.data.readers import READERS
@@ -152,13 +152,13 @@ def test_the_hub_gives_the_rows_of_the_files(tmp_path):
     features = datasets.Features(
         {name: datasets.Value("string") for name in hub_row} | {"label": datasets.ClassLabel(names=list("0123"))}
     )
-    place = tmp_path / "hub" / DATASETS["swag"].hub.file_of("train")
+    place = tmp_path / "hub" / builtin_datasets()["swag"].hub.file_of("train")
     place.parent.mkdir(parents=True)
     datasets.Dataset.from_list([hub_row], features=features).to_parquet(place)
     hub = Recipe(task="multiple-choice", data=DataSection(name="swag", data_dir=str(tmp_path / "hub")))
     assert as_dicts(load_data(hub, splits=["train"]).splits["train"]) == as_dicts(from_files)
 
-    place = tmp_path / "hub" / DATASETS["codah"].hub.file_of("train")
+    place = tmp_path / "hub" / builtin_datasets()["codah"].hub.file_of("train")
     place.parent.mkdir(parents=True)
     row = {"question_propmt": "It", "candidate_answers": ["a", "b", "c", "d"], "correct_answer_idx": 3}
     datasets.Dataset.from_list([row]).to_parquet(place)

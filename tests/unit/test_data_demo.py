@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from bertctl.catalog.datasets import DATASETS, bundled_folder
+from bertctl.catalog.datasets import builtin_datasets, bundled_folder
 from bertctl.config.schema import DataSection, EvaluationSection, Recipe
 from bertctl.data.load import LoadedData, load_data
 
@@ -59,6 +59,6 @@ def test_bundled_files_need_no_data_dir(monkeypatch, tmp_path):
 
 
 def test_readme_says_how_it_was_made_and_its_licence():
-    readme = (bundled_folder(DATASETS["demo"]) / "README.md").read_text(encoding="utf-8")
+    readme = (bundled_folder(builtin_datasets()["demo"]) / "README.md").read_text(encoding="utf-8")
     assert "Apache-2.0" in readme
     assert "How it was made" in readme

@@ -16,8 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from bertctl.catalog.datasets import DATASETS
-from bertctl.catalog.glue_rows import GLUE_REVISION
+from bertctl.catalog.datasets import builtin_datasets, find_dataset
 from bertctl.config.schema import DataSection, Recipe
 from bertctl.data.load import LoadedData, load_data
 from bertctl.errors import DataError
@@ -222,11 +221,11 @@ def parquet(tmp_path_factory) -> Path:
 
 
 def recipe_for(name: str, **data: object) -> Recipe:
-    return Recipe(task=DATASETS[name].task, data=DataSection(name=name, **data))
+    return Recipe(task=builtin_datasets()[name].task, data=DataSection(name=name, **data))
 
 
 def load_all(name: str, folder: Path) -> LoadedData:
-    return load_data(recipe_for(name, data_dir=str(folder)), splits=DATASETS[name].split_names)
+    return load_data(recipe_for(name, data_dir=str(folder)), splits=builtin_datasets()[name].split_names)
 
 
 def as_plain(data: LoadedData) -> dict[str, object]:
@@ -259,12 +258,12 @@ def test_official_layout(official, name):
 
 _LOADER = """
 import json, sys
-from bertctl.catalog.datasets import DATASETS
+from bertctl.catalog.datasets import builtin_datasets, find_dataset
 from bertctl.config.schema import DataSection, Recipe
 from bertctl.data.load import load_data
 found = {}
 for name in sys.argv[1:]:
-    row = DATASETS[name]
+    row = builtin_datasets()[name]
     data = load_data(Recipe(task=row.task, data=DataSection(name=name)), splits=row.split_names)
     found[name] = {
         "hashes": dict(data.hashes),
@@ -283,7 +282,7 @@ print(json.dumps(found))
 def stand_in_hub(parquet) -> Iterator[tuple[str, list[str]]]:
     """A local server with the hub's addresses for the pinned revision; also the list of what was asked for."""
     asked: list[str] = []
-    prefix = f"/datasets/nyu-mll/glue/resolve/{GLUE_REVISION}/"
+    prefix = f"/datasets/nyu-mll/glue/resolve/{find_dataset('sst2').hub.revision}/"
 
     class Handler(BaseHTTPRequestHandler):
         def do_HEAD(self) -> None:
@@ -306,7 +305,7 @@ def stand_in_hub(parquet) -> Iterator[tuple[str, list[str]]]:
             data = file.read_bytes()
             self.send_response(200)
             self.send_header("ETag", f'"{abs(hash(self.path)):x}"')
-            self.send_header("X-Repo-Commit", GLUE_REVISION)
+            self.send_header("X-Repo-Commit", find_dataset("sst2").hub.revision)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             if body:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bertctl.catalog.datasets import DATASETS, bundled_folder
+from bertctl.catalog.datasets import builtin_datasets, bundled_folder
 from bertctl.config.schema import DataSection, Recipe
 from bertctl.data.load import load_data
 from bertctl.data.readers import READERS
@@ -309,7 +309,7 @@ def test_bc5cdr_by_its_columns_and_by_the_hubs_class_numbers(tmp_path):
     assert of_catalog("bc5cdr", tmp_path, heard).columns["label"] == [["I-Entity"], ["B-Entity", "I-Entity"]]
     assert "tags in no pure scheme (1 times not IOB2, first I-Entity after O; 1 times not IOB1" in heard.said[-1]
     (tmp_path / "train.txt").unlink()
-    path = tmp_path / DATASETS["bc5cdr"].hub.file_of("train")
+    path = tmp_path / builtin_datasets()["bc5cdr"].hub.file_of("train")
     path.parent.mkdir(parents=True)
     pq.write_table(pa.table({"tokens": [["a", "b", "c"]], "tags": [[1, 2, 3]]}), path)
     assert of_catalog("bc5cdr", tmp_path).columns["label"] == [["B-Chemical", "B-Disease", "I-Disease"]]
@@ -338,7 +338,7 @@ def test_the_bundled_set_is_as_its_readme_says():
     for rows in splits.values():
         tags = [tag for tags in rows.columns["label"] for tag in tags]
         assert {tag[2:] for tag in tags} == {"", "PER", "LOC", "ORG", "DATE"}
-    readme = (bundled_folder(DATASETS["demo-ner"]) / "README.md").read_text(encoding="utf-8")
+    readme = (bundled_folder(builtin_datasets()["demo-ner"]) / "README.md").read_text(encoding="utf-8")
     assert "Apache-2.0" in readme
     counts = [sum(kind == name for spans in found for kind, _, _ in spans) for name in ("PER", "LOC", "ORG", "DATE")]
     assert "{} people, {} places, {} organisations, {} dates".format(*counts) in readme.replace("\n", " ")

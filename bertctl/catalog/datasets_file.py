@@ -1,0 +1,108 @@
+"""Files of data sets by name: the built-in `datasets.yaml` beside this module, and a person's own beside a recipe.
+
+    trec:
+      task: text-classification
+      columns: {text: question, label: coarse_label}
+      labels: [ABBR, DESC, ENTY, HUM, LOC, NUM]
+      splits: {train: train.csv, test: test.csv}
+
+The keys are the attributes of `DatasetRow`; a split is a file, a list of files of which one is enough, or the
+attributes of a `SplitRow`.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from bertctl.catalog.dataset_row import Columns, DatasetRow, Hub, PublishedScore, SplitRow
+from bertctl.config.problems import RecipeError
+from bertctl.config.strict_yaml import Document, read_document
+from bertctl.errors import UnavailableError
+from bertctl.words import did_you_mean
+
+_NOT_WRITTEN = ("name", "home")
+_SHAPE = "A data set is written `NAME: {task: ..., columns: {text: ..., label: ...}, splits: {train: FILE}}`."
+_SECTIONS = {"columns": Columns, "hub": Hub, "splits": SplitRow, "published": PublishedScore}
+
+
+def read_datasets(path: Path, *, taken: Collection[str] = (), home: Path | None = None) -> dict[str, DatasetRow]:
+    """Returns the data sets of a file by name.
+
+    Args:
+        path: a `datasets.yaml`.
+        taken: names that it may not use.
+        home: folder that is searched for their files where no other is given.
+
+    Raises:
+        RecipeError: with everything that is wrong in the file, each with its line.
+        UnavailableError: the file can't be read.
+    """
+    try:
+        document = read_document(path.read_text(encoding="utf-8-sig"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UnavailableError(f"{path} can't be read: {getattr(error, 'strerror', None) or error}") from error
+    found: dict[str, DatasetRow] = {}
+    problems = list(document.problems)
+    adapter = TypeAdapter(DatasetRow)
+    for name, values in document.values.items():
+        if name in taken:
+            problems.append((document.lines[name,], f"{name}: a built-in data set has this name; choose another"))
+            continue
+        try:
+            row = adapter.validate_python(_attributes(name, values, home))
+        except ValidationError as error:
+            problems += [_described(entry, name, document) for entry in error.errors(include_url=False)]
+            continue
+        problems += [
+            (_line(document, (name, attribute)), f"{name}.{attribute}: {sentence}")
+            for attribute, sentence in row.problems()
+        ]
+        found[name] = row
+    if problems:
+        raise RecipeError(str(path), [f"{path}:{line}: {what}" for line, what in sorted(problems)], remedy=_SHAPE)
+    return found
+
+
+def _attributes(name: str, values: Any, home: Path | None) -> Any:
+    """Returns a row's attributes as the file has them, each split with its name."""
+    if not isinstance(values, Mapping):
+        return values
+    attributes = {key if key not in _NOT_WRITTEN else f"{key} ": value for key, value in values.items()}
+    if isinstance(splits := values.get("splits"), Mapping):
+        attributes["splits"] = [_split(split, value) for split, value in splits.items()]
+    return {**attributes, "name": name, "home": home}
+
+
+def _split(name: str, value: Any) -> dict[str, Any]:
+    attributes = dict(value) if isinstance(value, Mapping) else {"files": value}
+    if isinstance(attributes.get("files"), str):
+        attributes["files"] = [attributes["files"]]
+    return {**attributes, "name": name}
+
+
+def _described(entry: Any, name: str, document: Document) -> tuple[int, str]:
+    """Returns line and sentence of one thing that pydantic found."""
+    location = (name, *(part.strip() for part in entry["loc"] if isinstance(part, str)))
+    dotted = ".".join(location)
+    if entry["type"] == "unexpected_keyword_argument":
+        hint = did_you_mean(location[-1], _keys(location))
+        return _line(document, location), f"{dotted}: unknown key" + (f", {hint}" if hint else "")
+    if entry["type"] == "missing":
+        return _line(document, location), f"{dotted}: is needed and not there"
+    return _line(document, location), f"{dotted}: {entry['input']!r:.60} given: {entry['msg']}"
+
+
+def _keys(location: tuple[str, ...]) -> list[str]:
+    """Returns the keys that fit where one stands."""
+    section: Any = _SECTIONS.get(location[-2], DatasetRow)
+    return [field.name for field in fields(section) if field.name not in _NOT_WRITTEN]
+
+
+def _line(document: Document, location: tuple[str, ...]) -> int:
+    """Returns the line of a key, or of the nearest one around it that stands in the file."""
+    while location and location not in document.lines:
+        location = location[:-1]
+    return document.lines.get(location, 1)
