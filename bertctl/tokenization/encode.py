@@ -58,12 +58,12 @@ class EncodedTexts:
 
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
-        """(N,) Returns the tokens of each text as the model reads it; computed once, since every training step asks."""
+        """Returns the (N,) tokens of each text as the model reads it; computed once, since every training step asks."""
         return np.diff(self.starts)
 
     @property
     def truncated(self) -> NDArray[np.bool_]:
-        """(N,) Returns whether something was cut off."""
+        """Returns (N,) whether something was cut off."""
         return self.full_lengths > self.lengths
 
     def mapped(self) -> Self:
@@ -77,18 +77,36 @@ class EncodedTexts:
         return replace(self, ids=_in_a_file(self.ids), type_ids=_in_a_file(self.type_ids))
 
     @classmethod
+    def joined(
+        cls,
+        ids: list[NDArray[np.int32]],
+        type_ids: list[NDArray[np.uint8]],
+        full: Sequence[int],
+        unknown: Sequence[int],
+    ) -> Self:
+        """Returns texts that were encoded one by one."""
+        lengths = np.array([len(each) for each in ids], dtype=np.int64)
+        return cls(
+            ids=np.concatenate([np.zeros(0, dtype=np.int32), *ids]),
+            type_ids=np.concatenate([np.zeros(0, dtype=np.uint8), *type_ids]),
+            starts=np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)]),
+            full_lengths=np.array(full, dtype=np.int64),
+            unknown=np.array(unknown, dtype=np.int64),
+        )
+
+    @classmethod
     def of_windows(cls, texts: Sequence[TextWindows]) -> Self:
         """Returns windows as rows; one of several windows of a text does not count as truncated."""
         windows = [window for text in texts for window in text.windows]
-        lengths = np.array([len(window) for window in windows], dtype=np.int64)
         full = [text.full_length if len(text.windows) == 1 else len(w) for text in texts for w in text.windows]
-        return cls(
-            ids=np.array([i for window in windows for i in window.ids], dtype=np.int32),
-            type_ids=np.array([i for window in windows for i in window.type_ids], dtype=np.uint8),
-            starts=np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)]),
-            full_lengths=np.array(full, dtype=np.int64),
-            unknown=np.zeros(len(windows), dtype=np.int64),
-        )
+        return cls.joined(*_arrays(windows), full, [0] * len(windows))
+
+
+def _arrays(encodings: Sequence[Encoding]) -> tuple[list[NDArray[np.int32]], list[NDArray[np.uint8]]]:
+    return (
+        [np.array(encoding.ids, dtype=np.int32) for encoding in encodings],
+        [np.array(encoding.type_ids, dtype=np.uint8) for encoding in encodings],
+    )
 
 
 def encode_texts(
@@ -217,17 +235,10 @@ class TextEncoder:
             unknown += [0 if self._unknown_id is None else e.ids.count(self._unknown_id) for e in encodings]
             if self.max_length is not None:
                 self._cut(chunk, encodings, self.max_length)
-            for encoding in encodings:
-                ids.append(np.array(encoding.ids, dtype=np.int32))
-                type_ids.append(np.array(encoding.type_ids, dtype=np.uint8))
-        lengths = np.array([len(i) for i in ids], dtype=np.int64)
-        return EncodedTexts(
-            ids=np.concatenate(ids) if ids else np.zeros(0, dtype=np.int32),
-            type_ids=np.concatenate(type_ids) if type_ids else np.zeros(0, dtype=np.uint8),
-            starts=np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)]),
-            full_lengths=np.array(full_lengths, dtype=np.int64),
-            unknown=np.array(unknown, dtype=np.int64),
-        )
+            arrays = _arrays(encodings)
+            ids += arrays[0]
+            type_ids += arrays[1]
+        return EncodedTexts.joined(ids, type_ids, full_lengths, unknown)
 
     def _cut(self, inputs: Sequence[str | tuple[str, str]], encodings: list[Encoding], max_length: int) -> None:
         """Replaces those that are too long."""

@@ -1,4 +1,4 @@
-"""Where special tokens, first and second sentences stand, and the cut, for many texts at once, in numpy.
+"""Puts special tokens, first and second texts in their places, and truncates, for many texts at once, in numpy.
 
 Letters: N rows, T tokens of all of them together.
 """
@@ -16,7 +16,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Ragged:
-    """N rows of different lengths in one array; a row may be a part of what lies there.
+    """Is N rows of different lengths in one array; between two rows there may be values of neither.
 
     Attributes:
         flat: (T,) values.
@@ -30,28 +30,28 @@ class Ragged:
 
     @classmethod
     def joined(cls, flat: NDArray[np.int32], lengths: Ints) -> Self:
-        """Rows that lie one behind the other."""
+        """Returns rows that lie one behind the other."""
         return cls(flat, np.cumsum(lengths) - lengths, lengths)
 
     def count(self, value: int) -> Ints:
-        """(N,) how often `value` stands in each row."""
+        """Returns (N,) how often `value` stands in each row."""
         running = np.concatenate([[0], np.cumsum(self.flat == value)])
         counts: Ints = running[self.starts + self.lengths] - running[self.starts]
         return counts
 
     def cut(self, lengths: Ints) -> "Ragged":
-        """The first `lengths` values of each row."""
+        """Returns the first `lengths` values of each row."""
         return Ragged(self.flat, self.starts, lengths)
 
 
 @dataclass(frozen=True)
 class Slot:
-    """One part of a row: a run of special tokens, or a place for a sentence.
+    """Is one part of a row: consecutive special tokens, or the place of a text.
 
     Attributes:
         ids: the special tokens; empty where `sequence` is given.
         type_id: segment of all its tokens.
-        sequence: 0 first sentence, 1 second, None special tokens.
+        sequence: 0 for the first text, 1 for the second, None for special tokens.
     """
 
     ids: tuple[int, ...]
@@ -61,24 +61,24 @@ class Slot:
 
 @dataclass(frozen=True)
 class Layout:
-    """The row's parts in order: for BERT's pair [CLS] first [SEP] second [SEP]."""
+    """Is the order of a row's parts: for a pair of BERT's [CLS] first [SEP] second [SEP]."""
 
     slots: tuple[Slot, ...]
 
     @property
     def special(self) -> int:
-        """Special tokens in each row."""
+        """Returns the number of special tokens in each row."""
         return sum(len(slot.ids) for slot in self.slots)
 
     @property
     def leading(self) -> int:
-        """Special tokens before the first text."""
+        """Returns the number of special tokens before the first text."""
         place = next(i for i, slot in enumerate(self.slots) if slot.sequence is not None)
         return sum(len(slot.ids) for slot in self.slots[:place])
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, *, pair: bool, special_tokens: bool = True) -> "Layout":
-        """Read the layout off an encoded example."""
+        """Reads the layout off an encoded example."""
         example = tokenizer.encode("a", "b" if pair else None, add_special_tokens=special_tokens)
         slots: list[Slot] = []
         for token, type_id, sequence in zip(example.ids, example.type_ids, example.sequence_ids, strict=True):
@@ -93,7 +93,7 @@ class Layout:
         return cls(tuple(slots))
 
     def fill(self, sequences: Sequence[Ragged]) -> tuple[NDArray[np.int32], NDArray[np.uint8], Ints]:
-        """Put the sentences in their places.
+        """Puts the texts in their places.
 
         Returns:
             (T,) ids, (T,) type ids, (N + 1,) starts.
@@ -123,15 +123,15 @@ class Layout:
 
 
 def longest_first(first: Ints, second: Ints | None, room: int) -> tuple[Ints, Ints | None]:
-    """Lengths after the cut, tokens taken from the longer sentence first.
+    """Returns the lengths after truncation, which takes tokens from the longer text first.
 
-    The rule of the library `tokenizers` (`utils/truncation.rs`), which gives the odd token to the longer sentence:
+    This is the rule of the library `tokenizers` (`utils/truncation.rs`), which gives the odd token to the longer text:
     google-research/bert's `_truncate_seq_pair`, without its loop.
 
     Args:
-        first: (N,) tokens of the first sentences.
-        second: (N,) tokens of the second sentences, or None.
-        room: tokens that fit, special tokens not counted.
+        first: (N,) tokens of the first texts.
+        second: (N,) tokens of the second texts, or None.
+        room: tokens that fit, without special tokens.
     """
     if second is None:
         return np.minimum(first, room), None
@@ -148,7 +148,7 @@ def longest_first(first: Ints, second: Ints | None, room: int) -> tuple[Ints, In
 
 
 def merge(rows: int, parts: Sequence[tuple[Ints, Ragged]]) -> Ragged:
-    """Rows that come from several places, in one order.
+    """Returns rows that come from several places in one order.
 
     Args:
         rows: how many there are.

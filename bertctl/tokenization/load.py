@@ -1,7 +1,9 @@
-"""A tokenizer by name, folder, run, hub id, `tokenizer.json` or bare `vocab.txt`, and what kind it is."""
+"""Opens a tokenizer by name, folder, run, hub id, `tokenizer.json` or bare `vocab.txt`, and says what kind it is."""
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +18,12 @@ DEFAULT_MODEL = "bert-base"
 _STAND_IN = "minilm"  # a package with bert-base-uncased's vocabulary, token for token
 _UNKNOWN = "[UNK]"
 SPECIAL_TOKENS = ("[PAD]", _UNKNOWN, "[CLS]", "[SEP]", "[MASK]")
-"""BERT's own, in the order of the ids that a trained vocabulary gives them."""
+"""The special tokens of BERT, in the order of the ids that a trained vocabulary gives them."""
 
 
 @dataclass(frozen=True)
 class OpenTokenizer:
-    """A tokenizer, ready to use.
+    """Is a tokenizer, ready to use.
 
     Attributes:
         name: as it was asked for, or what stood in.
@@ -29,7 +31,6 @@ class OpenTokenizer:
         file: what it was read from.
         kind: in words, such as `WordPiece, 30,522 tokens, lower-cased`.
         is_bert: whether it is BERT's pipeline: WordPiece on words of letters and digits.
-        positions: longest input of the model it belongs to, where that is known.
     """
 
     name: str
@@ -37,19 +38,18 @@ class OpenTokenizer:
     file: Path
     kind: str
     is_bert: bool
-    positions: int | None = None
 
 
 def open_tokenizer(
     name: str | None = None, *, lowercase: bool | None = None, listener: Listener = SILENT
 ) -> OpenTokenizer:
-    """Find and read a tokenizer.
+    """Finds and reads a tokenizer.
 
     Args:
         name: catalog name, folder, run folder, hub id, or a file `*.json` or `*.txt`. None is `bert-base`; where that
             is not cached and the package of `minilm` is installed, its identical vocabulary is used, and said.
         lowercase: for a bare `vocab.txt` whose folder does not say it; must not contradict a `tokenizer.json`.
-        listener: told of a stand-in, and of a tokenizer that is no BERT.
+        listener: is told of a stand-in, and of a tokenizer that is not BERT's.
 
     Raises:
         UsageError: no such model, or lower-casing that is unknown or contradicts the file.
@@ -69,7 +69,6 @@ def open_tokenizer(
         file=file,
         kind=_kind(tokenizer, document),
         is_bert=_type(document, "model") == "WordPiece" and _type(document, "pre_tokenizer") == "BertPreTokenizer",
-        positions=_positions(file.parent),
     )
     stored = (document.get("normalizer") or {}).get("lowercase")
     if lowercase is not None and stored is not None and stored != lowercase:
@@ -83,7 +82,7 @@ def open_tokenizer(
 
 
 def read_vocab_txt(file: Path, *, lowercase: bool) -> Tokenizer:
-    """BERT's pipeline around a vocabulary with one token a line (google-research/bert `tokenization.py`).
+    """Returns BERT's pipeline around a vocabulary with one token per line (google-research/bert `tokenization.py`).
 
     Options of the normalizer (`strip_accents`, `tokenize_chinese_chars`) are read from a `tokenizer_config.json`
     beside it.
@@ -116,14 +115,8 @@ def read_vocab_txt(file: Path, *, lowercase: bool) -> Tokenizer:
 
 
 def _read_tokens(file: Path) -> dict[str, int]:
-    try:
-        lines = file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{file}: byte {error.start} is not UTF-8", remedy="Give a vocabulary in UTF-8.") from error
-    except OSError as error:
-        raise UnavailableError(f"{file} can't be read: {error.strerror}") from error
     vocabulary: dict[str, int] = {}
-    for number, line in enumerate(lines):
+    for number, line in enumerate(_read_text(file).removesuffix("\n").split("\n")):
         token = line.removesuffix("\r")
         if token in vocabulary:
             raise DataError(
@@ -136,6 +129,17 @@ def _read_tokens(file: Path) -> dict[str, int]:
     return vocabulary
 
 
+def _read_text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{file}: byte {error.start} is not UTF-8", remedy="Give a vocab.txt or a tokenizer.json."
+        ) from error
+    except OSError as error:
+        raise UnavailableError(f"{file} can't be read: {error.strerror}") from error
+
+
 def _no_unknown(file: Path, token: str) -> DataError:
     return DataError(
         f"{file} has no token {token}, which a WordPiece vocabulary needs for words it has no tokens for",
@@ -144,12 +148,7 @@ def _no_unknown(file: Path, token: str) -> DataError:
 
 
 def _read_json(file: Path) -> Tokenizer:
-    try:
-        text = file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UnavailableError(f"{file} can't be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{file}: byte {error.start} is not UTF-8", remedy="Give a tokenizer.json.") from error
+    text = _read_text(file)
     try:
         tokenizer = load_tokenizer(text)
     except Exception as error:  # the library raises bare Exception
@@ -177,26 +176,16 @@ def _locate(name: str | None, listener: Listener) -> LocatedModel:
 
 
 def _locate_default(listener: Listener) -> LocatedModel:
-    if _is_cached(MODELS[DEFAULT_MODEL].hub_id):
-        return locate_model(DEFAULT_MODEL, weights=False)
-    try:
-        stand_in = locate_model(_STAND_IN, weights=False) if _is_installed(_STAND_IN) else None
-    except BertctlError:
-        stand_in = None
-    if stand_in is None:
-        return locate_model(DEFAULT_MODEL, weights=False)
-    listener.say(f"{DEFAULT_MODEL} is not cached; using {_STAND_IN}, which has the same vocabulary")
-    return stand_in
-
-
-def _is_installed(name: str) -> bool:
-    from importlib.util import find_spec
-
-    return find_spec(MODELS[name].package) is not None
+    if not _is_cached(MODELS[DEFAULT_MODEL].hub_id) and find_spec(MODELS[_STAND_IN].package) is not None:
+        with suppress(BertctlError):
+            stand_in = locate_model(_STAND_IN, weights=False)
+            listener.say(f"{DEFAULT_MODEL} is not cached; using {_STAND_IN}, which has the same vocabulary")
+            return stand_in
+    return locate_model(DEFAULT_MODEL, weights=False)
 
 
 def _is_cached(hub_id: str) -> bool:
-    """Whether a tokenizer of this repository lies in the hub's cache (looked up without the library's slow import)."""
+    """Returns whether a tokenizer of this repository lies in the hub's cache; the library itself is slow to import."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
     snapshots = Path(HF_HUB_CACHE) / f"models--{hub_id.replace('/', '--')}" / "snapshots"
@@ -241,11 +230,6 @@ def _read_config(file: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise DataError(f"{file} can't be read as JSON: {error}", remedy="Repair it, or move it away.") from error
     return document if isinstance(document, dict) else {}
-
-
-def _positions(folder: Path) -> int | None:
-    positions = _read_config(folder / "config.json").get("max_position_embeddings")
-    return positions if isinstance(positions, int) else None
 
 
 def _type(document: dict[str, Any], part: str) -> str:

@@ -1,5 +1,6 @@
-"""Small questions to the library `tokenizers`, and texts in chunks that fit into memory. Nothing here needs numpy, so
-that `bertctl tokenize` of one text answers at once.
+"""Asks the library `tokenizers` small questions, and cuts texts into chunks that fit into memory.
+
+Nothing here needs numpy, so that `bertctl tokenize` of one text answers at once.
 
 Letters: V tokens in the vocabulary.
 """
@@ -47,7 +48,7 @@ def unknown_id(tokenizer: Tokenizer) -> int | None:
 
 
 def tokens_by_id(tokenizer: Tokenizer) -> list[str]:
-    """(V,) Returns the token of each id; an empty string where an id is not in use."""
+    """Returns the (V,) token of each id; an empty string where an id is not in use."""
     vocabulary = tokenizer.get_vocab()
     tokens = [""] * (max(vocabulary.values(), default=-1) + 1)
     for token, index in vocabulary.items():

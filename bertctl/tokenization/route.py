@@ -1,4 +1,4 @@
-"""Which texts the library `tokie` encodes exactly as `tokenizers` does, and the encoding of those.
+"""Finds the texts that the library `tokie` encodes exactly as `tokenizers` does, and encodes them by it.
 
 `tokie` is 10 to 20 times as fast, and differs in places: control characters (it keeps DEL in a text that is all ASCII
 and drops it in one that is not), code points that its Unicode tables know differently, options of the normalizer that
@@ -46,7 +46,7 @@ Flat = tuple[NDArray[np.uint32], NDArray[np.int64]]
 
 
 class Route:
-    """The fast way for one tokenizer, and who may take it.
+    """Is the fast way for one tokenizer, and knows which texts may take it.
 
     Args:
         tokenizer: the reference, with truncation and padding off.
@@ -65,12 +65,12 @@ class Route:
         self._companion = next((c for c in "éæ—€" if self._is_safe(c, companion="")), "")
 
     def plain_is_exact(self) -> bool:
-        """Whether ASCII text is encoded alike: each character, and words of about the longest length."""
+        """Returns whether ASCII text is encoded alike: each character, and words of about the longest length."""
         words = [c * n for c in "a1" for n in (self._word_limit - 1, self._word_limit, self._word_limit + 1)]
         return self._agree(["", " ", *words]) and all(self._is_safe(c) for c in _PLAIN.decode())
 
     def unsafe(self, texts: Sequence[str]) -> list[int]:
-        """Positions of the texts that must take the reference, ascending."""
+        """Returns the positions of the texts that must take the reference, ascending."""
         joined = "\n".join(texts)
         unusual = joined.encode("utf-8", "surrogatepass").translate(None, _PLAIN)
         bad = {c for c in set(unusual.decode("utf-8", "surrogatepass")) if not self.is_safe(c)} if unusual else set()
@@ -85,14 +85,14 @@ class Route:
         return rows
 
     def is_safe(self, character: str) -> bool:
-        """Whether this character is encoded alike wherever it stands."""
+        """Returns whether this character is encoded alike wherever it stands."""
         verdict = self._safe.get(character)
         if verdict is None:
             verdict = self._safe[character] = self._is_safe(character, companion=self._companion)
         return verdict
 
     def encode(self, texts: Sequence[str]) -> Flat:
-        """Ids of safe texts without special tokens: (T,) flat, and (N,) tokens of each text.
+        """Returns the ids of safe texts without special tokens: (T,) flat, and (N,) tokens of each text.
 
         A call with as few texts as there are cores splits long ones itself, if need be within a word, so it always
         gets more.
@@ -126,14 +126,14 @@ class Route:
 
 
 def split_flat(ids: NDArray[Any], lengths: NDArray[np.int64]) -> list[list[int]]:
-    """Flat ids as one list for each text."""
+    """Returns flat ids as one list per text."""
     ends = np.cumsum(lengths).tolist()
     values = ids.tolist()
     return [values[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
 
 def find_route(tokenizer: Tokenizer) -> Route | None:
-    """The fast way for this tokenizer as it is now, or None where there is none.
+    """Returns the fast way for this tokenizer as it is now, or None where there is none.
 
     Args:
         tokenizer: with truncation and padding off.

@@ -3,7 +3,7 @@
 Letters: N texts, T tokens of all of them together, L the longest text in tokens.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from bertctl.tokenization.words import CountedWord, WordCounter
 LIMITS = (64, 128, 256, 512)
 """Lengths for which the loss by truncation is shown."""
 _KEPT = 0.99
+_QUANTILES = {"median": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "longest": 1.0}
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class TokenStats:
     Attributes:
         texts: N, texts or pairs.
         tokens: T, special tokens included.
-        mean, median, p90, p95, p99, longest: of the lengths in tokens.
+        lengths: mean, median, p90, p95, p99 and longest of the lengths in tokens.
         histogram: (L + 1,) how many texts have each length.
         losses: what truncation to each of `LIMITS` would lose.
         enough_for_texts: smallest length at which 99 % of the texts stay whole.
@@ -79,12 +80,7 @@ class TokenStats:
 
     texts: int
     tokens: int
-    mean: float
-    median: int
-    p90: int
-    p95: int
-    p99: int
-    longest: int
+    lengths: Mapping[str, float]
     histogram: NDArray[np.int64]
     losses: tuple[TruncationLoss, ...]
     enough_for_texts: int
@@ -103,7 +99,7 @@ class TokenStats:
         return {
             "texts": self.texts,
             "tokens": self.tokens,
-            "length": {name: getattr(self, name) for name in ("mean", "median", "p90", "p95", "p99", "longest")},
+            "length": dict(self.lengths),
             "histogram": [{"from": a, "to": b, "texts": n} for a, b, n in bins(self.histogram)],
             "losses": [vars(loss) for loss in self.losses],
             "enough_for_99_percent": {"of_texts": self.enough_for_texts, "of_tokens": self.enough_for_tokens},
@@ -173,10 +169,9 @@ class StatsCollector:
         return TokenStats(
             texts=texts,
             tokens=self._tokens,
-            mean=self._tokens / max(texts, 1),
-            **{
-                name: quantile(histogram, share)
-                for name, share in (("median", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99), ("longest", 1.0))
+            lengths={
+                "mean": self._tokens / max(texts, 1),
+                **{name: quantile(histogram, share) for name, share in _QUANTILES.items()},
             },
             histogram=histogram,
             losses=tuple(

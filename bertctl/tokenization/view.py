@@ -1,4 +1,4 @@
-"""How the model sees one text, aligned for a person: tokens above, ids below, then segments and words."""
+"""Shows how the model sees one text, aligned for a person: tokens above, ids below, then segments and words."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ _INDENT = max(map(len, _ROWS)) + 2
 
 
 class TokenView:
-    """A renderable: the four rows of an encoded text or pair, folded to the width at hand, and a line of counts.
+    """Is a rich renderable: the four rows of an encoded text or pair, folded to the width, and a line of counts.
 
         tokens   [CLS]  in    terms  of    architecture  …  transform ##er  [SEP]
         ids      101    1999  3408   1997  4294          …  10938     2121  102

@@ -95,7 +95,7 @@ class WordCounter:
             self.forgotten += _forget_rare(counter)
 
     def _begins(self, texts: Sequence[str], encoded: EncodedTexts) -> NDArray[np.bool_]:
-        """(T,) Returns whether a token begins a word (special tokens do)."""
+        """Returns (T,) whether a token begins a word (special tokens do)."""
         if self._prefix:
             begins: NDArray[np.bool_] = ~self._is_continuation[encoded.ids]
             return begins

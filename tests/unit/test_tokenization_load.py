@@ -35,7 +35,6 @@ def test_the_bundled_model_has_bert_s_vocabulary_and_no_cut() -> None:
     opened = open_tokenizer("minilm")
     assert opened.kind == "WordPiece, 30,522 tokens, lower-cased"
     assert opened.is_bert
-    assert opened.positions == 512
     assert len(opened.tokenizer.encode("word " * 300)) == 302
 
 
