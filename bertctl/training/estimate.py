@@ -29,9 +29,10 @@ from bertctl.runtime.machine import existing_folder, free_bytes, memory
 from bertctl.runtime.seeding import WindowRandom
 from bertctl.training.checkpoint import KEPT, Checkpoints
 from bertctl.training.job import Job, prepare
-from bertctl.training.loop import TrainingState, plan_epoch, training_step
+from bertctl.training.loop import TrainingState, plan_epoch
 from bertctl.training.memory import peak_memory_bytes
 from bertctl.training.snapshot import random_states, take
+from bertctl.training.step import training_step
 from bertctl.training.training_engine import build_engine
 from bertctl.words import human_bytes
 

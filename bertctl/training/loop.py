@@ -1,9 +1,5 @@
-"""The training loop, to be read from top to bottom. It knows no task by name.
+"""The training loop, to be read from top to bottom. It knows no task by name."""
 
-Letters: B windows in a global batch.
-"""
-
-import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,22 +13,22 @@ from bertctl.config.schema import Recipe
 from bertctl.errors import DivergedError
 from bertctl.progress import Listener
 from bertctl.runtime.batching import Plan, padding_share, training_plan
-from bertctl.runtime.launch import Workers
 from bertctl.runtime.seeding import WindowRandom
 from bertctl.tasks.base import Features
-from bertctl.training.out_of_memory import MicroBatches, give_back_memory, is_out_of_memory
+from bertctl.training.out_of_memory import MicroBatches
+from bertctl.training.step import step_with_oom_retry
 from bertctl.training.training_engine import TrainingEngine
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    pass
 
 _EXPLODED = 10.0
-"""How many times the first losses the last ones may be; a run that got there does not come back."""
+"""How many times as large as the first losses the last ones may be; such a run does not recover."""
 
 
 @dataclass
 class Hooks:
-    """What the loop calls, and never does itself: it writes no file and shows nothing.
+    """What the loop calls: it writes no file and shows nothing itself.
 
     Attributes:
         on_log: one line of history, every `training.log_every` steps and at the end of each epoch.
@@ -70,9 +66,9 @@ class TrainingState:
         first_losses: of the first 5 steps.
         last_losses: of the last 10 steps.
         skipped_steps: steps that fp16's scaler left out.
-        stopped_early: whether patience or a watch ended it.
-        stop_reason: why a watch ended it; empty otherwise.
-        collapsed_losses: validation losses of the last ends of epochs in a row where one answer went to everything.
+        stopped_early: whether it ended before its last step.
+        stop_reason: why early stopping ended it; empty otherwise.
+        collapsed_losses: validation losses at the ends of the last epochs in which every example got the same answer.
         ranked: primary metric and step of the best evaluations, the best first, where their weights will be averaged.
     """
 
@@ -97,12 +93,12 @@ class TrainingState:
 
     @property
     def padding(self) -> float:
-        """Mean share of padding."""
+        """Is the mean share of padding."""
         return float(np.mean(self.paddings)) if self.paddings else 0.0
 
 
 def plan_epoch(recipe: Recipe, features: Features, epoch: int) -> Plan:
-    """The global batches of an epoch, the same however many processes share them."""
+    """Returns the global batches of an epoch, the same however many processes share them."""
     return training_plan(
         features.lengths,
         recipe.training.batch_size,
@@ -223,119 +219,6 @@ def _step(
     }
 
 
-def step_with_oom_retry(
-    engine: TrainingEngine,
-    features: Features,
-    indices: NDArray[np.int64],
-    rng: WindowRandom,
-    micro_batches: MicroBatches,
-) -> tuple[float, float]:
-    """Does a training step; where memory runs out, the same step in twice as many micro-batches, and so on."""
-    while True:
-        try:
-            return training_step(engine, features, indices, rng, micro_batches=micro_batches.count)
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-            engine.optimizer.zero_grad(set_to_none=True)
-            longest = int(features.lengths[indices].max())
-            micro_batches.double(error, longest=longest, workers=engine.workers.count)
-        give_back_memory()  # only now has the error let go of what the step had computed
-
-
-def training_step(
-    engine: TrainingEngine,
-    features: Features,
-    indices: NDArray[np.int64],
-    rng: WindowRandom,
-    *,
-    micro_batches: int,
-) -> tuple[float, float]:
-    """Does the forward and backward passes of one global batch, and the clipping; the optimizer's step is the caller's.
-
-    Args:
-        engine: the network and the processes among which the batch is dealt out.
-        features: the training rows.
-        indices: (B,) the global batch.
-        rng: of this step.
-        micro_batches: how many of them each process computes its share in; 1 where the objective spans the batch.
-
-    Returns:
-        The global batch's loss, and the gradient's norm before the clipping.
-    """
-    objective, workers, device = engine.objective, engine.workers, engine.compute.device
-    if objective.spans_batch:
-        micro_batches = 1
-    parts = np.array_split(indices, micro_batches * workers.count)
-    mine = parts[workers.rank * micro_batches : (workers.rank + 1) * micro_batches]
-    if workers.count == 1:
-        mine = [part for part in mine if len(part)]
-    # Every process has to take part in the exchange of gradients, one without an example with a loss of nothing.
-    batches = [objective.batch(features, part if len(part) else indices[:1], rng) for part in mine]
-    if objective.spans_batch:
-        whole = objective.batch(features, indices, rng)
-        counts = objective.counts(whole)
-    else:
-        # A sum over all micro-batches is divided by the whole batch's count, so that an uneven split changes nothing.
-        counts = _summed(
-            [objective.counts(batch) for batch, part in zip(batches, mine, strict=True) if len(part)],
-            names=list(objective.counts(batches[0])),
-            workers=workers,
-        )
-    total = 0.0
-    for number, (batch, part) in enumerate(zip(batches, mine, strict=True)):
-        last = number + 1 == len(mine)
-        with contextlib.nullcontext() if last else engine.accelerator.no_sync(engine.network):
-            outputs = objective.forward(engine.backend, batch.to(device))
-            if objective.spans_batch:
-                gathered = _gathered(outputs, [len(part) for part in parts], workers)
-                loss = _mean(objective.losses(gathered, whole.to(device)), counts) + 0.0 * outputs.sum()
-            else:
-                loss = _mean(objective.losses(outputs, batch.to(device)), counts) * (1.0 if len(part) else 0.0)
-            # The exchange takes the mean over the processes, and the sum is meant.
-            engine.accelerator.backward(loss * workers.count)
-        total += float(loss.detach())
-    norm = engine.accelerator.clip_grad_norm_(engine.network.parameters(), engine.max_grad_norm)
-    if objective.spans_batch:
-        return total, float(norm)
-    return float(workers.sum(np.array([total]))[0]), float(norm)
-
-
-def _summed(counts: Sequence[Mapping[str, int]], *, names: Sequence[str], workers: Workers) -> dict[str, int]:
-    """Returns the counts of all micro-batches of all processes together, by name."""
-    mine = np.array([sum(count[name] for count in counts) for name in names], dtype=np.int64)
-    return dict(zip(names, workers.sum(mine).tolist(), strict=True))
-
-
-def _mean(losses: "Mapping[str, Tensor]", counts: Mapping[str, int]) -> "Tensor":
-    """Returns the sum of the losses, each divided by its count."""
-    first, *others = (loss / max(1, counts[name]) for name, loss in losses.items())
-    return sum(others, first)
-
-
-def _gathered(outputs: "Tensor", sizes: Sequence[int], workers: Workers) -> "Tensor":
-    """Returns the outputs of all processes in the order of the batch; gradients flow into this process's own.
-
-    Args:
-        outputs: of this process's windows, the first dimension runs over them.
-        sizes: windows of each process.
-        workers: the processes.
-    """
-    if workers.count == 1:
-        return outputs
-    import torch
-
-    own = sizes[workers.rank]
-    padded = torch.zeros((max(sizes), *outputs.shape[1:]))
-    padded[:own] = outputs[:own].detach()
-    pieces = [
-        torch.from_numpy(values[:size]).to(outputs)
-        for values, size in zip(workers.gather(padded.numpy()), sizes, strict=True)
-    ]
-    pieces[workers.rank] = outputs[:own]
-    return torch.cat(pieces)
-
-
 def _evaluate(hooks: Hooks, state: TrainingState) -> None:
     """Scores, and keeps the weights if they are the best so far; a tie goes to the earlier ones."""
     value = hooks.on_evaluate(state.step)
@@ -349,7 +232,7 @@ def _evaluate(hooks: Hooks, state: TrainingState) -> None:
 def _for_bar(figures: Mapping[str, float]) -> dict[str, float | str]:
     return {
         "loss": f"{figures['loss']:.4f}",
-        "rate": f"{figures['learning_rate']:.2e}",
+        "learning rate": f"{figures['learning_rate']:.2e}",
         "examples/s": figures["examples_per_second"],
         "tokens/s": figures["tokens_per_second"],
     }
@@ -373,7 +256,7 @@ def _diverged(state: TrainingState, loss: float, norm: float, rate: float, ids: 
         )
     shown = ", ".join(map(str, ids[:8])) + (", ..." if len(ids) > 8 else "")
     return DivergedError(
-        f"training diverged at step {state.step + 1}: {what} (rate {rate:.2e}; batch with ids {shown})",
+        f"training diverged at step {state.step + 1}: {what} (learning rate {rate:.2e}; batch with ids {shown})",
         remedy="Try a lower --learning-rate, a longer warm-up (--set optimizer.warmup_fraction=0.2) or "
         "--precision fp32; look at those examples.",
     )

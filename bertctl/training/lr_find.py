@@ -18,8 +18,9 @@ from bertctl.run_folder import SCHEMA, RunFolder
 from bertctl.runtime.launch import ALONE
 from bertctl.runtime.seeding import WindowRandom
 from bertctl.training.job import Job, prepare
-from bertctl.training.loop import plan_epoch, step_with_oom_retry
+from bertctl.training.loop import plan_epoch
 from bertctl.training.out_of_memory import MicroBatches
+from bertctl.training.step import step_with_oom_retry
 from bertctl.training.training_engine import build_engine
 
 if TYPE_CHECKING:
