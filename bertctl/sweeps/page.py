@@ -1,5 +1,6 @@
 """What a person sees of a sweep, made from its document: the tables of the terminal and of sweep.html."""
 
+import itertools
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -10,11 +11,13 @@ from rich.text import Text
 from bertctl.reporting.document import Block, Cell, Chart, Column, Listing, Report, Section, TableBlock, Tile
 from bertctl.reporting.summary import figure
 from bertctl.reporting.terminal import terminal_table
-from bertctl.sweeps.pictures import expected_chart, heat_map, heat_map_layout, seed_chart
+from bertctl.sweeps.pictures import expected_chart, seed_chart
 from bertctl.sweeps.setting_text import metric_text, seed_text, setting_text, short_names, value_text
 from bertctl.words import count, human_seconds
 
 Document = Mapping[str, Any]
+
+_MOST_COLUMNS = 12
 
 STOPPED = ("collapsed", "diverged", "failed", "missing")
 
@@ -120,13 +123,57 @@ def _findings(document: Document) -> Iterator[tuple[str, str]]:
 def _settings(document: Document) -> Section:
     blocks: list[Block] = []
     if document["chosen"] is not None:
-        layout = heat_map_layout(document)
-        if layout is not None:
-            told = "Mean ± deviation over seeds; the chosen setting is framed."
-            blocks.append(Chart(partial(heat_map, document, layout), told, wide=True))
+        grid = grid_table(document)
+        blocks += [grid] if grid is not None else []
         told = "A dot for each seed, the mean as a bar, dashed the answer that ignores the input."
         blocks.append(Chart(partial(seed_chart, document), told, wide=True))
     return Section("settings", "Settings", [*blocks, _settings_table(document)])
+
+
+def grid_table(document: Document) -> TableBlock | None:
+    """Returns the means as a heat map: a row for each learning rate, a column for each combination of the other fields;
+    None where the fields that vary are not two or three, or most of their combinations were not run.
+
+    Args:
+        document: content of sweep.json, with a chosen setting.
+    """
+    given = [row["values"] for row in document["settings"]]
+    values = {axis: _sorted({repr(one[axis]): one[axis] for one in given if axis in one}) for axis in document["axes"]}
+    varied = [axis for axis in document["axes"] if len(values[axis]) > 1]
+    varied.sort(key=lambda axis: axis != "optimizer.learning_rate")
+    combinations = list(itertools.product(*(values[axis] for axis in varied[1:])))
+    cells = len(combinations) * len(values[varied[0]]) if varied else 0
+    if len(varied) not in (2, 3) or len(combinations) > _MOST_COLUMNS or len(document["settings"]) < 0.6 * cells:
+        return None
+    names = dict(zip(document["axes"], short_names(document["axes"]), strict=True))
+    settings = {repr([row["values"].get(axis) for axis in varied]): row for row in document["settings"]}
+    rows: list[list[str | Cell]] = [
+        [value_text(first), *(_mean_cell(settings.get(repr([first, *others])), document) for others in combinations)]
+        for first in values[varied[0]]
+    ]
+    columns = [Column(names[varied[0]])]
+    for others in combinations:
+        texts = [f"{names[axis]} {value_text(value)}" for axis, value in zip(varied[1:], others, strict=True)]
+        columns.append(Column(", ".join(texts), number=True))
+    caption = f"{metric_text(document)}: mean ± deviation over seeds; the darker the better, bold the chosen setting."
+    return TableBlock(columns, rows, caption)
+
+
+def _sorted(values: Mapping[str, Any]) -> list[Any]:
+    """Returns the values in order; what can't be compared by its text."""
+    numbers = all(isinstance(value, int | float) for value in values.values())
+    return sorted(values.values(), key=None if numbers else str)
+
+
+def _mean_cell(row: Mapping[str, Any] | None, document: Document) -> Cell:
+    """Returns a setting's mean, shaded by where it is between the worst and the best one."""
+    if row is None or row["mean"] is None:
+        return Cell("" if row is None else "no score")
+    means = [one["mean"] for one in document["settings"] if one["mean"] is not None]
+    worst, best = sorted((min(means), max(means)), reverse=not document["primary"]["higher_is_better"])
+    share = (row["mean"] - worst) / (best - worst) if best != worst else 0.5
+    deviation = "" if row["deviation"] is None else f" ± {figure(row['deviation'])}"
+    return Cell(figure(row["mean"]) + deviation, strong=row["setting"] == document["chosen"]["setting"], shade=share)
 
 
 def _settings_table(document: Document) -> TableBlock:

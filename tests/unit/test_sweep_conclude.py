@@ -9,7 +9,7 @@ import pytest
 
 from bertctl.config.load import load_recipe
 from bertctl.sweeps.conclude import conclude
-from bertctl.sweeps.pictures import heat_map_layout
+from bertctl.sweeps.page import grid_table
 from bertctl.sweeps.setting_text import seed_text, setting_text, short_names
 from tests.made_sweeps import PAPER, RATES, document_of, made_sweep, shown
 
@@ -100,15 +100,36 @@ def test_a_shard_says_that_others_are_missing(tmp_path: Path) -> None:
 # -- pictures and words ----------------------------------------------------------------------------------------------
 
 
-def test_a_grid_is_laid_out_by_rate_batch_and_epochs(tmp_path: Path) -> None:
-    found = heat_map_layout(document_of(made_sweep(tmp_path, PAPER, [0.8] * 18, seeds=1, n=20)))
+def test_a_grid_is_a_heat_map_by_learning_rate(tmp_path: Path) -> None:
+    document = document_of(made_sweep(tmp_path, PAPER, [0.6 + 0.02 * i for i in range(18)], n=50))
+    found = grid_table(document)
     assert found is not None
-    assert (found.rows, found.columns, found.panels) == (
-        "optimizer.learning_rate",
-        "training.batch_size",
-        "training.epochs",
-    )
-    assert found.values["optimizer.learning_rate"] == [2e-5, 3e-5, 5e-5]
+    assert [column.name for column in found.columns[:3]] == [
+        "learning_rate",
+        "batch_size 16, epochs 2",
+        "batch_size 16, epochs 3",
+    ]
+    assert [row[0] for row in found.rows] == ["2e-05", "3e-05", "5e-05"]
+    means = {tuple(row["values"].values()): row for row in document["settings"]}
+    row = means[3e-5, 16, 3]
+    assert found.rows[1][2].text == f"{row['mean']:.4f} ± {row['deviation']:.4f}"
+    cells = [cell for cells in found.rows for cell in cells[1:]]
+    assert len(cells) == 18
+    best = max(cells, key=lambda cell: cell.shade)
+    assert (best.strong, best.shade, min(cell.shade for cell in cells)) == (True, 1.0, 0.0)
+    assert best.text.startswith(f"{document['chosen']['mean']:.4f}")
+    assert sum(cell.strong for cell in cells) == 1
+
+
+def test_the_lowest_loss_is_the_darkest_and_what_was_not_run_is_empty(tmp_path: Path) -> None:
+    primary = {"split": "validation", "name": "loss", "higher_is_better": False}
+    document = document_of(made_sweep(tmp_path, PAPER[:5], [0.8] * 5, plan={"primary": primary}))
+    document["settings"] = [{**row, "mean": 0.1 * i} for i, row in enumerate(document["settings"], 1)]
+    found = grid_table(document)
+    assert found is not None
+    cells = {cell.text[:4]: cell for row in found.rows for cell in row[1:]}
+    assert (cells["0.10"].shade, cells["0.50"].shade) == (1.0, 0.0)
+    assert "" in cells
 
 
 @pytest.mark.parametrize(
@@ -119,10 +140,10 @@ def test_a_grid_is_laid_out_by_rate_batch_and_epochs(tmp_path: Path) -> None:
         [{"optimizer.learning_rate": 1e-5 * i, "optimizer.warmup_fraction": 0.01 * i} for i in range(1, 8)],
     ],
 )
-def test_what_is_no_grid_has_the_strip_alone(tmp_path: Path, settings: list[dict[str, Any]]) -> None:
+def test_what_is_no_grid_has_the_dots_alone(tmp_path: Path, settings: list[dict[str, Any]]) -> None:
     folder = made_sweep(tmp_path, settings, [0.8] * len(settings), seeds=1, n=20)
     document = conclude(folder)
-    assert heat_map_layout(document) is None
+    assert grid_table(document) is None
     assert (folder / "scores.png").exists()
 
 
