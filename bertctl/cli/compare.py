@@ -19,14 +19,10 @@ RunsArgument = Annotated[
 ]
 SplitOption = Annotated[
     str | None,
-    typer.Option(
-        "--split",
-        help="Split to look at; validation when left out, or the one that chose the weights.",
-        show_default=False,
-    ),
+    typer.Option("--split", help="Split to look at. Default: validation, or the one that chose the weights."),
 ]
 ExamplesOption = Annotated[
-    int, typer.Option("--examples", min=0, help="How many of the examples that changed sides to show, for each run.")
+    int, typer.Option("--examples", min=0, help="Number of examples that changed sides to show per run.")
 ]
 
 _COLOURS = {"better": "green", "worse": "red"}
@@ -36,8 +32,12 @@ _WORDS = ("runs", "method", "")
 def compare(out: Output, runs: RunsArgument, split: SplitOption = None, examples: ExamplesOption = 10) -> None:
     """Compare runs with the first of them.
 
-    Metrics with 95 % intervals, differences with p values (paired by example; adjusted by Holm's method when there are
-    several runs), what the recipes and the data differ in, the examples that changed sides, and speed.
+    The answer shows metrics with 95 % intervals, differences with p values (paired by example, adjusted by Holm's
+    method where there are several runs), differences of the recipes and the data, examples that changed sides, and
+    speed.
+
+    Examples:
+        bertctl compare runs/old runs/new
     """
     from bertctl.reporting.compare import compare as compare_runs
     from bertctl.reporting.comparison_tables import tables

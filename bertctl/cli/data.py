@@ -32,9 +32,9 @@ SubjectArgument = Annotated[
 ]
 TaskOption = Annotated[
     str | None,
-    typer.Option("--task", help="What files of your own are for; text-classification when left out.", metavar="TASK"),
+    typer.Option("--task", help="Task of files of your own. Default: text-classification.", metavar="TASK"),
 ]
-StrictFlag = Annotated[bool, typer.Option("--strict", help="Exit with 3 on warnings too, not on errors only.")]
+StrictFlag = Annotated[bool, typer.Option("--strict", help="Exit with code 3 on warnings too, not on errors alone.")]
 
 
 @takes_recipe(without(DATA, "--max-train-rows", "--max-eval-rows"), MODEL, named=False)
@@ -49,15 +49,16 @@ def check(
 ) -> None:
     """Look for faults in a data set before a model is trained on it.
 
-    Duplicates inside and across splits, conflicting, missing, rare and misspelt labels, words and columns that give
-    the label away, wrong encodings, markup, other languages, texts too long for the model, spans off their words,
-    answers off their offsets. Each finding says how many, shows where, and what to do.
+    It looks for duplicates inside and across splits; conflicting, missing, rare and misspelt labels; words and columns
+    that give the label away; wrong encodings, markup and other languages; texts too long for the model; spans that do
+    not match their words, and answers that are not at their offsets. Each finding counts, shows where, and says what
+    to do.
 
-    Exit code 3 when there are errors (training would refuse the rows, or learn what is not there), else 0.
+    The exit code is 3 where there are errors: training would refuse the rows, or learn what is not there.
 
-    bertctl data check train.csv validation.csv --text-column review
-
-    bertctl data check sst2 --data-dir glue
+    Examples:
+        bertctl data check train.csv validation.csv --text-column review
+        bertctl data check sst2 --data-dir glue
     """
     recipe = _recipe(settings, subject, task)
     from bertctl.checking.check import check_data
@@ -121,7 +122,7 @@ def _is_data_file(name: str) -> bool:
 
 
 def _document(recipe: "Recipe", report: "DataReport") -> dict[str, Any]:
-    """The answer with `--json`."""
+    """Returns the answer with `--json`."""
     from dataclasses import asdict
 
     return {
@@ -139,7 +140,7 @@ def _document(recipe: "Recipe", report: "DataReport") -> dict[str, Any]:
 
 
 def _tables(report: "DataReport") -> "list[RenderableType]":
-    """The splits, then each finding with its examples and what to do."""
+    """Returns a table of the splits, then each finding with its examples and what to do."""
     from rich.table import Table
     from rich.text import Text
 
@@ -168,19 +169,19 @@ def _tally(report: "DataReport") -> str:
 
 
 def _from_here(path: str) -> str:
-    """A path below the current folder as it would be typed; GitHub and GitLab want it so too."""
+    """Returns a path as it would be typed in the current folder; GitHub and GitLab want it so too."""
     return path.removeprefix(f"{Path.cwd()}{os.sep}")
 
 
 def _as_checks(group: str, report: "DataReport", *, strict: bool) -> list[Check]:
-    """All findings, and one case that always stands there: a suite without cases counts as broken in most viewers."""
+    """Returns a check per finding, and one more: most viewers take a suite without cases for broken."""
     rows = ", ".join(f"{summary.rows:,} {summary.split}" for summary in report.splits) or "none could be read"
     read = Check("rows", group, "pass", f"rows: {rows}")
     return [read, *(_as_check(group, finding, strict=strict) for finding in report.findings)]
 
 
 def _as_check(group: str, finding: "Finding", *, strict: bool) -> Check:
-    """A finding as every pipeline writer takes it."""
+    """Returns a finding as a check, which every pipeline writer takes."""
     where = finding.examples[0].where if finding.examples else ""
     file, _, line = where.rpartition(":")
     has_line = bool(file) and line.isdigit()
@@ -198,7 +199,7 @@ def _as_check(group: str, finding: "Finding", *, strict: bool) -> Check:
 
 
 def _verdict(report: "DataReport", *, strict: bool) -> None:
-    """Refuse what has errors, or with `--strict` warnings.
+    """Refuses data with errors, or with `--strict` with warnings.
 
     Raises:
         DataError: there are some.

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 OptionalRecipe = Annotated[
-    str | None,
-    typer.Argument(metavar="[RECIPE]", help="Look too at what this recipe needs: its name, or a YAML file."),
+    str | None, typer.Argument(metavar="[RECIPE]", help="Recipe whose needs are checked too: its name, or a YAML file.")
 ]
 PlaceOption = Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder that runs go to.")]
 
@@ -24,19 +23,16 @@ _MAIN_PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "datasets
 
 @takes_recipe(MODEL, only(DATA, "--data-dir", "--train-file", "--validation-file"), COMPUTE, named=False)
 def doctor(
-    out: Output,
-    settings: RecipeRequest,
-    recipe: OptionalRecipe = None,
-    output: PlaceOption = Path("runs"),
+    out: Output, settings: RecipeRequest, recipe: OptionalRecipe = None, output: PlaceOption = Path("runs")
 ) -> None:
-    """See whether this machine is ready: versions, devices, memory, folders, the hub; and what a recipe needs.
+    """Check whether this machine is ready: versions, devices, memory, folders, the hub, and what a recipe needs.
 
     Nothing is downloaded; with --offline nothing is asked. The exit code is 0 when a run could start, 4 when something
     it needs can't be had, 5 when the device it asks for is absent, 3 or 2 when its data or settings are wrong.
 
-    bertctl doctor
-
-    bertctl doctor sst2 --model minilm --data-dir glue --offline
+    Examples:
+        bertctl doctor
+        bertctl doctor sst2 --model minilm --data-dir glue --offline
     """
     about_recipe = [name for name in settings.options if not name.startswith("runtime.")]
     if recipe is None and (about_recipe or settings.sets):
@@ -66,7 +62,7 @@ COMMAND = doctor
 
 
 def _one(problems: Sequence[BertctlError]) -> BertctlError:
-    """All problems as one error: the exit code is the first one's, a remedy that several share stands once."""
+    """Returns all problems as one error, with the exit code of the first and each remedy once."""
     if len(problems) == 1:
         return problems[0]
     return type(problems[0])(

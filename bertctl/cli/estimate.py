@@ -13,12 +13,11 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 PlaceOption = Annotated[
-    Path,
-    typer.Option("--output", "-o", metavar="DIR", help="Folder the run would go to: its disk is looked at."),
+    Path, typer.Option("--output", "-o", metavar="DIR", help="Folder that the run would go to. Its disk is measured.")
 ]
 StepsOption = Annotated[int, typer.Option("--steps", metavar="N", help="Batches to time, each twice.")]
 CellsOption = Annotated[
-    int, typer.Option("--cells", metavar="N", help="Runs of a sweep: the figures are multiplied by it.")
+    int, typer.Option("--cells", metavar="N", help="Number of runs of a sweep, by which the estimates are multiplied.")
 ]
 
 
@@ -30,13 +29,13 @@ def estimate(
     steps: StepsOption = 10,
     cells: CellsOption = 1,
 ) -> None:
-    """Time a few steps, then say what the whole run will take: time, memory and disk; nothing is kept.
+    """Time a few steps, then estimate time, memory and disk of the whole run. Nothing is kept.
 
-    The options are those of `finetune`. A sweep of the paper's grid is 18 runs for each seed: --cells 18.
+    A sweep of the BERT paper's grid is 18 runs per seed: --cells 18.
 
-    bertctl estimate sst2 --model minilm --data-dir glue
-
-    bertctl estimate my-recipe.yaml --cells 90
+    Examples:
+        bertctl estimate sst2 --model minilm --data-dir glue
+        bertctl estimate my-recipe.yaml --cells 90
     """
     resolved = recipe.load()
     from bertctl.training.estimate import estimate_run

@@ -21,19 +21,17 @@ from bertctl.cli.recipe_options import (
 from bertctl.errors import UsageError
 
 SplitOption = Annotated[
-    str | None,
-    typer.Option("--split", help="Split of the run's own data; its validation splits when left out."),
+    str | None, typer.Option("--split", help="Split of the run's own data. Default: its validation splits.")
 ]
 FileOption = Annotated[
-    Path | None,
-    typer.Option("--file", metavar="FILE", help="A labelled file of your own: CSV, TSV, JSONL or Parquet."),
+    Path | None, typer.Option("--file", metavar="FILE", help="A labelled file of your own: CSV, TSV, JSONL or Parquet.")
 ]
 
 CalibrateFlag = Annotated[
     bool,
     typer.Option(
         "--calibrate",
-        help="Fit a temperature on the split, so that probabilities mean what they say; predict applies it.",
+        help="Fit a temperature on the split, which calibrates the probabilities of later predictions.",
     ),
 ]
 ThresholdOption = Annotated[
@@ -41,8 +39,8 @@ ThresholdOption = Annotated[
     typer.Option(
         "--threshold",
         metavar="f1|precision=P",
-        help="Choose on the split from which probability the positive label counts: for the best F1, or the best "
-        "recall at a precision; predict applies it.",
+        help="Choose on the split the probability from which later predictions take the positive label: the one with "
+        "the best F1, or with the best recall at a precision of P.",
     ),
 ]
 
@@ -61,8 +59,12 @@ def evaluate(
 ) -> None:
     """Score a run on a split of its data, or on a file of your own.
 
-    A split is added to RUN's metrics.json and predictions; with --file the result is a folder of its own
-    (-o; RUN-on-FILE beside RUN when left out).
+    The scores of a split are added to RUN's metrics.json and predictions. Those of a file go to a folder of their own:
+    that of -o, or RUN-on-FILE beside RUN.
+
+    Examples:
+        bertctl evaluate runs/sst2-1a2b3c4d --split test
+        bertctl evaluate runs/sst2-1a2b3c4d --file new.csv -o runs/new
     """
     from bertctl.run_folder import RunFolder
 
@@ -71,7 +73,7 @@ def evaluate(
     if file and (calibrate or threshold is not None):
         raise UsageError(
             "--calibrate and --threshold choose on a split of the run's own data",
-            remedy="Leave --file out; name the split with --split (the validation split when left out).",
+            remedy="Leave --file out. --split names the split; without it the validation split is taken.",
         )
     if output and not file:
         raise UsageError(
@@ -130,13 +132,13 @@ def _decide(
         table.add_row("calibration error", f"{chosen.calibration_before:.4f}", f"{chosen.calibration_after:.4f}")
     out.answer({"run": str(run.folder.path), **chosen.as_json()}, table)
     if decision.temperature is not None:
-        out.say(f"temperature {decision.temperature:.4g}: probabilities are those of logits divided by it")
+        out.say(f"temperature {decision.temperature:.4g}: logits are divided by it before they become probabilities")
     if decision.threshold is not None:
-        whom = f"'{decision.positive}'" if decision.positive else "a label"
-        out.say(f"threshold {decision.threshold:.4g}: {whom} counts from this probability on")
+        label = f"'{decision.positive}'" if decision.positive else "a label"
+        out.say(f"threshold {decision.threshold:.4g}: {label} is predicted from this probability on")
     out.say(
-        f"written to {run.folder.decision}; predict and evaluate apply it from now on. The figures above are of the "
-        "very rows it was chosen on: score another split for honest ones"
+        f"written to {run.folder.decision}; predict and evaluate apply it from now on. The scores above are of "
+        "the rows on which it was chosen: score another split for an unbiased estimate"
     )
 
 

@@ -47,10 +47,7 @@ PoolingOption = Annotated[
 ]
 WordsOption = Annotated[
     Literal["first", "last", "mean"] | None,
-    typer.Option(
-        "--words",
-        help="Write one vector per word: of its first token, its last, or the mean of all.",
-    ),
+    typer.Option("--words", help="Write one vector per word: of its first token, its last, or the mean of all."),
 ]
 SpecialTokensFlag = Annotated[
     bool,
@@ -69,13 +66,7 @@ StrideOption = Annotated[
         help="Read long texts in windows that overlap by this many tokens, pooled together. Default: truncate.",
     ),
 ]
-DtypeOption = Annotated[
-    Literal["float32", "float16"],
-    typer.Option(
-        "--dtype",
-        help="Type of the numbers in the file.",
-    ),
-]
+DtypeOption = Annotated[Literal["float32", "float16"], typer.Option("--dtype", help="Type of the numbers in the file.")]
 SplitOption = Annotated[str | None, typer.Option("--split", help="Split of a data set. Default: train.")]
 InputFormatOption = Annotated[
     str | None,
@@ -89,8 +80,7 @@ TextFlag = Annotated[bool, typer.Option("--text/--no-text", help="Whether .parqu
 BackendOption = Annotated[
     Literal["torch", "onnx", "openvino"],
     typer.Option(
-        "--backend",
-        help="What computes on a CPU. The model is converted once, and checked against torch each time.",
+        "--backend", help="What computes on a CPU. The model is converted once, and checked against torch each time."
     ),
 ]
 ResumeFlag = Annotated[bool, typer.Option("--resume", help="Continue where an earlier attempt stopped.")]

@@ -66,12 +66,12 @@ def finetune(
 ) -> None:
     """Fine-tune an encoder on a data set or on your own files.
 
-    RECIPE is a built-in name (`bertctl recipes ls`) or a YAML file. The best weights by the primary metric on the
-    validation rows are kept; the run folder holds the model, every prediction, the metrics and the resolved recipe.
+    The weights with the best primary metric on the validation rows are kept. The run folder holds the model, every
+    prediction, the metrics and the complete recipe. What is not given as an option is as the recipe says.
 
-    bertctl finetune sst2 --data-dir glue --model minilm
-
-    bertctl finetune text-classification --train-file a.csv --validation-file b.csv
+    Examples:
+        bertctl finetune sst2 --data-dir glue --model minilm
+        bertctl finetune text-classification --train-file a.csv --epochs 2
     """
     started = time.perf_counter()
     resolved = recipe.load()
@@ -120,15 +120,11 @@ def finetune(
 
 
 def _plan(job: Any, path: str) -> dict[str, Any]:
-    """The answer of a dry run."""
+    """Returns the answer of a dry run."""
     return {
         "run": path,
         "recipe": job.recipe.model_dump(),
-        "compute": {
-            "device": job.compute.device,
-            "precision": job.compute.precision,
-            "threads": job.compute.threads,
-        },
+        "compute": {"device": job.compute.device, "precision": job.compute.precision, "threads": job.compute.threads},
         "examples": {split: len(features) for split, features in job.features.items()},
         "steps": job.steps,
         "memory_bytes": job.memory.total,
@@ -136,7 +132,7 @@ def _plan(job: Any, path: str) -> dict[str, Any]:
 
 
 def _plan_text(job: Any) -> str:
-    """The resolved recipe, as `recipes show` prints it."""
+    """Returns the complete recipe as `recipes show` prints it."""
     from bertctl.config.dump import dump_recipe
 
     text: str = dump_recipe(job.recipe, command=f"bertctl finetune {job.recipe.name}.yaml")

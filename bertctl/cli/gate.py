@@ -15,21 +15,19 @@ if TYPE_CHECKING:
 
 RunOrMetrics = Annotated[Path, typer.Argument(metavar="RUN", help="A finished run's folder, or a metrics.json.")]
 MinOption = Annotated[
-    list[str] | None,
-    typer.Option("--min", metavar="METRIC=X", help="The metric must be at least X; repeatable.", show_default=False),
+    list[str] | None, typer.Option("--min", metavar="METRIC=X", help="The metric must be at least X; repeatable.")
 ]
 MaxOption = Annotated[
-    list[str] | None,
-    typer.Option("--max", metavar="METRIC=X", help="The metric must be at most X; repeatable.", show_default=False),
+    list[str] | None, typer.Option("--max", metavar="METRIC=X", help="The metric must be at most X; repeatable.")
 ]
 MinSliceOption = Annotated[
     list[str] | None,
     typer.Option(
         "--min-slice",
         metavar="COLUMN=VALUE:METRIC=X",
-        help="The metric on a part of the split: label=neg:recall=0.85 (precision, recall, f1 of a gold label), or "
-        "any column of the prediction file; repeatable.",
-        show_default=False,
+        help="The metric on a slice of the split must be at least X; repeatable.\n\n"
+        "label=neg:recall=0.85 names a gold label (precision, recall, f1); other slices name a column of the "
+        "prediction file and a value.",
     ),
 ]
 BaselineOption = Annotated[
@@ -37,35 +35,26 @@ BaselineOption = Annotated[
     typer.Option(
         "--baseline",
         metavar="RUN2",
-        help="What drops are measured from: a run's folder (tested paired, example by example) or a metrics.json "
-        "(unpaired).",
-        show_default=False,
+        help="Run to compare with: a run folder (paired by example) or a metrics.json (unpaired).",
     ),
 ]
 MaxDropOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--max-drop",
-        metavar="METRIC=X",
-        help="The metric may be worse than the baseline's by at most X; repeatable.",
-        show_default=False,
+        "--max-drop", metavar="METRIC=X", help="The metric may be at most X worse than the baseline's; repeatable."
     ),
 ]
 PolicyOption = Annotated[
     Literal["strict", "point", "lenient"],
     typer.Option(
         "--policy",
-        help="strict: exit 0, 7 or 8 by the 95 % interval. point: by the value alone. lenient: undecided passes with a "
-        "warning.",
+        help="strict: decide by the 95 % interval. point: by the value alone. lenient: as strict, but inconclusive "
+        "checks pass with a warning.",
     ),
 ]
 SplitOption = Annotated[
     str | None,
-    typer.Option(
-        "--split",
-        help="Split to look at; validation when left out, or the one that chose the weights.",
-        show_default=False,
-    ),
+    typer.Option("--split", help="Split to look at. Default: validation, or the one that chose the weights."),
 ]
 
 
@@ -86,7 +75,11 @@ def gate(
     """Decide whether a run is good enough, as an exit code.
 
     A check passes when the whole 95 % interval is on the good side of its limit, fails when all of it is on the bad
-    side, and is inconclusive in between. Exit 0: all pass. 7: one fails. 8: none fails, one is inconclusive.
+    side, and is inconclusive in between. Exit code 0: all pass. 7: one fails. 8: none fails, one is inconclusive.
+
+    Examples:
+        bertctl gate runs/new --min accuracy=0.9
+        bertctl gate runs/new --baseline runs/old --max-drop accuracy=0.01
     """
     from bertctl.reporting.gate import gate as judge
     from bertctl.reporting.limits import parse_limit

@@ -13,27 +13,25 @@ from bertctl.errors import UsageError
 if TYPE_CHECKING:
     from rich.table import Table
 
-FromOption = Annotated[float, typer.Option("--from", metavar="RATE", help="Rate of the first step.")]
-ToOption = Annotated[float, typer.Option("--to", metavar="RATE", help="Rate of the last step, if it gets that far.")]
-StepsOption = Annotated[int, typer.Option("--steps", metavar="N", help="Steps over which the rate rises.")]
+FromOption = Annotated[float, typer.Option("--from", metavar="X", help="Learning rate of the first step.")]
+ToOption = Annotated[
+    float,
+    typer.Option("--to", metavar="X", help="Learning rate of the last step."),
+]
+StepsOption = Annotated[int, typer.Option("--steps", metavar="N", help="Steps over which the learning rate rises.")]
 FileOption = Annotated[
     Path | None,
     typer.Option(
         "--output",
         "-o",
         metavar="FILE.json",
-        help="Write the figures here, and the picture beside it as .png and .svg.",
+        help="Write the losses here, and a picture beside it as .png and .svg.",
     ),
 ]
-OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.")]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")]
 
 
-@takes_recipe(
-    MODEL,
-    without(DATA, "--test-file", "--max-eval-rows"),
-    only(TRAINING, "--batch-size", "--seed"),
-    COMPUTE,
-)
+@takes_recipe(MODEL, without(DATA, "--test-file", "--max-eval-rows"), only(TRAINING, "--batch-size", "--seed"), COMPUTE)
 def lr_find(
     out: Output,
     recipe: RecipeRequest,
@@ -43,14 +41,14 @@ def lr_find(
     steps: StepsOption = 100,
     overwrite: OverwriteOption = False,
 ) -> None:
-    """Find a learning rate: train some steps while the rate rises, until the loss explodes (Smith 2017).
+    """Find a learning rate: train while it rises, until the loss explodes (range test, Smith 2017).
 
-    The model is thrown away, and no run folder is made. What it suggests is a start for a sweep, not the end of one:
-    the paper's 2e-5 to 5e-5 fit most data sets.
+    The model is thrown away, and no run folder is made. Take the suggestion as the start of a sweep: 2e-5 to 5e-5, as
+    in the BERT paper, fit most data sets.
 
-    bertctl lr-find sst2 --model minilm --data-dir glue -o rates.json
-
-    bertctl lr-find text-classification --train-file a.csv --to 1e-2 --steps 200
+    Examples:
+        bertctl lr-find sst2 --model minilm --data-dir glue -o rates.json
+        bertctl lr-find text-classification --train-file a.csv --to 1e-2 --steps 200
     """
     resolved = recipe.load()
     if output is not None:
@@ -76,13 +74,13 @@ COMMAND = lr_find
 
 
 def check_file(path: Path, *, overwrite: bool) -> None:
-    """Refuse a place for the figures that can't be meant, before anything is trained.
+    """Refuses a place for the figures that will not do, before anything is trained.
 
     Raises:
         UsageError: no .json file, a folder, or files that are there while `overwrite` is off.
     """
     if path.suffix != ".json" or path.is_dir():
-        raise UsageError(f"-o {path}: a file that ends in .json is meant", remedy="Such as -o rates.json.")
+        raise UsageError(f"-o {path}: the file must end in .json", remedy="Such as -o rates.json.")
     there = [str(one) for one in (path, *pictures(path)) if one.exists()]
     if there and not overwrite:
         raise UsageError(
@@ -91,23 +89,24 @@ def check_file(path: Path, *, overwrite: bool) -> None:
 
 
 def pictures(path: Path) -> list[Path]:
-    """The pictures beside the figures."""
+    """Returns the pictures beside the figures."""
     return [path.with_suffix(".png"), path.with_suffix(".svg")]
 
 
 def rates_table(document: Mapping[str, Any]) -> "Table":
-    """The rates that were found."""
-    table = plain_table(f"{document['recipe']}, {document['model']}", "rate", right=("rate",))
+    """Returns a table of the learning rates that were found."""
+    table = plain_table(f"{document['recipe']}, {document['model']}", "learning rate", right=("learning rate",))
     names = {
         "steepest": "the loss falls fastest",
         "minimum": "the loss is lowest",
         "minimum_tenth": "a tenth of that",
-        "suggestion": "suggested: the lower one of the first and the third",
+        "suggestion": "suggested: the lower of the first and the third",
     }
     for name, words in names.items():
         rate = document[name]
         table.add_row(words, "none" if rate is None else f"{rate:.2e}", style="bold" if name == "suggestion" else None)
     end = "where the loss exploded" if document["exploded"] else "the highest that was asked for"
-    table.caption = f"{document['steps']} steps of {document['batch_size']}, up to {document['rates'][-1]:.2e}, {end}"
+    steps = f"{document['steps']} steps with batch size {document['batch_size']}"
+    table.caption = f"{steps}, up to {document['rates'][-1]:.2e}, {end}"
     table.caption_justify = "left"
     return table

@@ -83,8 +83,7 @@ def _usage(arguments: Sequence[str], error: typer.TyperException) -> UsageError:
     names = [verb.name for verb in VERBS]
     if typed and typed not in names:
         return UsageError(
-            unknown("verb", typed, names),
-            remedy=f"Verbs: {', '.join(names)}. Type `bertctl --help` for what they do.",
+            unknown("verb", typed, names), remedy=f"Verbs: {', '.join(names)}. Type `bertctl --help` for what they do."
         )
     return UsageError(message, remedy=f"Type `bertctl {typed} --help` for what it takes." if typed else "")
 

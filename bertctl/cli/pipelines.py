@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from bertctl.reporting.github import TextTable
 
 JunitOption = Annotated[
-    Path | None,
-    typer.Option("--junit", metavar="FILE", help="Write each check as a test case, JUnit XML.", show_default=False),
+    Path | None, typer.Option("--junit", metavar="FILE", help="Write each check as a test case, JUnit XML.")
 ]
 GitlabMetricsOption = Annotated[
     Path | None,
@@ -24,7 +23,6 @@ GitlabMetricsOption = Annotated[
         "--gitlab-metrics",
         metavar="FILE",
         help="Write the numbers as a GitLab metrics report (artifacts:reports:metrics).",
-        show_default=False,
     ),
 ]
 GitlabCodeQualityOption = Annotated[
@@ -32,8 +30,7 @@ GitlabCodeQualityOption = Annotated[
     typer.Option(
         "--gitlab-codequality",
         metavar="FILE",
-        help="Write what did not pass as a GitLab code-quality report (artifacts:reports:codequality).",
-        show_default=False,
+        help="Write the checks that did not pass as a GitLab code-quality report (artifacts:reports:codequality).",
     ),
 ]
 
@@ -49,7 +46,7 @@ def publish_checks(
     gitlab_codequality: Path | None = None,
     default_file: str = "",
 ) -> None:
-    """Write checks in every form that was asked for, and for GitHub where it runs the process.
+    """Writes checks in every form that was asked for, and for GitHub where it runs the process.
 
     A step summary that can't be written is a warning: the verdict must not depend on it.
 
@@ -61,7 +58,7 @@ def publish_checks(
         notes: more sentences.
         junit: file for JUnit XML.
         gitlab_codequality: file for the code-quality report.
-        default_file: the file that checks without one are shown at there.
+        default_file: shown there for checks that are about no file.
 
     Raises:
         UnavailableError: a file that was asked for can't be written.
@@ -91,7 +88,7 @@ def publish_checks(
 
 
 def publish_tables(out: Output, title: str, tables: "Sequence[TextTable]") -> None:
-    """Write tables into GitHub's step summary where there is one; a summary that can't be written is a warning."""
+    """Writes tables into GitHub's step summary where there is one; a summary that can't be written is a warning."""
     from bertctl.reporting import github
 
     try:

@@ -16,24 +16,22 @@ if TYPE_CHECKING:
     from bertctl.data.rows import Rows
 
 FileArgument = Annotated[
-    str,
-    typer.Argument(metavar="[FILE|-]", help="Lines, CSV, TSV, JSONL or Parquet (.gz too); - is stdin."),
+    str, typer.Argument(metavar="[FILE|-]", help="Lines, CSV, TSV, JSONL or Parquet (.gz too); - is stdin.")
 ]
 SplitOption = Annotated[
-    str | None,
-    typer.Option("--split", help="Predict a split of the run's own data instead of a file."),
+    str | None, typer.Option("--split", help="Predict a split of the run's own data instead of a file.")
 ]
 DataOption = Annotated[
     str | None,
-    typer.Option("--data", metavar="NAME", help="Predict another catalog data set's split, such as ax."),
+    typer.Option("--data", metavar="NAME", help="Predict a split of this catalog data set, such as ax."),
 ]
 FormatOption = Annotated[
     str,
     typer.Option(
         "--format",
         metavar="NAME",
-        help="Layout of the answers: jsonl, json, csv; glue for its server; conll or spacy of a tagger; squad of a "
-        "question answerer.",
+        help="Layout of the answers: jsonl, json or csv; glue for the GLUE server; conll or spacy for tagging; squad "
+        "for question answering.",
     ),
 ]
 InputFormatOption = Annotated[
@@ -41,25 +39,18 @@ InputFormatOption = Annotated[
     typer.Option(
         "--input-format",
         metavar="lines|csv|tsv|jsonl|parquet|conll|conllu|json",
-        help="Layout of the input, as far as the run's task reads it; by suffix when left out, lines on stdin.",
+        help="Layout of the input, among those that the run's task reads. Default: by its suffix; lines on stdin.",
     ),
 ]
 QuestionOption = Annotated[
-    str | None,
-    typer.Option("--question", metavar="TEXT", help="Ask a question answerer one question."),
+    str | None, typer.Option("--question", metavar="TEXT", help="Ask one question (question answering).")
 ]
 ContextOption = Annotated[
-    Path | None,
-    typer.Option("--context", metavar="FILE", help="The text that --question is about."),
+    Path | None, typer.Option("--context", metavar="FILE", help="File with the text that --question is about.")
 ]
 AnswersOption = Annotated[
     Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="PATH",
-        help="File for the answers (glue: folder); stdout when left out.",
-    ),
+    typer.Option("--output", "-o", metavar="PATH", help="File for the answers (glue: folder). Default: stdout."),
 ]
 
 
@@ -75,24 +66,22 @@ def predict(
     question: QuestionOption = None,
     context: ContextOption = None,
     input_format: InputFormatOption = None,
-    batch_size: Annotated[
-        int | None, typer.Option("--batch-size", min=1, help="Examples for each forward pass.")
-    ] = None,
+    batch_size: Annotated[int | None, typer.Option("--batch-size", min=1, help="Examples per forward pass.")] = None,
     num_processes: NumProcessesOption = 1,
 ) -> None:
     """Predict with a run: label names and probabilities, in the order of the input, for files of any size.
 
-    Answers are JSON Lines as they come (--format csv: a table; --json: one array); with -o they go into a file.
+    Each answer is written at once as a line of JSON. --format csv makes a table of them, and --json one array.
 
-    echo "a fine film" | bertctl predict runs/sst2-1a2b3c4d -
-
-    bertctl predict RUN --split test --format glue -o submission
-
-    bertctl predict RUN --question "When was it built?" --context tower.txt
+    Examples:
+        echo "a fine film" | bertctl predict runs/sst2-1a2b3c4d -
+        bertctl predict RUN reviews.csv --format csv -o answers.csv
+        bertctl predict RUN --split test --format glue -o submission
+        bertctl predict RUN --question "When was it built?" --context tower.txt
     """
     if (question is None) != (context is None):
         raise UsageError(
-            "--question and --context go together", remedy='For example: --question "Who wrote it?" --context text.txt'
+            "--question and --context need each other", remedy='Such as --question "Who wrote it?" --context text.txt'
         )
     _check(file or question or "", split, data, output, layout)
     if out.as_json and output is None:
@@ -145,8 +134,7 @@ def _check(file: str, split: str | None, data: str | None, output: Path | None, 
         raise UsageError("a file and --split (or --data) exclude each other", remedy="Give one of the two.")
     if not file and not split and not data:
         raise UsageError(
-            "nothing to predict",
-            remedy="Give a file, - for stdin, or --split NAME for a split of the run's own data.",
+            "nothing to predict", remedy="Give a file, - for stdin, or --split NAME for a split of the run's own data."
         )
     if layout == "glue" and not (split or data):
         raise UsageError("--format glue answers a GLUE split", remedy="Add --split test, or --data ax.")

@@ -8,16 +8,13 @@ from bertctl.cli.output import Output
 from bertctl.cli.recipe_options import RunArgument
 
 HubIdArgument = Annotated[
-    str, typer.Argument(metavar="HUB-ID", help="Repository on the hub, org/name; made where there is none.")
+    str, typer.Argument(metavar="HUB-ID", help="Repository on the hub, org/name. It is created where there is none.")
 ]
-PrivateOption = Annotated[bool, typer.Option("--private", help="A repository that is made is private.")]
+PrivateOption = Annotated[bool, typer.Option("--private", help="Make the repository private where it is created.")]
 PredictionsOption = Annotated[
     bool, typer.Option("--with-predictions", help="Upload the prediction files too; they hold the texts of your data.")
 ]
-MessageOption = Annotated[
-    str | None,
-    typer.Option("--message", "-m", metavar="TEXT", help="Message of the commit.", show_default=False),
-]
+MessageOption = Annotated[str | None, typer.Option("--message", "-m", metavar="TEXT", help="Message of the commit.")]
 
 
 def push(
@@ -30,21 +27,17 @@ def push(
 ) -> None:
     """Put a run's model on the hub: weights, tokenizer, config and card, in one commit. Nothing is asked.
 
-    The token is that of HF_TOKEN, or of an earlier login; without one, and offline, the push is refused.
+    The token is that of HF_TOKEN, or of an earlier login. Without a token, and offline, the push is refused.
 
-    HF_TOKEN=... bertctl push runs/sst2-1a2b3c4d my-org/sst2-bert
+    Examples:
+        HF_TOKEN=... bertctl push runs/sst2-1a2b3c4d my-org/sst2-bert
     """
     from bertctl.reporting.publish import push_run
     from bertctl.run_folder import RunFolder
 
     with out.third_party_kept():
         document = push_run(
-            RunFolder.open(run),
-            hub_id,
-            private=private,
-            predictions=with_predictions,
-            message=message,
-            listener=out,
+            RunFolder.open(run), hub_id, private=private, predictions=with_predictions, message=message, listener=out
         )
     out.answer(document, document["url"])
 

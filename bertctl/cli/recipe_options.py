@@ -120,9 +120,7 @@ RecipeArgument = Annotated[
 RunArgument = Annotated[
     Path,
     typer.Argument(
-        metavar="RUN",
-        help="Run folder, as `bertctl finetune` names it in its last line.",
-        autocompletion=run_folders,
+        metavar="RUN", help="Run folder, as `bertctl finetune` names it in its last line.", autocompletion=run_folders
     ),
 ]
 OutputOption = Annotated[

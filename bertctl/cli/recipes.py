@@ -14,7 +14,7 @@ from bertctl.cli.output import Output, plain_table
 from bertctl.cli.recipe_options import OverwriteOption, RecipeRequest, takes_recipe
 from bertctl.config.recipe_files import builtin_recipes, expanded_path, find_recipe
 from bertctl.errors import BertctlError, UnavailableError, UsageError
-from bertctl.words import did_you_mean
+from bertctl.words import unknown
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 def ls(
     out: Output,
-    models: Annotated[bool, typer.Option("--models", help="The models by name instead.")] = False,
-    data: Annotated[bool, typer.Option("--data", help="The data sets by name instead.")] = False,
+    models: Annotated[bool, typer.Option("--models", help="List the models by name instead.")] = False,
+    data: Annotated[bool, typer.Option("--data", help="List the data sets by name instead.")] = False,
 ) -> None:
-    """List the built-in recipes; with --models the models, with --data the data sets."""
+    """List the built-in recipes, or the models and data sets of the catalog."""
     parts = []
     if models:
         parts.append(_models())
@@ -60,7 +60,11 @@ def cp(
     destination: Annotated[str, typer.Argument(metavar="DEST", help="File to write, or a folder for NAME.yaml.")],
     overwrite: OverwriteOption = False,
 ) -> None:
-    """Copy a built-in recipe to a file of your own, to edit and run."""
+    """Copy a built-in recipe to a file of your own, to edit and run.
+
+    Examples:
+        bertctl recipes cp sst2 mine.yaml
+    """
     path = copy_recipe(recipe, destination, overwrite=overwrite)
     command = f"bertctl {_verb(RecipeRequest(str(path)).load())} {_runnable(path)}"
     out.answer({"recipe": recipe, "path": str(path), "command": command}, command)
@@ -71,7 +75,7 @@ def validate(
     out: Output,
     recipes: Annotated[list[str], typer.Argument(metavar="RECIPE...", help="Names of built-in recipes, or files.")],
 ) -> None:
-    """Check recipes without running them: keys, values, model and data set names. Files named in them are not read."""
+    """Check recipes without running them: keys, values, names of models and data sets. No file in them is read."""
     found = {recipe: check_recipe(recipe) for recipe in dict.fromkeys(recipes)}
     lines = [f"{recipe}: {'ok' if error is None else 'refused'}" for recipe, error in found.items()]
     rows = [
@@ -103,7 +107,7 @@ COMMANDS = {"ls": ls, "show": show, "cp": cp, "validate": validate, "schema": sc
 
 
 def copy_recipe(name: str, destination: str, *, overwrite: bool = False) -> Path:
-    """Write a built-in recipe to a file; its opening command names the copy.
+    """Writes a built-in recipe to a file; the command in its first line names the copy.
 
     Args:
         name: of a built-in recipe.
@@ -136,7 +140,7 @@ def copy_recipe(name: str, destination: str, *, overwrite: bool = False) -> Path
 
 
 def check_recipe(name_or_path: str) -> BertctlError | None:
-    """What is wrong with a recipe, the names of its model and data set included; None where nothing is.
+    """Returns what is wrong with a recipe, the names of its model and data set included; None where nothing is.
 
     Nothing is fetched, and files named in the recipe are not looked for: it may be meant for another machine.
     """
@@ -172,14 +176,13 @@ def _unknown_names(recipe: "Recipe") -> list[str]:
 
 
 def _unknown_model(name: str) -> list[str]:
-    """A hub id or a path may be right on another machine; a bare word is a name of the catalog or a folder here."""
+    """Returns a problem where a name is neither in the catalog, nor a hub id, nor a path (fine on another machine)."""
     from bertctl.catalog.models import MODELS
 
     known = {spelling for row in MODELS.values() for spelling in (row.name, row.hub_id.split("/")[1])}
     if name in known or "/" in name or Path(name).is_dir():
         return []
-    hint = did_you_mean(name, MODELS)
-    return [f"model.name: there is no model '{name}'" + (f": {hint}" if hint else "")]
+    return [f"model.name: {unknown('model', name, MODELS)}"]
 
 
 def _sentences(error: BertctlError | None) -> Sequence[str]:
@@ -191,7 +194,7 @@ def _sentences(error: BertctlError | None) -> Sequence[str]:
 
 
 def _runnable(path: Path) -> str:
-    """The path as a shell word that `finetune` takes for a path, not for a built-in name."""
+    """Returns the path as a shell word that `finetune` takes for a path, not for a built-in name."""
     text = str(path)
     looks_like_path = "/" in text or path.suffix.lower() in (".yaml", ".yml")
     return shlex.quote(text if looks_like_path else f"./{text}")
@@ -225,32 +228,23 @@ def _recipe_row(name: str) -> dict[str, Any]:
 
 def _recipes() -> tuple[str, list[dict[str, Any]], "Table"]:
     rows = [_recipe_row(name) for name in builtin_recipes()]
-    table = plain_table(
-        "recipe", "task", "data", "model", "epochs", "batch", "rate", "what", right=("epochs", "batch", "rate")
-    )
+    numbers = ("epochs", "batch size", "learning rate")
+    table = plain_table("recipe", "task", "data", "model", *numbers, "what", right=numbers)
     for row in rows:
-        numbers = (str(row["epochs"]), str(row["batch_size"]), f"{row['learning_rate']:g}")
+        values = (str(row["epochs"]), str(row["batch_size"]), f"{row['learning_rate']:g}")
         what = _first_sentence(row["description"])
-        table.add_row(row["name"], row["task"], row["data"] or "your files", row["model"], *numbers, what)
+        table.add_row(row["name"], row["task"], row["data"] or "your files", row["model"], *values, what)
     return "recipes", rows, table
 
 
 def _models() -> tuple[str, list[dict[str, Any]], "Table"]:
     from bertctl.catalog.models import MODELS
 
-    table = plain_table(
-        "model",
-        "parameters",
-        "vocabulary",
-        "positions",
-        "case",
-        "hub",
-        "note",
-        right=("parameters", "vocabulary", "positions"),
-    )
+    sizes = ("parameters", "vocabulary", "positions")
+    table = plain_table("model", *sizes, "case", "hub", "note", right=sizes)
     for row in MODELS.values():
-        sizes = (f"{row.parameters:g} M", f"{row.vocabulary:,}", f"{row.positions:,}")
-        table.add_row(row.name, *sizes, "lower-cased" if row.lowercase else "cased", row.hub_id, row.note)
+        counts = (f"{row.parameters:g} M", f"{row.vocabulary:,}", f"{row.positions:,}")
+        table.add_row(row.name, *counts, "lower-cased" if row.lowercase else "cased", row.hub_id, row.note)
     return "models", [asdict(row) for row in MODELS.values()], table
 
 

@@ -15,8 +15,7 @@ ReportFileOption = Annotated[
         "--output",
         "-o",
         metavar="FILE",
-        help="File to write; left out, HTML goes to RUN/report.html and Markdown to stdout.",
-        show_default=False,
+        help="File to write. Default: RUN/report.html for HTML, stdout for Markdown.",
     ),
 ]
 FormatOption = Annotated[
@@ -24,17 +23,13 @@ FormatOption = Annotated[
     typer.Option(
         "--format",
         metavar="html|md",
-        help="One HTML page that opens anywhere, or Markdown for a pull request; by the file's suffix when left out.",
-        show_default=False,
+        help="HTML page that opens anywhere, or Markdown for a pull request. Default: by the suffix of the file.",
     ),
 ]
 SplitOption = Annotated[
-    str | None,
-    typer.Option(
-        "--split", help="Whose answers are shown; those that picked the weights when left out.", show_default=False
-    ),
+    str | None, typer.Option("--split", help="Split whose answers are shown. Default: the one that chose the weights.")
 ]
-ErrorsOption = Annotated[int, typer.Option("--errors", metavar="N", min=0, help="How many errors to show.")]
+ErrorsOption = Annotated[int, typer.Option("--errors", metavar="N", min=0, help="Number of errors to show.")]
 
 _SUFFIXES = {".html": "html", ".htm": "html", ".md": "md", ".markdown": "md"}
 
@@ -49,9 +44,9 @@ def report(
 ) -> None:
     """Show a run in one file: result, curves, confusions, calibration, slices, the most confident errors.
 
-    bertctl report runs/sst2-1a2b3c4d -o report.html
-
-    bertctl report runs/sst2-1a2b3c4d --format md >> "$GITHUB_STEP_SUMMARY"
+    Examples:
+        bertctl report runs/sst2-1a2b3c4d -o report.html
+        bertctl report runs/sst2-1a2b3c4d --format md >> "$GITHUB_STEP_SUMMARY"
     """
     kind = _kind(output, format)
     if output is not None and output.is_dir():
@@ -81,7 +76,7 @@ def _kind(output: Path | None, given: str | None) -> str:
         raise UsageError(f"--format {given!r} is no format of a report", remedy="Choose html or md.")
     if output is not None and given is None and by_suffix is None:
         raise UsageError(
-            f"{output}: no format can be told from this name",
+            f"{output}: the suffix of this name says no format",
             remedy="End it with .html or .md, or add --format html|md.",
         )
     return given or by_suffix or "html"

@@ -58,16 +58,10 @@ FoldsOption = Annotated[
     ),
 ]
 JobsOption = Annotated[
-    int | None,
-    typer.Option(
-        "--jobs",
-        metavar="N",
-        help="Number of parallel runs. Default: one per GPU, or 1 on CPU.",
-    ),
+    int | None, typer.Option("--jobs", metavar="N", help="Number of parallel runs. Default: one per GPU, or 1 on CPU.")
 ]
 ShardOption = Annotated[
-    str | None,
-    typer.Option("--shard", metavar="K/N", help="Run shard K of N; `sweep-merge` puts the shards together."),
+    str | None, typer.Option("--shard", metavar="K/N", help="Run shard K of N; `sweep-merge` puts the shards together.")
 ]
 KeepOption = Annotated[Literal["best", "all", "none"], typer.Option("--keep", help="Which models to keep on disk.")]
 ChooseOption = Annotated[
@@ -76,8 +70,7 @@ ChooseOption = Annotated[
 ]
 TestFlag = Annotated[bool, typer.Option("--test", help="Score the chosen model on the test split, once.")]
 DryRunFlag = Annotated[
-    bool,
-    typer.Option("--dry-run", help="Time a few steps; estimate the number of runs, time and disk space."),
+    bool, typer.Option("--dry-run", help="Time a few steps; estimate the number of runs, time and disk space.")
 ]
 
 

@@ -18,7 +18,8 @@ def sweep_merge(out: Output, folders: FoldersArgument, output: IntoOption) -> No
 
     The shards must belong to one sweep: the same recipe, grid, seeds, data and model. Missing runs are reported.
 
-    bertctl sweep-merge part1 part2 -o whole
+    Examples:
+        bertctl sweep-merge shard1 shard2 -o whole
     """
     from bertctl.sweeps.conclude import conclude
     from bertctl.sweeps.merge import merge

@@ -141,7 +141,7 @@ def test_lr_find_draws_what_it_found_and_leaves_no_run(
         (["--from", "1", "--to", "1e-3"], "the rate can't rise from 1 to 0.001"),
         (["--from", "0"], "the rate can't rise from 0 to 1"),
         (["--steps", "3"], "--steps 3 are too few to see a slope"),
-        (["-o", "rates.txt"], "a file that ends in .json is meant"),
+        (["-o", "rates.txt"], "the file must end in .json"),
     ],
 )
 def test_what_lr_find_can_not_do_is_refused(bertctl: Run, opinions: Path, given: list[str], message: str) -> None:

@@ -209,6 +209,6 @@ def test_one_question_about_a_file(bertctl, trained, tiny_run, tmp_path):
     assert line["prediction"] in line["context"]
     assert 0 <= line["probability"] <= 1
     alone = bertctl("predict", run, "--question", "what was the film?")
-    assert (alone.returncode, "--question and --context go together" in alone.stderr) == (2, True)
+    assert (alone.returncode, "--question and --context need each other" in alone.stderr) == (2, True)
     other = bertctl("predict", tiny_run.path, *asked)
     assert (other.returncode, "it answers no questions" in other.stderr) == (2, True)

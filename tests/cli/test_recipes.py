@@ -42,7 +42,18 @@ def test_ls_shows_every_recipe_with_what_it_is_for(bertctl):
     assert result.returncode == 0
     assert result.stderr == ""
     lines = result.stdout.splitlines()
-    assert lines[0].split() == ["recipe", "task", "data", "model", "epochs", "batch", "rate", "what"]
+    assert lines[0].split() == [
+        "recipe",
+        "task",
+        "data",
+        "model",
+        "epochs",
+        "batch",
+        "size",
+        "learning",
+        "rate",
+        "what",
+    ]
     assert [line.split()[0] for line in lines[1:]] == NAMES
     (sst2,) = [line for line in lines if line.startswith("sst2")]
     assert sst2.split()[:7] == ["sst2", "text-classification", "sst2", "bert-base", "3", "32", "5e-05"]
