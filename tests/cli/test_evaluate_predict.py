@@ -329,7 +329,7 @@ def test_a_submission_for_sst2_through_the_process(bertctl, glue_folder, tiny_mo
     result = bertctl("finetune", "sst2", *settings)
     assert result.returncode == 0, result.stderr
     assert "0.9350 (test)" in result.stdout, "the published score stands beside it"
-    assert "published: Devlin et al. 2019" in result.stdout
+    assert "ublished: Devlin et al. 2019" in result.stdout
     assert set(read(tmp_path / "run" / "metrics.json")["metrics"]) == {"validation"}
     submission = str(tmp_path / "submission")
     verb = ["predict", str(tmp_path / "run"), "--split", "test", "--format", "glue", "-o", submission, "--json"]
