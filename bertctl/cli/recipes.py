@@ -250,7 +250,6 @@ def _models() -> tuple[str, list[dict[str, Any]], "Table"]:
 
 def _datasets() -> tuple[str, list[dict[str, Any]], "Table"]:
     from bertctl.catalog.datasets import builtin_datasets
-    from bertctl.tasks.registry import answer_type
 
     table = plain_table("data", "task", "labels", "primary metric", "published BERT-base (split)", "what")
     rows = []
@@ -271,6 +270,6 @@ def _datasets() -> tuple[str, list[dict[str, Any]], "Table"]:
             }
         )
         published = ", ".join(f"{score['metric']} {score['value']:.3f} ({score['split']})" for score in scores)
-        labels = ", ".join(row.labels) or answer_type(row.task).answers_are
+        labels = ", ".join(row.labels) or "by the data"
         table.add_row(row.name, row.task, labels, row.primary_metric, published or "none", row.description)
     return "data", rows, table

@@ -75,7 +75,6 @@ class Answers:
         metrics: definitions, in the order of metrics.json; `loss` comes last and is every task's.
         group_metric: the metric that groups of lines are compared by in reports.
         checks: families of checks that `data check` runs for this task only.
-        answers_are: what the answers are, where they have no names.
         pipeline: the task's name on the Hugging Face hub, where that is another one.
         tags: of the model card, besides the task's name.
         usage: Python code that asks a trained model in plain transformers; `{example}` is filled in, and
@@ -87,7 +86,6 @@ class Answers:
     metrics: ClassVar[tuple[Metric, ...]]
     group_metric: ClassVar[str] = "accuracy"
     checks: ClassVar[frozenset[str]] = frozenset()
-    answers_are: ClassVar[str] = "by the data"
     pipeline: ClassVar[str | None] = None
     tags: ClassVar[tuple[str, ...]] = ()
     usage: ClassVar[str] = """from transformers import {auto_class}, AutoTokenizer

@@ -22,7 +22,6 @@ class ChoiceAnswers(Answers):
 
     texts: ClassVar[tuple[str, ...]] = ("context", "choices")
     columns: ClassVar[tuple[str, ...]] = ("context", "choices")
-    answers_are: ClassVar[str] = "a choice"
     checks: ClassVar[frozenset[str]] = frozenset({"choices"})
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("accuracy", _accuracy, "share of rows answered right", "Wilson"),)
 

@@ -44,7 +44,6 @@ class ScoreAnswers(Answers):
 
     texts: ClassVar[tuple[str, ...]] = ("text", "pair")
     columns: ClassVar[tuple[str, ...]] = ("text", "pair")
-    answers_are: ClassVar[str] = "a number"
     checks: ClassVar[frozenset[str]] = frozenset({"scores"})
     pipeline: ClassVar[str] = "text-classification"  # the hub knows no regression; the tag says it
     tags: ClassVar[tuple[str, ...]] = ("regression",)

@@ -68,7 +68,6 @@ class SpanAnswers(Answers):
 
     texts: ClassVar[tuple[str, ...]] = ("question", "context")
     columns: ClassVar[tuple[str, ...]] = ("question", "context")
-    answers_are: ClassVar[str] = "words of the text"
     checks: ClassVar[frozenset[str]] = frozenset({"answers"})
     group_metric: ClassVar[str] = "exact_match"
     metrics: ClassVar[tuple[Metric, ...]] = (
