@@ -185,18 +185,6 @@ def cache_folder() -> Path:
     return Path(HF_HUB_CACHE)
 
 
-def cached_repositories() -> list[tuple[str, str, int]]:
-    """(repository, its type, bytes) of everything in the hub's cache, by name."""
-    from huggingface_hub import scan_cache_dir
-    from huggingface_hub.errors import CacheNotFound
-
-    try:
-        found = scan_cache_dir()
-    except CacheNotFound:
-        return []
-    return sorted((repo.repo_id, repo.repo_type, repo.size_on_disk) for repo in found.repos)
-
-
 def has_token() -> bool:
     """Whether the hub would be asked in somebody's name (`HF_TOKEN`, or an earlier login)."""
     from huggingface_hub import get_token

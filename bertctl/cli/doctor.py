@@ -111,5 +111,3 @@ def _machine_lines(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     state = "not asked, offline" if hub["offline"] else hub["unreachable"] or "reachable"
     yield "hub", f"{hub['endpoint']}: {state}; {token}"
     yield "models here", ", ".join(document["models"]) or "none of the catalog"
-    cached = ", ".join(f"{row['repo']} ({human_bytes(row['bytes'])})" for row in document["cached"])
-    yield "hub cache holds", cached or "nothing"

@@ -10,13 +10,14 @@ from bertctl.sweeps.disk import disk_needed
 from bertctl.sweeps.plan import PLAN
 from bertctl.sweeps.prepare import Sweep, SweepCell
 from bertctl.sweeps.results import read_cells
-from bertctl.training.estimate import Seconds, estimate_run
+from bertctl.training.estimate import estimate_run
 from bertctl.training.loop import total_steps
 
 STEPS = 5
 """Batches that are timed for each kind of run, each twice."""
 
 _MOST_TIMED = 4
+_BOUNDS = ("estimate", "low", "high")
 
 Kind = tuple[Any, ...]
 """What decides how long a step of a run takes."""
@@ -36,8 +37,9 @@ def dry_run(sweep: Sweep, *, shard: tuple[int, int] | None = None, listener: Lis
     there = {cell.name for cell in read_cells(folder)[1] if cell.is_over} if (folder / PLAN).exists() else set()
     waiting = [cell for cell in mine if cell.name not in there]
     timed = _timed(sweep, waiting, listener)
-    each = [_scaled(cell, sweep, timed) for cell in waiting] or [Seconds(0.0, 0.0, 0.0)]
-    worked, longest = sum(each, Seconds(0.0, 0.0, 0.0)), max(each, key=lambda one: one.estimate)
+    each = [_scaled(cell, sweep, timed) for cell in waiting] or [dict.fromkeys(_BOUNDS, 0.0)]
+    worked = {name: sum(one[name] for one in each) for name in _BOUNDS}
+    longest = max(each, key=lambda one: one["estimate"])
     jobs = min(plan.jobs, max(1, len(waiting)))
 
     needed = disk_needed(plan.model_copy(update={"jobs": jobs}), sweep.encoded[sweep.cells[0].key], cells=len(waiting))
@@ -49,13 +51,10 @@ def dry_run(sweep: Sweep, *, shard: tuple[int, int] | None = None, listener: Lis
         "to_run": len(waiting),
         "jobs": plan.jobs,
         "threads": plan.threads,
-        "seconds": {
-            name: round(max(getattr(worked, name) / jobs, getattr(longest, name)), 3)
-            for name in ("estimate", "low", "high")
-        },
+        "seconds": {name: round(max(worked[name] / jobs, longest[name]), 3) for name in _BOUNDS},
         "run_seconds": {
-            "shortest": round(min(one.estimate for one in each), 3),
-            "longest": round(longest.estimate, 3),
+            "shortest": round(min(one["estimate"] for one in each), 3),
+            "longest": round(longest["estimate"], 3),
         },
         "disk_bytes": {"needed": needed, "free": free_bytes(folder)},
         "cells": [{"name": cell.name, "setting": cell.setting, "seed": cell.seed, "fold": cell.fold} for cell in mine],
@@ -81,14 +80,12 @@ def _timed(
     return timed
 
 
-def _scaled(cell: SweepCell, sweep: Sweep, timed: Mapping[Kind, tuple[SweepCell, Mapping[str, Any]]]) -> Seconds:
+def _scaled(
+    cell: SweepCell, sweep: Sweep, timed: Mapping[Kind, tuple[SweepCell, Mapping[str, Any]]]
+) -> dict[str, float]:
     """Returns a run's time by the timed one's: training as steps, scoring as epochs; the model is written once."""
     other, found = timed.get(_kind(cell)) or next(iter(timed.values()))
     steps = [total_steps(one.recipe, len(sweep.encoded[one.key].features["train"])) for one in (cell, other)]
     epochs = cell.recipe.training.epochs / other.recipe.training.epochs
     shares = {"train": steps[0] / steps[1], "evaluate": epochs, "save": 1 / max(1, found["evaluations"])}
-    low, estimate, high = (
-        sum(share * found["seconds"][phase][name] for phase, share in shares.items())
-        for name in ("low", "estimate", "high")
-    )
-    return Seconds(estimate, low, high)
+    return {name: sum(share * found["seconds"][phase][name] for phase, share in shares.items()) for name in _BOUNDS}

@@ -1,4 +1,4 @@
-"""How long a run will take and what it will need: a few of its own steps are timed, its batches say the rest.
+"""How long a run will take and what it will need: a few of its own steps are timed, and its batches say the rest.
 
 A step's time is close to a straight line in the padded tokens of its batch, with a part that grows with their square in
 long ones. So batches are picked evenly from the narrowest to the widest, timed, and the line through them is read off
@@ -9,7 +9,6 @@ twice, the second time counts for all, the difference once for each shape.
 import json
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from bertctl.inference.evaluate import evaluate_split, prediction_lines
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, RunFolder
 from bertctl.runtime.batching import Plan
-from bertctl.runtime.device import Compute
 from bertctl.runtime.launch import ALONE
 from bertctl.runtime.machine import existing_folder, free_bytes, memory
 from bertctl.runtime.seeding import WindowRandom
@@ -39,43 +37,17 @@ from bertctl.words import human_bytes
 TIMED_STEPS = 10
 """Batches that are timed, each twice."""
 
-_LEAST_SPREAD = 0.15  # half the range at least: clocks and neighbours change as much within minutes
-_OTHER_SPREAD = 0.30  # of what is timed once: reading, evaluation, saving
-_BUSY = 1.5  # the slowest matrix product against the fastest; 1.1 on a quiet machine
+_LEAST_SPREAD = 0.25
+"""The share by which an estimate may be off at least: clocks and neighbours change as much within minutes."""
+_BUSY = 0.5  # timed steps that are off by this share of what their sizes explain
 _SCORED_ROWS = 256
 _HISTORY_LINE = 200  # bytes
-
-
-@dataclass(frozen=True)
-class Seconds:
-    """A time and how far off it may be.
-
-    Attributes:
-        estimate: what is expected.
-        low: the run will hardly take less.
-        high: nor more, if the machine is as busy as now.
-    """
-
-    estimate: float
-    low: float
-    high: float
-
-    def __add__(self, other: "Seconds") -> "Seconds":
-        return Seconds(self.estimate + other.estimate, self.low + other.low, self.high + other.high)
-
-    def times(self, count: int) -> "Seconds":
-        """One after the other."""
-        return Seconds(self.estimate * count, self.low * count, self.high * count)
-
-    def as_json(self) -> dict[str, float]:
-        """Rounded to tenths."""
-        return {"estimate": round(self.estimate, 1), "low": round(self.low, 1), "high": round(self.high, 1)}
 
 
 def estimate_run(
     recipe: Recipe, *, place: Path, steps: int = TIMED_STEPS, cells: int = 1, listener: Listener = SILENT
 ) -> dict[str, Any]:
-    """Time a few steps of the run that a recipe describes, and say what the whole will take. Nothing is kept.
+    """Times a few steps of the run that a recipe describes, and returns what the whole will take. Nothing is kept.
 
     Args:
         recipe: as `finetune` takes it; all its refusals come here too.
@@ -98,7 +70,7 @@ def estimate_run(
     started = time.perf_counter()
     untracked = recipe.runtime.model_copy(update={"log_to": []})  # nothing of this is worth a tracker
     job = prepare(recipe.model_copy(update={"runtime": untracked}), listener=listener)
-    start = _about(time.perf_counter() - started)
+    start = time.perf_counter() - started
     listener.say(f"compute: {job.compute.why}")
     if job.memory.total > memory().available and job.compute.device == "cpu":
         listener.warn(
@@ -107,26 +79,36 @@ def estimate_run(
         )
     with tempfile.TemporaryDirectory(prefix=".bertctl-estimate-", dir=existing_folder(place)) as scratch:
         rehearsal = Rehearsal(job, Path(scratch))
-        train = rehearsal.training(steps, listener)
+        train, spread = rehearsal.training(steps, listener)
         evaluate, line_bytes = rehearsal.evaluation(listener)
         checkpoints = _checkpoints(job, train)
-        save, model_bytes, checkpoint_bytes = rehearsal.saving(checkpoints)
-    one = start + train + evaluate + save
-    disk = _disk(job, model_bytes, checkpoint_bytes, checkpoints, line_bytes)
-    parts = {"start": start, "train": train, "evaluate": evaluate, "save": save}
+        save = rehearsal.saving(checkpoints)
+        disk = _disk(job, rehearsal.folder, checkpoints, line_bytes)
+    seconds = {"start": start, "train": train, "evaluate": evaluate, "save": save}
+    seconds["total"] = sum(seconds.values())
     document = {
         **_about_the_run(job),
         "evaluations": rehearsal.evaluations,
         "checkpoints": checkpoints,
-        "timed_steps": len(rehearsal.seconds),
-        "seconds": {phase: seconds.as_json() for phase, seconds in {**parts, "total": one}.items()},
+        "timed_steps": min(steps, job.steps),
+        "seconds": {phase: _between(each, spread) for phase, each in seconds.items()},
         "peak_memory_bytes": rehearsal.peak_memory(),
         "disk_bytes": {**disk, "free": free_bytes(place)},
-        "sweep": {"cells": cells, "seconds": one.times(cells).as_json(), "disk_bytes": disk["run"] * cells},
-        "busy": rehearsal.load.spread > _BUSY,
+        "sweep": {
+            "cells": cells,
+            "seconds": _between(seconds["total"] * cells, spread),
+            "disk_bytes": disk["run"] * cells,
+        },
+        "busy": spread > _BUSY,
     }
-    _warn(document, rehearsal, listener)
+    _warn(document, spread, listener)
     return document
+
+
+def _between(seconds: float, spread: float) -> dict[str, float]:
+    """Returns what is expected of a time, and between which two it will be if the machine is as busy as now."""
+    low, high = seconds * max(0.0, 1.0 - spread), seconds * (1.0 + spread)
+    return {"estimate": round(seconds, 3), "low": round(low, 3), "high": round(high, 3)}
 
 
 def _about_the_run(job: Job) -> dict[str, Any]:
@@ -149,170 +131,104 @@ class Rehearsal:
     def __init__(self, job: Job, scratch: Path) -> None:
         self.job = job
         self.folder = RunFolder(scratch)
-        self.machine = build_engine(job, self.folder, ALONE)
-        self.machine.network.train()
+        self.engine = build_engine(job, self.folder, ALONE)
+        self.engine.network.train()
         self.features = job.features["train"]
         self.plan: Plan = [
             batch for epoch in range(job.epochs) for batch in plan_epoch(job.recipe, self.features, epoch)
         ][: job.steps]
         self.evaluations = _evaluations(job)
-        self.load = _LoadMeter(job.compute)
-        self.seconds: list[float] = []
-        self._widest = self.plan[0]
-        self._device_peak: int | None = None
 
-    def training(self, count: int, listener: Listener) -> Seconds:
-        """All steps of the run."""
-        import torch
-
+    def training(self, count: int, listener: Listener) -> tuple[float, float]:
+        """Returns the seconds of all steps of the run, and the share by which they may be off."""
         shapes = np.array([self._shape(batch) for batch in self.plan], dtype=np.float64)
         order = np.lexsort((shapes[:, 1], shapes[:, 0]))
         # AdamW makes its moments in the first step; the widest batch, which needs most memory, comes next.
-        on_gpu = self.job.compute.device == "cuda"
-        if on_gpu:  # a process keeps the peak of its loading, as that of the run will
-            torch.cuda.reset_peak_memory_stats()
         self.step(self.plan[0])
-        self._widest = self.plan[order[-1]]
-        self.step(self._widest)
-        if on_gpu:
-            self._device_peak = int(torch.cuda.max_memory_allocated())
-        picked = _evenly(order, min(count, len(self.plan))).tolist()
+        self.step(self.plan[order[-1]])
+        count = min(count, len(order))
+        picked = order[((np.arange(count) + 0.5) * len(order) / count).astype(np.int64)]  # evenly, narrow to wide
         # In two rounds of mixed widths, as in a run: right after a batch of its own width one is quicker. And a machine
         # that slows down meanwhile does not bend the line.
         rng = np.random.default_rng(self.job.recipe.training.seed)
-        rounds = np.empty((2, len(picked)))
+        rounds = np.empty((2, count))
         for number in range(2):
-            for done, i in enumerate(rng.permutation(len(picked))):
+            for done, i in enumerate(rng.permutation(count)):
                 rounds[number, i] = self.step(self.plan[picked[i]])
-                listener.advance("timing", number * len(picked) + done + 1, 2 * len(picked))
-                self.load.measure()
+                listener.advance("timing", number * count + done + 1, 2 * count)
         listener.finish("timing")
         first, again = rounds
-        self.seconds = again.tolist()
         whole, error = extrapolate(shapes[picked], again, shapes)
-        extra = max(0.0, float(np.median(first - again))) * len(np.unique(shapes, axis=0))
-        half = max(_LEAST_SPREAD * (whole + extra), 2 * error, extra)
-        return Seconds(whole + extra, max(0.0, whole + extra - half), whole + extra + half)
+        whole += max(0.0, float(np.median(first - again))) * len(np.unique(shapes, axis=0))
+        return whole, max(_LEAST_SPREAD, 2 * error / whole)
 
-    def evaluation(self, listener: Listener) -> tuple[Seconds, float]:
-        """All scoring of the run, and the bytes of a prediction line."""
+    def evaluation(self, listener: Listener) -> tuple[float, float]:
+        """Returns the seconds of all scoring of the run, and the bytes of a prediction line."""
         job = self.job
         rows = job.data.splits[job.selection]
         drawn = np.random.default_rng(job.recipe.training.seed).permutation(len(rows))[:_SCORED_ROWS]
         sample = rows.select(sorted(drawn.tolist()))
         features = job.task.encode(sample, job.loaded.tokenizer, max_length=job.recipe.model.max_length)
+        engine = Engine.of(job.loaded, job.compute)
         for _ in range(2):  # the first time kernels are made
             started = time.perf_counter()
-            result = evaluate_split(
-                Engine.of(job.loaded, job.compute),
-                job.task,
-                sample,
-                features,
-                recipe=job.recipe,
-                listener=listener,
-            )
+            result = evaluate_split(engine, job.task, sample, features, recipe=job.recipe, listener=listener)
             taken = time.perf_counter() - started
-        lines = [
-            json.dumps(line, ensure_ascii=False) for line in prediction_lines(result, settings=job.recipe.evaluation)
-        ]
+        lines = prediction_lines(result, settings=job.recipe.evaluation)
+        size = sum(len(json.dumps(line, ensure_ascii=False).encode()) + 1 for line in lines)
         each = taken / int(features.lengths.sum())
         tokens = {split: int(job.features[split].lengths.sum()) for split in {*job.evaluated, job.selection}}
-        others = sum(count for split, count in tokens.items() if split != job.selection)
-        once = each * tokens[job.selection]
-        expected = _about(self.evaluations * once + each * others)
-        # Where the best weights are not the last ones, the validation rows are scored once more.
-        return expected + Seconds(0.0, 0.0, once), sum(len(line.encode()) + 1 for line in lines) / len(lines)
+        return each * (sum(tokens.values()) + (self.evaluations - 1) * tokens[job.selection]), size / len(sample)
 
-    def saving(self, checkpoints: int) -> tuple[Seconds, int, int]:
-        """The weights of every evaluation that is better than those before, at most of all, and the checkpoints.
-
-        Args:
-            checkpoints: how many the run will save.
-
-        Returns:
-            The time; the bytes of a model folder and of a checkpoint.
-        """
+    def saving(self, checkpoints: int) -> float:
+        """Returns the seconds of saving the weights of every evaluation, should each be the best, and checkpoints."""
         started = time.perf_counter()
         self.job.loaded.save(self.folder.model)
-        weights = _about((time.perf_counter() - started) * self.evaluations)
+        weights = time.perf_counter() - started
         started = time.perf_counter()
-        snapshot = take(self.machine, TrainingState(step=1, best_step=1), random_states(ALONE), history_bytes=0)
+        snapshot = take(self.engine, TrainingState(step=1, best_step=1), random_states(ALONE), history_bytes=0)
         taken = time.perf_counter() - started
         if checkpoints:
-            self.step(self._widest)  # training goes on while a checkpoint is written: the memory is needed at once
+            # Training goes on while a checkpoint is written: the memory is needed at once.
+            self.step(max(self.plan, key=self._shape))
         started = time.perf_counter()
         Checkpoints(self.folder, self.job.hash).save(snapshot, behind=False)
         written = time.perf_counter() - started
         # Written behind the training, a checkpoint takes some of its time, between none and all that it takes alone.
-        each = Seconds(taken + written / 2, taken, taken + written)
-        return weights + each.times(checkpoints), _size(self.folder.model), _size(self.folder.checkpoints)
+        return weights * self.evaluations + (taken + written / 2) * checkpoints
 
     def peak_memory(self) -> dict[str, int | None]:
-        """Of this process, and on the GPU where there is one; the widest batch was among the steps."""
-        return {"process": peak_memory_bytes(), "device": self._device_peak}
+        """Returns the peaks of this process and of the GPU; the widest batch was among the steps."""
+        import torch
+
+        on_gpu = self.job.compute.device == "cuda"
+        return {"process": peak_memory_bytes(), "device": torch.cuda.max_memory_allocated() if on_gpu else None}
 
     def step(self, indices: NDArray[np.int64]) -> float:
         """Takes one whole training step and returns the seconds it took."""
+        import torch
+
         micro_batches = self.job.recipe.training.accumulation_steps
         started = time.perf_counter()
-        training_step(self.machine, self.features, indices, WindowRandom(0), micro_batches=micro_batches)
-        self.machine.optimizer.step()
-        self.machine.optimizer.zero_grad(set_to_none=True)
-        _synchronize(self.job.compute.device)
+        training_step(self.engine, self.features, indices, WindowRandom(0), micro_batches=micro_batches)
+        self.engine.optimizer.step()
+        self.engine.optimizer.zero_grad(set_to_none=True)
+        if self.job.compute.device == "cuda":
+            torch.cuda.synchronize()
         return time.perf_counter() - started
 
     def _shape(self, batch: NDArray[np.int64]) -> tuple[int, int]:
-        """Padded tokens of a batch, and the sum over its examples of their squares; both over all its parts."""
+        """Returns the padded tokens of a batch, and the sum of the squares of its examples' lengths, over all parts."""
         lengths = self.features.lengths
         parts = np.array_split(batch, self.job.recipe.training.accumulation_steps)
         widths = [(len(part), int(lengths[part].max())) for part in parts if len(part)]
         return sum(count * width for count, width in widths), sum(count * width**2 for count, width in widths)
 
 
-class _LoadMeter:
-    """Times one and the same matrix product again and again: how much the times differ says how busy the machine is."""
-
-    def __init__(self, compute: Compute) -> None:
-        import torch
-
-        self._device = compute.device
-        self._matrix = torch.ones(1024, 1024, device=compute.device)
-        self._seconds: list[float] = []
-        self._matrix @ self._matrix  # the first product sets things up
-
-    def measure(self) -> None:
-        """Times one product."""
-        _synchronize(self._device)
-        started = time.perf_counter()
-        self._matrix @ self._matrix
-        _synchronize(self._device)
-        self._seconds.append(time.perf_counter() - started)
-
-    @property
-    def spread(self) -> float:
-        """The slowest product against the fastest."""
-        return max(self._seconds) / min(self._seconds)
-
-
-def _synchronize(device: str) -> None:
-    """Waits for the device, so that a clock can be read."""
-    import torch
-
-    if device == "cuda":
-        torch.cuda.synchronize()
-    elif device == "mps":
-        torch.mps.synchronize()
-
-
-def _evenly(items: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Returns `count` of the items, evenly spaced from the first to the last."""
-    return items[((np.arange(count) + 0.5) * len(items) / count).astype(np.int64)]
-
-
 def extrapolate(
     timed: NDArray[np.float64], seconds: NDArray[np.float64], shapes: NDArray[np.float64]
 ) -> tuple[float, float]:
-    """Seconds of all batches, from those of a few.
+    """Returns the seconds of all batches, from those of a few.
 
     Args:
         timed: (K, 2) padded tokens of each timed batch and the sum of their squares.
@@ -325,7 +241,7 @@ def extrapolate(
     from scipy.optimize import nnls
 
     scale = np.array([1.0, *np.maximum(shapes.max(axis=0), 1.0)])
-    # A fixed cost, one a token and one a pair of tokens; none of them can be negative.
+    # A fixed cost, one per token and one per pair of tokens; none of them can be negative.
     design = np.column_stack([np.ones(len(timed)), timed]) / scale
     costs, _ = nnls(design, seconds)
     predicted = (np.column_stack([np.ones(len(shapes)), shapes]) / scale) @ costs
@@ -335,20 +251,20 @@ def extrapolate(
 
 
 def _evaluations(job: Job) -> int:
-    """How often the validation rows are scored in training, patience not counted."""
+    """Returns how often the validation rows are scored in training, patience not counted."""
     due = job.recipe.training.evaluate_every
     return -(-job.steps // due) if due else job.epochs
 
 
-def _checkpoints(job: Job, train: Seconds) -> int:
-    """How many checkpoints the run will save."""
+def _checkpoints(job: Job, train: float) -> int:
+    """Returns how many checkpoints the run will save."""
     every = job.recipe.training.checkpoint_every
     if every == "off":
         return 0
     count = job.epochs
     if every is not None:
         number, unit = every.split()
-        count += int((job.steps if unit == "steps" else train.estimate / 60) / int(number))
+        count += int((job.steps if unit == "steps" else train / 60) / int(number))
     return count
 
 
@@ -356,20 +272,17 @@ def _size(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
-def _about(seconds: float) -> Seconds:
-    return Seconds(seconds, seconds * (1 - _OTHER_SPREAD), seconds * (1 + _OTHER_SPREAD))
-
-
-def _disk(job: Job, model: int, checkpoint: int, checkpoints: int, line: float) -> dict[str, int]:
-    """Bytes of the finished run folder, and at the worst moment: new weights beside the old, a checkpoint beside two.
+def _disk(job: Job, saved: RunFolder, checkpoints: int, line: float) -> dict[str, int]:
+    """Returns the bytes of the finished run folder and at the worst moment (new weights beside the old, a checkpoint
+    beside two).
 
     Args:
         job: gives the numbers of lines.
-        model: bytes of RUN/model.
-        checkpoint: bytes of each.
+        saved: holds a model and a checkpoint of the run.
         checkpoints: how many are saved; one is, too, when a run is interrupted.
         line: bytes of a prediction line.
     """
+    model, checkpoint = _size(saved.model), _size(saved.checkpoints)
     scored = sum(len(job.data.splits[split]) for split in {*job.evaluated, job.selection})
     history = _HISTORY_LINE * (job.steps // job.recipe.training.log_every + 2 * job.epochs)
     run = model + int(scored * line) + history
@@ -377,13 +290,13 @@ def _disk(job: Job, model: int, checkpoint: int, checkpoints: int, line: float) 
     return {"model": model, "checkpoint": checkpoint, "run": run, "while_running": run + model + beside}
 
 
-def _warn(document: dict[str, Any], rehearsal: Rehearsal, listener: Listener) -> None:
+def _warn(document: dict[str, Any], spread: float, listener: Listener) -> None:
     disk, sweep = document["disk_bytes"], document["sweep"]
     wanted = sweep["disk_bytes"] + disk["while_running"] - disk["run"]
     if wanted > disk["free"]:
         listener.warn(f"{human_bytes(wanted)} of disk will be needed, {human_bytes(disk['free'])} is free")
     if document["busy"]:
         listener.warn(
-            f"the machine was busy: one and the same matrix product took up to {rehearsal.load.spread:.1f} times as "
-            "long. The figures hold for a machine that stays as busy; run it again on a quiet one for firm ones."
+            f"the machine was busy: the timed steps leave the estimate uncertain by {100 * spread:.0f} %. Run it again "
+            "on a quiet machine for firm figures."
         )

@@ -1,4 +1,4 @@
-"""Whether what a recipe needs can be had: its rows, its model, its device, room on the disk. Nothing is downloaded."""
+"""Looks whether a recipe's needs can be met: rows, model, device, room on the disk. Nothing is downloaded."""
 
 import contextlib
 import platform
@@ -14,7 +14,6 @@ from bertctl.catalog.hub import (
     NotCachedError,
     cache_alone,
     cache_folder,
-    cached_repositories,
     endpoint,
     has_token,
     is_offline,
@@ -41,7 +40,7 @@ State = Literal["here", "hub", "refused"]
 
 @dataclass(frozen=True)
 class Need:
-    """One thing that a run needs.
+    """Is one thing that a run needs.
 
     Attributes:
         what: in a few words.
@@ -71,7 +70,7 @@ class Need:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What `examine` found.
+    """Says whether a run could start here.
 
     Attributes:
         document: the whole, for the answer.
@@ -85,7 +84,7 @@ class Diagnosis:
 
 
 def examine(recipe: Recipe | None, runtime: RuntimeSection, *, place: Path) -> Diagnosis:
-    """Look at this machine, and at what a recipe needs. Offline not one connection is tried; nothing is downloaded.
+    """Looks at this machine, and at what a recipe needs. Offline not one connection is tried; nothing is downloaded.
 
     Args:
         recipe: resolved; None looks at the machine alone.
@@ -129,7 +128,6 @@ def examine(recipe: Recipe | None, runtime: RuntimeSection, *, place: Path) -> D
         "folders": [_folder("runs", place), _folder("hub cache", cache_folder())],
         "hub": {"endpoint": endpoint(), "offline": is_offline(), "unreachable": why, "token": has_token()},
         "models": _models_here(),
-        "cached": [dict(zip(("repo", "type", "bytes"), row, strict=True)) for row in cached_repositories()],
         "recipe": recipe.name if recipe else None,
         "needs": [need.as_json() for need in needs],
     }
@@ -155,7 +153,7 @@ def _folder(what: str, folder: Path) -> dict[str, Any]:
 
 
 def _models_here() -> list[str]:
-    """Names of the catalog whose weights are on this disk."""
+    """Returns the names of the catalog whose weights are on this disk."""
     found = []
     for name in MODELS:
         with contextlib.suppress(BertctlError), cache_alone():
@@ -168,8 +166,8 @@ def _warnings(processor: machine.Processor, unreachable: str) -> list[str]:
     if processor.quota is not None and processor.quota < processor.usable:
         cores = max(1, round(processor.quota))
         found.append(
-            f"{processor.usable} cores are in sight, but the container gives the time of {processor.quota:g}: with a "
-            f"thread for each they stand in each other's way; add --threads {cores}"
+            f"{processor.usable} cores are visible but the container is limited to {processor.quota:g}: more threads "
+            f"will slow training down; use --threads {cores}"
         )
     if unreachable and not is_offline():
         found.append(f"the hub at {endpoint()} can't be reached ({unreachable}): only what is on this disk can be had")
@@ -177,7 +175,7 @@ def _warnings(processor: machine.Processor, unreachable: str) -> list[str]:
 
 
 def recipe_needs(recipe: Recipe, *, place: Path) -> list[Need]:
-    """Everything that `finetune` would look for before it trains, found or not. Rows are read, nothing is fetched.
+    """Returns everything that `finetune` would look for before it trains, found or not. Nothing is fetched.
 
     Args:
         recipe: resolved.
@@ -199,7 +197,7 @@ def recipe_needs(recipe: Recipe, *, place: Path) -> list[Need]:
 
 
 def _data(recipe: Recipe) -> list[Need]:
-    """The splits that training and the scores after it read."""
+    """Returns the splits that training and the scores after it read."""
     try:
         with cache_alone():
             read = load_data(recipe)
@@ -252,7 +250,7 @@ def _tracker(name: str) -> str:
 
 
 def _copies(recipe: Recipe) -> int:
-    """Sizes of the weights that a run needs on its disk at the worst moment.
+    """Returns how many times the weights a run needs on its disk at the worst moment.
 
     New weights are written beside the old ones, and a checkpoint (weights, two moments, the best weights) beside those
     that are kept; without checkpoints one is saved all the same when the run is interrupted.
@@ -262,7 +260,7 @@ def _copies(recipe: Recipe) -> int:
 
 
 def _need(what: str, find: Callable[[], str]) -> Need:
-    """What `find` answers; where it needs the hub, whether the hub has it."""
+    """Returns what `find` answers; where it needs the hub, whether the hub has it."""
     try:
         with cache_alone():
             return Need(what, "here", find())

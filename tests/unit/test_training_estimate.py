@@ -7,7 +7,7 @@ import pytest
 
 from bertctl.config.load import load_recipe
 from bertctl.errors import UsageError
-from bertctl.training.estimate import Seconds, estimate_run, extrapolate
+from bertctl.training.estimate import estimate_run, extrapolate
 from bertctl.words import human_seconds
 
 
@@ -48,11 +48,6 @@ def test_one_timed_step_is_enough_for_a_figure() -> None:
     whole, error = extrapolate(every[:1], np.array([0.5]), every)
     assert whole == pytest.approx(3.5)
     assert error == pytest.approx(0.0, abs=1e-9)
-
-
-def test_times_add_up_and_multiply() -> None:
-    one = Seconds(2.0, 1.0, 4.0) + Seconds(1.0, 0.5, 1.5)
-    assert one.times(3).as_json() == {"estimate": 9.0, "low": 4.5, "high": 16.5}
 
 
 @pytest.mark.parametrize(
