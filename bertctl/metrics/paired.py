@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +59,19 @@ class Difference:
     n: int
     method: str
     changed: int | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the layout in the answers of `gate` and `compare`."""
+        return {
+            "value": self.value,
+            "low": self.low,
+            "high": self.high,
+            "p": self.p,
+            "n": self.n,
+            "method": self.method,
+            "paired": self.changed is not None,
+            "examples_changed": self.changed,
+        }
 
 
 def mcnemar(only_a: int, only_b: int, *, exact: bool = True) -> float:

@@ -135,16 +135,9 @@ class Comparison:
                     "run": names[one.run],
                     "against": names[0],
                     "metric": one.metric,
-                    "value": one.difference.value,
-                    "low": one.difference.low,
-                    "high": one.difference.high,
-                    "p": one.difference.p,
+                    **one.difference.as_json(),
                     "p_adjusted": one.p_adjusted,
                     "verdict": one.verdict,
-                    "method": one.difference.method,
-                    "paired": one.difference.changed is not None,
-                    "n": one.difference.n,
-                    "examples_changed": one.difference.changed,
                 }
                 for one in self.differences
             ],

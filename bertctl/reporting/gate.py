@@ -67,15 +67,7 @@ class Judgement:
         }
         if change is not None:
             entry["baseline_value"] = self.baseline
-            entry["change"] = {
-                "value": change.value,
-                "low": change.low,
-                "high": change.high,
-                "p": change.p,
-                "method": change.method,
-                "paired": change.changed is not None,
-                "examples_changed": change.changed,
-            }
+            entry["change"] = change.as_json()
         return entry
 
 
@@ -195,15 +187,15 @@ def gate(
     ours = read_run(run)
     theirs = read_run(baseline) if baseline is not None else None
     chosen = ours.split(split)
-    bench = _Bench(ours, theirs, chosen)
-    judgements = tuple(bench.judge(limit, policy) for limit in limits)
-    notes = list(bench.notes)
+    judge = _Judge(ours, theirs, chosen)
+    judgements = tuple(judge.verdict_on(limit, policy) for limit in limits)
+    notes = list(judge.notes)
     if split is None and chosen != "validation":
         notes.append(f"looked at the split '{chosen}', as there is no 'validation'")
     return GateResult(ours, theirs, chosen, policy, judgements, tuple(notes))
 
 
-class _Bench:
+class _Judge:
     """A run and what it is measured against; predictions are read when the first limit needs them."""
 
     def __init__(self, ours: FinishedRun, theirs: FinishedRun | None, split: str) -> None:
@@ -212,7 +204,7 @@ class _Bench:
         self._lines: list[Line] | None = None
         self._pair: Pair | None = None
 
-    def judge(self, limit: Limit, policy: Policy) -> Judgement:
+    def verdict_on(self, limit: Limit, policy: Policy) -> Judgement:
         """Returns the verdict on one limit."""
         if limit.kind == "max-drop" and self.theirs is not None:
             return self._judge_drop(limit, policy, self.theirs)

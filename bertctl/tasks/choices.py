@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from bertctl.data.rows import Rows
 from bertctl.runtime.batching import Padding
-from bertctl.tasks.batches import Batch, present
-from bertctl.tasks.sequences import padded_texts
+from bertctl.tasks.batches import Batch
+from bertctl.tasks.sequences import RowFeatures, padded_texts
 from bertctl.tokenization.encode import EncodedTexts, encode_texts
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class ChoiceBatch(Batch):
 
 
 @dataclass(frozen=True)
-class ChoiceFeatures:
+class ChoiceFeatures(RowFeatures):
     """A split as numbers; a window is a row with all its choices, a prediction is one choice.
 
     Attributes:
@@ -56,15 +56,6 @@ class ChoiceFeatures:
     def __len__(self) -> int:
         return len(self.starts) - 1
 
-    @property
-    def gold(self) -> NDArray[np.int64]:
-        """The labels, where the caller knows that there are some.
-
-        Raises:
-            ValueError: there are none.
-        """
-        return present(self.labels)
-
     @cached_property
     def counts(self) -> NDArray[np.int64]:
         """(N,) choices of each row."""
@@ -74,16 +65,6 @@ class ChoiceFeatures:
     def lengths(self) -> NDArray[np.int64]:
         """(N,) tokens of each row's longest choice."""
         return np.maximum.reduceat(self.encoded.lengths, self.starts[:-1]) if len(self) else np.zeros(0, dtype=np.int64)
-
-    @cached_property
-    def rows(self) -> NDArray[np.int64]:
-        """(N,) each row is a window."""
-        return np.arange(len(self))
-
-    @cached_property
-    def weights(self) -> NDArray[np.int64]:
-        """(N,) ones."""
-        return np.ones(len(self), dtype=np.int64)
 
     @property
     def num_predictions(self) -> int:

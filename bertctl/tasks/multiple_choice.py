@@ -33,11 +33,6 @@ class MultipleChoice(Task):
     answer_type: ClassVar[type[Answers]] = ChoiceAnswers
     primary_metric: ClassVar[str] = "accuracy"
 
-    @property
-    def answers(self) -> ChoiceAnswers:
-        """What the numbers of choices mean."""
-        return ChoiceAnswers()
-
     @classmethod
     def from_data(cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None) -> "MultipleChoice":  # noqa: ARG003
         """Checks the rows; there is nothing to learn from them.

@@ -83,11 +83,6 @@ class QuestionAnswering(Task):
 
     primary_metric: ClassVar[str] = "f1"
 
-    @property
-    def answers(self) -> SpanAnswers:
-        """What the answers mean."""
-        return SpanAnswers()
-
     @classmethod
     def from_data(cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None) -> "QuestionAnswering":  # noqa: ARG003
         """Learns whether there are unanswerable questions; checks that answers are where they are said to be.

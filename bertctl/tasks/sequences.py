@@ -1,9 +1,9 @@
 """Examples that are one text or one pair: their numbers, and their batches."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,37 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+class RowFeatures(Sized):
+    """A split in which each row is a window, with at most one label each; the basis of features.
+
+    Attributes:
+        labels: (N, ...) or None.
+    """
+
+    labels: NDArray[np.generic] | None
+
+    @property
+    def gold(self) -> NDArray[Any]:
+        """The labels, where the caller knows that there are some.
+
+        Raises:
+            ValueError: there are none.
+        """
+        return present(self.labels)
+
+    @cached_property
+    def rows(self) -> NDArray[np.int64]:
+        """(N,) each row is a window."""
+        return np.arange(len(self))
+
+    @cached_property
+    def weights(self) -> NDArray[np.int64]:
+        """(N,) ones."""
+        return np.ones(len(self), dtype=np.int64)
+
+
 @dataclass(frozen=True)
-class SequenceFeatures:
+class SequenceFeatures(RowFeatures):
     """A split of texts or pairs as numbers.
 
     Attributes:
@@ -35,28 +64,9 @@ class SequenceFeatures:
         return len(self.encoded)
 
     @property
-    def gold(self) -> NDArray[np.generic]:
-        """The labels, where the caller knows that there are some.
-
-        Raises:
-            ValueError: there are none.
-        """
-        return present(self.labels)
-
-    @property
     def lengths(self) -> NDArray[np.int64]:
         """(N,) tokens of each example."""
         return self.encoded.lengths
-
-    @cached_property
-    def rows(self) -> NDArray[np.int64]:
-        """(N,) each row is a window."""
-        return np.arange(len(self))
-
-    @cached_property
-    def weights(self) -> NDArray[np.int64]:
-        """(N,) ones."""
-        return np.ones(len(self), dtype=np.int64)
 
     @property
     def num_predictions(self) -> int:

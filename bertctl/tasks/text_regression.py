@@ -45,11 +45,6 @@ class TextRegression(Task):
     answer_type: ClassVar[type[Answers]] = ScoreAnswers
     primary_metric: ClassVar[str] = "spearman"
 
-    @property
-    def answers(self) -> ScoreAnswers:
-        """What the scores mean."""
-        return ScoreAnswers()
-
     @classmethod
     def from_data(cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None) -> "TextRegression":  # noqa: ARG003
         """Reads the range of the scores.
