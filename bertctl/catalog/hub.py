@@ -19,12 +19,12 @@ REACH_SECONDS = 5.0
 
 RepoType = Literal["model", "dataset"]
 
-_cache_alone: ContextVar[bool] = ContextVar("cache_alone", default=False)
+_cache_only: ContextVar[bool] = ContextVar("cache_only", default=False)
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Something of a hub repository.
+class HubFiles:
+    """Files of a hub repository, of which one is enough.
 
     Attributes:
         repo: `org/name`.
@@ -39,27 +39,27 @@ class Wanted:
     files: tuple[str, ...]
 
     def address(self, file: str) -> str:
-        """Where the hub has a file."""
+        """Returns where the hub has a file."""
         kind = "datasets/" if self.repo_type == "dataset" else ""
         return f"{endpoint()}/{kind}{self.repo}/resolve/{self.revision or 'main'}/{file}"
 
 
 class NotCachedError(UnavailableError):
-    """Something is not on this disk, and the hub was not asked (see `cache_alone`)."""
+    """Something is not on this disk, and the hub was not asked (see `cache_only`)."""
 
-    def __init__(self, message: str, *, remedy: str, wanted: Wanted) -> None:
+    def __init__(self, message: str, *, remedy: str, wanted: HubFiles) -> None:
         super().__init__(message, remedy=remedy)
         self.wanted = wanted
 
 
 @contextlib.contextmanager
-def cache_alone() -> Iterator[None]:
-    """Nothing is fetched inside: what is not on this disk raises `NotCachedError`, the hub reachable or not."""
-    token = _cache_alone.set(True)
+def cache_only() -> Iterator[None]:
+    """Fetches nothing inside: what is not on this disk raises `NotCachedError`, the hub reachable or not."""
+    token = _cache_only.set(True)
     try:
         yield
     finally:
-        _cache_alone.reset(token)
+        _cache_only.reset(token)
 
 
 def is_offline() -> bool:
@@ -71,14 +71,14 @@ def is_offline() -> bool:
 
 
 def endpoint() -> str:
-    """Address of the hub, `HF_ENDPOINT` where it is set."""
+    """Returns the address of the hub, `HF_ENDPOINT` where it is set."""
     return os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
 
 
 def fetch_file(
     repo: str, filename: str, *, revision: str | None, repo_type: RepoType, wanted: str, ways: Sequence[str]
 ) -> Path:
-    """A file of a hub repository, on this disk.
+    """Returns a file of a hub repository, on this disk.
 
     Args:
         repo: `org/name`.
@@ -98,7 +98,7 @@ def fetch_file(
         return Path(cached)
     _refuse_unreachable(
         f"{wanted} ({repo}/{filename} on the hub)",
-        Wanted(repo, repo_type, revision, (filename,)),
+        HubFiles(repo, repo_type, revision, (filename,)),
         filename,
         _ways(wanted, ways),
     )
@@ -117,7 +117,7 @@ def fetch_folder(
     wanted: str,
     ways: Sequence[str],
 ) -> Path:
-    """The files of a hub model repository that match `patterns`, as a folder on this disk.
+    """Returns the files of a hub model repository that match `patterns`, as a folder on this disk.
 
     Args:
         required: names of which at least one must be in a cached copy for it to be taken without a connection.
@@ -137,7 +137,7 @@ def fetch_folder(
             return cached
     _refuse_unreachable(
         f"{wanted} ({repo} on the hub)",
-        Wanted(repo, "model", revision, tuple(required)),
+        HubFiles(repo, "model", revision, tuple(required)),
         "config.json",
         _ways(wanted, ways),
     )
@@ -147,8 +147,8 @@ def fetch_folder(
         raise _failure(f"{wanted} ({repo})", error, _ways(wanted, ways)) from error
 
 
-def remote_size(wanted: Wanted) -> int | None:
-    """Bytes of the first of the files that the hub has; None where it doesn't say. Only headers are asked for.
+def remote_size(wanted: HubFiles) -> int | None:
+    """Returns the bytes of the first of the files that the hub has; None where it doesn't say. Only headers are read.
 
     Raises:
         UnavailableError: offline, no answer, or the hub has none of them for this token.
@@ -168,18 +168,18 @@ def remote_size(wanted: Wanted) -> int | None:
 
 
 def unreachable(address: str | None = None) -> str:
-    """Why the hub can't be reached, or an empty string. One question a process; none offline.
+    """Returns why the hub can't be reached, or an empty string. It is asked once per process, and never offline.
 
     Args:
         address: a file that is wanted; the config.json of BERT-base when left out.
     """
     if is_offline():
         return "offline mode is on"
-    return _reach(address or Wanted("google-bert/bert-base-uncased", "model", None, ()).address("config.json"))
+    return _reach(address or HubFiles("google-bert/bert-base-uncased", "model", None, ()).address("config.json"))
 
 
 def cache_folder() -> Path:
-    """Where the hub's files are kept (`HF_HUB_CACHE`, or `HF_HOME`/hub)."""
+    """Returns where the hub's files are kept (`HF_HUB_CACHE`, or `HF_HOME`/hub)."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
     return Path(HF_HUB_CACHE)
@@ -192,8 +192,8 @@ def has_token() -> bool:
     return bool(get_token())
 
 
-def _refuse_unreachable(what: str, wanted: Wanted, asked: str, ways: str) -> None:
-    if _cache_alone.get():
+def _refuse_unreachable(what: str, wanted: HubFiles, asked: str, ways: str) -> None:
+    if _cache_only.get():
         raise NotCachedError(f"{what} is not in the cache", remedy=ways, wanted=wanted)
     if is_offline():
         raise UnavailableError(f"{what} is not in the cache, and offline mode is on", remedy=ways)
@@ -205,11 +205,11 @@ def _refuse_unreachable(what: str, wanted: Wanted, asked: str, ways: str) -> Non
 
 
 _answers: dict[str, str] = {}
-"""Hub -> why it can't be reached, or an empty string: one question a process, however much is wanted of it."""
+"""Hub -> why it can't be reached, or an empty string: it is asked once per process, however much is wanted of it."""
 
 
 def _reach(address: str) -> str:
-    """Why the hub can't be reached, or an empty string.
+    """Returns why the hub can't be reached, or an empty string.
 
     Asked is a file that is wanted, not the front page, which may answer where files do not. The question has a thread
     of its own, because looking up a name (and an answer that drips) knows no time limit.

@@ -154,7 +154,7 @@ class TextSource:
 
     def _of_table(self, file: str, kind: str, listener: Listener) -> Iterator[TextChunk]:
         from bertctl.config.schema import DataSection
-        from bertctl.data.texts import TEXT_READER
+        from bertctl.data.text_rows import TEXT_READER
 
         if self.replace:
             raise UsageError(

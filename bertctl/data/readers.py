@@ -1,12 +1,12 @@
 """The readers of the built-in tasks."""
 
-from bertctl.data.choices import ChoiceReader
+from bertctl.data.choice_files import ChoiceReader
+from bertctl.data.question_files import QuestionReader
 from bertctl.data.reading import Reader as Reader
 from bertctl.data.reading import Reading as Reading
-from bertctl.data.squad import QuestionReader
-from bertctl.data.tagging import TaggingReader
-from bertctl.data.texts import TEXT_READER
-from bertctl.data.texts import TextReader as TextReader
+from bertctl.data.tagged_files import TaggingReader
+from bertctl.data.text_rows import TEXT_READER
+from bertctl.data.text_rows import TextReader as TextReader
 
 READERS: dict[str, Reader] = {
     "text-classification": TEXT_READER,

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from bertctl.config.schema import DataSection
-from bertctl.data.columns import absent_column, ids_of, shown_columns
 from bertctl.data.names import TEXT_NAMES
 from bertctl.data.reading import ReadOptions
 from bertctl.data.rows import Rows
 from bertctl.data.spans import Misaligned, read_span, tags_of_spans
 from bertctl.data.table import Table
-from bertctl.data.words import find_words, split_words
+from bertctl.data.text_columns import absent_column, ids_of, shown_columns
+from bertctl.data.word_splitting import find_words, split_words
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import Listener
 

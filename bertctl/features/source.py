@@ -10,7 +10,7 @@ from bertctl.data.load import load_data
 from bertctl.data.readers import READERS
 from bertctl.data.rows import Rows
 from bertctl.data.text_files import Source
-from bertctl.data.texts import TEXT_READER
+from bertctl.data.text_rows import TEXT_READER
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.features.chunks import READ_ROWS, stream_of
 from bertctl.progress import SILENT, Listener

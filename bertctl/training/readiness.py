@@ -12,8 +12,8 @@ from bertctl import __version__
 from bertctl.catalog.datasets import find_dataset
 from bertctl.catalog.hub import (
     NotCachedError,
-    cache_alone,
     cache_folder,
+    cache_only,
     endpoint,
     has_token,
     is_offline,
@@ -156,7 +156,7 @@ def _models_here() -> list[str]:
     """Returns the names of the catalog whose weights are on this disk."""
     found = []
     for name in MODELS:
-        with contextlib.suppress(BertctlError), cache_alone():
+        with contextlib.suppress(BertctlError), cache_only():
             found.append(locate_model(name).name)
     return found
 
@@ -199,7 +199,7 @@ def recipe_needs(recipe: Recipe, *, place: Path) -> list[Need]:
 def _data(recipe: Recipe) -> list[Need]:
     """Returns the splits that training and the scores after it read."""
     try:
-        with cache_alone():
+        with cache_only():
             read = load_data(recipe)
     except NotCachedError:
         return [_split(recipe, name) for name in _split_names(recipe)]
@@ -262,7 +262,7 @@ def _copies(recipe: Recipe) -> int:
 def _need(what: str, find: Callable[[], str]) -> Need:
     """Returns what `find` answers; where it needs the hub, whether the hub has it."""
     try:
-        with cache_alone():
+        with cache_only():
             return Need(what, "here", find())
     except NotCachedError as missing:
         return _from_hub(what, missing)

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from bertctl.config.schema import DataSection, EvaluationSection, Recipe, TrainingSection
-from bertctl.data.columns import choose_columns, rows_from
 from bertctl.data.load import LoadedData, load_data
 from bertctl.data.table import Table
+from bertctl.data.text_columns import choose_columns, rows_from
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.progress import SILENT, Listener
 

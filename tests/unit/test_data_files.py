@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bertctl.config.schema import DataSection
 from bertctl.data.rows import Rows
-from bertctl.data.texts import TEXT_READER
+from bertctl.data.text_rows import TEXT_READER
 from bertctl.errors import BertctlError, DataError, UnavailableError, UsageError
 from bertctl.progress import Listener
 

@@ -12,7 +12,7 @@ from bertctl.config.schema import DataSection, Recipe
 from bertctl.data.load import load_data
 from bertctl.data.readers import READERS
 from bertctl.data.table import Table
-from bertctl.data.words import find_words, split_words
+from bertctl.data.word_splitting import find_words, split_words
 from bertctl.errors import DataError, UsageError
 from bertctl.metrics.tagging import entities
 from bertctl.progress import Listener

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 
 from bertctl.config.schema import DataSection, ModelSection, RuntimeSection
 from bertctl.data.rows import Rows
-from bertctl.data.texts import TEXT_READER
+from bertctl.data.text_rows import TEXT_READER
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.features import chunks as chunks_module
 from bertctl.features import extract as extract_module

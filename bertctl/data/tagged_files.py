@@ -20,7 +20,7 @@ from bertctl.data.table import Table, in_chunks
 from bertctl.data.tag_schemes import tag_kind
 from bertctl.data.tagged_tables import TaggedColumns, find_columns, rows_of_table
 from bertctl.data.text_files import Source, decoded_lines, open_bytes, require_file, source_name
-from bertctl.data.words import split_words
+from bertctl.data.word_splitting import split_words
 from bertctl.errors import UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.words import unknown

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from bertctl.data.columns import TextColumns, choose_columns, rows_from, say_blank
 from bertctl.data.files import input_kind, read_tables
 from bertctl.data.reading import Reader, Reading, ReadOptions
 from bertctl.data.table import Table
+from bertctl.data.text_columns import TextColumns, choose_columns, rows_from, say_blank
 from bertctl.data.text_files import Source
 
 

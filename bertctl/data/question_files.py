@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bertctl.config.schema import DataSection
-from bertctl.data.columns import absent_column, ids_of, shown_columns
 from bertctl.data.files import input_kind, read_tables
 from bertctl.data.names import folded
 from bertctl.data.reading import Reader, Reading, ReadOptions
 from bertctl.data.rows import Rows
 from bertctl.data.squad_json import FORMS, NestedTable, json_tables
 from bertctl.data.table import Table, is_whole
+from bertctl.data.text_columns import absent_column, ids_of, shown_columns
 from bertctl.data.text_files import Source, source_name
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import Listener

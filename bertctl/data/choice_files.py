@@ -12,12 +12,12 @@ from typing import Any
 
 from bertctl.config.schema import DataSection
 from bertctl.data.choice_labels import choice_numbers
-from bertctl.data.columns import absent_column, ids_of, shown_columns, texts_of
 from bertctl.data.files import input_kind, read_tables
 from bertctl.data.names import ID_NAMES, folded
 from bertctl.data.reading import Reader, Reading, ReadOptions
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table
+from bertctl.data.text_columns import absent_column, ids_of, shown_columns, texts_of
 from bertctl.data.text_files import Source, source_name
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import Listener
