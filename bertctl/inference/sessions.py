@@ -208,17 +208,21 @@ def _export(source: ModelSource, loaded: "Model", outputs: Sequence[str], path: 
 
     names = ["input_ids", "attention_mask", *(["token_type_ids"] if loaded.has_segments else [])]
     content = int(loaded.tokenizer.encode("a", add_special_tokens=False).ids[0])  # no special token
-    ids = torch.full((2, 9), content, dtype=torch.int64)
+    ids = torch.full((2, 11), content, dtype=torch.int64)
     mask = torch.ones_like(ids)
     mask[1, 6:], ids[1, 6:] = 0, loaded.padding.id
     inputs = (ids, mask, torch.zeros_like(ids))[: len(names)]
-    by_token = [*names, *(name for name in outputs if "hidden_state" in name)]
-    axes = {name: {0: "batch"} | ({1: "tokens"} if name in by_token else {}) for name in (*names, *outputs)}
+    network = _named_outputs(loaded.network, names, outputs)
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # of tracing: what it got wrong, the comparison with torch finds
+        tensors = dict(zip((*names, *outputs), (*inputs, *network(*inputs)), strict=True))
+        axes = {
+            name: {0: "batch"} | ({1: "tokens"} if tensor.shape[1] == ids.shape[1] else {})
+            for name, tensor in tensors.items()
+        }
         try:
             torch.onnx.export(
-                _named_outputs(loaded.network, names, outputs),
+                network,
                 inputs,
                 str(path),
                 input_names=names,

@@ -78,6 +78,8 @@ class HeadObjective(Objective):
     """
 
     padding: Padding
+    outputs: ClassVar[tuple[str, ...]] = ("logits",)
+    """Names of the model's outputs that are read."""
 
     def batch(self, features: Features, indices: NDArray[np.int64], rng: WindowRandom) -> Batch:  # noqa: ARG002
         """Returns some windows as padded tensors; nothing is drawn."""
@@ -188,6 +190,8 @@ class SpanCrossEntropy(HeadObjective):
 
     `run_squad.py` has padding compete too; here it does not, so that the loss does not depend on the batch.
     """
+
+    outputs: ClassVar[tuple[str, ...]] = ("start_logits", "end_logits")
 
     def logits(self, output: Any) -> Tensor:
         """Returns the start and end score of each token, (B, T, 2)."""
