@@ -14,7 +14,7 @@ from bertctl.words import count, human_bytes
 if TYPE_CHECKING:
     from bertctl.training.job import Job
 
-_SHOWN_TOKENS = 24  # a line of a wide terminal
+_SHOWN_TOKENS = 12  # they fit into 80 columns
 
 
 def announce(job: "Job", *, listener: Listener) -> None:
