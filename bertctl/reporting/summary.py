@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from bertctl.catalog.datasets import builtin_datasets
 from bertctl.reporting.document import Cell, Column, TableBlock
@@ -48,9 +49,10 @@ def baseline_of(metrics: Mapping[str, Any], split: str, name: str) -> float | No
     return value
 
 
-def rich_table(table: TableBlock) -> Table:
+def rich_table(table: TableBlock, *, title: str | None = None) -> Table:
     """Returns a table for a terminal; the rows to look at are bold, and marked where there are no colours."""
-    made = Table(box=None, header_style="bold", pad_edge=False, caption=table.caption, caption_justify="left")
+    made = Table(title=title, box=None, header_style="bold", pad_edge=False, caption=table.caption)
+    made.title_justify = made.caption_justify = "left"
     for column in table.columns:
         made.add_column(column.name, justify="right" if column.number else "left")
     for cells in table.cells():
@@ -58,7 +60,7 @@ def rich_table(table: TableBlock) -> Table:
         strong = next((number for number, cell in enumerate(cells) if cell.strong), None)
         if strong is not None:
             texts[strong] += " *"
-        made.add_row(*texts, style=None if strong is None else "bold")
+        made.add_row(*map(Text, texts), style=None if strong is None else "bold")
     return made
 
 

@@ -9,8 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from bertctl.reporting.document import Block, Cell, Chart, Column, Listing, Report, Section, TableBlock, Tile
-from bertctl.reporting.summary import figure
-from bertctl.reporting.terminal import terminal_table
+from bertctl.reporting.summary import figure, rich_table
 from bertctl.sweeps.pictures import expected_chart, seed_chart
 from bertctl.sweeps.setting_text import metric_text, seed_text, setting_text, short_names, value_text
 from bertctl.words import count, human_seconds
@@ -29,7 +28,7 @@ def sweep_tables(document: Document) -> RenderableType:
     Args:
         document: content of sweep.json.
     """
-    table = terminal_table(_settings_table(document), title=f"{metric_text(document)} over seeds, by setting")
+    table = rich_table(_settings_table(document), title=f"{metric_text(document)} over seeds, by setting")
     lines = [f"{what}: {text}" for what, text in _findings(document)]
     notes = [f"- {note}" for note in document["notes"]]
     return Group(table, Text(), *map(Text, lines), *([Text()] if notes else []), *map(Text, notes))
@@ -177,26 +176,29 @@ def _mean_cell(row: Mapping[str, Any] | None, document: Document) -> Cell:
 
 
 def _settings_table(document: Document) -> TableBlock:
-    """Returns a row for each setting, the chosen one strong and with a `*`.
+    """Returns a row for each setting, the mean of the chosen one strong.
 
     Columns for states in which no run is are left out, but for the collapsed.
     """
     axes, chosen, counts = document["axes"], document["chosen"], document["counts"]
     stopped = [state for state in STOPPED if counts[state] or state == "collapsed"]
     times = document["performance"]["settings"]
-    rows = []
+    rows: list[list[str | Cell]] = []
     for row in document["settings"]:
         is_chosen = chosen is not None and row["setting"] == chosen["setting"]
         seconds = times.get(str(row["setting"]))
-        texts = [value_text(row["values"][axis]) if axis in row["values"] else "" for axis in axes]
-        texts += [_figure(row["mean"]) + (" *" if is_chosen else "")]
-        texts += [_figure(row[name]) for name in ("deviation", "min", "max")]
-        texts += [str(row["n"]), *(str(row[state]) for state in stopped)]
-        texts += ["" if seconds is None else human_seconds(seconds)]
-        rows.append([Cell(text, strong=is_chosen) for text in texts])
+        rows.append(
+            [
+                *(value_text(row["values"][axis]) if axis in row["values"] else "" for axis in axes),
+                Cell(_figure(row["mean"]), strong=is_chosen),
+                *(_figure(row[name]) for name in ("deviation", "min", "max")),
+                *(str(row[name]) for name in ("n", *stopped)),
+                "" if seconds is None else human_seconds(seconds),
+            ]
+        )
     names = [*short_names(axes), "mean", "deviation", "min", "max", "n", *stopped, "time"]
     by = chosen_by(chosen).removesuffix(" over seeds") if chosen is not None else "the mean"
-    caption = f"By mean; * and bold: chosen by {by}. Time: mean of a run."
+    caption = f"By mean; bold: chosen by {by}. Time: mean of a run."
     return TableBlock([Column(name, number=True) for name in names], rows, caption)
 
 
