@@ -10,11 +10,11 @@ from bertctl.reporting.github import TextTable
 
 
 def tables(found: Comparison, names: Sequence[str]) -> list[TextTable]:
-    """The comparison as tables: metrics, differences, what the runs differ in, speed, examples that changed sides.
+    """Returns the comparison as tables: metrics, differences, settings, data, speed, examples that changed sides.
 
     Args:
-        found: what was found.
-        names: what each run is called in headers.
+        found: the comparison.
+        names: of the runs, for headers.
     """
     made: list[TextTable] = []
     rows = [

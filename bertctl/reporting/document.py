@@ -1,6 +1,6 @@
-"""A report before it has a format: sections of paragraphs, tables, charts. html.py and markdown.py write it down.
+"""A report before it has a format: sections of paragraphs, tables, charts. html.py and markdown.py write it.
 
-Everything is plain text here; whoever writes it down escapes it. `Cell.data` marks text that came from the data set and
+Everything is plain text here; the writers escape it. `Cell.data` marks text that came from the data set and
 may be anything: markup, a script, another direction of writing.
 """
 
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a table.
+    """Holds the text of one cell of a table.
 
     Attributes:
-        text: what stands in it.
+        text: plain text.
         data: whether it is text of the data set, to be isolated from its surroundings.
-        strong: whether it is the row to look at.
+        strong: whether it is to be looked at first (bold).
         shade: background, 0 (none) to 1.
-        wrong: whether the shade says error (else: right).
+        wrong: whether the shade means an error (else: a right answer).
         code: whether it is a name or a command, as typed.
     """
 
@@ -31,7 +31,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table.
+    """Describes one column of a table.
 
     Attributes:
         name: its heading; may be empty.
@@ -46,12 +46,12 @@ class Column:
 
 @dataclass(frozen=True)
 class TableBlock:
-    """Rows under headings.
+    """Holds rows under headings.
 
     Attributes:
         columns: the headings.
-        rows: as many cells each; a str is a plain cell.
-        caption: what is shown, in a line; may be empty.
+        rows: one cell per column; a str is a plain cell.
+        caption: one line on what is shown; may be empty.
         stacked: whether a narrow screen shows each row as a block of its own.
         brief: rows that a short format shows; all when None.
     """
@@ -69,11 +69,11 @@ class TableBlock:
 
 @dataclass(frozen=True)
 class Chart:
-    """A picture.
+    """Holds a picture, which is drawn when a format asks for it.
 
     Attributes:
-        svg: draws it: one `<svg>` element, safe to stand in a page as it is. Formats without pictures don't call it.
-        caption: what it shows, in a line.
+        svg: draws it: one `<svg>` element, safe to stand in a page as it is.
+        caption: one line on what it shows.
         wide: whether it needs the width of the page.
     """
 
@@ -84,14 +84,14 @@ class Chart:
 
 @dataclass(frozen=True)
 class Note:
-    """A paragraph."""
+    """Holds a paragraph, in which commands stand in backticks."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Listing:
-    """Lines as they stand in a file, folded away under a title."""
+    """Holds lines as they stand in a file, folded away under a title."""
 
     title: str
     text: str
@@ -102,10 +102,10 @@ Block = TableBlock | Chart | Note | Listing
 
 @dataclass(frozen=True)
 class Tile:
-    """A figure to see first.
+    """Holds a figure to see first.
 
     Attributes:
-        label: what it is.
+        label: its name.
         value: the figure.
         note: what to know beside it; may be empty.
     """
@@ -117,7 +117,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the report.
+    """Holds one section of the report.
 
     Attributes:
         name: short, for links: `errors`.
@@ -134,7 +134,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
-    """The whole.
+    """Holds the whole report.
 
     Attributes:
         title: of the page.

@@ -25,7 +25,7 @@ Sample = tuple[str, Mapping[str, str], float]
 
 
 def metrics_report(samples: Sequence[Sample]) -> str:
-    """OpenMetrics text: `bertctl_accuracy{split="validation"} 0.91`, one line a sample.
+    """Returns OpenMetrics text, one line per sample: `bertctl_accuracy{split="validation"} 0.91`.
 
     GitLab compares samples of one name and the same labels between two pipelines: no label may change from run to run
     (no path, no date). What is no finite number is left out.
@@ -39,7 +39,7 @@ def metrics_report(samples: Sequence[Sample]) -> str:
 
 
 def code_quality(checks: Sequence[Check], *, default_file: str) -> list[dict[str, Any]]:
-    """The checks that did not pass, the worst first, as GitLab's subset of the Code Climate format.
+    """Returns the checks that did not pass, the worst first, as GitLab's subset of the Code Climate format.
 
     Args:
         checks: in any order.
@@ -68,7 +68,7 @@ def code_quality(checks: Sequence[Check], *, default_file: str) -> list[dict[str
 
 
 def write_metrics_report(path: Path, samples: Sequence[Sample]) -> None:
-    """Write the metrics report.
+    """Writes the metrics report.
 
     Raises:
         UnavailableError: it can't be written.
@@ -77,7 +77,7 @@ def write_metrics_report(path: Path, samples: Sequence[Sample]) -> None:
 
 
 def write_code_quality(path: Path, checks: Sequence[Check], *, default_file: str) -> None:
-    """Write the code-quality report; an empty list where all passed.
+    """Writes the code-quality report; an empty list where all passed.
 
     Raises:
         UnavailableError: it can't be written.
@@ -86,7 +86,7 @@ def write_code_quality(path: Path, checks: Sequence[Check], *, default_file: str
 
 
 def _relative(file: str) -> str:
-    """As GitLab wants it: relative to the repository, without `./`."""
+    """Returns a path as GitLab wants it: relative to the repository, without `./`."""
     path = PurePosixPath(file)
     here = PurePosixPath(Path.cwd().as_posix())
     return str(path.relative_to(here) if path.is_absolute() and path.is_relative_to(here) else path)

@@ -17,11 +17,7 @@ _HARMLESS = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9 .,:;%/()–·'+-]|(?<=[a-z0
 
 
 def render_markdown(report: Report) -> str:
-    """The short form: sections marked brief, of long tables the first rows.
-
-    Args:
-        report: as `build_report` makes it.
-    """
+    """Returns the short form of a report: the sections marked brief, the first rows of long tables."""
     first = report.tiles[0] if report.tiles else None
     lines = [f"## {escaped(report.title)}", "", escaped(report.subtitle), ""]
     if first is not None:
@@ -37,12 +33,12 @@ def render_markdown(report: Report) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text as part of a line or a cell; figures and plain words stay as they are."""
+    """Returns text as part of a line or a cell; figures and plain words stay as they are."""
     return text if _HARMLESS.fullmatch(text) else markdown(text, limit=_LONGEST)
 
 
 def code_span(text: str) -> str:
-    """Text of the data as a code span of one line, in a fence longer than any in it; a table's bar is escaped."""
+    """Returns text of the data as a code span of one line; the fence is longer than any in it, bars are escaped."""
     line = one_line(text)
     if not line:
         return ""
@@ -64,14 +60,14 @@ def _block(block: Block) -> str:
 
 
 def _note(text: str) -> str:
-    """Part of a paragraph: escaped, its outer blanks kept."""
+    """Returns a part of a paragraph: escaped, its outer blanks kept."""
     middle = escaped(text.strip())
     return f"{' ' if text[:1].isspace() else ''}{middle}{' ' if text[-1:].isspace() and middle else ''}"
 
 
 def table_lines(table: TableBlock) -> str:
-    """A table in GitHub's Markdown; empty where a short format shows none of its rows."""
-    rows = table.rows if table.brief is None else table.rows[: table.brief]
+    """Returns a table in GitHub's Markdown; empty where a short format shows none of its rows."""
+    rows = table.cells()[: table.brief]
     if not rows:
         return ""
     lines = [_row([code_span(c.name) if c.data else escaped(c.name) for c in table.columns])]
@@ -86,8 +82,6 @@ def _row(cells: list[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _cell(cell: str | Cell, column: Column) -> str:
-    if isinstance(cell, str):
-        return escaped(cell)
+def _cell(cell: Cell, column: Column) -> str:
     text = code_span(cell.text) if cell.data or cell.code else escaped(cell.text)
     return f"**{text}**" if cell.strong and text and not column.data else text
