@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bertctl.cli.completion import run_folders
 from bertctl.cli.output import Output, plain_table
 from bertctl.cli.pipelines import publish_tables
 
@@ -15,7 +16,11 @@ if TYPE_CHECKING:
 
 RunsArgument = Annotated[
     list[Path],
-    typer.Argument(metavar="RUN RUN...", help="Finished runs (or metrics.json files); the first is the reference."),
+    typer.Argument(
+        metavar="RUN RUN...",
+        help="Finished runs (or metrics.json files); the first is the reference.",
+        autocompletion=run_folders,
+    ),
 ]
 SplitOption = Annotated[
     str | None,

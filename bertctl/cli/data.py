@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bertctl.cli.completion import recipe_names
 from bertctl.cli.output import Output
 from bertctl.cli.pipelines import GitlabCodeQualityOption, JunitOption, publish_checks
 from bertctl.cli.recipe_options import DATA, MODEL, RecipeRequest, takes_recipe, without
@@ -28,6 +29,7 @@ SubjectArgument = Annotated[
     typer.Argument(
         metavar="RECIPE|FILES",
         help="A built-in recipe or a YAML file; or your own files: training, then validation, then test rows.",
+        autocompletion=recipe_names,
     ),
 ]
 TaskOption = Annotated[

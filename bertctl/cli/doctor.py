@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bertctl.cli.completion import recipe_names
 from bertctl.cli.output import Output, plain_table
 from bertctl.cli.recipe_options import COMPUTE, DATA, MODEL, RecipeRequest, only, takes_recipe
 from bertctl.errors import BertctlError, UsageError
@@ -14,7 +15,12 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 OptionalRecipe = Annotated[
-    str | None, typer.Argument(metavar="[RECIPE]", help="Recipe whose needs are checked too: its name, or a YAML file.")
+    str | None,
+    typer.Argument(
+        metavar="[RECIPE]",
+        autocompletion=recipe_names,
+        help="Recipe whose needs are checked too: its name, or a YAML file.",
+    ),
 ]
 PlaceOption = Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder that runs go to.")]
 

@@ -12,7 +12,6 @@ from bertctl.cli.recipe_options import (
     COMPUTE,
     DATA,
     EVALUATION,
-    OutputOption,
     OverwriteOption,
     RunRequest,
     only,
@@ -26,7 +25,10 @@ SplitOption = Annotated[
 FileOption = Annotated[
     Path | None, typer.Option("--file", metavar="FILE", help="A labelled file of your own: CSV, TSV, JSONL or Parquet.")
 ]
-
+OutputOption = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="DIR", help="Folder for the scores of --file. Default: RUN-on-FILE."),
+]
 CalibrateFlag = Annotated[
     bool,
     typer.Option(

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from bertctl.cli.completion import run_folders
 from bertctl.cli.output import Output, plain_table
 from bertctl.cli.pipelines import GitlabCodeQualityOption, GitlabMetricsOption, JunitOption, publish_checks
 
@@ -13,7 +14,9 @@ if TYPE_CHECKING:
 
     from bertctl.reporting.gate import GateResult
 
-RunOrMetrics = Annotated[Path, typer.Argument(metavar="RUN", help="A finished run's folder, or a metrics.json.")]
+RunOrMetrics = Annotated[
+    Path, typer.Argument(metavar="RUN", help="Folder of a finished run, or a metrics.json.", autocompletion=run_folders)
+]
 MinOption = Annotated[
     list[str] | None, typer.Option("--min", metavar="METRIC=X", help="The metric must be at least X; repeatable.")
 ]
@@ -35,6 +38,7 @@ BaselineOption = Annotated[
     typer.Option(
         "--baseline",
         metavar="RUN2",
+        autocompletion=run_folders,
         help="Run to compare with: a run folder (paired by example) or a metrics.json (unpaired).",
     ),
 ]

@@ -22,7 +22,7 @@ SHARED = "Output and connection"
 _OPTIONS = "Options"
 _WIDEST = 100  # longer lines are hard to read
 _NARROW = 20  # flags up to this width have their text beside them
-_METAVARS = {"<int>": "N", "<float>": "X", "<str>": "TEXT", "<path>": "PATH", "<file>": "FILE"}
+_METAVARS = {"<int>": "N", "<int range>": "N", "<float>": "X", "<str>": "NAME"}
 
 
 class VerbCommand(TyperCommand):

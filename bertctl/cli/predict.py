@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bertctl.cli.completion import dataset_names
 from bertctl.cli.output import Output
 from bertctl.cli.processes import NumProcessesOption, in_processes, this_worker
 from bertctl.cli.recipe_options import COMPUTE, DATA, EVALUATION, RunRequest, only, takes_run
@@ -23,7 +24,12 @@ SplitOption = Annotated[
 ]
 DataOption = Annotated[
     str | None,
-    typer.Option("--data", metavar="NAME", help="Predict a split of this catalog data set, such as ax."),
+    typer.Option(
+        "--data",
+        metavar="NAME",
+        help="Predict a split of this catalog data set, such as ax.",
+        autocompletion=dataset_names,
+    ),
 ]
 FormatOption = Annotated[
     str,

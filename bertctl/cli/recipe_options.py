@@ -100,7 +100,7 @@ COMPUTE = (
 )
 REPEATABLE = (Row("runtime.deterministic", "--deterministic/--no-deterministic", bool, panel=RARE),)
 EVALUATION = (
-    Row("evaluation.keep_text", "--text/--no-text", bool, panel="Predictions"),
+    Row("evaluation.keep_text", "--text/--no-text", bool),
     Row("evaluation.metric_scripts", "--metric", list[str], "PATH", RARE),
 )
 LONG_RUNS = (

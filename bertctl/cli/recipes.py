@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bertctl.cli.completion import recipe_names
 from bertctl.cli.output import Output, plain_table
-from bertctl.cli.recipe_options import OverwriteOption, RecipeRequest, takes_recipe
+from bertctl.cli.recipe_options import RecipeRequest, takes_recipe
 from bertctl.config.recipe_files import builtin_recipes, expanded_path, find_recipe
 from bertctl.errors import BertctlError, UnavailableError, UsageError
 from bertctl.words import unknown
@@ -56,9 +57,11 @@ def show(out: Output, recipe: RecipeRequest) -> None:
 
 def cp(
     out: Output,
-    recipe: Annotated[str, typer.Argument(metavar="NAME", help="Name of a built-in recipe.")],
+    recipe: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of a built-in recipe.", autocompletion=recipe_names)
+    ],
     destination: Annotated[str, typer.Argument(metavar="DEST", help="File to write, or a folder for NAME.yaml.")],
-    overwrite: OverwriteOption = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace DEST.")] = False,
 ) -> None:
     """Copy a built-in recipe to a file of your own, to edit and run.
 
@@ -73,7 +76,10 @@ def cp(
 
 def validate(
     out: Output,
-    recipes: Annotated[list[str], typer.Argument(metavar="RECIPE...", help="Names of built-in recipes, or files.")],
+    recipes: Annotated[
+        list[str],
+        typer.Argument(metavar="RECIPE...", help="Names of built-in recipes, or files.", autocompletion=recipe_names),
+    ],
 ) -> None:
     """Check recipes without running them: keys, values, names of models and data sets. No file in them is read."""
     found = {recipe: check_recipe(recipe) for recipe in dict.fromkeys(recipes)}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from bertctl.cli.completion import one_of
 from bertctl.cli.output import Output, plain_table
 from bertctl.cli.recipe_options import (
     COMPUTE,
@@ -26,15 +27,17 @@ if TYPE_CHECKING:
 
 SweepFolderOption = Annotated[
     Path | None,
-    typer.Option("--output", "-o", metavar="DIR", help="Sweep folder; runs/sweep-RECIPE-HASH when left out."),
+    typer.Option("--output", "-o", metavar="DIR", help="Sweep folder. Default: runs/sweep-RECIPE-HASH."),
 ]
 GridOption = Annotated[
     str | None,
     typer.Option(
         "--grid",
         metavar="NAME|'FIELD=V,V FIELD=V'|FILE.yaml",
-        help="What is varied: paper (batch 16, 32; learning rate 5e-5, 3e-5, 2e-5; epochs 2, 3, 4), glue (batch 32, "
-        "3 epochs, learning rate 5e-5 to 2e-5), or recipe fields with their values.",
+        help="Settings to try: the grid `paper` or `glue`, or recipe fields with their values.\n\n"
+        "paper: batch size 16, 32; learning rate 5e-5, 3e-5, 2e-5; epochs 2, 3, 4. glue: batch size 32, 3 epochs, "
+        "learning rate 5e-5, 4e-5, 3e-5, 2e-5.",
+        autocompletion=one_of("paper", "glue"),
     ),
 ]
 RandomOption = Annotated[
@@ -45,8 +48,8 @@ SeedsOption = Annotated[
     typer.Option(
         "--seeds",
         metavar="N|init=N,order=N",
-        help="Number of seeds per setting; each changes the initialisation and the data order. init=N,order=N combines "
-        "them. Seeds count up from the recipe's.",
+        help="Number of seeds per setting, counted up from the recipe's; each changes initialisation and data order.\n\n"
+        "init=N,order=M runs each of N initialisations with each of M data orders.",
     ),
 ]
 FoldsOption = Annotated[
@@ -92,13 +95,13 @@ def sweep(
 ) -> None:
     """Run a recipe with every setting of a grid and several seeds, and choose the setting by the mean.
 
-    Every run is an ordinary run folder under DIR/cells. The same command again runs only what is missing: after Ctrl-C,
-    a crash, or a failed run. Runs that diverge or collapse stop early and are counted. Exit code: that of the first
-    run that failed with an error; the others go on.
+    Each run has an ordinary run folder under DIR/cells. After Ctrl-C, a crash or a failed run, the same command runs
+    only what is missing. Runs that diverge or collapse stop early and are counted. A run that fails with an error does
+    not stop the others; the exit code is that of the first of them.
 
-    bertctl sweep mrpc --data-dir glue --model minilm --grid paper --seeds 5 --jobs 2
-
-    bertctl sweep my.yaml --grid 'optimizer.learning_rate=1e-5,3e-5 training.epochs=3,10' --folds 5
+    Examples:
+        bertctl sweep mrpc --data-dir glue --model minilm --grid paper --seeds 5
+        bertctl sweep my.yaml --grid 'training.epochs=3,10' --folds 5 --jobs 2
     """
     from bertctl.sweeps.grid import pick, read_grid, read_seeds, read_shard
 
