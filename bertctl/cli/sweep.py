@@ -48,7 +48,7 @@ SeedsOption = Annotated[
     typer.Option(
         "--seeds",
         metavar="N|init=N,order=N",
-        help="Number of seeds per setting, counted up from the recipe's; each changes initialisation and data order.\n\n"
+        help="Number of seeds per setting, from the recipe's on; each changes initialisation and data order.\n\n"
         "init=N,order=M runs each of N initialisations with each of M data orders.",
     ),
 ]
