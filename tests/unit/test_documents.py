@@ -55,6 +55,22 @@ def test_verbs_and_options_in_commands_exist(page: Path) -> None:
     assert set(verbs) <= names
 
 
+@pytest.mark.parametrize("page", ["bertctl/README.md", "tests/README.md"])
+def test_the_maps_name_files_that_are_there(page: str) -> None:
+    files = {path.as_posix() for folder in ("bertctl", "tests") for path in (ROOT / folder).rglob("*.py")}
+    named = re.findall(r"(?<![*\w/])[\w/]+\.py\b", (ROOT / page).read_text(encoding="utf-8"))
+    assert len(named) >= 7
+    assert [name for name in named if not any(file.endswith(f"/{name}") for file in files)] == []
+
+
+def test_a_recipe_walks_through_at_most_12_files_to_the_loop() -> None:
+    text = (ROOT / "bertctl" / "README.md").read_text(encoding="utf-8").split("## The walk of a recipe")[1]
+    steps = re.findall(r"^\d+\. `([\w/.]+)`", text, re.MULTILINE)
+    assert (steps[0], steps[-1]) == ("cli/finetune.py", "training/loop.py")
+    assert len(steps) <= 12
+    assert all((ROOT / "bertctl" / step).is_file() for step in steps)
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_generated_files_are_fresh(path: Path) -> None:
     assert path.read_text(encoding="utf-8") == FILES[path](), "python -m tests.documents.generated"
