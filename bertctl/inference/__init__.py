@@ -1,1 +1,1 @@
-"""The one path that scores, used by training, evaluate and predict."""
+"""Models that answer: the forward pass, scoring and predictions."""

@@ -17,13 +17,13 @@ from bertctl.tasks.text_classification import TextClassification
 
 @dataclass(frozen=True)
 class Calibrated:
-    """What was chosen, and what it does to the rows it was chosen on (where it flatters itself a little).
+    """A decision and its effect on the rows it was chosen on, where scores are a little too good.
 
     Attributes:
         decision: as stored.
         before: metrics of the split as the run decided so far.
         after: the same rows with the decision.
-        calibration_before: expected calibration error of the bare probabilities; None with several labels an example.
+        calibration_before: expected calibration error of the probabilities; None with several labels per example.
         calibration_after: of those with the temperature.
     """
 
@@ -34,7 +34,7 @@ class Calibrated:
     calibration_after: float | None
 
     def as_json(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Returns the document of `--json`."""
         return {
             "decision": self.decision.as_json(),
             "metrics": {
@@ -54,7 +54,7 @@ def calibrate_run(
     workers: Workers = ALONE,
     listener: Listener = SILENT,
 ) -> Calibrated:
-    """Choose on a split, and store the decision in the run; metrics.json and predictions stay as they are.
+    """Chooses on a split, and stores the decision in the run; metrics.json and predictions stay as they are.
 
     Args:
         run: opened.

@@ -3,7 +3,7 @@
     {"schema": 1, "temperature": 1.63, "threshold": 0.41, "positive": "spam", "fitted_on": "validation", "n": 872}
 
 `temperature` divides logits before they become probabilities; `threshold` is where the probability of `positive`, the
-second of two labels, counts as that label. With several labels an example the threshold holds for each of them, and
+second of two labels, counts as that label. With several labels per example the threshold holds for each of them, and
 `positive` is null. What was not chosen is null, or missing. Training on questions that may have no answer writes
 `null_threshold` into the same file: the null odds from which there is none.
 """
@@ -29,7 +29,7 @@ from bertctl.tasks.text_classification import TextClassification
 
 @dataclass(frozen=True)
 class Decision:
-    """How probabilities are made and cut.
+    """How logits become probabilities, and from which probability a label counts.
 
     Attributes:
         temperature: that logits are divided by; None where it was not fitted.
@@ -48,7 +48,7 @@ class Decision:
     null_threshold: float | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """The layout of decision.json, which `Task.with_decision` takes too."""
+        """Returns the layout of decision.json, which `Task.with_decision` takes too."""
         fields = asdict(self)
         if self.null_threshold is None:
             del fields["null_threshold"]
@@ -68,7 +68,7 @@ class ThresholdRule:
     floor: float | None = None
 
     def choose(self, probability: NDArray[np.float64], gold: NDArray[np.bool_]) -> Threshold:
-        """The threshold by this rule.
+        """Returns the threshold by this rule.
 
         Args:
             probability: (N,) of yes.
@@ -83,7 +83,7 @@ class ThresholdRule:
 
 
 def parse_rule(text: str) -> ThresholdRule:
-    """`f1` or `precision=0.9`, as typed after `--threshold`.
+    """Reads `f1` or `precision=0.9`, as typed after `--threshold`.
 
     Raises:
         UsageError: anything else.
@@ -114,9 +114,9 @@ def fit_decision(
     rule: ThresholdRule | None,
     before: Decision | None = None,
 ) -> Decision:
-    """Choose a temperature, a threshold, or both: the threshold then cuts the calibrated probabilities.
+    """Chooses a temperature, a threshold, or both: the threshold then applies to the calibrated probabilities.
 
-    Scores on the same examples with this decision flatter it a little; those of another split do not.
+    Scores of the same examples with this decision are a little too good; those of another split are not.
 
     Args:
         task: names the C labels, and says whether an example can have several of them.
@@ -125,8 +125,8 @@ def fit_decision(
         fitted_on: name of the split.
         calibrate: whether to fit the temperature.
         rule: how to choose the threshold; None for none.
-        before: the run's decision so far; a temperature in it stays where `calibrate` is off, a threshold of it does
-            not outlive a new temperature.
+        before: the run's decision so far; a temperature in it stays where `calibrate` is off, a threshold of it is
+            dropped with a new temperature.
 
     Raises:
         UsageError: a threshold for more than two labels of which one is to be chosen.
@@ -154,7 +154,7 @@ def fit_decision(
 
 
 def write_decision(folder: RunFolder, decision: Decision) -> Path:
-    """Store the decision in the run; `predict` and `evaluate` apply it from then on.
+    """Stores the decision in the run; `predict` and `evaluate` apply it from then on.
 
     Raises:
         UnavailableError: the place can't be written.
@@ -164,7 +164,7 @@ def write_decision(folder: RunFolder, decision: Decision) -> Path:
 
 
 def read_decision(folder: RunFolder) -> Decision | None:
-    """The run's decision; None where nothing was chosen.
+    """Returns the run's decision; None where nothing was chosen.
 
     Raises:
         UnavailableError: the file is there and is no decision.

@@ -16,7 +16,7 @@ from bertctl.tasks.registry import TASKS
 from bertctl.words import unknown
 
 GENERAL_FORMATS = ("jsonl", "json", "csv", "glue")
-"""Layouts of answers that every task has; a task's own stand in `Task.formats`. `glue` is for the GLUE server."""
+"""Layouts of answers that every task has; a task's own are in `Task.formats`. `glue` is for the GLUE server."""
 
 GLUE_WORDS = ("mnli", "qnli", "rte", "ax")
 """Tasks whose official files have label words; the others have numbers."""

@@ -261,5 +261,5 @@ def _finish(predictor: Predictor, listener: Listener) -> None:
 
 
 def _without_label(rows: Rows) -> Rows:
-    """Prediction looks at no label, right or wrong."""
+    """Returns the rows without labels: prediction looks at none."""
     return replace(rows, columns={name: values for name, values in rows.columns.items() if name != "label"})

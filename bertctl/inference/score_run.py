@@ -25,7 +25,7 @@ from bertctl.runtime.launch import ALONE, Workers
 def evaluate_run(
     run: TrainedRun, *, split: str | None = None, workers: Workers = ALONE, listener: Listener = SILENT
 ) -> dict[str, Any]:
-    """Score splits of the run's own data; each is added to the run's metrics.json and predictions.
+    """Scores splits of the run's own data; each is added to the run's metrics.json and predictions.
 
     Args:
         run: opened.
@@ -61,7 +61,7 @@ def evaluate_file(
     workers: Workers = ALONE,
     listener: Listener = SILENT,
 ) -> dict[str, Any]:
-    """Score a labelled file; the result is a folder of its own that `gate` and `compare` read like a run.
+    """Scores a labelled file; the result is a folder of its own that `gate` and `compare` read like a run.
 
     Raises:
         DataError: rows without labels, or with labels the model doesn't know.
@@ -85,7 +85,7 @@ def evaluate_file(
 def score_splits(
     run: TrainedRun, splits: dict[str, Rows], workers: Workers, listener: Listener
 ) -> dict[str, SplitResult]:
-    """Score labelled rows with the run's model; nothing is written.
+    """Scores labelled rows with the run's model; nothing is written.
 
     Raises:
         DataError: rows without labels, or with labels the model doesn't know.

@@ -1,4 +1,4 @@
-"""A finished run, opened again to be used: its recipe, its task, its model."""
+"""A finished run, opened to be used: its recipe, its task, its model."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +38,7 @@ class TrainedRun:
     pairs: bool | None
 
     def check_pairs(self, rows: Rows) -> None:
-        """Refuse pairs where single texts were learned, and the other way round.
+        """Refuses pairs where single texts were learned, and the other way round.
 
         Raises:
             UsageError: with how to name the columns.
@@ -66,7 +66,7 @@ class TrainedRun:
 
 
 def open_run(path: Path, *, options: dict[str, object] | None = None) -> TrainedRun:
-    """Open a run folder.
+    """Opens a run folder.
 
     Args:
         path: RUN.
@@ -92,7 +92,7 @@ def open_run(path: Path, *, options: dict[str, object] | None = None) -> Trained
 
 
 def _decided(folder: RunFolder, task: Task) -> Task:
-    """The task with what was chosen on the validation rows, where something was."""
+    """Returns the task with what was chosen on validation rows, where something was."""
     return task.with_decision(folder.read(folder.decision)) if folder.decision.exists() else task
 
 
@@ -106,7 +106,7 @@ def _pairs(folder: RunFolder, recipe: Recipe) -> bool | None:
 
 
 def _open_probe(folder: RunFolder, options: dict[str, object] | None) -> TrainedRun:
-    """A run of `probe`: its encoder lies where it lay, its head in the run."""
+    """Opens a run of `probe`: its encoder is where it was, its head in the run."""
     recipe = load_recipe(str(folder.recipe), options=options)
     _, document = read_probe(folder.path)
     task = _decided(folder, task_from_model(recipe, document["head"]))

@@ -1,6 +1,6 @@
-"""Which examples go together: batches of like lengths, in an order fixed by seed and epoch.
+"""Which examples go together: batches of similar lengths, in an order fixed by seed and epoch.
 
-Batches are formed once, globally; whoever computes (one process, many, accumulation) is dealt parts of them.
+Batches are formed once, for all processes together; each process and micro-batch computes a share of them.
 """
 
 from dataclasses import dataclass
@@ -40,11 +40,11 @@ class Padding:
 def training_plan(
     lengths: NDArray[np.int64], batch_size: int, *, seed: int, epoch: int, group_by_length: bool = True
 ) -> Plan:
-    """The batches of one epoch: each example once, the last batch perhaps smaller.
+    """Returns the batches of one epoch: each example once, the last batch perhaps smaller.
 
     Args:
         lengths: (N,) tokens of each example.
-        batch_size: examples for each optimizer step, over all devices and accumulation steps.
+        batch_size: examples per optimizer step, over all devices and accumulation steps.
         seed: the run's seed.
         epoch: counted from 0; each has an order of its own.
         group_by_length: sort pools of batches by length; the order of the batches is random all the same.
@@ -63,12 +63,12 @@ def training_plan(
 
 
 def evaluation_plan(lengths: NDArray[np.int64], batch_size: int) -> Plan:
-    """Batches for a forward pass over all examples: longest first, so that memory peaks at the start."""
+    """Returns batches for a forward pass over all examples: longest first, so that memory peaks at the start."""
     return _cut(np.argsort(-lengths, kind="stable"), batch_size)
 
 
 def token_budget_plan(lengths: NDArray[np.int64], budget: int) -> Plan:
-    """Batches for a forward pass over all examples, longest first, each of about `budget` tokens with its padding.
+    """Returns batches for a forward pass, longest first, each of about `budget` tokens with its padding.
 
     A batch ends early where the next example is shorter, once it is a quarter full: without padding there is no mask
     to apply.
@@ -94,7 +94,7 @@ def token_budget_plan(lengths: NDArray[np.int64], budget: int) -> Plan:
 
 
 def padding_share(lengths: NDArray[np.int64], plan: Plan) -> float:
-    """Share of the positions that are padding when each batch is padded to its longest."""
+    """Returns the share of positions that are padding when each batch is padded to its longest."""
     padded = sum(int(lengths[batch].max()) * len(batch) for batch in plan)
     real = sum(int(lengths[batch].sum()) for batch in plan)
     return 1.0 - real / padded if padded else 0.0

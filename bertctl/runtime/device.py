@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bertctl.errors import DeviceError, UsageError
+from bertctl.errors import DeviceError
 from bertctl.runtime.cpu import has_fast_bf16
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Compute:
 
 
 def choose_compute(settings: "RuntimeSection") -> Compute:
-    """Resolve `auto` and check what was asked for; sets the number of CPU threads of this process.
+    """Resolves `auto`, checks what was asked for, and sets the number of CPU threads of this process.
 
     Raises:
         DeviceError: the device is absent, or can't do the precision.
@@ -52,14 +52,14 @@ def choose_compute(settings: "RuntimeSection") -> Compute:
 
 
 def available_cores() -> int:
-    """Cores this process may use (a container or taskset may allow fewer than the machine has)."""
+    """Returns how many cores this process may use (taskset may allow fewer than the machine has)."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def workers_here() -> int:
-    """Processes of this job on this machine, as torchrun says; 1 where nobody says."""
+    """Returns how many processes of this job are on this machine, as torchrun says; otherwise 1."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if "RANK" in os.environ else 1
 
 
@@ -105,13 +105,3 @@ def _fastest_precision(device: str) -> tuple[str, str]:
     if has_fast_bf16():
         return "bf16", "this CPU multiplies it in hardware"
     return "fp32", "this CPU has no fast bf16"
-
-
-def check_precision(name: str) -> None:
-    """Refuse a precision name that isn't one (for verbs that take a list of them).
-
-    Raises:
-        UsageError: with the names that are.
-    """
-    if name not in ("fp32", "bf16", "fp16"):
-        raise UsageError(f"there is no precision '{name}'", remedy="Choose from fp32, bf16, fp16.")

@@ -1,4 +1,4 @@
-"""Several processes that share one job: started by torchrun or accelerate, and what each knows of the others."""
+"""Several processes that share one job: how they are started, how they exchange numbers, how they end."""
 
 import contextlib
 import ctypes
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _CODES = "BERTCTL_EXIT_CODES"
-_LONGEST_WAIT = timedelta(days=7)  # the others may have a long way to go
+_LONGEST_WAIT = timedelta(days=7)  # the slowest process may take long
 _SECONDS_TO_LEAVE = 20  # after the first failure or a signal; then the rest is killed
 
 
@@ -34,7 +34,7 @@ class Workers:
     """This process among those that share the job.
 
     Attributes:
-        rank: its number, from 0. The first one writes and speaks.
+        rank: its number, from 0. The first process writes files and prints.
         count: how many there are.
         group: of torch.distributed, over host memory; None where the process is alone.
     """
@@ -45,18 +45,18 @@ class Workers:
 
     @property
     def is_first(self) -> bool:
-        """Whether it is this one that writes and speaks."""
+        """Is whether this process writes files and prints."""
         return self.rank == 0
 
     def wait(self) -> None:
-        """Return when all have called it."""
+        """Waits until all processes have called it."""
         if self.group is not None:
             import torch.distributed as dist
 
             dist.barrier(group=self.group)
 
     def sum(self, values: "NDArray[Any]") -> "NDArray[Any]":
-        """The element-wise sum over all processes, each of which calls it with an array of the same shape."""
+        """Returns the element-wise sum over all processes; all call it with arrays of the same shape."""
         if self.group is None:
             return values
         import numpy as np
@@ -69,7 +69,7 @@ class Workers:
         return summed
 
     def share(self, text: str) -> str:
-        """The first process's text (at most 4,096 bytes of UTF-8), in all of them."""
+        """Returns the first process's text (at most 4,096 bytes of UTF-8) in all of them."""
         if self.group is None:
             return text
         import numpy as np
@@ -81,7 +81,7 @@ class Workers:
         return bytes(self.sum(letters)).rstrip(b"\0").decode()
 
     def gather(self, values: "NDArray[Any]") -> "list[NDArray[Any]]":
-        """Everybody's array, by rank; all have the same shape."""
+        """Returns the arrays of all processes, by rank; all have the same shape."""
         if self.group is None:
             return [values]
         import numpy as np
@@ -95,14 +95,14 @@ class Workers:
 
 
 ALONE = Workers()
-"""A process that shares its job with nobody."""
+"""The only process of its job."""
 
 
 def workers() -> Workers:
-    """This process among those of torchrun or `accelerate launch`; `ALONE` where it runs alone.
+    """Returns this process among those of torchrun or `accelerate launch`; `ALONE` where it is the only one.
 
     Raises:
-        UsageError: it is not said where the processes meet.
+        UsageError: the environment does not say where the processes meet.
     """
     if not is_worker():
         return ALONE
@@ -130,20 +130,20 @@ def workers() -> Workers:
 
 
 def is_worker() -> bool:
-    """Whether somebody has started this process as one of several."""
+    """Returns whether this process was started as one of several."""
     return "RANK" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def is_first_worker() -> bool:
-    """Whether this process writes and speaks: alone, or the first of several."""
+    """Returns whether this process writes files and prints: it is the only one, or the first."""
     return not is_worker() or os.environ["RANK"] == "0"
 
 
 def note_exit(code: int) -> bool:
-    """Leave the exit code for the launcher, since torchrun returns 1 whatever a worker returned.
+    """Writes the exit code down for the launcher, since torchrun returns 1 whatever a worker returned.
 
     Returns:
-        Whether this is the first worker to leave with an error: it says why, the others only follow.
+        Whether this is the first worker that fails: only that one prints why.
     """
     folder = os.environ.get(_CODES)
     if not folder:
@@ -159,7 +159,7 @@ def note_exit(code: int) -> bool:
 
 
 def _is_first_to_fail() -> bool:
-    """The same where somebody else started the workers, on several machines perhaps: they ask where they have met."""
+    """Returns the same where another launcher started the workers, by a counter in their common store."""
     dist: Any = sys.modules.get("torch.distributed")
     if dist is None or not dist.is_initialized():
         return is_first_worker()
@@ -170,7 +170,7 @@ def _is_first_to_fail() -> bool:
 
 
 def leave(code: int) -> NoReturn:
-    """End this worker with the code, without the interpreter's shutdown.
+    """Ends this worker with the code, without the interpreter's shutdown.
 
     gloo's threads outlive the last exchange by a moment. When one of them lets go of a tensor while Python shuts down,
     the process dies with "terminate called without an active exception", and a finished job counts as failed. After
@@ -188,7 +188,7 @@ def leave(code: int) -> NoReturn:
 
 
 def launch(arguments: Sequence[str], count: int, *, config: Path | None = None, listener: Listener = SILENT) -> int:
-    """Run a `bertctl` command line in several processes.
+    """Runs a `bertctl` command line in several processes.
 
     Ctrl-C and SIGTERM are passed on once; a second one kills everything. If this process dies, the others do.
 
@@ -246,7 +246,7 @@ def launch(arguments: Sequence[str], count: int, *, config: Path | None = None, 
 
 
 def _launcher(count: int, config: Path | None, listener: Listener, *, on_cpu: bool) -> list[str]:
-    """Torchrun on CPUs (accelerate starts one process there); accelerate on GPUs and with a configuration."""
+    """Returns torchrun on CPUs (accelerate starts one process there), accelerate on GPUs and with a configuration."""
     torchrun = [sys.executable, "-m", "torch.distributed.run"]
     accelerate = [sys.executable, "-m", "accelerate.commands.launch"]
     if config is not None:
@@ -286,20 +286,20 @@ def _warn_of_few_cores(count: int, listener: Listener) -> None:
 
 
 def die_with_parent() -> None:
-    """A worker whose launcher was killed does not stay behind (Linux)."""
+    """Makes a worker end when its launcher is killed (Linux)."""
     if is_worker() and _CODES in os.environ and sys.platform == "linux":
         die_when_parent_does(signal.SIGKILL)
 
 
 def die_when_parent_does(number: int = signal.SIGTERM) -> None:
-    """This process gets the signal when the one that started it dies (Linux)."""
+    """Has the kernel send this process a signal when the one that started it dies (Linux)."""
     set_parent_death_signal = 1  # PR_SET_PDEATHSIG of linux/prctl.h
     ctypes.CDLL(None).prctl(set_parent_death_signal, number)
 
 
 @contextlib.contextmanager
 def _passing_signals(process: "subprocess.Popen[bytes]") -> Iterator[None]:
-    """Ctrl-C and SIGTERM go to the launcher, which hands them to the workers; the second one kills."""
+    """Passes Ctrl-C and SIGTERM on to the launcher, which passes them to the workers; the second one kills."""
     asked = False
 
     def pass_on(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
@@ -316,7 +316,7 @@ def _passing_signals(process: "subprocess.Popen[bytes]") -> Iterator[None]:
 
 
 def _pass_on(lines: Iterable[bytes]) -> None:
-    """What the workers say; the launcher's own lines, and its traceback at the end, are left out."""
+    """Prints what the workers say, without the launcher's own lines and its traceback at the end."""
     spoken = mute = False
     for line in lines:
         if b"torch/distributed/" in line or b"torch.distributed.elastic" in line or b"accelerate/commands/" in line:
@@ -329,7 +329,7 @@ def _pass_on(lines: Iterable[bytes]) -> None:
 
 
 def without_option(arguments: Sequence[str], option: str) -> list[str]:
-    """The arguments without an option and its value."""
+    """Returns the arguments without an option and its value."""
     kept: list[str] = []
     skip = False
     for word in arguments:

@@ -1,4 +1,4 @@
-"""What this machine has: packages, processor, memory, devices, disk, and what a container leaves of them.
+"""What this machine has: packages, processor, memory, devices, disk; and the limits of a container.
 
 Only `devices` imports torch.
 """
@@ -21,14 +21,14 @@ _SHOWN_FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", 
 
 @dataclass(frozen=True)
 class Package:
-    """A package that bertctl asks for.
+    """A package that bertctl requires.
 
     Attributes:
         name: on PyPI.
-        wanted: versions that fit, such as `>=2.6,<2.14`.
+        wanted: allowed versions, such as `>=2.6,<2.14`.
         version: what is installed; None where nothing is.
-        extra: the extra that asks for it; empty where bertctl itself does.
-        fits: whether what is installed is wanted.
+        extra: the extra that requires it; empty where bertctl itself does.
+        fits: whether the installed version is allowed.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Processor:
         name: as it calls itself.
         cores: of the machine.
         usable: cores this process may run on.
-        quota: cores' worth of time that its control group (a container) is given; None where there is no limit.
+        quota: cores' worth of time that its control group (a container) gets; None without a limit.
         features: of those that speed up matrix products.
         fast_bf16: whether it multiplies bf16 matrices in hardware.
     """
@@ -76,7 +76,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Device:
-    """One thing that computes.
+    """A device that computes.
 
     Attributes:
         kind: `cpu`, `cuda` or `mps`.

@@ -1,4 +1,4 @@
-"""One seed for everything that draws numbers."""
+"""Seeds of everything that draws random numbers."""
 
 import os
 import random
@@ -27,7 +27,7 @@ class WindowRandom:
 
 
 def only_deterministic() -> None:
-    """Have torch use deterministic algorithms alone, and say so where there is none; call it before any computing."""
+    """Makes torch use deterministic algorithms only, and raise where there is none; call it before any computing."""
     import torch
 
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is deterministic with a workspace of its own
@@ -36,7 +36,7 @@ def only_deterministic() -> None:
 
 
 def seed_everything(seed: int) -> None:
-    """Seed Python, NumPy and torch (all its devices)."""
+    """Seeds Python, NumPy and torch (all its devices)."""
     import torch
 
     random.seed(seed)

@@ -1,7 +1,7 @@
 """The learning-rate range test (Smith 2017, "Cyclical Learning Rates for Training Neural Networks", section 3.3).
 
-The rate rises from step to step by the same factor while the loss is watched: where it falls fastest, the model learns;
-where it explodes, the rate is too high.
+The learning rate rises by the same factor from step to step: where the loss falls fastest, the model learns; where it
+explodes, the learning rate is too high.
 """
 
 import math
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _SMOOTHING = 0.9
-"""Share of the past in the running mean of the losses."""
+"""Weight of earlier losses in their running mean."""
 _EXPLODED = 4.0
-"""How many times the best smoothed loss ends the test."""
+"""The test ends at a smoothed loss this many times the lowest one."""
 _FEWEST = 20
 
 
 def check_range(low: float, high: float, steps: int) -> None:
-    """Refuse a range in which nothing can rise, and steps too few to see a slope.
+    """Refuses a range in which nothing can rise, and too few steps to see a slope.
 
     Raises:
         UsageError: saying which.
     """
     if not 0.0 < low < high < math.inf:
         raise UsageError(
-            f"the rate can't rise from {low:g} to {high:g}", remedy="Such as --from 1e-7 --to 1; both above 0."
+            f"the learning rate can't rise from {low:g} to {high:g}", remedy="Such as --from 1e-7 --to 1; both above 0."
         )
     if steps < _FEWEST:
         raise UsageError(f"--steps {steps} are too few to see a slope", remedy=f"Use {_FEWEST} or more; 100 are usual.")
@@ -52,22 +52,22 @@ def check_range(low: float, high: float, steps: int) -> None:
 def find_rate(
     recipe: Recipe, *, low: float = 1e-7, high: float = 1.0, steps: int = 100, listener: Listener = SILENT
 ) -> dict[str, Any]:
-    """Train with a rising rate, and throw the model away.
+    """Trains with a rising learning rate, and drops the model.
 
     Args:
-        recipe: model, rows, batch size and all else as in a run; its rate, epochs and warm-up are not used.
-        low: rate of the first step.
-        high: rate of the last step, if the loss does not explode before.
+        recipe: as of a run; its learning rate, epochs and warm-up are not used.
+        low: learning rate of the first step.
+        high: learning rate of the last step, if the loss does not explode before.
         steps: how many.
         listener: hears of progress.
 
     Returns:
-        A document: `rates`, `losses` and `smoothed` losses of the steps; `steepest`, the rate where the smoothed loss
-        falls fastest, `minimum`, where it is lowest, and `minimum_tenth`; `suggestion`, the lower one of steepest and
-        minimum_tenth, None where the loss never falls; `exploded`, whether it ended before its last step.
+        A document: `rates`, `losses` and `smoothed` losses of the steps; learning rates of interest: `steepest`, where
+        the smoothed loss falls fastest, `minimum`, where it is lowest, `minimum_tenth`, and `suggestion`, the lower
+        one of steepest and minimum_tenth, None where the loss never falls; `exploded`, whether it ended early.
 
     Raises:
-        UsageError: a range or a number of steps that can't be meant.
+        UsageError: an invalid range or number of steps.
         BertctlError: any refusal of the recipe.
     """
     check_range(low, high, steps)
@@ -90,7 +90,7 @@ def find_rate(
 
 
 def _losses(job: Job, rates: Sequence[float], listener: Listener) -> list[float]:
-    """The loss of each step, until it explodes."""
+    """Returns the loss of each step, until it explodes."""
     machine = build_engine(job, RunFolder(Path()), ALONE)  # without trackers nothing is written
     training, features = job.recipe.training, job.features["train"]
     micro_batches = MicroBatches(training.accumulation_steps, training.batch_size, listener)
@@ -109,7 +109,7 @@ def _losses(job: Job, rates: Sequence[float], listener: Listener) -> list[float]
         losses.append(loss)
         machine.optimizer.step()
         machine.optimizer.zero_grad(set_to_none=True)
-        listener.advance("rising", len(losses), len(rates), {"loss": f"{loss:.4f}", "rate": f"{rate:.2e}"})
+        listener.advance("rising", len(losses), len(rates), {"loss": f"{loss:.4f}", "learning rate": f"{rate:.2e}"})
         smooth = smoothed(losses)
         if smooth[-1] > _EXPLODED * min(smooth):
             break
@@ -118,7 +118,7 @@ def _losses(job: Job, rates: Sequence[float], listener: Listener) -> list[float]
 
 
 def _batches(job: Job) -> "Iterator[NDArray[np.int64]]":
-    """The batches of the run's epochs, and on and on."""
+    """Yields the batches of one epoch after the other, without end."""
     epoch = 0
     while True:
         yield from plan_epoch(job.recipe, job.features["train"], epoch)
@@ -126,7 +126,7 @@ def _batches(job: Job) -> "Iterator[NDArray[np.int64]]":
 
 
 def smoothed(losses: Sequence[float]) -> list[float]:
-    """The running mean, without the pull of a first value that isn't there (as Adam corrects its moments)."""
+    """Returns the running mean, corrected for its start as Adam corrects its moments."""
     mean, result = 0.0, []
     for count, loss in enumerate(losses, start=1):
         mean = _SMOOTHING * mean + (1.0 - _SMOOTHING) * loss
@@ -135,7 +135,7 @@ def smoothed(losses: Sequence[float]) -> list[float]:
 
 
 def suggest(rates: Sequence[float], losses: Sequence[float]) -> dict[str, Any]:
-    """What the losses of a range test say.
+    """Returns what the losses of a range test suggest.
 
     Args:
         rates: of the steps, rising by the same factor; perhaps more than losses.

@@ -145,7 +145,7 @@ def _flat(job: "Job") -> dict[str, Any]:
 
 
 def _has_unused_parameters(job: "Job") -> bool:
-    """Whether a backward pass leaves a parameter without a gradient, for which the exchange would wait in vain."""
+    """Returns whether a backward pass leaves a parameter without a gradient: the exchange has to know."""
     import torch
 
     if job.recipe.training.gradual_unfreezing:  # later: parameters of which the exchange has to know from the start

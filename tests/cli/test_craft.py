@@ -138,8 +138,8 @@ def test_lr_find_draws_what_it_found_and_leaves_no_run(
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["--from", "1", "--to", "1e-3"], "the rate can't rise from 1 to 0.001"),
-        (["--from", "0"], "the rate can't rise from 0 to 1"),
+        (["--from", "1", "--to", "1e-3"], "the learning rate can't rise from 1 to 0.001"),
+        (["--from", "0"], "the learning rate can't rise from 0 to 1"),
         (["--steps", "3"], "--steps 3 are too few to see a slope"),
         (["-o", "rates.txt"], "the file must end in .json"),
     ],
