@@ -22,7 +22,7 @@ class ModelRow:
         name: what is typed after `--model`.
         hub_id: its repository on the hub.
         parameters: in millions.
-        vocabulary: number of pieces.
+        vocabulary: number of tokens.
         positions: longest input in tokens.
         lowercase: whether its tokenizer lower-cases.
         note: what to know before choosing it.
@@ -50,7 +50,7 @@ _ROWS = (
     ModelRow("bert-large", "google-bert/bert-large-uncased", 336, 30522, 512, True, "the paper's BERT-large"),
     ModelRow("bert-large-cased", "google-bert/bert-large-cased", 333, 28996, 512, False, "for names and tags"),
     ModelRow("distilbert", "distilbert/distilbert-base-uncased", 66, 30522, 512, True, "6 layers, no segments"),
-    ModelRow("roberta-base", "FacebookAI/roberta-base", 125, 50265, 512, False, "byte-level pieces, no segments"),
+    ModelRow("roberta-base", "FacebookAI/roberta-base", 125, 50265, 512, False, "byte-level tokens, no segments"),
     ModelRow("albert-base", "albert/albert-base-v2", 12, 30000, 512, True, "one layer, applied 12 times"),
     ModelRow("xlnet-base", "xlnet/xlnet-base-cased", 117, 32000, 512, False, "padding on the left"),
     ModelRow("electra-base", "google/electra-base-discriminator", 110, 30522, 512, True, "BERT's vocabulary"),

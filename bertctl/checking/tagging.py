@@ -91,7 +91,7 @@ def _words(rows: Rows, split: str) -> Iterator[Finding]:
         total,
         "word",
         "are empty or only white space",
-        "Take word and tag out: the tokenizer makes no piece of it, so it gets no prediction.",
+        "Take word and tag out: the tokenizer makes no token of it, so it gets no prediction.",
     )
     yield from places.finding(
         "space-in-word",

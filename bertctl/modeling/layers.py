@@ -1,6 +1,6 @@
 """Which layer's vectors: by name or by number, as google-research/bert, the paper's table and transformers call them.
 
-A model with L layers has L + 1 hidden states: 0 is what comes out of the embeddings (piece, position and segment,
+A model with L layers has L + 1 hidden states: 0 is what comes out of the embeddings (token, position and segment,
 normalised), k the output of the k-th layer, L the last. Letters: B texts, T tokens, H hidden size, D size of a vector.
 """
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 WORD_EMBEDDINGS = -1
-"""In place of a hidden state: the row of the piece table alone, without position and segment."""
+"""In place of a hidden state: the row of the token table alone, without position and segment."""
 
 Join = Literal["one", "sum", "concat", "weighted"]
 
@@ -35,7 +35,7 @@ class LayerChoice:
 
     Attributes:
         name: as it was asked for, or the number of the hidden state.
-        states: hidden states that are read; `WORD_EMBEDDINGS` for the piece table.
+        states: hidden states that are read; `WORD_EMBEDDINGS` for the token table.
         join: what becomes of them: the one, their sum, one behind the other, or a mix that a probe learns.
     """
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 DOCUMENT, WEIGHTS = "probe.json", "probe.safetensors"
 
 FIRST_PIECE = "first"
-"""The pooling of a probe on words: each is read by its first piece, as in fine-tuning."""
+"""The pooling of a probe on words: each is read by its first token, as in fine-tuning."""
 
 
 @dataclass(frozen=True)

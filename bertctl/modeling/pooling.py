@@ -19,7 +19,7 @@ POOLINGS = (*TEXT_POOLINGS, "none")
 """`none`: a vector for each token."""
 
 WORD_POOLINGS = ("first", "last", "mean")
-"""One vector a word: its first piece's, its last piece's, or the mean of all its pieces'."""
+"""One vector a word: its first token's, its last token's, or the mean of all its tokens'."""
 
 
 def check_poolings(names: Sequence[str], known: Sequence[str] = POOLINGS) -> tuple[str, ...]:
@@ -105,27 +105,27 @@ def _cls(vectors: "Tensor", mask: "Tensor | None", *, last: bool) -> "Tensor":
 
 
 def pool_words(vectors: "Tensor", words: "Tensor", n_words: int, how: str) -> "Tensor":
-    """One vector a word, from the vectors of the pieces of all texts together.
+    """One vector a word, from the vectors of the tokens of all texts together.
 
     Args:
-        vectors: (T, D), pieces in the order of the text.
-        words: (T,) int64 number of each piece's word, ascending; -1 for pieces of none (special tokens).
+        vectors: (T, D), tokens in the order of the text.
+        words: (T,) int64 number of each token's word, ascending; -1 for tokens of none (special tokens).
         n_words: W.
         how: of `WORD_POOLINGS`.
 
     Returns:
-        (W, D) fp32; zeros for a word without a piece (one of control characters only).
+        (W, D) fp32; zeros for a word without a token (one of control characters only).
     """
     import torch
 
     inside = words >= 0
-    pieces, numbers = vectors[inside].float(), words[inside]
+    tokens, numbers = vectors[inside].float(), words[inside]
     out = torch.zeros((n_words, vectors.shape[1]), dtype=torch.float32, device=vectors.device)
     if how == "mean":
         counts = torch.zeros(n_words, device=vectors.device).index_add_(0, numbers, torch.ones(len(numbers)))
-        return out.index_add_(0, numbers, pieces) / counts.clamp(min=1.0)[:, None]
+        return out.index_add_(0, numbers, tokens) / counts.clamp(min=1.0)[:, None]
     previous = torch.cat([numbers.new_full((1,), -1), numbers[:-1]])
     following = torch.cat([numbers[1:], numbers.new_full((1,), -1)])
     taken = numbers != (previous if how == "first" else following)
-    out[numbers[taken]] = pieces[taken]
+    out[numbers[taken]] = tokens[taken]
     return out

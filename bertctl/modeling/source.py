@@ -10,7 +10,7 @@ from bertctl.config.schema import ModelSection
 from bertctl.errors import UnavailableError, UsageError
 
 _CASED_SHARE = 0.02
-"""Share of pieces with a capital letter above which a vocabulary is cased (bert-base-cased 0.35, uncased 0.0)."""
+"""Share of tokens with a capital letter above which a vocabulary is cased (bert-base-cased 0.35, uncased 0.0)."""
 
 
 @dataclass(frozen=True)
@@ -114,10 +114,10 @@ def _check_case(settings: ModelSection, folder: Path) -> None:
 
 def _case_evidence(name: str, folder: Path) -> tuple[bool, str] | None:
     """Whether the model is cased, and how one knows; None where nothing tells."""
-    pieces = _word_pieces(folder)
-    if pieces:
-        capital = sum(any(c.isupper() for c in piece) for piece in pieces) / len(pieces)
-        return capital > _CASED_SHARE, f"{100 * capital:.0f} % of its pieces have a capital letter"
+    tokens = _vocabulary(folder)
+    if tokens:
+        capital = sum(any(c.isupper() for c in token) for token in tokens) / len(tokens)
+        return capital > _CASED_SHARE, f"{100 * capital:.0f} % of its tokens have a capital letter"
     words = name.lower().replace("_", "-").replace("/", "-").split("-")
     if "uncased" in words:
         return False, "its name says so"
@@ -126,17 +126,17 @@ def _case_evidence(name: str, folder: Path) -> tuple[bool, str] | None:
     return None
 
 
-def _word_pieces(folder: Path) -> list[str]:
+def _vocabulary(folder: Path) -> list[str]:
     """Pieces of a WordPiece vocabulary without the special ones; empty for other kinds of tokenizer."""
     tokenizer = _tokenizer_json(folder)
     if tokenizer is not None:
         model = tokenizer.get("model") or {}
-        pieces = list(model.get("vocab", {})) if model.get("type") == "WordPiece" else []
+        tokens = list(model.get("vocab", {})) if model.get("type") == "WordPiece" else []
     elif (folder / "vocab.txt").exists():
-        pieces = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
+        tokens = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
     else:
-        pieces = []
-    return [piece for piece in pieces if not (piece.startswith("[") and piece.endswith("]"))]
+        tokens = []
+    return [token for token in tokens if not (token.startswith("[") and token.endswith("]"))]
 
 
 def _tokenizer_lowercase(folder: Path) -> bool | None:
