@@ -97,7 +97,7 @@ model = {auto_class}.from_pretrained(MODEL)"""
     """Label names in the model's order; empty where answers have no names."""
 
     @classmethod
-    def from_lines(cls, lines: Lines) -> Self:  # noqa: ARG003
+    def from_lines(cls, lines: Lines) -> Self:
         """Returns the answers that these lines are, at least one; what is known of labels is read from them."""
         return cls()
 
@@ -125,7 +125,7 @@ model = {auto_class}.from_pretrained(MODEL)"""
         found = metric.contribute(self, lines) if metric and metric.contribute else None
         return replace(found, higher_is_better=metric.higher_is_better) if metric and found else None
 
-    def metric_names(self, lines: Lines) -> list[str]:  # noqa: ARG002
+    def metric_names(self, lines: Lines) -> list[str]:
         """Returns the names of the metrics that such lines may give, without `loss`."""
         return [metric.name for metric in self.metrics]
 
@@ -148,7 +148,7 @@ model = {auto_class}.from_pretrained(MODEL)"""
             name: MetricValue(value, None, None, len(lines)) for name, value in self.figures(lines).items()
         }
 
-    def figures(self, lines: Lines) -> dict[str, float]:  # noqa: ARG002
+    def figures(self, lines: Lines) -> dict[str, float]:
         """Returns metrics of the split as a whole, to which no line adds by itself."""
         return {}
 
@@ -227,11 +227,11 @@ model = {auto_class}.from_pretrained(MODEL)"""
 
     # Groups of lines
 
-    def labels_of(self, line: Line) -> list[str] | None:  # noqa: ARG002
+    def labels_of(self, line: Line) -> list[str] | None:
         """Returns the gold labels that a slice `label=NAME` goes by; None where the task has no labels."""
         return None
 
-    def of_label(self, lines: Lines, name: str, label: str) -> Contributions | None:  # noqa: ARG002
+    def of_label(self, lines: Lines, name: str, label: str) -> Contributions | None:
         """Returns precision, recall or F1 of a label against all else; None for other metrics.
 
         Args:
@@ -251,7 +251,7 @@ model = {auto_class}.from_pretrained(MODEL)"""
             raise ValueError(f"these lines have no {self.group_metric}")
         return self.group_metric.replace("_", " "), found
 
-    def outcome(self, lines: Lines) -> Outcome:  # noqa: ARG002
+    def outcome(self, lines: Lines) -> Outcome:
         """Returns what was right and what was taken for what."""
         return Outcome("Answers")
 
@@ -263,7 +263,7 @@ model = {auto_class}.from_pretrained(MODEL)"""
         probabilities = np.array([probability or 0.0 for probability, _ in pairs])
         return np.clip(probabilities, 0.0, 1.0), np.array([right for _, right in pairs], dtype=np.bool_)
 
-    def calibrated(self, lines: Lines) -> tuple[float, NDArray[np.float64], NDArray[np.bool_]] | None:  # noqa: ARG002
+    def calibrated(self, lines: Lines) -> tuple[float, NDArray[np.float64], NDArray[np.bool_]] | None:
         """Returns a temperature fitted on these lines and what `stated` gives with it; None where none can be."""
         return None
 

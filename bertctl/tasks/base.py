@@ -200,20 +200,16 @@ class Task(ABC):
         """
 
     def collect_outputs(
-        self,
-        outputs: Any,
-        batch: Any,  # noqa: ARG002
-        features: Any,  # noqa: ARG002
-        indices: NDArray[np.int64],  # noqa: ARG002
+        self, outputs: Any, batch: Any, features: Any, indices: NDArray[np.int64]
     ) -> dict[str, NDArray[Any]]:
         """Returns what decoding needs of a batch: arrays with an entry per `features.prediction_indices(indices)`."""
         return {"logits": outputs.cpu().numpy()}
 
-    def tune(self, outputs: Outputs, features: Any, rows: "Rows") -> dict[str, Any]:  # noqa: ARG002
+    def tune(self, outputs: Outputs, features: Any, rows: "Rows") -> dict[str, Any]:
         """Returns what is chosen on labelled validation rows after training, such as a threshold."""
         return {}
 
-    def with_decision(self, decision: Mapping[str, Any]) -> Self:  # noqa: ARG002
+    def with_decision(self, decision: Mapping[str, Any]) -> Self:
         """Returns the same task, deciding as `tune` chose; what it doesn't know it leaves alone."""
         return self
 

@@ -34,7 +34,7 @@ class MultipleChoice(Task):
     primary_metric: ClassVar[str] = "accuracy"
 
     @classmethod
-    def from_data(cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None) -> "MultipleChoice":  # noqa: ARG003
+    def from_data(cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None) -> "MultipleChoice":
         """Checks the rows; there is nothing to learn from them.
 
         Raises:
@@ -45,7 +45,7 @@ class MultipleChoice(Task):
         return task
 
     @classmethod
-    def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "MultipleChoice":  # noqa: ARG003
+    def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "MultipleChoice":
         """Returns the task; the choices have no names."""
         return cls()
 
@@ -74,22 +74,14 @@ class MultipleChoice(Task):
         return encode_choices(rows, labels, tokenizer, max_length=max_length)
 
     def objective(
-        self,
-        padding: Padding,
-        training: TrainingSection | None = None,  # noqa: ARG002
-        train: ChoiceFeatures | None = None,  # noqa: ARG002
+        self, padding: Padding, training: TrainingSection | None = None, train: ChoiceFeatures | None = None
     ) -> "Objective":
         """Returns cross-entropy over each row's own choices."""
         from bertctl.tasks.objectives import ChoiceCrossEntropy
 
         return ChoiceCrossEntropy(padding)
 
-    def decode(
-        self,
-        outputs: Outputs,
-        features: ChoiceFeatures,
-        rows: Rows,  # noqa: ARG002
-    ) -> list[dict[str, Any]]:
+    def decode(self, outputs: Outputs, features: ChoiceFeatures, rows: Rows) -> list[dict[str, Any]]:
         """Returns the number of the likeliest choice, and the probability of each."""
         probabilities = _probabilities(outputs["logits"], features)
         return [

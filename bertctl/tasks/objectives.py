@@ -61,7 +61,7 @@ class Objective(ABC):
     def losses(self, outputs: Any, batch: Any) -> dict[str, Tensor]:
         """Returns each loss by name, summed over the things that `counts` counts."""
 
-    def window_losses(self, outputs: Any, batch: Any) -> Tensor | None:  # noqa: ARG002
+    def window_losses(self, outputs: Any, batch: Any) -> Tensor | None:
         """Returns the (B,) losses that evaluation reports, each a sum over the window's `Features.weights`.
 
         None, as here, where a loss belongs to no single window.
@@ -81,7 +81,7 @@ class HeadObjective(Objective):
     outputs: ClassVar[tuple[str, ...]] = ("logits",)
     """Names of the model's outputs that are read."""
 
-    def batch(self, features: Features, indices: NDArray[np.int64], rng: WindowRandom) -> Batch:  # noqa: ARG002
+    def batch(self, features: Features, indices: NDArray[np.int64], rng: WindowRandom) -> Batch:
         """Returns some windows as padded tensors; nothing is drawn."""
         return features.collate(indices, self.padding)
 

@@ -84,7 +84,7 @@ class QuestionAnswering(Task):
     primary_metric: ClassVar[str] = "f1"
 
     @classmethod
-    def from_data(cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None) -> "QuestionAnswering":  # noqa: ARG003
+    def from_data(cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None) -> "QuestionAnswering":
         """Learns whether there are unanswerable questions; checks that answers are where they are said to be.
 
         Raises:
@@ -122,10 +122,7 @@ class QuestionAnswering(Task):
         return encode_questions(rows, tokenizer, self.settings, max_length=max_length)
 
     def objective(
-        self,
-        padding: Padding,
-        training: TrainingSection | None = None,  # noqa: ARG002
-        train: AnswerFeatures | None = None,  # noqa: ARG002
+        self, padding: Padding, training: TrainingSection | None = None, train: AnswerFeatures | None = None
     ) -> "Objective":
         """Returns the mean of the cross-entropies of an answer's start and end."""
         from bertctl.tasks.objectives import SpanCrossEntropy

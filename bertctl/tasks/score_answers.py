@@ -66,7 +66,7 @@ answer({example})"""
         gold, predicted = scores(lines)
         return None if len(lines) < 2 or np.ptp(predicted) >= _SAME or np.ptp(gold) < _SAME else f"{predicted[0]:.3f}"
 
-    def is_right(self, line: Line) -> None:  # noqa: ARG002
+    def is_right(self, line: Line) -> None:
         """Returns None: a score is more or less near."""
         return
 

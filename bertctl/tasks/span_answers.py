@@ -96,15 +96,15 @@ class SpanAnswers(Answers):
             found |= {name: best, f"{name}_thresh": threshold}
         return found
 
-    def losses(self, lines: Lines) -> None:  # noqa: ARG002
+    def losses(self, lines: Lines) -> None:
         """Returns None: the loss is a mean over windows, and the lines don't say how many there were."""
         return
 
-    def baseline_answer(self, gold: Any) -> str:  # noqa: ARG002
+    def baseline_answer(self, gold: Any) -> str:
         """Returns "no answer"."""
         return NO_ANSWER
 
-    def constant_prediction(self, lines: Lines) -> None:  # noqa: ARG002
+    def constant_prediction(self, lines: Lines) -> None:
         """Returns None: answers are words of different texts."""
         return
 

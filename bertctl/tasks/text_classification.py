@@ -140,10 +140,7 @@ class TextClassification(Task):
         return encode_rows(rows, labels, tokenizer, max_length=max_length)
 
     def objective(
-        self,
-        padding: Padding,
-        training: TrainingSection | None = None,
-        train: SequenceFeatures | None = None,
+        self, padding: Padding, training: TrainingSection | None = None, train: SequenceFeatures | None = None
     ) -> "Objective":
         """Returns cross-entropy; where an example can have several labels, the binary one of each."""
         from bertctl.tasks.objectives import BinaryCrossEntropy, CrossEntropy
@@ -162,12 +159,7 @@ class TextClassification(Task):
             changes["threshold" if self.multi_label else "positive_threshold"] = float(decision["threshold"])
         return replace(self, **changes)
 
-    def decode(
-        self,
-        outputs: Outputs,
-        features: SequenceFeatures,  # noqa: ARG002
-        rows: Rows,  # noqa: ARG002
-    ) -> list[dict[str, Any]]:
+    def decode(self, outputs: Outputs, features: SequenceFeatures, rows: Rows) -> list[dict[str, Any]]:
         """Returns the label (multi-label: the list of labels) and the probability of every label by name."""
         probabilities = self._probabilities(outputs["logits"])
         answers: list[dict[str, Any]] = []

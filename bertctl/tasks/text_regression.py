@@ -46,7 +46,7 @@ class TextRegression(Task):
     primary_metric: ClassVar[str] = "spearman"
 
     @classmethod
-    def from_data(cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None) -> "TextRegression":  # noqa: ARG003
+    def from_data(cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None) -> "TextRegression":
         """Reads the range of the scores.
 
         Raises:
@@ -62,7 +62,7 @@ class TextRegression(Task):
         return cls(low, high) if recipe.text_regression.clip_to_training_range else cls(None, None)
 
     @classmethod
-    def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "TextRegression":  # noqa: ARG003
+    def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "TextRegression":
         """Returns the limits, where the model's config has them."""
         low, high = model_config.get("score_range") or (None, None)
         return cls(low, high)
@@ -86,22 +86,14 @@ class TextRegression(Task):
         return encode_rows(rows, labels, tokenizer, max_length=max_length)
 
     def objective(
-        self,
-        padding: Padding,
-        training: TrainingSection | None = None,  # noqa: ARG002
-        train: SequenceFeatures | None = None,  # noqa: ARG002
+        self, padding: Padding, training: TrainingSection | None = None, train: SequenceFeatures | None = None
     ) -> "Objective":
         """Returns the squared error."""
         from bertctl.tasks.objectives import SquaredError
 
         return SquaredError(padding)
 
-    def decode(
-        self,
-        outputs: Outputs,
-        features: SequenceFeatures,  # noqa: ARG002
-        rows: Rows,  # noqa: ARG002
-    ) -> list[dict[str, Any]]:
+    def decode(self, outputs: Outputs, features: SequenceFeatures, rows: Rows) -> list[dict[str, Any]]:
         """Returns the score."""
         return [{"prediction": float(score)} for score in self._clipped(outputs["logits"])]
 

@@ -152,10 +152,7 @@ class TokenClassification(Task):
         return with_labels(features, np.array([number[tag] for tag in tags], dtype=np.int64))
 
     def objective(
-        self,
-        padding: Padding,
-        training: TrainingSection | None = None,
-        train: WordFeatures | None = None,
+        self, padding: Padding, training: TrainingSection | None = None, train: WordFeatures | None = None
     ) -> "Objective":
         """Returns cross-entropy of the first tokens of the words; balanced weights are counted by words."""
         from bertctl.tasks.objectives import CrossEntropy
@@ -166,11 +163,7 @@ class TokenClassification(Task):
         return CrossEntropy(padding, weights, training.label_smoothing)
 
     def collect_outputs(
-        self,
-        logits: "Tensor",
-        batch: WordBatch,
-        features: WordFeatures,  # noqa: ARG002
-        indices: NDArray[np.int64],  # noqa: ARG002
+        self, logits: "Tensor", batch: WordBatch, features: WordFeatures, indices: NDArray[np.int64]
     ) -> dict[str, NDArray[Any]]:
         """Returns the logits of each word's first token, in the window that answers for it."""
         import torch
