@@ -147,7 +147,7 @@ def sweep(
         if dry_run:
             from bertctl.sweeps.dry_run import dry_run as measure
 
-            document = measure(made, shard=part, listener=out)
+            document = measure(made, listener=out)
             out.answer(document, _dry_table(document))
             return
 
@@ -158,7 +158,7 @@ def sweep(
         out.say(f"sweep folder: {folder}")
         folder.mkdir(parents=True, exist_ok=True)
         log.write_to(folder / "log.txt")
-        summary = run_sweep(made, shard=part, test=test, started=started, listener=out)
+        summary = run_sweep(made, started=started, listener=out)
         document = conclude(folder, test_split=test, listener=out)
     out.answer(document, sweep_tables(document))
     out.say(f"sweep folder: {folder}")

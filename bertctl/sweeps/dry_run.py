@@ -11,7 +11,7 @@ from bertctl.sweeps.plan import PLAN
 from bertctl.sweeps.prepare import Sweep, SweepCell
 from bertctl.sweeps.results import read_cells
 from bertctl.training.estimate import estimate_run
-from bertctl.training.loop import total_steps
+from bertctl.training.loop import steps_per_epoch, total_steps
 
 STEPS = 5
 """Batches that are timed for each kind of run, each twice."""
@@ -23,7 +23,7 @@ Kind = tuple[Any, ...]
 """What decides how long a step of a run takes."""
 
 
-def dry_run(sweep: Sweep, *, shard: tuple[int, int] | None = None, listener: Listener = SILENT) -> dict[str, Any]:
+def dry_run(sweep: Sweep, *, listener: Listener = SILENT) -> dict[str, Any]:
     """Counts the cells that are to be run, times a few steps, and says what time and disk they take. Nothing is kept.
 
     Runs that differ in learning rate, epochs or seeds alone take the same time per step: one of each other kind is
@@ -33,7 +33,7 @@ def dry_run(sweep: Sweep, *, shard: tuple[int, int] | None = None, listener: Lis
         `runs`, `done`, `to_run`, `jobs`, `threads`, `seconds` (estimate, low, high: wall time), `run_seconds` (of the
         shortest and longest run), `disk_bytes` (needed, free), `cells`.
     """
-    plan, mine, folder = sweep.plan, sweep.cells_of(shard), sweep.folder
+    plan, mine, folder = sweep.plan, sweep.mine, sweep.folder
     there = {cell.name for cell in read_cells(folder)[1] if cell.is_over} if (folder / PLAN).exists() else set()
     waiting = [cell for cell in mine if cell.name not in there]
     timed = _timed(sweep, waiting, listener)
@@ -85,7 +85,12 @@ def _scaled(
 ) -> dict[str, float]:
     """Returns a run's time by the timed one's: training as steps, scoring as epochs; the model is written once."""
     other, found = timed.get(_kind(cell)) or next(iter(timed.values()))
-    steps = [total_steps(one.recipe, len(sweep.encoded[one.key].features["train"])) for one in (cell, other)]
-    epochs = cell.recipe.training.epochs / other.recipe.training.epochs
-    shares = {"train": steps[0] / steps[1], "evaluate": epochs, "save": 1 / max(1, found["evaluations"])}
+    examples = [len(sweep.encoded[one.key].features["train"]) for one in (cell, other)]
+    steps = [total_steps(one.recipe, n) for one, n in zip((cell, other), examples, strict=True)]
+    epochs = [s / steps_per_epoch(one.recipe, n) for s, one, n in zip(steps, (cell, other), examples, strict=True)]
+    shares = {
+        "train": steps[0] / steps[1],
+        "evaluate": epochs[0] / epochs[1],
+        "save": 1 / max(1, found["evaluations"]),
+    }
     return {name: sum(share * found["seconds"][phase][name] for phase, share in shares.items()) for name in _BOUNDS}

@@ -21,6 +21,7 @@ from bertctl.sweeps.plan import Choose, Keep, PlannedCell, PrimaryMetric, SweepP
 from bertctl.sweeps.pool import visible_devices
 from bertctl.tasks.registry import higher_is_better
 from bertctl.training.job import Checked, Encoded, check, encode, encoding_key, resolved_for
+from bertctl.training.loop import total_steps
 
 NAME_LENGTH = 16
 """Hexadecimal digits of the hash that name a cell's folder."""
@@ -83,12 +84,14 @@ class Sweep:
         cells: all of them, of all shards.
         encoded: what they read, by key.
         folder: SWEEP.
+        request: what was asked for.
     """
 
     plan: SweepPlan
     cells: list[SweepCell]
     encoded: dict[str, Encoded]
     folder: Path
+    request: SweepRequest
 
     def by_cost(self, cells: Sequence[SweepCell]) -> list[SweepCell]:
         """Returns the longest first, so that no worker is left with a long one at the end; a setting stays together."""
@@ -96,14 +99,15 @@ class Sweep:
         def cost(cell: SweepCell) -> tuple[int, int, int]:
             training = cell.recipe.training
             examples = len(self.encoded[cell.key].features["train"])
-            steps = training.epochs * math.ceil(examples / training.batch_size)
-            return -training.epochs * examples, -steps, cell.setting
+            seen = training.max_steps * training.batch_size if training.max_steps else training.epochs * examples
+            return -seen, -total_steps(cell.recipe, examples), cell.setting
 
         return sorted(cells, key=cost)
 
-    def cells_of(self, shard: tuple[int, int] | None) -> list[SweepCell]:
-        """Returns the cells of a shard, every n-th by cost, so that shards take about as long; all without one."""
-        number, count = shard or (1, 1)
+    @property
+    def mine(self) -> list[SweepCell]:
+        """Returns the cells to be run: of a shard every n-th by cost, so that shards take about as long; else all."""
+        number, count = self.request.shard or (1, 1)
         return self.by_cost(self.cells)[number - 1 :: count]
 
 
@@ -144,7 +148,7 @@ def make_sweep(request: SweepRequest, folder: Path | None, *, listener: Listener
         "threads": threads,
         "cells": [PlannedCell(name=cell.name, setting=cell.setting, seed=cell.seed, fold=cell.fold) for cell in cells],
     }
-    return Sweep(plan.model_copy(update=update), cells, encoded, folder)
+    return Sweep(plan.model_copy(update=update), cells, encoded, folder, request)
 
 
 def _cells(base: Recipe, request: SweepRequest) -> list[SweepCell]:

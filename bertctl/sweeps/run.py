@@ -71,20 +71,11 @@ def locked(folder: Path, shard: tuple[int, int] | None) -> Iterator[tuple[int, .
         yield (one, other)
 
 
-def run_sweep(
-    sweep: Sweep,
-    *,
-    shard: tuple[int, int] | None = None,
-    test: bool = False,
-    started: float | None = None,
-    listener: Listener = SILENT,
-) -> SweepSummary:
+def run_sweep(sweep: Sweep, *, started: float | None = None, listener: Listener = SILENT) -> SweepSummary:
     """Runs every cell of a sweep (or of a shard of it) that is not done, and scores the chosen one on test if asked.
 
     Args:
         sweep: made ready; its folder is made, or holds a part of it already.
-        shard: number and count of the shard.
-        test: whether the recommended run is scored on the test split.
         started: `time.perf_counter()` when the wall time began; now when left out.
         listener: hears of every run that ends.
 
@@ -94,11 +85,11 @@ def run_sweep(
         BertctlError: see `settle_plan`.
     """
     begun = time.perf_counter() if started is None else started
-    with locked(sweep.folder, shard) as locks:
+    with locked(sweep.folder, sweep.request.shard) as locks:
         sweep = replace(sweep, plan=settle_plan(sweep.plan, sweep.folder))
-        runner = SweepRunner(sweep, [cell.name for cell in sweep.cells_of(shard)], locks, listener)
+        runner = SweepRunner(sweep, [cell.name for cell in sweep.mine], locks, listener)
         summary = runner.run(begun)
-        if test:
+        if sweep.request.test:
             runner.score_test()
     return summary
 
