@@ -79,15 +79,7 @@ def calibrate_run(
     result = score_splits(run, {name: data.splits[name]}, workers, listener)[name]
     before = read_decision(run.folder)
     logits, gold = result.outputs["logits"], task.answers.targets(result.lines)
-    decision = fit_decision(
-        task,
-        logits,
-        gold,
-        fitted_on=name,
-        calibrate=calibrate,
-        rule=rule,
-        before=before,
-    )
+    decision = fit_decision(task, logits, gold, fitted_on=name, calibrate=calibrate, rule=rule, before=before)
     if workers.is_first:
         with run.folder.held():
             write_decision(run.folder, decision)

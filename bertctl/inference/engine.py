@@ -111,12 +111,7 @@ class Engine:
 
     @classmethod
     def of(
-        cls,
-        loaded: "Model",
-        compute: Compute,
-        workers: Workers = ALONE,
-        *,
-        network: "nn.Module | None" = None,
+        cls, loaded: "Model", compute: Compute, workers: Workers = ALONE, *, network: "nn.Module | None" = None
     ) -> Self:
         """Returns the engine of a loaded model on torch.
 
@@ -130,13 +125,7 @@ class Engine:
         return cls(backend, loaded.tokenizer, loaded.padding, compute, workers)
 
     def forward(
-        self,
-        task: Task,
-        features: Features,
-        *,
-        batch_size: int,
-        phase: str = "evaluating",
-        listener: Listener = SILENT,
+        self, task: Task, features: Features, *, batch_size: int, phase: str = "evaluating", listener: Listener = SILENT
     ) -> ForwardResult:
         """Returns what the task collects of every window, and the windows' losses where they have labels.
 

@@ -154,13 +154,7 @@ class Contributions:
         if self.family == "mean" and len(self.rows) > 1:
             return mean_difference(self.rows[:, 0], other.rows[:, 0], resamples=resamples, seed=seed)
         return bootstrap_difference(
-            self.rows,
-            other.rows,
-            self.make,
-            possible=self.possible,
-            resamples=resamples,
-            seed=seed,
-            method=self.method,
+            self.rows, other.rows, self.make, possible=self.possible, resamples=resamples, seed=seed, method=self.method
         )
 
     def agrees_with(self, value: float) -> bool:

@@ -29,10 +29,7 @@ def find_script(given: str) -> Path:
     if path.is_dir():
         inside = path.resolve() / f"{path.resolve().name}.py"
         if not inside.is_file():
-            raise UsageError(
-                f"{given} is a folder without {inside.name}",
-                remedy="Name the script itself, a .py file.",
-            )
+            raise UsageError(f"{given} is a folder without {inside.name}", remedy="Name the script itself, a .py file.")
         return inside
     if path.is_file():
         if path.suffix != ".py":

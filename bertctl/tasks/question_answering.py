@@ -77,8 +77,7 @@ class QuestionAnswering(Task):
         )
     }
     truncation: ClassVar[TruncationMessage] = TruncationMessage(
-        "have a question that is longer than is read of one",
-        "a larger question_answering.max_question_length keeps it",
+        "have a question that is longer than is read of one", "a larger question_answering.max_question_length keeps it"
     )
 
     primary_metric: ClassVar[str] = "f1"

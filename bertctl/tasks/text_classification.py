@@ -16,11 +16,7 @@ from bertctl.tasks.answers import Answers
 from bertctl.tasks.base import Outputs, Task, label_fields, output_names
 from bertctl.tasks.class_answers import ClassAnswers
 from bertctl.tasks.class_weights import class_weights
-from bertctl.tasks.sequences import (
-    SequenceFeatures,
-    encode_rows,
-    require_label,
-)
+from bertctl.tasks.sequences import SequenceFeatures, encode_rows, require_label
 from bertctl.words import did_you_mean, listing
 
 if TYPE_CHECKING:

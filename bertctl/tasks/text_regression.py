@@ -15,11 +15,7 @@ from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
 from bertctl.tasks.base import Outputs, Task, label_fields
 from bertctl.tasks.score_answers import ScoreAnswers
-from bertctl.tasks.sequences import (
-    SequenceFeatures,
-    encode_rows,
-    require_label,
-)
+from bertctl.tasks.sequences import SequenceFeatures, encode_rows, require_label
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
