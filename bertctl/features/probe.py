@@ -40,8 +40,9 @@ from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import RunFolder, write_json, write_jsonl, write_text
 from bertctl.runtime.device import Compute, choose_compute
 from bertctl.tasks.base import Features, Task
-from bertctl.tasks.registry import task_from_data
+from bertctl.tasks.registry import TASKS, task_from_data
 from bertctl.tasks.sequences import SequenceFeatures
+from bertctl.tasks.text_regression import TextRegression
 from bertctl.tasks.word_windows import WordFeatures
 
 Indices = NDArray[np.int64]
@@ -128,14 +129,15 @@ def _poolings(recipe: Recipe) -> list[str]:
         UsageError: a task without one label a text or a word; a pooling of texts for words, or of words for texts.
     """
     named: list[str] = list(dict.fromkeys(recipe.probe.pooling))
-    if recipe.task == "token-classification":
+    read = TASKS[recipe.task].columns
+    if "words" in read:
         if named not in (["mean"], [FIRST_PIECE]):  # the default of texts stands for the only one there is
             raise UsageError(
                 f"'{named[0]}' makes one vector of a text, and {recipe.task} needs one for each word",
                 remedy=f"Leave --pooling out: a word is read by its first piece ('{FIRST_PIECE}'), as in fine-tuning.",
             )
         return [FIRST_PIECE]
-    if recipe.task not in ("text-classification", "text-regression"):
+    if read != ("text",):
         raise UsageError(
             f"a probe learns a label or a score of a text, or a tag of a word, and the task is {recipe.task}",
             remedy=f"Fine-tune for it: bertctl finetune {recipe.name}.",
@@ -153,7 +155,7 @@ def _refuse_repeats(recipe: Recipe) -> None:
             "probe.repeats holds rows out of the training rows again and again, and these have validation rows",
             remedy="Leave the validation file out, or probe.repeats.",
         )
-    if recipe.task == "token-classification":
+    if "words" in TASKS[recipe.task].columns:
         raise UsageError("probe.repeats is for labels of texts", remedy="Leave it out, and give a validation file.")
 
 
@@ -175,12 +177,10 @@ def _resolved(
 def _settings(recipe: Recipe, task: Task) -> Settings:
     section = recipe.probe
     head = task.head()
-    regression = recipe.task == "text-regression"
+    regression = isinstance(task, TextRegression)
     classifier = section.classifier or (classifiers.RIDGE if regression else classifiers.LOGISTIC)
     if regression and classifier != classifiers.RIDGE:
-        raise UsageError(
-            f"{classifier} predicts labels, and the task is text-regression", remedy="Use --classifier ridge."
-        )
+        raise UsageError(f"{classifier} predicts labels, and the task is {task.name}", remedy="Use --classifier ridge.")
     return Settings(
         classifier=classifier,
         multi_label=head["problem_type"] == "multi_label_classification",

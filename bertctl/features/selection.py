@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from bertctl.config.schema import Recipe
 from bertctl.data.load import LoadedData
+from bertctl.data.readers import READERS
 from bertctl.data.rows import Rows
 from bertctl.data.splits import hold_out
 from bertctl.errors import UsageError
@@ -112,7 +113,7 @@ def other_hold_outs(job: ProbeJob) -> list[tuple[Indices, Indices]]:
             rows,
             fraction=len(held) / n,
             seed=job.recipe.training.seed + number,
-            stratify=job.recipe.task == "text-classification",
+            stratify=READERS[job.recipe.task].stratify,
         )
         found.append((np.array([int(i) for i in left.ids]), np.array([int(i) for i in out.ids])))
     return found

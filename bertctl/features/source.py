@@ -7,8 +7,8 @@ from pathlib import Path
 from bertctl.catalog.datasets import builtin_datasets, find_dataset
 from bertctl.config.schema import DataSection, Recipe
 from bertctl.data.load import load_data
-from bertctl.data.readers import READERS
 from bertctl.data.rows import Rows
+from bertctl.data.tagged_files import TaggingReader
 from bertctl.data.text_files import Source
 from bertctl.data.text_rows import TEXT_READER
 from bertctl.errors import UnavailableError, UsageError
@@ -52,7 +52,7 @@ class Input:
             raise UsageError("--split is for a data set by its name", remedy="Leave it out for a file.")
         source: Source = "-" if self.name == "-" else Path(self.name)
         if self.kind in WORD_FORMATS or (self.kind is None and _suffix(self.name) in _WORD_SUFFIXES):
-            sentences = READERS["token-classification"].stream(
+            sentences = TaggingReader().stream(
                 source, self.settings, kind=self.kind, chunk_rows=READ_ROWS, listener=listener
             )
             return map(_with_text, sentences)
