@@ -24,7 +24,7 @@ from bertctl.config.schema import Recipe
 from bertctl.errors import DataError, UnavailableError
 from bertctl.progress import SILENT, Listener
 from bertctl.tasks.registry import task_from_data
-from bertctl.tokenization.load import DEFAULT_MODEL, open_tokenizer
+from bertctl.tokenization.tokenizer_files import DEFAULT_MODEL, open_tokenizer
 
 CHECKS: Mapping[str, Callable[[Subject], Iterator[Finding]]] = {
     "fields": check_fields,

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from bertctl.cli.output import plain_table
 from bertctl.tokenization.stats import TokenStats, bins
-from bertctl.tokenization.words import CountedWord
+from bertctl.tokenization.word_counts import CountedWord
 from bertctl.words import shorten
 
 _BAR = 40

@@ -15,8 +15,8 @@ from bertctl.cli.texts import LowercaseOption, ModelOption, TextSource, check_ch
 from bertctl.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from bertctl.tokenization.load import OpenTokenizer
     from bertctl.tokenization.stream import TextChunk, Totals
+    from bertctl.tokenization.tokenizer_files import OpenTokenizer
     from bertctl.tokenization.windows import Truncation
 
 _STRATEGIES = ("longest_first", "only_first", "only_second")
@@ -100,7 +100,7 @@ def tokenize(
         bertctl tokenize --file corpus.txt --format ids > ids.txt
         bertctl tokenize --file reviews.csv --text-column review --stats
     """
-    from bertctl.tokenization.load import open_tokenizer
+    from bertctl.tokenization.tokenizer_files import open_tokenizer
     from bertctl.tokenization.windows import Truncation
 
     check_choice("--truncation", truncation, _STRATEGIES)

@@ -38,8 +38,8 @@ def show(out: Output, model: ModelArgument = None, lowercase: LowercaseOption = 
     """
     from rich.text import Text
 
-    from bertctl.tokenization.load import open_tokenizer
     from bertctl.tokenization.reference import tokens_by_id
+    from bertctl.tokenization.tokenizer_files import open_tokenizer
 
     opened = open_tokenizer(model, lowercase=lowercase, listener=out)
     tokens = tokens_by_id(opened.tokenizer)
@@ -68,7 +68,7 @@ def search(
     Examples:
         bertctl vocab search 'embed*'
     """
-    from bertctl.tokenization.load import open_tokenizer
+    from bertctl.tokenization.tokenizer_files import open_tokenizer
     from bertctl.tokenization.vocab import named
     from bertctl.tokenization.vocab import search as find
 
@@ -89,7 +89,7 @@ def search(
 
 def stats(out: Output, model: ModelArgument = None, lowercase: LowercaseOption = None) -> None:
     """Count the kinds of tokens, and show where each kind begins and ends."""
-    from bertctl.tokenization.load import open_tokenizer
+    from bertctl.tokenization.tokenizer_files import open_tokenizer
     from bertctl.tokenization.vocab import stats as count
 
     opened = open_tokenizer(model, lowercase=lowercase, listener=out)
@@ -119,7 +119,7 @@ def coverage(
         bertctl vocab coverage abstracts.txt --top 50
     """
     from bertctl.cli.token_tables import word_table
-    from bertctl.tokenization.load import open_tokenizer
+    from bertctl.tokenization.tokenizer_files import open_tokenizer
     from bertctl.tokenization.vocab import coverage as measure
     from bertctl.tokenization.vocab import require_bert
 
@@ -151,7 +151,7 @@ def diff(
     top: Annotated[int, typer.Option("--top", min=1, metavar="N", help="How many tokens of each side to show.")] = 20,
 ) -> None:
     """Show how two vocabularies differ: tokens only in one, tokens under other ids."""
-    from bertctl.tokenization.load import open_tokenizer
+    from bertctl.tokenization.tokenizer_files import open_tokenizer
     from bertctl.tokenization.vocab import diff as compare
 
     a, b = (open_tokenizer(name, lowercase=lowercase, listener=out) for name in (first, second))

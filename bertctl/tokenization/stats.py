@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from bertctl.tokenization.encode import TextEncoder
 from bertctl.tokenization.layout import Layout
 from bertctl.tokenization.stream import TextChunk
-from bertctl.tokenization.words import CountedWord, WordCounter
+from bertctl.tokenization.word_counts import CountedWord, WordCounter
 
 LIMITS = (64, 128, 256, 512)
 """Lengths for which the loss by truncation is shown."""
@@ -38,7 +38,7 @@ class TruncationLoss:
 
 
 @dataclass(frozen=True)
-class Padding:
+class PaddingShares:
     """Is the share of padding among all tokens of a batch, by how batches are formed.
 
     Attributes:
@@ -89,7 +89,7 @@ class TokenStats:
     tokens_per_word: float
     unknown: int
     unknown_share: float
-    padding: Padding
+    padding: PaddingShares
     split_words: tuple[CountedWord, ...]
     unknown_words: tuple[CountedWord, ...]
     forgotten: int
@@ -190,7 +190,7 @@ class StatsCollector:
             forgotten=self._words.forgotten,
         )
 
-    def _padding(self, texts: int) -> Padding:
+    def _padding(self, texts: int) -> PaddingShares:
         size, length = self._batch_size, self._fixed_length
         at = np.arange(len(self._histogram), dtype=np.int64)
         cut_tokens = int((np.minimum(at, length) * self._histogram).sum())
@@ -199,7 +199,7 @@ class StatsCollector:
         ends = np.minimum(np.arange(size, texts + size, size), texts)  # texts up to the end of each sorted batch
         longest = np.searchsorted(running, ends)
         by_length = int((longest * np.diff(ends, prepend=0)).sum())
-        return Padding(
+        return PaddingShares(
             size,
             length,
             fixed=_waste(cut_tokens, texts * length),

@@ -11,10 +11,10 @@ from tokenizers import Tokenizer
 
 from bertctl.errors import UsageError
 from bertctl.tokenization.encode import TextEncoder
-from bertctl.tokenization.load import SPECIAL_TOKENS, OpenTokenizer
 from bertctl.tokenization.reference import continuation_prefix, tokens_by_id
 from bertctl.tokenization.stream import TextChunk
-from bertctl.tokenization.words import CountedWord, WordCounter
+from bertctl.tokenization.tokenizer_files import SPECIAL_TOKENS, OpenTokenizer
+from bertctl.tokenization.word_counts import CountedWord, WordCounter
 
 KINDS = ("unused", "characters", "words", "continuations")
 """Kinds of tokens: left free for new ones (`[unused0]`), single characters that begin a word, longer ones that do, and

@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("--mib", type=int, default=24, help="of text; the file is repeated or cut")
     parser.add_argument("--quick", action="store_true", help="100 texts, to see that it works")
     options = parser.parse_args()
-    from bertctl.tokenization.load import open_tokenizer
+    from bertctl.tokenization.tokenizer_files import open_tokenizer
 
     lines = [line for line in options.file.read_text(encoding="utf-8").splitlines() if line.strip()]
     size = sum(len(line.encode()) + 1 for line in lines)

@@ -16,7 +16,7 @@ import pytest
 
 from bertctl.cli.main import main
 from bertctl.errors import ExitCode
-from bertctl.tokenization.load import open_tokenizer
+from bertctl.tokenization.tokenizer_files import open_tokenizer
 from tests.conftest import Run
 
 MINILM = open_tokenizer("minilm").tokenizer

@@ -17,8 +17,8 @@ import psutil
 import pytest
 
 from bertctl.tokenization.encode import TextEncoder, encode_texts
-from bertctl.tokenization.load import open_tokenizer
 from bertctl.tokenization.route import find_route, split_flat
+from bertctl.tokenization.tokenizer_files import open_tokenizer
 from tests.benchmarks.tokenizing import datasets_map, measure
 
 pytestmark = pytest.mark.slow

@@ -15,9 +15,9 @@ from bertctl.tasks.word_windows import WordFeatures, encode_words
 from bertctl.tokenization import encode
 from bertctl.tokenization.encode import EncodedTexts, TextEncoder, encode_texts, load_tokenizer
 from bertctl.tokenization.layout import Layout, longest_first
-from bertctl.tokenization.load import open_tokenizer
 from bertctl.tokenization.reference import chunks, cut_at_spaces
 from bertctl.tokenization.route import find_route
+from bertctl.tokenization.tokenizer_files import open_tokenizer
 
 MINILM = open_tokenizer("minilm").tokenizer
 CUTTING = Tokenizer.from_str(MINILM.to_str())

@@ -10,8 +10,8 @@ from bertctl.errors import DataError, UsageError
 from bertctl.tokenization import formats
 from bertctl.tokenization.decode import Decoder
 from bertctl.tokenization.encode import EncodedTexts, FlatEncoder, TextEncoder
-from bertctl.tokenization.load import open_tokenizer
 from bertctl.tokenization.stream import TextChunk, Totals, run
+from bertctl.tokenization.tokenizer_files import open_tokenizer
 from bertctl.tokenization.windows import Truncation, WindowEncoder
 
 MINILM = open_tokenizer("minilm").tokenizer

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer
 
 from bertctl.tokenization.encode import TextEncoder
-from bertctl.tokenization.load import open_tokenizer, read_vocab_txt
 from bertctl.tokenization.route import Route, _route, find_route, split_flat
+from bertctl.tokenization.tokenizer_files import open_tokenizer, read_vocab_txt
 
 pytest.importorskip("tokie", reason="the faster library is not installed")
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from bertctl.tokenization.load import open_tokenizer
 from bertctl.tokenization.stats import StatsCollector, TokenStats, bins, collect, quantile
 from bertctl.tokenization.stream import TextChunk
-from bertctl.tokenization.words import WordCounter
+from bertctl.tokenization.tokenizer_files import open_tokenizer
+from bertctl.tokenization.word_counts import WordCounter
 
 MINILM = open_tokenizer("minilm").tokenizer
 
@@ -83,7 +83,7 @@ def test_nothing_has_numbers_too() -> None:
 
 
 def test_too_many_different_words_are_forgotten_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bertctl.tokenization.words._MOST_WORDS", 3)
+    monkeypatch.setattr("bertctl.tokenization.word_counts._MOST_WORDS", 3)
     collector = StatsCollector(MINILM)
     collector.add(TextChunk(["rumination rumination embeddings bertctl zxqv qqzz"]))
     stats = collector.result()

@@ -7,8 +7,8 @@ import pytest
 
 from bertctl.errors import DataError, UsageError
 from bertctl.tokenization import vocab
-from bertctl.tokenization.load import SPECIAL_TOKENS, open_tokenizer
 from bertctl.tokenization.stream import TextChunk
+from bertctl.tokenization.tokenizer_files import SPECIAL_TOKENS, open_tokenizer
 from bertctl.tokenization.train import save, train
 
 MINILM = open_tokenizer("minilm").tokenizer

@@ -8,8 +8,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.progress import Listener
-from bertctl.tokenization.load import open_tokenizer, read_vocab_txt
 from bertctl.tokenization.reference import tokens_by_id
+from bertctl.tokenization.tokenizer_files import open_tokenizer, read_vocab_txt
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "film", "##s", "Film", "e", "é"]
 
