@@ -127,7 +127,7 @@ def _plan(job: Any, path: str) -> dict[str, Any]:
         "compute": {"device": job.compute.device, "precision": job.compute.precision, "threads": job.compute.threads},
         "examples": {split: len(features) for split, features in job.features.items()},
         "steps": job.steps,
-        "memory_bytes": job.memory.total,
+        "memory_bytes": job.memory,
     }
 
 

@@ -18,7 +18,7 @@ from bertctl.config.strict_yaml import Dumper, Prose
 
 _WIDTH = 110
 
-_NOT_IN_HASH = frozenset(
+NOT_IN_HASH = frozenset(
     {
         "name",
         "description",
@@ -73,7 +73,7 @@ def dump_recipe(recipe: Recipe, *, command: str, full: bool = True) -> str:
     """
     lines = [f"# {' '.join(command.split())}"]
     section_before = ""
-    for dotted, value in _own_fields(recipe):
+    for dotted, value in own_fields(recipe):
         section, _, name = dotted.rpartition(".")
         if not full and dotted not in ("name", "task") and value == fields()[dotted].get_default():
             continue
@@ -99,11 +99,11 @@ def recipe_hash(recipe: Recipe, *, data_hashes: Mapping[str, str], model_hash: s
         data_hashes: split (or metric script) -> hash of its content.
         model_hash: of the encoder's files, in place of `model.name` and `model.revision`.
     """
-    own = dict(_own_fields(recipe))
+    own = dict(own_fields(recipe))
     decides = {
         dotted: value
         for dotted, value in own.items()
-        if dotted not in _NOT_IN_HASH and not (dotted in _LATER and value == fields()[dotted].get_default())
+        if dotted not in NOT_IN_HASH and not (dotted in _LATER and value == fields()[dotted].get_default())
     }
     own_sections = {dotted.partition(".")[0] for dotted in own}
     decides |= {dotted: value for dotted, value in REMOVED.items() if dotted.partition(".")[0] in own_sections}
@@ -112,7 +112,7 @@ def recipe_hash(recipe: Recipe, *, data_hashes: Mapping[str, str], model_hash: s
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def _own_fields(recipe: Recipe) -> Iterator[tuple[str, Any]]:
+def own_fields(recipe: Recipe) -> Iterator[tuple[str, Any]]:
     """The fields of the recipe's shared sections and of its task's section; those of a probe where it is one."""
     values = recipe.model_dump()
     others = {section for task, section in TASK_SECTIONS.items() if task != recipe.task}

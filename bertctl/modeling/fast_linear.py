@@ -19,7 +19,7 @@ _TOLERANCE = 1e-4  # of fp32; far more than rounding, far less than a layout rea
 
 
 def use_fast_linears(network: "nn.Module", compute: Compute) -> int:
-    """Put oneDNN's product into each linear layer of a network that is only read from, where it is the faster one.
+    """Puts oneDNN's product into each linear layer of a network that is only read from, where it is the faster one.
 
     The weights are laid out anew and can't be saved or trained any more.
 
@@ -67,7 +67,7 @@ def use_fast_linears(network: "nn.Module", compute: Compute) -> int:
 
 
 def _linears(network: "nn.Module") -> "list[tuple[nn.Module, str, Any]]":
-    """Each plain linear layer with its parent; a family's own kinds of them are left alone."""
+    """Returns each plain linear layer with its parent; a family's own kinds of them are left alone."""
     from torch import nn
 
     return [

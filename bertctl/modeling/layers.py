@@ -45,16 +45,16 @@ class LayerChoice:
 
     @property
     def is_learned(self) -> bool:
-        """Whether the vector exists only once a probe has learned the weights of the mix."""
+        """Returns whether the vector exists only once a probe has learned the weights of the mix."""
         return self.join == "weighted"
 
     def size(self, hidden: int) -> int:
-        """D, for hidden states of size H."""
+        """Returns D, for hidden states of size H."""
         return hidden * len(self.states) if self.join == "concat" else hidden
 
 
 def layer_count(config: Mapping[str, Any]) -> int:
-    """L, by the model's config.json.
+    """Returns L, by the model's config.json.
 
     Raises:
         UsageError: a config that does not say.
@@ -69,7 +69,7 @@ def layer_count(config: Mapping[str, Any]) -> int:
 
 
 def choose_layers(names: Sequence[str], n_layers: int) -> tuple[LayerChoice, ...]:
-    """The layers that are meant, each once, in the order given.
+    """Returns the layers that were asked for, each once, in the order given.
 
     Args:
         names: of `NAMES`; or numbers: 0 the embeddings, 1 the first layer, -1 the last (as in `extract_features.py
@@ -116,8 +116,7 @@ def _choice(name: str, n_layers: int) -> LayerChoice:
     states, join = named[name]
     if name.endswith("last-4") and n_layers < 4:
         raise UsageError(
-            f"'{name}' needs four layers, and the model has {n_layers}",
-            remedy=f"It has {_known(n_layers)}.",
+            f"'{name}' needs four layers, and the model has {n_layers}", remedy=f"It has {_known(n_layers)}."
         )
     return LayerChoice(name, states, join)
 
@@ -128,7 +127,7 @@ def _known(n_layers: int) -> str:
 
 
 def states_needed(choices: Sequence[LayerChoice]) -> tuple[int, ...]:
-    """The hidden states that some choice reads, ascending."""
+    """Returns the hidden states that some choice reads, ascending."""
     return tuple(sorted({state for choice in choices for state in choice.states}))
 
 
@@ -139,7 +138,7 @@ def read_states(
     states: Sequence[int],
     n_layers: int,
 ) -> tuple[dict[int, "Tensor"], "Tensor | None"]:
-    """One forward pass of a bare encoder; only what is asked for is kept.
+    """Does one forward pass of a bare encoder; only what is asked for is kept.
 
     Args:
         forward: an AutoModel, in evaluation mode, or what computes as one.
@@ -167,7 +166,7 @@ def read_states(
 
 
 def join_states(choice: LayerChoice, states: Mapping[int, "Tensor"]) -> "Tensor":
-    """(B, T, D): the choice's vector of every token, from hidden states of (B, T, H).
+    """Returns (B, T, D), the choice's vector of every token, from hidden states of (B, T, H).
 
     A mix that is still to be learned has no vector: its states are kept apart, (B, T, len(states) x H), one behind the
     other.

@@ -36,7 +36,7 @@ FIRST_PIECE = "first"
 
 @dataclass(frozen=True)
 class LinearHead:
-    """A trained probe, without its encoder.
+    """Is a trained probe, without its encoder.
 
     Attributes:
         layer: name of the layer choice.
@@ -61,7 +61,7 @@ class LinearHead:
     mix: NDArray[np.float32] | None = None
 
     def save(self, folder: Path, *, source: ModelSource, head: Mapping[str, Any]) -> None:
-        """Write both files.
+        """Writes both files.
 
         Args:
             folder: RUN.
@@ -80,12 +80,12 @@ class LinearHead:
 
 
 def is_probe(folder: Path) -> bool:
-    """Whether a run folder holds a probe instead of a model."""
+    """Returns whether a run folder holds a probe instead of a model."""
     return (folder / DOCUMENT).exists()
 
 
 def read_probe(folder: Path) -> tuple[LinearHead, dict[str, Any]]:
-    """The head, and the content of probe.json.
+    """Returns the head, and the content of probe.json.
 
     Raises:
         UnavailableError: a file is missing or damaged.
@@ -137,7 +137,7 @@ def _network(loaded: "Model", head: LinearHead, source: ModelSource, compute: Co
         def forward(
             self, input_ids: "Tensor", attention_mask: "Tensor", token_type_ids: "Tensor | None" = None
         ) -> SimpleNamespace:
-            """(B, T) ids to `logits` (B, C) fp32; of a probe on words (B, T, C)."""
+            """Computes `logits` (B, C) fp32 of (B, T) ids; of a probe on words (B, T, C)."""
             inputs = {"input_ids": input_ids}
             mask = attention_mask.bool()
             if token_type_ids is not None:

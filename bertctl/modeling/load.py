@@ -31,13 +31,9 @@ find GPT's last token by the pad id: on the right padding changes nothing, which
 
 
 def load_model(
-    source: ModelSource,
-    auto_class: str,
-    *,
-    head: Mapping[str, Any] | None,
-    dropout: float | None = None,
+    source: ModelSource, auto_class: str, *, head: Mapping[str, Any] | None, dropout: float | None = None
 ) -> Model:
-    """Load weights, config and tokenizer; nothing downloaded is executed.
+    """Loads weights, config and tokenizer; nothing downloaded is executed.
 
     Args:
         source: where the files are.
@@ -82,7 +78,7 @@ def load_model(
 
 
 def load_tokenizer_of(source: ModelSource, auto_class: str, *, head: Mapping[str, Any] | None) -> Tokenizer:
-    """The tokenizer that `load_model` gives, without reading the weights or computing anything.
+    """Returns the tokenizer that `load_model` gives, without reading the weights or computing anything.
 
     Raises:
         UnavailableError: files that transformers can't load.
@@ -93,7 +89,7 @@ def load_tokenizer_of(source: ModelSource, auto_class: str, *, head: Mapping[str
 
 
 def _config_and_tokenizer(source: ModelSource, head: Mapping[str, Any] | None) -> tuple[Any, Any, int]:
-    """The config with the head's fields, the tokenizer, and the id that fills up a batch."""
+    """Returns the config with the head's fields, the tokenizer, and the id that fills up a batch."""
     import transformers
 
     config = transformers.AutoConfig.from_pretrained(source.folder, trust_remote_code=False, **(head or {}))
@@ -108,7 +104,7 @@ def _config_and_tokenizer(source: ModelSource, head: Mapping[str, Any] | None) -
 
 @contextlib.contextmanager
 def _loadable(source: ModelSource, auto_class: str) -> Iterator[None]:
-    """What transformers raises about files, as one of our errors."""
+    """Raises what transformers raises about files as one of our errors."""
     from safetensors import SafetensorError
 
     try:
@@ -122,7 +118,7 @@ def _loadable(source: ModelSource, auto_class: str) -> Iterator[None]:
 
 
 def _has_segments(network: "nn.Module", config: Any) -> bool:
-    """Whether token type ids mean first and second sentence to this family.
+    """Returns whether token type ids mean first and second sentence to this family.
 
     DistilBERT and ModernBERT take none; RoBERTa has one kind and DeBERTa none; GPT would look them up among its words.
     A tokenizer's own list of inputs is no guide: one that was saved by another family's class says what that one takes.
@@ -134,7 +130,7 @@ def _has_segments(network: "nn.Module", config: Any) -> bool:
 
 
 def _agree(saved_tokenizer: Any, *, pad_left: bool, has_segments: bool) -> None:
-    """The tokenizer that is saved gives the network what it is given here, so that plain transformers agrees.
+    """Has the saved tokenizer give the network what it is given here, so that plain transformers agrees.
 
     In transformers 5 ALBERT's and XLNet's leave the token type ids out by themselves.
     """
@@ -147,7 +143,7 @@ def _agree(saved_tokenizer: Any, *, pad_left: bool, has_segments: bool) -> None:
 
 
 def _refuse_random_encoder(network: "nn.Module", info: Mapping[str, Any], source: ModelSource) -> None:
-    """Only a head may be new: transformers would start an encoder from random weights as silently.
+    """Refuses an encoder with random weights, which transformers would make as silently as a new head.
 
     A pooler may be missing too: models that were trained without one have none.
 
@@ -165,19 +161,19 @@ def _refuse_random_encoder(network: "nn.Module", info: Mapping[str, Any], source
 
 
 def has_trained_head(source: ModelSource) -> bool:
-    """Whether the model was fine-tuned for labels before (a run, say), or is a bare encoder."""
+    """Returns whether the model was fine-tuned for labels before (a run, say), or is a bare encoder."""
     architectures = source.config.get("architectures") or [""]
     return "For" in architectures[0] and "problem_type" in source.config
 
 
 def keeps_head(source: ModelSource, head: Mapping[str, Any]) -> bool:
-    """Whether a head that was trained answers the same labels, in the same order, as the one wanted."""
+    """Returns whether a head that was trained answers the same labels, in the same order, as the one wanted."""
     trained = {int(number): name for number, name in source.config.get("id2label", {}).items()}
     return trained == head["id2label"] and source.config.get("problem_type") == head.get("problem_type")
 
 
 def _renew_head(network: "nn.Module") -> None:
-    """Initialise everything that is not the encoder: equal sizes do not make another task's head fit."""
+    """Initialises everything that is not the encoder: equal sizes do not make another task's head fit."""
     encoder = f"{network.base_model_prefix}."
     for name, module in network.named_modules():
         own = list(module.parameters(recurse=False))
@@ -207,8 +203,8 @@ def _backend(saved_tokenizer: Any, source: ModelSource) -> Tokenizer:
 
 
 def _ensure_pad(config: Any, saved_tokenizer: Any) -> int:
-    """A pad token for families without one (GPT): the end-of-text token, told to the config so that the head
-    finds the last real token.
+    """Gives families without a pad token (GPT) the end-of-text token, and tells the config so that the head finds the
+    last real token.
     """
     if saved_tokenizer.pad_token_id is None:
         saved_tokenizer.pad_token = saved_tokenizer.eos_token or saved_tokenizer.unk_token

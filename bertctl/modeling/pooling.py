@@ -19,11 +19,11 @@ POOLINGS = (*TEXT_POOLINGS, "none")
 """`none`: a vector for each token."""
 
 WORD_POOLINGS = ("first", "last", "mean")
-"""One vector a word: its first token's, its last token's, or the mean of all its tokens'."""
+"""One vector per word: its first token's, its last token's, or the mean of all its tokens'."""
 
 
 def check_poolings(names: Sequence[str], known: Sequence[str] = POOLINGS) -> tuple[str, ...]:
-    """The names, each once.
+    """Returns the names, each once.
 
     Raises:
         UsageError: a name that is none.
@@ -46,7 +46,7 @@ def pool(
     counted: "Tensor | None" = None,
     cls_last: bool = False,
 ) -> "list[Tensor]":
-    """The vectors of B texts, pooled in each of the ways named.
+    """Returns the vectors of B texts, pooled in each of the ways named.
 
     Args:
         vectors: (B, T, D) of every token.
@@ -82,7 +82,7 @@ def pool(
 
 
 def _max(vectors: "Tensor", inside: "Tensor | None") -> "Tensor":
-    """(B, D): only rows in which something does not count are masked, for that writes them again."""
+    """Returns (B, D); only rows in which something does not count are masked, for that writes them again."""
     import torch
 
     highest = vectors.max(dim=1).values
@@ -94,7 +94,7 @@ def _max(vectors: "Tensor", inside: "Tensor | None") -> "Tensor":
 
 
 def _cls(vectors: "Tensor", mask: "Tensor | None", *, last: bool) -> "Tensor":
-    """The first (or last) token that counts, wherever the padding is."""
+    """Returns the first (or last) token that counts, wherever the padding is."""
     import torch
 
     if mask is None:
@@ -105,7 +105,7 @@ def _cls(vectors: "Tensor", mask: "Tensor | None", *, last: bool) -> "Tensor":
 
 
 def pool_words(vectors: "Tensor", words: "Tensor", n_words: int, how: str) -> "Tensor":
-    """One vector a word, from the vectors of the tokens of all texts together.
+    """Returns one vector per word, from the vectors of the tokens of all texts together.
 
     Args:
         vectors: (T, D), tokens in the order of the text.

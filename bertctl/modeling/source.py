@@ -32,7 +32,7 @@ class ModelSource:
     lowercase: bool | None
 
     def content_hash(self) -> str:
-        """SHA-256 of weights, config and tokenizer: what the model is, wherever it lies."""
+        """Returns the SHA-256 of weights, config and tokenizer: what the model is, wherever it lies."""
         import hashlib
 
         digest = hashlib.sha256()
@@ -43,7 +43,7 @@ class ModelSource:
 
 
 def inspect_model(settings: ModelSection) -> ModelSource:
-    """Find the model and check what was asked of it.
+    """Finds the model and checks what was asked of it.
 
     Raises:
         UsageError: an unknown name, a max_length over its positions, a lower-casing it contradicts.
@@ -80,7 +80,7 @@ def _check_length(settings: ModelSection, config: dict[str, Any]) -> None:
 
 
 def model_positions(config: dict[str, Any]) -> int | None:
-    """Longest input in tokens by the model's config.json, or None where it has no limit (XLNet)."""
+    """Returns the longest input in tokens by the model's config.json, or None where it has no limit (XLNet)."""
     positions = config.get("max_position_embeddings") or config.get("n_positions")
     if not isinstance(positions, int) or positions <= 0:
         return None
@@ -91,7 +91,7 @@ def model_positions(config: dict[str, Any]) -> int | None:
 
 
 def _check_case(settings: ModelSection, folder: Path) -> None:
-    """Refuse lower-casing that contradicts the name or the vocabulary.
+    """Refuses lower-casing that contradicts the name or the vocabulary.
 
     The idea of google-research/bert `tokenization.py::validate_case_matches_checkpoint`, which goes by the name alone.
     """
@@ -113,7 +113,7 @@ def _check_case(settings: ModelSection, folder: Path) -> None:
 
 
 def _case_evidence(name: str, folder: Path) -> tuple[bool, str] | None:
-    """Whether the model is cased, and how one knows; None where nothing tells."""
+    """Returns whether the model is cased, and how one knows; None where nothing tells."""
     tokens = _vocabulary(folder)
     if tokens:
         capital = sum(any(c.isupper() for c in token) for token in tokens) / len(tokens)
@@ -127,7 +127,7 @@ def _case_evidence(name: str, folder: Path) -> tuple[bool, str] | None:
 
 
 def _vocabulary(folder: Path) -> list[str]:
-    """Pieces of a WordPiece vocabulary without the special ones; empty for other kinds of tokenizer."""
+    """Returns the tokens of a WordPiece vocabulary without the special ones; empty for other kinds of tokenizer."""
     tokenizer = _tokenizer_json(folder)
     if tokenizer is not None:
         model = tokenizer.get("model") or {}

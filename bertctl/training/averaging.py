@@ -38,11 +38,11 @@ class BestWeights:
         self._sign = 1.0 if higher_is_better else -1.0
         self._writes = writes
 
-    def offer(self, outcome: "TrainingState", value: float, model: Model) -> None:
-        """Keep the weights as they are if this evaluation is one of the best so far; a tie goes to the earlier one.
+    def offer(self, state: "TrainingState", value: float, model: Model) -> None:
+        """Keeps the weights as they are if this evaluation is one of the best so far; a tie goes to the earlier one.
 
         Args:
-            outcome: its `ranked` is changed.
+            state: its `ranked` is changed.
             value: primary metric of the weights at its `step`.
             model: has these weights.
 
@@ -51,51 +51,51 @@ class BestWeights:
         """
         if not math.isfinite(value):
             return
-        before = {step for _, step in outcome.ranked}
-        ranked = sorted([*outcome.ranked, (value, outcome.step)], key=lambda one: (-self._sign * one[0], one[1]))
+        before = {step for _, step in state.ranked}
+        ranked = sorted([*state.ranked, (value, state.step)], key=lambda one: (-self._sign * one[0], one[1]))
         ranked = ranked[: self._keep]
         kept = {step for _, step in ranked}
-        if self._writes and outcome.step in kept:
+        if self._writes and state.step in kept:
             save = functools.partial(save_tensors, model.copy_weights())
-            atomic_write(average_file(self._folder, outcome.step), save)
-        outcome.ranked = ranked
+            atomic_write(average_file(self._folder, state.step), save)
+        state.ranked = ranked
         if self._writes:
             for step in before - kept:
                 average_file(self._folder, step).unlink(missing_ok=True)
 
-    def average_into(self, model: Model, outcome: "TrainingState") -> None:
+    def average_into(self, model: Model, state: "TrainingState") -> None:
         """Gives the model the mean of the weights that were kept, in fp32."""
-        model.set_weights(mean_of([average_file(self._folder, step) for _, step in outcome.ranked]))
+        model.set_weights(mean_of([average_file(self._folder, step) for _, step in state.ranked]))
 
-    def verdict(self, value: float, outcome: "TrainingState") -> dict[str, Any]:
-        """What metrics.json says of the average: its steps, both values, and whether it is better and so kept."""
+    def verdict(self, value: float, state: "TrainingState") -> dict[str, Any]:
+        """Returns what metrics.json says of the average: its steps, both values, and whether it is kept."""
         return {
-            "steps": sorted(step for _, step in outcome.ranked),
+            "steps": sorted(step for _, step in state.ranked),
             "value": value,
-            "best_value": outcome.best_value,
-            "kept": self._sign * value > self._sign * outcome.best_value,
+            "best_value": state.best_value,
+            "kept": self._sign * value > self._sign * state.best_value,
         }
 
 
 def best_weights(job: "Job", folder: RunFolder, *, writes: bool) -> BestWeights | None:
-    """The weights that the run will average; None where its recipe asks for no average."""
+    """Returns the weights that the run will average; None where its recipe asks for no average."""
     keep = job.recipe.training.average_best
     if keep is None:
         return None
     return BestWeights(folder, keep, higher_is_better=higher_is_better(job.primary), writes=writes)
 
 
-def verdict_sentence(verdict: Mapping[str, Any], metric: str, outcome: "TrainingState") -> str:
-    """The verdict, as it is said aloud either way."""
+def verdict_sentence(verdict: Mapping[str, Any], metric: str, state: "TrainingState") -> str:
+    """Returns the verdict as a sentence."""
     return (
         f"the mean of the weights of steps {', '.join(map(str, verdict['steps']))}: {metric} {verdict['value']:.4f}, "
-        f"and {verdict['best_value']:.4f} with those of step {outcome.best_step} alone; "
+        f"and {verdict['best_value']:.4f} with those of step {state.best_step} alone; "
         + ("the mean is kept" if verdict["kept"] else "the mean is not kept")
     )
 
 
 def mean_of(paths: Sequence[Path]) -> "dict[str, Tensor]":
-    """The mean of the tensors of equal names in some safetensors files, in fp32; whole numbers as in the first."""
+    """Returns the mean of the tensors of equal names in safetensors files, in fp32; integers as in the first."""
     from safetensors.torch import load_file
 
     mean = load_file(paths[0])

@@ -37,7 +37,7 @@ _BEST, _AVERAGE = "best", "average"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint that was found whole.
+    """Is a checkpoint that was found whole.
 
     Attributes:
         path: its folder.
@@ -85,7 +85,7 @@ class Checkpoints:
         self._known: dict[tuple[str, int], str] = {}  # SHA-256 of what is the same for many checkpoints
 
     def save(self, snapshot: Snapshot, *, behind: bool) -> None:
-        """Write a checkpoint, while training goes on (`behind`) or before this returns.
+        """Writes a checkpoint, while training goes on (`behind`) or before this returns.
 
         Raises:
             UnavailableError: this one or the one before could not be written; older ones stay.
@@ -105,7 +105,7 @@ class Checkpoints:
             self._write(snapshot, self._begin(snapshot))
 
     def wait(self) -> None:
-        """Return when nothing is being written any more.
+        """Returns when nothing is being written any more.
 
         Raises:
             UnavailableError: what was being written could not be.
@@ -118,7 +118,7 @@ class Checkpoints:
             raise failure
 
     def latest(self) -> Checkpoint | None:
-        """The newest whole checkpoint of this recipe; those that are not are told of and left aside."""
+        """Returns the newest whole checkpoint of this recipe; damaged ones are reported and left aside."""
         for path in sorted(self._folder.checkpoints.glob("step-*"), reverse=True):
             trouble = self._trouble(path)
             if trouble is None:
@@ -128,11 +128,11 @@ class Checkpoints:
         return None
 
     def any(self) -> bool:
-        """Whether there is anything that looks like a checkpoint."""
+        """Returns whether there is anything that looks like a checkpoint."""
         return any(self._folder.checkpoints.glob("step-*"))
 
     def clear(self) -> None:
-        """Take all of them away: the run is finished."""
+        """Deletes all of them: the run is finished."""
         self.wait()
         shutil.rmtree(self._folder.checkpoints, ignore_errors=True)
 
@@ -202,7 +202,7 @@ class Checkpoints:
         return {"bytes": path.stat().st_size, "sha256": self._known[content]}
 
     def _trouble(self, path: Path) -> str | None:
-        """What is wrong with a checkpoint, or None."""
+        """Returns what is wrong with a checkpoint, or None."""
         try:
             manifest = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
             files: dict[str, dict[str, Any]] = manifest["files"]
@@ -224,17 +224,17 @@ class Checkpoints:
 
 
 def checkpoint_bytes(parameters: int) -> int:
-    """What a checkpoint takes on the disk in fp32: weights and two moments; copies of the best weights come on top."""
+    """Returns the bytes of a checkpoint in fp32: weights and two moments; copies of the best weights come on top."""
     return parameters * 4 * 3
 
 
 def average_file(folder: RunFolder, step: int) -> Path:
-    """Where the weights of an evaluation are kept that may be averaged at the end."""
+    """Returns the file with the weights of an evaluation that may be averaged at the end."""
     return folder.checkpoints / _AVERAGE / f"step-{step:08d}.safetensors"
 
 
 def put_back(checkpoint: Checkpoint, folder: RunFolder) -> None:
-    """Cut history.jsonl to its length at the checkpoint, and give model/ the weights that were the best then."""
+    """Cuts history.jsonl to its length at the checkpoint, and gives model/ the weights that were the best then."""
     best = checkpoint.path / _BEST
     try:
         for _, step in checkpoint.state["outcome"].get("ranked", ()):
@@ -254,7 +254,7 @@ def put_back(checkpoint: Checkpoint, folder: RunFolder) -> None:
 
 
 def _link(source: Path, target: Path) -> None:
-    """A second name for a file, or a copy where the disk has no links."""
+    """Makes a second name for a file, or a copy where the disk has no links."""
     try:
         os.link(source, target)
     except OSError:
@@ -262,7 +262,7 @@ def _link(source: Path, target: Path) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Replace a file by a copy of a file, perhaps of itself."""
+    """Replaces a file by a copy of a file, perhaps of itself."""
     aside = target.with_name(f".{target.name}.part")
     aside.unlink(missing_ok=True)
     shutil.copyfile(source, aside)

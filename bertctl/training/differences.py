@@ -1,17 +1,17 @@
-"""Why a run can't be gone on with: what is not as it was when it was started."""
+"""Checks that a run may be resumed: refuses changed data, another model and other settings."""
 
 from typing import Any
 
-from bertctl.config.dump import recipe_hash
+from bertctl.config.dump import NOT_IN_HASH, own_fields
 from bertctl.config.load import load_recipe
-from bertctl.config.schema import Recipe, fields
+from bertctl.config.schema import Recipe
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.run_folder import RunFolder
 from bertctl.training.job import Job
 
 
 def refuse_other_run(job: Job, folder: RunFolder) -> None:
-    """Compare the job with the one that the folder was made by.
+    """Compares the job with the one that the folder was made by.
 
     Raises:
         DataError: a data file has changed since.
@@ -44,26 +44,10 @@ def refuse_other_run(job: Job, folder: RunFolder) -> None:
 
 
 def differing(before: Recipe, now: Recipe) -> list[tuple[str, Any, Any]]:
-    """The fields that decide numbers and are not the same: name, value then, value now."""
-    then, today = _values(before), _values(now)
-    # Only what decides the numbers can be at fault: a field alone in the old recipe must change the hash.
-    names = [name for name in fields() if then[name] != today[name] and _decides(now, name, then[name])]
-    return [(name, then[name], today[name]) for name in names]
-
-
-def _values(recipe: Recipe) -> dict[str, Any]:
-    document = recipe.model_dump()
-    return {
-        name: document[name.partition(".")[0]][name.partition(".")[2]] if "." in name else document[name]
-        for name in fields()
-    }
-
-
-def _decides(recipe: Recipe, name: str, value: Any) -> bool:
-    section, _, key = name.rpartition(".")
-    if section:
-        part = getattr(recipe, section).model_copy(update={key: value})
-        other = recipe.model_copy(update={section: part})
-    else:
-        other = recipe.model_copy(update={name: value})
-    return recipe_hash(other, data_hashes={}, model_hash="") != recipe_hash(recipe, data_hashes={}, model_hash="")
+    """Returns the fields that decide numbers and are not the same: name, value then, value now."""
+    then = dict(own_fields(before))
+    return [
+        (name, then.get(name), value)
+        for name, value in own_fields(now)
+        if name not in NOT_IN_HASH and then.get(name) != value
+    ]

@@ -34,7 +34,7 @@ def describe_environment(
     model_hash: str,
     recipe_hash: str,
 ) -> dict[str, Any]:
-    """The content of environment.json; `columns` is empty for the catalog's data sets, whose columns are known."""
+    """Returns the content of environment.json; `columns` is empty for data sets of the catalog."""
     return {
         "schema": SCHEMA,
         "bertctl": __version__,
@@ -56,7 +56,7 @@ def describe_environment(
 
 
 def _may_differ(recipe: Recipe, compute: Compute) -> str:
-    """What can make the numbers of an equal run other numbers, in a sentence."""
+    """Returns what can make the numbers of an equal run differ, in a sentence."""
     machine = "another kind of processor, another number of threads and other versions of torch round otherwise"
     if compute.device == "cpu" or recipe.runtime.deterministic:
         return machine

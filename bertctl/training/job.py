@@ -24,7 +24,7 @@ from bertctl.tasks.registry import task_from_data
 from bertctl.training.environment import describe_environment
 from bertctl.training.layer_freezing import check_evaluations, check_layers
 from bertctl.training.loop import steps_per_epoch, total_steps
-from bertctl.training.memory import MemoryEstimate, estimate_memory
+from bertctl.training.memory import estimate_memory
 from bertctl.training.trackers import check_trackers
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Job:
         selection: split that picks the best weights.
         primary: metric that does.
         steps: optimizer steps.
-        memory: estimate.
+        memory: bytes that it will need, about.
         hash: of what decides the numbers.
         environment: content of environment.json.
         seconds: spent in each phase.
@@ -67,7 +67,7 @@ class Job:
     selection: str
     primary: str
     steps: int
-    memory: MemoryEstimate
+    memory: int
     hash: str
     environment: dict[str, Any]
     seconds: dict[str, float] = field(default_factory=dict)
@@ -106,7 +106,7 @@ class Encoded:
 
 
 def encoding_key(recipe: Recipe) -> str:
-    """What decides the rows and how they are read, as a text to compare."""
+    """Returns what decides the rows and how they are read, as a text to compare."""
     model, section = recipe.model, TASK_SECTIONS.get(recipe.task)
     parts = {
         "task": recipe.task,
@@ -121,17 +121,18 @@ def encoding_key(recipe: Recipe) -> str:
 
 
 def encode(recipe: Recipe, *, listener: Listener = SILENT) -> Encoded:
-    """Read, check and encode the rows that a recipe names, for many jobs. No network is loaded, torch computes nothing.
+    """Reads, checks and encodes the rows that a recipe names, for many jobs. No network is loaded.
 
     Raises:
         BertctlError: any refusal of recipe, files, labels or model.
     """
-    data, source, task, _ = _read(recipe, listener)
+    read = _read(recipe, listener)
 
     from bertctl.modeling.load import load_tokenizer_of
 
-    tokenizer = load_tokenizer_of(source, task.auto_class, head=task.head())
-    return Encoded(data, source, source.content_hash(), _features(recipe, data, task, tokenizer))
+    tokenizer = load_tokenizer_of(read.source, read.task.auto_class, head=read.task.head())
+    features = _features(recipe, read.data, read.task, tokenizer)
+    return Encoded(read.data, read.source, read.source.content_hash(), features)
 
 
 @dataclass(frozen=True)
@@ -150,20 +151,20 @@ class Checked:
 
 
 def check(recipe: Recipe, encoded: Encoded) -> Checked:
-    """Refuse what `prepare` would refuse of a recipe whose rows are encoded.
+    """Refuses what `prepare` would refuse of a recipe whose rows are encoded.
 
     Raises:
         BertctlError: any refusal that needs no network.
     """
-    data, _, task, _ = _read(recipe, SILENT, encoded)
+    read = _read(recipe, SILENT, encoded)
     steps = total_steps(recipe, len(encoded.features["train"]))
     check_evaluations(recipe.training, steps)
-    baseline = task.baseline(data.splits["train"], data.splits[data.validation_splits[0]])
-    return Checked(primary_metric(recipe, data, task), baseline, steps)
+    baseline = read.task.baseline(read.data.splits["train"], read.data.splits[read.selection])
+    return Checked(_primary_metric(recipe, read), baseline, steps)
 
 
 def prepare(recipe: Recipe, *, encoded: Encoded | None = None, listener: Listener = SILENT) -> Job:
-    """Read and check everything a run needs; the refusals come in order of their cost.
+    """Reads and checks everything a run needs; the refusals come in order of their cost.
 
     Args:
         recipe: what to run.
@@ -174,8 +175,9 @@ def prepare(recipe: Recipe, *, encoded: Encoded | None = None, listener: Listene
         BertctlError: any refusal: recipe, files, labels, model, device.
     """
     started = time.perf_counter()
-    data, source, task, evaluated = _read(recipe, listener, encoded)
-    read = time.perf_counter()
+    read = _read(recipe, listener, encoded)
+    data, source, task = read.data, read.source, read.task
+    data_read = time.perf_counter()
 
     from bertctl.modeling.build import build_model
 
@@ -199,9 +201,9 @@ def prepare(recipe: Recipe, *, encoded: Encoded | None = None, listener: Listene
         loaded=loaded,
         compute=compute,
         features=features,
-        evaluated=evaluated,
-        selection=data.validation_splits[0],
-        primary=primary_metric(resolved, data, task),
+        evaluated=read.evaluated,
+        selection=read.selection,
+        primary=_primary_metric(resolved, read),
         steps=steps,
         memory=estimate_memory(
             recipe,
@@ -213,22 +215,29 @@ def prepare(recipe: Recipe, *, encoded: Encoded | None = None, listener: Listene
         ),
         hash=digest,
         environment=describe_environment(
-            resolved,
-            compute,
-            data_hashes=data.hashes,
-            columns=data.columns,
-            model_hash=model_hash,
-            recipe_hash=digest,
+            resolved, compute, data_hashes=data.hashes, columns=data.columns, model_hash=model_hash, recipe_hash=digest
         ),
     )
-    job.seconds = {"read": read - started, "load": model_read - read, "encode": time.perf_counter() - model_read}
+    encoded_at = time.perf_counter()
+    job.seconds = {"read": data_read - started, "load": model_read - data_read, "encode": encoded_at - model_read}
     return job
 
 
-def _read(
-    recipe: Recipe, listener: Listener, encoded: Encoded | None = None
-) -> tuple[LoadedData, ModelSource, Task, tuple[str, ...]]:
-    """Rows, model files, the task fitted to the rows, and the splits to score, all of it checked."""
+@dataclass(frozen=True)
+class _Inputs:
+    """What a recipe names, read and checked: rows, model files, the task fitted to the rows, the splits to score."""
+
+    data: LoadedData
+    source: ModelSource
+    task: Task
+    evaluated: tuple[str, ...]
+
+    @property
+    def selection(self) -> str:
+        return self.data.validation_splits[0]
+
+
+def _read(recipe: Recipe, listener: Listener, encoded: Encoded | None = None) -> _Inputs:
     check_trackers(recipe.runtime.log_to)
     for script in recipe.evaluation.metric_scripts:
         find_script(script)
@@ -242,7 +251,7 @@ def _read(
     check_layers(recipe, source)
     if recipe.training.class_weights:
         check_weights(recipe.training, list(task.head()["id2label"].values()))
-    return data, source, task, evaluated
+    return _Inputs(data, source, task, evaluated)
 
 
 def _features(recipe: Recipe, data: LoadedData, task: Task, tokenizer: "Tokenizer") -> dict[str, Features]:
@@ -252,7 +261,7 @@ def _features(recipe: Recipe, data: LoadedData, task: Task, tokenizer: "Tokenize
 
 
 def _find(recipe: Recipe, listener: Listener) -> tuple[LoadedData, ModelSource]:
-    """The rows and the model's files; where the rows can't be had, the error says too what is wrong with the model.
+    """Returns the rows and the model's files; an error about missing rows also says what is wrong with the model.
 
     Raises:
         BertctlError: any refusal of data or model.
@@ -270,15 +279,16 @@ def _find(recipe: Recipe, listener: Listener) -> tuple[LoadedData, ModelSource]:
     return data, inspect_model(recipe.model)
 
 
-def primary_metric(recipe: Recipe, data: LoadedData, task: Task) -> str:
+def _primary_metric(recipe: Recipe, read: _Inputs) -> str:
     """Returns the metric that picks the best weights: one that the selection split gives, or the loss.
 
     Raises:
         UsageError: the recipe names another.
     """
-    known = [*task.baseline(data.splits["train"], data.splits[data.validation_splits[0]]), "loss"]
+    data = read.data
+    known = [*read.task.baseline(data.splits["train"], data.splits[read.selection]), "loss"]
     catalog = data.dataset.primary_metric if data.dataset else None
-    return choose_primary(recipe.evaluation.primary_metric, catalog, task, known)
+    return choose_primary(recipe.evaluation.primary_metric, catalog, read.task, known)
 
 
 def _check_splits(data: LoadedData, evaluated: tuple[str, ...]) -> None:
@@ -297,7 +307,7 @@ def _check_splits(data: LoadedData, evaluated: tuple[str, ...]) -> None:
 
 
 def resolved_for(recipe: Recipe, compute: Compute) -> Recipe:
-    """The recipe with the device, precision and threads that are used."""
+    """Returns the recipe with the device, precision and threads that are used."""
     runtime = recipe.runtime.model_copy(
         update={"device": compute.device, "precision": compute.precision, "threads": compute.threads}
     )

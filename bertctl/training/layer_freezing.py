@@ -35,8 +35,7 @@ def check_layers(recipe: Recipe, source: ModelSource) -> None:
     for field, count in (("training.freeze_layers", frozen), ("training.reinit_layers", anew)):
         if count > n_layers:
             raise UsageError(
-                f"{field}: {count} given, but '{source.name}' has {n_layers} layers",
-                remedy=f"Use {n_layers} or less.",
+                f"{field}: {count} given, but '{source.name}' has {n_layers} layers", remedy=f"Use {n_layers} or less."
             )
     if frozen + anew > n_layers:
         raise UsageError(

@@ -1,42 +1,22 @@
-"""What a run will need, before it is started, and what it took, after."""
+"""The memory of a run: an estimate before it is started, and its peak."""
 
 import resource
 import sys
-from dataclasses import dataclass
 from typing import Any
 
 from bertctl.config.schema import Recipe
 
-_FP32 = 4
-
-
-@dataclass(frozen=True)
-class MemoryEstimate:
-    """Bytes, from the model's sizes; an estimate, good to about a third.
-
-    Attributes:
-        weights: parameters, their gradients and AdamW's two moments, all fp32.
-        activations: what the backward pass needs of the largest part of a batch.
-    """
-
-    weights: int
-    activations: int
-
-    @property
-    def total(self) -> int:
-        """Both, without Python and its libraries (about 0.7 GB)."""
-        return self.weights + self.activations
-
 
 def estimate_memory(
     recipe: Recipe, config: dict[str, Any], *, parameters: int, longest: int, precision: str, device: str
-) -> MemoryEstimate:
-    """Estimate what fine-tuning needs.
+) -> int:
+    """Returns the bytes that fine-tuning needs, good to about a third; Python and its libraries take 0.7 GB more.
 
-    A transformer layer keeps about 34 T H + 5 A T^2 bytes for each example in half precision (Korthikanti et al.
-    2022, "Reducing Activation Recomputation in Large Transformer Models", section 4.1), twice that in fp32. On a CPU
-    autocast keeps fp32 copies and attention keeps all its steps: 3.4 and 2 times as much in one step of MiniLM at 64 to
-    384 tokens, and batches of many shapes leave gaps in the heap; 4 and 2.8 times are taken.
+    Parameters, their gradients and AdamW's two moments are fp32. A transformer layer keeps about 34 T H + 5 A T^2 bytes
+    for each example in half precision (Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer
+    Models", section 4.1), twice that in fp32. On a CPU autocast keeps fp32 copies and attention keeps all its steps:
+    3.4 and 2 times as much in one step of MiniLM at 64 to 384 tokens, and batches of many shapes leave gaps in the
+    heap; 4 and 2.8 times are taken.
 
     Args:
         recipe: batch size and accumulation.
@@ -53,10 +33,10 @@ def estimate_memory(
     wider = 2.0 if precision == "fp32" else 1.0
     linear, attention = (34 * 4.0, 5 * 2.8) if device == "cpu" else (34 * wider, 5 * wider)
     each = round(layers * (linear * longest * hidden + attention * heads * longest * longest))
-    return MemoryEstimate(weights=parameters * _FP32 * 4, activations=examples * each)
+    return parameters * 4 * 4 + examples * each
 
 
 def peak_memory_bytes() -> int:
-    """Largest resident size of this process so far."""
+    """Returns the largest resident size of this process so far."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 def build_optimizer(network: "nn.Module", settings: OptimizerSection) -> "AdamW":
-    """`torch.optim.AdamW` with bias correction, two groups: decayed weights, and biases with normalisation weights.
+    """Returns AdamW with bias correction and two groups: decayed weights, and biases with normalisation weights.
 
-    With a layer decay, two such groups for the head and each layer down to the embeddings, each with its own rate; the
-    first group is the head's, whose rate is the one that is logged.
+    With a layer decay, two such groups for the head and each layer down to the embeddings, each with its own learning
+    rate; the first group is the head's, whose learning rate is the one that is logged.
 
     Args:
         network: its parameters that need a gradient are optimised.
-        settings: rate, decays, betas, epsilon.
+        settings: learning rate, decays, betas, epsilon.
 
     Raises:
         UsageError: a layer decay, and layers that can't be told apart.
@@ -58,7 +58,7 @@ def _groups(network: "nn.Module", settings: OptimizerSection) -> list[dict[str, 
 
 
 def build_schedule(optimizer: "AdamW", settings: OptimizerSection, *, steps: int) -> "LambdaLR":
-    """Linear warm-up from 0 over the first share of the steps, then a straight line to 0 at the last.
+    """Returns a linear warm-up from 0 over the first share of the steps, then a straight line to 0 at the last.
 
     Args:
         optimizer: whose rate is scheduled.

@@ -57,7 +57,7 @@ class Need:
     error: BertctlError | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """For the answer."""
+        """Returns it for the answer."""
         return {
             "what": self.what,
             "state": self.state,

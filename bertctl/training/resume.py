@@ -1,4 +1,4 @@
-"""Which run, and which of its checkpoints, `--resume` goes on from."""
+"""The run, and its checkpoint, that `--resume` goes on from."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from bertctl.training.job import Job
 
 @dataclass(frozen=True)
 class Found:
-    """A run that was started before.
+    """Is a run that was started before.
 
     Attributes:
         folder: the run.
@@ -27,7 +27,7 @@ class Found:
 
 
 def find_run(job: Job, output: Path | None, *, needed: bool, listener: Listener = SILENT) -> Found | None:
-    """The run that this job was started in before.
+    """Returns the run that this job was started in before.
 
     Args:
         job: made ready.

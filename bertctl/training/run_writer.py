@@ -88,7 +88,7 @@ def run_performance(job: Job, state: TrainingState, workers: Workers) -> dict[st
         "tokens_per_second": round(state.tokens / state.seconds, 1),
         "padding_share": round(state.padding, 4),
         "peak_memory_bytes": peak_memory_bytes(),
-        "estimated_memory_bytes": job.memory.total,
+        "estimated_memory_bytes": job.memory,
         "stopped_early": state.stopped_early,
         "processes": workers.count,
         "skipped_steps": state.skipped_steps,

@@ -37,7 +37,7 @@ class Signals:
 
     @property
     def impatient(self) -> bool:
-        """Whether a second signal has come: what goes on is cut where it is, and nothing more may be saved."""
+        """Returns whether a second signal has come: the work is cut off where it is, and nothing more may be saved."""
         return self._seen > 1
 
     @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What a checkpoint holds: taken out of the machine at one moment, and put back."""
+"""The content of a checkpoint: copied out of the engine at one moment, and put back."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -24,7 +24,7 @@ RandomStates = Mapping[str, NDArray[np.uint8]]
 
 
 def random_states(workers: Workers) -> RandomStates:
-    """The states of torch's generators in every process, as `cpu.0`, `cuda.0`, `cpu.1`, ...; all processes call it."""
+    """Returns the states of torch's generators as `cpu.0`, `cuda.0`, `cpu.1`, ...; all processes must call it."""
     import torch
 
     mine = {"cpu": torch.get_rng_state().numpy()}
@@ -38,18 +38,18 @@ def random_states(workers: Workers) -> RandomStates:
 
 
 def take(
-    machine: TrainingEngine,
-    outcome: TrainingState,
+    engine: TrainingEngine,
+    state: TrainingState,
     random: RandomStates,
     *,
     history_bytes: int,
     into: Snapshot | None = None,
 ) -> Snapshot:
-    """Copies everything a checkpoint needs out of the machine.
+    """Copies everything a checkpoint needs out of the engine.
 
     Args:
-        machine: network and optimizer.
-        outcome: where the loop is.
+        engine: network and optimizer.
+        state: where the loop is.
         random: the generators' states after the last step.
         history_bytes: length of history.jsonl.
         into: an earlier snapshot that is written and no longer needed; its memory is used again, since asking the
@@ -57,34 +57,34 @@ def take(
     """
     import torch
 
-    network = machine.loaded.network
-    weights = machine.loaded.copy_weights(into=into.model if into else None)
-    states = _inner(machine.optimizer).state
+    network = engine.loaded.network
+    weights = engine.loaded.copy_weights(into=into.model if into else None)
+    states = _inner(engine.optimizer).state
     moments: dict[str, Tensor] = {}
     for name, parameter in network.named_parameters():
         for key, value in states.get(parameter, {}).items():
             known = f"{name}|{key}"
             moments[known] = copy_tensor(torch.as_tensor(value), into.optimizer.get(known) if into else None)
-    scaler = machine.accelerator.scaler
-    state = {
+    scaler = engine.accelerator.scaler
+    document = {
         "schema": SCHEMA,
-        "outcome": asdict(outcome),
+        "outcome": asdict(state),
         "history_bytes": history_bytes,
-        "workers": machine.workers.count,
+        "workers": engine.workers.count,
         "scaler": None if scaler is None else scaler.state_dict(),
     }
     generators = {name: torch.from_numpy(np.array(values)) for name, values in random.items()}
-    return Snapshot(weights, moments, generators, state)
+    return Snapshot(weights, moments, generators, document)
 
 
 def restore(
-    checkpoint: Checkpoint, machine: TrainingEngine, folder: RunFolder, *, seed: int, listener: Listener = SILENT
+    checkpoint: Checkpoint, engine: TrainingEngine, folder: RunFolder, *, seed: int, listener: Listener = SILENT
 ) -> TrainingState:
-    """Put a run back to where a checkpoint stands: weights, optimizer, rate, generators, best weights, history.
+    """Puts a run back to where a checkpoint stands: weights, optimizer, learning rate, generators, history.
 
     Args:
         checkpoint: a whole one.
-        machine: made as for a new run.
+        engine: made as for a new run.
         folder: whose model/ and history.jsonl go back too, in the first process.
         seed: for the generators of processes that the checkpoint doesn't know.
         listener: hears where the numbers will not be those of an undisturbed run.
@@ -95,11 +95,11 @@ def restore(
     import torch
     from safetensors.torch import load_file
 
-    network, workers = machine.loaded.network, machine.workers
+    network, workers = engine.loaded.network, engine.workers
     try:
-        machine.loaded.set_weights(load_file(checkpoint.path / "model.safetensors"))
+        engine.loaded.set_weights(load_file(checkpoint.path / "model.safetensors"))
         moments = load_file(checkpoint.path / "optimizer.safetensors")
-        optimizer = _inner(machine.optimizer)
+        optimizer = _inner(engine.optimizer)
         for name, parameter in network.named_parameters():
             mine = {key.partition("|")[2]: value for key, value in moments.items() if key.partition("|")[0] == name}
             if mine:
@@ -107,10 +107,10 @@ def restore(
                 optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in mine.items()}
     except (RuntimeError, KeyError) as error:
         raise UnavailableError(f"{checkpoint.path} does not fit this model: {error}") from error
-    outcome = TrainingState(**checkpoint.state["outcome"])
-    _advance_schedule(machine, outcome.step)
-    if checkpoint.state["scaler"] is not None and machine.accelerator.scaler is not None:
-        machine.accelerator.scaler.load_state_dict(checkpoint.state["scaler"])
+    state = TrainingState(**checkpoint.state["outcome"])
+    _advance_schedule(engine, state.step)
+    if checkpoint.state["scaler"] is not None and engine.accelerator.scaler is not None:
+        engine.accelerator.scaler.load_state_dict(checkpoint.state["scaler"])
     generators = load_file(checkpoint.path / "random.safetensors")
     if checkpoint.state["workers"] == workers.count:
         torch.set_rng_state(generators[f"cpu.{workers.rank}"])
@@ -121,23 +121,23 @@ def restore(
             f"the run was on {checkpoint.state['workers']} processes and goes on with {workers.count}: the examples of "
             "each step are the same, dropout draws other numbers"
         )
-        torch.manual_seed(int(np.random.SeedSequence([seed, outcome.step, workers.rank]).generate_state(1)[0]))
+        torch.manual_seed(int(np.random.SeedSequence([seed, state.step, workers.rank]).generate_state(1)[0]))
     if workers.is_first:
         put_back(checkpoint, folder)
     workers.wait()
-    return outcome
+    return state
 
 
-def _advance_schedule(machine: TrainingEngine, step: int) -> None:
-    """The schedule as it stands after so many steps, without stepping through them."""
-    schedule = machine.schedule
+def _advance_schedule(engine: TrainingEngine, step: int) -> None:
+    """Sets the schedule to where it stands after so many steps, without stepping through them."""
+    schedule = engine.schedule
     schedule.last_epoch = step
     rates = [rate * share(step) for rate, share in zip(schedule.base_lrs, schedule.lr_lambdas, strict=True)]  # type: ignore[attr-defined]
-    for group, rate in zip(_inner(machine.optimizer).param_groups, rates, strict=True):
+    for group, rate in zip(_inner(engine.optimizer).param_groups, rates, strict=True):
         group["lr"] = rate
     schedule._last_lr = rates
 
 
 def _inner(optimizer: Any) -> Any:
-    """The torch optimizer below accelerate's wrapper."""
+    """Returns the torch optimizer below accelerate's wrapper."""
     return getattr(optimizer, "optimizer", optimizer)

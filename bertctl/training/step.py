@@ -44,12 +44,7 @@ def step_with_oom_retry(
 
 
 def training_step(
-    engine: TrainingEngine,
-    features: Features,
-    indices: NDArray[np.int64],
-    rng: WindowRandom,
-    *,
-    micro_batches: int,
+    engine: TrainingEngine, features: Features, indices: NDArray[np.int64], rng: WindowRandom, *, micro_batches: int
 ) -> tuple[float, float]:
     """Does the forward and backward passes of one global batch, and the clipping; the optimizer's step is the caller's.
 

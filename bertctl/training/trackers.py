@@ -6,17 +6,15 @@ from collections.abc import Sequence
 
 from bertctl.errors import UsageError
 
-_PACKAGES = {"tensorboard": "tensorboard", "mlflow": "mlflow", "wandb": "wandb"}
-
 
 def check_trackers(names: Sequence[str]) -> None:
-    """Refuse a tracker whose package is not installed, before anything is loaded.
+    """Refuses a tracker whose package is not installed, before anything is loaded.
 
     Raises:
         UsageError: with the install line.
     """
     for name in names:
-        if importlib.util.find_spec(_PACKAGES[name]) is None:
+        if importlib.util.find_spec(name) is None:
             raise UsageError(
                 f"--log-to {name} needs a package that is not installed",
                 remedy=f"Install it: pip install 'bertctl[{name}]'",
