@@ -110,18 +110,15 @@ class Engine:
     workers: Workers = ALONE
 
     @classmethod
-    def of(
-        cls, loaded: "Model", compute: Compute, workers: Workers = ALONE, *, network: "nn.Module | None" = None
-    ) -> Self:
+    def of(cls, loaded: "Model", compute: Compute, workers: Workers = ALONE) -> Self:
         """Returns the engine of a loaded model on torch.
 
         Args:
             loaded: the model; its network is where `compute` says.
             compute: device and precision.
             workers: the processes that share the work.
-            network: the same network, wrapped for training.
         """
-        backend = TorchBackend(network or loaded.network, loaded.has_segments, compute)
+        backend = TorchBackend(loaded.network, loaded.has_segments, compute)
         return cls(backend, loaded.tokenizer, loaded.padding, compute, workers)
 
     def forward(

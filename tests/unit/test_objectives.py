@@ -228,6 +228,12 @@ def test_two_losses_with_their_own_denominators_are_the_same_in_processes(proces
     assert_same(split, whole)
 
 
+def test_a_batch_moves_with_all_its_tensors() -> None:
+    batch = MaskedAndNext().batch(Texts(), GLOBAL_BATCH, WindowRandom(0)).to("meta")
+    moved = [*batch.inputs.values(), batch.gold, batch.hidden]  # type: ignore[attr-defined]
+    assert {tensor.device.type for tensor in moved} == {"meta"}
+
+
 def test_two_losses_by_hand() -> None:
     objective, network = MaskedAndNext(), Tiny()
     batch = objective.batch(Texts(), GLOBAL_BATCH, WindowRandom(7, 1, 3))
