@@ -22,43 +22,39 @@ OnOutput = Callable[["Output"], None]
 
 @dataclass(frozen=True)
 class Verb:
-    """One row of the table.
+    """One row of the table. The verb is the function of its name in the file of its name, both with `_` for `-`.
 
     Attributes:
         name: what is typed.
-        module: the file in `bertctl.cli`; it has `COMMAND` (a function), or `COMMANDS` (name -> function) for a group.
         summary: the line in `bertctl --help`.
         panel: the heading it stands under there.
     """
 
     name: str
-    module: str
     summary: str
     panel: str
 
 
 VERBS = (
-    Verb("finetune", "finetune", "Fine-tune an encoder on a data set or on your own files.", "Train"),
-    Verb("sweep", "sweep", "Run a grid of settings with several seeds, side by side; choose by the mean.", "Train"),
-    Verb("sweep-merge", "sweep_merge", "Put the parts of a sweep (--shard) together.", "Train"),
-    Verb("evaluate", "evaluate", "Score a run on a split or on a file of your own.", "Use"),
-    Verb("predict", "predict", "Predict with a run: lines, CSV or JSONL, from a file or stdin.", "Use"),
-    Verb(
-        "extract-features", "extract_features", "Read vectors out of an encoder: any layer, any amount of text.", "Use"
-    ),
-    Verb("probe", "probe", "Put a linear classifier on a frozen encoder; compare its layers.", "Train"),
-    Verb("gate", "gate", "Decide by statistics whether a run is good enough, as an exit code.", "Decide"),
-    Verb("compare", "compare", "Compare runs: metrics, differences, what was set, which examples changed.", "Decide"),
-    Verb("report", "report", "Show a run in one file: HTML to open anywhere, or Markdown.", "Use"),
-    Verb("push", "push", "Put a run's model on the hub, with its card.", "Use"),
-    Verb("recipes", "recipes", "List, show, copy and validate recipes; list models and data sets.", "Prepare"),
-    Verb("data", "data", "Find faults in a data set before a model is trained on it: `data check`.", "Prepare"),
-    Verb("tokenize", "tokenize", "See what the model reads: tokens and ids, or statistics of a corpus.", "Look"),
-    Verb("vocab", "vocab", "Search, count, compare, check and train vocabularies.", "Look"),
-    Verb("doctor", "doctor", "See whether this machine is ready, and what a recipe needs that is not here.", "Prepare"),
-    Verb("estimate", "estimate", "Time a few steps; say what the whole run takes: time, memory, disk.", "Prepare"),
-    Verb("docs", "docs", "Show the documentation in the terminal: tutorial, formats, pipelines, fields.", "Prepare"),
-    Verb("lr-find", "lr_find", "Find a learning rate: let it rise until the loss explodes, and look.", "Prepare"),
+    Verb("finetune", "Fine-tune an encoder on a data set or on your own files.", "Train"),
+    Verb("sweep", "Run a grid of settings with several seeds; choose by mean.", "Train"),
+    Verb("sweep-merge", "Merge the shards of a sweep (--shard).", "Train"),
+    Verb("probe", "Train linear classifiers on a frozen encoder, per layer.", "Train"),
+    Verb("evaluate", "Score a run on a split or on a file of your own.", "Use"),
+    Verb("predict", "Predict with a run: lines, CSV or JSONL, a file or stdin.", "Use"),
+    Verb("extract-features", "Read vectors out of an encoder, from any layer.", "Use"),
+    Verb("report", "Show a run in one file: HTML to open anywhere, or Markdown.", "Use"),
+    Verb("push", "Put a run's model on the hub, with its card.", "Use"),
+    Verb("gate", "Decide whether a run is good enough, as an exit code.", "Decide"),
+    Verb("compare", "Compare runs: metrics, settings, examples that changed.", "Decide"),
+    Verb("recipes", "List, show, copy and validate recipes; list models and data.", "Prepare"),
+    Verb("data", "Find faults in a data set before training: `data check`.", "Prepare"),
+    Verb("doctor", "Check whether this machine is ready for a recipe.", "Prepare"),
+    Verb("estimate", "Estimate time, memory and disk of a run from a few steps.", "Prepare"),
+    Verb("lr-find", "Find a learning rate: raise it until the loss explodes.", "Prepare"),
+    Verb("tokenize", "Show what the model reads: tokens and ids, or statistics.", "Look"),
+    Verb("vocab", "Search, count, compare, check and train vocabularies.", "Look"),
+    Verb("docs", "Show the documentation in the terminal.", "Look"),
 )
 
 
@@ -120,15 +116,16 @@ def build(on_output: OnOutput) -> Verbs:
 
 
 def _imported(verb: Verb, on_output: OnOutput) -> Any:
-    module = importlib.import_module(f"bertctl.cli.{verb.module}")
-    commands: Mapping[str, Callable[..., None]] = getattr(module, "COMMANDS", {})
+    name = verb.name.replace("-", "_")
+    module = importlib.import_module(f"bertctl.cli.{name}")
+    commands: Mapping[str, Callable[..., None]] = getattr(module, "COMMANDS", {})  # those of a group, by name
     app = typer.Typer(name=verb.name, cls=VerbGroup, help=verb.summary, no_args_is_help=True, add_completion=False)
     if commands:
         app.callback()(lambda: None)
         for name, function in commands.items():
             app.command(name, cls=VerbCommand)(with_output(function, on_output))
     else:
-        app.command(verb.name, cls=VerbCommand)(with_output(module.COMMAND, on_output))
+        app.command(verb.name, cls=VerbCommand)(with_output(getattr(module, name), on_output))
     return typer.main.get_command(app)
 
 

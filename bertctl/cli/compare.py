@@ -71,6 +71,3 @@ def _answer(found: "Comparison") -> "list[RenderableType]":
             table.add_row(*map(Text, row), style=_COLOURS.get(row[-1]))
         parts.append(table)
     return parts
-
-
-COMMAND = compare

@@ -10,7 +10,7 @@ import typer
 from bertctl.cli.completion import recipe_names
 from bertctl.cli.output import Output
 from bertctl.cli.pipelines import GitlabCodeQualityOption, JunitOption, publish_checks
-from bertctl.cli.recipe_options import DATA, MODEL, RecipeRequest, takes_recipe, without
+from bertctl.cli.recipe_options import DATA, MODEL, RecipeRequest, is_data_file, takes_recipe, without
 from bertctl.errors import DataError, UsageError
 from bertctl.reporting.findings import Check
 from bertctl.words import count, unknown
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from bertctl.config.schema import Recipe
 
 _SPLITS = ("train", "validation", "test")
-_RECIPE_SUFFIXES = (".yaml", ".yml")
 
 SubjectArgument = Annotated[
     list[str],
@@ -86,7 +85,7 @@ def _recipe(settings: RecipeRequest, subject: Sequence[str], task: str | None) -
     """Returns the recipe that was named, or the generic one of the task around the files that were."""
     from bertctl.config.task_names import task_names
 
-    files = [name for name in subject if _is_data_file(name)]
+    files = [name for name in subject if is_data_file(name)]
     if not files:
         if len(subject) > 1:
             raise UsageError(
@@ -113,14 +112,6 @@ def _recipe(settings: RecipeRequest, subject: Sequence[str], task: str | None) -
     if generic not in task_names():
         raise UsageError(unknown("task", generic, task_names()), remedy=f"Tasks: {', '.join(task_names())}.")
     return settings.load(generic, {f"data.{split}_file": file for split, file in zip(_SPLITS, files, strict=False)})
-
-
-def _is_data_file(name: str) -> bool:
-    """Whether a file of rows is meant: a path that is there, or a name with a suffix, that is no YAML."""
-    path = Path(name).expanduser()
-    if path.suffix.lower() in _RECIPE_SUFFIXES:
-        return False
-    return path.is_file() or (bool(path.suffix) and not path.is_dir())
 
 
 def _document(recipe: "Recipe", report: "DataReport") -> dict[str, Any]:

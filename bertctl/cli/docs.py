@@ -63,6 +63,3 @@ def docs(out: Output, topic: TopicArgument = None) -> None:
 def _read(topic: str) -> str:
     """Returns a page without the marks that are for the tests."""
     return re.sub(r"<!--.*?-->\n", "", (FOLDER / f"{topic}.md").read_text(encoding="utf-8"))
-
-
-COMMAND = docs

@@ -64,9 +64,6 @@ def doctor(
     out.say(f"ready for `bertctl finetune {recipe}`" if recipe else "ready")
 
 
-COMMAND = doctor
-
-
 def _one(problems: Sequence[BertctlError]) -> BertctlError:
     """Returns all problems as one error, with the exit code of the first and each remedy once."""
     if len(problems) == 1:

@@ -45,9 +45,6 @@ def estimate(
     out.answer(document, estimate_table(document))
 
 
-COMMAND = estimate
-
-
 def estimate_table(document: Mapping[str, Any]) -> "Table":
     """A line for each phase, the whole, the sweep, memory and disk."""
     from bertctl.words import human_bytes, human_seconds

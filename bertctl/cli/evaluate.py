@@ -142,6 +142,3 @@ def _decide(
         f"written to {run.folder.decision}; predict and evaluate apply it from now on. The scores above are of "
         "the rows on which it was chosen: score another split for an unbiased estimate"
     )
-
-
-COMMAND = evaluate

@@ -142,6 +142,3 @@ def extract_features(
     out.answer({"output": str(output), **document})
     shape = " x ".join(map(str, document["shape"]))
     out.say(f"{document['rows']} rows, {shape} {dtype}, written to {output}")
-
-
-COMMAND = extract_features

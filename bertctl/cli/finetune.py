@@ -137,6 +137,3 @@ def _plan_text(job: Any) -> str:
 
     text: str = dump_recipe(job.recipe, command=f"bertctl finetune {job.recipe.name}.yaml")
     return text
-
-
-COMMAND = finetune

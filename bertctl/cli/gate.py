@@ -141,6 +141,3 @@ def _answer(result: "GateResult") -> "list[RenderableType]":
     meaning = Text("detectable: the smallest step past the limit that these examples show in 4 of 5 cases", "dim")
     headline = Text(result.headline, style=f"bold {colours[result.verdict]}")
     return [table, "", *sentences, meaning, "", headline]
-
-
-COMMAND = gate

@@ -70,9 +70,6 @@ def lr_find(
     out.answer(document, rates_table(document))
 
 
-COMMAND = lr_find
-
-
 def check_file(path: Path, *, overwrite: bool) -> None:
     """Refuses a place for the figures that will not do, before anything is trained.
 

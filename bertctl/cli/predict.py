@@ -146,6 +146,3 @@ def _check(file: str, split: str | None, data: str | None, output: Path | None, 
         raise UsageError("--format glue answers a GLUE split", remedy="Add --split test, or --data ax.")
     if layout == "glue" and output is None:
         raise UsageError("--format glue writes files", remedy="Say where: -o DIR.")
-
-
-COMMAND = predict

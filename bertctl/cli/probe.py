@@ -18,6 +18,7 @@ from bertctl.cli.recipe_options import (
     OverwriteOption,
     RecipeRequest,
     Row,
+    is_data_file,
     only,
     takes_recipe,
 )
@@ -83,7 +84,7 @@ def probe(
 
 def _recipe(settings: RecipeRequest, input: str, task: str | None) -> "Recipe":
     """Returns the recipe that is named, or the generic one of the task for a file with rows."""
-    if not _is_data_file(input):
+    if not is_data_file(input):
         if task is not None:
             raise UsageError(f"--task is for a file with rows, and {input} is a recipe", remedy="Leave it out.")
         return settings.load(input)
@@ -154,12 +155,3 @@ def _answer(out: Output, result: "ProbeResult", job: "ProbeJob", *, total: float
         f"classifiers {result.seconds['train']:.1f} s, scoring {result.seconds['evaluate']:.1f} s"
     )
     out.say(f"run folder: {folder.path}")
-
-
-def _is_data_file(name: str) -> bool:
-    path = Path(name)
-    known = (".csv", ".tsv", ".jsonl", *_WORD_SUFFIXES)  # so that a missing file is called one, not a missing recipe
-    return path.suffix not in (".yaml", ".yml") and (path.is_file() or path.suffix in known)
-
-
-COMMAND = probe

@@ -40,6 +40,3 @@ def push(
             RunFolder.open(run), hub_id, private=private, predictions=with_predictions, message=message, listener=out
         )
     out.answer(document, document["url"])
-
-
-COMMAND = push

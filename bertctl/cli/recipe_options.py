@@ -192,6 +192,14 @@ class RunRequest:
         return open_run(self.path, options={**self.options, **(options or {})})
 
 
+def is_data_file(name: str) -> bool:
+    """Returns whether a file of rows is meant, not a recipe: a file, or a name with a suffix, that is no YAML."""
+    path = Path(name).expanduser()
+    if path.suffix.lower() in (".yaml", ".yml"):
+        return False
+    return path.is_file() or (bool(path.suffix) and not path.is_dir())
+
+
 def names_in(typed: str) -> list[str]:
     """Returns the names between the commas of `a, b`."""
     return [name.strip() for name in typed.split(",") if name.strip()]

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from bertctl.config.schema import Recipe
 
 
+_DATASET_FIELDS = ("name", "task", "description", "labels", "metrics", "primary_metric", "official_files", "note")
+
+
 def ls(
     out: Output,
     models: Annotated[bool, typer.Option("--models", help="List the models by name instead.")] = False,
@@ -262,18 +265,7 @@ def _datasets() -> tuple[str, list[dict[str, Any]], "Table"]:
     for row in builtin_datasets().values():
         scores = [asdict(score) for score in row.published]
         rows.append(
-            {
-                "name": row.name,
-                "task": row.task,
-                "description": row.description,
-                "labels": list(row.labels),
-                "splits": list(row.split_names),
-                "metrics": list(row.metrics),
-                "primary_metric": row.primary_metric,
-                "published": scores,
-                "official_files": list(row.official_files),
-                "note": row.note,
-            }
+            {name: getattr(row, name) for name in _DATASET_FIELDS} | {"splits": row.split_names, "published": scores}
         )
         published = ", ".join(f"{score['metric']} {score['value']:.3f} ({score['split']})" for score in scores)
         labels = ", ".join(row.labels) or "by the data"

@@ -1,7 +1,7 @@
 """`bertctl report`. Reads a run folder; nothing here needs torch."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -19,10 +19,9 @@ ReportFileOption = Annotated[
     ),
 ]
 FormatOption = Annotated[
-    str | None,
+    Literal["html", "md"] | None,
     typer.Option(
         "--format",
-        metavar="html|md",
         help="HTML page that opens anywhere, or Markdown for a pull request. Default: by the suffix of the file.",
     ),
 ]
@@ -72,14 +71,9 @@ def report(
 
 def _kind(output: Path | None, given: str | None) -> str:
     by_suffix = _SUFFIXES.get(output.suffix.lower()) if output else None
-    if given is not None and given not in ("html", "md"):
-        raise UsageError(f"--format {given!r} is no format of a report", remedy="Choose html or md.")
     if output is not None and given is None and by_suffix is None:
         raise UsageError(
             f"{output}: the suffix of this name says no format",
             remedy="End it with .html or .md, or add --format html|md.",
         )
     return given or by_suffix or "html"
-
-
-COMMAND = report

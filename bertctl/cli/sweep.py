@@ -190,6 +190,3 @@ def _dry_table(document: Mapping[str, Any]) -> "Table":
     table.add_row("one run", longest, f"the longest; the shortest {shortest}")
     table.add_row("disk", human_bytes(disk["needed"]), f"at the worst moment; {human_bytes(disk['free'])} free")
     return table
-
-
-COMMAND = sweep

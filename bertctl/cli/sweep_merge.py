@@ -29,6 +29,3 @@ def sweep_merge(out: Output, folders: FoldersArgument, output: IntoOption) -> No
     document = conclude(output, listener=out)
     out.answer(document, sweep_tables(document))
     out.say(f"sweep: {output}")
-
-
-COMMAND = sweep_merge

@@ -304,6 +304,3 @@ def _stats(
     documents = [{"model": one.name, "tokenizer": one.kind, **stats.as_json()} for one, stats in pairs]
     document = documents[0] if len(documents) == 1 else {"models": documents}
     out.answer(document, stats_view([(one.name, stats) for one, stats in pairs]))
-
-
-COMMAND = tokenize
