@@ -123,7 +123,7 @@ def _run(out: Output, recipe: "Recipe", output: Path | None, *, overwrite: bool)
 
 
 def _answer(out: Output, result: "ProbeResult", job: "ProbeJob", *, total: float) -> None:
-    from bertctl.reporting.probe import draw_probe, probe_table
+    from bertctl.reporting.probe_results import draw_probe, probe_table
     from bertctl.reporting.summary import results_table, rich_table
     from bertctl.run_folder import SCHEMA, write_json
     from bertctl.training.memory import peak_memory_bytes

@@ -20,7 +20,7 @@ from bertctl.reporting.outcomes import (
     outcome_section,
     slice_section,
 )
-from bertctl.reporting.probe import layer_chart, probe_table
+from bertctl.reporting.probe_results import layer_chart, probe_table
 from bertctl.reporting.runs import read_run
 from bertctl.reporting.summary import baseline_of, figure, interval, results_table
 from bertctl.tasks.answers import Answers, Line

@@ -88,9 +88,5 @@ def _scaled(
     examples = [len(sweep.encoded[one.key].features["train"]) for one in (cell, other)]
     steps = [total_steps(one.recipe, n) for one, n in zip((cell, other), examples, strict=True)]
     epochs = [s / steps_per_epoch(one.recipe, n) for s, one, n in zip(steps, (cell, other), examples, strict=True)]
-    shares = {
-        "train": steps[0] / steps[1],
-        "evaluate": epochs[0] / epochs[1],
-        "save": 1 / max(1, found["evaluations"]),
-    }
+    shares = {"train": steps[0] / steps[1], "evaluate": epochs[0] / epochs[1], "save": 1 / max(1, found["evaluations"])}
     return {name: sum(share * found["seconds"][phase][name] for phase, share in shares.items()) for name in _BOUNDS}

@@ -243,9 +243,7 @@ def _plan(
         name=base.name,
         recipe=base.model_dump(),
         primary=PrimaryMetric(
-            split=encoded[first].data.validation_splits[0],
-            name=primary,
-            higher_is_better=higher_is_better(primary),
+            split=encoded[first].data.validation_splits[0], name=primary, higher_is_better=higher_is_better(primary)
         ),
         settings=[dict(setting) for setting in request.settings],
         seeds=[dict(seed) for seed in request.seeds],
