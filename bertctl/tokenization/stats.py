@@ -115,7 +115,7 @@ class TokenStats:
 
 
 class StatsCollector:
-    """Collects `TokenStats` chunk by chunk. Memory does not grow with the number of texts.
+    """Collects `TokenStats` chunk by chunk; it keeps one number per text, and the words that matter.
 
     Args:
         tokenizer: with truncation and padding off.
@@ -134,10 +134,8 @@ class StatsCollector:
         self._words = WordCounter(tokenizer, special_tokens=False)
         self._batch_size = batch_size
         self._fixed_length = fixed_length
-        self._histogram = np.zeros(1, dtype=np.int64)
-        self._tokens = self._bare_tokens = 0
-        self._open: NDArray[np.int64] = np.zeros(0, dtype=np.int64)  # lengths of the batch that is not full yet
-        self._padded_in_order = 0
+        self._lengths = [np.zeros(0, dtype=np.int32)]
+        self._bare_tokens = 0
 
     def add(self, chunk: TextChunk) -> None:
         """Counts a chunk."""
@@ -147,65 +145,51 @@ class StatsCollector:
             lengths += encoded.lengths
             self._bare_tokens += len(encoded.ids)
             self._words.add(side, encoded)
-        self._tokens += int(lengths.sum())
-        counts = np.bincount(lengths, minlength=len(self._histogram))
-        counts[: len(self._histogram)] += self._histogram
-        self._histogram = counts
-        self._add_batches(lengths)
-
-    def _add_batches(self, lengths: NDArray[np.int64]) -> None:
-        lengths = np.concatenate([self._open, lengths])
-        whole = len(lengths) // self._batch_size * self._batch_size
-        batches = lengths[:whole].reshape(-1, self._batch_size)
-        self._padded_in_order += int(batches.max(axis=1, initial=0).sum()) * self._batch_size
-        self._open = lengths[whole:]
+        self._lengths.append(lengths.astype(np.int32))
 
     def result(self, *, words: int = 20) -> TokenStats:
         """Returns the numbers of all chunks, with this many unknown and this many split words."""
-        histogram = self._histogram
-        texts = int(histogram.sum())
-        at = np.arange(len(histogram), dtype=np.int64)
+        lengths = np.concatenate(self._lengths).astype(np.int64)
+        texts, tokens = len(lengths), int(lengths.sum())
+        histogram = np.bincount(lengths, minlength=1)
         kept = np.cumsum(np.cumsum(histogram[::-1])[::-1]) - texts  # (L + 1,) tokens kept by truncation to each length
+        size, fixed = self._batch_size, self._fixed_length
         return TokenStats(
             texts=texts,
-            tokens=self._tokens,
+            tokens=tokens,
             lengths={
-                "mean": self._tokens / max(texts, 1),
+                "mean": tokens / max(texts, 1),
                 **{name: quantile(histogram, share) for name, share in _QUANTILES.items()},
             },
             histogram=histogram,
             losses=tuple(
-                TruncationLoss(n, int(histogram[n + 1 :].sum()), int((histogram * np.maximum(at - n, 0)).sum()))
-                for n in LIMITS
+                TruncationLoss(n, int((lengths > n).sum()), int(np.maximum(lengths - n, 0).sum())) for n in LIMITS
             ),
             enough_for_texts=quantile(histogram, _KEPT),
-            enough_for_tokens=int(np.searchsorted(kept, _KEPT * self._tokens)) if texts else 0,
+            enough_for_tokens=int(np.searchsorted(kept, _KEPT * tokens)) if texts else 0,
             words=self._words.words,
             tokens_per_word=self._words.word_tokens / max(self._words.words, 1),
             unknown=self._words.unknown,
             unknown_share=self._words.unknown / max(self._bare_tokens, 1),
-            padding=self._padding(texts),
+            padding=PaddingShares(
+                size,
+                fixed,
+                fixed=_waste(int(np.minimum(lengths, fixed).sum()), texts * fixed),
+                in_order=_waste(tokens, _padded(lengths, size)),
+                by_length=_waste(tokens, _padded(np.sort(lengths), size)),
+            ),
             split_words=tuple(self._words.most_split(words)),
             unknown_words=tuple(self._words.most_unknown(words)),
             forgotten=self._words.forgotten,
         )
 
-    def _padding(self, texts: int) -> PaddingShares:
-        size, length = self._batch_size, self._fixed_length
-        at = np.arange(len(self._histogram), dtype=np.int64)
-        cut_tokens = int((np.minimum(at, length) * self._histogram).sum())
-        in_order = self._padded_in_order + (int(self._open.max()) * len(self._open) if len(self._open) else 0)
-        running = np.cumsum(self._histogram)
-        ends = np.minimum(np.arange(size, texts + size, size), texts)  # texts up to the end of each sorted batch
-        longest = np.searchsorted(running, ends)
-        by_length = int((longest * np.diff(ends, prepend=0)).sum())
-        return PaddingShares(
-            size,
-            length,
-            fixed=_waste(cut_tokens, texts * length),
-            in_order=_waste(self._tokens, in_order),
-            by_length=_waste(self._tokens, by_length),
-        )
+
+def _padded(lengths: NDArray[np.int64], size: int) -> int:
+    """Returns the tokens of all batches, in this order, when each is padded to its longest text."""
+    if not len(lengths):
+        return 0
+    begins = np.arange(0, len(lengths), size)
+    return int((np.maximum.reduceat(lengths, begins) * np.diff(begins, append=len(lengths))).sum())
 
 
 def collect(chunks: Iterable[TextChunk], tokenizers: Sequence[Tokenizer], **options: Any) -> list[TokenStats]:

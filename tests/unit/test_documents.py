@@ -109,10 +109,18 @@ def test_the_wheel_holds_what_ships(tmp_path: Path) -> None:
         (metadata_name,) = (name for name in names if name.endswith(".dist-info/METADATA"))
         metadata = Parser().parsestr(archive.read(metadata_name).decode())
     folder = metadata_name.rpartition("/")[0]
-    shipped = [path for pattern in ("docs/*.md", "docs/images/*", "schemas/*.json", "py.typed", "LICENSE")
-               for path in sorted((ROOT / "bertctl").glob(pattern))]  # fmt: skip
-    assert len(shipped) == 13 + 3 + 4 + 1 + 1
-    assert {path.relative_to(ROOT).as_posix() for path in shipped} <= names
+    package = ROOT / "bertctl"
+    shipped = [path.relative_to(ROOT) for path in package.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    shipped = [path.as_posix() for path in shipped if not any(part.startswith(".") for part in path.parts)]
+    for pattern, count in (
+        ("docs/*.md", 13),
+        ("docs/images/*", 3),
+        ("schemas/*.json", 4),
+        ("py.typed", 1),
+        ("LICENSE", 1),
+    ):
+        assert len(list(package.glob(pattern))) == count
+    assert set(shipped) <= names
     recipes = {f"bertctl/_recipes/{path.name}" for path in (ROOT / "recipes").glob("*.yaml")}
     assert len(recipes) >= 29
     assert recipes <= names
