@@ -16,9 +16,11 @@ from bertctl.features.logistic_path import cross_validate_logistic
 
 Vectors = NDArray[np.float32]
 Labels = NDArray[Any]
+Folds = Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]]
+"""Training and held-out rows of each fold."""
 
 LOGISTIC, RIDGE = "logistic-regression", "ridge"
-_CHOICE_TOLERANCE, _FINAL_TOLERANCE = 1e-2, 1e-4
+_TOLERANCE = 1e-4
 _MAX_ITERATIONS = 1000
 _NEWTON_LIMIT = 2000
 _ALL = slice(None)
@@ -27,7 +29,7 @@ _NEVER = -100.0
 
 
 @dataclass(frozen=True)
-class Settings:
+class ClassifierSettings:
     """How to train.
 
     Attributes:
@@ -55,7 +57,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Fitted:
+class LinearFunction:
     """A trained linear function of the vectors as they are: the standardising is multiplied in.
 
     Attributes:
@@ -101,7 +103,7 @@ class Scaler:
 
 
 def choose_strength(
-    vectors: Vectors, labels: Labels, settings: Settings, *, groups: NDArray[np.int64] | None = None
+    vectors: Vectors, labels: Labels, settings: ClassifierSettings, *, groups: NDArray[np.int64] | None = None
 ) -> tuple[float, float]:
     """The strength with the best mean score over the folds (the smaller on a tie), and that score.
 
@@ -117,35 +119,34 @@ def choose_strength(
     Raises:
         DataError: fewer rows (or groups) than there are folds, or a label that is rarer.
     """
-    if settings.classifier == LOGISTIC:
-        scores = _logistic_scores(vectors, labels, settings, groups)
-        mean = scores.mean(axis=0)
-        best = int(np.argmax(mean))  # the first of equals
-        return settings.strengths[best], float(mean[best])
-    scores = np.zeros((settings.folds, len(settings.strengths)))
-    for fold, (train, held) in enumerate(_folds(labels, settings, groups)):
-        scaler = Scaler.of(vectors[train])
-        inside, outside = scaler(vectors[train]), scaler(vectors[held])
-        models: list[Any] = [None] * (settings.n_outputs if settings.multi_label else 1)
-        for i, strength in enumerate(settings.strengths):
-            parts = []
-            for column, model in enumerate(models):
-                target = labels[train][:, column] if settings.multi_label else labels[train]
-                models[column] = _fit(model, inside, target, strength, settings, _CHOICE_TOLERANCE)
-                gold = labels[held][:, column] if settings.multi_label else labels[held]
-                parts.append(models[column].score(outside, gold))
-            scores[fold, i] = np.mean(parts)
-    mean = scores.mean(axis=0)
+    of_fold = _logistic_scores if settings.classifier == LOGISTIC else _ridge_scores
+    mean = of_fold(vectors, labels, settings, _folds(labels, settings, groups)).mean(axis=0)
     best = int(np.argmax(mean))  # the first of equals
     return settings.strengths[best], float(mean[best])
 
 
+def _ridge_scores(vectors: Vectors, labels: Labels, settings: ClassifierSettings, folds: Folds) -> NDArray[np.float64]:
+    """Returns (F, S) scores of the held-out rows."""
+    scores = np.zeros((len(folds), len(settings.strengths)))
+    for fold, (train, held) in enumerate(folds):
+        scaler = Scaler.of(vectors[train])
+        inside, outside = scaler(vectors[train]), scaler(vectors[held])
+        for i, strength in enumerate(settings.strengths):
+            scores[fold, i] = np.mean(
+                [
+                    _fit(inside, decision[train], strength, settings).score(outside, decision[held])
+                    for decision in _decisions(labels, settings)
+                ]
+            )
+    return scores
+
+
 def _logistic_scores(
-    vectors: Vectors, labels: Labels, settings: Settings, groups: NDArray[np.int64] | None
+    vectors: Vectors, labels: Labels, settings: ClassifierSettings, folds: Folds
 ) -> NDArray[np.float64]:
-    """(F, S); the vectors are standardised by all training rows together, which tells nothing of their labels."""
+    """Returns the same; the vectors are standardised by all training rows together, which tells nothing of labels."""
     fold_of_row = np.empty(len(labels), dtype=np.int64)
-    for fold, (_, held) in enumerate(_folds(labels, settings, groups)):
+    for fold, (_, held) in enumerate(folds):
         fold_of_row[held] = fold
     exclusive = not settings.multi_label and settings.n_outputs > 2
     if settings.multi_label:
@@ -164,34 +165,31 @@ def _logistic_scores(
     )
 
 
-def fit(vectors: Vectors, labels: Labels, strength: float, settings: Settings) -> Fitted:
+def fit(vectors: Vectors, labels: Labels, strength: float, settings: ClassifierSettings) -> LinearFunction:
     """Train on all rows."""
     scaler = Scaler.of(vectors)
     inside = scaler(vectors)
+    models = [_fit(inside, decision, strength, settings) for decision in _decisions(labels, settings)]
     if settings.multi_label:
-        models = [
-            _fit(None, inside, labels[:, i], strength, settings, _FINAL_TOLERANCE) for i in range(labels.shape[1])
-        ]
         weight = np.vstack([_coefficients(model)[0][-1:] for model in models])
         bias = np.concatenate([_coefficients(model)[1][-1:] for model in models])
     else:
-        model = _fit(None, inside, labels, strength, settings, _FINAL_TOLERANCE)
-        weight, bias = _coefficients(model)
+        weight, bias = _coefficients(models[0])
         if not settings.is_regression:
-            weight, bias = _for_all_labels(weight, bias, model.classes_, settings.n_outputs)
+            weight, bias = _for_all_labels(weight, bias, models[0].classes_, settings.n_outputs)
     plain, shifted = scaler.undo(weight, bias)
-    return Fitted(strength, plain, shifted)
+    return LinearFunction(strength, plain, shifted)
 
 
 def fit_mix(
     vectors: Vectors,
     labels: Labels,
     strength: float,
-    settings: Settings,
+    settings: ClassifierSettings,
     *,
     layers: int,
     few: NDArray[np.int64] | slice = _ALL,
-) -> Fitted:
+) -> LinearFunction:
     """A classifier on a weighted mean of K layers: the weights are learned together with a logistic regression (ELMo's
     scalar mix, Peters et al. 2018, equation 1; its gamma is part of the classifier), then the classifier on their mean.
 
@@ -214,11 +212,11 @@ def fit_mix(
     fitted = fit(mixed, labels, strength, settings)
     spread = np.hstack([share * fitted.weight.astype(np.float64) for share in mix])
     plain, bias = scaler.undo(spread, fitted.bias.astype(np.float64))
-    return Fitted(strength, plain, bias, mix.astype(np.float32))
+    return LinearFunction(strength, plain, bias, mix.astype(np.float32))
 
 
 def _learn_mix(
-    vectors: Vectors, labels: Labels, strength: float, settings: Settings, layers: int
+    vectors: Vectors, labels: Labels, strength: float, settings: ClassifierSettings, layers: int
 ) -> NDArray[np.float64]:
     """(K,) weights of standardised layers that go with the best logistic (or linear) regression on their mean."""
     from scipy.optimize import minimize
@@ -261,27 +259,33 @@ def layer_mean(vectors: Vectors, layers: int) -> Vectors:
     return np.asarray(Scaler.of(vectors)(vectors).reshape(len(vectors), layers, -1).mean(axis=1), dtype=np.float32)
 
 
-def _fit(model: Any, vectors: Vectors, labels: Labels, strength: float, settings: Settings, tolerance: float) -> Any:
-    """A model of scikit-learn, trained; the one before again where there is one."""
+def _decisions(labels: Labels, settings: ClassifierSettings) -> list[Labels]:
+    """Returns what a classifier each is trained for: the labels, or of several labels per row each one by itself."""
+    return [labels[:, i] for i in range(labels.shape[1])] if settings.multi_label else [labels]
+
+
+def _fit(vectors: Vectors, labels: Labels, strength: float, settings: ClassifierSettings) -> Any:
+    """Returns a model of scikit-learn, trained."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression, Ridge, RidgeClassifier
 
     weight = "balanced" if settings.balanced else None
-    if model is None:
-        if settings.classifier == LOGISTIC:
-            # Newton's method ends within a few steps at the very optimum; its matrix has the square of the numbers.
-            numbers = vectors.shape[1] * (1 if settings.multi_label or settings.n_outputs == 2 else settings.n_outputs)
-            newton = numbers <= _NEWTON_LIMIT and len(vectors) > vectors.shape[1]
-            solver = "newton-cholesky" if newton else "lbfgs"
-            model = LogisticRegression(solver=solver, class_weight=weight, max_iter=_MAX_ITERATIONS)
-        elif settings.is_regression:
-            model = Ridge()
-        else:
-            model = RidgeClassifier(class_weight=weight)
-    if settings.classifier == RIDGE:
-        model.set_params(alpha=1.0 / strength)
+    model: Any
+    if settings.is_regression:
+        model = Ridge(alpha=1.0 / strength)
+    elif settings.classifier == RIDGE:
+        model = RidgeClassifier(alpha=1.0 / strength, class_weight=weight)
     else:
-        model.set_params(C=strength, tol=tolerance)
+        # Newton's method ends within a few steps at the very optimum; its matrix has the square of the numbers.
+        numbers = vectors.shape[1] * (1 if settings.multi_label or settings.n_outputs == 2 else settings.n_outputs)
+        newton = numbers <= _NEWTON_LIMIT and len(vectors) > vectors.shape[1]
+        model = LogisticRegression(
+            C=strength,
+            solver="newton-cholesky" if newton else "lbfgs",
+            class_weight=weight,
+            max_iter=_MAX_ITERATIONS,
+            tol=_TOLERANCE,
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # a weak fit shows in its score
         return model.fit(vectors, labels)
@@ -305,9 +309,7 @@ def _for_all_labels(
     return all_weights, all_biases
 
 
-def _folds(
-    labels: Labels, settings: Settings, groups: NDArray[np.int64] | None
-) -> Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+def _folds(labels: Labels, settings: ClassifierSettings, groups: NDArray[np.int64] | None) -> Folds:
     from sklearn.model_selection import KFold, StratifiedKFold
 
     whole = labels if groups is None else np.unique(groups)
@@ -331,7 +333,7 @@ def _folds(
     return list(split.split(np.zeros(len(labels)), labels))
 
 
-def _row_weights(labels: Labels, settings: Settings) -> NDArray[np.float64]:
+def _row_weights(labels: Labels, settings: ClassifierSettings) -> NDArray[np.float64]:
     if not settings.balanced or settings.is_regression or settings.multi_label:
         return np.ones(len(labels))
     counts = np.bincount(labels, minlength=settings.n_outputs)

@@ -8,7 +8,7 @@ that the score on the validation rows, which decided nothing, is an honest one.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,33 +16,38 @@ from numpy.typing import NDArray
 from bertctl.config.dump import dump_recipe, recipe_hash
 from bertctl.config.schema import Recipe
 from bertctl.data.load import load_data
-from bertctl.errors import BertctlError, DataError, UsageError
-from bertctl.features import classifiers
-from bertctl.features.classifiers import Settings
+from bertctl.errors import BertctlError, UsageError
+from bertctl.features.classifiers import LOGISTIC, RIDGE, ClassifierSettings
 from bertctl.features.encoded_windows import EncodedWindows
 from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine, unit_length
-from bertctl.features.selection import Choice, ProbeJob, Scorer, gold, other_hold_outs, table_document
+from bertctl.features.selection import (
+    ProbeJob,
+    ProbeTrainer,
+    TrainedProbe,
+    labels_of,
+    other_hold_outs,
+    table_document,
+)
 from bertctl.inference.engine import Engine
 from bertctl.inference.evaluate import (
     SplitResult,
-    choose_primary,
     evaluate_split,
     metrics_document,
     prediction_lines,
     truncation_counts,
     warn_of_truncation,
 )
+from bertctl.inference.run_inputs import fit_task, primary_metric, resolved_for
 from bertctl.modeling.build import load_frozen
 from bertctl.modeling.layers import choose_layers, join_states, layer_count
 from bertctl.modeling.linear_head import FIRST_PIECE, LinearHead, with_head
 from bertctl.modeling.source import inspect_model
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import RunFolder, write_json, write_jsonl, write_text
-from bertctl.runtime.device import Compute, choose_compute
-from bertctl.tasks.base import Features, Task
-from bertctl.tasks.registry import TASKS, task_from_data
+from bertctl.runtime.device import choose_compute
+from bertctl.tasks.base import Task
+from bertctl.tasks.registry import TASKS
 from bertctl.tasks.sequences import SequenceFeatures
-from bertctl.tasks.text_regression import TextRegression
 from bertctl.tasks.word_windows import WordFeatures
 
 Indices = NDArray[np.int64]
@@ -66,10 +71,11 @@ class ProbeResult:
 
 
 def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> ProbeJob:
-    """Read and check everything; the refusals come in order of their cost.
+    """Reads and checks everything; the refusals come in order of their cost.
 
     Args:
-        recipe: of a task with one label, several labels or a score for each text, or a tag for each word.
+        recipe: of a task with one label, several labels or a score per text, or a tag per word.
+        listener: hears what was guessed, held out, left out.
 
     Raises:
         BertctlError: any refusal: data, labels, model, layers, device.
@@ -77,42 +83,43 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> ProbeJob:
     started = time.perf_counter()
     source = inspect_model(recipe.model)
     layers = choose_layers(recipe.probe.layers or ["last"], layer_count(source.config))
-    poolings = _poolings(recipe)
-    _refuse_repeats(recipe)
+    by_word = "words" in TASKS[recipe.task].columns
+    poolings = _poolings(recipe, by_word=by_word)
+    _refuse_repeats(recipe, by_word=by_word)
     data = load_data(recipe, listener=listener)
-    evaluated = tuple(recipe.evaluation.splits) or data.validation_splits
-    for split in dict.fromkeys(("train", *evaluated)):
-        if not data.splits[split].has("label"):
-            raise DataError(f"the split '{split}' has no labels", remedy="Name the column: --label-column NAME.")
-    task = task_from_data(recipe, data.splits["train"], data.labels)
-    for split in dict.fromkeys((*evaluated, *data.validation_splits)):
-        task.check(data.splits[split])
+    task, evaluated = fit_task(recipe, data)
     settings = _settings(recipe, task)
     read = time.perf_counter()
     compute = choose_compute(recipe.runtime)
-    resolved = _resolved(recipe, compute, settings, [layer.name for layer in layers], poolings)
-    loaded = load_frozen(source, compute)
+    resolved = resolved_for(recipe, compute)
+    section = resolved.probe.model_copy(
+        update={
+            "layers": [layer.name for layer in layers],
+            "pooling": poolings,
+            "classifier": settings.classifier,
+        }
+    )
+    resolved = resolved.model_copy(update={"probe": section})
+    model = load_frozen(source, compute)
     spec = VectorSpec(
         layers,
         tuple(poolings),
-        words=FIRST_PIECE if FIRST_PIECE in poolings else None,
-        special_tokens=resolved.probe.special_tokens,
-        normalize=resolved.probe.normalize,
+        words=FIRST_PIECE if by_word else None,
+        special_tokens=section.special_tokens,
+        normalize=section.normalize,
     )
     model_hash = source.content_hash()
     job = ProbeJob(
         recipe=resolved,
         data=data,
         task=task,
-        source=source,
-        loaded=loaded,
-        compute=compute,
-        encoder=Encoder(source, loaded, spec, frozen_engine(loaded, compute)),
+        model=model,
+        encoder=Encoder(source, model, spec, frozen_engine(model, compute)),
         features={
-            split: task.encode(rows, loaded.tokenizer, max_length=recipe.model.max_length)
+            split: task.encode(rows, model.tokenizer, max_length=recipe.model.max_length)
             for split, rows in data.splits.items()
         },
-        selection=data.validation_splits[0],
+        primary=primary_metric(resolved, data, task),
         evaluated=tuple(dict.fromkeys((data.validation_splits[0], *evaluated))),
         settings=settings,
         hash=recipe_hash(resolved, data_hashes=data.hashes, model_hash=model_hash),
@@ -122,22 +129,21 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> ProbeJob:
     return job
 
 
-def _poolings(recipe: Recipe) -> list[str]:
-    """How tokens become one vector: a word's are read as in fine-tuning, from its first piece.
+def _poolings(recipe: Recipe, *, by_word: bool) -> list[str]:
+    """Returns how tokens become one vector: of a word its first token is read, as in fine-tuning.
 
     Raises:
-        UsageError: a task without one label a text or a word; a pooling of texts for words, or of words for texts.
+        UsageError: a task without one label per text or word; a pooling of texts for words, or of words for texts.
     """
     named: list[str] = list(dict.fromkeys(recipe.probe.pooling))
-    read = TASKS[recipe.task].columns
-    if "words" in read:
+    if by_word:
         if named not in (["mean"], [FIRST_PIECE]):  # the default of texts stands for the only one there is
             raise UsageError(
                 f"'{named[0]}' makes one vector of a text, and {recipe.task} needs one for each word",
-                remedy=f"Leave --pooling out: a word is read by its first piece ('{FIRST_PIECE}'), as in fine-tuning.",
+                remedy=f"Leave --pooling out: a word is read by its first token ('{FIRST_PIECE}'), as in fine-tuning.",
             )
         return [FIRST_PIECE]
-    if read != ("text",):
+    if "text" not in TASKS[recipe.task].columns:
         raise UsageError(
             f"a probe learns a label or a score of a text, or a tag of a word, and the task is {recipe.task}",
             remedy=f"Fine-tune for it: bertctl finetune {recipe.name}.",
@@ -147,7 +153,7 @@ def _poolings(recipe: Recipe) -> list[str]:
     return named
 
 
-def _refuse_repeats(recipe: Recipe) -> None:
+def _refuse_repeats(recipe: Recipe, *, by_word: bool) -> None:
     if recipe.probe.repeats == 1:
         return
     if recipe.data.name or recipe.data.validation_file:
@@ -155,33 +161,19 @@ def _refuse_repeats(recipe: Recipe) -> None:
             "probe.repeats holds rows out of the training rows again and again, and these have validation rows",
             remedy="Leave the validation file out, or probe.repeats.",
         )
-    if "words" in TASKS[recipe.task].columns:
+    if by_word:
         raise UsageError("probe.repeats is for labels of texts", remedy="Leave it out, and give a validation file.")
 
 
-def _resolved(
-    recipe: Recipe,
-    compute: Compute,
-    settings: Settings,
-    layers: list[str],
-    poolings: list[str],
-) -> Recipe:
-    """The recipe with everything said that was left open."""
-    section = recipe.probe.model_copy(update={"layers": layers, "pooling": poolings, "classifier": settings.classifier})
-    runtime = recipe.runtime.model_copy(
-        update={"device": compute.device, "precision": compute.precision, "threads": compute.threads}
-    )
-    return recipe.model_copy(update={"runtime": runtime, "probe": section})
-
-
-def _settings(recipe: Recipe, task: Task) -> Settings:
-    section = recipe.probe
-    head = task.head()
-    regression = isinstance(task, TextRegression)
-    classifier = section.classifier or (classifiers.RIDGE if regression else classifiers.LOGISTIC)
-    if regression and classifier != classifiers.RIDGE:
-        raise UsageError(f"{classifier} predicts labels, and the task is {task.name}", remedy="Use --classifier ridge.")
-    return Settings(
+def _settings(recipe: Recipe, task: Task) -> ClassifierSettings:
+    section, head = recipe.probe, task.head()
+    is_regression = head["problem_type"] == "regression"
+    classifier = section.classifier or (RIDGE if is_regression else LOGISTIC)
+    if is_regression and classifier != RIDGE:
+        raise UsageError(
+            f"{classifier} predicts labels, and the task is {recipe.task}", remedy="Use --classifier ridge."
+        )
+    return ClassifierSettings(
         classifier=classifier,
         multi_label=head["problem_type"] == "multi_label_classification",
         n_outputs=int(head["num_labels"]),
@@ -193,7 +185,7 @@ def _settings(recipe: Recipe, task: Task) -> Settings:
 
 
 def announce(job: ProbeJob, *, listener: Listener) -> None:
-    """Say what is about to happen."""
+    """Says what is about to happen."""
     listener.say(f"compute: {job.compute.why}")
     for split, rows in job.data.splits.items():
         listener.say(f"{split}: {len(rows)} examples ({job.task.describe(rows)})")
@@ -202,13 +194,13 @@ def announce(job: ProbeJob, *, listener: Listener) -> None:
             split, counts, message=job.task.truncation, max_length=job.recipe.model.max_length, listener=listener
         )
     n = len(job.encoder.pairs)
-    listener.say(f"{n} choices of layer and pooling from one forward pass" if n > 1 else "one forward pass")
+    listener.say(f"{n} combinations of layer and pooling from one forward pass" if n > 1 else "one forward pass")
 
 
 def run(
     job: ProbeJob, folder: RunFolder, *, environment: Callable[[ProbeJob], dict[str, Any]], listener: Listener = SILENT
 ) -> ProbeResult:
-    """Compute, train, score, and write the run folder.
+    """Computes, trains, scores, and writes the run folder.
 
     Args:
         environment: makes the content of environment.json.
@@ -229,29 +221,24 @@ def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> ProbeResult:
     train, held = job.features["train"], job.features[job.selection]
     vectors = _vectors(job, listener)
     computed = time.perf_counter()
-    labels = np.concatenate([gold(train), gold(held)])
-    known = [*job.task.baseline(job.data.splits["train"], job.data.splits[job.selection]), "loss"]
-    dataset = job.data.dataset
-    primary = choose_primary(
-        job.recipe.evaluation.primary_metric, dataset.primary_metric if dataset else None, job.task, known
-    )
+    labels = np.concatenate([labels_of(train), labels_of(held)])
     table = []
-    scorer = Scorer(job, labels, primary)
-    n_train = len(gold(train))
+    trainer = ProbeTrainer(job, labels)
+    n_train = len(labels_of(train))
     hold_outs = [(np.arange(n_train), np.arange(n_train, len(labels))), *other_hold_outs(job)]
     for number, pair in enumerate(job.encoder.pairs):
-        table.append(scorer.choice(pair, vectors[number], hold_outs))
-        listener.advance("training", number + 1, len(vectors), {primary: table[-1].metrics[primary].value})
+        table.append(trainer.train(pair, vectors[number], hold_outs))
+        listener.advance("training", number + 1, len(vectors), {job.primary: table[-1].metrics[job.primary].value})
     listener.finish("training")
-    best = max(range(len(table)), key=lambda i: table[i].cross_validation)  # the first of equals
+    best = max(table, key=lambda probe: probe.cross_validation)  # the first of equals
     trained = time.perf_counter()
-    results = _keep(job, table[best], folder, listener)
-    metrics = metrics_document(results, primary=primary, selection=job.selection)
+    results = _keep(job, best, folder, listener)
+    metrics = metrics_document(results, primary=job.primary, selection=job.selection)
     metrics["baseline"] = {
         split: job.task.baseline(job.data.splits["train"], result.rows) for split, result in results.items()
     }
     metrics["data"] = {split: truncation_counts(features) for split, features in job.features.items()}
-    metrics["probe"] = table_document(job, table, best, primary)
+    metrics["probe"] = table_document(job, table, best)
     for split, result in results.items():
         lines = prediction_lines(result, settings=job.recipe.evaluation)
         write_jsonl(folder.predictions(split), lines)
@@ -264,7 +251,7 @@ def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> ProbeResult:
 
 
 def _vectors(job: ProbeJob, listener: Listener) -> Sequence[NDArray[np.float32]]:
-    """For each choice the vectors of the training rows (or their words), then of the validation rows."""
+    """Returns the vectors of the training rows (or their words), then of the validation rows, for each probe."""
     splits = ("train", job.selection)
     total = sum(len(job.features[split]) for split in splits)
     seen = 0
@@ -275,9 +262,10 @@ def _vectors(job: ProbeJob, listener: Listener) -> Sequence[NDArray[np.float32]]
         listener.advance("features", seen, total)
 
     try:
+        features = [job.features[split] for split in splits]
         if job.by_word:
-            return WordVectors(job.encoder, [_of_words(job.features[split]) for split in splits], done)
-        windows = [EncodedWindows.of(_of_texts(job.features[split]).encoded) for split in splits]
+            return WordVectors(job.encoder, cast(Sequence[WordFeatures], features), done)
+        windows = [EncodedWindows.of(each.encoded) for each in cast(Sequence[SequenceFeatures], features)]
         parts = [job.encoder.texts(each, done=done) for each in windows]
         return [np.concatenate([a, b]) for a, b in zip(*parts, strict=True)]
     finally:
@@ -285,9 +273,9 @@ def _vectors(job: ProbeJob, listener: Listener) -> Sequence[NDArray[np.float32]]
 
 
 class WordVectors(Sequence[NDArray[np.float32]]):
-    """The vectors of words, a choice of layers at a time.
+    """The vectors of words, for one probe at a time.
 
-    The hidden states are kept, not what the choices make of them: those of the paper take 2.4 times as much memory.
+    The hidden states are kept, not what is made of them: the layers of the paper would take 2.4 times as much memory.
     """
 
     def __init__(self, encoder: Encoder, parts: Sequence[WordFeatures], done: Callable[[int], None]) -> None:
@@ -304,7 +292,7 @@ class WordVectors(Sequence[NDArray[np.float32]]):
         return len(self._encoder.pairs)
 
     def __getitem__(self, number: Any) -> Any:
-        """(W, D) of one choice."""
+        """Returns (W, D) vectors for one probe."""
         import torch
 
         layer, _ = self._encoder.pairs[number]
@@ -313,20 +301,8 @@ class WordVectors(Sequence[NDArray[np.float32]]):
         return unit_length(vectors) if self._encoder.spec.normalize else vectors
 
 
-def _of_words(features: Features) -> WordFeatures:
-    if not isinstance(features, WordFeatures):
-        raise TypeError(f"{type(features).__name__} are not features of words")
-    return features
-
-
-def _of_texts(features: Features) -> SequenceFeatures:
-    if not isinstance(features, SequenceFeatures):
-        raise TypeError(f"{type(features).__name__} are not features of texts")
-    return features
-
-
-def _keep(job: ProbeJob, best: Choice, folder: RunFolder, listener: Listener) -> dict[str, SplitResult]:
-    """Write the best probe, and score it the way `evaluate` will: text in, answers out."""
+def _keep(job: ProbeJob, best: TrainedProbe, folder: RunFolder, listener: Listener) -> dict[str, SplitResult]:
+    """Writes the best probe, and scores it the way `evaluate` will: text in, answers out."""
     head = LinearHead(
         layer=best.layer.name,
         pooling=best.pooling,
@@ -338,8 +314,9 @@ def _keep(job: ProbeJob, best: Choice, folder: RunFolder, listener: Listener) ->
         bias=best.fitted.bias,
         mix=best.fitted.mix,
     )
-    head.save(folder.path, source=job.source, head=job.task.head())
-    engine = Engine.of(with_head(job.loaded, head, job.source, job.compute), job.compute)
+    source = job.encoder.source
+    head.save(folder.path, source=source, head=job.task.head())
+    engine = Engine.of(with_head(job.model, head, source, job.compute), job.compute)
     return {
         split: evaluate_split(
             engine, job.task, job.data.splits[split], job.features[split], recipe=job.recipe, listener=listener

@@ -1,6 +1,6 @@
-"""Which layer and pooling: each choice trained and scored on the same rows, and the table of them.
+"""Which layer and pooling: a probe on each, trained and scored on the same rows, and the table of them.
 
-The choice with the best cross-validation score on the training rows wins, so that the score on the validation rows,
+The probe with the best cross-validation score on the training rows wins, so that the score on the validation rows,
 which decided nothing, is an honest one.
 """
 
@@ -13,18 +13,17 @@ from numpy.typing import NDArray
 
 from bertctl.config.schema import Recipe
 from bertctl.data.load import LoadedData
-from bertctl.data.readers import READERS
 from bertctl.data.rows import Rows
 from bertctl.data.splits import hold_out
 from bertctl.errors import UsageError
-from bertctl.features.classifiers import Fitted, Settings, choose_strength, fit, fit_mix, layer_mean
+from bertctl.features.classifiers import ClassifierSettings, LinearFunction, choose_strength, fit, fit_mix, layer_mean
 from bertctl.features.encoder import Encoder
 from bertctl.metrics.value import MetricValue
 from bertctl.modeling.layers import LayerChoice
-from bertctl.modeling.source import ModelSource
 from bertctl.run_folder import SCHEMA
 from bertctl.runtime.device import Compute
 from bertctl.tasks.base import Features, Task
+from bertctl.tasks.batches import present
 
 if TYPE_CHECKING:
     from bertctl.modeling.model import Model
@@ -43,13 +42,11 @@ class ProbeJob:
         recipe: with device, precision, threads, layers and classifier resolved.
         data: the splits.
         task: fitted to the training rows.
-        source: the encoder's files.
-        loaded: the bare encoder.
-        compute: where and how.
-        encoder: gives the vectors.
+        model: the bare encoder.
+        encoder: gives its vectors.
         features: split -> encoded rows, with labels.
-        selection: the validation split that is scored for every choice.
-        evaluated: splits scored with the best one.
+        primary: name of the metric.
+        evaluated: splits scored with the best probe; the first one is scored with every probe.
         settings: of the classifiers.
         hash: of what decides the numbers.
         model_hash: of the encoder's files.
@@ -59,17 +56,25 @@ class ProbeJob:
     recipe: Recipe
     data: LoadedData
     task: Task
-    source: ModelSource
-    loaded: "Model"
-    compute: Compute
+    model: "Model"
     encoder: Encoder
     features: dict[str, Features]
-    selection: str
+    primary: str
     evaluated: tuple[str, ...]
-    settings: Settings
+    settings: ClassifierSettings
     hash: str
     model_hash: str
     seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def selection(self) -> str:
+        """The validation split that every probe is scored on."""
+        return self.evaluated[0]
+
+    @property
+    def compute(self) -> Compute:
+        """Where and how the encoder computes."""
+        return self.encoder.engine.compute
 
     @property
     def by_word(self) -> bool:
@@ -78,8 +83,8 @@ class ProbeJob:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """One layer in one pooling, trained.
+class TrainedProbe:
+    """One layer in one pooling, with the classifier trained on its vectors.
 
     Attributes:
         layer: which.
@@ -93,13 +98,13 @@ class Choice:
     layer: LayerChoice
     pooling: str
     cross_validation: float
-    fitted: Fitted
+    fitted: LinearFunction
     metrics: dict[str, MetricValue]
     repeats: tuple[float, ...]
 
 
 def other_hold_outs(job: ProbeJob) -> list[tuple[Indices, Indices]]:
-    """With `probe.repeats`, training and validation rows parted again, by the seeds that follow."""
+    """Returns repeated hold-out splits for `probe.repeats`, with consecutive seeds."""
     repeats = job.recipe.probe.repeats
     if repeats == 1:
         return []
@@ -113,42 +118,41 @@ def other_hold_outs(job: ProbeJob) -> list[tuple[Indices, Indices]]:
             rows,
             fraction=len(held) / n,
             seed=job.recipe.training.seed + number,
-            stratify=READERS[job.recipe.task].stratify,
+            stratify=not job.settings.is_regression,
         )
         found.append((np.array([int(i) for i in left.ids]), np.array([int(i) for i in out.ids])))
     return found
 
 
-class Scorer:
-    """Trains and scores one choice after the other on the same rows."""
+class ProbeTrainer:
+    """Trains and scores one probe after the other on the same rows."""
 
-    def __init__(self, job: ProbeJob, labels: NDArray[Any], primary: str) -> None:
-        self._job, self._labels, self._primary = job, labels, primary
-        self._n_train = len(gold(job.features["train"]))
+    def __init__(self, job: ProbeJob, labels: NDArray[Any]) -> None:
+        self._job, self._labels = job, labels
         self._groups = _sentences(job) if job.by_word else None
         # The gold answers that rows are scored by: of words those of the selection split, which alone is scored.
         scored = [job.data.splits[split] for split in ((job.selection,) if job.by_word else ("train", job.selection))]
         self._gold = [job.task.gold(rows, i) for rows in scored for i in range(len(rows))]
 
-    def choice(
+    def train(
         self,
         pair: tuple[LayerChoice, str],
         vectors: NDArray[np.float32],
         hold_outs: Sequence[tuple[Indices, Indices]],
-    ) -> Choice:
-        """One layer in one pooling."""
+    ) -> TrainedProbe:
+        """Returns the probe on one layer in one pooling, scored on each hold-out."""
         layer, pooling = pair
         (train, held), others = hold_outs[0], hold_outs[1:]
         score, fitted = self._fit(layer, vectors, train)
         repeats = []
         for inside, outside in others:
             _, again = self._fit(layer, vectors, inside)
-            repeats.append(self._score(again, vectors, outside, resamples=100)[self._primary].value)
+            repeats.append(self._score(again, vectors, outside, resamples=100)[self._job.primary].value)
         resamples = self._job.recipe.evaluation.bootstrap_resamples
         metrics = self._score(fitted, vectors, held, resamples=resamples)
-        return Choice(layer, pooling, score, fitted, metrics, tuple(repeats))
+        return TrainedProbe(layer, pooling, score, fitted, metrics, tuple(repeats))
 
-    def _fit(self, layer: LayerChoice, vectors: NDArray[np.float32], rows: Indices) -> tuple[float, Fitted]:
+    def _fit(self, layer: LayerChoice, vectors: NDArray[np.float32], rows: Indices) -> tuple[float, LinearFunction]:
         inside, labels, settings = vectors[rows], self._labels[rows], self._job.settings
         few, groups = self._chosen_on(rows)
         if not layer.is_learned:
@@ -177,7 +181,7 @@ class Scorer:
         return few, groups[few]
 
     def _score(
-        self, fitted: Fitted, vectors: NDArray[np.float32], rows: Indices, *, resamples: int
+        self, fitted: LinearFunction, vectors: NDArray[np.float32], rows: Indices, *, resamples: int
     ) -> dict[str, MetricValue]:
         """The task's metrics of these rows."""
         job, held = self._job, self._job.data.splits[self._job.selection]
@@ -187,40 +191,33 @@ class Scorer:
         return job.task.answers.score(lines, resamples=resamples, seed=job.recipe.training.seed)
 
 
-def gold(features: Features) -> NDArray[Any]:
-    """The labels of a split, one a row, or one a word.
-
-    Raises:
-        ValueError: it has none.
-    """
-    labels: NDArray[Any] | None = features.labels  # type: ignore[attr-defined]
-    if labels is None:
-        raise ValueError("these rows have no labels")
-    return labels
+def labels_of(features: Features) -> NDArray[Any]:
+    """Returns the labels of a split, one per row or per word."""
+    return present(features.labels)  # type: ignore[attr-defined]
 
 
 def _sentences(job: ProbeJob) -> Indices:
-    """The number of each word's sentence, those of the training rows first."""
+    """Returns the number of each word's sentence, those of the training rows first."""
     starts = [job.features[split].starts for split in ("train", job.selection)]  # type: ignore[attr-defined]
     counts = np.concatenate([np.diff(each) for each in starts])
     return np.repeat(np.arange(len(counts)), counts)
 
 
-def table_document(job: ProbeJob, table: Sequence[Choice], best: int, primary: str) -> dict[str, Any]:
-    """Returns what metrics.json has under `probe`: the classifier, the best choice, and a row per choice."""
+def table_document(job: ProbeJob, table: Sequence[TrainedProbe], best: TrainedProbe) -> dict[str, Any]:
+    """Returns what metrics.json has under `probe`: the classifier, the best probe, and a row per probe."""
     rows = []
-    for choice in table:
+    for probe in table:
         row: dict[str, Any] = {
-            "layer": choice.layer.name,
-            "pooling": choice.pooling,
-            "strength": choice.fitted.strength,
-            "cross_validation": choice.cross_validation,
-            primary: choice.metrics[primary].as_json(),
+            "layer": probe.layer.name,
+            "pooling": probe.pooling,
+            "strength": probe.fitted.strength,
+            "cross_validation": probe.cross_validation,
+            job.primary: probe.metrics[job.primary].as_json(),
         }
-        if choice.fitted.mix is not None:
-            row["mix"] = [round(float(weight), 6) for weight in choice.fitted.mix]
-        if choice.repeats:
-            values = np.array([choice.metrics[primary].value, *choice.repeats])
+        if probe.fitted.mix is not None:
+            row["mix"] = [round(float(weight), 6) for weight in probe.fitted.mix]
+        if probe.repeats:
+            values = np.array([probe.metrics[job.primary].value, *probe.repeats])
             row["hold_outs"] = {
                 "n": len(values),
                 "mean": float(values.mean()),
@@ -231,6 +228,6 @@ def table_document(job: ProbeJob, table: Sequence[Choice], best: int, primary: s
     return {
         "schema": SCHEMA,
         "classifier": job.settings.classifier,
-        "best": {"layer": table[best].layer.name, "pooling": table[best].pooling},
+        "best": {"layer": best.layer.name, "pooling": best.pooling},
         "table": rows,
     }

@@ -1,6 +1,6 @@
 """Scoring a split, and writing down every prediction: the same code at the end of training and in `evaluate`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from bertctl.config.schema import EvaluationSection, Recipe
 from bertctl.data.rows import Rows
-from bertctl.errors import UsageError
 from bertctl.inference.engine import Engine
 from bertctl.metrics.contributions import loss
 from bertctl.metrics.scripts import script_metrics
@@ -19,7 +18,6 @@ from bertctl.run_folder import SCHEMA
 from bertctl.tasks.answers import sides
 from bertctl.tasks.base import Features, Outputs, Task, TruncationMessage
 from bertctl.tasks.registry import known_metrics
-from bertctl.words import unknown
 
 TRUNCATION_WARNING_SHARE = 0.01
 """Share of truncated examples (or unknown tokens) above which a warning says what to change."""
@@ -96,19 +94,6 @@ def evaluate_split(
         metrics |= script_metrics(scripts, predictions=answers, references=gold, reserved=reserved)
     losses = np.divide(sums, weights, out=np.zeros_like(sums), where=weights > 0)
     return SplitResult(task, decision, rows, features, passed.outputs, lines, losses, metrics)
-
-
-def choose_primary(asked: str | None, catalog: str | None, task: Task, known: Sequence[str]) -> str:
-    """Returns the name of the metric that picks the best weights: the recipe's, else the data set's, else the task's.
-
-    Raises:
-        UsageError: the recipe names one that this task does not compute.
-    """
-    if asked is not None and asked not in known:
-        raise UsageError(
-            f"evaluation.primary_metric: {unknown('metric', asked, known)}", remedy=f"Choose from {', '.join(known)}."
-        )
-    return asked or (catalog if catalog in known else None) or task.primary_metric
 
 
 def truncation_counts(features: Features) -> dict[str, int]:

@@ -14,13 +14,14 @@ from bertctl.config.problems import RecipeError
 from bertctl.config.schema import Recipe
 from bertctl.data.load import load_data
 from bertctl.errors import DataError, UsageError
+from bertctl.inference.run_inputs import resolved_for
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.device import available_cores, choose_compute
 from bertctl.sweeps.grid import Setting, with_values
 from bertctl.sweeps.plan import Choose, Keep, PlannedCell, PrimaryMetric, SweepPlan, find_plan
 from bertctl.sweeps.pool import visible_devices
 from bertctl.tasks.registry import higher_is_better
-from bertctl.training.job import Checked, Encoded, check, encode, encoding_key, resolved_for
+from bertctl.training.job import Checked, Encoded, check, encode, encoding_key
 from bertctl.training.loop import total_steps
 
 NAME_LENGTH = 16

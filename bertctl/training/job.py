@@ -11,8 +11,8 @@ from bertctl.config.agreement import TASK_SECTIONS
 from bertctl.config.dump import recipe_hash
 from bertctl.config.schema import Recipe
 from bertctl.data.load import LoadedData, load_data
-from bertctl.errors import BertctlError, DataError, UnavailableError, UsageError
-from bertctl.inference.evaluate import choose_primary
+from bertctl.errors import BertctlError, UnavailableError
+from bertctl.inference.run_inputs import fit_task, primary_metric, resolved_for
 from bertctl.metrics.scripts import find_script
 from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.progress import SILENT, Listener
@@ -20,7 +20,6 @@ from bertctl.runtime.device import Compute, choose_compute
 from bertctl.runtime.seeding import only_deterministic, seed_everything
 from bertctl.tasks.base import Features, Task
 from bertctl.tasks.class_weights import check_weights
-from bertctl.tasks.registry import task_from_data
 from bertctl.training.environment import describe_environment
 from bertctl.training.layer_freezing import check_evaluations, check_layers
 from bertctl.training.loop import steps_per_epoch, total_steps
@@ -160,7 +159,7 @@ def check(recipe: Recipe, encoded: Encoded) -> Checked:
     steps = total_steps(recipe, len(encoded.features["train"]))
     check_evaluations(recipe.training, steps)
     baseline = read.task.baseline(read.data.splits["train"], read.data.splits[read.selection])
-    return Checked(_primary_metric(recipe, read), baseline, steps)
+    return Checked(primary_metric(recipe, read.data, read.task), baseline, steps)
 
 
 def prepare(recipe: Recipe, *, encoded: Encoded | None = None, listener: Listener = SILENT) -> Job:
@@ -203,7 +202,7 @@ def prepare(recipe: Recipe, *, encoded: Encoded | None = None, listener: Listene
         features=features,
         evaluated=read.evaluated,
         selection=read.selection,
-        primary=_primary_metric(resolved, read),
+        primary=primary_metric(resolved, data, task),
         steps=steps,
         memory=estimate_memory(
             recipe,
@@ -242,12 +241,7 @@ def _read(recipe: Recipe, listener: Listener, encoded: Encoded | None = None) ->
     for script in recipe.evaluation.metric_scripts:
         find_script(script)
     data, source = (encoded.data, encoded.source) if encoded else _find(recipe, listener)
-    evaluated = tuple(recipe.evaluation.splits) or data.validation_splits
-    _check_splits(data, evaluated)
-    task = task_from_data(recipe, data.splits["train"], data.labels)
-    if encoded is None:
-        for split in dict.fromkeys((*evaluated, *data.validation_splits)):
-            task.check(data.splits[split])
+    task, evaluated = fit_task(recipe, data, labels_checked=encoded is not None)
     check_layers(recipe, source)
     if recipe.training.class_weights:
         check_weights(recipe.training, list(task.head()["id2label"].values()))
@@ -277,38 +271,3 @@ def _find(recipe: Recipe, listener: Listener) -> tuple[LoadedData, ModelSource]:
             ) from missing
         raise
     return data, inspect_model(recipe.model)
-
-
-def _primary_metric(recipe: Recipe, read: _Inputs) -> str:
-    """Returns the metric that picks the best weights: one that the selection split gives, or the loss.
-
-    Raises:
-        UsageError: the recipe names another.
-    """
-    data = read.data
-    known = [*read.task.baseline(data.splits["train"], data.splits[read.selection]), "loss"]
-    catalog = data.dataset.primary_metric if data.dataset else None
-    return choose_primary(recipe.evaluation.primary_metric, catalog, read.task, known)
-
-
-def _check_splits(data: LoadedData, evaluated: tuple[str, ...]) -> None:
-    if not len(data.splits["train"]):
-        raise DataError("there are no training rows")
-    for split in evaluated:
-        if split not in data.splits:
-            raise UsageError(
-                f"evaluation.splits: there is no split '{split}'", remedy=f"Choose from {', '.join(data.splits)}."
-            )
-        if not data.splits[split].has("label"):
-            raise DataError(
-                f"the split '{split}' has no labels, so it can't be scored",
-                remedy=f"Use `bertctl predict RUN --split {split}`, or name other splits in evaluation.splits.",
-            )
-
-
-def resolved_for(recipe: Recipe, compute: Compute) -> Recipe:
-    """Returns the recipe with the device, precision and threads that are used."""
-    runtime = recipe.runtime.model_copy(
-        update={"device": compute.device, "precision": compute.precision, "threads": compute.threads}
-    )
-    return recipe.model_copy(update={"runtime": runtime})

@@ -9,14 +9,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from bertctl.errors import DataError
-from bertctl.features.classifiers import Settings, choose_strength, fit, fit_mix, layer_mean
+from bertctl.features.classifiers import ClassifierSettings, choose_strength, fit, fit_mix, layer_mean
 
 STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0)
 
 
-def settings(n_outputs: int = 2, **more: object) -> Settings:
+def settings(n_outputs: int = 2, **more: object) -> ClassifierSettings:
     fields = {"classifier": "logistic-regression", "multi_label": False, "balanced": False, "folds": 5, "seed": 3}
-    return Settings(**(fields | {"n_outputs": n_outputs, "strengths": STRENGTHS} | more))
+    return ClassifierSettings(**(fields | {"n_outputs": n_outputs, "strengths": STRENGTHS} | more))
 
 
 def problem(n_labels: int, *, n: int = 600, size: int = 12, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
