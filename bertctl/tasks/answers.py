@@ -93,7 +93,7 @@ class Answers:
 tokenizer = AutoTokenizer.from_pretrained(MODEL)
 model = {auto_class}.from_pretrained(MODEL)"""
 
-    labels: tuple[str, ...]
+    labels: tuple[str, ...] = ()
     """Label names in the model's order; empty where answers have no names."""
 
     @classmethod

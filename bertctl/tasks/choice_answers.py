@@ -18,8 +18,6 @@ def _accuracy(_: Answers, lines: Lines) -> Contributions:
 class ChoiceAnswers(Answers):
     """The number of one of a row's own choices. Means over labels (macro F1) are left out: a number is no class."""
 
-    labels = ()
-
     texts: ClassVar[tuple[str, ...]] = ("context", "choices")
     columns: ClassVar[tuple[str, ...]] = ("context", "choices")
     checks: ClassVar[frozenset[str]] = frozenset({"choices"})

@@ -58,8 +58,8 @@ class ClassAnswers(Answers):
         multi_label: whether an example can have several labels or none.
     """
 
-    labels: tuple[str, ...]
-    multi_label: bool
+    labels: tuple[str, ...] = ()
+    multi_label: bool = False
 
     texts: ClassVar[tuple[str, ...]] = ("text", "pair")
     columns: ClassVar[tuple[str, ...]] = ("text", "pair")

@@ -40,8 +40,6 @@ def _mse(_: Answers, lines: Lines) -> Contributions:
 class ScoreAnswers(Answers):
     """One number per text or pair."""
 
-    labels = ()
-
     texts: ClassVar[tuple[str, ...]] = ("text", "pair")
     columns: ClassVar[tuple[str, ...]] = ("text", "pair")
     checks: ClassVar[frozenset[str]] = frozenset({"scores"})

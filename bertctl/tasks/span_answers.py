@@ -64,8 +64,6 @@ def _no_answer_f1(_: Any, lines: Lines) -> Contributions | None:
 class SpanAnswers(Answers):
     """Words of a text, or none: exact match and F1 as the official scorers of SQuAD have them."""
 
-    labels = ()
-
     texts: ClassVar[tuple[str, ...]] = ("question", "context")
     columns: ClassVar[tuple[str, ...]] = ("question", "context")
     checks: ClassVar[frozenset[str]] = frozenset({"answers"})

@@ -54,8 +54,8 @@ class TagAnswers(Answers):
         mark_entities: whether the tags mark entities (`B-PER`, `I-PER`) and not words (`NOUN`).
     """
 
-    labels: tuple[str, ...]
-    mark_entities: bool
+    labels: tuple[str, ...] = ()
+    mark_entities: bool = False
 
     texts: ClassVar[tuple[str, ...]] = ("words",)
     columns: ClassVar[tuple[str, ...]] = ("text", "words", "offsets", "document")
