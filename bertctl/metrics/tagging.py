@@ -174,11 +174,6 @@ def _right_words(gold: Sequence[str], tags: Sequence[str], *, mark_entities: boo
     return sum(a == b or (mark_entities and split_tag(a) == split_tag(b)) for a, b in pairs)
 
 
-def entities_of_type(tags: Sequence[str], kind: str) -> set[Entity]:
-    """Returns the entities of one type."""
-    return {entity for entity in entities(tags) if entity[0] == kind}
-
-
 def entity_counts(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> list[tuple[int, int, int]]:
     """Returns for each sentence how many entities are there, were answered, and are right.
 

@@ -125,13 +125,9 @@ model = {auto_class}.from_pretrained(MODEL)"""
         found = metric.contribute(self, lines) if metric and metric.contribute else None
         return replace(found, higher_is_better=metric.higher_is_better) if metric and found else None
 
-    def metric_names(self, lines: Lines) -> list[str]:
-        """Returns the names of the metrics that such lines may give, without `loss`."""
-        return [metric.name for metric in self.metrics]
-
     def all_contributions(self, lines: Lines) -> dict[str, Contributions]:
         """Returns what each line adds to every metric that the lines give, without `loss`."""
-        found = {name: self.contributions(lines, name) for name in self.metric_names(lines)}
+        found = {metric.name: self.contributions(lines, metric.name) for metric in self.metrics}
         return {name: each for name, each in found.items() if each is not None}
 
     def score(self, lines: Lines, *, resamples: int, seed: int) -> dict[str, MetricValue]:

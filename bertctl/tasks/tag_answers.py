@@ -11,7 +11,7 @@ import numpy as np
 from bertctl.errors import UsageError
 from bertctl.metrics import contributions, tagging
 from bertctl.metrics.contributions import Contributions, Metric
-from bertctl.metrics.tagging import entities, entities_of_type, entity_counts, entity_score, scores_by_type
+from bertctl.metrics.tagging import entities, entity_counts, entity_score, scores_by_type
 from bertctl.tasks.answers import (
     BY_LOSS,
     COUNTED,
@@ -39,10 +39,15 @@ def _of_entities(name: str, answers: "TagAnswers", lines: Lines) -> Contribution
 _precision, _recall, _f1 = (partial(_of_entities, name) for name in tagging.ENTITY_METRICS)
 
 
-def _counts_of_type(lines: Lines, kind: str) -> list[tuple[int, int, int]]:
-    """Returns for each line how many entities of a type are there, were answered, and are right."""
-    found = [[entities_of_type(tags, kind) for tags in pair] for pair in zip(*sides(lines), strict=True)]
-    return [(len(there), len(answered), len(there & answered)) for there, answered in found]
+def _counts_by_type(lines: Lines) -> dict[str, list[tuple[int, int, int]]]:
+    """Returns for each type of entity, of each line: how many are there, were answered, are right."""
+    found = [tuple(set(entities(tags)) for tags in pair) for pair in zip(*sides(lines), strict=True)]
+    counted = [
+        [Counter(kind for kind, _, _ in spans) for spans in (there, answered, there & answered)]
+        for there, answered in found
+    ]
+    kinds = sorted({kind for there, answered, _ in counted for kind in (*there, *answered)})
+    return {kind: [(there[kind], said[kind], right[kind]) for there, said, right in counted] for kind in kinds}
 
 
 @dataclass(frozen=True)
@@ -89,16 +94,17 @@ answer("Ada Lovelace lived in London.")"""
         what, _, kind = name.partition(":")
         if not kind:
             return super().contributions(lines, name)
-        is_known = self.mark_entities and what in tagging.ENTITY_METRICS
-        return entity_score(what, _counts_of_type(lines, kind)) if is_known else None
+        if not self.mark_entities or what not in tagging.ENTITY_METRICS:
+            return None
+        return entity_score(what, _counts_by_type(lines).get(kind, [(0, 0, 0)] * len(lines)))
 
-    def metric_names(self, lines: Lines) -> list[str]:
-        """Returns the names of the metrics that such lines give; those of each type where the model knows several."""
-        names = super().metric_names(lines)
-        if not self.mark_entities or len({tagging.split_tag(tag)[1] for tag in self.labels if tag != "O"}) < 2:
-            return names
-        kinds = sorted({kind for side in sides(lines) for tags in side for kind, _, _ in entities(tags)})
-        return names + [f"{name}:{kind}" for kind in kinds for name in tagging.ENTITY_METRICS]
+    def all_contributions(self, lines: Lines) -> dict[str, Contributions]:
+        """Returns what each line adds to every metric, those of each type too where the model knows several."""
+        found = super().all_contributions(lines)
+        if self.mark_entities and len({tagging.split_tag(tag)[1] for tag in self.labels if tag != "O"}) > 1:
+            for kind, counts in _counts_by_type(lines).items():
+                found |= {f"{name}:{kind}": entity_score(name, counts) for name in tagging.ENTITY_METRICS}
+        return found
 
     def losses(self, lines: Lines) -> Contributions | None:
         """Returns what each line adds to the mean loss of words; None where words were cut off."""
@@ -155,7 +161,7 @@ answer("Ada Lovelace lived in London.")"""
         """Returns precision, recall or F1 of the entities of one type."""
         if name not in ("precision", "recall", "f1"):
             return None
-        counts = _counts_of_type(lines, label)
+        counts = _counts_by_type(lines)[label]
         if name == "precision" and not any(answered for _, answered, _ in counts):
             raise UsageError(f"the precision of '{label}' is undefined: the model never answers '{label}'")
         return entity_score(f"entity_{name}", counts)
