@@ -8,16 +8,17 @@ second of two labels, counts as that label. With several labels per example the 
 `null_threshold` into the same file: the null odds from which there is none.
 """
 
-from dataclasses import asdict, dataclass
+import contextlib
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, ValidationError
 
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.metrics.calibration import (
-    Threshold,
     best_f1_threshold,
     fit_temperature,
     precision_threshold,
@@ -27,47 +28,41 @@ from bertctl.run_folder import SCHEMA, RunFolder, write_json
 from bertctl.tasks.text_classification import TextClassification
 
 
-@dataclass(frozen=True)
-class Decision:
-    """How logits become probabilities, and from which probability a label counts.
+class Decision(BaseModel):
+    """How logits become probabilities, and from which probability a label counts."""
 
-    Attributes:
-        temperature: that logits are divided by; None where it was not fitted.
-        threshold: probability from which the positive label, or with several labels any label, counts; None: 0.5.
-        positive: the label that the threshold is about; None with several labels, or without a threshold.
-        fitted_on: the split it was chosen on.
-        n: examples of that split; 0 where the file does not say.
-        null_threshold: null odds from which a question has no answer; None for other tasks.
-    """
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
-    temperature: float | None
-    threshold: float | None
-    positive: str | None
+    temperature: PositiveFloat | None = None
+    """What logits are divided by; None where it was not fitted."""
+    threshold: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Probability from which the positive label, or with several labels any label, counts; None: 0.5."""
+    positive: str | None = None
+    """The label that the threshold is about; None with several labels, or without a threshold."""
     fitted_on: str
+    """The split it was chosen on."""
     n: int = 0
+    """Examples of that split; 0 where the file does not say."""
     null_threshold: float | None = None
+    """Null odds from which a question has no answer; None for other tasks."""
 
     def as_json(self) -> dict[str, Any]:
         """Returns the layout of decision.json, which `Task.with_decision` takes too."""
-        fields = asdict(self)
-        if self.null_threshold is None:
-            del fields["null_threshold"]
-        return {"schema": SCHEMA, **fields}
+        unused = {"null_threshold"} if self.null_threshold is None else set()
+        return {"schema": SCHEMA, **self.model_dump(exclude=unused)}
 
 
 @dataclass(frozen=True)
 class ThresholdRule:
-    """What `--threshold` asks for.
+    """How a threshold is chosen: the best F1, or the best recall at a precision.
 
     Attributes:
-        kind: the best F1, or the best recall at a precision.
-        floor: the precision, where it is asked for.
+        precision: the least precision; None for the best F1.
     """
 
-    kind: Literal["f1", "precision"]
-    floor: float | None = None
+    precision: float | None = None
 
-    def choose(self, probability: NDArray[np.float64], gold: NDArray[np.bool_]) -> Threshold:
+    def choose(self, probability: NDArray[np.float64], gold: NDArray[np.bool_]) -> float:
         """Returns the threshold by this rule.
 
         Args:
@@ -77,9 +72,9 @@ class ThresholdRule:
         Raises:
             DataError: none fits.
         """
-        if self.floor is None:
-            return best_f1_threshold(probability, gold)
-        return precision_threshold(probability, gold, self.floor)
+        if self.precision is None:
+            return best_f1_threshold(probability, gold).value
+        return precision_threshold(probability, gold, self.precision).value
 
 
 def parse_rule(text: str) -> ThresholdRule:
@@ -88,15 +83,12 @@ def parse_rule(text: str) -> ThresholdRule:
     Raises:
         UsageError: anything else.
     """
-    name, equals, number = text.partition("=")
     if text == "f1":
-        return ThresholdRule("f1")
-    try:
-        floor = float(number)
-    except ValueError:
-        floor = -1.0
-    if name == "precision" and equals and 0 < floor <= 1:
-        return ThresholdRule("precision", floor)
+        return ThresholdRule()
+    with contextlib.suppress(ValueError):
+        precision = float(text.removeprefix("precision="))
+        if text.startswith("precision=") and 0 < precision <= 1:
+            return ThresholdRule(precision)
     raise UsageError(
         f"--threshold {text!r} is no rule for a threshold",
         remedy="Type `--threshold f1` for the best F1, or `--threshold precision=0.9` for the best recall at a "
@@ -138,19 +130,17 @@ def fit_decision(
             f"--threshold needs two labels, or several for each example; this run chooses one of {len(labels)}",
             remedy="Leave --threshold out; --calibrate works with any number of labels.",
         )
-    kept = before.temperature if before else None
-    temperature = fit_temperature(logits, gold, multi_label=multi_label) if calibrate else kept
-    threshold, positive = (before.threshold, before.positive) if before and not calibrate else (None, None)
+    decision = before or Decision(fitted_on=fitted_on)
+    if calibrate:
+        decision = Decision(temperature=fit_temperature(logits, gold, multi_label=multi_label), fitted_on=fitted_on)
+    changes: dict[str, Any] = {"fitted_on": fitted_on, "n": len(logits), "null_threshold": None}
     if rule is not None:
-        probabilities = scaled_probabilities(logits, temperature or 1.0, multi_label=multi_label)
-        if multi_label:
-            threshold, positive = (
-                rule.choose(probabilities.ravel(), np.asarray(gold, dtype=np.bool_).ravel()).value,
-                None,
-            )
-        else:
-            threshold, positive = rule.choose(probabilities[:, 1], np.asarray(gold) == 1).value, labels[1]
-    return Decision(temperature, threshold, positive, fitted_on, len(logits))
+        probabilities = scaled_probabilities(logits, decision.temperature or 1.0, multi_label=multi_label)
+        is_yes = np.asarray(gold) == 1
+        yes = probabilities.ravel() if multi_label else probabilities[:, 1]
+        positive = None if multi_label else labels[1]
+        changes |= {"threshold": rule.choose(yes, is_yes.ravel()), "positive": positive}
+    return decision.model_copy(update=changes)
 
 
 def write_decision(folder: RunFolder, decision: Decision) -> Path:
@@ -171,18 +161,10 @@ def read_decision(folder: RunFolder) -> Decision | None:
     """
     if not folder.decision.is_file():
         return None
-    document = folder.read(folder.decision)
     try:
-        given = {name: document[name] for name in Decision.__dataclass_fields__ if name in document}
-        decision = Decision(**{"temperature": None, "threshold": None, "positive": None, **given})
-        fits = (decision.temperature is None or decision.temperature > 0) and (
-            decision.threshold is None or 0 <= decision.threshold <= 1
-        )
-    except (KeyError, TypeError):
-        fits = False
-    if not fits:
+        return Decision.model_validate(folder.read(folder.decision))
+    except ValidationError as error:
         raise UnavailableError(
             f"{folder.decision} is not a decision that this version can read",
             remedy=f"Delete it, then choose again: `bertctl evaluate {folder.path} --calibrate`.",
-        )
-    return decision
+        ) from error

@@ -23,8 +23,8 @@ def _fit(logits, gold, *, calibrate, rule, labels=("ham", "spam"), multi_label=F
 
 @pytest.mark.parametrize(
     ("text", "rule"),
-    [("f1", ThresholdRule("f1")), ("precision=0.9", ThresholdRule("precision", 0.9)),
-     ("precision=1", ThresholdRule("precision", 1.0))],
+    [("f1", ThresholdRule()), ("precision=0.9", ThresholdRule(0.9)),
+     ("precision=1", ThresholdRule(1.0))],
 )  # fmt: skip
 def test_rules_as_typed(text, rule):
     assert parse_rule(text) == rule
@@ -41,7 +41,7 @@ def test_what_is_no_rule_is_refused_with_both_that_are(text):
 
 def test_a_threshold_cuts_the_calibrated_probabilities():
     logits, gold = _binary()
-    decision = _fit(logits, gold, calibrate=True, rule=ThresholdRule("f1"))
+    decision = _fit(logits, gold, calibrate=True, rule=ThresholdRule())
     assert decision.temperature == fit_temperature(logits, gold)
     probability = scaled_probabilities(logits, decision.temperature)[:, 1]
     assert decision.threshold == best_f1_threshold(probability, gold).value
@@ -50,8 +50,8 @@ def test_a_threshold_cuts_the_calibrated_probabilities():
 
 def test_a_new_temperature_ends_an_old_threshold_and_a_new_threshold_keeps_an_old_temperature():
     logits, gold = _binary()
-    first = _fit(logits, gold, calibrate=True, rule=ThresholdRule("f1"))
-    again = _fit(logits, gold, calibrate=False, rule=ThresholdRule("precision", 0.9), before=first)
+    first = _fit(logits, gold, calibrate=True, rule=ThresholdRule())
+    again = _fit(logits, gold, calibrate=False, rule=ThresholdRule(0.9), before=first)
     assert again.temperature == first.temperature
     assert again.threshold > first.threshold
     assert _fit(logits, gold, calibrate=True, rule=None, before=first).threshold is None
@@ -61,7 +61,7 @@ def test_several_labels_share_one_threshold_and_no_label_is_the_positive_one():
     rng = np.random.default_rng(1)
     gold = rng.random((300, 3)) < 0.3
     logits = np.where(gold, 1.0, -1.5) + rng.normal(0, 1.5, gold.shape)
-    decision = _fit(logits, gold, labels=("a", "b", "c"), multi_label=True, calibrate=True, rule=ThresholdRule("f1"))
+    decision = _fit(logits, gold, labels=("a", "b", "c"), multi_label=True, calibrate=True, rule=ThresholdRule())
     assert decision.positive is None
     assert 0 < decision.threshold < 1
 
@@ -72,19 +72,19 @@ def test_one_of_three_labels_has_no_threshold_but_a_temperature():
     gold[:60] = logits[:60].argmax(axis=1)
     assert _fit(logits, gold, labels=("a", "b", "c"), calibrate=True, rule=None).temperature > 1
     with pytest.raises(UsageError, match="one of 3"):
-        _fit(logits, gold, labels=("a", "b", "c"), calibrate=False, rule=ThresholdRule("f1"))
+        _fit(logits, gold, labels=("a", "b", "c"), calibrate=False, rule=ThresholdRule())
 
 
 def test_rows_without_the_positive_label_choose_nothing():
     logits, _ = _binary(20)
     with pytest.raises(DataError, match="no example has the label"):
-        _fit(logits, np.zeros(20, dtype=int), calibrate=False, rule=ThresholdRule("f1"))
+        _fit(logits, np.zeros(20, dtype=int), calibrate=False, rule=ThresholdRule())
 
 
 def test_it_comes_back_as_it_was_written(tmp_path):
     folder = RunFolder.create(tmp_path / "run")
     assert read_decision(folder) is None
-    decision = Decision(1.5, 0.25, "spam", "validation", 872)
+    decision = Decision(temperature=1.5, threshold=0.25, positive="spam", fitted_on="validation", n=872)
     path = write_decision(folder, decision)
     assert path == tmp_path / "run" / "decision.json"
     assert read_decision(folder) == decision
@@ -104,6 +104,6 @@ def test_what_training_on_questions_chose_is_read_too(tmp_path):
     folder = RunFolder.create(tmp_path / "run")
     folder.decision.write_text('{"schema": 1, "null_threshold": -1.5, "fitted_on": "validation"}')
     decision = read_decision(folder)
-    assert decision == Decision(None, None, None, "validation", null_threshold=-1.5)
+    assert decision == Decision(fitted_on="validation", null_threshold=-1.5)
     write_decision(folder, decision)
     assert read_decision(folder) == decision
