@@ -6,12 +6,15 @@ where the context has no answer.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bertctl.checking.findings import Example, Finding, Severity, around, count_of, percent, shorten
+from bertctl.checking.findings import Example, Finding, FindingRules, around, shorten
 from bertctl.checking.subject import Subject
 from bertctl.data.rows import Rows
+from bertctl.words import percent
+
+_RULES = FindingRules("answers")
 
 _NO_WORD = re.compile(r"[\W_]*")
 _LONG = 30  # words; longer answers are not found with the usual max_answer_length of 30 tokens
@@ -104,22 +107,14 @@ def _cuts_word(context: str, start: int, end: int) -> bool:
 
 
 def _findings(found: _Found, rows: Rows, split: str) -> Iterator[Finding]:
-    for code, severity, says, remedy in _FAULTS:
+    for code in _FAULTS:
         places = found.places.get(code, [])
-        if not places:
-            continue
-        if code == "answer-off-offset":
-            remedy = f"{_slipped(found.shifts)} {remedy}"
-        yield Finding(
-            code,
-            severity,
-            split,
-            len(places),
-            found.total,
-            f"{count_of(len(places), found.total, 'answer')} of {split} {says}",
-            tuple(Example(rows.where(row), shorten(shown, limit=140)) for row, shown in places[:5]),
-            remedy,
-        )
+        if places:
+            examples = tuple(Example(rows.where(row), shorten(shown, limit=140)) for row, shown in places[:5])
+            finding = _RULES.finding(code, split, (len(places), found.total), examples)
+            if code == "answer-off-offset":
+                finding = replace(finding, remedy=f"{_slipped(found.shifts)} {finding.remedy}")
+            yield finding
 
 
 def _slipped(shifts: Sequence[int]) -> str:
@@ -141,74 +136,30 @@ def _one_side(subject: Subject, shares: Mapping[str, float]) -> Iterator[Finding
             rows = subject.splits[split]
             count = round(share * len(rows))
             has, lacks = ("train", split) if train else (split, "train")
-            yield Finding(
+            yield _RULES.finding(
                 "unanswerable-on-one-side",
-                "warning",
                 split,
-                count,
-                len(rows),
-                f"{has} has questions without an answer ({percent(round(1000 * max(share, train)), 1000)}), "
-                f"{lacks} has none",
-                (),
-                "Give both sides some, or take them out of both: else knowing when there is no answer is not "
-                + ("learned." if train == 0 else "measured."),
+                (count, len(rows)),
+                message=(
+                    f"{has} has questions without an answer ({percent(round(1000 * max(share, train)), 1000)}), "
+                    f"{lacks} has none"
+                ),
+                remedy=(
+                    "Give both sides some, or take them out of both: else knowing when there is no answer is not "
+                    + ("learned." if train == 0 else "measured.")
+                ),
             )
 
 
-_FAULTS: tuple[tuple[str, Severity, str, str], ...] = (
-    (
-        "answer-malformed",
-        "error",
-        "are not lists of texts and of as many starts",
-        'Write {"text": ["..."], "answer_start": [0]}, and two empty lists where there is no answer.',
-    ),
-    (
-        "answer-off-offset",
-        "error",
-        "do not stand at their answer_start",
-        "Count it in characters, from 0, of the very context that is stored: a model trained on these learns other "
-        "words than the answers.",
-    ),
-    (
-        "answer-other-case",
-        "error",
-        "stand in their context only in another case",
-        "Write the answer as the context has it: an answer is a span of the context, letter by letter.",
-    ),
-    (
-        "answer-not-in-context",
-        "error",
-        "do not stand in their context at all",
-        "Correct them, or take the rows out: only spans of the context can be learned.",
-    ),
-    (
-        "blank-answer",
-        "error",
-        "are blank",
-        "Where there is no answer leave both lists empty; else fill it in.",
-    ),
-    (
-        "punctuation-answer",
-        "warning",
-        "are punctuation and nothing else",
-        "Look at them: the span has most likely slipped.",
-    ),
-    (
-        "untrimmed-answer",
-        "warning",
-        "begin or end with white space",
-        "Trim them and move answer_start with them: no token begins there.",
-    ),
-    (
-        "answer-off-word",
-        "note",
-        "begin or end inside a word",
-        "Look at some: a slipped span, or a part of a number or name that is meant.",
-    ),
-    (
-        "long-answer",
-        "note",
-        f"are longer than {_LONG} words",
-        "Decoding looks for answers up to a maximal length in tokens: raise it, or shorten the answers.",
-    ),
+_FAULTS = (
+    "answer-malformed",
+    "answer-off-offset",
+    "answer-other-case",
+    "answer-not-in-context",
+    "blank-answer",
+    "punctuation-answer",
+    "untrimmed-answer",
+    "answer-off-word",
+    "long-answer",
 )
+"""Codes of faulty answers, in the order in which they are told."""

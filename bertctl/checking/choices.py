@@ -7,9 +7,12 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from bertctl.checking.findings import Finding, Severity, count_of, examples_at, percent
+from bertctl.checking.findings import Finding, FindingRules, examples_at
 from bertctl.checking.subject import Subject, normalised
 from bertctl.data.rows import Rows
+from bertctl.words import percent
+
+_RULES = FindingRules("choices")
 
 _ENOUGH_ROWS = 50
 _LEANING = 1.5  # times its fair share that one place of the right answer has
@@ -37,38 +40,11 @@ def _choices(rows: Rows, split: str) -> Iterator[Finding]:
         for i in alike
         if (right := _right(labels[i], len(keyed[i]))) is not None and keyed[i].count(keyed[i][right]) > 1
     ]
-    faults: tuple[tuple[str, Severity, list[int], str, str], ...] = (
-        (
-            "number-of-choices",
-            "note",
-            [i for i, choices in enumerate(column) if len(choices) != usual],
-            f"have not {usual} choices as most have",
-            "Fine where it is meant; else look for choices that were lost or split.",
-        ),
-        (
-            "blank-choice",
-            "warning",
-            [i for i, keys in enumerate(keyed) if not all(keys)],
-            "have a blank choice",
-            "Fill it in: a blank choice is ruled out without reading.",
-        ),
-        (
-            "same-choice-twice",
-            "warning",
-            [i for i in alike if i not in set(ambiguous)],
-            "have the same choice twice",
-            "Replace one of the two.",
-        ),
-        (
-            "right-choice-twice",
-            "error",
-            ambiguous,
-            "have the right choice twice, once as a wrong one",
-            "Replace the wrong one: no model can tell them apart.",
-        ),
-    )
-    for code, severity, found, says, remedy in faults:
-        yield from _finding(rows, split, code, severity, found, says, remedy)
+    few = [i for i, choices in enumerate(column) if len(choices) != usual]
+    yield from _about(rows, split, "number-of-choices", few, says=f"have not {usual} choices as most have")
+    yield from _about(rows, split, "blank-choice", [i for i, keys in enumerate(keyed) if not all(keys)])
+    yield from _about(rows, split, "same-choice-twice", [i for i in alike if i not in set(ambiguous)])
+    yield from _about(rows, split, "right-choice-twice", ambiguous)
 
 
 def _labels(rows: Rows, split: str) -> Iterator[Finding]:
@@ -76,18 +52,8 @@ def _labels(rows: Rows, split: str) -> Iterator[Finding]:
     missing = [i for i, label in enumerate(labels) if label is None or label == ""]
     choices = rows.columns["choices"]
     out = [i for i, label in enumerate(labels) if i not in set(missing) and _right(label, len(choices[i])) is None]
-    yield from _finding(
-        rows, split, "missing-label", "error", missing, "do not say which choice is right", "Fill the number in."
-    )
-    yield from _finding(
-        rows,
-        split,
-        "label-out-of-range",
-        "error",
-        out,
-        "have a label that is the number of no choice",
-        "Count the choices from 0: the last of four is 3.",
-    )
+    yield from _about(rows, split, "missing-label", missing)
+    yield from _about(rows, split, "label-out-of-range", out)
 
 
 def _right(label: Any, n_choices: int) -> int | None:
@@ -107,16 +73,14 @@ def _places(rows: Rows, split: str) -> Iterator[Finding]:
         return
     place, count = known.most_common(1)[0]
     if count * width > _LEANING * known.total():
-        yield Finding(
+        yield _RULES.finding(
             "leaky-place",
-            "warning",
             split,
-            count,
-            known.total(),
-            f"choice {place} is right in {percent(count, known.total())} of the rows of {split}, where "
-            f"{percent(1, width)} were to be expected",
-            (),
-            "Shuffle the choices of each row: a system could learn the place.",
+            (count, known.total()),
+            message=(
+                f"choice {place} is right in {percent(count, known.total())} of the rows of {split}, where "
+                f"{percent(1, width)} were to be expected"
+            ),
         )
 
 
@@ -136,15 +100,12 @@ def _lengths(rows: Rows, split: str) -> Iterator[Finding]:
             shortest.append(i)
     for found, word in ((longest, "longest"), (shortest, "shortest")):
         if judged >= _ENOUGH_ROWS and len(found) > _GIVEN_AWAY * judged:
-            yield Finding(
+            yield _RULES.finding(
                 "leaky-length",
-                "warning",
                 split,
-                len(found),
-                judged,
-                f"the right choice is the {word} one in {percent(len(found), judged)} of the rows of {split}",
+                (len(found), judged),
                 examples_at(rows, found, lambda i: " | ".join(map(str, rows.columns["choices"][i]))),
-                "Write wrong choices as long as the right ones: the length gives them away.",
+                message=f"the right choice is the {word} one in {percent(len(found), judged)} of the rows of {split}",
             )
 
 
@@ -152,21 +113,8 @@ def _pairs(rows: Rows) -> Iterator[tuple[Any, Any]]:
     return zip(rows.columns["label"], rows.columns["choices"], strict=True)
 
 
-def _finding(
-    rows: Rows, split: str, code: str, severity: Severity, found: list[int], says: str, remedy: str
-) -> Iterator[Finding]:
+def _about(rows: Rows, split: str, code: str, found: list[int], *, says: str | None = None) -> Iterator[Finding]:
     if found:
-        yield Finding(
-            code,
-            severity,
-            split,
-            len(found),
-            len(rows),
-            f"{count_of(len(found), len(rows), 'row')} of {split} {says}",
-            examples_at(
-                rows,
-                found,
-                lambda i: f"label {rows.columns.get('label', {i: None})[i]!r}: {rows.columns['choices'][i]!r}",
-            ),
-            remedy,
-        )
+        labels = rows.columns.get("label", [None] * len(rows))
+        examples = examples_at(rows, found, lambda i: f"label {labels[i]!r}: {rows.columns['choices'][i]!r}")
+        yield _RULES.finding(code, split, (len(found), len(rows)), examples, says=says)

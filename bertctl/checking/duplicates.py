@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from itertools import combinations, product
 from typing import Any
 
-from bertctl.checking.findings import SHOWN_EXAMPLES, Example, Finding, count_of, examples_at, shorten
+from bertctl.checking.findings import SHOWN_EXAMPLES, Example, Finding, FindingRules, examples_at, shorten
 from bertctl.checking.near import SIMILARITY, near_duplicates, similarity
 from bertctl.checking.subject import BETWEEN_FIELDS, Subject, normalised
+from bertctl.words import count_of
+
+_RULES = FindingRules("duplicates")
 
 _MANY = 0.01  # share of a split's rows from which repeats inside it weigh on training
 
@@ -58,16 +61,12 @@ def _exact_inside(subject: Subject, groups: _Groups) -> Iterator[Finding]:
     for split, found in repeats.items():
         rows = subject.splits[split]
         found.sort()
-        yield Finding(
+        yield _RULES.finding(
             "duplicate",
-            "warning" if len(found) > _MANY * len(rows) else "note",
             split,
-            len(found),
-            len(rows),
-            f"{count_of(len(found), len(rows), 'row')} of {split} repeat an earlier row of it, "
-            "ignoring case and spacing",
+            (len(found), len(rows)),
             _twins(subject, [((split, index), (split, first)) for index, first in found]),
-            "Keep one of each: repeats count several times in training and in the score.",
+            severity="warning" if len(found) > _MANY * len(rows) else "note",
         )
 
 
@@ -81,16 +80,13 @@ def _exact_across(subject: Subject, groups: _Groups) -> Iterator[Finding]:
         if found:
             found.sort()
             rows = subject.splits[other]
-            yield Finding(
+            yield _RULES.finding(
                 "duplicate-across-splits",
-                "warning",
                 other,
-                len(found),
-                len(rows),
-                f"{count_of(len(found), len(rows), 'row')} of {other} are in {one} too, ignoring case and spacing"
-                + _with_another_label(subject, found),
+                (len(found), len(rows)),
                 _twins(subject, found),
-                _remedy(one, other),
+                says=(f"are in {one} too, ignoring case and spacing" + _with_another_label(subject, found)),
+                remedy=_remedy(one, other),
             )
 
 
@@ -113,19 +109,19 @@ def _conflicts(subject: Subject, groups: _Groups) -> Iterator[Finding]:
             Example(subject.splits[split].where(index), f"{text} = {_shown_answer(subject, places[0])}; {shown}")
         )
     splits = {place[0] for places in conflicts for place in places}
-    yield Finding(
+    yield _RULES.finding(
         "conflicting-labels",
-        "warning",
         splits.pop() if len(splits) == 1 else "",
-        len(conflicts),
-        len(groups.places),
-        f"{count_of(len(conflicts), len(groups.places), 'different text')} occur with different labels",
+        (len(conflicts), len(groups.places)),
         tuple(examples),
-        "Decide on one label for each: no model can be right on both."
-        + (
-            " If both are meant, make it multi-label (--set text_classification.multi_label=true)."
-            if "labels" in subject.checks
-            else ""
+        message=f"{count_of(len(conflicts), len(groups.places), 'different text')} occur with different labels",
+        remedy=(
+            "Decide on one label for each: no model can be right on both."
+            + (
+                " If both are meant, make it multi-label (--set text_classification.multi_label=true)."
+                if "labels" in subject.checks
+                else ""
+            )
         ),
     )
 
@@ -149,20 +145,16 @@ def _near(subject: Subject, groups: _Groups) -> Iterator[Finding]:
         rows = subject.splits[other]
         pairs: list[tuple[Place, Place]] = [((other, index), twin) for index, (_, twin) in sorted(found.items())]
         inside = one == other
-        says = f"an earlier row of it{_with_another_label(subject, pairs)}" if inside else f"a row of {one}"
-        yield Finding(
-            "near-duplicate" if inside else "near-duplicate-across-splits",
-            "note" if inside else "warning",
-            other,
-            len(found),
-            len(rows),
-            f"{count_of(len(found), len(rows), 'row')} of {other} are nearly the same as {says}"
-            + ("" if inside else _with_another_label(subject, pairs)),
-            _twins(subject, pairs, both=True),
-            "Look at some: edits and templates of one text teach less than their number says."
-            if inside
-            else f"{_remedy(one, other)} Better still, split by source (document, author, thread) and not by row.",
-        )
+        counts, examples = (len(found), len(rows)), _twins(subject, pairs, both=True)
+        differing = _with_another_label(subject, pairs)
+        if inside:
+            says = f"are nearly the same as an earlier row of it{differing}"
+            yield _RULES.finding("near-duplicate", other, counts, examples, says=says)
+        else:
+            says = f"are nearly the same as a row of {one}{differing}"
+            remedy = f"{_remedy(one, other)} Better still, split by source (document, author, thread) and not by row."
+            code = "near-duplicate-across-splits"
+            yield _RULES.finding(code, other, counts, examples, says=says, remedy=remedy)
 
 
 def _alike_in_each_field(one: str, other: str) -> bool:
@@ -184,15 +176,13 @@ def _shared_contexts(subject: Subject) -> Iterator[Finding]:
         shared = {key: index for key, index in contexts[other].items() if key and key in contexts[one]}
         if shared:
             rows = subject.splits[other]
-            yield Finding(
+            yield _RULES.finding(
                 "context-across-splits",
-                "warning",
                 other,
-                len(shared),
-                len(contexts[other]),
-                f"{count_of(len(shared), len(contexts[other]), 'paragraph')} of {other} are in {one} too",
+                (len(shared), len(contexts[other])),
                 examples_at(rows, sorted(shared.values()), subject.texts(other)["context"].__getitem__),
-                "Split by document, so that no paragraph that was trained on is scored on.",
+                noun="paragraph",
+                says=f"are in {one} too",
             )
 
 

@@ -2,11 +2,13 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from bertctl.checking.findings import Finding, Severity, count_of, examples_at, shorten
+from bertctl.checking.findings import Finding, FindingRules, examples_at, shorten
 from bertctl.checking.subject import Subject
 from bertctl.data.rows import Rows
+
+_RULES = FindingRules("fields")
 
 _PLACEHOLDERS = frozenset(
     (
@@ -38,60 +40,34 @@ def check_fields(subject: Subject) -> Iterator[Finding]:
 def _blank(rows: Rows, split: str, name: str, column: Sequence[str]) -> Iterator[Finding]:
     blank = [i for i, text in enumerate(column) if not text or text.isspace()]
     if blank:
-        yield Finding(
+        yield _RULES.finding(
             "empty-text",
-            "warning",
             split,
-            len(blank),
-            len(rows),
-            f"{count_of(len(blank), len(rows), 'row')} of {split} have a blank {name}",
+            (len(blank), len(rows)),
             examples_at(rows, blank, lambda i: _others(rows, i)),
-            "Fill them in or take the rows out: they stay in as examples, and the model learns from an empty input.",
+            says=f"have a blank {name}",
         )
 
 
 def _contentless(rows: Rows, split: str, name: str, column: Sequence[str]) -> Iterator[Finding]:
     numbers = [i for i, text in enumerate(column) if _NUMBER.fullmatch(text)]
     if len(numbers) > _MOSTLY_NUMBERS * len(rows):
-        yield Finding(
+        yield _RULES.finding(
             "text-is-numbers",
-            "warning",
             split,
-            len(numbers),
-            len(rows),
-            f"{count_of(len(numbers), len(rows), f'{name} field')} of {split} are bare numbers",
+            (len(numbers), len(rows)),
             examples_at(rows, numbers, column.__getitem__),
-            f"Is it the right column? Name it with {'--pair-column' if name == 'pair' else '--text-column'}.",
+            noun=f"{name} field",
+            says="are bare numbers",
+            remedy=f"Is it the right column? Name it with {'--pair-column' if name == 'pair' else '--text-column'}.",
         )
-    checks: tuple[tuple[str, Severity, Callable[[str], bool], str, str], ...] = (
-        (
-            "placeholder-text",
-            "warning",
-            lambda text: text.strip() in _PLACEHOLDERS,
-            "say only that a value is missing",
-            "Fill them in or take the rows out: the model would read them as words.",
-        ),
-        (
-            "no-words",
-            "note",
-            lambda text: bool(text.strip()) and text.strip() not in _PLACEHOLDERS and bool(_NO_WORD.fullmatch(text)),
-            "have no letter and no digit",
-            "Look at them: is there something to learn from?",
-        ),
-    )
-    for code, severity, holds, says, remedy in checks:
-        found = [i for i, text in enumerate(column) if len(text) < 40 and holds(text)]
+    short = {i: text.strip() for i, text in enumerate(column) if len(text) < 40}
+    placeholders = [i for i, text in short.items() if text in _PLACEHOLDERS]
+    wordless = [i for i, text in short.items() if text and text not in _PLACEHOLDERS and _NO_WORD.fullmatch(text)]
+    for code, found in {"placeholder-text": placeholders, "no-words": wordless}.items():
         if found:
-            yield Finding(
-                code,
-                severity,
-                split,
-                len(found),
-                len(rows),
-                f"{count_of(len(found), len(rows), f'{name} field')} of {split} {says}",
-                examples_at(rows, found, lambda i: repr(column[i])),
-                remedy,
-            )
+            examples = examples_at(rows, found, lambda i: repr(column[i]))
+            yield _RULES.finding(code, split, (len(found), len(rows)), examples, noun=f"{name} field")
 
 
 def _cut_off(rows: Rows, split: str, name: str, column: Sequence[str]) -> Iterator[Finding]:
@@ -100,18 +76,15 @@ def _cut_off(rows: Rows, split: str, name: str, column: Sequence[str]) -> Iterat
     longest = max(lengths, default=0)
     count = lengths[longest]
     if longest in _EXPORT_LIMITS and count >= max(_AT_LIMIT, _AT_LIMIT_SHARE * len(rows)):
-        yield Finding(
+        yield _RULES.finding(
             "cut-off-export",
-            "warning",
             split,
-            count,
-            len(rows),
-            f"{count_of(count, len(rows), f'{name} field')} of {split} end after exactly {longest:,} characters, and "
-            "none is longer",
+            (count, len(rows)),
             examples_at(
                 rows, (i for i, text in enumerate(column) if len(text) == longest), lambda i: "…" + column[i][-60:]
             ),
-            "It looks like an export that cut them off: get the whole texts.",
+            noun=f"{name} field",
+            says=(f"end after exactly {longest:,} characters, and none is longer"),
         )
 
 
@@ -124,17 +97,13 @@ def _swallowed(subject: Subject, rows: Rows, split: str, name: str, column: Sequ
     row_in_field = re.compile(rf"^(?:.*[,;\t|])?\"?(?:{words})\"?[ ]*\r?\n|\n\"?(?:{words})\"?[,;\t|]", re.MULTILINE)
     found = [i for i, text in enumerate(column) if "\n" in text and row_in_field.search(text)]
     if found:
-        yield Finding(
+        yield _RULES.finding(
             "swallowed-rows",
-            "warning",
             split,
-            len(found),
-            len(rows),
-            f"{count_of(len(found), len(rows), f'{name} field')} of {split} hold whole rows: line breaks, separators "
-            "and labels",
+            (len(found), len(rows)),
             examples_at(rows, found, lambda i: shorten(column[i], limit=90)),
-            'A quote was opened and not closed: inside a quoted field write it twice (""). For a file without '
-            "quoting, use tabs between the fields.",
+            noun=f"{name} field",
+            says=("hold whole rows: line breaks, separators and labels"),
         )
 
 
@@ -145,17 +114,17 @@ def _same_sides(subject: Subject, split: str) -> Iterator[Finding]:
     rows = subject.splits[split]
     same = [i for i, (a, b) in enumerate(zip(texts["text"], texts["pair"], strict=True)) if a == b and a.strip()]
     if same:
-        yield Finding(
+        yield _RULES.finding(
             "same-text-twice",
-            "warning" if len(same) > len(rows) // 2 else "note",
             split,
-            len(same),
-            len(rows),
-            f"{count_of(len(same), len(rows), 'row')} of {split} have the same text on both sides of the pair",
+            (len(same), len(rows)),
             examples_at(rows, same, texts["text"].__getitem__),
-            "Are --text-column and --pair-column the right ones?"
-            if len(same) > len(rows) // 2
-            else "Fine where it is meant (an extreme of similarity); else correct them.",
+            severity="warning" if len(same) > len(rows) // 2 else "note",
+            remedy=(
+                "Are --text-column and --pair-column the right ones?"
+                if len(same) > len(rows) // 2
+                else "Fine where it is meant (an extreme of similarity); else correct them."
+            ),
         )
 
 

@@ -1,10 +1,15 @@
 """`Finding` and `DataReport`: what a check found, how bad it is, where, and what to do about it."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
+from bertctl import words
+from bertctl.config.strict_yaml import read_document
 from bertctl.data.rows import Rows
+from bertctl.words import count_of
 
 Severity = Literal["error", "warning", "note"]
 """error: training would refuse the rows, or learns something that is not there. warning: training goes through, but
@@ -13,7 +18,8 @@ the score or the model suffers. note: true of the data, and good to know."""
 WORST_FIRST: tuple[Severity, ...] = ("error", "warning", "note")
 
 SHOWN_EXAMPLES = 5
-_SHOWN_CHARACTERS = 100
+shorten = functools.partial(words.shorten, limit=100)
+"""Returns a value on one line, cut where it is long."""
 
 
 @dataclass(frozen=True)
@@ -106,65 +112,69 @@ def examples_at(
     return tuple(found)
 
 
-def shorten(value: object, *, limit: int = _SHOWN_CHARACTERS) -> str:
-    """A value on one line, control characters written out, cut in the middle of a long text."""
-    text = value if isinstance(value, str) else repr(value)
-    visible = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[: 4 * limit])
-    return visible if len(visible) <= limit and len(text) <= 4 * limit else visible[:limit] + "…"
-
-
 def around(text: str, start: int, end: int, *, margin: int = 40) -> str:
     """The part of a text around a place, so that a fault deep in a long text is seen."""
     first, last = max(0, start - margin), min(len(text), end + margin)
     return ("…" if first else "") + text[first:last] + ("…" if last < len(text) else "")
 
 
-def count_of(count: int, total: int, noun: str) -> str:
-    """`12 of 872 rows (1.4 %)`, the head of most messages."""
-    return f"{count:,} of {total:,} {noun if total == 1 else noun + 's'} ({percent(count, total)})"
-
-
-def percent(count: int, total: int) -> str:
-    """A share as `1.4 %`; never 0 where there is something, never 100 where something is left."""
-    share = 100 * count / total if total else 0.0
-    if 0 < share < 0.05:
-        return "under 0.1 %"
-    if 99.95 <= share < 100:
-        return "over 99.9 %"
-    return f"{share:.1f} %"
-
-
-def listed(names: Sequence[Any], *, limit: int = 8) -> str:
-    """Names in a row, cut where there are many."""
+def listed(names: Sequence[object], *, limit: int = 8) -> str:
+    """Returns names in a row, cut where there are many."""
     shown = ", ".join(f"'{name}'" for name in names[:limit])
     return shown + (f" and {len(names) - limit} more" if len(names) > limit else "")
+
+
+@functools.cache
+def _rules() -> Mapping[str, Mapping[str, Any]]:
+    """Returns the table `findings.yaml`: family -> code -> what is said."""
+    return read_document(Path(__file__).with_name("findings.yaml").read_text(encoding="utf-8")).values
+
+
+class FindingRules:
+    """Makes the findings of one family: their severity, words and remedies stand in `findings.yaml`."""
+
+    def __init__(self, family: str) -> None:
+        self._family = family
+
+    def finding(
+        self,
+        code: str,
+        split: str,
+        counts: tuple[int, int],
+        examples: tuple[Example, ...] = (),
+        **said: str | None,
+    ) -> Finding:
+        """Returns a finding.
+
+        Args:
+            code: its kind, a row of the table.
+            split: what it is about; empty where it is about all splits.
+            counts: how many, and out of how many.
+            examples: some of the places.
+            said: `message` (in place of the counted one), `severity`, `says`, `remedy` or `noun`, where they are not
+                those of the table.
+        """
+        rule = {**_rules()[self._family][code], **{name: text for name, text in said.items() if text is not None}}
+        message = rule.get("message") or f"{count_of(*counts, rule.get('noun', 'row'))} of {split} {rule['says']}"
+        return Finding(code, rule["severity"], split, *counts, message, examples, rule["remedy"])
 
 
 class Places:
     """Collects the places of several kinds of faults in a split, then makes findings of them."""
 
-    def __init__(self, rows: Rows, split: str) -> None:
+    def __init__(self, rules: FindingRules, rows: Rows, split: str) -> None:
+        self._rules = rules
         self._rows = rows
         self._split = split
         self._found: dict[str, list[tuple[int, str]]] = {}
 
     def add(self, code: str, row: int, shown: str) -> None:
-        """One place: its row, and what is shown of it."""
+        """Adds one place: its row, and what is shown of it."""
         self._found.setdefault(code, []).append((row, shown))
 
-    def finding(
-        self, code: str, severity: Severity, total: int, noun: str, says: str, remedy: str
-    ) -> Iterator[Finding]:
-        """The finding `n of TOTAL NOUNs of SPLIT SAYS`, where there is a place."""
+    def finding(self, code: str, total: int, *, says: str | None = None) -> Iterator[Finding]:
+        """Yields the finding `n of TOTAL ... of SPLIT SAYS`, where there is a place."""
         found = self._found.get(code, [])
         if found:
-            yield Finding(
-                code,
-                severity,
-                self._split,
-                len(found),
-                total,
-                f"{count_of(len(found), total, noun)} of {self._split} {says}",
-                tuple(Example(self._rows.where(row), shorten(shown)) for row, shown in found[:5]),
-                remedy,
-            )
+            examples = tuple(Example(self._rows.where(row), shorten(shown)) for row, shown in found[:5])
+            yield self._rules.finding(code, self._split, (len(found), total), examples, says=says)

@@ -5,10 +5,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from bertctl.checking.findings import Example, Finding, count_of, examples_at, listed, percent
+from bertctl.checking.findings import Example, Finding, FindingRules, examples_at, listed
 from bertctl.checking.subject import Subject, normalised
 from bertctl.data.rows import Rows
-from bertctl.words import did_you_mean
+from bertctl.words import count_of, did_you_mean, percent
+
+_RULES = FindingRules("labels")
 
 RARE = 10
 """Training rows below which a label can hardly be learned, nor its score be told from chance."""
@@ -49,27 +51,9 @@ def _missing(subject: Subject, split: str, sets: list[tuple[str, ...]]) -> Itera
         return
     several = any(isinstance(value, list | tuple) for value in rows.columns["label"])
     if several or subject.recipe.text_classification.multi_label or subject.recipe.text_classification.label_separator:
-        yield Finding(
-            "no-label-applies",
-            "note",
-            split,
-            len(without),
-            len(rows),
-            f"{count_of(len(without), len(rows), 'row')} of {split} have none of the labels",
-            _shown(rows, without),
-            "Fine where it is meant: a multi-label model learns from them that no label applies.",
-        )
+        yield _RULES.finding("no-label-applies", split, (len(without), len(rows)), _shown(rows, without))
         return
-    yield Finding(
-        "missing-label",
-        "error",
-        split,
-        len(without),
-        len(rows),
-        f"{count_of(len(without), len(rows), 'row')} of {split} have no label",
-        _shown(rows, without),
-        "Fill the labels in, or take the rows out: training refuses them.",
-    )
+    yield _RULES.finding("missing-label", split, (len(without), len(rows)), _shown(rows, without))
 
 
 def _spelling(subject: Subject, counts: dict[str, Counter[str]]) -> Iterator[Finding]:
@@ -90,16 +74,16 @@ def _spelling(subject: Subject, counts: dict[str, Counter[str]]) -> Iterator[Fin
         ]
         split = rows_of[0][0]
         rows = subject.splits[split]
-        yield Finding(
+        yield _RULES.finding(
             "label-spelling",
-            "warning",
             split if len({place[0] for place in rows_of}) == 1 else "",
-            len(rows_of),
-            sum(map(len, subject.splits.values())),
-            f"{listed(others)} ({len(rows_of):,} rows) and {usual!r} ({total[usual]:,} rows) differ only in case or "
-            "spacing, and count as different labels",
+            (len(rows_of), sum(map(len, subject.splits.values()))),
             _shown(rows, [i for s, i in rows_of if s == split]),
-            f"Write them all as {usual!r}.",
+            message=(
+                f"{listed(others)} ({len(rows_of):,} rows) and {usual!r} ({total[usual]:,} rows) differ only in case "
+                "or spacing, and count as different labels"
+            ),
+            remedy=f"Write them all as {usual!r}.",
         )
 
 
@@ -113,30 +97,26 @@ def _unknown(subject: Subject, counts: dict[str, Counter[str]]) -> Iterator[Find
             rows = subject.splits[split]
             indices = _rows_with(subject, split, set(unknown))
             hint = did_you_mean(unknown[0], named)
-            yield Finding(
+            yield _RULES.finding(
                 "unknown-label",
-                "error",
                 split,
-                len(indices),
-                len(rows),
-                f"{count_of(len(indices), len(rows), 'row')} of {split} have a label that is none of "
-                f"{listed(named)}: {listed(unknown)}" + (f"; {hint}" if hint else ""),
+                (len(indices), len(rows)),
                 _shown(rows, indices),
-                "Correct them, or name all labels: --set text_classification.labels='[a, b]'. Training refuses them.",
+                says=(
+                    f"have a label that is none of {listed(named)}: {listed(unknown)}" + (f"; {hint}" if hint else "")
+                ),
             )
     train = counts.get("train", Counter())
     absent = [name for name in named if train and not train[name]]
     if absent:
         total = len(subject.splits["train"])
-        yield Finding(
+        yield _RULES.finding(
             "label-without-rows",
-            "warning",
             "train",
-            len(absent),
-            len(named),
-            f"no training row has the label {listed(absent)}, though it is one of the {len(named)} that are named",
-            (),
-            f"Add rows with it (there are {total:,} of the others), or leave the label out.",
+            (len(absent), len(named)),
+            message=f"no training row has the label {listed(absent)}, though it is one of the {len(named)} that are "
+            "named",
+            remedy=f"Add rows with it (there are {total:,} of the others), or leave the label out.",
         )
 
 
@@ -145,26 +125,19 @@ def _number_of_labels(subject: Subject, train: Counter[str]) -> Iterator[Finding
     several = any(len(names) > 1 for names in subject.label_sets("train") or ())
     if len(train) < 2 and not several:
         only = f"one label only, {next(iter(train))!r}" if train else "no label at all"
-        yield Finding(
+        yield _RULES.finding(
             "one-label",
-            "error",
             "train",
-            len(rows),
-            len(rows),
-            f"the training rows have {only}: nothing can be learned",
-            (),
-            "Check --label-column, or add rows with another label.",
+            (len(rows), len(rows)),
+            message=f"the training rows have {only}: nothing can be learned",
         )
     if subject.labels is None and len(train) > max(50, len(rows) // 2):
-        yield Finding(
+        yield _RULES.finding(
             "too-many-labels",
-            "error",
             "train",
-            len(train),
-            len(rows),
-            f"{len(train):,} different labels in {len(rows):,} training rows: {listed(list(train), limit=4)}",
+            (len(train), len(rows)),
             _shown(rows, range(3)),
-            "Is --label-column the right one? For numbers add --task text-regression.",
+            message=f"{len(train):,} different labels in {len(rows):,} training rows: {listed(list(train), limit=4)}",
         )
 
 
@@ -176,15 +149,12 @@ def _rare(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
     if rare and len(rows) > RARE * len(train):
         indices = _rows_with(subject, "train", set(rare))
         shown = ", ".join(f"{name!r}: {count}" for name, count in list(rare.items())[:8])
-        yield Finding(
+        yield _RULES.finding(
             "rare-label",
-            "warning",
             "train",
-            len(rare),
-            len(train),
-            f"{count_of(len(rare), len(train), 'label')} have fewer than {RARE} training rows ({shown})",
+            (len(rare), len(train)),
             _shown(rows, indices),
-            "Add rows, or merge the label with a neighbour: so few can hardly be learned or scored.",
+            message=f"{count_of(len(rare), len(train), 'label')} have fewer than {RARE} training rows ({shown})",
         )
 
 
@@ -195,16 +165,16 @@ def _imbalance(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
     total = sum(train.values())
     if count <= _MOSTLY * total and (count <= _UNEVEN * fewest or fewest < RARE):
         return
-    yield Finding(
+    yield _RULES.finding(
         "imbalance",
-        "warning" if count > _MOSTLY * total else "note",
         "train",
-        count,
-        total,
-        f"{most!r} has {percent(count, total)} of the training rows, {least!r} {percent(fewest, total)}",
-        (),
-        f"Always saying {most!r} scores accuracy {count / total:.3f}: look at F1 or Matthews instead "
-        "(--set evaluation.primary_metric=f1), and at the rows of each label.",
+        (count, total),
+        message=f"{most!r} has {percent(count, total)} of the training rows, {least!r} {percent(fewest, total)}",
+        severity="warning" if count > _MOSTLY * total else "note",
+        remedy=(
+            f"Always saying {most!r} scores accuracy {count / total:.3f}: look at F1 or Matthews instead "
+            "(--set evaluation.primary_metric=f1), and at the rows of each label."
+        ),
     )
 
 
@@ -215,28 +185,23 @@ def _one_side(subject: Subject, counts: dict[str, Counter[str]], split: str) -> 
     if unseen and train:
         indices = _rows_with(subject, split, set(unseen))
         hint = did_you_mean(unseen[0], train)
-        yield Finding(
+        yield _RULES.finding(
             "label-not-in-train",
-            "error" if subject.labels is None else "warning",
             split,
-            len(indices),
-            len(rows),
-            f"{count_of(len(indices), len(rows), 'row')} of {split} have a label that no training row has: "
-            f"{listed(unseen)}" + (f"; {hint}" if hint else ""),
+            (len(indices), len(rows)),
             _shown(rows, indices),
-            "Correct the label, or add training rows that have it: what was never seen is never predicted.",
+            says=(f"have a label that no training row has: {listed(unseen)}" + (f"; {hint}" if hint else "")),
+            severity="error" if subject.labels is None else "warning",
         )
     absent = [name for name in train if name not in other and name.strip()]
     if absent and other and train.total() > 0 and len(absent) < len(train):
-        yield Finding(
+        yield _RULES.finding(
             "label-only-in-train",
-            "warning",
             split,
-            len(absent),
-            len(train),
-            f"no row of {split} has the label {listed(absent)}",
+            (len(absent), len(train)),
             _shown(subject.splits["train"], _rows_with(subject, "train", set(absent))),
-            f"Deal the rows anew, stratified by label: how well it is learned can't be seen on {split}.",
+            message=f"no row of {split} has the label {listed(absent)}",
+            remedy=f"Deal the rows anew, stratified by label: how well it is learned can't be seen on {split}.",
         )
 
 
@@ -250,16 +215,14 @@ def _shift(subject: Subject, counts: dict[str, Counter[str]], split: str) -> Ite
         return
     name = max(differences, key=lambda label: (abs(differences[label]), label))
     rows = subject.splits[split]
-    yield Finding(
+    yield _RULES.finding(
         "label-shift",
-        "warning",
         split,
-        round(distance * len(rows)),
-        len(rows),
-        f"the labels of {split} are dealt otherwise than in train: {name!r} has "
-        f"{percent(other[name], other.total())} of its rows, in train {percent(train[name], train.total())}",
-        (),
-        "Deal the rows anew, shuffled or stratified by label, unless this is how the model will be used.",
+        (round(distance * len(rows)), len(rows)),
+        message=(
+            f"the labels of {split} are dealt otherwise than in train: {name!r} has "
+            f"{percent(other[name], other.total())} of its rows, in train {percent(train[name], train.total())}"
+        ),
     )
 
 
@@ -272,15 +235,12 @@ def _sorted_by_label(subject: Subject) -> Iterator[Finding]:
     if runs > 2 * len(set(sets)):
         return
     rows = subject.splits["train"]
-    yield Finding(
+    yield _RULES.finding(
         "sorted-by-label",
-        "note",
         "train",
-        len(rows),
-        len(rows),
-        f"the training rows are sorted by label: {runs} runs of like labels in {len(rows):,} rows",
+        (len(rows), len(rows)),
         _shown(rows, [0, len(rows) - 1]),
-        "Training shuffles them; but never take the first rows as a sample, or the last ones as a hold-out.",
+        message=f"the training rows are sorted by label: {runs} runs of like labels in {len(rows):,} rows",
     )
 
 

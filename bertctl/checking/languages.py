@@ -5,8 +5,10 @@ from collections.abc import Iterator
 from functools import cache, lru_cache
 from typing import Any
 
-from bertctl.checking.findings import Example, Finding, count_of, shorten
+from bertctl.checking.findings import Example, Finding, FindingRules, shorten
 from bertctl.checking.subject import Subject
+
+_RULES = FindingRules("languages")
 
 _SCRIPTS = ("Latin", "Cyrillic", "Greek", "Arabic", "Hebrew", "Devanagari", "Han", "Hangul", "Thai")
 # Cyrillic and Greek letters that look like Latin ones; phonetic script uses others (theta, beta, chi) beside Latin.
@@ -74,18 +76,17 @@ def _scripts(subject: Subject, split: str, texts: list[str]) -> Iterator[Finding
     rows = subject.splits[split]
     others = [i for i, script in enumerate(scripts) if script and script != main]
     rare = count >= _MAIN * total
-    yield Finding(
+    yield _RULES.finding(
         "other-script",
-        "warning",
         split,
-        len(others),
-        total,
-        f"{count_of(len(others), total, 'text')} of {split} are not in {main} letters"
-        if rare
-        else f"the texts of {split} are in several scripts: {shown}",
+        (len(others), total),
         tuple(Example(rows.where(i), shorten(texts[i])) for i in others[:5]),
-        f"Is the model made for them? {subject.recipe.model.name} may know them only as single letters or [UNK]; "
-        "bert-base-multilingual reads 104 languages.",
+        noun="text",
+        says=(f"are not in {main} letters" if rare else f"the texts of {split} are in several scripts: {shown}"),
+        remedy=(
+            f"Is the model made for them? {subject.recipe.model.name} may know them only as single letters or [UNK]; "
+            "bert-base-multilingual reads 104 languages."
+        ),
     )
 
 
@@ -96,19 +97,14 @@ def _mixed_words(subject: Subject, split: str, texts: list[str]) -> Iterator[Fin
         if not text.isascii() and (word := _patterns()[1].search(text)) is not None:
             found.append((i, word[0]))
     if found:
-        yield Finding(
+        yield _RULES.finding(
             "mixed-script-word",
-            "warning",
             split,
-            len(found),
-            len(rows),
-            f"{count_of(len(found), len(rows), 'row')} of {split} hold words of Latin letters mixed with Cyrillic or "
-            "Greek ones that look like them",
+            (len(found), len(rows)),
             tuple(
                 Example(rows.where(i), f"{shorten(word)!r} is {word.encode('ascii', 'backslashreplace').decode()}")
                 for i, word in found[:5]
             ),
-            "Replace the look-alikes: to the model it is another word, mostly broken into letters.",
         )
 
 
@@ -127,16 +123,14 @@ def _languages(subject: Subject, split: str, texts: list[str]) -> Iterator[Findi
     others = [i for i, (language, sure) in told.items() if sure >= _SURE and language != main]
     rows = subject.splits[split]
     shown = ", ".join(f"{language} {n:,}" for language, n in counts.most_common(6))
-    yield Finding(
+    yield _RULES.finding(
         "other-language",
-        "warning" if len(others) > 0.01 * len(chosen) else "note",
         split,
-        len(others),
-        len(chosen),
-        f"{count_of(len(others), len(chosen), 'longer text')} of {split} that were looked at are probably in another "
-        f"language than the rest ({shown})",
+        (len(others), len(chosen)),
         tuple(Example(rows.where(i), f"{told[i][0]}: {shorten(texts[i], limit=80)}") for i in others[:5]),
-        "Take them out, or use a multilingual model (--model bert-base-multilingual) and score the languages apart.",
+        noun="longer text",
+        says=(f"that were looked at are probably in another language than the rest ({shown})"),
+        severity="warning" if len(others) > 0.01 * len(chosen) else "note",
     )
 
 

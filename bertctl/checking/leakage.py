@@ -11,9 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertctl.checking.findings import Finding, examples_at, listed, percent
+from bertctl.checking.findings import Finding, FindingRules, examples_at, listed
 from bertctl.checking.subject import Subject
 from bertctl.data.rows import Rows
+from bertctl.words import percent
+
+_RULES = FindingRules("leakage")
 
 _ENOUGH_ROWS = 40
 _ENOUGH_OF_LABEL = 20
@@ -62,16 +65,15 @@ def _columns(rows: Rows, split: str, labelled: Sequence[int], labels: Sequence[s
             f"{value!r} is {counts.most_common(1)[0][0]!r}"
             for value, counts in sorted(by_value.items(), key=lambda item: -item[1].total())[:3]
         ]
-        yield Finding(
+        yield _RULES.finding(
             "leaky-column",
-            "note",
             split,
-            told,
-            len(labels),
-            f"the column '{name}' gives the label away in {percent(told, len(labels))} of the rows of {split}: "
-            f"{'; '.join(shown)}",
+            (told, len(labels)),
             examples_at(rows, labelled, lambda i, c=column: f"{c[i]!r}, label {rows.columns['label'][i]!r}"),  # type: ignore[misc]
-            "The model does not read it. Never put it into the text, and check whether it will be known in use.",
+            message=(
+                f"the column '{name}' gives the label away in {percent(told, len(labels))} of the rows of {split}: "
+                f"{'; '.join(shown)}"
+            ),
         )
 
 
@@ -110,17 +112,16 @@ def _lengths(subject: Subject, split: str, labelled: Sequence[int], labels: Sequ
             if max(auc, 1 - auc) < _AUC:
                 continue
             rest = "the others" if len(names) > 2 else repr(names[1])
-            yield Finding(
+            yield _RULES.finding(
                 "leaky-length",
-                "warning",
                 split,
-                n,
-                len(labels),
-                f"the length of the {field} alone gives {name!r} away: half of these texts have up to "
-                f"{int(np.median(lengths[mine])):,} characters, those of {rest} {int(np.median(lengths[~mine])):,} "
-                f"(AUC {max(auc, 1 - auc):.3f})",
+                (n, len(labels)),
                 examples_at(rows, [labelled[int(i)] for i in np.flatnonzero(mine)[:3]], column.__getitem__),
-                "Take both labels from the same source, cut in the same way: the model would learn the length.",
+                message=(
+                    f"the length of the {field} alone gives {name!r} away: half of these texts have up to "
+                    f"{int(np.median(lengths[mine])):,} characters, those of {rest} {int(np.median(lengths[~mine])):,} "
+                    f"(AUC {max(auc, 1 - auc):.3f})"
+                ),
             )
 
 
@@ -160,17 +161,15 @@ def _words(subject: Subject, split: str, labelled: Sequence[int], labels: Sequen
             count, word, everywhere = words[0]
             also = f"; so do {listed([w for _, w, _ in words[1:]], limit=4)}" if len(words) > 1 else ""
             holding = [i for i in labelled if word in _features(column[i])]
-            yield Finding(
+            yield _RULES.finding(
                 "leaky-word",
-                "warning",
                 split,
-                everywhere,
-                total,
-                f"'{word}' in the {field} gives {name!r} away: {percent(count, everywhere)} of the {everywhere:,} rows "
-                f"with it have this label, and it stands in {percent(count, of_label[name])} of them{also}",
+                (everywhere, total),
                 examples_at(rows, holding, lambda i, c=column: f"{rows.columns['label'][i]!r}: {c[i]}"),  # type: ignore[misc]
-                "If it comes from how the data was made (a template, a source, the label itself), take it out of the "
-                "texts; if it is what the task is about, a word list does as well as a model.",
+                message=(
+                    f"'{word}' in the {field} gives {name!r} away: {percent(count, everywhere)} of the {everywhere:,} "
+                    f"rows with it have this label, and it stands in {percent(count, of_label[name])} of them{also}"
+                ),
             )
 
 

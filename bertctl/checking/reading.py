@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertctl.catalog.datasets import find_dataset
-from bertctl.checking.findings import Example, Finding, count_of, shorten
+from bertctl.checking.findings import Example, Finding, FindingRules, shorten
 from bertctl.checking.spans import SPAN_COLUMNS
 from bertctl.config.schema import Recipe
 from bertctl.data.files import kind_of, read_tables
@@ -17,6 +17,7 @@ from bertctl.data.rows import Rows
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.progress import SILENT, Listener
 
+_RULES = FindingRules("files")
 _PLACE = re.compile(r"(?P<where>.+?:\d+): (?P<what>.*)", re.DOTALL)
 
 
@@ -136,8 +137,7 @@ class _Heard(Listener):
 
     def findings(self, split: str) -> Iterator[Finding]:
         for text in self._warnings:
-            remedy = "Training goes on like this: check that it is meant, or correct the file."
-            yield Finding("reader-warning", "warning", split, 1, 1, text, (), remedy)
+            yield _RULES.finding("reader-warning", split, (1, 1), message=text)
 
 
 def _read_past(path: Path, recipe: Recipe, split: str, on_bad_record: OnBadRecord) -> Rows | None:
@@ -164,15 +164,5 @@ def _span_rows(path: Path, recipe: Recipe, split: str) -> Rows | None:
 
 def _bad_records(bad: Sequence[DataError], sound: int, split: str) -> Finding:
     """Returns what is said of records that can't be read."""
-    total = len(bad) + sound
-    return Finding(
-        "bad-record",
-        "error",
-        split,
-        len(bad),
-        total,
-        f"{count_of(len(bad), total, 'record')} of {split} can't be read; the others are checked below",
-        tuple(_example(error) for error in bad[:5]),
-        "Training refuses the file. A separator inside a field needs quotes around the field, a quote inside a "
-        'quoted field is written twice (""); JSONL has one object per line.',
-    )
+    counts = (len(bad), len(bad) + sound)
+    return _RULES.finding("bad-record", split, counts, tuple(_example(error) for error in bad[:5]))

@@ -8,9 +8,12 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from bertctl.checking.findings import Finding, count_of, examples_at, percent
+from bertctl.checking.findings import Finding, FindingRules, examples_at
 from bertctl.checking.subject import Subject
 from bertctl.data.rows import Rows
+from bertctl.words import percent
+
+_RULES = FindingRules("scores")
 
 _MOSTLY = 0.9  # share of one value from which there is little to learn
 _FAR_OUT = 10.0  # times the middle half's width beyond it
@@ -25,15 +28,8 @@ def check_scores(subject: Subject) -> Iterator[Finding]:
         scores = [_number(value) for value in rows.columns["label"]]
         bad = [i for i, score in enumerate(scores) if score is None]
         if bad:
-            yield Finding(
-                "score-not-a-number",
-                "error",
-                split,
-                len(bad),
-                len(rows),
-                f"{count_of(len(bad), len(rows), 'row')} of {split} have a score that is no finite number",
-                examples_at(rows, bad, partial(_shown, rows)),
-                "Write them as numbers with a point (3.5), or take the rows out: training refuses them.",
+            yield _RULES.finding(
+                "score-not-a-number", split, (len(bad), len(rows)), examples_at(rows, bad, partial(_shown, rows))
             )
         numbers = np.array([score for score in scores if score is not None])
         if len(numbers):
@@ -56,42 +52,30 @@ def _spread(subject: Subject, split: str, numbers: NDArray[np.float64], places: 
     rows = subject.splits[split]
     value, count = Counter(numbers.tolist()).most_common(1)[0]
     if split == "train" and count == len(numbers):
-        yield Finding(
+        yield _RULES.finding(
             "one-score",
-            "error",
             split,
-            count,
-            len(numbers),
-            f"every score of {split} is {value:g}: nothing can be learned",
-            (),
-            "Check --label-column, or add rows with other scores.",
+            (count, len(numbers)),
+            message=f"every score of {split} is {value:g}: nothing can be learned",
         )
         return
     if split == "train" and count > _MOSTLY * len(numbers):
-        yield Finding(
+        yield _RULES.finding(
             "imbalance",
-            "warning",
             split,
-            count,
-            len(numbers),
-            f"{percent(count, len(numbers))} of the scores of {split} are {value:g}",
-            (),
-            "Look at the correlation rather than the error, and add rows with other scores.",
+            (count, len(numbers)),
+            message=f"{percent(count, len(numbers))} of the scores of {split} are {value:g}",
         )
     low, high = np.percentile(numbers, [25, 75])
     margin = _FAR_OUT * max(high - low, 1e-12)
     far = [places[i] for i in np.flatnonzero((numbers < low - margin) | (numbers > high + margin))]
     if far and high > low:
-        yield Finding(
+        yield _RULES.finding(
             "score-far-out",
-            "warning",
             split,
-            len(far),
-            len(rows),
-            f"{count_of(len(far), len(rows), 'row')} of {split} have a score far from the middle half "
-            f"({low:g} to {high:g})",
+            (len(far), len(rows)),
             examples_at(rows, far, partial(_shown, rows)),
-            "Check for a slipped decimal point or a missing-value code such as 999 or -1; squared error obeys them.",
+            says=(f"have a score far from the middle half ({low:g} to {high:g})"),
         )
 
 
@@ -103,16 +87,15 @@ def _outside(subject: Subject, split: str, train: tuple[float, float], other: tu
         if (score := _number(value)) is not None and not train[0] <= score <= train[1]
     ]
     if beyond:
-        yield Finding(
+        yield _RULES.finding(
             "score-out-of-range",
-            "note",
             split,
-            len(beyond),
-            len(rows),
-            f"the scores of {split} go from {other[0]:g} to {other[1]:g}, those of train from {train[0]:g} to "
-            f"{train[1]:g}",
+            (len(beyond), len(rows)),
             examples_at(rows, beyond, partial(_shown, rows)),
-            "Are both on one scale? What lies outside was never seen in training.",
+            message=(
+                f"the scores of {split} go from {other[0]:g} to {other[1]:g}, those of train from {train[0]:g} to "
+                f"{train[1]:g}"
+            ),
         )
 
 

@@ -7,9 +7,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bertctl.checking.findings import Finding, Places, Severity, around
+from bertctl.checking.findings import Finding, FindingRules, Places, around
 from bertctl.checking.subject import Subject
 from bertctl.data.rows import Rows
+
+_RULES = FindingRules("spans")
 
 SPAN_COLUMNS = ("spans", "entities", "ents", "annotations")
 """Usual names of a column of spans."""
@@ -28,7 +30,7 @@ def _of_split(rows: Rows, split: str) -> Iterator[Finding]:
     column = next((name for name in SPAN_COLUMNS if rows.has(name)), None)
     if column is None or not rows.has("text"):
         return
-    places = Places(rows, split)
+    places = Places(_RULES, rows, split)
     total = 0
     for row, (text, spans) in enumerate(zip(rows.columns["text"], rows.columns[column], strict=True)):
         text, spans = str(text or ""), spans if isinstance(spans, list | tuple) else ()
@@ -50,8 +52,8 @@ def _of_split(rows: Rows, split: str) -> Iterator[Finding]:
                 places.add("overlapping-spans", row, f"{one} and {kind} share {text[start : min(end, furthest)]!r}")
             if end > furthest:
                 furthest, one = end, kind
-    for code, severity, says, remedy in _SPAN_FAULTS:
-        yield from places.finding(code, severity, total, "span", says, remedy)
+    for code in _SPAN_FAULTS:
+        yield from places.finding(code, total)
 
 
 def _span(given: Any) -> tuple[int, int, str] | None:
@@ -80,31 +82,4 @@ def _span_fault(text: str, start: int, end: int) -> str | None:
     return "span-off-word" if cuts_first or cuts_last else None
 
 
-_SPAN_FAULTS: tuple[tuple[str, Severity, str, str], ...] = (
-    (
-        "span-out-of-text",
-        "error",
-        "begin or end outside of their text, or have no start and end",
-        "Count start and end in characters of the very text that is stored, the end behind the last one.",
-    ),
-    (
-        "overlapping-spans",
-        "error",
-        "overlap another span of their row",
-        "Keep one of them: a word has one tag.",
-    ),
-    (
-        "span-off-word",
-        "warning",
-        "begin or end inside a word",
-        "Move them to the word's border: tags are given to whole words. Many of them: offsets were counted in bytes, "
-        "or in another text.",
-    ),
-    (
-        "blank-entity",
-        "warning",
-        "are white space, or begin or end with it",
-        "Trim them: what the model finds begins and ends with a word.",
-    ),
-    ("punctuation-entity", "warning", "are punctuation and nothing else", "Look at them: have the offsets slipped?"),
-)
+_SPAN_FAULTS = ("span-out-of-text", "overlapping-spans", "span-off-word", "blank-entity", "punctuation-entity")

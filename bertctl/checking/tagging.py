@@ -9,13 +9,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from bertctl.checking.findings import Example, Finding, Places, count_of, listed, shorten
+from bertctl.checking.findings import Example, Finding, FindingRules, Places, listed, shorten
 from bertctl.checking.labels import RARE
 from bertctl.checking.subject import Subject
 from bertctl.data.rows import Rows
 from bertctl.data.tag_schemes import tag_kind
 from bertctl.errors import DataError
 from bertctl.metrics.tagging import entities
+from bertctl.words import count_of
+
+_RULES = FindingRules("tags")
 
 _TAG = re.compile(r"([BIESLU])[-_](.+)", re.DOTALL)
 _NO_WORD = re.compile(r"[\W_]*")
@@ -70,7 +73,7 @@ def _plain_tags(rows: Rows) -> Counter[str]:
 
 
 def _words(rows: Rows, split: str) -> Iterator[Finding]:
-    places = Places(rows, split)
+    places = Places(_RULES, rows, split)
     total = 0
     for row, words in enumerate(rows.columns["words"]):
         total += len(words)
@@ -82,31 +85,15 @@ def _words(rows: Rows, split: str) -> Iterator[Finding]:
                 places.add("blank-word", row, f"{word!r} in: {' '.join(map(str, words))}")
             elif any(c.isspace() for c in text):
                 places.add("space-in-word", row, f"{word!r}")
-    yield from places.finding(
-        "empty-sentence", "warning", len(rows), "row", "have no words", "Take them out: there is nothing to tag."
-    )
-    yield from places.finding(
-        "blank-word",
-        "warning",
-        total,
-        "word",
-        "are empty or only white space",
-        "Take word and tag out: the tokenizer makes no token of it, so it gets no prediction.",
-    )
-    yield from places.finding(
-        "space-in-word",
-        "warning",
-        total,
-        "word",
-        "have white space inside",
-        "Split them into words, each with its tag: most often a separator of the file is not what it should be.",
-    )
+    yield from places.finding("empty-sentence", len(rows))
+    yield from places.finding("blank-word", total)
+    yield from places.finding("space-in-word", total)
 
 
 def _offsets(rows: Rows, split: str) -> Iterator[Finding]:
     if not rows.has("text") or not rows.has("offsets"):
         return
-    places = Places(rows, split)
+    places = Places(_RULES, rows, split)
     total = 0
     for row, (text, words, offsets) in enumerate(
         zip(rows.columns["text"], rows.columns["words"], rows.columns["offsets"], strict=True)
@@ -120,18 +107,11 @@ def _offsets(rows: Rows, split: str) -> Iterator[Finding]:
         for word, (start, end) in zip(words, offsets, strict=True):
             if text[start:end] != word:
                 places.add("word-off-offset", row, f"{word!r}, but {start} to {end} is {text[start:end]!r}")
-    yield from places.finding(
-        "word-off-offset",
-        "error",
-        total,
-        "word",
-        "do not stand where their offsets say",
-        "Count offsets in characters (not bytes) of the very text that is stored, the end behind the last one.",
-    )
+    yield from places.finding("word-off-offset", total)
 
 
 def _tags(rows: Rows, split: str) -> Iterator[Finding]:
-    places = Places(rows, split)
+    places = Places(_RULES, rows, split)
     tags = Counter(str(tag) for row in rows.columns["label"] for tag in row)
     n_words = sum(map(len, rows.columns["words"]))
     for row, (words, of_row) in enumerate(zip(rows.columns["words"], rows.columns["label"], strict=True)):
@@ -140,17 +120,8 @@ def _tags(rows: Rows, split: str) -> Iterator[Finding]:
         for i, tag in enumerate(of_row):
             if tag is None or not str(tag).strip():
                 places.add("missing-tag", row, f"word {i + 1} of: {' '.join(map(str, words))}")
-    yield from places.finding(
-        "words-and-tags",
-        "error",
-        len(rows),
-        "row",
-        "have not as many tags as words",
-        "Give each word exactly one tag: from the first one too many, every tag is a word off.",
-    )
-    yield from places.finding(
-        "missing-tag", "error", n_words, "word", "have a blank tag", "Write O for a word outside of all entities."
-    )
+    yield from places.finding("words-and-tags", len(rows))
+    yield from places.finding("missing-tag", n_words)
     entity_tags = sum(count for tag, count in tags.items() if split_tag(tag)[1])
     if 2 * entity_tags < sum(count for tag, count in tags.items() if tag not in ("O", "")):
         return  # parts of speech and the like: tags without a scheme
@@ -168,7 +139,7 @@ def _in_a_scheme(rows: Rows) -> bool:
 
 
 def _scheme(rows: Rows, split: str, tags: Counter[str]) -> Iterator[Finding]:
-    places = Places(rows, split)
+    places = Places(_RULES, rows, split)
     opened = any(split_tag(tag)[0] in ("B", "S", "U") for tag in tags)
     total = sum(count for tag, count in tags.items() if tag != "O")
     odd = {tag for tag in tags if tag != "O" and tag.strip() and not split_tag(tag)[1]}
@@ -182,27 +153,12 @@ def _scheme(rows: Rows, split: str, tags: Counter[str]) -> Iterator[Finding]:
             elif opened and prefix in ("I", "E", "L") and (before[1] != name or before[0] in ("E", "L", "S", "U")):
                 places.add("tag-scheme", row, f"{tag} at {word!r} follows {of_row[i - 1] if i else 'nothing'}")
             before = (prefix, name)
-    yield from places.finding(
-        "malformed-tag",
-        "warning",
-        total,
-        "tag",
-        f"are neither O nor PREFIX-TYPE ({listed(sorted(odd))})",
-        "Write B-TYPE for the first word of an entity, I-TYPE for the others, O outside.",
-    )
-    yield from places.finding(
-        "tag-scheme",
-        "warning",
-        total,
-        "tag",
-        "go on with an entity that was not begun",
-        "Begin each entity with B- (IOB2). As they are, such a tag is read as the beginning of an entity (conlleval's "
-        "rule), and two that touch become one.",
-    )
+    yield from places.finding("malformed-tag", total, says=f"are neither O nor PREFIX-TYPE ({listed(sorted(odd))})")
+    yield from places.finding("tag-scheme", total)
 
 
 def _entities(rows: Rows, split: str) -> Iterator[Finding]:
-    places = Places(rows, split)
+    places = Places(_RULES, rows, split)
     found = tagged_entities(rows)
     for entity in found:
         text = " ".join(entity.words)
@@ -213,33 +169,16 @@ def _entities(rows: Rows, split: str) -> Iterator[Finding]:
             places.add("punctuation-entity", entity.row, shown)
         elif any(not word.strip() for word in (entity.words[0], entity.words[-1])):
             places.add("blank-entity", entity.row, shown)
-    yield from places.finding(
-        "blank-entity",
-        "warning",
-        len(found),
-        "entity",
-        "are white space, or begin or end with it",
-        "Tag the words only: an entity that no tokenizer sees can't be found.",
-    )
-    yield from places.finding(
-        "punctuation-entity",
-        "warning",
-        len(found),
-        "entity",
-        "are punctuation and nothing else",
-        "Look at them: most often a tag has slipped by a word.",
-    )
+    yield from places.finding("blank-entity", len(found))
+    yield from places.finding("punctuation-entity", len(found))
     sentences = sum(len(words) > 0 for words in rows.columns["words"])
     if not found and sentences:
-        yield Finding(
+        yield _RULES.finding(
             "no-entity",
-            "error" if split == "train" else "warning",
             split,
-            len(rows),
-            len(rows),
-            f"not one of the {len(rows):,} rows of {split} has an entity",
-            (),
-            "Is it the right column of tags?",
+            (len(rows), len(rows)),
+            message=f"not one of the {len(rows):,} rows of {split} has an entity",
+            severity="error" if split == "train" else "warning",
         )
 
 
@@ -249,15 +188,12 @@ def _types(subject: Subject, types: Mapping[str, Counter[str]]) -> Iterator[Find
         return
     rare = [f"{name!r}: {count}" for name, count in sorted(train.items(), key=lambda item: item[1]) if count < RARE]
     if rare and train.total() > RARE * len(train):
-        yield Finding(
+        yield _RULES.finding(
             "rare-label",
-            "warning",
             "train",
-            len(rare),
-            len(train),
-            f"{count_of(len(rare), len(train), 'type')} stand fewer than {RARE} times in train ({', '.join(rare[:8])})",
-            (),
-            "Add examples, or merge the type with a neighbour: so few can hardly be learned or scored.",
+            (len(rare), len(train)),
+            message=f"{count_of(len(rare), len(train), 'type')} stand fewer than {RARE} times in train "
+            f"({', '.join(rare[:8])})",
         )
     folded: dict[str, list[str]] = {}
     for name in sorted(sum(types.values(), Counter()), key=lambda name: -sum(t[name] for t in types.values())):
@@ -265,41 +201,34 @@ def _types(subject: Subject, types: Mapping[str, Counter[str]]) -> Iterator[Find
     for usual, *others in folded.values():
         if others:
             count = sum(t[name] for t in types.values() for name in others)
-            yield Finding(
+            yield _RULES.finding(
                 "label-spelling",
-                "warning",
                 "",
-                count,
-                sum(t.total() for t in types.values()),
-                f"{listed(others)} ({count:,} times) and {usual!r} differ only in case or spacing, and count as "
-                "different types",
-                (),
-                f"Write them all as {usual!r}.",
+                (count, sum(t.total() for t in types.values())),
+                message=(
+                    f"{listed(others)} ({count:,} times) and {usual!r} differ only in case or spacing, and count as "
+                    "different types"
+                ),
+                remedy=f"Write them all as {usual!r}.",
             )
     for split, found in types.items():
         unseen = [name for name in found if name not in train]
         absent = [name for name in train if name not in found]
         if unseen:
-            yield Finding(
+            yield _RULES.finding(
                 "label-not-in-train",
-                "error",
                 split,
-                sum(found[name] for name in unseen),
-                found.total(),
-                f"{split} has types that train has not: {listed(unseen)}",
+                (sum(found[name] for name in unseen), found.total()),
                 _with_types(subject.splits[split], set(unseen)),
-                "Correct them, or add training rows that have them: what was never seen is never predicted.",
+                message=f"{split} has types that train has not: {listed(unseen)}",
             )
         if absent and found:
-            yield Finding(
+            yield _RULES.finding(
                 "label-only-in-train",
-                "warning",
                 split,
-                len(absent),
-                len(train),
-                f"{split} has none of the type {listed(absent)}",
-                (),
-                f"How well it is learned can't be seen on {split}: deal the rows anew.",
+                (len(absent), len(train)),
+                message=f"{split} has none of the type {listed(absent)}",
+                remedy=f"How well it is learned can't be seen on {split}: deal the rows anew.",
             )
 
 

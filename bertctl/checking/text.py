@@ -5,9 +5,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from bertctl.checking.findings import Example, Finding, Severity, around, count_of, shorten
+from bertctl.checking.findings import Example, Finding, FindingRules, around, shorten
 from bertctl.checking.subject import BETWEEN_FIELDS, Subject
 from bertctl.data.rows import Rows
+
+_RULES = FindingRules("letters")
 
 _MAYBE_MOJIBAKE = re.compile(r"[\u0080-\u00ff\u0152-\u0178\u0192\u02c6\u02dc\u2013-\u203a\u20ac\u2122]{2}|[ÃÂÐÑâ]")
 _LONGEST_REPAIR = 5000  # characters of a text in which wrong decoding is looked for
@@ -19,19 +21,13 @@ class Pattern:
 
     Attributes:
         code: of the finding.
-        severity: of the finding.
         pattern: what is looked for; its first match is shown.
         hint: a plain substring of which one must be there, to skip most texts fast; empty for none.
-        says: the message after `n of m rows of SPLIT`.
-        remedy: what to do.
     """
 
     code: str
-    severity: Severity
     pattern: re.Pattern[str]
     hint: str
-    says: str
-    remedy: str
 
 
 _TAGS = (
@@ -41,66 +37,27 @@ _TAGS = (
 )
 
 PATTERNS = (
-    Pattern(
-        "replacement-character",
-        "warning",
-        re.compile("\ufffd"),
-        "\ufffd",
-        "hold U+FFFD (\ufffd), which stands where a character was lost in decoding",
-        "Export the texts again as UTF-8 from where they are whole: what was lost can't be guessed.",
-    ),
-    Pattern(
-        "control-character",
-        "warning",
-        re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]"),
-        "",
-        "hold control characters",
-        "Take them out. Characters U+0080 to U+009F are most often cp1252 read as latin-1: --set data.encoding=cp1252.",
-    ),
-    Pattern(
-        "invisible-character",
-        "warning",
-        re.compile("[\u200b\u2060\ufeff\u00ad\u202a-\u202e\u2066-\u2069]"),
-        "",
-        "hold characters that can't be seen (zero-width space, soft hyphen, byte-order mark, change of direction)",
-        "Take them out: two texts that look the same are then different ones.",
-    ),
+    Pattern("replacement-character", re.compile("\ufffd"), "\ufffd"),
+    Pattern("control-character", re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]"), ""),
+    Pattern("invisible-character", re.compile("[\u200b\u2060\ufeff\u00ad\u202a-\u202e\u2066-\u2069]"), ""),
     Pattern(
         "html-tag",
-        "warning",
         re.compile(rf"</(?:{_TAGS})\s*>|<(?:{_TAGS})(?:\s+[a-z-]+\s*=\s*[\"'][^<>]*)?\s*/?>|<!--", re.IGNORECASE),
         "<",
-        "hold HTML tags",
-        "Take the text out of the markup: tags use up tokens, and the place a text was taken from shows in them.",
     ),
     Pattern(
         "html-entity",
-        "warning",
         re.compile(
             r"&(?:amp|lt|gt|quot|apos|nbsp|ndash|mdash|[lr][sd]quo|hellip|copy|eacute|[aou]uml|szlig|"
             r"#\d{2,6}|#x[0-9a-f]{2,6});",
             re.IGNORECASE,
         ),
         "&",
-        "hold HTML entities",
-        "Unescape them (Python: html.unescape): `&amp;` is five tokens where one character was meant.",
     ),
     Pattern(
-        "escape-sequence",
-        "warning",
-        re.compile(r"\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}(?![0-9a-zA-Z])|\\[nrt](?![a-z])"),
-        "\\",
-        r"hold escapes written out (\n, \t, \u00e9)",
-        "Undo one level of escaping: the file was written from a string that had been escaped already.",
+        "escape-sequence", re.compile(r"\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}(?![0-9a-zA-Z])|\\[nrt](?![a-z])"), "\\"
     ),
-    Pattern(
-        "csv-quotes",
-        "warning",
-        re.compile(r'^"[^"]*""[^"]+""|^"(?:[^"]|"")*""[^"]+""(?:[^"]|"")*"$'),
-        '""',
-        "hold the doubled quotes of CSV",
-        "Read the file with quoting, or undo it once: give it the suffix .csv, or use a CSV library to write it.",
-    ),
+    Pattern("csv-quotes", re.compile(r'^"[^"]*""[^"]+""|^"(?:[^"]|"")*""[^"]+""(?:[^"]|"")*"$'), '""'),
 )
 
 
@@ -127,16 +84,7 @@ def _pattern_findings(pattern: Pattern, rows: Rows, split: str, columns: dict[st
             if pattern.hint in text and (shown := first_match(text.replace(BETWEEN_FIELDS, " "))) is not None:
                 where.setdefault(i, shown)
     if where:
-        yield Finding(
-            pattern.code,
-            pattern.severity,
-            split,
-            len(where),
-            len(rows),
-            f"{count_of(len(where), len(rows), 'row')} of {split} {pattern.says}",
-            _examples(rows, where),
-            pattern.remedy,
-        )
+        yield _RULES.finding(pattern.code, split, (len(where), len(rows)), _examples(rows, where))
 
 
 def _mojibake(rows: Rows, split: str, columns: dict[str, Sequence[str]]) -> Iterator[Finding]:
@@ -151,16 +99,7 @@ def _mojibake(rows: Rows, split: str, columns: dict[str, Sequence[str]]) -> Iter
                 if repaired != text[:_LONGEST_REPAIR]:
                     where.setdefault(i, _difference(text, repaired))
     if where:
-        yield Finding(
-            "mojibake",
-            "warning",
-            split,
-            len(where),
-            len(rows),
-            f"{count_of(len(where), len(rows), 'row')} of {split} were UTF-8 and were read as another encoding",
-            _examples(rows, where),
-            "Read the source as UTF-8 and export it again, or repair the texts with the Python library ftfy.",
-        )
+        yield _RULES.finding("mojibake", split, (len(where), len(rows)), _examples(rows, where))
 
 
 @cache

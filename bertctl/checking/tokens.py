@@ -7,10 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertctl.catalog.models import MODELS
-from bertctl.checking.findings import Example, Finding, Severity, count_of, percent, shorten
+from bertctl.checking.findings import Example, Finding, FindingRules, Severity, shorten
 from bertctl.checking.subject import Subject
 from bertctl.data.rows import Rows
 from bertctl.tokenization.encode import EncodedTexts, encode_texts
+from bertctl.words import percent
+
+_RULES = FindingRules("tokens")
 
 WEIGHTY = 0.01
 """Share of cut texts, or of unknown tokens, from which it is a warning; training warns from there too."""
@@ -51,17 +54,18 @@ def _cut(subject: Subject, split: str, encoded: EncodedTexts, texts: Sequence[st
     full = encoded.full_lengths
     lost = int((full - encoded.lengths).sum())
     worst = cut[np.argsort(-full[cut], kind="stable")][:5]
-    yield Finding(
+    yield _RULES.finding(
         "truncated",
-        "warning" if len(cut) > WEIGHTY * len(rows) else "note",
         split,
-        len(cut),
-        len(rows),
-        f"{count_of(len(cut), len(rows), 'row')} of {split} are longer than {limit} tokens and lose "
-        f"{percent(lost, int(full.sum()))} of all tokens; the median has {int(np.median(full))}, the longest "
-        f"{int(full.max()):,}",
+        (len(cut), len(rows)),
         tuple(Example(rows.where(int(i)), f"{int(full[i]):,} tokens: {shorten(texts[i], limit=70)}") for i in worst),
-        _longer(full, limit, subject.recipe.model.name),
+        says=(
+            f"are longer than {limit} tokens and lose "
+            f"{percent(lost, int(full.sum()))} of all tokens; the median has {int(np.median(full))}, the longest "
+            f"{int(full.max()):,}"
+        ),
+        severity="warning" if len(cut) > WEIGHTY * len(rows) else "note",
+        remedy=_longer(full, limit, subject.recipe.model.name),
     )
 
 
@@ -91,29 +95,22 @@ def _unknown(
     sample = [_whole(first, second, int(i)) for i in with_unknown[:200]]
     characters = _unknown_words(subject, sample)
     worst = with_unknown[np.argsort(-encoded.unknown[with_unknown], kind="stable")][:5]
-    yield Finding(
+    yield _RULES.finding(
         "unknown-token",
-        severity,
         split,
-        count,
-        total,
-        f"{count_of(count, total, 'token')} of {split} are unknown to {subject.recipe.model.name}"
-        + (f", such as {characters}" if characters else ""),
+        (count, total),
         tuple(Example(rows.where(int(i)), _with_unknown(subject, _whole(first, second, int(i)))) for i in worst),
-        "Is it the right model for this language and case? A cased model, or bert-base-multilingual, may know them; "
-        "`bertctl tokenize --file FILE --stats` lists them.",
+        noun="token",
+        says=(f"are unknown to {subject.recipe.model.name}" + (f", such as {characters}" if characters else "")),
+        severity=severity,
     )
     blind = np.flatnonzero((encoded.unknown > 0) & (encoded.full_lengths - encoded.unknown <= _ONLY_SPECIAL))
     if len(blind) > WEIGHTY * len(rows):
-        yield Finding(
+        yield _RULES.finding(
             "nothing-known",
-            "warning",
             split,
-            len(blind),
-            len(rows),
-            f"{count_of(len(blind), len(rows), 'row')} of {split} consist of unknown tokens only",
+            (len(blind), len(rows)),
             tuple(Example(rows.where(int(i)), shorten(first[i])) for i in blind[:5]),
-            "To the model they are all the same text.",
         )
 
 
