@@ -10,9 +10,9 @@ from bertctl.checking.findings import Example, Finding, FindingRules, shorten
 from bertctl.checking.spans import SPAN_COLUMNS
 from bertctl.config.schema import Recipe
 from bertctl.data.files import kind_of, read_tables
-from bertctl.data.load import LoadedData, load_data
 from bertctl.data.readers import READERS
 from bertctl.data.reading import OnBadRecord, ReadOptions
+from bertctl.data.recipe_data import LoadedData, load_data
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.progress import SILENT, Listener

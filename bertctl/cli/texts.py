@@ -168,7 +168,7 @@ class TextSource:
     def _of_data_set(self, name: str, listener: Listener) -> Iterator[TextChunk]:
         from bertctl.catalog.datasets import find_dataset
         from bertctl.config.schema import DataSection, Recipe
-        from bertctl.data.load import load_data
+        from bertctl.data.recipe_data import load_data
 
         folder = None if self.data_dir is None else str(self.data_dir)
         recipe = Recipe(task=find_dataset(name).task, data=DataSection(name=name, data_dir=folder))

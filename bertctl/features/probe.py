@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bertctl.config.dump import dump_recipe, recipe_hash
 from bertctl.config.schema import Recipe
-from bertctl.data.load import load_data
+from bertctl.data.recipe_data import load_data
 from bertctl.errors import BertctlError, UsageError
 from bertctl.features.classifiers import LOGISTIC, RIDGE, ClassifierSettings
 from bertctl.features.encoded_windows import EncodedWindows

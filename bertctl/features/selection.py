@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertctl.config.schema import Recipe
-from bertctl.data.load import LoadedData
+from bertctl.data.recipe_data import LoadedData
 from bertctl.data.rows import Rows
 from bertctl.data.splits import hold_out
 from bertctl.errors import UsageError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bertctl.catalog.datasets import builtin_datasets, find_dataset
 from bertctl.config.schema import DataSection, Recipe
-from bertctl.data.load import load_data
+from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
 from bertctl.data.tagged_files import TaggingReader
 from bertctl.data.text_files import Source

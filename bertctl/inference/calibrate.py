@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from bertctl.data.load import load_data
+from bertctl.data.recipe_data import load_data
 from bertctl.errors import UsageError
 from bertctl.inference.decision import Decision, ThresholdRule, fit_decision, read_decision, write_decision
 from bertctl.inference.score_run import score_splits

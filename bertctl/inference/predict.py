@@ -10,9 +10,9 @@ from typing import Any, TextIO
 
 from bertctl.catalog.datasets import find_dataset
 from bertctl.config.schema import Recipe
-from bertctl.data.load import load_data
 from bertctl.data.question_files import one_question
 from bertctl.data.readers import READERS
+from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
 from bertctl.data.text_files import read_text, require_file
 from bertctl.errors import UsageError

@@ -3,7 +3,7 @@ primary metric.
 """
 
 from bertctl.config.schema import Recipe
-from bertctl.data.load import LoadedData
+from bertctl.data.recipe_data import LoadedData
 from bertctl.errors import DataError, UsageError
 from bertctl.runtime.device import Compute
 from bertctl.tasks.base import Task

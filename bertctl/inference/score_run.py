@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from bertctl.config.dump import dump_recipe
-from bertctl.data.load import load_data
 from bertctl.data.readers import READERS
+from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
 from bertctl.inference.evaluate import (

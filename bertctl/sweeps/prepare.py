@@ -12,7 +12,7 @@ from bertctl.config.agreement import DisagreementError
 from bertctl.config.dump import recipe_hash
 from bertctl.config.problems import RecipeError
 from bertctl.config.schema import Recipe
-from bertctl.data.load import load_data
+from bertctl.data.recipe_data import load_data
 from bertctl.errors import DataError, UsageError
 from bertctl.inference.run_inputs import resolved_for
 from bertctl.progress import SILENT, Listener

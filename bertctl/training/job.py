@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from bertctl.config.agreement import TASK_SECTIONS
 from bertctl.config.dump import recipe_hash
 from bertctl.config.schema import Recipe
-from bertctl.data.load import LoadedData, load_data
+from bertctl.data.recipe_data import LoadedData, load_data
 from bertctl.errors import BertctlError, UnavailableError
 from bertctl.inference.run_inputs import fit_task, primary_metric, resolved_for
 from bertctl.metrics.scripts import find_script

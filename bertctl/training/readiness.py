@@ -22,7 +22,7 @@ from bertctl.catalog.hub import (
 )
 from bertctl.catalog.models import MODELS, locate_model
 from bertctl.config.schema import Recipe, RuntimeSection
-from bertctl.data.load import load_data
+from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
 from bertctl.errors import BertctlError, UnavailableError
 from bertctl.metrics.scripts import find_script

@@ -9,8 +9,8 @@ import pytest
 
 from bertctl.catalog.datasets import builtin_datasets
 from bertctl.config.schema import DataSection, Recipe
-from bertctl.data.load import load_data
 from bertctl.data.readers import READERS
+from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.progress import Listener

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bertctl.config.schema import DataSection, EvaluationSection, Recipe, TrainingSection
-from bertctl.data.load import LoadedData, load_data
+from bertctl.data.recipe_data import LoadedData, load_data
 from bertctl.data.table import Table
 from bertctl.data.text_columns import choose_columns, rows_from
 from bertctl.errors import DataError, UnavailableError, UsageError

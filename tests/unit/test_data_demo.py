@@ -6,7 +6,7 @@ import pytest
 
 from bertctl.catalog.datasets import builtin_datasets, bundled_folder
 from bertctl.config.schema import DataSection, EvaluationSection, Recipe
-from bertctl.data.load import LoadedData, load_data
+from bertctl.data.recipe_data import LoadedData, load_data
 
 SPLITS = ("train", "validation", "test")
 

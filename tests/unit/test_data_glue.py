@@ -18,7 +18,7 @@ import pytest
 
 from bertctl.catalog.datasets import builtin_datasets, find_dataset
 from bertctl.config.schema import DataSection, Recipe
-from bertctl.data.load import LoadedData, load_data
+from bertctl.data.recipe_data import LoadedData, load_data
 from bertctl.errors import DataError
 
 TEXTS = [
@@ -260,7 +260,7 @@ _LOADER = """
 import json, sys
 from bertctl.catalog.datasets import builtin_datasets, find_dataset
 from bertctl.config.schema import DataSection, Recipe
-from bertctl.data.load import load_data
+from bertctl.data.recipe_data import load_data
 found = {}
 for name in sys.argv[1:]:
     row = builtin_datasets()[name]

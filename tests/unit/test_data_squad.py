@@ -11,9 +11,9 @@ import pytest
 
 from bertctl.catalog.datasets import bundled_folder, find_dataset
 from bertctl.config.schema import DataSection, Recipe
-from bertctl.data.load import load_data
 from bertctl.data.question_files import one_question
 from bertctl.data.readers import READERS
+from bertctl.data.recipe_data import load_data
 from bertctl.data.table import Table
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import Listener

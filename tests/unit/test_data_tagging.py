@@ -9,8 +9,8 @@ import pytest
 
 from bertctl.catalog.datasets import builtin_datasets, bundled_folder
 from bertctl.config.schema import DataSection, Recipe
-from bertctl.data.load import load_data
 from bertctl.data.readers import READERS
+from bertctl.data.recipe_data import load_data
 from bertctl.data.table import Table
 from bertctl.data.word_splitting import find_words, split_words
 from bertctl.errors import DataError, UsageError

@@ -11,7 +11,7 @@ import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 from bertctl.config.schema import DataSection, ModelSection, QuestionAnsweringSection, Recipe
-from bertctl.data.load import load_data
+from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError, UsageError
 from bertctl.metrics.squad import answer_f1
