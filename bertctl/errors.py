@@ -5,7 +5,8 @@
     ├── DataError                3  rows, columns, labels, bytes that are not what they should be
     ├── UnavailableError         4  a file, model or data set that can't be had, or can't be written
     ├── DeviceError              5  a device that is absent, or out of memory
-    ├── DivergedError            6  training exploded, or collapsed under --strict
+    ├── DivergedError            6  training exploded
+    │   └── CollapsedError       6  the model gives every example the same answer, under --strict
     └── InterruptedRunError    130  Ctrl-C (143 for SIGTERM), after saving what there was
 
 Codes 7 (a gate is not met) and 8 (undecided) are verdicts, not errors: `gate` returns them with its answer.
@@ -77,6 +78,10 @@ class DivergedError(BertctlError):
     """A loss or gradient that is not a number, or exploded."""
 
     exit_code = ExitCode.DIVERGED
+
+
+class CollapsedError(DivergedError):
+    """A model that gives every example the same answer, where that is an error."""
 
 
 class InterruptedRunError(BertctlError):

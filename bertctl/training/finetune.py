@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bertctl.errors import BertctlError, DivergedError, InterruptedRunError
-from bertctl.inference.evaluate import SplitResult
+from bertctl.errors import BertctlError, CollapsedError, DivergedError, InterruptedRunError
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import RunFolder
 from bertctl.runtime.launch import ALONE, Workers
@@ -15,6 +14,7 @@ from bertctl.tasks.registry import higher_is_better
 from bertctl.training.best_model import ModelFile
 from bertctl.training.checkpoint import Checkpoint, Checkpoints
 from bertctl.training.checkpointing import Checkpointing
+from bertctl.training.collapse import CollapseCheck, constant_prediction
 from bertctl.training.early_stopping import NO_EARLY_STOPPING, EarlyStopping
 from bertctl.training.job import Job
 from bertctl.training.loop import Hooks, TrainingState, train
@@ -97,10 +97,9 @@ def run(
             with this.signals.interruptible():
                 return this.finish()
     except KeyboardInterrupt as error:
-        raise this.interrupted(terminated=isinstance(error, Terminated)) from error
+        raise _interruption(this, terminated=isinstance(error, Terminated)) from error
     except BertctlError as error:
-        reason = this.reason_of(error)
-        this.writer.try_set_status("failed", step=this.state.step, message=error.message, reason=reason)
+        this.writer.try_set_status("failed", step=this.state.step, message=error.message, reason=_reason(error))
         raise
     except Exception as error:
         message = f"{type(error).__name__}: {error}"
@@ -109,7 +108,7 @@ def run(
 
 
 class _Run:
-    """One run while it goes on: what happens at a log line, an evaluation, a step, the end, an interruption."""
+    """One run while it goes on: what happens at a log line, an evaluation, a step and the end."""
 
     def __init__(self, job: Job, folder: RunFolder, options: RunOptions, listener: Listener) -> None:
         self.job = job
@@ -120,6 +119,7 @@ class _Run:
         self.signals = Signals(options.workers)
         self.writer = RunWriter(job, folder, options.workers)
         self.selection = ModelSelection(job, folder, options.workers, model_file=options.model_file, listener=listener)
+        self.look_for_collapse = CollapseCheck(strict=options.strict, listener=listener)
         self.checkpoints = Checkpoints(folder, job.hash, listener=listener)
         self.checkpointing: Checkpointing | None = None
         self.is_trained = False
@@ -174,7 +174,11 @@ class _Run:
             log({"step": step, f"{job.selection}_{job.primary}": value, f"{job.selection}_loss": loss})
             self.selection.offer(state, value)
             self.writer.set_status("running", step=step)
-            self._look_for_collapse(result)
+            epoch, inside = divmod(step, job.steps_per_epoch)
+            self.look_for_collapse(result, state, epoch_over=not inside)
+            if not inside and step < job.steps:
+                state.stop_reason = self.options.early_stopping.after_epoch(epoch, state)
+                state.stopped_early = bool(state.stop_reason)
             return value
 
         def keep(step: int) -> None:
@@ -199,27 +203,6 @@ class _Run:
             names=lambda rows: [job.data.splits["train"].ids[i] for i in rows],
         )
 
-    def _look_for_collapse(self, result: SplitResult) -> None:
-        """Warns of a model that gives every example the same answer; at the end of an epoch the run may stop early."""
-        state, steps = self.state, self.job.steps
-        answer = self.selection.constant_prediction()
-        epoch, inside = divmod(state.step, self.job.steps_per_epoch)
-        if not inside:
-            loss = result.metrics["loss"].value
-            state.collapsed_losses = [*state.collapsed_losses, loss] if answer is not None else []
-        if answer is not None:
-            message = f"step {state.step}: the model answers {answer} to every example of {result.rows.split}"
-            if self.options.strict:
-                raise DivergedError(
-                    message,
-                    remedy="Try a lower --learning-rate, another --seed, a longer warm-up "
-                    "(--set optimizer.warmup_fraction=0.2); without --strict this is a warning.",
-                )
-            self.listener.warn(message)
-        if not inside and state.step < steps:
-            state.stop_reason = self.options.early_stopping.after_epoch(epoch, state)
-            state.stopped_early = bool(state.stop_reason)
-
     def finish(self) -> Result:
         """Scores with the weights that stay, writes everything, and takes the checkpoints away."""
         job, state, selection = self.job, self.state, self.selection
@@ -229,39 +212,41 @@ class _Run:
         performance = run_performance(job, state, self.options.workers)
         self.writer.write_results(selection.results, metrics, performance)
         selection.finish()
-        collapsed = "collapsed" if selection.constant_prediction() is not None else ""
+        collapsed = "collapsed" if constant_prediction(selection.results[job.selection]) is not None else ""
         stopped = f"stopped after step {state.step} of {job.steps}" if state.stop_reason else ""
         self.writer.set_status("done", step=state.step, message=stopped, reason=state.stop_reason or collapsed)
         if self.options.workers.is_first:
             self.checkpoints.clear()
         return Result(self.folder, metrics, performance)
 
-    def interrupted(self, *, terminated: bool) -> InterruptedRunError:
-        """Returns the error for Ctrl-C and SIGTERM, after a checkpoint was saved where a step had been taken."""
-        state, folder = self.state, self.folder
-        saved = "no step was complete, so there is nothing to keep"
-        remedy = f"Start again with `bertctl finetune {folder.recipe} -o {folder.path} --overwrite`."
-        resume = f"`bertctl finetune {folder.recipe} -o {folder.path} --resume`"
-        if self.signals.impatient:
-            saved = "asked twice, so it left at once"
-            if self.checkpoints.any():
-                remedy = f"Go on from the last checkpoint with {resume}."
-        elif self.checkpointing is not None and state.step and self.options.workers.is_first:
-            # Once trained, the network may hold the best weights instead of the last ones; the end of the last epoch
-            # has left a checkpoint.
-            if not (self.is_trained and self.checkpoints.any()):
-                self.checkpointing.save(state, behind=False)
-            saved, remedy = f"a checkpoint was saved in {folder.checkpoints}", f"Go on with {resume}."
-        self.writer.try_set_status("interrupted", step=state.step, message=saved)
-        if self.signals.together:
-            self.options.workers.wait()  # a launcher ends those that are left as soon as one has gone
-        how = "terminated" if terminated else "interrupted"
-        return InterruptedRunError(
-            f"{how} at step {state.step} of {self.job.steps}: {saved}", remedy=remedy, terminated=terminated
-        )
 
-    def reason_of(self, error: BertctlError) -> str:
-        """Returns why a run failed, in a word: `strict` makes an error of a collapse."""
-        if not isinstance(error, DivergedError):
-            return "error"
-        return "collapsed" if self.state.collapsed_losses and self.options.strict else "diverged"
+def _interruption(this: _Run, *, terminated: bool) -> InterruptedRunError:
+    """Returns the error for Ctrl-C and SIGTERM, after a checkpoint was saved where a step had been taken."""
+    state, folder = this.state, this.folder
+    saved = "no step was complete, so there is nothing to keep"
+    remedy = f"Start again with `bertctl finetune {folder.recipe} -o {folder.path} --overwrite`."
+    resume = f"`bertctl finetune {folder.recipe} -o {folder.path} --resume`"
+    if this.signals.impatient:
+        saved = "asked twice, so it left at once"
+        if this.checkpoints.any():
+            remedy = f"Go on from the last checkpoint with {resume}."
+    elif this.checkpointing is not None and state.step and this.options.workers.is_first:
+        # Once trained, the network may hold the best weights instead of the last ones; the end of the last epoch
+        # has left a checkpoint.
+        if not (this.is_trained and this.checkpoints.any()):
+            this.checkpointing.save(state, behind=False)
+        saved, remedy = f"a checkpoint was saved in {folder.checkpoints}", f"Go on with {resume}."
+    this.writer.try_set_status("interrupted", step=state.step, message=saved)
+    if this.signals.together:
+        this.options.workers.wait()  # a launcher ends those that are left as soon as one has gone
+    how = "terminated" if terminated else "interrupted"
+    return InterruptedRunError(
+        f"{how} at step {state.step} of {this.job.steps}: {saved}", remedy=remedy, terminated=terminated
+    )
+
+
+def _reason(error: BertctlError) -> str:
+    """Returns why a run failed, in a word."""
+    if isinstance(error, CollapsedError):
+        return "collapsed"
+    return "diverged" if isinstance(error, DivergedError) else "error"

@@ -93,11 +93,6 @@ class ModelSelection:
         if self._workers.is_first:
             self._model.finish()
 
-    def constant_prediction(self) -> str | None:
-        """Returns the answer that the weights give to every example of the selection split; None if they differ."""
-        result = self.results[self._job.selection]
-        return result.task.answers.constant_prediction(result.lines)
-
     def _keep_average(self, state: TrainingState) -> bool:
         """Averages the weights of the best evaluations, where the recipe asks for it; returns whether the mean is kept.
 
