@@ -1,7 +1,8 @@
 """Metrics of plain arrays, by the product's own definitions; and what SQuAD's official scorers print."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from bertctl.metrics import classification, contributions, regression
 from bertctl.metrics.contributions import Contributions
 from bertctl.metrics.squad import Version, best_threshold, raw_scores
+from bertctl.metrics.tagging import entities
 from bertctl.metrics.value import MetricValue
 from bertctl.tasks.answers import Lines
 from bertctl.tasks.class_answers import ClassAnswers
@@ -132,3 +134,56 @@ def official_scores(
             best, at = best_threshold(scores[order], odds[order], answerable=answerable[order], answered=said)
             result |= {name: 100 * best, f"{name}_thresh": at}
     return result
+
+
+@dataclass(frozen=True)
+class TypeScore:
+    """How the entities of one type were found.
+
+    Attributes:
+        type: its name.
+        precision: share of those answered that are right; 0 where none was answered.
+        recall: share of those there that were answered; 0 where there are none.
+        f1: harmonic mean of the two.
+        gold: entities there.
+        predicted: entities answered.
+        correct: entities answered with the right type, first word and last word.
+    """
+
+    type: str
+    precision: float
+    recall: float
+    f1: float
+    gold: int
+    predicted: int
+    correct: int
+
+
+def scores_by_type(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> list[TypeScore]:
+    """Returns the table that conlleval prints: a row for each type that occurs in either, by name.
+
+    Args:
+        gold: N sentences of tags.
+        predicted: the same for the answers.
+
+    Raises:
+        ValueError: the two have different lengths, or a sentence has.
+    """
+    there, answered, right = Counter[str](), Counter[str](), Counter[str]()
+    for gold_tags, tags in zip(gold, predicted, strict=True):
+        wanted, found = entities(gold_tags), entities(tags)
+        there.update(kind for kind, _, _ in wanted)
+        answered.update(kind for kind, _, _ in found)
+        right.update(kind for kind, _, _ in set(wanted) & set(found))
+    return [
+        TypeScore(
+            kind,
+            right[kind] / answered[kind] if answered[kind] else 0.0,
+            right[kind] / there[kind] if there[kind] else 0.0,
+            2 * right[kind] / (there[kind] + answered[kind]),
+            there[kind],
+            answered[kind],
+            right[kind],
+        )
+        for kind in sorted(there | answered)
+    ]

@@ -8,9 +8,8 @@ end what is open.
 Letters: N sentences, M kinds of sentences, R resamples.
 """
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,57 +67,10 @@ def entities(tags: Sequence[str]) -> list[Entity]:
     return found
 
 
-@dataclass(frozen=True)
-class TypeScore:
-    """How the entities of one type were found.
-
-    Attributes:
-        type: its name.
-        precision: share of those answered that are right; 0 where none was answered.
-        recall: share of those there that were answered; 0 where there are none.
-        f1: harmonic mean of the two.
-        gold: entities there.
-        predicted: entities answered.
-        correct: entities answered with the right type, first word and last word.
-    """
-
-    type: str
-    precision: float
-    recall: float
-    f1: float
-    gold: int
-    predicted: int
-    correct: int
-
-
-def scores_by_type(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> list[TypeScore]:
-    """Returns the table that conlleval prints: a row for each type that occurs in either, by name.
-
-    Args:
-        gold: N sentences of tags.
-        predicted: the same for the answers.
-
-    Raises:
-        ValueError: the two have different lengths, or a sentence has.
-    """
-    there, answered, right = Counter[str](), Counter[str](), Counter[str]()
-    for gold_tags, tags in _sentences(gold, predicted):
-        wanted, found = entities(gold_tags), entities(tags)
-        there.update(kind for kind, _, _ in wanted)
-        answered.update(kind for kind, _, _ in found)
-        right.update(kind for kind, _, _ in set(wanted) & set(found))
-    return [
-        TypeScore(
-            kind,
-            right[kind] / answered[kind] if answered[kind] else 0.0,
-            right[kind] / there[kind] if there[kind] else 0.0,
-            2 * right[kind] / (there[kind] + answered[kind]),
-            there[kind],
-            answered[kind],
-            right[kind],
-        )
-        for kind in sorted(there | answered)
-    ]
+@lru_cache(maxsize=2**16)  # several metrics ask for the same sentences, and again at each evaluation
+def entity_set(tags: tuple[str, ...]) -> frozenset[Entity]:
+    """Returns the entities of one sentence, which never overlap."""
+    return frozenset(entities(tags))
 
 
 def word_accuracy(
@@ -182,8 +134,8 @@ def entity_counts(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[st
     """
     counts = []
     for gold_tags, tags in _sentences(gold, predicted):
-        wanted, found = entities(gold_tags), entities(tags)
-        counts.append((len(wanted), len(found), len(set(wanted) & set(found))))
+        wanted, found = entity_set(tuple(gold_tags)), entity_set(tuple(tags))
+        counts.append((len(wanted), len(found), len(wanted & found)))
     return counts
 
 

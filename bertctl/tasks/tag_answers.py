@@ -11,7 +11,7 @@ import numpy as np
 from bertctl.errors import UsageError
 from bertctl.metrics import contributions, tagging
 from bertctl.metrics.contributions import Contributions, Metric
-from bertctl.metrics.tagging import entities, entity_counts, entity_score, scores_by_type
+from bertctl.metrics.tagging import entities, entity_counts, entity_score, entity_set
 from bertctl.tasks.answers import (
     BY_LOSS,
     COUNTED,
@@ -41,7 +41,7 @@ _precision, _recall, _f1 = (partial(_of_entities, name) for name in tagging.ENTI
 
 def _counts_by_type(lines: Lines) -> dict[str, list[tuple[int, int, int]]]:
     """Returns for each type of entity, of each line: how many are there, were answered, are right."""
-    found = [tuple(set(entities(tags)) for tags in pair) for pair in zip(*sides(lines), strict=True)]
+    found = [[entity_set(tuple(tags)) for tags in pair] for pair in zip(*sides(lines), strict=True)]
     counted = [
         [Counter(kind for kind, _, _ in spans) for spans in (there, answered, there & answered)]
         for there, answered in found
@@ -176,8 +176,8 @@ answer("Ada Lovelace lived in London.")"""
         """Returns a row per type of entity, or per tag."""
         gold, predicted, right = Counter[str](), Counter[str](), Counter[str]()
         if self.mark_entities:
-            for row in scores_by_type(*sides(lines)):
-                gold[row.type], predicted[row.type], right[row.type] = row.gold, row.predicted, row.correct
+            for kind, counts in _counts_by_type(lines).items():
+                gold[kind], predicted[kind], right[kind] = map(sum, zip(*counts, strict=True))
             return Outcome("By type", ("type", *COUNTED), counted_rows(list(gold), gold, predicted, right))
         for wanted, found in zip(*sides(lines), strict=True):
             gold.update(wanted)

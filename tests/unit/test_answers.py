@@ -6,7 +6,6 @@ from scipy import stats
 from sklearn.metrics import f1_score, matthews_corrcoef, precision_score, recall_score
 
 from bertctl.errors import DataError, UsageError
-from bertctl.metrics.tagging import scores_by_type
 from bertctl.reporting.slices import slice_contributions
 from bertctl.tasks.choice_answers import ChoiceAnswers
 from bertctl.tasks.class_answers import ClassAnswers
@@ -14,7 +13,7 @@ from bertctl.tasks.registry import answer_type
 from bertctl.tasks.score_answers import ScoreAnswers
 from bertctl.tasks.span_answers import SpanAnswers
 from bertctl.tasks.tag_answers import TagAnswers
-from tests.scoring import answer_metrics, contributions_of, lines_of, tagging_metrics
+from tests.scoring import answer_metrics, contributions_of, lines_of, scores_by_type, tagging_metrics
 
 LABELS = ["neg", "neutral", "pos"]
 

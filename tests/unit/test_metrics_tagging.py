@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertctl.metrics.tagging import ENTITY_METRICS, entities, entity_counts, scores_by_type
-from tests.scoring import tagging_metrics
+from bertctl.metrics.tagging import ENTITY_METRICS, entities, entity_counts
+from tests.scoring import scores_by_type, tagging_metrics
 
 Sentences = list[list[str]]
 
