@@ -5,15 +5,14 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from bertctl.cli.completion import dataset_names, model_names, one_of
+from bertctl.cli.completion import dataset_names, model_names
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.tokenization.stream import TextChunk
-from bertctl.words import did_you_mean
 
 if TYPE_CHECKING:
     from bertctl.data.text_files import Source
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
 Verb = Callable[..., None]
 
 _BAR_FROM = 64 << 20  # bytes of input from which a job shows how far it is
-_FORMATS = ("lines", "csv", "tsv", "jsonl", "parquet")
-_ERRORS = ("strict", "replace")
+_Format = Literal["lines", "csv", "tsv", "jsonl", "parquet"]
+_Errors = Literal["strict", "replace"]
 
 
 def _option(flag: str, help_text: str, kind: Any = str, **settings: Any) -> Any:
@@ -35,15 +34,9 @@ _OPTIONS = {
     "data_dir": _option("--data-dir", "Folder with its official files.", Path, metavar="DIR"),
     "text_column": _option("--text-column", "Column with the text.", metavar="NAME"),
     "pair_column": _option("--pair-column", "Column with the second text of a pair.", metavar="NAME"),
-    "input_format": _option(
-        "--input-format", "Format of the input. Default: by the suffix, else lines.", metavar="|".join(_FORMATS),
-        autocompletion=one_of(*_FORMATS),
-    ),
-    "errors": _option(
-        "--errors", "What to do with bytes that are not UTF-8. Default: strict.", metavar="|".join(_ERRORS),
-        autocompletion=one_of(*_ERRORS),
-    ),
-}  # fmt: skip
+    "input_format": _option("--input-format", "Format of the input. Default: by the suffix, else lines.", _Format),
+    "errors": _option("--errors", "What to do with bytes that are not UTF-8. Default: strict.", _Errors),
+}
 LowercaseOption = Annotated[
     bool | None, typer.Option("--lowercase/--cased", help="Whether text is lower-cased, for a bare vocab.txt.")
 ]
@@ -66,24 +59,13 @@ def takes_texts(verb: Verb) -> Verb:
     @functools.wraps(verb)
     def command(out: Any, **given: Any) -> None:
         options = {name: value for name in _OPTIONS if (value := given.pop(name)) is not None}
-        errors = options.pop("errors", "strict")
-        check_choice("--errors", errors, _ERRORS)
-        verb(out, TextSource(**options, replace=errors == "replace"), **given)
+        verb(out, TextSource(replace=options.pop("errors", "") == "replace", **options), **given)
 
     kind = inspect.Parameter.KEYWORD_ONLY
     added = [inspect.Parameter(name, kind, default=None, annotation=option) for name, option in _OPTIONS.items()]
     parameters = [out, *(one.replace(kind=kind) for one in own), *added]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return command
-
-
-def check_choice(option: str, given: str, known: Sequence[str]) -> None:
-    """Refuses a value that is none of those known."""
-    if given not in known:
-        hint = did_you_mean(given, known)
-        raise UsageError(
-            f"{option} has no '{given}'" + (f": {hint}" if hint else ""), remedy=f"Choose from {', '.join(known)}."
-        )
 
 
 @dataclass(frozen=True)

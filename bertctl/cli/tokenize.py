@@ -5,22 +5,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
 import typer
 
-from bertctl.cli.completion import one_of
 from bertctl.cli.output import Output
-from bertctl.cli.texts import LowercaseOption, ModelOption, TextSource, check_choice, takes_texts
+from bertctl.cli.texts import LowercaseOption, ModelOption, TextSource, takes_texts
 from bertctl.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from bertctl.tokenization.stream import TextChunk, Totals
     from bertctl.tokenization.tokenizer_files import OpenTokenizer
     from bertctl.tokenization.windows import Truncation
-
-_STRATEGIES = ("longest_first", "only_first", "only_second")
-_FORMATS = ("view", "jsonl", "ids", "tokens", "parquet")
 
 TextArguments = Annotated[
     list[str] | None, typer.Argument(metavar="[TEXT ...|-]", help="Texts; - reads lines from stdin.")
@@ -36,12 +32,11 @@ FileOption = Annotated[
 ]
 PairOption = Annotated[str | None, typer.Option("--pair", metavar="TEXT", help="Second text of the pair.")]
 FormatOption = Annotated[
-    str | None,
+    Literal["view", "jsonl", "ids", "tokens", "parquet", "pieces"] | None,
     typer.Option(
         "--format",
-        metavar="|".join(_FORMATS),
+        metavar="view|jsonl|ids|tokens|parquet",
         help="Format of the answer. Default: the aligned view on a terminal (tokens for files), jsonl in a pipe.",
-        autocompletion=one_of(*_FORMATS),
     ),
 ]
 OutputOption = Annotated[
@@ -51,13 +46,8 @@ LengthOption = Annotated[
     int | None, typer.Option("--max-length", min=1, metavar="N", help="Longest row in tokens. Default: no limit.")
 ]
 TruncationOption = Annotated[
-    str,
-    typer.Option(
-        "--truncation",
-        metavar="|".join(_STRATEGIES),
-        help="Which text of a pair is truncated.",
-        autocompletion=one_of(*_STRATEGIES),
-    ),
+    Literal["longest_first", "only_first", "only_second"],
+    typer.Option("--truncation", help="Which text of a pair is truncated."),
 ]
 StrideOption = Annotated[
     int | None,
@@ -103,29 +93,28 @@ def tokenize(
     from bertctl.tokenization.tokenizer_files import open_tokenizer
     from bertctl.tokenization.windows import Truncation
 
-    check_choice("--truncation", truncation, _STRATEGIES)
     files, given = _inputs(texts, file, source.data, pair)
     source = replace(source, files=files)
     if layout == "pieces":
         out.say("--format pieces is now called --format tokens")
         layout = "tokens"
     _check_answer(stats=stats, compare=compare, decode=decode, pair=pair, layout=layout, output=output)
-    layout = _format(out, layout, given, output)
+    chosen = _format(out, layout, given, output)
     opened = open_tokenizer(model, lowercase=lowercase, listener=out)
     chunks = _chunks(source, given, pair, out)
     if decode:
         return _decode(out, opened, chunks, output)
-    limits = Truncation(max_length, cast(Any, truncation), stride)
+    limits = Truncation(max_length, truncation, stride)
     has_pair = pair is not None or source.may_have_pairs
     limits.check(opened.tokenizer, pair=has_pair, special_tokens=special_tokens)
     if stats:
         others = [open_tokenizer(compare, lowercase=lowercase, listener=out)] if compare else []
         return _stats(out, [opened, *others], chunks, special_tokens=special_tokens, length=max_length or 128)
-    if layout == "view" or (out.as_json and output is None):
+    if chosen == "view" or (out.as_json and output is None):
         if not given:
             raise UsageError("--json prints one document", remedy="For files take --format jsonl, or -o FILE.")
         return _view(out, opened, next(chunks), limits, special_tokens=special_tokens)
-    totals = _write(opened, chunks, layout, output, limits, special_tokens=special_tokens)
+    totals = _write(opened, chunks, chosen, output, limits, special_tokens=special_tokens)
     return _report(out, totals, limits, output)
 
 
@@ -168,8 +157,6 @@ def _check_answer(
         )
     if decode and (pair is not None or layout):
         raise UsageError("--decode turns ids back into text", remedy="Leave --pair and --format out.")
-    if layout is not None:
-        check_choice("--format", layout, _FORMATS)
 
 
 def _format(out: Output, layout: str | None, given: Sequence[str], output: Path | None) -> str:
