@@ -22,7 +22,7 @@ OnOutput = Callable[["Output"], None]
 
 @dataclass(frozen=True)
 class Verb:
-    """One row of the table. The verb is the function of its name in the file of its name, both with `_` for `-`.
+    """Is one row of the table. The verb is the function of its name in the file of its name, both with `_` for `-`.
 
     Attributes:
         name: what is typed.
@@ -74,7 +74,7 @@ _SHARED = {
 
 
 class Verbs(VerbGroup):
-    """The top command: it knows its verbs by the table, and imports the one that was typed.
+    """Is the command `bertctl`: it knows its verbs by the table, and imports the one that was typed.
 
     Attributes:
         on_output: is told of the verb's `Output` once it exists, so that the error boundary speaks through it.

@@ -46,7 +46,7 @@ def estimate(
 
 
 def estimate_table(document: Mapping[str, Any]) -> "Table":
-    """A line for each phase, the whole, the sweep, memory and disk."""
+    """Returns a table with a line per phase, and the whole, the sweep, memory and disk."""
     from bertctl.words import human_bytes, human_seconds
 
     table = plain_table(document["recipe"], "about", "between", right=("about",))

@@ -88,16 +88,16 @@ def evaluate(
     trained = run.open()
     from bertctl.inference.score_run import evaluate_file, evaluate_run
 
-    shared, talk = this_worker(out)
+    workers, listener = this_worker(out)
     if calibrate or threshold is not None:
-        _decide(out, trained, split, calibrate, threshold, shared, talk)
+        _decide(out, trained, split, calibrate, threshold, workers, listener)
         return
     with out.third_party_kept():
         if file:
-            metrics = evaluate_file(trained, file, target, overwrite=overwrite, workers=shared, listener=talk)
+            metrics = evaluate_file(trained, file, target, overwrite=overwrite, workers=workers, listener=listener)
         else:
-            metrics = evaluate_run(trained, split=split, workers=shared, listener=talk)
-    if not shared.is_first:
+            metrics = evaluate_run(trained, split=split, workers=workers, listener=listener)
+    if not workers.is_first:
         return
 
     from bertctl.reporting.card import write_card
@@ -113,14 +113,14 @@ def evaluate(
 
 
 def _decide(
-    out: Output, run: Any, split: str | None, calibrate: bool, threshold: str | None, workers: Any, talk: Any
+    out: Output, run: Any, split: str | None, calibrate: bool, threshold: str | None, workers: Any, listener: Any
 ) -> None:
     from bertctl.inference.calibrate import calibrate_run
     from bertctl.inference.decision import parse_rule
 
     rule = parse_rule(threshold) if threshold is not None else None
     with out.third_party_kept():
-        chosen = calibrate_run(run, split=split, calibrate=calibrate, rule=rule, workers=workers, listener=talk)
+        chosen = calibrate_run(run, split=split, calibrate=calibrate, rule=rule, workers=workers, listener=listener)
     if not workers.is_first:
         return
     decision = chosen.decision

@@ -95,20 +95,20 @@ def finetune(
     from bertctl.training.job import prepare
     from bertctl.training.start import start
 
-    shared, talk = this_worker(out)
+    workers, listener = this_worker(out)
     with out.third_party_kept() as log:
-        job = prepare(resolved, listener=talk)
-        announce(job, listener=talk)
+        job = prepare(resolved, listener=listener)
+        announce(job, listener=listener)
         if dry_run:
             path = output or default_folder(job.recipe.name, job.hash)
             out.say(f"dry run: nothing was trained; the run would be in {path}")
             out.answer(_plan(job, str(path)), _plan_text(job))
             return
         options = RunOptions(
-            strict=strict, workers=shared, on_start=lambda folder: log.write_to(folder.log), on_finish=write_card
+            strict=strict, workers=workers, on_start=lambda folder: log.write_to(folder.log), on_finish=write_card
         )
-        result = start(job, output, resume=going_on, overwrite=overwrite, options=options, listener=talk)
-    if not shared.is_first:
+        result = start(job, output, resume=going_on, overwrite=overwrite, options=options, listener=listener)
+    if not workers.is_first:
         return
     folder = result.folder
     out.answer(

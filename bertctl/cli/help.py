@@ -26,7 +26,7 @@ _METAVARS = {"<int>": "N", "<int range>": "N", "<float>": "X", "<str>": "NAME"}
 
 
 class VerbCommand(TyperCommand):
-    """A verb whose help is laid out here."""
+    """Is a verb whose help is laid out here."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Writes what `--help` shows."""
@@ -51,7 +51,7 @@ class VerbCommand(TyperCommand):
 
 
 class VerbGroup(TyperGroup):
-    """Several verbs under one name; their help is laid out here."""
+    """Is a group of verbs under one name, whose help is laid out here."""
 
     command_class = VerbCommand
 

@@ -24,10 +24,10 @@ _COMPLETING = "_BERTCTL_COMPLETE"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line.
+    """Runs one command line.
 
     Args:
-        argv: arguments without the program's name; `sys.argv` when left out.
+        argv: arguments without the program's name; those of `sys.argv` where it is None.
 
     Returns:
         The exit code, one of `ExitCode`.
@@ -89,7 +89,7 @@ def _usage(arguments: Sequence[str], error: typer.TyperException) -> UsageError:
 
 
 def _translate(error: Exception) -> BertctlError:
-    """What can go wrong anywhere, as one of our errors; anything else is a bug of ours."""
+    """Returns one of our errors for what can go wrong anywhere; anything else is a bug of ours."""
     from bertctl.training.out_of_memory import is_out_of_memory
 
     if is_out_of_memory(error):
@@ -99,8 +99,8 @@ def _translate(error: Exception) -> BertctlError:
         )
     elif is_worker() and any(sign in str(error) for sign in _LOST):
         translated = DeviceError(
-            "another process of this job has gone without a word (killed, or out of memory)",
-            remedy="Look at the machine's log; --resume goes on from the last checkpoint of a training run.",
+            "another process of this job ended without a message (killed, or out of memory)",
+            remedy="Look at the machine's log. --resume continues a training run from its last checkpoint.",
         )
     elif isinstance(error, OSError) and error.filename is not None:
         translated = UnavailableError(f"{error.filename}: {error.strerror or error}")
@@ -138,7 +138,7 @@ def _report(error: BertctlError, outputs: "Sequence[Output]", *, debug: bool) ->
 
 
 def entry() -> None:
-    """The console script."""
+    """Runs the console script."""
     code = main()
     if is_worker():
         leave(code)

@@ -47,21 +47,21 @@ class Output(Listener):
         self._last_line: dict[str, float] = {}
 
     def say(self, text: str) -> None:
-        """One line of talk on stderr; nothing with `--quiet`."""
+        """Writes a line to stderr; nothing with `--quiet`."""
         if not self.quiet:
             self.talk.print(_text(text))
 
     def detail(self, text: str) -> None:
-        """Talk for `--verbose` only."""
+        """Writes a line to stderr with `--verbose` only."""
         if self.verbose:
             self.talk.print(_text((text, "dim")))
 
     def warn(self, text: str) -> None:
-        """A warning on stderr, shown with `--quiet` too."""
+        """Writes a warning to stderr, with `--quiet` too."""
         self.talk.print(_text(("warning: ", "bold yellow"), text))
 
     def show(self, renderable: "RenderableType") -> None:
-        """Talk that is more than a line (a table, an aligned view), on stderr."""
+        """Writes more than a line (a table, an aligned view) to stderr."""
         if not self.quiet:
             self.talk.print(renderable)
 
@@ -75,14 +75,14 @@ class Output(Listener):
             self.answers.print(_text(part) if isinstance(part, str) else part)
 
     def error(self, error: BertctlError) -> None:
-        """What was given, then what to type."""
+        """Writes an error to stderr: what was given, then what to type."""
         self.close()
         self.talk.print(_text(("error: ", "bold red"), error.message))
         if error.remedy:
             self.talk.print(_text(error.remedy))
 
     def advance(self, phase: str, done: int, total: int, figures: Mapping[str, float | str] | None = None) -> None:
-        """A bar on a terminal, a plain line now and then elsewhere."""
+        """Shows progress: a bar on a terminal, a plain line now and then elsewhere."""
         if self.quiet:
             return
         shown = "  ".join(f"{name} {_figure(value)}" for name, value in (figures or {}).items())
@@ -95,7 +95,7 @@ class Output(Listener):
             self.talk.print(_text(f"{phase} {_count(done, total)}  {shown}".rstrip()))
 
     def finish(self, phase: str) -> None:
-        """The phase's bar goes away."""
+        """Takes the bar of a phase off the screen."""
         self._last_line.pop(phase, None)
         if self._progress is not None and phase in self._bars:
             self._progress.remove_task(self._bars.pop(phase))
@@ -103,7 +103,7 @@ class Output(Listener):
                 self.close()
 
     def close(self) -> None:
-        """Take all bars off the screen; safe to call at any time."""
+        """Takes all bars off the screen; safe to call at any time."""
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
@@ -155,7 +155,7 @@ class ThirdPartyLog(logging.Handler):
         self._path: Path | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep one line."""
+        """Keeps one line."""
         line = self.format(record)
         if self._echo is not None:
             self._echo(line)
@@ -163,7 +163,7 @@ class ThirdPartyLog(logging.Handler):
         self._flush_lines()
 
     def write_to(self, path: Path) -> None:
-        """From now on lines go into this file, those kept so far first."""
+        """Writes the lines kept so far to this file, and all that follow."""
         self._path = path
         self._flush_lines()
 
@@ -176,7 +176,7 @@ class ThirdPartyLog(logging.Handler):
 
 
 def plain_table(*headers: str, title: str | None = None, right: tuple[str, ...] = ()) -> "Table":
-    """The look of every table: no box, bold header; the columns named in `right` are right-aligned."""
+    """Returns an empty table as all tables look: no box, a bold header, the columns named in `right` right-aligned."""
     from rich.table import Table
 
     table = Table(title=title, box=None, title_justify="left", header_style="bold", pad_edge=False)

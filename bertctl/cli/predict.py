@@ -111,23 +111,25 @@ def predict(
 
     check_format(trained, layout, to_file=output is not None)
 
-    shared, talk = this_worker(out)
+    workers, listener = this_worker(out)
     with out.third_party_kept():
         if layout == "glue" and output is not None:
-            written = predict_glue(trained, split or "test", data=data, output=output, workers=shared, listener=talk)
+            written = predict_glue(
+                trained, split or "test", data=data, output=output, workers=workers, listener=listener
+            )
         else:
             chunks: Iterable[Rows]
             total = 0
             if question is not None and context is not None:
-                chunks, total = [question_rows(trained, question, context, listener=talk)], 1
+                chunks, total = [question_rows(trained, question, context, listener=listener)], 1
             elif split or data:
-                rows = split_rows(trained, split or "test", data=data, listener=talk)
+                rows = split_rows(trained, split or "test", data=data, listener=listener)
                 chunks, total = in_chunks(rows), len(rows)
             else:
-                chunks = unlabelled_rows(trained, file, kind=input_format, listener=talk)
+                chunks = unlabelled_rows(trained, file, kind=input_format, listener=listener)
             destination = Destination(output, layout, sys.stdout)
-            written = predict_rows(trained, chunks, destination, total=total, workers=shared, listener=talk)
-    if output and shared.is_first:
+            written = predict_rows(trained, chunks, destination, total=total, workers=workers, listener=listener)
+    if output and workers.is_first:
         out.answer({"run": str(run.path), **written})
         out.say(f"{written['examples']} answers written to {', '.join(written['files'])}")
 

@@ -29,7 +29,7 @@ Verb = Callable[..., None]
 
 @dataclass(frozen=True)
 class Row:
-    """One option that sets a recipe field. Its help is the field's docstring.
+    """Is one option that sets a recipe field. Its help is the field's docstring.
 
     Attributes:
         field: the recipe field by its dotted name.
@@ -141,7 +141,7 @@ SetOption = Annotated[
 
 @dataclass(frozen=True)
 class RecipeRequest:
-    """A recipe as it was typed. Nothing is read before `load`.
+    """Holds a recipe as it was typed. Nothing is read before `load`.
 
     Attributes:
         name: of a built-in recipe, or a YAML file; empty where the verb finds out itself which one is meant.
@@ -171,7 +171,7 @@ class RecipeRequest:
 
 @dataclass(frozen=True)
 class RunRequest:
-    """A run as it was typed, with what is laid over its recipe.
+    """Holds a run as it was typed, with the options that replace values of its recipe.
 
     Attributes:
         path: its folder.

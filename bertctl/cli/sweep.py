@@ -176,7 +176,7 @@ def _refuse_both(setting: Mapping[str, Any], given: Sequence[str]) -> None:
 
 
 def _dry_table(document: Mapping[str, Any]) -> "Table":
-    """Cells, time and disk."""
+    """Returns a table with the number of runs, time and disk."""
     from bertctl.words import human_bytes, human_seconds
 
     seconds, disk = document["seconds"], document["disk_bytes"]
