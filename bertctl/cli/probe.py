@@ -2,7 +2,7 @@
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -100,17 +100,6 @@ def _run(out: Output, recipe: "Recipe", output: Path | None, *, overwrite: bool)
         RunFolder.check_free(output, overwrite=overwrite)
 
     from bertctl.features.probe import announce, prepare, run
-    from bertctl.training.environment import describe_environment
-
-    def environment(job: "ProbeJob") -> dict[str, Any]:
-        return describe_environment(
-            job.recipe,
-            job.compute,
-            data_hashes=job.data.hashes,
-            columns=job.data.columns,
-            model_hash=job.model_hash,
-            recipe_hash=job.hash,
-        )
 
     with out.third_party_kept() as log:
         job = prepare(recipe, listener=out)
@@ -119,7 +108,7 @@ def _run(out: Output, recipe: "Recipe", output: Path | None, *, overwrite: bool)
         path = output or default_folder(named, job.hash)
         folder = RunFolder.create(path, overwrite=overwrite)
         log.write_to(folder.log)
-        return run(job, folder, environment=environment, listener=out), job
+        return run(job, folder, listener=out), job
 
 
 def _answer(out: Output, result: "ProbeResult", job: "ProbeJob", *, total: float) -> None:

@@ -73,7 +73,7 @@ class LinearFunction:
     mix: Vectors | None = None
 
     def logits(self, vectors: Vectors) -> Vectors:
-        """(N, C) of (N, D)."""
+        """Returns (N, C) logits of (N, D) vectors."""
         return np.asarray(vectors @ self.weight.T + self.bias, dtype=np.float32)
 
 
@@ -86,18 +86,18 @@ class Scaler:
 
     @classmethod
     def of(cls, vectors: Vectors) -> "Scaler":
-        """Measured."""
+        """Measures vectors."""
         from sklearn.preprocessing import StandardScaler
 
         fitted = StandardScaler().fit(vectors)
         return cls(fitted.mean_, fitted.scale_)
 
     def __call__(self, vectors: Vectors) -> Vectors:
-        """Standardised."""
+        """Returns the vectors standardised."""
         return ((vectors - self.mean.astype(np.float32)) / self.scale.astype(np.float32)).astype(np.float32)
 
     def undo(self, weight: NDArray[Any], bias: NDArray[Any]) -> tuple[Vectors, Vectors]:
-        """Weights for standardised vectors as weights for plain ones."""
+        """Returns weights for plain vectors, made of those for standardised ones."""
         plain = weight / self.scale
         return plain.astype(np.float32), (bias - plain @ self.mean).astype(np.float32)
 
@@ -105,7 +105,7 @@ class Scaler:
 def choose_strength(
     vectors: Vectors, labels: Labels, settings: ClassifierSettings, *, groups: NDArray[np.int64] | None = None
 ) -> tuple[float, float]:
-    """The strength with the best mean score over the folds (the smaller on a tie), and that score.
+    """Returns the strength with the best mean score over the folds (the smaller on a tie), and that score.
 
     Score: accuracy; several labels: share of right decisions; regression: R2.
 
@@ -166,7 +166,7 @@ def _logistic_scores(
 
 
 def fit(vectors: Vectors, labels: Labels, strength: float, settings: ClassifierSettings) -> LinearFunction:
-    """Train on all rows."""
+    """Trains on all rows."""
     scaler = Scaler.of(vectors)
     inside = scaler(vectors)
     models = [_fit(inside, decision, strength, settings) for decision in _decisions(labels, settings)]
@@ -190,8 +190,8 @@ def fit_mix(
     layers: int,
     few: NDArray[np.int64] | slice = _ALL,
 ) -> LinearFunction:
-    """A classifier on a weighted mean of K layers: the weights are learned together with a logistic regression (ELMo's
-    scalar mix, Peters et al. 2018, equation 1; its gamma is part of the classifier), then the classifier on their mean.
+    """Trains a classifier on a weighted mean of K layers. The weights are learned first, with a logistic regression
+    (ELMo's scalar mix, Peters et al. 2018, equation 1; its gamma is part of the classifier).
 
     Args:
         vectors: (N, K D), the layers one behind the other.
@@ -218,7 +218,7 @@ def fit_mix(
 def _learn_mix(
     vectors: Vectors, labels: Labels, strength: float, settings: ClassifierSettings, layers: int
 ) -> NDArray[np.float64]:
-    """(K,) weights of standardised layers that go with the best logistic (or linear) regression on their mean."""
+    """Returns (K,) weights of standardised layers, learned with a logistic (or linear) regression on their mean."""
     from scipy.optimize import minimize
     from scipy.special import log_softmax, softmax
 
@@ -255,7 +255,7 @@ def _learn_mix(
 
 
 def layer_mean(vectors: Vectors, layers: int) -> Vectors:
-    """(N, D): the plain mean of standardised layers, on which the strength for a learned mix is chosen."""
+    """Returns the (N, D) plain mean of standardised layers, on which the strength for a learned mix is chosen."""
     return np.asarray(Scaler.of(vectors)(vectors).reshape(len(vectors), layers, -1).mean(axis=1), dtype=np.float32)
 
 
@@ -299,7 +299,9 @@ def _coefficients(model: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]
 def _for_all_labels(
     weight: NDArray[np.float64], bias: NDArray[np.float64], seen: NDArray[np.int64], n_labels: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(C, D) and (C,): of two labels scikit-learn has the second's odds only; of a label without rows, nothing."""
+    """Returns weights (C, D) and biases (C,). Of two labels scikit-learn has the second's odds only; of a label without
+    rows, nothing.
+    """
     if len(bias) == 1:
         weight, bias = np.vstack([np.zeros_like(weight), weight]), np.array([0.0, bias[0]])
     if len(seen) == n_labels:

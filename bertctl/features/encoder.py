@@ -69,11 +69,11 @@ class VectorSpec:
 
     @property
     def by_token(self) -> bool:
-        """Whether a row has as many vectors as tokens, or words."""
+        """Tells whether a row has as many vectors as tokens, or words."""
         return self.words is not None or "none" in self.poolings
 
     def pairs(self, n_layers: int) -> list[tuple[LayerChoice, str]]:
-        """Each layer with each pooling; the pooler reads the last layer only.
+        """Returns each layer with each pooling; the pooler reads the last layer only.
 
         Raises:
             UsageError: the pooler without the last layer.
@@ -128,14 +128,14 @@ class Encoder:
 
     @property
     def sizes(self) -> list[int]:
-        """D of each of the pairs."""
+        """D for each layer and pooling."""
         return [
             layer.size(self.hidden) * (len(layer.states) if layer.is_learned else 1) * (2 if how == "mean-max" else 1)
             for layer, how in self.pairs
         ]
 
     def texts(self, windows: EncodedWindows, *, done: Callable[[int], None] | None = None) -> list[Vectors]:
-        """For each of the pairs, a vector for each row, (N, D).
+        """Returns (N, D) vectors of the rows for each layer and pooling.
 
         Windows of one row are pooled together: the mean over all their tokens (those that two windows share count in
         both), the maximum over all, the mean of their [CLS] vectors.
@@ -166,7 +166,7 @@ class Encoder:
         return found
 
     def tokens(self, windows: EncodedWindows) -> "TokenVectors":
-        """A vector for each token, or word, of each row."""
+        """Returns a vector for each token, or word, of each row."""
         places = windows.places
         if places is None:
             raise ValueError("these windows were encoded without their tokens' places")
@@ -202,7 +202,7 @@ class Encoder:
     def first_tokens(
         self, features: WordFeatures, into: Mapping[int, Vectors], *, done: Callable[[int], None] | None = None
     ) -> None:
-        """The hidden states of each word's first token, as fine-tuning reads them.
+        """Computes the hidden states of each word's first token, as fine-tuning reads them.
 
         Args:
             features: W words, each in the window that answers for it.
@@ -241,7 +241,7 @@ class Encoder:
                 yield _EncodedBatch(indices, states, pooled, None if is_full else is_text, counted)
 
     def _counted(self, encoded: EncodedTexts) -> NDArray[np.int64]:
-        """(U,) tokens of each window that count in its mean."""
+        """Returns the (U,) tokens of each window that count in its mean."""
         counts = encoded.lengths
         if not self.spec.special_tokens:
             special = np.isin(encoded.ids, self._special)
@@ -300,13 +300,13 @@ def join_windows(vectors: Vectors, owner: NDArray[np.int64], counts: NDArray[np.
 
 
 def unit_length(vectors: Vectors) -> Vectors:
-    """Each vector divided by its length; zeros stay zeros."""
+    """Returns each vector divided by its length; zeros stay zeros."""
     lengths = np.linalg.norm(vectors.astype(np.float64), axis=-1, keepdims=True)
     return (vectors / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
 
 
 def check_pooler(source: ModelSource, loaded: "Model") -> None:
-    """Refuse a pooler that was never trained.
+    """Refuses a pooler that was never trained.
 
     Raises:
         UsageError: the model has none, or its file has no weights for it.
@@ -325,7 +325,7 @@ def check_pooler(source: ModelSource, loaded: "Model") -> None:
 
 
 def _cls_last(loaded: "Model", layout: Layout) -> bool:
-    """Whether [CLS] ends a text.
+    """Returns whether [CLS] ends a text.
 
     Raises:
         UsageError: the model has no such token.

@@ -26,25 +26,26 @@ from bertctl.features.encoded_windows import RowEncoder
 from bertctl.features.encoder import Encoder, VectorSpec
 from bertctl.features.extract_job import ExtractJob, VectorNames
 from bertctl.features.feature_files import check_output, write_features
-from bertctl.features.memory import give_back
 from bertctl.features.source import Input
 from bertctl.features.store import VectorLayout, VectorStore, join_stores
-from bertctl.inference.evaluate import TRUNCATION_WARNING_SHARE
+from bertctl.inference.evaluate import warn_of_truncation
 from bertctl.inference.sessions import check_backend
 from bertctl.modeling.source import inspect_model
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, write_json
 from bertctl.runtime.device import choose_compute
+from bertctl.runtime.heap import trim_heap
 from bertctl.runtime.launch import ALONE, Workers
+from bertctl.tasks.base import TruncationMessage
 from bertctl.tokenization.reference import tokens_by_id
-from bertctl.words import count_of
 
 _SECONDS_BETWEEN_COMMITS = 2.0
+_CUT = TruncationMessage(remedy="--stride 32 reads them whole, in windows")
 
 
 @dataclass
 class _Progress:
-    """What is done, as the state file keeps it."""
+    """Counts what is done, as the state file keeps it."""
 
     rows: int = 0
     chunks: list[list[int]] = field(default_factory=list)  # process, rows, vectors of each; with several processes
@@ -68,6 +69,7 @@ class _State:
         self._path, self._settings = path, settings
         self._hash, self._expected = hashlib.sha256(), left["texts_sha256"] if left else None
         self.progress = _Progress(**left["progress"]) if left else _Progress()
+        self.saved_rows = self.progress.rows
 
     def add(self, rows: Rows) -> None:
         """Counts rows in the hash over the input, so that a changed input is noticed."""
@@ -95,6 +97,7 @@ class _State:
         """Writes the file."""
         self.progress.store = store
         write_json(self._path, self.document(complete=False))
+        self.saved_rows = self.progress.rows
 
 
 def extract_features(
@@ -135,7 +138,9 @@ def extract_features(
     listener.say(f"compute: {compute.why}" + ("" if job.backend == "torch" else f", by {job.backend}"))
     encoder = open_encoder(source, spec, compute, job, first, listener)
     document = extract(itertools.chain([first], stream), encoder, job, workers=workers, listener=listener)
-    _warn_of_truncation(document, listener)
+    if document:
+        counts = {**document, "examples": document["rows"]}
+        warn_of_truncation(rows.name, counts, message=_CUT, max_length=job.max_length, listener=listener)
     return document
 
 
@@ -182,7 +187,7 @@ def extract(
         if "disk is full" not in error.message:
             raise
         raise UnavailableError(
-            f"{error.message}; {_whole_rows(path)} rows are whole",
+            f"{error.message}; {state.saved_rows} rows are whole",
             remedy="Free some space, then type the same command with --resume.",
         ) from error
     finally:
@@ -219,7 +224,7 @@ def _compute_all(
             parts = split_for_memory(rows, sum(encoder.sizes)) if encoder.spec.by_token else [rows]
             vectors = sum(_compute(encoder, row_encoder, part, progress, store) for part in parts)
             computed += len(rows)
-            give_back()
+            trim_heap()  # vectors and layers of all sizes leave holes: 12 MB more every few chunks
         progress.rows = seen
         if workers.count > 1:
             progress.chunks.append([number % workers.count, len(rows), vectors])
@@ -341,13 +346,6 @@ def _settings(encoder: Encoder, job: ExtractJob, layout: VectorLayout, processes
     }
 
 
-def _whole_rows(state_path: Path) -> int:
-    try:
-        return int(json.loads(state_path.read_text(encoding="utf-8"))["rows"])
-    except (OSError, ValueError, KeyError):
-        return 0
-
-
 def _finish(job: ExtractJob, layout: VectorLayout, state: _State, workers: Workers) -> dict[str, Any]:
     """Makes the file, in the first process, once all have stored their rows."""
     workers.wait()
@@ -373,17 +371,3 @@ def _finish(job: ExtractJob, layout: VectorLayout, state: _State, workers: Worke
     shutil.rmtree(job.folder, ignore_errors=True)
     workers.wait()
     return final
-
-
-def _warn_of_truncation(document: Mapping[str, Any], listener: Listener) -> None:
-    """Says how many texts were longer than the model reads."""
-    if not document.get("truncated"):
-        return
-    text = (
-        f"{count_of(document['truncated'], document['rows'], 'text')} are longer than "
-        f"{document['max_length']} tokens and lose {document['lost_tokens']} tokens"
-    )
-    if document["truncated"] / document["rows"] > TRUNCATION_WARNING_SHARE:
-        listener.warn(f"{text}; --stride 32 reads them whole, in windows")
-    else:
-        listener.say(text)

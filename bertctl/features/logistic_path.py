@@ -30,7 +30,7 @@ def cross_validate_logistic(
     row_weights: NDArray[np.float64],
     exclusive: bool,
 ) -> NDArray[np.float64]:
-    """(F, S) share of held-out rows (of several labels: of decisions) that are answered right.
+    """Returns the (F, S) share of held-out rows (of several labels: of decisions) that are answered right.
 
     Args:
         vectors: (N, D) standardised.
@@ -68,7 +68,7 @@ def _solve(
     strengths: NDArray[np.float64],
     exclusive: bool,
 ) -> Floats:
-    """(N, F, S, C) logits of all rows by every fit."""
+    """Returns (N, F, S, C) logits of all rows by every fit."""
     from scipy.special import expit, softmax
 
     n, size = rotated.shape

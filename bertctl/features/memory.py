@@ -2,14 +2,12 @@
 
 import os
 
-from bertctl.runtime.heap import trim_heap
-
 _VARIABLES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
 _KEPT = "64"
 
 
 def bound_caches() -> None:
-    """Let oneDNN, and torch's layer over it, keep 64 kernels each instead of 1,024.
+    """Lets oneDNN, and torch's layer over it, keep 64 kernels each instead of 1,024.
 
     A kernel is compiled for each shape of a product and takes about 0.1 MB; batches of like lengths have hundreds of
     shapes, so the caches grow by 2.5 MB in a thousand rows until they hold 300 MB. Both variables are read when torch
@@ -17,12 +15,3 @@ def bound_caches() -> None:
     """
     for name in _VARIABLES:
         os.environ.setdefault(name, _KEPT)
-
-
-def give_back() -> None:
-    """Return freed memory to the system, inside the heap too, where the C library can (glibc).
-
-    A window's vectors (12 MB) and the layers' passing tensors, all of different sizes, leave holes that the next ones
-    do not fit into: 12 MB more every few windows. It takes 0.05 s, and a window some seconds.
-    """
-    trim_heap()

@@ -29,6 +29,7 @@ from bertctl.features.selection import (
     table_document,
 )
 from bertctl.inference.engine import Engine
+from bertctl.inference.environment import describe_environment
 from bertctl.inference.evaluate import (
     SplitResult,
     evaluate_split,
@@ -55,7 +56,7 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """What a finished probe hands to whoever shows it.
+    """What a finished probe gives to those who show it.
 
     Attributes:
         folder: the run.
@@ -109,6 +110,7 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> ProbeJob:
         normalize=section.normalize,
     )
     model_hash = source.content_hash()
+    digest = recipe_hash(resolved, data_hashes=data.hashes, model_hash=model_hash)
     job = ProbeJob(
         recipe=resolved,
         data=data,
@@ -122,8 +124,10 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> ProbeJob:
         primary=primary_metric(resolved, data, task),
         evaluated=tuple(dict.fromkeys((data.validation_splits[0], *evaluated))),
         settings=settings,
-        hash=recipe_hash(resolved, data_hashes=data.hashes, model_hash=model_hash),
-        model_hash=model_hash,
+        hash=digest,
+        environment=describe_environment(
+            resolved, compute, data_hashes=data.hashes, columns=data.columns, model_hash=model_hash, recipe_hash=digest
+        ),
     )
     job.seconds = {"read": read - started, "load": time.perf_counter() - read}
     return job
@@ -197,16 +201,10 @@ def announce(job: ProbeJob, *, listener: Listener) -> None:
     listener.say(f"{n} combinations of layer and pooling from one forward pass" if n > 1 else "one forward pass")
 
 
-def run(
-    job: ProbeJob, folder: RunFolder, *, environment: Callable[[ProbeJob], dict[str, Any]], listener: Listener = SILENT
-) -> ProbeResult:
-    """Computes, trains, scores, and writes the run folder.
-
-    Args:
-        environment: makes the content of environment.json.
-    """
+def run(job: ProbeJob, folder: RunFolder, *, listener: Listener = SILENT) -> ProbeResult:
+    """Computes, trains, scores, and writes the run folder."""
     write_text(folder.recipe, dump_recipe(job.recipe, command=f"bertctl probe {folder.recipe}"))
-    write_json(folder.environment, environment(job))
+    write_json(folder.environment, job.environment)
     try:
         return _run(job, folder, listener)
     except BaseException as error:

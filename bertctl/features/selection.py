@@ -49,7 +49,7 @@ class ProbeJob:
         evaluated: splits scored with the best probe; the first one is scored with every probe.
         settings: of the classifiers.
         hash: of what decides the numbers.
-        model_hash: of the encoder's files.
+        environment: content of environment.json.
         seconds: spent in each phase.
     """
 
@@ -63,7 +63,7 @@ class ProbeJob:
     evaluated: tuple[str, ...]
     settings: ClassifierSettings
     hash: str
-    model_hash: str
+    environment: dict[str, Any]
     seconds: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -183,7 +183,7 @@ class ProbeTrainer:
     def _score(
         self, fitted: LinearFunction, vectors: NDArray[np.float32], rows: Indices, *, resamples: int
     ) -> dict[str, MetricValue]:
-        """The task's metrics of these rows."""
+        """Returns the task's metrics of these rows."""
         job, held = self._job, self._job.data.splits[self._job.selection]
         answers = job.task.decode({"logits": fitted.logits(vectors[rows])}, job.features[job.selection], held)
         gold = self._gold if job.by_word else [self._gold[row] for row in rows]

@@ -24,7 +24,7 @@ _WORD_SUFFIXES = (".conll", ".conllu", ".conllup", ".iob", ".iob2", ".bio")
 
 @dataclass(frozen=True)
 class Input:
-    """What a person named.
+    """Names where rows come from.
 
     Attributes:
         name: a path, `-` for stdin, or a data set of the catalog.

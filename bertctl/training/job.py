@@ -12,6 +12,7 @@ from bertctl.config.dump import recipe_hash
 from bertctl.config.schema import Recipe
 from bertctl.data.recipe_data import LoadedData, load_data
 from bertctl.errors import BertctlError, UnavailableError
+from bertctl.inference.environment import describe_environment
 from bertctl.inference.run_inputs import fit_task, primary_metric, resolved_for
 from bertctl.metrics.scripts import find_script
 from bertctl.modeling.source import ModelSource, inspect_model
@@ -20,7 +21,6 @@ from bertctl.runtime.device import Compute, choose_compute
 from bertctl.runtime.seeding import only_deterministic, seed_everything
 from bertctl.tasks.base import Features, Task
 from bertctl.tasks.class_weights import check_weights
-from bertctl.training.environment import describe_environment
 from bertctl.training.layer_freezing import check_evaluations, check_layers
 from bertctl.training.loop import steps_per_epoch, total_steps
 from bertctl.training.memory import estimate_memory

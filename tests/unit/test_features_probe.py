@@ -41,7 +41,7 @@ def probe(model: Path, rows: Path, out: Path, **more: object) -> ProbeResult:
     }
     task = more.pop("task", "text-classification")
     recipe = load_recipe(task, options=options | {name.replace("__", "."): value for name, value in more.items()})
-    return run(prepare(recipe), RunFolder.create(out), environment=lambda _: {"schema": 1})
+    return run(prepare(recipe), RunFolder.create(out))
 
 
 @pytest.fixture(scope="module")

@@ -53,7 +53,7 @@ def job_of(model: Path, rows: Path, **more: object):
 
 
 def probe(model: Path, rows: Path, out: Path, **more: object) -> ProbeResult:
-    return run(job_of(model, rows, **more), RunFolder.create(out), environment=lambda _: {"schema": 1})
+    return run(job_of(model, rows, **more), RunFolder.create(out))
 
 
 @pytest.fixture(scope="module")
