@@ -259,15 +259,8 @@ def _learning(run: RunContents) -> Section:
 
 
 def _data(run: RunContents) -> Section:
-    names = {
-        "truncated": "cut",
-        "lost_tokens": "tokens cut off",
-        "unknown_tokens": "unknown tokens",
-        "tokens": "tokens",
-    }
-    columns = [Column("split"), Column("examples", number=True), Column("cut", number=True)]
-    columns += [Column(names[key], number=True) for key in ("lost_tokens", "unknown_tokens", "tokens")]
-    columns.append(Column("tokens each", number=True))
+    numbers = ("examples", "cut", "tokens cut off", "unknown tokens", "tokens", "tokens each")
+    columns = [Column("split"), *(Column(name, number=True) for name in numbers)]
     rows: list[list[str | Cell]] = []
     for split, counts in run.metrics.get("data", {}).items():
         n = counts["examples"]
