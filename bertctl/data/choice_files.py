@@ -8,16 +8,17 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from bertctl.config.schema import DataSection
 from bertctl.data.choice_labels import choice_numbers
+from bertctl.data.columns import FileColumns, absent_column, ids_of, other_columns, refuse_named_twice, shown_columns
 from bertctl.data.files import input_kind, read_tables
 from bertctl.data.names import ID_NAMES, folded
 from bertctl.data.reading import Reader, Reading, ReadOptions
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table
-from bertctl.data.text_columns import absent_column, ids_of, shown_columns, texts_of
+from bertctl.data.text_columns import texts_of
 from bertctl.data.text_files import Source, source_name
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import Listener
@@ -52,7 +53,7 @@ _OPTIONS = (
 
 
 @dataclass(frozen=True)
-class ChoiceColumns:
+class ChoiceColumns(FileColumns):
     """The file's names of the canonical columns.
 
     Attributes:
@@ -60,40 +61,28 @@ class ChoiceColumns:
         beginning: words that every choice continues (SWAG's `sent2`), or None.
         choices: one column with lists, or a column for each choice, in order.
         label: the right choice, or None.
-        id: the column with ids, or None.
     """
+
+    settings_of: ClassVar[Mapping[str, str]] = {
+        "context": "text_column",
+        "beginning": "pair_column",
+        "choices": "choice_columns",
+    }
 
     context: str
     beginning: str | None
     choices: tuple[str, ...]
     label: str | None
-    id: str | None
 
     @property
     def used(self) -> tuple[str, ...]:
         """All of them but the id."""
         return tuple(n for n in (self.context, self.beginning, *self.choices, self.label) if n is not None)
 
-    def names(self) -> dict[str, str]:
-        """Canonical name -> name in the file."""
-        found = {
-            "context": self.context,
-            "beginning": self.beginning,
-            "choices": ", ".join(self.choices),
-            "label": self.label,
-        }
-        return {canonical: name for canonical, name in found.items() if name is not None}
-
     def as_settings(self, settings: DataSection, *, header: bool) -> DataSection:
-        """The same settings with these columns written in, so that the next file is read as the first was."""
-        update: Mapping[str, Any] = {
-            "text_column": self.context,
-            "pair_column": self.beginning,
-            "choice_columns": list(self.choices),
-            "label_column": self.label or settings.label_column,
-            "header": settings.header if header else False,
-        }
-        return settings.model_copy(update=dict(update))
+        """Returns the settings with these columns written in; the label stays the given one where there is none."""
+        label = {"label_column": self.label or settings.label_column}
+        return super().as_settings(settings, header=header).model_copy(update=label)
 
 
 @dataclass(frozen=True)
@@ -156,9 +145,7 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool, lis
     if missing:
         raise absent_column(missing[0], table)
     taken = [name for name in (*named, settings.label_column, settings.id_column) if name is not None]
-    twice = next((name for name in taken if taken.count(name) > 1), None)
-    if twice:
-        raise UsageError(f"the column '{twice}' is named for two things", remedy=shown_columns(table))
+    refuse_named_twice(taken, table)
     if not table.header and not (settings.text_column and settings.choice_columns):
         return _guess_headerless(table, settings, listener)
     free = {folded(name): name for name in table.columns if name not in taken}
@@ -171,7 +158,7 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool, lis
     if label is None and settings.label_column is None:
         free = {key: name for key, name in free.items() if name not in (context, beginning)}
         label = _guess_label(table, free, needed=label_needed)
-    found = ChoiceColumns(context, beginning, choices, label, settings.id_column)
+    found = ChoiceColumns(settings.id_column, context, beginning, choices, label)
     _say_guesses(table, found, settings, listener)
     return found
 
@@ -216,11 +203,8 @@ def rows_of_choices(table: Table, columns: ChoiceColumns, *, split: str, first_i
         ]
     if columns.label is not None:
         found["label"] = choice_numbers(table, columns.label, endings)
-    for name, values in table.columns.items():
-        if name not in columns.used:
-            found[name if name not in ("context", "choices", "label") else f"file_{name}"] = values
-    ids = ids_of(table, columns.id) if columns.id else [str(i) for i in range(first_id, first_id + len(table))]
-    return Rows(split, found, ids, table.source, table.lines)
+    found |= other_columns(table, columns.used, ("context", "choices", "label"))
+    return Rows(split, found, ids_of(table, columns.id, first_id=first_id), table.source, table.lines)
 
 
 def _listed(table: Table, name: str, index: int) -> list[str]:
@@ -319,7 +303,7 @@ def _guess_headerless(table: Table, settings: DataSection, listener: Listener) -
             remedy="Name them by number: --text-column column1 --label-column column4 --set "
             "data.choice_columns='[column2, column3]'; if the first line is a header, add --set data.header=true.",
         )
-    found = ChoiceColumns(names[1], None, tuple(names[2:6]), names[6] if len(names) == 7 else None, settings.id_column)
+    found = ChoiceColumns(settings.id_column, names[1], None, tuple(names[2:6]), names[6] if len(names) == 7 else None)
     _say_guesses(table, found, settings, listener)
     return found
 

@@ -1,20 +1,9 @@
 """The usual names of columns, from which they are guessed."""
 
 TEXT_NAMES = (
-    "text",
-    "sentence",
-    "sentence1",
-    "review",
-    "content",
-    "question1",
-    "premise",
-    "question",
-    "document",
-    "comment",
-    "tweet",
-    "message",
-    "body",
-)
+    "text", "sentence", "sentence1", "review", "content", "question1", "premise", "question", "document", "comment",
+    "tweet", "message", "body",
+)  # fmt: skip
 PAIR_NAMES = (
     ("text", "pair"),
     ("sentence1", "sentence2"),
@@ -28,18 +17,9 @@ PAIR_NAMES = (
     ("sentence_a", "sentence_b"),
 )
 LABEL_NAMES = (
-    "label",
-    "labels",
-    "gold_label",
-    "class",
-    "category",
-    "sentiment",
-    "target",
-    "score",
-    "rating",
-    "is_duplicate",
+    "label", "labels", "gold_label", "class", "category", "sentiment", "target", "score", "rating", "is_duplicate",
     "y",
-)
+)  # fmt: skip
 ID_NAMES = ("id", "idx", "index", "guid", "uid", "__index_level_0__")
 
 _ALL_NAMES = frozenset((*TEXT_NAMES, *(name for pair in PAIR_NAMES for name in pair), *LABEL_NAMES, *ID_NAMES))

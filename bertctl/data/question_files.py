@@ -7,16 +7,16 @@ where the file gives no offset and the text does not occur in the context.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from bertctl.config.schema import DataSection
+from bertctl.data.columns import FileColumns, absent_column, ids_of, other_columns, refuse_named_twice, shown_columns
 from bertctl.data.files import input_kind, read_tables
 from bertctl.data.names import folded
 from bertctl.data.reading import Reader, Reading, ReadOptions
 from bertctl.data.rows import Rows
 from bertctl.data.squad_json import FORMS, NestedTable, json_tables
 from bertctl.data.table import Table, is_whole
-from bertctl.data.text_columns import absent_column, ids_of, shown_columns
 from bertctl.data.text_files import Source, source_name
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import Listener
@@ -81,35 +81,25 @@ class QuestionReader(Reader):
 
 
 @dataclass(frozen=True)
-class QuestionColumns:
+class QuestionColumns(FileColumns):
     """The file's names of the canonical columns.
 
     Attributes:
         question: what is asked.
         context: the text with the answer.
         label: the answers, or None.
-        id: the column with ids, or None.
     """
+
+    settings_of: ClassVar[Mapping[str, str]] = {"question": "text_column", "context": "pair_column"}
 
     question: str
     context: str
-    label: str | None
-    id: str | None
-
-    def names(self) -> dict[str, str]:
-        """Canonical name -> name in the file."""
-        found = {"question": self.question, "context": self.context, "label": self.label}
-        return {canonical: name for canonical, name in found.items() if name is not None}
+    label: str | None = None
 
     def as_settings(self, settings: DataSection, *, header: bool) -> DataSection:
-        """The same settings with these columns written in, so that the next file is read as the first was."""
-        update: Mapping[str, Any] = {
-            "text_column": self.question,
-            "pair_column": self.context,
-            "label_column": self.label or settings.label_column,
-            "header": settings.header if header else False,
-        }
-        return settings.model_copy(update=dict(update))
+        """Returns the settings with these columns written in; the answers stay the given ones where there are none."""
+        label = {"label_column": self.label or settings.label_column}
+        return super().as_settings(settings, header=header).model_copy(update=label)
 
 
 def find_columns(table: Table, settings: DataSection, *, label_needed: bool, listener: Listener) -> QuestionColumns:
@@ -133,9 +123,7 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool, lis
         if name is not None and name not in table.columns and (role != "answers" or label_needed):
             raise absent_column(name, table)
     taken = [name for name in (*roles.values(), settings.id_column) if name is not None]
-    twice = next((name for name in taken if taken.count(name) > 1), None)
-    if twice:
-        raise UsageError(f"the column '{twice}' is named for two things", remedy=shown_columns(table))
+    refuse_named_twice(taken, table)
     free = {folded(name): name for name in table.columns if name not in taken}
     guessed: dict[str, str] = {}
     for role, (option, usual) in _USUAL.items():
@@ -152,7 +140,7 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool, lis
         listener.say(f"{table.source}: {said} (guessed)")
     label = roles["answers"] if roles["answers"] in table.columns else None
     identity = settings.id_column or _usable_ids(table, free.get("id"), listener)
-    return QuestionColumns(str(roles["question"]), str(roles["context"]), label, identity)
+    return QuestionColumns(identity, str(roles["question"]), str(roles["context"]), label)
 
 
 def _usable_ids(table: Table, name: str | None, listener: Listener) -> str | None:
@@ -182,7 +170,7 @@ def rows_of_questions(table: Table, names: QuestionColumns, *, split: str, first
     for name in (*names.names().values(), *([names.id] if names.id else [])):
         if name not in table.columns:
             raise absent_column(name, table)
-    ids = ids_of(table, names.id) if names.id else [str(i) for i in range(first_id, first_id + len(table))]
+    ids = ids_of(table, names.id, first_id=first_id)
     found: dict[str, Sequence[Any]] = {"question": [], "context": []}
     for canonical, name in (("question", names.question), ("context", names.context)):
         found[canonical] = [_text(table, i, value, canonical, ids) for i, value in enumerate(table.columns[name])]
@@ -195,10 +183,7 @@ def rows_of_questions(table: Table, names: QuestionColumns, *, split: str, first
             or _refuse_answers(answers, table, i, ids)
             for i, (answers, start, no) in enumerate(zip(table.columns[names.label], starts, impossible, strict=True))
         ]
-    used = (*names.names().values(), names.id)
-    for name, values in table.columns.items():
-        if name not in used:
-            found[name if name not in _CANONICAL else f"file_{name}"] = values
+    found |= other_columns(table, (*names.names().values(), names.id), _CANONICAL)
     return Rows(split, found, ids, table.source, table.lines)
 
 
@@ -209,7 +194,7 @@ def one_question(question: str, context: str, *, source: str = "the question") -
         DataError: the context is blank.
     """
     table = Table({"question": [question], "context": [context]}, source)
-    return rows_of_questions(table, QuestionColumns("question", "context", None, None), split="predict")
+    return rows_of_questions(table, QuestionColumns(None, "question", "context"), split="predict")
 
 
 def _text(table: Table, index: int, value: Any, role: str, ids: Sequence[str]) -> str:

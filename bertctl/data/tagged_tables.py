@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from bertctl.config.schema import DataSection
+from bertctl.data.columns import FileColumns, absent_column, ids_of, other_columns, shown_columns
 from bertctl.data.names import TEXT_NAMES
 from bertctl.data.reading import ReadOptions
 from bertctl.data.rows import Rows
 from bertctl.data.spans import Misaligned, read_span, tags_of_spans
 from bertctl.data.table import Table
-from bertctl.data.text_columns import absent_column, ids_of, shown_columns
 from bertctl.data.word_splitting import find_words, split_words
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import Listener
@@ -21,29 +21,22 @@ Content = Literal["text", "words", "numbers", "objects", "nothing"]
 _WORDS = ("words", "tokens", "token", "form", "forms")
 _TAGS = ("tags", "ner_tags", "labels", "label", "ner", "iob", "bio", "upos", "pos_tags", "pos", "gold")
 _SPANS = ("spans", "entities", "ents", "annotations")
-_CANONICAL = ("words", "label", "text", "offsets", "document")
+_CANONICAL = ("words", "label", "text", "offsets")  # a column `document` is what is meant by it
 
 
 @dataclass(frozen=True)
-class TaggedColumns:
+class TaggedColumns(FileColumns):
     """The file's names of the canonical columns.
 
     Attributes:
         words: lists of words, or of objects with `text`, `start` and `end` (Prodigy's tokens); or None.
         text: running text, or None.
         label: lists of tags, or of character spans; or None.
-        id: the column with ids, or None.
     """
 
     words: str | None
     text: str | None
     label: str | None
-    id: str | None
-
-    def names(self) -> dict[str, str]:
-        """Canonical name -> name in the file."""
-        found = {"words": self.words, "text": self.text, "label": self.label}
-        return {canonical: name for canonical, name in found.items() if name is not None}
 
 
 def find_columns(table: Table, settings: DataSection, *, label_needed: bool, listener: Listener) -> TaggedColumns:
@@ -76,7 +69,7 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool, lis
             f"{table.source}: no column is known as the tags",
             remedy=f"Name it: --label-column NAME (a tag for each word, or spans of the text). {shown_columns(table)}",
         )
-    found = TaggedColumns(words, text, label, settings.id_column)
+    found = TaggedColumns(settings.id_column, words, text, label)
     guessed = [f"{role} from '{name}'" for role, name in found.names().items() if name not in (text_name, label_name)]
     if guessed:
         others = [name for name in table.columns if name not in found.names().values()]
@@ -160,12 +153,8 @@ def rows_of_table(table: Table, columns: TaggedColumns, options: ReadOptions, *,
     found: dict[str, Sequence[Any]] = {"words": words}
     found |= {name: values for name, values in (("text", texts), ("offsets", offsets), ("label", labels))
               if all(value is not None for value in values)}  # fmt: skip
-    used = (*columns.names().values(), "offsets")
-    for name, values in table.columns.items():
-        if name not in used:
-            found[name if name not in _CANONICAL or name == "document" else f"file_{name}"] = values
-    ids = ids_of(table, columns.id) if columns.id else [str(i) for i in range(first_id, first_id + len(table))]
-    return Rows(options.split, found, ids, table.source, table.lines)
+    found |= other_columns(table, (*columns.names().values(), "offsets"), _CANONICAL)
+    return Rows(options.split, found, ids_of(table, columns.id, first_id=first_id), table.source, table.lines)
 
 
 def _text(value: Any, where: str, column: str) -> str:

@@ -2,49 +2,34 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from bertctl.config.schema import DataSection
+from bertctl.data.columns import FileColumns, absent_column, ids_of, other_columns, refuse_named_twice, shown_columns
 from bertctl.data.names import ID_NAMES, LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, folded
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import Listener
-from bertctl.words import did_you_mean
 
 _OPTIONS = {"text": "--text-column", "pair": "--pair-column", "label": "--label-column"}
 
 
 @dataclass(frozen=True)
-class TextColumns:
+class TextColumns(FileColumns):
     """The file's names of the canonical columns.
 
     Attributes:
         text: the text, or the first sentence of a pair.
         pair: the second sentence, or None.
         label: the label or score, or None.
-        id: the column with ids, or None.
     """
 
+    settings_of: ClassVar[Mapping[str, str]] = {"text": "text_column", "pair": "pair_column", "label": "label_column"}
+
     text: str
-    pair: str | None
-    label: str | None
-    id: str | None
-
-    def names(self) -> dict[str, str]:
-        """Returns canonical name -> name in the file."""
-        found = {"text": self.text, "pair": self.pair, "label": self.label}
-        return {canonical: name for canonical, name in found.items() if name is not None}
-
-    def as_settings(self, settings: DataSection, *, header: bool) -> DataSection:
-        """Returns the settings with these columns written in, so that the next file is read as the first was."""
-        update: Mapping[str, Any] = {
-            "text_column": self.text,
-            "pair_column": self.pair,
-            "label_column": self.label,
-            "header": settings.header if header else False,
-        }
-        return settings.model_copy(update=dict(update))
+    pair: str | None = None
+    label: str | None = None
 
 
 def choose_columns(table: Table, settings: DataSection, *, label_needed: bool, listener: Listener) -> TextColumns:
@@ -69,10 +54,8 @@ def choose_columns(table: Table, settings: DataSection, *, label_needed: bool, l
     for role, name in given.items():
         if name is not None and name not in table.columns and (role != "label" or label_needed):
             raise absent_column(name, table)
+    refuse_named_twice(given.values(), table)
     taken = [name for name in given.values() if name is not None]
-    twice = next((name for name in taken if taken.count(name) > 1), None)
-    if twice:
-        raise UsageError(f"the column '{twice}' is named for two things", remedy=shown_columns(table))
     label = settings.label_column if settings.label_column in table.columns else None
     text, pair = settings.text_column, settings.pair_column
     guessed: list[str] = []
@@ -91,7 +74,7 @@ def choose_columns(table: Table, settings: DataSection, *, label_needed: bool, l
         listener.say(
             f"{table.source}: {', '.join(guessed)} (guessed{'; also there: ' + ', '.join(others) if others else ''})"
         )
-    return TextColumns(text, pair, label, settings.id_column)
+    return TextColumns(settings.id_column, text, pair, label)
 
 
 def rows_from(table: Table, names: TextColumns, *, split: str, first_id: int = 0) -> tuple[Rows, int]:
@@ -118,11 +101,8 @@ def rows_from(table: Table, names: TextColumns, *, split: str, first_id: int = 0
         else:
             columns[canonical], blanks = texts_of(table, name)
             blank += blanks if canonical == "text" else 0
-    for name, values in table.columns.items():
-        if name not in by_canonical.values():
-            columns[name if name not in ("text", "pair", "label") else f"file_{name}"] = values
-    ids = ids_of(table, names.id) if names.id else [str(i) for i in range(first_id, first_id + len(table))]
-    return Rows(split, columns, ids, table.source, table.lines), blank
+    columns |= other_columns(table, by_canonical.values(), ("text", "pair", "label"))
+    return Rows(split, columns, ids_of(table, names.id, first_id=first_id), table.source, table.lines), blank
 
 
 def say_blank(count: int, total: int, source: str, listener: Listener) -> None:
@@ -155,22 +135,6 @@ def _text(value: Any, name: str, index: int, table: Table) -> str:
         f"{table.where(index)}: column '{name}' holds {type(value).__name__} where a text is needed: {value!r:.80}",
         remedy=f"Name the column with the texts with --text-column. {shown_columns(table)}",
     )
-
-
-def ids_of(table: Table, name: str) -> list[str]:
-    """Returns a column as ids.
-
-    Raises:
-        DataError: one is blank or stands twice, with file and line.
-    """
-    ids = ["" if value is None else str(value) for value in table.columns[name]]
-    seen: dict[str, int] = {}
-    for index, value in enumerate(ids):
-        if value == "" or value in seen:
-            what = "is blank" if value == "" else f"'{value}' stands at {table.where(seen[value])} already"
-            raise DataError(f"{table.where(index)}: the id {what}", remedy="Leave id_column out to number the rows.")
-        seen[value] = index
-    return ids
 
 
 def _guess_text(
@@ -233,18 +197,3 @@ def _guess_label(table: Table, taken: Sequence[str], *, needed: bool) -> str | N
         return None
     what = f"several columns could be the label: {', '.join(found)}" if found else "no column is known as the label"
     raise UsageError(f"{table.source}: {what}", remedy=f"Name it: --label-column NAME. {shown_columns(table)}")
-
-
-def absent_column(name: str, table: Table) -> DataError:
-    """Returns the error for a column that was named and is not there."""
-    hint = did_you_mean(name, table.columns)
-    return DataError(
-        f"{table.source} has no column '{name}'" + (f": {hint}" if hint else ""),
-        remedy=shown_columns(table)
-        + ("" if table.header else " (No header was found: --set data.header=true says there is.)"),
-    )
-
-
-def shown_columns(table: Table) -> str:
-    """Returns the columns of a table, for a remedy."""
-    return f"Columns there: {', '.join(table.columns)}."

@@ -23,7 +23,7 @@ class TextReader(Reader):
         kind = input_kind(source, options.kind)
         if kind == "lines" and options.whole:
             kind = "tsv"
-        columns = TextColumns("text", None, None, None) if kind == "lines" else None
+        columns = TextColumns(None, "text") if kind == "lines" else None
         return self._readings(read_tables(source, kind, options), options, columns)
 
     def table_readings(self, tables: Iterable[Table], options: ReadOptions) -> Iterator[Reading]:

@@ -1,0 +1,90 @@
+"""What every reader does with a file's columns: their names here and there, ids, and the columns that nobody reads."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+from bertctl.config.schema import DataSection
+from bertctl.data.table import Table
+from bertctl.errors import DataError, UsageError
+from bertctl.words import did_you_mean
+
+
+@dataclass(frozen=True)
+class FileColumns:
+    """The file's names of the canonical columns.
+
+    Attributes:
+        id: the column with ids, or None.
+        settings_of: canonical name -> field of `DataSection` that names the column.
+    """
+
+    settings_of: ClassVar[Mapping[str, str]] = {}
+
+    id: str | None
+
+    def names(self) -> dict[str, str]:
+        """Returns canonical name -> name in the file."""
+        found = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "id"}
+        shown = {name: ", ".join(value) if isinstance(value, tuple) else value for name, value in found.items()}
+        return {name: value for name, value in shown.items() if value is not None}
+
+    def as_settings(self, settings: DataSection, *, header: bool) -> DataSection:
+        """Returns the settings with these columns written in, so that the next file is read as the first was."""
+        named = {field: getattr(self, name) for name, field in self.settings_of.items()}
+        update = {field: list(value) if isinstance(value, tuple) else value for field, value in named.items()}
+        return settings.model_copy(update={**update, "header": settings.header if header else False})
+
+
+def refuse_named_twice(names: Collection[str | None], table: Table) -> None:
+    """Refuses one column that is named for two things.
+
+    Raises:
+        UsageError: there is one.
+    """
+    taken = [name for name in names if name is not None]
+    twice = next((name for name in taken if taken.count(name) > 1), None)
+    if twice:
+        raise UsageError(f"the column '{twice}' is named for two things", remedy=shown_columns(table))
+
+
+def other_columns(table: Table, used: Collection[str | None], canonical: Collection[str]) -> dict[str, Sequence[Any]]:
+    """Returns the columns that nobody reads; those with a canonical column's name are called `file_NAME`."""
+    return {
+        name if name not in canonical else f"file_{name}": values
+        for name, values in table.columns.items()
+        if name not in used
+    }
+
+
+def ids_of(table: Table, name: str | None, *, first_id: int = 0) -> list[str]:
+    """Returns a column as ids; numbers from `first_id` on where there is none.
+
+    Raises:
+        DataError: one is blank or stands twice, with file and line.
+    """
+    if name is None:
+        return [str(number) for number in range(first_id, first_id + len(table))]
+    ids = ["" if value is None else str(value) for value in table.columns[name]]
+    seen: dict[str, int] = {}
+    for index, value in enumerate(ids):
+        if value == "" or value in seen:
+            what = "is blank" if value == "" else f"'{value}' stands at {table.where(seen[value])} already"
+            raise DataError(f"{table.where(index)}: the id {what}", remedy="Leave id_column out to number the rows.")
+        seen[value] = index
+    return ids
+
+
+def absent_column(name: str, table: Table) -> DataError:
+    """Returns the error for a column that was named and is not there."""
+    hint = did_you_mean(name, table.columns)
+    return DataError(
+        f"{table.source} has no column '{name}'" + (f": {hint}" if hint else ""),
+        remedy=shown_columns(table)
+        + ("" if table.header else " (No header was found: --set data.header=true says there is.)"),
+    )
+
+
+def shown_columns(table: Table) -> str:
+    """Returns the columns of a table, for a remedy."""
+    return f"Columns there: {', '.join(table.columns)}."
