@@ -29,7 +29,7 @@ ALPHA = 0.05
 
 @dataclass(frozen=True)
 class SettingComparison:
-    """The comparison of the first setting with the second.
+    """Holds the comparison of the first setting with the second.
 
     Attributes:
         seeds: those that were compared: in both settings, with predictions.

@@ -21,7 +21,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class ExpectedBest:
-    """What n runs can be expected to reach.
+    """Holds what n runs can be expected to reach.
 
     Attributes:
         runs: n.
@@ -37,7 +37,7 @@ class ExpectedBest:
 def expected_best(
     values: Sequence[float], *, higher_is_better: bool = True, most: int | None = None
 ) -> list[ExpectedBest]:
-    """The expected best score of 1, 2, ... runs drawn with replacement from these.
+    """Returns the expected best score of 1, 2, ... runs drawn with replacement from these.
 
     Args:
         values: scores of all runs, in any order.

@@ -23,7 +23,7 @@ Keep = Literal["best", "all", "none"]
 
 
 class PrimaryMetric(BaseModel):
-    """The metric that settings are judged by, on the split that selects."""
+    """Names the metric that settings are judged by, and the split that selects."""
 
     split: str
     name: str
@@ -34,7 +34,7 @@ class PrimaryMetric(BaseModel):
 
 
 class PlannedCell(BaseModel):
-    """One run of the plan: the name of its folder, the numbers of its setting and seed, and its fold (from 1)."""
+    """Names one run of the plan: its folder, the numbers of its setting and seed, and its fold (from 1)."""
 
     name: str
     setting: int
@@ -43,7 +43,7 @@ class PlannedCell(BaseModel):
 
 
 class SweepPlan(BaseModel):
-    """The content of plan.json. Fields of earlier versions that are gone are read over.
+    """Holds the content of plan.json. Fields of earlier versions that are gone are ignored.
 
     Attributes:
         recipe: the base recipe, as `model_dump` gives it.

@@ -30,7 +30,7 @@ NAME_LENGTH = 16
 
 @dataclass(frozen=True)
 class SweepRequest:
-    """What is asked for.
+    """Holds what is asked for.
 
     Attributes:
         recipe: the base.
@@ -57,7 +57,7 @@ class SweepRequest:
 
 @dataclass(frozen=True)
 class SweepCell:
-    """One run to be made.
+    """Describes one run to be made.
 
     Attributes:
         setting: number of its setting.
@@ -78,7 +78,7 @@ class SweepCell:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep made ready: everything read, checked and tokenized, nothing trained.
+    """Holds a sweep made ready: everything read, checked and tokenized, nothing trained.
 
     Attributes:
         plan: content of plan.json.

@@ -30,7 +30,7 @@ How = Literal["run", "pooled folds", "mean of folds"]
 
 @dataclass(frozen=True)
 class CellResult:
-    """The result of one run of the plan.
+    """Holds the result of one run of the plan.
 
     Attributes:
         name: of its folder: 16 hexadecimal digits.
@@ -62,7 +62,7 @@ class CellResult:
 
 @dataclass(frozen=True)
 class Score:
-    """The score of a setting with a seed: the value of a run, or of all its folds.
+    """Holds the score of a setting with a seed: the value of a run, or of all its folds.
 
     Attributes:
         setting: number.
@@ -83,7 +83,7 @@ class Score:
 
 @dataclass(frozen=True)
 class SettingScores:
-    """The scores of a setting over the seeds.
+    """Holds the scores of a setting over the seeds.
 
     Attributes:
         index: number in the plan.

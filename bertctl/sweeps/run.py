@@ -27,7 +27,7 @@ from bertctl.words import count
 
 @dataclass
 class SweepSummary:
-    """What one call of a sweep has done.
+    """Holds what one call of a sweep has done.
 
     Attributes:
         replies: on the runs that were made.
@@ -87,7 +87,7 @@ def run_sweep(sweep: Sweep, *, started: float | None = None, listener: Listener 
     begun = time.perf_counter() if started is None else started
     with locked(sweep.folder, sweep.request.shard) as locks:
         sweep = replace(sweep, plan=settle_plan(sweep.plan, sweep.folder))
-        runner = SweepRunner(sweep, [cell.name for cell in sweep.mine], locks, listener)
+        runner = SweepRunner(sweep, locks, listener)
         summary = runner.run(begun)
         if sweep.request.test:
             runner.score_test()
@@ -99,16 +99,15 @@ class SweepRunner:
 
     Args:
         sweep: made ready.
-        mine: names of the cells of this call, in order.
         locks: numbers of the open lock files.
         listener: hears of every run that ends.
     """
 
-    def __init__(self, sweep: Sweep, mine: list[str], locks: tuple[int, ...], listener: Listener) -> None:
+    def __init__(self, sweep: Sweep, locks: tuple[int, ...], listener: Listener) -> None:
         self._sweep = sweep
         self._folder = sweep.folder
         self._plan = sweep.plan
-        self._mine = mine
+        self._mine = [cell.name for cell in sweep.mine]
         self._planned = {cell.name: cell for cell in self._plan.cells}
         self._locks = locks
         self._listener = listener

@@ -40,7 +40,7 @@ SECONDS_BETWEEN_CHECKPOINTS = 60.0
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    """What a worker has to know.
+    """Holds what a worker has to know.
 
     Attributes:
         folder: SWEEP.
@@ -61,7 +61,7 @@ class WorkerSettings:
 
 @dataclass
 class CellReply:
-    """What a worker says of a cell that is over.
+    """Holds what a worker says of a cell that is over.
 
     Attributes:
         cell: its name.
