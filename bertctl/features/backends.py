@@ -24,12 +24,7 @@ _SAMPLE = 64
 
 
 def open_encoder(
-    source: ModelSource,
-    spec: VectorSpec,
-    compute: Compute,
-    job: ExtractJob,
-    sample: Rows,
-    listener: Listener = SILENT,
+    source: ModelSource, spec: VectorSpec, compute: Compute, job: ExtractJob, sample: Rows, listener: Listener = SILENT
 ) -> Encoder:
     """Returns the encoder on the job's backend.
 

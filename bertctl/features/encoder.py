@@ -44,7 +44,7 @@ class VectorSpec:
     Attributes:
         layers: how a token's vector is made.
         poolings: how a text's is made of them, each for each layer; `("none",)` for the tokens themselves.
-        words: how a word's is made of its pieces'; None for no words.
+        words: how a word's is made of its tokens'; None for no words.
         special_tokens: whether [CLS], [SEP] and their like count in mean and max (and are among the tokens).
         normalize: whether each vector is brought to length 1.
     """

@@ -145,12 +145,7 @@ def extract_features(
 
 
 def extract(
-    stream: Iterable[Rows],
-    encoder: Encoder,
-    job: ExtractJob,
-    *,
-    workers: Workers = ALONE,
-    listener: Listener = SILENT,
+    stream: Iterable[Rows], encoder: Encoder, job: ExtractJob, *, workers: Workers = ALONE, listener: Listener = SILENT
 ) -> dict[str, Any]:
     """Computes the vectors of all rows and writes them to `job.output`.
 

@@ -20,14 +20,7 @@ from bertctl.errors import BertctlError, UsageError
 from bertctl.features.classifiers import LOGISTIC, RIDGE, ClassifierSettings
 from bertctl.features.encoded_windows import EncodedWindows
 from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine, unit_length
-from bertctl.features.selection import (
-    ProbeJob,
-    ProbeTrainer,
-    TrainedProbe,
-    labels_of,
-    other_hold_outs,
-    table_document,
-)
+from bertctl.features.selection import ProbeJob, ProbeTrainer, TrainedProbe, labels_of, other_hold_outs, table_document
 from bertctl.inference.engine import Engine
 from bertctl.inference.environment import describe_environment
 from bertctl.inference.evaluate import (
@@ -94,11 +87,7 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> ProbeJob:
     compute = choose_compute(recipe.runtime)
     resolved = resolved_for(recipe, compute)
     section = resolved.probe.model_copy(
-        update={
-            "layers": [layer.name for layer in layers],
-            "pooling": poolings,
-            "classifier": settings.classifier,
-        }
+        update={"layers": [layer.name for layer in layers], "pooling": poolings, "classifier": settings.classifier}
     )
     resolved = resolved.model_copy(update={"probe": section})
     model = load_frozen(source, compute)

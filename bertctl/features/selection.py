@@ -135,10 +135,7 @@ class ProbeTrainer:
         self._gold = [job.task.gold(rows, i) for rows in scored for i in range(len(rows))]
 
     def train(
-        self,
-        pair: tuple[LayerChoice, str],
-        vectors: NDArray[np.float32],
-        hold_outs: Sequence[tuple[Indices, Indices]],
+        self, pair: tuple[LayerChoice, str], vectors: NDArray[np.float32], hold_outs: Sequence[tuple[Indices, Indices]]
     ) -> TrainedProbe:
         """Returns the probe on one layer in one pooling, scored on each hold-out."""
         layer, pooling = pair

@@ -63,13 +63,7 @@ class SlidingWindows:
 
 
 def sliding_windows(
-    begin: Ints,
-    end: Ints,
-    *,
-    room: Ints,
-    step: Ints,
-    tokens_before: Ints | None = None,
-    reach_back: bool = False,
+    begin: Ints, end: Ints, *, room: Ints, step: Ints, tokens_before: Ints | None = None, reach_back: bool = False
 ) -> SlidingWindows:
     """Cuts sequences into windows; one that fits has one.
 
