@@ -113,4 +113,3 @@ def _machine_lines(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     token = "with a token" if hub["token"] else "no token"
     state = "not asked, offline" if hub["offline"] else hub["unreachable"] or "reachable"
     yield "hub", f"{hub['endpoint']}: {state}; {token}"
-    yield "models here", ", ".join(document["models"]) or "none of the catalog"

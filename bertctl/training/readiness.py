@@ -1,9 +1,8 @@
 """Looks whether a recipe's needs can be met: rows, model, device, room on the disk. Nothing is downloaded."""
 
-import contextlib
 import platform
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +19,6 @@ from bertctl.catalog.hub import (
     remote_size,
     unreachable,
 )
-from bertctl.catalog.models import MODELS, locate_model
 from bertctl.config.schema import Recipe, RuntimeSection
 from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
@@ -127,7 +125,6 @@ def examine(recipe: Recipe | None, runtime: RuntimeSection, *, place: Path) -> D
         "compute": compute,
         "folders": [_folder("runs", place), _folder("hub cache", cache_folder())],
         "hub": {"endpoint": endpoint(), "offline": is_offline(), "unreachable": why, "token": has_token()},
-        "models": _models_here(),
         "recipe": recipe.name if recipe else None,
         "needs": [need.as_json() for need in needs],
     }
@@ -152,15 +149,6 @@ def _folder(what: str, folder: Path) -> dict[str, Any]:
     }
 
 
-def _models_here() -> list[str]:
-    """Returns the names of the catalog whose weights are on this disk."""
-    found = []
-    for name in MODELS:
-        with contextlib.suppress(BertctlError), cache_only():
-            found.append(locate_model(name).name)
-    return found
-
-
 def _warnings(processor: machine.Processor, unreachable: str) -> list[str]:
     found = []
     if processor.quota is not None and processor.quota < processor.usable:
@@ -181,16 +169,17 @@ def recipe_needs(recipe: Recipe, *, place: Path) -> list[Need]:
         recipe: resolved.
         place: folder that runs go to.
     """
-    needs = [
-        _need("device", partial(_compute, recipe)),
-        *_data(recipe),
-        _model(recipe),
-        *(_need(f"metric {script}", partial(_script, script)) for script in recipe.evaluation.metric_scripts),
-        *(_need(f"tracker {name}", partial(_tracker, name)) for name in recipe.runtime.log_to),
+    needs = [_need("device", lambda: choose_compute(recipe.runtime).why), *_data(recipe)]
+    model = _need(f"model {recipe.model.name}", lambda: inspect_model(recipe.model).folder)
+    if model.state == "here":
+        model = replace(model, size=sum(file.stat().st_size for file in Path(model.found).glob("model*.safetensors")))
+    needs += [
+        model,
+        *(_need(f"metric {name}", partial(find_script, name)) for name in recipe.evaluation.metric_scripts),
     ]
-    weights = sum(need.size or 0 for need in needs if need.what.startswith("model"))
+    needs += [_need(f"tracker {name}", partial(_tracker, name)) for name in recipe.runtime.log_to]
     downloads = sum(need.size or 0 for need in needs if need.state == "hub")
-    needs.append(_room("disk for the run", place, _copies(recipe) * weights))
+    needs.append(_room("disk for the run", place, _copies(recipe) * (model.size or 0)))
     if downloads:
         needs.append(_room("disk for the downloads", cache_folder(), downloads))
     return needs
@@ -202,46 +191,20 @@ def _data(recipe: Recipe) -> list[Need]:
         with cache_only():
             read = load_data(recipe)
     except NotCachedError:
-        return [_split(recipe, name) for name in _split_names(recipe)]
+        validation = find_dataset(recipe.data.name or "", recipe.data.datasets_file).validation_splits
+        names = dict.fromkeys(["train", *validation, *recipe.evaluation.splits])
+        return [_need(f"{name} rows", partial(_split, recipe, name)) for name in names]
     except BertctlError as error:
         return [Need("data", "refused", error.message, error=error)]
     return [Need(f"{name} rows", "here", _counted(rows)) for name, rows in read.splits.items()]
 
 
-def _split_names(recipe: Recipe) -> list[str]:
-    validation = find_dataset(recipe.data.name or "", recipe.data.datasets_file).validation_splits
-    return list(dict.fromkeys(["train", *validation, *recipe.evaluation.splits]))
-
-
-def _split(recipe: Recipe, name: str) -> Need:
-    def read() -> str:
-        return _counted(load_data(recipe, splits=(name,)).splits[name])
-
-    return _need(f"{name} rows", read)
+def _split(recipe: Recipe, name: str) -> str:
+    return _counted(load_data(recipe, splits=(name,)).splits[name])
 
 
 def _counted(rows: Rows) -> str:
     return f"{len(rows):,} from {rows.source}"
-
-
-def _model(recipe: Recipe) -> Need:
-    size: list[int] = []
-
-    def find() -> str:
-        folder = inspect_model(recipe.model).folder
-        size.append(sum(file.stat().st_size for file in folder.glob("model*.safetensors")))
-        return str(folder)
-
-    need = _need(f"model {recipe.model.name}", find)
-    return Need(need.what, need.state, need.found, size[0] if size else need.size, need.error)
-
-
-def _compute(recipe: Recipe) -> str:
-    return choose_compute(recipe.runtime).why
-
-
-def _script(given: str) -> str:
-    return str(find_script(given))
 
 
 def _tracker(name: str) -> str:
@@ -259,11 +222,11 @@ def _copies(recipe: Recipe) -> int:
     return 2 + 4 * saved
 
 
-def _need(what: str, find: Callable[[], str]) -> Need:
+def _need(what: str, find: Callable[[], object]) -> Need:
     """Returns what `find` answers; where it needs the hub, whether the hub has it."""
     try:
         with cache_only():
-            return Need(what, "here", find())
+            return Need(what, "here", str(find()))
     except NotCachedError as missing:
         return _from_hub(what, missing)
     except BertctlError as error:
