@@ -10,10 +10,10 @@ from bertctl.cli.processes import AccelerateConfigOption, NumProcessesOption, in
 from bertctl.cli.recipe_options import (
     COMPUTE,
     DATA,
+    DETERMINISTIC,
     EVALUATION,
     LONG_RUNS,
     MODEL,
-    REPEATABLE,
     TRAINING,
     OutputOption,
     OverwriteOption,
@@ -51,7 +51,7 @@ StrictFlag = Annotated[
 ]
 
 
-@takes_recipe(MODEL, DATA, TRAINING, COMPUTE, EVALUATION, LONG_RUNS, REPEATABLE)
+@takes_recipe(MODEL, DATA, TRAINING, COMPUTE, EVALUATION, LONG_RUNS, DETERMINISTIC)
 def finetune(
     out: Output,
     recipe: RecipeRequest,

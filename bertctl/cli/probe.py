@@ -14,10 +14,10 @@ from bertctl.cli.recipe_options import (
     EVALUATION,
     MODEL,
     TRAINING,
+    FieldOption,
     OutputOption,
     OverwriteOption,
     RecipeRequest,
-    Row,
     is_data_file,
     only,
     takes_recipe,
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 _WORD_SUFFIXES = (".conll", ".conllu")
 
 PROBE = (
-    Row("probe.layers", "--layers", metavar="all|paper|NAME,...", listed=True),
-    Row("probe.pooling", "--pooling", metavar="cls,mean,max,...", listed=True),
-    Row("probe.classifier", "--classifier"),
-    Row("probe.class_weight", "--class-weight"),
-    Row("probe.special_tokens", "--special-tokens/--no-special-tokens", bool),
-    Row("probe.normalize", "--normalize", bool),
+    FieldOption("probe.layers", "--layers", metavar="all|paper|NAME,...", listed=True),
+    FieldOption("probe.pooling", "--pooling", metavar="cls,mean,max,...", listed=True),
+    FieldOption("probe.classifier", "--classifier"),
+    FieldOption("probe.class_weight", "--class-weight"),
+    FieldOption("probe.special_tokens", "--special-tokens/--no-special-tokens", bool),
+    FieldOption("probe.normalize", "--normalize", bool),
 )
 
 InputArgument = Annotated[

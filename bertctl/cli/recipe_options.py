@@ -1,6 +1,6 @@
 """The options that stand for recipe fields: one row per option. Nothing else knows how a field is typed.
 
-A verb names groups of rows and gets what was typed in one value; its own options stay parameters:
+A verb names groups of them and gets what was typed in one value; its own options stay parameters:
 
     @takes_recipe(MODEL, DATA, TRAINING)
     def finetune(out: Output, recipe: RecipeRequest, output: OutputOption = None) -> None:
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from bertctl.config.schema import Recipe
     from bertctl.inference.trained import TrainedRun
 
-Verb = Callable[..., None]
+VerbFunction = Callable[..., None]
 
 
 @dataclass(frozen=True)
-class Row:
+class FieldOption:
     """Is one option that sets a recipe field. Its help is the field's docstring.
 
     Attributes:
@@ -72,41 +72,43 @@ class Row:
 
 
 MODEL = (
-    Row("model.name", "--model", metavar="NAME|PATH|HUB-ID|RUN", complete=model_names),
-    Row("model.max_length", "--max-length", int),
+    FieldOption("model.name", "--model", metavar="NAME|PATH|HUB-ID|RUN", complete=model_names),
+    FieldOption("model.max_length", "--max-length", int),
 )
 DATA = (
-    Row("data.data_dir", "--data-dir", Path, "DIR"),
-    Row("data.train_file", "--train-file", Path, "FILE"),
-    Row("data.validation_file", "--validation-file", Path, "FILE"),
-    Row("data.test_file", "--test-file", Path, "FILE", "Data"),
-    Row("data.text_column", "--text-column", metavar="NAME", panel="Data"),
-    Row("data.pair_column", "--pair-column", metavar="NAME", panel="Data"),
-    Row("data.label_column", "--label-column", metavar="NAME", panel="Data"),
-    Row("data.max_train_rows", "--max-train-rows", int, panel="Data"),
-    Row("data.max_eval_rows", "--max-eval-rows", int, panel="Data"),
+    FieldOption("data.data_dir", "--data-dir", Path, "DIR"),
+    FieldOption("data.train_file", "--train-file", Path, "FILE"),
+    FieldOption("data.validation_file", "--validation-file", Path, "FILE"),
+    FieldOption("data.test_file", "--test-file", Path, "FILE", "Data"),
+    FieldOption("data.text_column", "--text-column", metavar="NAME", panel="Data"),
+    FieldOption("data.pair_column", "--pair-column", metavar="NAME", panel="Data"),
+    FieldOption("data.label_column", "--label-column", metavar="NAME", panel="Data"),
+    FieldOption("data.max_train_rows", "--max-train-rows", int, panel="Data"),
+    FieldOption("data.max_eval_rows", "--max-eval-rows", int, panel="Data"),
 )
 COLUMNS = ("--text-column", "--pair-column", "--label-column")
 TRAINING = (
-    Row("training.epochs", "--epochs", int),
-    Row("training.batch_size", "--batch-size", int),
-    Row("optimizer.learning_rate", "--learning-rate", float),
-    Row("training.seed", "--seed", int),
+    FieldOption("training.epochs", "--epochs", int),
+    FieldOption("training.batch_size", "--batch-size", int),
+    FieldOption("optimizer.learning_rate", "--learning-rate", float),
+    FieldOption("training.seed", "--seed", int),
 )
 COMPUTE = (
-    Row("runtime.device", "--device", panel="Compute"),
-    Row("runtime.precision", "--precision", panel="Compute"),
-    Row("runtime.threads", "--threads", int, panel="Compute"),
+    FieldOption("runtime.device", "--device", panel="Compute"),
+    FieldOption("runtime.precision", "--precision", panel="Compute"),
+    FieldOption("runtime.threads", "--threads", int, panel="Compute"),
 )
-REPEATABLE = (Row("runtime.deterministic", "--deterministic/--no-deterministic", bool, panel=RARE),)
+DETERMINISTIC = (FieldOption("runtime.deterministic", "--deterministic/--no-deterministic", bool, panel=RARE),)
 EVALUATION = (
-    Row("evaluation.keep_text", "--text/--no-text", bool),
-    Row("evaluation.metric_scripts", "--metric", list[str], "PATH", RARE),
+    FieldOption("evaluation.keep_text", "--text/--no-text", bool),
+    FieldOption("evaluation.metric_scripts", "--metric", list[str], "PATH", RARE),
 )
 LONG_RUNS = (
-    Row("training.checkpoint_every", "--checkpoint-every", metavar="'N steps'|'N minutes'|off", panel=RARE),
-    Row("training.gradient_checkpointing", "--gradient-checkpointing/--no-gradient-checkpointing", bool, panel=RARE),
-    Row("runtime.log_to", "--log-to", list[str], panel=RARE),
+    FieldOption("training.checkpoint_every", "--checkpoint-every", metavar="'N steps'|'N minutes'|off", panel=RARE),
+    FieldOption(
+        "training.gradient_checkpointing", "--gradient-checkpointing/--no-gradient-checkpointing", bool, panel=RARE
+    ),
+    FieldOption("runtime.log_to", "--log-to", list[str], panel=RARE),
 )
 
 RecipeArgument = Annotated[
@@ -205,17 +207,19 @@ def names_in(typed: str) -> list[str]:
     return [name.strip() for name in typed.split(",") if name.strip()]
 
 
-def only(group: Sequence[Row], *flags: str) -> tuple[Row, ...]:
+def only(group: Sequence[FieldOption], *flags: str) -> tuple[FieldOption, ...]:
     """Returns the rows of a group with these flags."""
     return tuple(row for row in group if row.flags in flags)
 
 
-def without(group: Sequence[Row], *flags: str) -> tuple[Row, ...]:
+def without(group: Sequence[FieldOption], *flags: str) -> tuple[FieldOption, ...]:
     """Returns the rows of a group but those with these flags."""
     return tuple(row for row in group if row.flags not in flags)
 
 
-def takes_recipe(*groups: Sequence[Row], named: bool = True, sets: bool = True) -> Callable[[Verb], Verb]:
+def takes_recipe(
+    *groups: Sequence[FieldOption], named: bool = True, sets: bool = True
+) -> Callable[[VerbFunction], VerbFunction]:
     """Gives a verb `verb(out, recipe, ...)` the options of the groups; it gets them as a `RecipeRequest`.
 
     Args:
@@ -233,7 +237,7 @@ def takes_recipe(*groups: Sequence[Row], named: bool = True, sets: bool = True) 
     return _taking(groups, before, after, fold)
 
 
-def takes_run(*groups: Sequence[Row]) -> Callable[[Verb], Verb]:
+def takes_run(*groups: Sequence[FieldOption]) -> Callable[[VerbFunction], VerbFunction]:
     """Gives a verb `verb(out, run, ...)` the argument RUN and the options of the groups, as a `RunRequest`."""
 
     def fold(given: dict[str, Any], options: Mapping[str, Any]) -> RunRequest:
@@ -243,15 +247,15 @@ def takes_run(*groups: Sequence[Row]) -> Callable[[Verb], Verb]:
 
 
 def _taking(
-    groups: Sequence[Sequence[Row]],
+    groups: Sequence[Sequence[FieldOption]],
     before: Sequence[inspect.Parameter],
     after: Sequence[inspect.Parameter],
     fold: Callable[[dict[str, Any], Mapping[str, Any]], Any],
-) -> Callable[[Verb], Verb]:
+) -> Callable[[VerbFunction], VerbFunction]:
     """Returns a decorator that puts parameters around a verb's own, and folds what they are given into one value."""
     rows = [row for group in groups for row in group]
 
-    def decorate(verb: Verb) -> Verb:
+    def decorate(verb: VerbFunction) -> VerbFunction:
         out, _, *own = inspect.signature(verb).parameters.values()
 
         @functools.wraps(verb)

@@ -12,9 +12,9 @@ from bertctl.cli.output import Output, plain_table
 from bertctl.cli.recipe_options import (
     COMPUTE,
     DATA,
+    DETERMINISTIC,
     EVALUATION,
     MODEL,
-    REPEATABLE,
     TRAINING,
     RecipeRequest,
     only,
@@ -77,7 +77,7 @@ DryRunFlag = Annotated[
 ]
 
 
-@takes_recipe(MODEL, DATA, TRAINING, COMPUTE, REPEATABLE, only(EVALUATION, "--text/--no-text"))
+@takes_recipe(MODEL, DATA, TRAINING, COMPUTE, DETERMINISTIC, only(EVALUATION, "--text/--no-text"))
 def sweep(
     out: Output,
     recipe: RecipeRequest,

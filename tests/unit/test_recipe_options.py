@@ -12,13 +12,13 @@ from bertctl.cli.app import with_output
 from bertctl.cli.recipe_options import (
     COMPUTE,
     DATA,
+    DETERMINISTIC,
     EVALUATION,
     LONG_RUNS,
     MODEL,
-    REPEATABLE,
     TRAINING,
+    FieldOption,
     RecipeRequest,
-    Row,
     RunRequest,
     only,
     takes_recipe,
@@ -29,7 +29,7 @@ from bertctl.config.field_docs import field_docs
 from bertctl.config.problems import field_schema
 from bertctl.config.schema import fields
 
-ROWS = [*MODEL, *DATA, *TRAINING, *COMPUTE, *EVALUATION, *LONG_RUNS, *REPEATABLE]
+ROWS = [*MODEL, *DATA, *TRAINING, *COMPUTE, *EVALUATION, *LONG_RUNS, *DETERMINISTIC]
 KINDS = {"string": (str, Path), "integer": (int,), "number": (float,), "boolean": (bool,), "array": (list,)}
 
 
@@ -47,13 +47,13 @@ def run(verb, *words: str) -> list[object]:
 def test_every_group_is_looked_at():
     groups = {name for name, value in vars(recipe_options).items() if name.isupper() and isinstance(value, tuple)}
     assert groups == {
-        "MODEL", "DATA", "TRAINING", "COMPUTE", "EVALUATION", "LONG_RUNS", "REPEATABLE", "COLUMNS",
+        "MODEL", "DATA", "TRAINING", "COMPUTE", "EVALUATION", "LONG_RUNS", "DETERMINISTIC", "COLUMNS",
     }  # fmt: skip
     assert len({row.field for row in ROWS}) == len({row.name for row in ROWS}) == len(ROWS) == 24
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.flags)
-def test_a_row_is_of_its_fields_type_and_helps_with_its_docstring(row: Row):
+def test_a_row_is_of_its_fields_type_and_helps_with_its_docstring(row: FieldOption):
     assert row.field in fields()
     kind = get_origin(row.kind) or row.kind
     assert kind in KINDS[field_schema(row.field)["type"]]
