@@ -86,7 +86,7 @@ def fetch_file(
         revision: commit, tag or branch; with a commit the cache answers without any connection.
         repo_type: `model` or `dataset`.
         wanted: what the person asked for, for the message.
-        ways: remedies, each a line: the other ways to have it.
+        ways: remedies, one per line: the other ways to have it.
 
     Raises:
         UnavailableError: offline and not cached, no answer, or not there.

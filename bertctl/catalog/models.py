@@ -93,7 +93,7 @@ class LocatedModel:
 
 
 def locate_model(name: str, *, revision: str | None = None, weights: bool = True) -> LocatedModel:
-    """Find a model's files, fetching them from the hub only where they are nowhere on this disk.
+    """Finds a model's files, fetching them from the hub only where they are nowhere on this disk.
 
     Args:
         name: catalog name, folder, run folder, or hub id (`org/name`).
@@ -156,7 +156,7 @@ def _ways(row: ModelRow | None) -> list[str]:
 
 
 def _model_folder(path: Path) -> Path:
-    """The folder with config.json: `path` itself, or `path/model` where `path` is a run."""
+    """Returns the folder with config.json: `path` itself, or `path/model` where `path` is a run."""
     folder = path / "model" if (path / "status.json").exists() else path
     if not (folder / "config.json").is_file():
         found = ", ".join(sorted(p.name for p in folder.iterdir())[:10]) if folder.is_dir() else "nothing"
@@ -183,6 +183,6 @@ def _package_folder(row: ModelRow, *, weights: bool) -> Path | None:
 
 @functools.cache
 def file_sha256(path: Path) -> str:
-    """SHA-256 of a file's bytes, in hexadecimal; each file is read once a process."""
+    """Returns the SHA-256 of a file's bytes, in hexadecimal; each file is read once per process."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -57,7 +57,7 @@ def _labels(rows: Rows, split: str) -> Iterator[Finding]:
 
 
 def _right(label: Any, n_choices: int) -> int | None:
-    """The number of the right choice, or None where the label is none."""
+    """Returns the number of the right choice, or None where the label is none."""
     try:
         number = int(str(label))
     except ValueError:

@@ -40,7 +40,7 @@ class _Groups:
 
 
 def check_duplicates(subject: Subject) -> Iterator[Finding]:
-    """Exact and near duplicates, inside each split and across each two; texts with several labels."""
+    """Yields exact and near duplicates, inside each split and across each two; texts with several labels."""
     groups = _Groups.of(subject)
     yield from _exact_inside(subject, groups)
     yield from _exact_across(subject, groups)
@@ -127,7 +127,7 @@ def _conflicts(subject: Subject, groups: _Groups) -> Iterator[Finding]:
 
 
 def _near(subject: Subject, groups: _Groups) -> Iterator[Finding]:
-    """Each row's most similar twin in its own split, and in each split before it."""
+    """Yields each row's most similar twin in its own split, and in each split before it."""
     keys = list(groups.places)
     order = {split: number for number, split in enumerate(subject.splits)}
     nearest: dict[tuple[str, str], dict[int, tuple[float, Place]]] = defaultdict(dict)
@@ -158,7 +158,7 @@ def _near(subject: Subject, groups: _Groups) -> Iterator[Finding]:
 
 
 def _alike_in_each_field(one: str, other: str) -> bool:
-    """Two questions on the same sentence are two examples, however long the sentence is."""
+    """Whether all fields are alike: two questions on the same sentence are two examples, however long it is."""
     fields, others = one.split(BETWEEN_FIELDS), other.split(BETWEEN_FIELDS)
     if len(fields) == 1 or len(fields) != len(others):
         return len(fields) == len(others)
@@ -166,7 +166,7 @@ def _alike_in_each_field(one: str, other: str) -> bool:
 
 
 def _shared_contexts(subject: Subject) -> Iterator[Finding]:
-    """Question answering: paragraphs that are read in training and in a later split."""
+    """Yields paragraphs that are read in training and in a later split."""
     with_context = list(subject.splits) if "answers" in subject.checks else []
     contexts = {
         split: {normalised(context): i for i, context in reversed(list(enumerate(subject.texts(split)["context"])))}
@@ -187,7 +187,7 @@ def _shared_contexts(subject: Subject) -> Iterator[Finding]:
 
 
 def _twins(subject: Subject, pairs: Sequence[tuple[Place, Place]], *, both: bool = False) -> tuple[Example, ...]:
-    """Rows and the earlier rows that they are like; `both`: with the text of those too."""
+    """Returns rows and the earlier rows that they are like; `both`: with the text of those too."""
     found: list[Example] = []
     for place, twin in pairs[:SHOWN_EXAMPLES]:
         text = shorten(_text(subject, place), limit=80)
@@ -238,5 +238,5 @@ def _text(subject: Subject, place: Place) -> str:
 
 
 def _place(subject: Subject, place: Place) -> str:
-    """File and line without the folder, for a second place in one line."""
+    """Returns file and line without the folder, for a second place in one line."""
     return subject.splits[place[0]].where(place[1]).rpartition("/")[2]

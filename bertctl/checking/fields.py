@@ -24,7 +24,7 @@ _AT_LIMIT, _AT_LIMIT_SHARE = 5, 0.002  # texts of one such length, none longer: 
 
 
 def check_fields(subject: Subject) -> Iterator[Finding]:
-    """What is wrong with a field as a whole, before its letters are looked at."""
+    """Yields what is wrong with a field as a whole, before its letters are looked at."""
     for split, rows in subject.splits.items():
         columns = subject.texts(split)
         for name, column in columns.items():
@@ -71,7 +71,7 @@ def _contentless(rows: Rows, split: str, name: str, column: Sequence[str]) -> It
 
 
 def _cut_off(rows: Rows, split: str, name: str, column: Sequence[str]) -> Iterator[Finding]:
-    """Many texts of the greatest length, and that is a limit of Excel, a database or a platform."""
+    """Yields many texts of the greatest length, where that is a limit of Excel, a database or a platform."""
     lengths = Counter(map(len, column))
     longest = max(lengths, default=0)
     count = lengths[longest]
@@ -89,7 +89,7 @@ def _cut_off(rows: Rows, split: str, name: str, column: Sequence[str]) -> Iterat
 
 
 def _swallowed(subject: Subject, rows: Rows, split: str, name: str, column: Sequence[str]) -> Iterator[Finding]:
-    """Fields with line breaks after which a separator and a label stand at the end of a line: several rows in one."""
+    """Yields fields in which a line ends with a separator and a label: several rows in one."""
     labels = sorted({label for names in subject.label_sets(split) or () for label in names}, key=len, reverse=True)
     if not labels or not any("\n" in text for text in column) or len(labels) > 1000:
         return
@@ -129,5 +129,5 @@ def _same_sides(subject: Subject, split: str) -> Iterator[Finding]:
 
 
 def _others(rows: Rows, index: int) -> str:
-    """The other columns of a row whose text is blank, so that it can be recognised."""
+    """Returns the other columns of a row whose text is blank, so that it can be recognised."""
     return ", ".join(f"{name}={shorten(values[index], limit=30)}" for name, values in rows.columns.items())

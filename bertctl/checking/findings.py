@@ -92,18 +92,18 @@ class DataReport:
     skipped: tuple[str, ...] = ()
 
     def of(self, severity: Severity) -> list[Finding]:
-        """The findings of one severity."""
+        """Returns the findings of one severity."""
         return [finding for finding in self.findings if finding.severity == severity]
 
     def codes(self) -> set[str]:
-        """The kinds of things that were found."""
+        """Returns the kinds of things that were found."""
         return {finding.code for finding in self.findings}
 
 
 def examples_at(
     rows: Rows, indices: Iterable[int], show: Callable[[int], object], *, limit: int = SHOWN_EXAMPLES
 ) -> tuple[Example, ...]:
-    """The first few rows as examples; `show` gives what is shown of a row."""
+    """Returns the first few rows as examples; `show` gives what is shown of a row."""
     found: list[Example] = []
     for index in indices:
         if len(found) == limit:
@@ -113,7 +113,7 @@ def examples_at(
 
 
 def around(text: str, start: int, end: int, *, margin: int = 40) -> str:
-    """The part of a text around a place, so that a fault deep in a long text is seen."""
+    """Returns the part of a text around a place, so that a fault deep in a long text is seen."""
     first, last = max(0, start - margin), min(len(text), end + margin)
     return ("…" if first else "") + text[first:last] + ("…" if last < len(text) else "")
 

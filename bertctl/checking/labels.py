@@ -1,4 +1,4 @@
-"""Labels of text classification: missing, unknown, misspelt, rare, on one side only, dealt unevenly."""
+"""Labels of text classification: missing, unknown, misspelt, rare, on one side only, unevenly spread."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -201,7 +201,7 @@ def _one_side(subject: Subject, counts: dict[str, Counter[str]], split: str) -> 
             (len(absent), len(train)),
             _shown(subject.splits["train"], _rows_with(subject, "train", set(absent))),
             message=f"no row of {split} has the label {listed(absent)}",
-            remedy=f"Deal the rows anew, stratified by label: how well it is learned can't be seen on {split}.",
+            remedy=f"Split the rows anew, stratified by label: how well it is learned can't be seen on {split}.",
         )
 
 
@@ -220,7 +220,7 @@ def _shift(subject: Subject, counts: dict[str, Counter[str]], split: str) -> Ite
         split,
         (round(distance * len(rows)), len(rows)),
         message=(
-            f"the labels of {split} are dealt otherwise than in train: {name!r} has "
+            f"the labels of {split} are spread otherwise than in train: {name!r} has "
             f"{percent(other[name], other.total())} of its rows, in train {percent(train[name], train.total())}"
         ),
     )

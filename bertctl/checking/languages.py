@@ -25,7 +25,7 @@ _READ = 200  # characters of a text that its language is judged by
 
 
 def check_languages(subject: Subject) -> Iterator[Finding]:
-    """The script of each text, then the language of the longer ones in the main script."""
+    """Yields texts in another script than most, words in two scripts, and longer texts in another language."""
     for split in subject.splits:
         texts = _joined(subject, split)
         yield from _scripts(subject, split, texts)
@@ -42,7 +42,7 @@ def _joined(subject: Subject, split: str) -> list[str]:
 
 @cache
 def _patterns() -> tuple[Any, Any]:
-    """Runs of letters by script, and words in which Latin letters meet those that look like them."""
+    """Returns patterns of runs of letters by script, and of words in which Latin letters meet look-alikes."""
     import regex
 
     of_script = [rf"(?P<{name}>\p{{Script={name}}}+)" for name in _SCRIPTS]
@@ -52,7 +52,7 @@ def _patterns() -> tuple[Any, Any]:
 
 
 def script_of(text: str) -> str | None:
-    """The script of most of its letters; None where it has hardly any, or where it is of none of the usual ones."""
+    """Returns the script of most of a text's letters; None where it has hardly any, or none of the usual scripts."""
     if text.isascii():
         return "Latin" if sum(map(str.isalpha, text)) >= _LETTERS_OF_SCRIPT else None
     letters: Counter[str] = Counter()
@@ -140,7 +140,7 @@ def _letters(text: str) -> int:
 
 @lru_cache(maxsize=2 * _LOOKED_AT)  # premises and paragraphs stand many times
 def _language(text: str) -> tuple[str, float]:
-    """Its two-letter code, and how sure that is."""
+    """Returns a text's two-letter language code, and how sure that is."""
     language, probability = _identifier().classify(text)
     return language, float(probability)
 

@@ -45,7 +45,7 @@ def check_leakage(subject: Subject) -> Iterator[Finding]:
 
 
 def _columns(rows: Rows, split: str, labelled: Sequence[int], labels: Sequence[str]) -> Iterator[Finding]:
-    """Columns of which one value mostly goes with one label, though the values are far fewer than the rows."""
+    """Yields columns of which one value mostly goes with one label, though the values are far fewer than the rows."""
     majority = Counter(labels).most_common(1)[0][1]
     if majority > _KNOWN * len(labels):
         return
@@ -78,7 +78,7 @@ def _columns(rows: Rows, split: str, labelled: Sequence[int], labels: Sequence[s
 
 
 def _grouped(values: Sequence[Any]) -> list[Any] | None:
-    """Values as they can be counted; many different numbers as 20 ranges of like size; None for anything else."""
+    """Returns values that can be counted; many numbers as 20 ranges of like size; None for anything else."""
     try:
         different = len(set(values))
     except TypeError:
@@ -96,7 +96,7 @@ def _grouped(values: Sequence[Any]) -> list[Any] | None:
 
 
 def _lengths(subject: Subject, split: str, labelled: Sequence[int], labels: Sequence[str]) -> Iterator[Finding]:
-    """Labels of which nearly every text is longer (or shorter) than nearly every text of the others."""
+    """Yields labels of which nearly every text is longer (or shorter) than nearly every text of the others."""
     names = sorted(set(labels))
     of_row = np.array(labels)
     rows = subject.splits[split]
@@ -126,7 +126,7 @@ def _lengths(subject: Subject, split: str, labelled: Sequence[int], labels: Sequ
 
 
 def _ranks(values: NDArray[np.int64]) -> NDArray[np.float64]:
-    """(N,) ranks from 1, ties at their mean, as the Mann-Whitney statistic wants them."""
+    """Returns (N,) ranks from 1, ties at their mean, as the Mann-Whitney statistic wants them."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
     means: NDArray[np.float64] = (ends - (counts - 1) / 2).astype(np.float64)
@@ -134,7 +134,7 @@ def _ranks(values: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def _words(subject: Subject, split: str, labelled: Sequence[int], labels: Sequence[str]) -> Iterator[Finding]:
-    """Words that stand in a good part of one label's texts, and hardly anywhere else."""
+    """Yields words that stand in a good part of one label's texts, and hardly anywhere else."""
     of_label = Counter(labels)
     total = len(labels)
     rows = subject.splits[split]

@@ -43,7 +43,7 @@ class NearPair(NamedTuple):
 
 
 def near_duplicates(texts: Sequence[str]) -> list[NearPair]:
-    """Pairs of near duplicates, each at least 0.8 alike by exact comparison.
+    """Returns pairs of near duplicates, each at least 0.8 alike by exact comparison.
 
     Of texts that are alike in their hundreds not every pair is listed, but every text has a partner. A pair at the
     threshold is missed with a probability below 1 %, a pair of more than 0.9 practically never.
@@ -67,7 +67,7 @@ def near_duplicates(texts: Sequence[str]) -> list[NearPair]:
 
 
 def similarity(one: str, other: str) -> float:
-    """Jaccard similarity of two texts' shingles, as `near_duplicates` compares them."""
+    """Returns the Jaccard similarity of two texts' shingles, as `near_duplicates` compares them."""
     sets = [_shingle_set(_NO_LETTERS.sub(" ", text).strip()) for text in (one, other)]
     return _jaccard(*sets)
 
@@ -91,18 +91,18 @@ def _shingles_of(texts: Sequence[str], index: int, cache: dict[int, frozenset[st
 
 
 def _signatures(texts: Sequence[str]) -> NDArray[np.uint32]:
-    """(N, K) MinHash signatures of texts of at least one shingle each."""
+    """Returns (N, K) MinHash signatures of texts of at least one shingle each."""
     import rensa
 
     parts: list[NDArray[np.uint32]] = []
-    for portion in _portions(texts):
-        hashes, offsets = _hashes(portion)
+    for chunk in _chunks(texts):
+        hashes, offsets = _hashes(chunk)
         matrix = rensa.RMinHash.digest_matrix_from_flat_token_hashes(hashes, offsets, _SLOTS, 1)
         parts.append(np.array(matrix.to_rows(), dtype=np.uint32))
     return np.concatenate(parts)
 
 
-def _portions(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+def _chunks(texts: Sequence[str]) -> Iterator[Sequence[str]]:
     first = characters = 0
     for i, text in enumerate(texts):
         if i > first and characters + len(text) > _PORTION:
@@ -113,7 +113,7 @@ def _portions(texts: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _hashes(texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """(S,) the hashes of all texts' shingles, and (N + 1,) where each text's begin."""
+    """Returns (S,) the hashes of all texts' shingles, and (N + 1,) where each text's begin."""
     codes = np.frombuffer("".join(texts).encode("utf-32-le"), dtype=np.uint32).astype(np.uint64)
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
     hashes = np.zeros(len(codes) - _SHINGLE + 1, dtype=np.uint64)
@@ -131,7 +131,7 @@ def _hashes(texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.uint64
 
 
 def _candidates(signatures: NDArray[np.uint32]) -> list[tuple[int, int]]:
-    """Pairs (earlier, later) that share a band and look alike by their whole signatures, sorted."""
+    """Returns pairs (earlier, later) that share a band and look alike by their whole signatures, sorted."""
     n = len(signatures)
     keys: list[NDArray[np.int64]] = []
     for band in range(_BANDS):
@@ -151,8 +151,8 @@ def _candidates(signatures: NDArray[np.uint32]) -> list[tuple[int, int]]:
             keys.append(np.minimum(one, other) * n + np.maximum(one, other))
     pairs = np.unique(np.concatenate(keys))
     alike: list[tuple[int, int]] = []
-    for portion in np.array_split(pairs, max(1, len(pairs) // 100_000)):
-        one, other = portion // n, portion % n
+    for chunk in np.array_split(pairs, max(1, len(pairs) // 100_000)):
+        one, other = chunk // n, chunk % n
         share = (signatures[one] == signatures[other]).mean(axis=1)
         close = share >= _SURELY_LESS
         alike += zip(one[close].tolist(), other[close].tolist(), strict=True)

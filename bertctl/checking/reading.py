@@ -39,7 +39,7 @@ class ReadData:
 
 
 def read_data(recipe: Recipe, *, listener: Listener = SILENT) -> ReadData:
-    """Read all splits that are there, whole: without hold-out, sample or limit.
+    """Reads all splits that exist, whole: without hold-out, sample or limit.
 
     Args:
         recipe: its sections `data` and `evaluation` are read.
@@ -55,7 +55,7 @@ def read_data(recipe: Recipe, *, listener: Listener = SILENT) -> ReadData:
 
 
 def _read_dataset(recipe: Recipe, listener: Listener) -> ReadData:
-    """Each split by itself: those that nobody asked for may be missing."""
+    """Reads each split by itself: those that nobody asked for may be missing."""
     row = find_dataset(recipe.data.name or "", recipe.data.datasets_file)
     wanted = {"train", row.validation_splits[0] if row.validation_splits else "train", *recipe.evaluation.splits}
     local = bool(recipe.data.data_dir) or row.bundled or row.home is not None

@@ -57,7 +57,7 @@ def _of_split(rows: Rows, split: str) -> Iterator[Finding]:
 
 
 def _span(given: Any) -> tuple[int, int, str] | None:
-    """A span from `{start, end, label}` or `[start, end, label]`; None where it is neither."""
+    """Returns a span from `{start, end, label}` or `[start, end, label]`; None where it is neither."""
     if isinstance(given, Mapping):
         kind = next((given[name] for name in _TYPES if name in given), "")
         values: Sequence[Any] = (given.get("start"), given.get("end"), kind)

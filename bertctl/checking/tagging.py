@@ -63,7 +63,7 @@ def tagged_entities(rows: Rows) -> list[TaggedEntity]:
 
 
 def split_tag(tag: object) -> tuple[str, str]:
-    """`B-person` as `B` and `person`; `O` and anything that is no entity tag as two empty strings."""
+    """Returns `B-person` as `B` and `person`; `O` and anything that is no entity tag as two empty strings."""
     match = _TAG.fullmatch(str(tag))
     return (match[1], match[2]) if match else ("", "")
 
@@ -228,7 +228,7 @@ def _types(subject: Subject, types: Mapping[str, Counter[str]]) -> Iterator[Find
                 split,
                 (len(absent), len(train)),
                 message=f"{split} has none of the type {listed(absent)}",
-                remedy=f"How well it is learned can't be seen on {split}: deal the rows anew.",
+                remedy=f"How well it is learned can't be seen on {split}: split the rows anew.",
             )
 
 

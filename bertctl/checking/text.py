@@ -62,7 +62,7 @@ PATTERNS = (
 
 
 def check_text(subject: Subject) -> Iterator[Finding]:
-    """Each kind of fault, by split."""
+    """Yields each kind of fault, by split."""
     for split, rows in subject.splits.items():
         columns = subject.texts(split)
         for pattern in PATTERNS:
@@ -88,7 +88,7 @@ def _pattern_findings(pattern: Pattern, rows: Rows, split: str, columns: dict[st
 
 
 def _mojibake(rows: Rows, split: str, columns: dict[str, Sequence[str]]) -> Iterator[Finding]:
-    """UTF-8 that was read as something else; the library ftfy says what it was, and knows `Â£5` from `MÂCON`."""
+    """Yields UTF-8 that was read as something else; the library ftfy says what it was, and knows `Â£5` from `MÂCON`."""
     where: dict[int, str] = {}
     repair: Callable[[str], str] | None = None
     for column in columns.values():
@@ -118,7 +118,7 @@ def _repairer() -> Callable[[str], str]:
 
 
 def _difference(text: str, repaired: str) -> str:
-    """The part around the first letter that changes, before and after."""
+    """Returns the part around the first letter that changes, before and after."""
     same = next((i for i, (a, b) in enumerate(zip(text, repaired, strict=False)) if a != b), 0)
     start = max(0, same - 20)
     return f"{shorten(text[start : same + 30], limit=60)}  (meant: {shorten(repaired[start : same + 28], limit=60)})"

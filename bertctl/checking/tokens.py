@@ -24,7 +24,7 @@ _ONLY_SPECIAL = 3
 
 
 def check_tokens(subject: Subject) -> Iterator[Finding]:
-    """Cut texts and unknown tokens by split; nothing without a tokenizer, or where texts are read through windows."""
+    """Yields truncated texts and unknown tokens; nothing without a tokenizer, or where texts are cut in windows."""
     if subject.tokenizer is None or "answers" in subject.checks:
         return
     for split, rows in subject.splits.items():
@@ -38,7 +38,7 @@ def check_tokens(subject: Subject) -> Iterator[Finding]:
 
 
 def _sides(rows: Rows, texts: dict[str, Sequence[str]]) -> tuple[Sequence[str], Sequence[str] | None]:
-    """What stands before and after [SEP]. Of several choices the longest is as good as all of them."""
+    """Returns what stands before and after [SEP]. Of several choices the longest is as good as all of them."""
     if "choices" in texts:
         longest = [max(map(str, choices), key=len, default="") for choices in rows.columns["choices"]]
         return texts.get("context", longest), longest if "context" in texts else None
@@ -70,7 +70,7 @@ def _cut(subject: Subject, split: str, encoded: EncodedTexts, texts: Sequence[st
 
 
 def _longer(full: NDArray[np.int64], limit: int, model: str) -> str:
-    """The length to choose: that which keeps 99 % of the texts whole, or the longest that the model takes."""
+    """Returns the length to choose: that which keeps 99 % of the texts whole, or the longest that the model takes."""
     fits = int(np.ceil(np.quantile(full, _KEPT)))
     longest = MODELS[model].positions if model in MODELS else _POSITIONS
     if fits <= limit:
@@ -123,7 +123,7 @@ def _with_unknown(subject: Subject, text: str) -> str:
 
 
 def _unknown_words(subject: Subject, texts: Sequence[str]) -> str:
-    """The most frequent words of these texts that become [UNK]."""
+    """Returns the most frequent words of these texts that become [UNK]."""
     tokenizer = subject.tokenizer
     name = getattr(getattr(tokenizer, "model", None), "unk_token", None)
     if tokenizer is None or not name:

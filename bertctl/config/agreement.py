@@ -39,7 +39,7 @@ class DisagreementError(ValueError):
 
 
 def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
-    """Everything in a recipe that does not fit together, each field being possible by itself."""
+    """Yields everything in a recipe that does not fit together, each field being possible by itself."""
     data, training, labels = recipe.data, recipe.training, recipe.text_classification
     if training.batch_size % training.accumulation_steps:
         yield Disagreement(
@@ -87,7 +87,7 @@ def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
 
 
 def _fold_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
-    """Which part of how many is held out: both or neither, and only where there are no validation rows."""
+    """Yields what is wrong with folds: both fields or neither, and only where there are no validation rows."""
     data = recipe.data
     if (data.fold is None) != (data.folds is None):
         given, missing = ("folds", "fold") if data.fold is None else ("fold", "folds")
@@ -106,7 +106,7 @@ def _fold_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
 
 
 def _craft_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
-    """What there is to say about training.* without knowing the model or the rows."""
+    """Yields what is wrong with training.*, as far as it shows without the model or the rows."""
     training = recipe.training
     for name, default in {"class_weights": None, "label_smoothing": 0.0}.items():
         if getattr(training, name) != default and recipe.task not in _CLASSIFIERS:

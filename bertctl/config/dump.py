@@ -62,7 +62,7 @@ that doesn't keeps its hash, its run folder and its checkpoints."""
 
 
 def dump_recipe(recipe: Recipe, *, command: str, full: bool = True) -> str:
-    """The recipe as YAML: a comment with the command that runs it, then each field under its docstring.
+    """Returns the recipe as YAML: a comment with the command that runs it, then each field under its docstring.
 
     `load_recipe` reads it back equal. The settings of other tasks are left out: they can only be the defaults.
 
@@ -90,7 +90,7 @@ def dump_recipe(recipe: Recipe, *, command: str, full: bool = True) -> str:
 
 
 def recipe_hash(recipe: Recipe, *, data_hashes: Mapping[str, str], model_hash: str) -> str:
-    """SHA-256, in hexadecimal, over what decides a run's numbers: settings, data by content, model by its files.
+    """Returns the SHA-256 (hexadecimal) of what decides a run's numbers: settings, data by content, model by files.
 
     Names, descriptions, paths, logging and what is kept of the texts are not in it, nor are other tasks' settings.
 
@@ -113,7 +113,7 @@ def recipe_hash(recipe: Recipe, *, data_hashes: Mapping[str, str], model_hash: s
 
 
 def own_fields(recipe: Recipe) -> Iterator[tuple[str, Any]]:
-    """The fields of the recipe's shared sections and of its task's section; those of a probe where it is one."""
+    """Yields the fields of the recipe's shared sections and of its task's section; those of a probe where it is one."""
     values = recipe.model_dump()
     others = {section for task, section in TASK_SECTIONS.items() if task != recipe.task}
     if recipe.probe == ProbeSection():

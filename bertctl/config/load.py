@@ -34,7 +34,7 @@ _PATH_FIELDS = (
 
 
 def load_recipe(name_or_path: str, *, sets: Sequence[str] = (), options: Mapping[str, Any] | None = None) -> Recipe:
-    """A recipe, complete and checked. Nearest source wins: options, then `sets`, then the file, then the defaults.
+    """Returns a recipe, complete and checked. The nearest source wins: options, `sets`, the file, the defaults.
 
     A preset is as near as the source that names it, and gives way to values of the same source.
 
@@ -62,7 +62,7 @@ def load_recipe(name_or_path: str, *, sets: Sequence[str] = (), options: Mapping
 
 
 def read_field(dotted: str, given: Any) -> tuple[Any, list[str]]:
-    """One field's value as `--set` would read it, by itself: the value, and a sentence for all that is wrong with it.
+    """Returns one field's value as `--set` would read it, and a sentence for each thing that is wrong with it.
 
     Args:
         dotted: the field.
@@ -140,7 +140,7 @@ class _Layers:
         drop_removed(self._values)
 
     def add_set(self, given: str) -> None:
-        """Lay one `section.field=value` on top."""
+        """Lays one `section.field=value` on top."""
         dotted, separator, text = given.partition("=")
         dotted = dotted.strip()
         if not separator or not dotted:
@@ -154,14 +154,14 @@ class _Layers:
             self._put(dotted, read_value(text, as_text=field_schema(dotted)["type"] == "string"), _SET)
 
     def add_option(self, dotted: str, value: Any) -> None:
-        """Lay a command-line option on top; a path may be a `Path`, a list may be a tuple."""
+        """Lays a command-line option on top; a path may be a `Path`, a list may be a tuple."""
         if dotted not in fields():
             raise KeyError(dotted)
         value = list(value) if isinstance(value, tuple) else value
         self._put(dotted, str(value) if isinstance(value, Path) else value, _OPTION)
 
     def add_environment(self) -> None:
-        """BERTCTL_DATA stands in for `data.data_dir` where a data set is named."""
+        """Takes BERTCTL_DATA for `data.data_dir` where a data set is named."""
         folder = os.environ.get("BERTCTL_DATA")
         data = self._values.get("data")
         if folder and isinstance(data, dict) and data.get("name") and data.get("data_dir") is None:
@@ -175,7 +175,7 @@ class _Layers:
             self._put("data.datasets_file", str(beside), _Origin(sys.maxsize, str(beside)))
 
     def add_preset(self) -> None:
-        """Lay the values of `training.preset` under what stands in the source that names it, and over the rest."""
+        """Lays the values of `training.preset` under what stands in the source that names it, and over the rest."""
         training = self._values.get("training")
         name = training.get("preset") if isinstance(training, dict) else None
         if not isinstance(name, str):
@@ -188,7 +188,7 @@ class _Layers:
                 self._put(dotted, value, origin)
 
     def recipe(self) -> Recipe:
-        """The checked whole.
+        """Returns the checked whole.
 
         Raises:
             RecipeError: with all problems, those of the file first, line by line.
@@ -229,7 +229,7 @@ class _Layers:
             ]
 
     def _note(self, error: ValidationError) -> None:
-        """Keep what pydantic found, then look for disagreements between the fields that are right by themselves."""
+        """Keeps what pydantic found, then looks for disagreements between the fields that are right by themselves."""
         bad: list[str] = []
         for entry in error.errors(include_url=False):
             clash = entry.get("ctx", {}).get("error")
@@ -259,7 +259,7 @@ class _Layers:
                 self._problems.append((origin, f"{names[0]}: {message}"))
 
     def _origin(self, dotted: str) -> _Origin:
-        """Of the value, or of the section it stands in."""
+        """Returns the origin of the value, or of the section it stands in."""
         section = dotted.partition(".")[0]
         return self._origins.get(dotted) or self._origins.get(section) or _Origin(0, self._named)
 
@@ -270,7 +270,7 @@ def _is_path(given: str, base: Path) -> bool:
 
 
 def _absolute(path: str, base: Path) -> str:
-    """`path` seen from `base`; symbolic links stay as they are."""
+    """Returns `path` seen from `base`; symbolic links stay as they are."""
     return os.path.abspath(base / expanded_path(path)) if path else path  # noqa: PTH100  # Path.resolve follows links
 
 

@@ -60,7 +60,7 @@ class RecipeError(UsageError):
 
 
 def describe(error: Mapping[str, Any]) -> tuple[str, str]:
-    """The path and the sentence for one entry of pydantic's `ValidationError.errors()`."""
+    """Returns the path and the sentence for one entry of pydantic's `ValidationError.errors()`."""
     location = [part for part in error["loc"] if isinstance(part, str)]
     path = ".".join(location if error["type"] == "extra_forbidden" else location[:2])  # then comes a union's branch
     items = "".join(f"[{part}]" for part in error["loc"] if isinstance(part, int))
@@ -86,7 +86,7 @@ def is_said_by_another(error: Mapping[str, Any]) -> bool:
 
 
 def _hint(given: Any, schema: Mapping[str, Any]) -> str:
-    """What to type, where it can be guessed from what was given."""
+    """Returns what to type, where it can be guessed from what was given."""
     kind = schema["type"]
     words = [*schema.get("enum", ()), *schema.get("or", ())]
     if isinstance(given, str) and words:
@@ -101,7 +101,7 @@ def _hint(given: Any, schema: Mapping[str, Any]) -> str:
 
 
 def unknown_key(path: str) -> str:
-    """The sentence for a key that the schema does not have, with the field that was probably meant."""
+    """Returns the sentence for a key that the schema does not have, with the field that was probably meant."""
     if path in REMOVED:
         return f"{path}: this field is gone; take it out"
     nearest = _nearest(path)
@@ -110,7 +110,7 @@ def unknown_key(path: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as it would stand in the recipe, cut to a line."""
+    """Returns a value as it would stand in the recipe, cut to a line."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 60 else text[:57] + "..."
 
@@ -140,12 +140,12 @@ def _nearest(path: str) -> list[str]:
 
 @functools.cache
 def _json_schema(_tasks: tuple[str, ...]) -> dict[str, Any]:
-    """The schema, made anew where a task was registered since."""
+    """Returns the JSON Schema, made anew where a task was registered since."""
     return Recipe.model_json_schema()
 
 
 def field_schema(path: str) -> dict[str, Any]:
-    """The JSON schema of one field, without the choice of leaving it out; `or`: words that fit beside its type."""
+    """Returns the JSON Schema of one field without null; `or` holds the words that fit beside its type."""
     whole = _json_schema(task_names())
     found: dict[str, Any] = whole
     for part in path.split("."):

@@ -160,12 +160,12 @@ class TrainingSection(RecipeSection):
 
     @property
     def seed_of_init(self) -> int:
-        """Of the new head and dropout."""
+        """Is the seed of the new head and of dropout."""
         return self.seed if self.init_seed is None else self.init_seed
 
     @property
     def seed_of_order(self) -> int:
-        """Of the data order."""
+        """Is the seed of the data order."""
         return self.seed if self.order_seed is None else self.order_seed
 
 

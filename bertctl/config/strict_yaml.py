@@ -49,16 +49,16 @@ class Dumper(yaml.SafeDumper):
     """SafeDumper that quotes every text which YAML 1.1 or the loader above would take for something else."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
-        """Equal lists are written out each time."""
+        """Writes equal lists out each time."""
         return True
 
     def represent_line(self, data: str) -> yaml.ScalarNode:
-        """A text, on one line whatever is in it."""
+        """Writes a text on one line, whatever is in it."""
         style = '"' if not data.isprintable() else None
         return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
 
     def represent_prose(self, data: "Prose") -> yaml.ScalarNode:
-        """A long text, folded where it can be read back so."""
+        """Writes a long text folded, where it can be read back so."""
         return self.represent_scalar("tag:yaml.org,2002:str", str(data), style=">")
 
 
@@ -92,7 +92,7 @@ class Document:
 
 
 def read_document(text: str) -> Document:
-    """The mapping that a YAML text holds. Nothing is raised: what is wrong is in `problems`."""
+    """Returns the mapping that a YAML text holds. Nothing is raised: what is wrong is in `problems`."""
     document = Document()
     try:
         node = _Loader(text).get_single_node()
@@ -115,7 +115,7 @@ def read_document(text: str) -> Document:
 
 
 def read_value(text: str, *, as_text: bool = False) -> Any:
-    """The plain value or list that stands behind `--set field=`.
+    """Returns the plain value or list that stands behind `--set field=`.
 
     A text needs no quotes, whatever is in it; where it has them, they are taken off.
 

@@ -76,7 +76,7 @@ class ChoiceColumns(FileColumns):
 
     @property
     def used(self) -> tuple[str, ...]:
-        """All of them but the id."""
+        """Are all of them but the id."""
         return tuple(n for n in (self.context, self.beginning, *self.choices, self.label) if n is not None)
 
     def as_settings(self, settings: DataSection, *, header: bool) -> DataSection:
@@ -121,7 +121,7 @@ class ChoiceReader(Reader):
 
 
 def find_columns(table: Table, settings: DataSection, *, label_needed: bool, listener: Listener) -> ChoiceColumns:
-    """Which column is which, as the person said or by the usual names; what was guessed is told.
+    """Finds which column is which, as the person said or by the usual names; what was guessed is told.
 
     Args:
         table: the file as it was read.
@@ -164,7 +164,7 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool, lis
 
 
 def rows_of_choices(table: Table, columns: ChoiceColumns, *, split: str, first_id: int = 0) -> Rows:
-    """A file's columns under their canonical names.
+    """Returns a file's columns under their canonical names.
 
     Args:
         table: the file as it was read.
@@ -208,7 +208,7 @@ def rows_of_choices(table: Table, columns: ChoiceColumns, *, split: str, first_i
 
 
 def _listed(table: Table, name: str, index: int) -> list[str]:
-    """The choices of a row out of a column with lists, or with lists written as JSON (a CSV's cells)."""
+    """Returns the choices of a row out of a column with lists, or with lists written as JSON (a CSV's cells)."""
     value = table.columns[name][index]
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
@@ -232,7 +232,7 @@ def _listed(table: Table, name: str, index: int) -> list[str]:
 
 
 def _without_blank_end(cells: Sequence[str]) -> list[str]:
-    """Blank cells after a row's last choice are no choices: rows may have fewer than there are columns."""
+    """Returns cells without the blank ones at the end: rows may have fewer choices than there are columns."""
     last = max((i for i, cell in enumerate(cells) if cell.strip()), default=-1)
     return list(cells[: last + 1])
 
@@ -250,7 +250,7 @@ def _guess_choices(table: Table, free: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _families(names: Iterable[str]) -> list[tuple[str, ...]]:
-    """Columns whose names differ by their number or letter alone (`ending0`, `ending1`; `A`, `B`), in its order."""
+    """Returns columns whose names differ by their number or letter alone (`ending0`, `ending1`; `A`, `B`), in order."""
     found: dict[tuple[str, bool], list[tuple[int, str]]] = {}
     for name in names:
         match = _NUMBERED.fullmatch(folded(name))
@@ -273,7 +273,7 @@ def _holds_lists(values: Sequence[Any]) -> bool:
 
 
 def _guess_context(table: Table, free: Mapping[str, str], beginning: str | None) -> tuple[str, str | None]:
-    """The context, and what stands before every choice where the two have the names of a known pair."""
+    """Returns the context, and what stands before every choice where the two have the names of a known pair."""
     for context, second in _WITH_BEGINNING:
         if context in free and beginning is None and second in free:
             return free[context], free[second]
@@ -295,7 +295,7 @@ def _guess_label(table: Table, free: Mapping[str, str], *, needed: bool) -> str 
 
 
 def _guess_headerless(table: Table, settings: DataSection, listener: Listener) -> ChoiceColumns:
-    """CODAH's columns: a letter for the category, the prompt, four endings, the label (which may be left out)."""
+    """Returns CODAH's columns: a letter for the category, the prompt, four endings, and the label, if there is one."""
     names = list(table.columns)
     if len(names) not in (6, 7) or not {str(value) for value in table.columns[names[0]]} <= _CODAH_CATEGORIES:
         raise UsageError(

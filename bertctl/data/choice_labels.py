@@ -10,7 +10,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def choice_numbers(table: Table, name: str, choices: Sequence[Sequence[str]]) -> list[int]:
-    """Labels as numbers of choices, by the one reading (number, text, letter) that fits most rows.
+    """Returns labels as numbers of choices, by the one reading (number, text, letter) that fits most rows.
 
     The whole column decides, since the choices of an arithmetic exercise can be numbers themselves.
 
@@ -53,7 +53,7 @@ _READINGS: tuple[Callable[[Any, Sequence[str]], int | None], ...] = (_by_number,
 
 
 def _whole(label: Any) -> int | None:
-    """A label as a whole number, where it is one: 2, '2', 2.0."""
+    """Returns a label as a whole number, where it is one: 2, '2', 2.0."""
     if isinstance(label, bool):
         return None
     if isinstance(label, str):

@@ -39,7 +39,7 @@ class Sentence(NamedTuple):
         line: where its first word stands.
         document: number of its document, from 0; -1 before any has begun.
         words: as written.
-        tags: one a word; None where the file has none.
+        tags: one per word; None where the file has none.
     """
 
     line: int
@@ -58,7 +58,7 @@ class ConllLayout:
     """Where words and tags stand.
 
     Attributes:
-        tabs: whether columns are parted by single tabs; else by runs of spaces and tabs.
+        tabs: whether columns are separated by single tabs; else by runs of spaces and tabs.
         names: of the columns, in their order.
         word: position of the words.
         tag: position of the tags, or None.
@@ -72,11 +72,11 @@ class ConllLayout:
     ud: bool
 
     def fields(self, line: str) -> list[str]:
-        """The columns of a line."""
+        """Returns the columns of a line."""
         return line.rstrip("\r\n").split("\t") if self.tabs else _SPACES.split(line.strip(_BLANKS))
 
     def sentence(self) -> str:
-        """What a person is told."""
+        """Returns what a person is told."""
         word = f"words from column {self.word} ({self.names[self.word]})"
         if self.tag is None:
             return f"{word}, no tags"
@@ -92,7 +92,7 @@ def conll_sentences(
     tags_needed: bool,
     listener: Listener,
 ) -> Iterator[Sentence]:
-    """The sentences of a column file.
+    """Yields the sentences of a column file.
 
     Args:
         lines: with their ends, without a byte-order mark.
@@ -141,7 +141,7 @@ def conll_sentences(
 
 
 def _global_columns(comment: str) -> tuple[str, ...] | None:
-    """The names that a file of CoNLL-U Plus gives its columns."""
+    """Returns the names that a file of CoNLL-U Plus gives its columns."""
     key, equals, value = comment.removeprefix("#").partition("=")
     return tuple(value.lower().split()) if equals and key.strip() == "global.columns" else None
 
@@ -155,7 +155,7 @@ def _layout(
     ud: bool,
     tags_needed: bool,
 ) -> ConllLayout:
-    """Where words and tags stand, by the first sentence."""
+    """Returns where words and tags stand, by the first sentence."""
     first = block[0]
     tabs = ud or "\t" in first.text.strip(_BLANKS)
     columns = ConllLayout(tabs, (), 0, None, ud).fields(first.text)
@@ -201,7 +201,7 @@ def _number(column: str) -> int | None:
 
 
 def _position(column: str, names: Sequence[str], where: str, option: str) -> int:
-    """A column's place from 0 on.
+    """Returns a column's place from 0 on.
 
     Raises:
         UsageError: there is none of this number or name.

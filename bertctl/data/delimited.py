@@ -194,7 +194,7 @@ def _delimiter(sample: Sequence[str], expected: str, settings: DataSection) -> s
 
 
 def _consistency(sample: Sequence[str], delimiter: str) -> float:
-    """Share of records with as many fields as the first; 0 where the first has only one field."""
+    """Returns the share of records with as many fields as the first; 0 where the first has only one field."""
     share = 0.0
     for quoted in (True, False) if delimiter == "\t" else (True,):
         widths = [len(fields) for fields in _sample_records(sample, delimiter, quoted=quoted) if fields]
@@ -204,7 +204,7 @@ def _consistency(sample: Sequence[str], delimiter: str) -> float:
 
 
 def _sample_records(sample: Sequence[str], delimiter: str, *, quoted: bool) -> list[list[str]]:
-    """The sample's records, as well as they can be read; one that the end of the sample cuts off is left out."""
+    """Returns the sample's records as well as they can be read, without one that the end of the sample cuts off."""
     if not quoted:
         return [fields for _, fields in _split(sample, delimiter, quoted=False, source="")]
     reader = csv.reader(sample, delimiter=delimiter)

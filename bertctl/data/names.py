@@ -26,7 +26,7 @@ _ALL_NAMES = frozenset((*TEXT_NAMES, *(name for pair in PAIR_NAMES for name in p
 
 
 def folded(name: str) -> str:
-    """A name as it is compared with the usual ones."""
+    """Returns a name as it is compared with the usual ones."""
     return name.strip().casefold()
 
 

@@ -103,7 +103,7 @@ class QuestionColumns(FileColumns):
 
 
 def find_columns(table: Table, settings: DataSection, *, label_needed: bool, listener: Listener) -> QuestionColumns:
-    """Which column is which, as the person said or by the usual names; what was guessed is told.
+    """Finds which column is which, as the person said or by the usual names; what was guessed is told.
 
     Args:
         table: the file as it was read.
@@ -144,7 +144,7 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool, lis
 
 
 def _usable_ids(table: Table, name: str | None, listener: Listener) -> str | None:
-    """A column called `id` that nobody named, where each of its values is there and stands once."""
+    """Returns a column called `id` that nobody named, where each of its values is there once."""
     if name is None:
         return None
     values = [str(value) for value in table.columns[name] if value is not None and value != ""]
@@ -155,7 +155,7 @@ def _usable_ids(table: Table, name: str | None, listener: Listener) -> str | Non
 
 
 def rows_of_questions(table: Table, names: QuestionColumns, *, split: str, first_id: int = 0) -> Rows:
-    """A file's columns under their canonical names.
+    """Returns a file's columns under their canonical names.
 
     Args:
         table: the file as it was read.
@@ -188,7 +188,7 @@ def rows_of_questions(table: Table, names: QuestionColumns, *, split: str, first
 
 
 def one_question(question: str, context: str, *, source: str = "the question") -> Rows:
-    """One question as a split of one row, with the id 0.
+    """Returns one question as a split of one row, with the id 0.
 
     Raises:
         DataError: the context is blank.
@@ -216,14 +216,14 @@ def _text(table: Table, index: int, value: Any, role: str, ids: Sequence[str]) -
 
 
 def _with_start(answers: Any, start: Any) -> Any:
-    """An answer whose offset stands in a column of its own."""
+    """Returns an answer whose offset stands in a column of its own."""
     if start in (None, "") or not isinstance(answers, str):
         return answers
     return {"text": answers, "answer_start": start}
 
 
 def _answers(value: Any, context: str, impossible: bool) -> dict[str, list[Any]] | None:
-    """Answers in the canonical form; None where they can't be read."""
+    """Returns answers in the canonical form; None where they can't be read."""
     if impossible:
         return {"text": [], "answer_start": []}
     if isinstance(value, str):

@@ -29,7 +29,7 @@ class Rows:
         return len(self.ids)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """The rows one by one, as dictionaries."""
+        """Yields the rows one by one, as dictionaries."""
         names = list(self.columns)
         for values in zip(*self.columns.values(), strict=True):
             yield dict(zip(names, values, strict=True))
@@ -39,13 +39,13 @@ class Rows:
         return column in self.columns
 
     def where(self, index: int) -> str:
-        """`file:line` (or `file, row n`) of a row, for messages."""
+        """Returns `file:line` (or `file, row n`) of a row, for messages."""
         if self.lines:
             return f"{self.source}:{self.lines[index]}"
         return f"{self.source}, row {index + 1}"
 
     def select(self, indices: Sequence[int], *, split: str | None = None) -> "Rows":
-        """The rows at these positions, in this order."""
+        """Returns the rows at these positions, in this order."""
         return replace(
             self,
             split=split or self.split,

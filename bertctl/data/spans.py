@@ -30,14 +30,14 @@ class Misaligned:
     examples: list[str] = field(default_factory=list)
 
     def add(self, example: str, *, lost: bool) -> None:
-        """One more."""
+        """Adds one more."""
         self.count += not lost
         self.lost += lost
         if len(self.examples) < _SHOWN:
             self.examples.append(example)
 
     def tell(self, source: str, total: int, listener: Listener) -> None:
-        """Say what was found; nothing where all was well."""
+        """Tells what was found; nothing where all was well."""
         if not self.examples:
             return
         lost = f", {self.lost} can't be kept because other spans have their words" if self.lost else ""
@@ -50,7 +50,7 @@ class Misaligned:
 
 
 def read_span(value: Any, where: str) -> tuple[int, int, str]:
-    """Start, end and label of a span: an object with these keys (spaCy, Prodigy), or a list of the three (doccano).
+    """Returns start, end and label of a span: an object with these keys (spaCy, Prodigy), or a list (doccano).
 
     Raises:
         DataError: something else, with file and line.
@@ -76,7 +76,7 @@ def tags_of_spans(
     where: str,
     misaligned: Misaligned,
 ) -> list[str]:
-    """Spans as tags in IOB2, one a word. A span that begins or ends inside a word becomes the whole word.
+    """Returns spans as tags in IOB2, one per word; a span that begins or ends inside a word becomes the whole word.
 
     Args:
         spans: start, end (in characters) and label.

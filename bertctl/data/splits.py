@@ -16,7 +16,7 @@ _HOLD_OUT_STREAM, _SAMPLE_STREAM, _FOLD_STREAM = 1, 2, 3  # so that draws from o
 def hold_out(
     rows: Rows, *, fraction: float, seed: int, stratify: bool, together: str | None = None
 ) -> tuple[Rows, Rows, bool]:
-    """Training rows parted in two, each in file order.
+    """Divides training rows in two, each in file order.
 
     Args:
         rows: the training rows.
@@ -55,7 +55,7 @@ def hold_out(
 def hold_out_fold(
     rows: Rows, *, folds: int, fold: int, seed: int, stratify: bool, together: str | None = None
 ) -> tuple[Rows, Rows, bool]:
-    """Training rows parted in two, each in file order: one of K parts, and the rest. Each row is in one part only.
+    """Divides training rows in two, each in file order: one of K folds, and the rest. Each row is in one fold only.
 
     Args:
         rows: the training rows.
@@ -95,7 +95,7 @@ def hold_out_fold(
 
 
 def _groups(values: Sequence[Any]) -> dict[Any, list[int]] | None:
-    """Positions by value; None where the values can't be counted (lists)."""
+    """Returns positions by value; None where the values can't be counted (lists)."""
     groups: dict[Any, list[int]] = {}
     try:
         for index, value in enumerate(values):
@@ -106,7 +106,7 @@ def _groups(values: Sequence[Any]) -> dict[Any, list[int]] | None:
 
 
 def _stratified(labels: Sequence[Any], wanted: int, rng: np.random.Generator) -> list[int] | None:
-    """Positions of `wanted` rows, each label in its share by largest remainder; None where that can't be done."""
+    """Returns positions of `wanted` rows, each label in its share by largest remainder; None if impossible."""
     groups = _groups(labels)
     if groups is None:
         return None
@@ -125,7 +125,7 @@ def _stratified(labels: Sequence[Any], wanted: int, rng: np.random.Generator) ->
 
 
 def _groups_of(values: Sequence[Any], wanted: int, rng: np.random.Generator) -> list[int]:
-    """Positions of whole groups of equal values, drawn until they are `wanted` rows or more; one group is left."""
+    """Returns positions of whole groups of equal values, drawn until there are `wanted` rows; one group is left."""
     chosen: list[int] = []
     members = list((_groups(values) or {}).values())
     for number in rng.permutation(len(members))[: max(1, len(members) - 1)]:
@@ -136,7 +136,7 @@ def _groups_of(values: Sequence[Any], wanted: int, rng: np.random.Generator) -> 
 
 
 def sample(rows: Rows, size: int, *, seed: int) -> Rows:
-    """A seeded sample in file order; all rows where there are no more than `size`."""
+    """Returns a seeded sample in file order; all rows where there are no more than `size`."""
     if len(rows) <= size:
         return rows
     rng = np.random.default_rng([seed, _SAMPLE_STREAM])
@@ -144,12 +144,12 @@ def sample(rows: Rows, size: int, *, seed: int) -> Rows:
 
 
 def first(rows: Rows, size: int) -> Rows:
-    """The first rows; all where there are no more than `size`."""
+    """Returns the first rows; all where there are no more than `size`."""
     return rows if len(rows) <= size else rows.select(range(size))
 
 
 def content_hash(rows: Rows, columns: Sequence[str] = ("text", "pair", "label")) -> str:
-    """SHA-256 of the canonical columns' values, in hexadecimal: no path, no id, no other column."""
+    """Returns the SHA-256 of the canonical columns' values, in hexadecimal: no path, no id, no other column."""
     digest = hashlib.sha256()
     for name in columns:
         if rows.has(name):

@@ -58,7 +58,7 @@ class TagKind:
     breaks: Mapping[Scheme, Break] = field(default_factory=dict)
 
     def sentence(self) -> str:
-        """What a person is told."""
+        """Returns what a person is told."""
         if not self.entities:
             return "plain tags (none begins with B- or I-): scored word by word"
         if self.scheme:
@@ -74,7 +74,7 @@ class TagKind:
 
 
 def tag_kind(sentences: Sequence[Sequence[str]], where: Callable[[int], str]) -> TagKind:
-    """Which scheme tags are in.
+    """Finds which scheme tags are in.
 
     Args:
         sentences: one tag a word.
@@ -102,7 +102,7 @@ def tag_kind(sentences: Sequence[Sequence[str]], where: Callable[[int], str]) ->
 
 
 def write_tags(spans: Iterable[tuple[str, int, int]], length: int, scheme: Scheme) -> list[str]:
-    """Entities as tags.
+    """Returns entities as tags.
 
     Args:
         spans: type, first word, word after the last one; in order, none over another.
@@ -119,7 +119,7 @@ def write_tags(spans: Iterable[tuple[str, int, int]], length: int, scheme: Schem
 
 
 def _letter(scheme: Scheme, first: bool, final: bool, touches: bool) -> str:
-    """The prefix of a word of an entity; `touches`: an entity of its type ends just before it."""
+    """Returns the prefix of a word of an entity; `touches`: an entity of its type ends just before it."""
     if scheme == "IOB1":
         return "B" if first and touches else "I"
     if scheme == "IOB2":
@@ -135,7 +135,7 @@ def _tag(letter: str, kind: str) -> str:
 
 
 def entity_types(tags: Iterable[str]) -> list[str]:
-    """The types among tags, in their order, each once."""
+    """Returns the types among tags, in their order, each once."""
     return list(dict.fromkeys(tag.partition("-")[2] for tag in tags if tag != "O"))
 
 

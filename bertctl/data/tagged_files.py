@@ -113,7 +113,7 @@ def _said_kind(given: str | None) -> TaggedKind | None:
 
 
 def _kind_of(path: Path) -> TaggedKind | None:
-    """What a file is, by its suffix (before .gz); None where that says nothing.
+    """Returns what a file is, by its suffix (before .gz); None where that says nothing.
 
     Raises:
         UsageError: a suffix of a file that has no place for words and tags.
@@ -199,7 +199,7 @@ def _rows_of_sentences(sentences: Sequence[Sentence], source: str, *, split: str
 
 
 def _tell_scheme(rows: Rows, listener: Listener) -> None:
-    """Say which scheme the tags are in.
+    """Tells which scheme the tags are in.
 
     Raises:
         DataError: tags of a scheme that is not known.

@@ -40,7 +40,7 @@ class TaggedColumns(FileColumns):
 
 
 def find_columns(table: Table, settings: DataSection, *, label_needed: bool, listener: Listener) -> TaggedColumns:
-    """Which column is which, as the person said or by the usual names; what was guessed is told.
+    """Finds which column is which, as the person said or by the usual names; what was guessed is told.
 
     Raises:
         DataError: a column that was named is not there.
@@ -94,7 +94,7 @@ def _named(column: str | None, table: Table, *, required: bool = True) -> str | 
 
 
 def _content(values: Sequence[Any]) -> Content:
-    """What a column holds, by its first value that tells."""
+    """Returns what a column holds, by its first value that tells."""
     for value in values:
         if isinstance(value, str):
             return "text"
@@ -169,7 +169,7 @@ def _text(value: Any, where: str, column: str) -> str:
 def _words(
     table: Table, columns: TaggedColumns, index: int, text: str | None, label: Any
 ) -> tuple[list[str], Offsets | None]:
-    """The words of a row, and where they stand in its text."""
+    """Returns the words of a row, and where they stand in its text."""
     where = table.where(index)
     if columns.words is None:
         if isinstance(label, list) and label and isinstance(label[0], str):  # tags of words with spaces between
@@ -199,7 +199,7 @@ def _words(
 def _tags(
     label: Any, text: str | None, words: list[str], offsets: Offsets | None, where: str, misaligned: Misaligned
 ) -> list[str] | None:
-    """One tag a word; None where the row has none."""
+    """Returns one tag per word; None where the row has none."""
     if label is None or (not label and words and offsets is None):
         return None
     if not isinstance(label, list | tuple):

@@ -35,10 +35,10 @@ def _splitter() -> "PreTokenizer":
 
 
 def split_words(text: str) -> tuple[list[str], list[tuple[int, int]]]:
-    """Words of a text, and where each begins and ends in it, in characters.
+    """Returns the words of a text, and where each begins and ends in it, in characters.
 
     About the words of the Penn Treebank: marks of punctuation and English clitics (`do n't`, `Anna 's`) stand alone;
-    addresses, numbers and abbreviations with points stay whole; unlike there, words are parted at hyphens. A Chinese
+    addresses, numbers and abbreviations with points stay whole; unlike there, words are divided at hyphens. A Chinese
     character is a word of its own.
     """
     found = _splitter().pre_tokenize_str(text)
