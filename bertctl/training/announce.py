@@ -14,7 +14,7 @@ from bertctl.words import count, human_bytes
 if TYPE_CHECKING:
     from bertctl.training.job import Job
 
-_SHOWN_TOKENS = 12  # they fit into 80 columns
+_SHOWN_WIDTH = 68  # of the tokens: with their names, a line of 80 columns
 
 
 def announce(job: "Job", *, listener: Listener) -> None:
@@ -70,9 +70,11 @@ def first_example(job: "Job") -> str:
     ids = ids[: int(batch.inputs["attention_mask"].flatten(end_dim=-2)[0].sum())]
     columns = [
         (str(job.loaded.tokenizer.id_to_token(number)), str(number), str(segment))
-        for number, segment in zip(ids[:_SHOWN_TOKENS], segments, strict=False)
+        for number, segment in zip(ids, segments, strict=False)
     ]
     widths = [max(map(len, column)) for column in columns]
+    fits = max(1, int((np.cumsum(np.array(widths) + 1) <= _SHOWN_WIDTH + 1).sum()))
+    columns, widths = columns[:fits], widths[:fits]
     lines = [
         " ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
         for line in zip(*columns, strict=True)
