@@ -191,7 +191,8 @@ def _step(
     """Takes one optimizer step; returns the figures of its line of history."""
     started = time.perf_counter()
     rate = float(engine.schedule.get_last_lr()[0])
-    loss, norm = step_with_oom_retry(engine, features, indices, rng, micro_batches)
+    found = step_with_oom_retry(engine, features, indices, rng, micro_batches)
+    loss, norm = found.loss, found.grad_norm
     state.first_losses = [*state.first_losses, loss][:5]
     state.last_losses = [*state.last_losses, loss][-10:]
     is_fp16 = engine.compute.precision == "fp16"
@@ -212,6 +213,7 @@ def _step(
         "step": state.step,
         "epoch": 0.0,
         "loss": loss,
+        **({f"{name}_loss": each for name, each in found.losses.items()} if len(found.losses) > 1 else {}),
         "learning_rate": rate,
         "grad_norm": norm,
         "examples_per_second": round(state.examples / state.seconds, 2),

@@ -103,7 +103,7 @@ def _losses(job: Job, rates: Sequence[float], listener: Listener) -> list[float]
         for group, share in zip(machine.optimizer.param_groups, shares, strict=True):
             group["lr"] = rate * share
         rng = WindowRandom(training.seed, step=len(losses))
-        loss, _ = step_with_oom_retry(machine, features, next(batches), rng, micro_batches)
+        loss = step_with_oom_retry(machine, features, next(batches), rng, micro_batches).loss
         if not math.isfinite(loss):
             break
         losses.append(loss)

@@ -4,7 +4,8 @@ Letters: B windows in a global batch.
 """
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,13 +24,31 @@ if TYPE_CHECKING:
     from bertctl.tasks.objectives import Objective
 
 
+@dataclass(frozen=True)
+class StepResult:
+    """What a training step found.
+
+    Attributes:
+        losses: of the global batch, by name.
+        grad_norm: the gradient's norm before the clipping.
+    """
+
+    losses: dict[str, float]
+    grad_norm: float
+
+    @property
+    def loss(self) -> float:
+        """Is the sum of the losses, which training minimises."""
+        return sum(self.losses.values())
+
+
 def step_with_oom_retry(
     engine: TrainingEngine,
     features: Features,
     indices: NDArray[np.int64],
     rng: WindowRandom,
     micro_batches: MicroBatches,
-) -> tuple[float, float]:
+) -> StepResult:
     """Does a training step; where memory runs out, the same step in twice as many micro-batches, and so on."""
     while True:
         try:
@@ -45,7 +64,7 @@ def step_with_oom_retry(
 
 def training_step(
     engine: TrainingEngine, features: Features, indices: NDArray[np.int64], rng: WindowRandom, *, micro_batches: int
-) -> tuple[float, float]:
+) -> StepResult:
     """Does the forward and backward passes of one global batch, and the clipping; the optimizer's step is the caller's.
 
     Args:
@@ -54,9 +73,6 @@ def training_step(
         indices: (B,) the global batch.
         rng: of this step.
         micro_batches: how many of them each process computes its share in; 1 where the objective spans the batch.
-
-    Returns:
-        The global batch's loss, and the gradient's norm before the clipping.
     """
     objective, workers = engine.objective, engine.workers
     if objective.spans_batch:
@@ -69,23 +85,28 @@ def training_step(
     batches = [objective.batch(features, part if len(part) else indices[:1], rng) for part in mine]
     whole = objective.batch(features, indices, rng) if objective.spans_batch else None
     counts = objective.counts(whole) if whole else _global_counts(objective, batches, mine, workers)
-    total = 0.0
+    totals = dict.fromkeys(counts, 0.0)
     for number, (batch, part) in enumerate(zip(batches, mine, strict=True)):
         last = number + 1 == len(mine)
         with contextlib.nullcontext() if last else engine.accelerator.no_sync(engine.network):
             here = batch.to(engine.compute.device)
             outputs = objective.forward(engine.backend, here)
             if whole is None:
-                loss = _mean(objective.losses(outputs, here), counts) * (1.0 if len(part) else 0.0)
+                sums = objective.losses(outputs, here)
             else:
                 gathered = _gathered(outputs, [len(part) for part in parts], workers)
-                loss = _mean(objective.losses(gathered, whole.to(engine.compute.device)), counts)
+                sums = objective.losses(gathered, whole.to(engine.compute.device))
+            counted = 1.0 if len(part) or whole else 0.0
+            losses = {name: loss / max(1, counts[name]) * counted for name, loss in sums.items()}
+            first, *others = losses.values()
             # The exchange takes the mean over the processes, and the sum is meant.
-            engine.accelerator.backward(loss * workers.count)
-        total += float(loss.detach())
+            engine.accelerator.backward(sum(others, first) * workers.count)
+        for name, loss in losses.items():
+            totals[name] += float(loss.detach())
     norm = engine.accelerator.clip_grad_norm_(engine.network.parameters(), engine.max_grad_norm)
-    share = total if whole is None or workers.is_first else 0.0  # each process has computed all of such a loss
-    return float(workers.sum(np.array([share]))[0]), float(norm)
+    share = 1.0 if whole is None or workers.is_first else 0.0  # each process has computed all of such a loss
+    summed = workers.sum(np.array(list(totals.values())) * share)
+    return StepResult(dict(zip(totals, summed.tolist(), strict=True)), float(norm))
 
 
 def _global_counts(
@@ -96,12 +117,6 @@ def _global_counts(
     names = list(objective.counts(batches[0]))
     mine = np.array([sum(counts[name] for counts in found) for name in names], dtype=np.int64)
     return dict(zip(names, workers.sum(mine).tolist(), strict=True))
-
-
-def _mean(losses: "Mapping[str, Tensor]", counts: Mapping[str, int]) -> "Tensor":
-    """Returns the sum of the losses, each divided by its count."""
-    first, *others = (loss / max(1, counts[name]) for name, loss in losses.items())
-    return sum(others, first)
 
 
 def _gathered(outputs: "Tensor", sizes: Sequence[int], workers: Workers) -> "Tensor":

@@ -138,8 +138,8 @@ def gradients(engine: TrainingEngine) -> dict[str, Tensor]:
 def stepped(objective: Objective, *, micro_batches: int = 1, rng: WindowRandom | None = None) -> tuple[float, Any]:
     engine = engine_of(objective)
     step = rng or WindowRandom(7, 1, 3)
-    loss, _ = training_step(engine, Texts(), GLOBAL_BATCH, step, micro_batches=micro_batches)  # type: ignore[arg-type]
-    return loss, gradients(engine)
+    found = training_step(engine, Texts(), GLOBAL_BATCH, step, micro_batches=micro_batches)  # type: ignore[arg-type]
+    return found.loss, gradients(engine)
 
 
 @dataclass
@@ -179,13 +179,9 @@ def shared(objective: Objective, *, processes: int, micro_batches: int = 1) -> t
     losses = [0.0] * processes
 
     def work(rank: int) -> None:
-        losses[rank], _ = training_step(
-            engines[rank],
-            Texts(),
-            GLOBAL_BATCH,
-            WindowRandom(7, 1, 3),
-            micro_batches=micro_batches,  # type: ignore[arg-type]
-        )
+        step = WindowRandom(7, 1, 3)
+        found = training_step(engines[rank], Texts(), GLOBAL_BATCH, step, micro_batches=micro_batches)  # type: ignore[arg-type]
+        losses[rank] = found.loss
 
     threads = [threading.Thread(target=work, args=(rank,)) for rank in range(processes)]
     for thread in threads:
@@ -240,7 +236,11 @@ def test_two_losses_by_hand() -> None:
     with torch.no_grad():
         outputs = network(batch.inputs["input_ids"], batch.inputs["attention_mask"])
     words = functional.cross_entropy(outputs.words.flatten(0, 1), batch.hidden.flatten())  # means, ignoring -100
-    assert stepped(objective)[0] == pytest.approx(float(words + functional.cross_entropy(outputs.pair, batch.gold)))
+    by_hand = {"masked": float(words), "next": float(functional.cross_entropy(outputs.pair, batch.gold))}
+    engine = engine_of(objective)
+    found = training_step(engine, Texts(), GLOBAL_BATCH, WindowRandom(7, 1, 3), micro_batches=3)  # type: ignore[arg-type]
+    assert found.losses == pytest.approx(by_hand)
+    assert found.loss == pytest.approx(sum(by_hand.values()))
 
 
 def test_masks_change_from_step_to_step_and_epoch_to_epoch() -> None:
@@ -276,8 +276,8 @@ def test_lack_of_memory_splits_the_batch_only_where_its_losses_allow_it() -> Non
     engine = engine_of(MaskedAndNext())
     engine.network.register_forward_pre_hook(_fails(2))
     micro_batches = MicroBatches(1, 32, SILENT)
-    loss, _ = step_with_oom_retry(engine, Texts(), GLOBAL_BATCH, WindowRandom(7, 1, 3), micro_batches)  # type: ignore[arg-type]
-    assert (micro_batches.count, loss) == (4, pytest.approx(stepped(MaskedAndNext())[0], abs=1e-6))
+    found = step_with_oom_retry(engine, Texts(), GLOBAL_BATCH, WindowRandom(7, 1, 3), micro_batches)  # type: ignore[arg-type]
+    assert (micro_batches.count, found.loss) == (4, pytest.approx(stepped(MaskedAndNext())[0], abs=1e-6))
     whole = engine_of(Contrastive())
     whole.network.register_forward_pre_hook(_fails(1))
     with pytest.raises(DeviceError, match="32 examples"):
