@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
@@ -215,21 +216,21 @@ def _write(
     *,
     special_tokens: bool,
 ) -> "Totals":
-    from bertctl.tokenization.formats import JsonWriter, id_writer
+    from bertctl.tokenization.formats import id_writer, write_records
     from bertctl.tokenization.stream import run
     from bertctl.tokenization.windows import WindowEncoder
 
     windows = WindowEncoder(opened.tokenizer, limits, special_tokens=special_tokens)
     with _opened(output, aside=layout == "parquet") as file:
         if layout == "jsonl":
-            return run(chunks, windows, JsonWriter(file, limits).write)
+            return run(chunks, windows, partial(write_records, file, limits))
         from bertctl.tokenization.encode import EncodedTexts, FlatEncoder, TextEncoder
 
-        with id_writer(layout, file, opened.tokenizer) as writer:
+        with id_writer(layout, file, opened.tokenizer) as write:
             if limits.stride is not None or limits.strategy != "longest_first":
-                return run(chunks, windows, lambda texts: writer.write(EncodedTexts.of_windows(texts)))
+                return run(chunks, windows, lambda texts: write(EncodedTexts.of_windows(texts)))
             encoder = TextEncoder(opened.tokenizer, max_length=limits.max_length, special_tokens=special_tokens)
-            return run(chunks, FlatEncoder(encoder), writer.write)
+            return run(chunks, FlatEncoder(encoder), write)
 
 
 def _report(out: Output, totals: "Totals", limits: "Truncation", output: Path | None) -> None:

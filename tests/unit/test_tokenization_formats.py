@@ -2,6 +2,7 @@
 
 import io
 import json
+from functools import partial
 
 import pytest
 from tokenizers import Tokenizer
@@ -23,8 +24,8 @@ def written(
     layout: str, *, tokenizer: Tokenizer = MINILM, special_tokens: bool = True, chunks: list[TextChunk] = CHUNKS
 ) -> io.BytesIO:
     out = io.BytesIO()
-    with formats.id_writer(layout, out, tokenizer) as writer:
-        totals = run(chunks, FlatEncoder(TextEncoder(tokenizer, special_tokens=special_tokens)), writer.write)
+    with formats.id_writer(layout, out, tokenizer) as write:
+        totals = run(chunks, FlatEncoder(TextEncoder(tokenizer, special_tokens=special_tokens)), write)
     assert totals.texts == sum(len(chunk.texts) for chunk in chunks)
     return io.BytesIO(out.getvalue())
 
@@ -86,7 +87,7 @@ def records(
 ) -> tuple[list[dict[str, object]], Totals]:
     out = io.BytesIO()
     totals = run(
-        [TextChunk(texts, pairs)], WindowEncoder(MINILM, truncation), formats.JsonWriter(out, truncation).write
+        [TextChunk(texts, pairs)], WindowEncoder(MINILM, truncation), partial(formats.write_records, out, truncation)
     )
     return [json.loads(line) for line in out.getvalue().splitlines()], totals
 
