@@ -72,8 +72,8 @@ class Answers:
     Class attributes:
         texts: columns that a model reads, those of them that the rows have.
         columns: columns that prediction files show.
-        metrics: definitions, in the order of metrics.json; `loss` comes last and is every task's.
-        group_metric: the metric that groups of lines are compared by in reports.
+        metrics: definitions, in the order of metrics.json; `loss` comes last and is every task's. By the first one
+            reports compare groups of lines.
         checks: families of checks that `data check` runs for this task only.
         pipeline: the task's name on the Hugging Face hub, where that is another one.
         tags: of the model card, besides the task's name.
@@ -84,7 +84,6 @@ class Answers:
     texts: ClassVar[tuple[str, ...]]
     columns: ClassVar[tuple[str, ...]]
     metrics: ClassVar[tuple[Metric, ...]]
-    group_metric: ClassVar[str] = "accuracy"
     checks: ClassVar[frozenset[str]] = frozenset()
     pipeline: ClassVar[str | None] = None
     tags: ClassVar[tuple[str, ...]] = ()
@@ -242,10 +241,11 @@ model = {auto_class}.from_pretrained(MODEL)"""
 
     def group_score(self, lines: Lines) -> tuple[str, Contributions]:
         """Returns the score that groups of lines are compared by, and its name for a person."""
-        found = self.contributions(lines, self.group_metric)
-        if found is None:
-            raise ValueError(f"these lines have no {self.group_metric}")
-        return self.group_metric.replace("_", " "), found
+        for metric in self.metrics:
+            found = self.contributions(lines, metric.name)
+            if found is not None:
+                return metric.name.replace("_", " "), found
+        raise ValueError("these lines have no metric")
 
     def outcome(self, lines: Lines) -> Outcome:
         """Returns what was right and what was taken for what."""

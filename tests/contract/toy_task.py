@@ -34,11 +34,8 @@ def _distances(lines: Lines) -> np.ndarray:
 class RatingAnswers(Answers):
     """Whole numbers that are more or less near."""
 
-    labels = ()
-
     texts: ClassVar[tuple[str, ...]] = ("text", "pair")
     columns: ClassVar[tuple[str, ...]] = ("text", "pair")
-    group_metric: ClassVar[str] = "within_one"
     pipeline: ClassVar[str] = "text-classification"
     usage: ClassVar[str] = "network = AutoModelForSequenceClassification.from_pretrained(MODEL)"
     metrics: ClassVar[tuple[Metric, ...]] = (
