@@ -113,14 +113,8 @@ def _setting(plan: SweepPlan, one: SettingScores) -> dict[str, Any]:
 
 
 def _score(score: Score) -> dict[str, Any]:
-    return {
-        "setting": score.setting,
-        "seed": score.seed,
-        "state": score.state,
-        "value": score.value,
-        "how": score.how,
-        "runs": [cell.name for cell in score.cells],
-    }
+    own = {name: value for name, value in vars(score).items() if name != "cells"}
+    return own | {"runs": [cell.name for cell in score.cells]}
 
 
 def _run(cell: CellResult) -> dict[str, Any]:

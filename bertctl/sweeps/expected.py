@@ -34,15 +34,12 @@ class ExpectedBest:
     deviation: float
 
 
-def expected_best(
-    values: Sequence[float], *, higher_is_better: bool = True, most: int | None = None
-) -> list[ExpectedBest]:
+def expected_best(values: Sequence[float], *, higher_is_better: bool = True) -> list[ExpectedBest]:
     """Returns the expected best score of 1, 2, ... runs drawn with replacement from these.
 
     Args:
         values: scores of all runs, in any order.
         higher_is_better: direction.
-        most: the largest n; as many as there are values when left out.
 
     Returns:
         One entry for each n; none without values.
@@ -51,7 +48,7 @@ def expected_best(
     sign = 1.0 if higher_is_better else -1.0
     ordered = np.sort(sign * np.asarray(values, dtype=np.float64))
     found = []
-    for n in range(1, (N if most is None else most) + 1 if N else 1):
+    for n in range(1, N + 1):
         reached = (np.arange(N + 1) / N) ** n
         chances = np.diff(reached)
         # About the best value: differences of the squares would lose the digits that matter.

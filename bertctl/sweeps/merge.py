@@ -9,7 +9,7 @@ from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import write_failure
 from bertctl.sweeps.disk import delete_models
 from bertctl.sweeps.plan import find_plan, read_plan, refuse_other_plan, write_plan
-from bertctl.sweeps.results import CellResult, read_cells
+from bertctl.sweeps.results import STATES, read_cells
 from bertctl.sweeps.run import locked
 
 
@@ -55,16 +55,10 @@ def merge(folders: Sequence[Path], output: Path, *, listener: Listener = SILENT)
 def _copy(folder: Path, output: Path) -> None:
     """Copies the runs that are over and better known here than there; a failed one gives way to one that succeeded."""
     for cell, there in zip(read_cells(folder)[1], read_cells(output)[1], strict=True):
-        if not _is_wanted(cell, there):
+        if there.is_over or STATES.index(cell.state) >= STATES.index(there.state):
             continue
         try:
             shutil.rmtree(there.path, ignore_errors=True)
             shutil.copytree(cell.path, there.path, ignore=shutil.ignore_patterns(".lock", "checkpoints", "*.part"))
         except OSError as error:
             raise write_failure(there.path, error) from error
-
-
-def _is_wanted(cell: CellResult, there: CellResult) -> bool:
-    if cell.state == "missing":
-        return False
-    return there.state == "missing" or (there.state == "failed" and cell.state != "failed")

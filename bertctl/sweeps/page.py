@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from bertctl.reporting.document import Block, Cell, Chart, Column, Listing, Report, Section, TableBlock, Tile
-from bertctl.reporting.summary import figure, rich_table
+from bertctl.reporting.summary import figure, interval, rich_table
 from bertctl.sweeps.pictures import expected_chart, seed_chart
 from bertctl.sweeps.setting_text import metric_text, seed_text, setting_text, short_names, value_text
 from bertctl.words import count, human_seconds
@@ -72,7 +72,7 @@ def _tiles(document: Document) -> Iterator[Tile]:
         of_one = f"of one run: {figure(best[0]['value'])}"
         yield Tile(f"expected best of {count(len(best), 'run')}", figure(best[-1]["value"]), of_one)
     for entry in document["test"] or ():
-        spread = "" if entry["low"] is None else f"95 %: {figure(entry['low'])} to {figure(entry['high'])}"
+        spread = f"95 %: {interval(entry)}" if interval(entry) else ""
         yield Tile(f"{entry['metric']}, {entry['split']}", figure(entry["value"]), spread)
     if document["baseline"] is not None:
         yield Tile("majority", figure(document["baseline"]), "the answer that ignores the input")
@@ -105,7 +105,7 @@ def _findings(document: Document) -> Iterator[tuple[str, str]]:
         yield "majority", f"{figure(document['baseline'])}, the answer that ignores the input"
     settings = {row["setting"]: row["values"] for row in document["settings"]}
     for entry in document["test"] or ():
-        spread = "" if entry["low"] is None else f" ({figure(entry['low'])} to {figure(entry['high'])})"
+        spread = f" ({interval(entry)})" if interval(entry) else ""
         number = next(row["setting"] for row in document["runs"] if row["run"] == entry["run"])
         run = f"run {entry['run']} of {setting_text(settings[number], document['axes'])}"
         yield entry["split"], f"{entry['metric']} {figure(entry['value'])}{spread}, n {entry['n']}, {run}"
