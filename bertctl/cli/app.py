@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from bertctl import __version__
+from bertctl.cli.folding import VerbFunction, parameter
 from bertctl.cli.help import SHARED, VerbCommand, VerbGroup, show_all
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def build(on_output: OnOutput) -> Verbs:
 def _imported(verb: Verb, on_output: OnOutput) -> Any:
     name = verb.name.replace("-", "_")
     module = importlib.import_module(f"bertctl.cli.{name}")
-    commands: Mapping[str, Callable[..., None]] = getattr(module, "COMMANDS", {})  # those of a group, by name
+    commands: Mapping[str, VerbFunction] = getattr(module, "COMMANDS", {})  # those of a group, by name
     app = typer.Typer(name=verb.name, cls=VerbGroup, help=verb.summary, no_args_is_help=True, add_completion=False)
     if commands:
         app.callback()(lambda: None)
@@ -129,13 +130,10 @@ def _imported(verb: Verb, on_output: OnOutput) -> Any:
     return typer.main.get_command(app)
 
 
-def with_output(function: Callable[..., None], on_output: OnOutput) -> Callable[..., None]:
+def with_output(function: VerbFunction, on_output: OnOutput) -> VerbFunction:
     """Returns a verb `verb(out, ...)` with the shared options; it gets the `Output` made from them as `out`."""
-    own = list(inspect.signature(function).parameters.values())[1:]
-    shared = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
-        for name, annotation in _SHARED.items()
-    ]
+    _, *own = inspect.signature(function).parameters.values()
+    shared = [parameter(name, option, False) for name, option in _SHARED.items()]
 
     @functools.wraps(function)
     def command(**given: Any) -> None:

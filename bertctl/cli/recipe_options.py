@@ -7,7 +7,6 @@ A verb names groups of them and gets what was typed in one value; its own option
         resolved = recipe.load()
 """
 
-import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,14 +16,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bertctl.cli.completion import model_names, one_of, recipe_fields, recipe_names, run_folders
+from bertctl.cli.folding import Decorator, folds, parameter
 from bertctl.cli.help import RARE
 from bertctl.config.field_docs import field_docs
 
 if TYPE_CHECKING:
     from bertctl.config.schema import Recipe
     from bertctl.inference.trained import TrainedRun
-
-VerbFunction = Callable[..., None]
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ class FieldOption:
             rich_help_panel=self.panel,
             autocompletion=self.complete or (one_of(*doc.choices) if doc.choices else None),
         )
-        return _parameter(self.name, Annotated[self.kind | None, option], None)
+        return parameter(self.name, Annotated[self.kind | None, option], None)
 
     def value(self, typed: Any) -> Any:
         """Returns what the field is set to."""
@@ -217,9 +215,7 @@ def without(group: Sequence[FieldOption], *flags: str) -> tuple[FieldOption, ...
     return tuple(row for row in group if row.flags not in flags)
 
 
-def takes_recipe(
-    *groups: Sequence[FieldOption], named: bool = True, sets: bool = True
-) -> Callable[[VerbFunction], VerbFunction]:
+def takes_recipe(*groups: Sequence[FieldOption], named: bool = True, sets: bool = True) -> Decorator:
     """Gives a verb `verb(out, recipe, ...)` the options of the groups; it gets them as a `RecipeRequest`.
 
     Args:
@@ -227,51 +223,28 @@ def takes_recipe(
         named: whether the verb takes the argument RECIPE; else it has an argument of its own and calls `load(name)`.
         sets: whether it takes `--set`.
     """
-    before = [_parameter("recipe", RecipeArgument)] if named else []
-    after = [_parameter("sets", SetOption, None)] if sets else []
+    rows = [row for group in groups for row in group]
+    before = [parameter("recipe", RecipeArgument)] if named else []
+    after = [row.parameter() for row in rows] + ([parameter("sets", SetOption, None)] if sets else [])
 
-    def fold(given: dict[str, Any], options: Mapping[str, Any]) -> RecipeRequest:
+    def fold(given: dict[str, Any]) -> RecipeRequest:
         name = given.pop("recipe") if named else ""
-        return RecipeRequest(name, (given.pop("sets") or ()) if sets else (), options)
+        return RecipeRequest(name, given.pop("sets", None) or (), _by_field(rows, given))
 
-    return _taking(groups, before, after, fold)
+    return folds(before, after, fold)
 
 
-def takes_run(*groups: Sequence[FieldOption]) -> Callable[[VerbFunction], VerbFunction]:
+def takes_run(*groups: Sequence[FieldOption]) -> Decorator:
     """Gives a verb `verb(out, run, ...)` the argument RUN and the options of the groups, as a `RunRequest`."""
-
-    def fold(given: dict[str, Any], options: Mapping[str, Any]) -> RunRequest:
-        return RunRequest(given.pop("run"), options)
-
-    return _taking(groups, [_parameter("run", RunArgument)], [], fold)
-
-
-def _taking(
-    groups: Sequence[Sequence[FieldOption]],
-    before: Sequence[inspect.Parameter],
-    after: Sequence[inspect.Parameter],
-    fold: Callable[[dict[str, Any], Mapping[str, Any]], Any],
-) -> Callable[[VerbFunction], VerbFunction]:
-    """Returns a decorator that puts parameters around a verb's own, and folds what they are given into one value."""
     rows = [row for group in groups for row in group]
 
-    def decorate(verb: VerbFunction) -> VerbFunction:
-        out, _, *own = inspect.signature(verb).parameters.values()
+    def fold(given: dict[str, Any]) -> RunRequest:
+        return RunRequest(given.pop("run"), _by_field(rows, given))
 
-        @functools.wraps(verb)
-        def command(out: Any, **given: Any) -> None:
-            typed = {row.field: row.value(given.pop(row.name)) for row in rows}
-            request = fold(given, {name: value for name, value in typed.items() if value not in (None, [], ())})
-            verb(out, request, **given)
-
-        added = [row.parameter() for row in rows]
-        own = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
-        parameters = [out, *before, *own, *added, *after]
-        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        return command
-
-    return decorate
+    return folds([parameter("run", RunArgument)], [row.parameter() for row in rows], fold)
 
 
-def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+def _by_field(rows: Sequence[FieldOption], given: dict[str, Any]) -> dict[str, Any]:
+    """Takes the values of the rows out of what was given, and returns those that were typed, by field."""
+    values = {row.field: row.value(given.pop(row.name)) for row in rows}
+    return {name: value for name, value in values.items() if value not in (None, [], ())}

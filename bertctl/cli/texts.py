@@ -1,8 +1,6 @@
 """The texts that a command line names (lines, tables, a data set of the catalog), and the options that name them."""
 
-import functools
-import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -10,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from bertctl.cli.completion import dataset_names, model_names
+from bertctl.cli.folding import folds, parameter
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.tokenization.stream import TextChunk
 
 if TYPE_CHECKING:
     from bertctl.data.text_files import Source
-
-Verb = Callable[..., None]
 
 _BAR_FROM = 64 << 20  # bytes of input from which a job shows how far it is
 _Format = Literal["lines", "csv", "tsv", "jsonl", "parquet"]
@@ -50,22 +47,6 @@ ModelOption = Annotated[
         autocompletion=model_names,
     ),
 ]
-
-
-def takes_texts(verb: Verb) -> Verb:
-    """Gives a verb `verb(out, source, ...)` the options that say how texts are read: a `TextSource` without files."""
-    out, _, *own = inspect.signature(verb).parameters.values()
-
-    @functools.wraps(verb)
-    def command(out: Any, **given: Any) -> None:
-        options = {name: value for name in _OPTIONS if (value := given.pop(name)) is not None}
-        verb(out, TextSource(replace=options.pop("errors", "") == "replace", **options), **given)
-
-    kind = inspect.Parameter.KEYWORD_ONLY
-    added = [inspect.Parameter(name, kind, default=None, annotation=option) for name, option in _OPTIONS.items()]
-    parameters = [out, *(one.replace(kind=kind) for one in own), *added]
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return command
 
 
 @dataclass(frozen=True)
@@ -161,6 +142,15 @@ class TextSource:
                 remedy="Give its official file with --file and --text-column.",
             )
         yield TextChunk(rows.columns["text"], rows.columns.get("pair"))
+
+
+def _fold(given: dict[str, Any]) -> TextSource:
+    options = {name: value for name in _OPTIONS if (value := given.pop(name)) is not None}
+    return TextSource(replace=options.pop("errors", "") == "replace", **options)
+
+
+takes_texts = folds([], [parameter(name, option, None) for name, option in _OPTIONS.items()], _fold)
+"""Gives a verb `verb(out, source, ...)` the options that say how texts are read: a `TextSource` without files."""
 
 
 def _kind(file: str) -> str:
