@@ -10,8 +10,7 @@ from typing import Any
 import yaml
 
 from bertctl.config.agreement import TASK_SECTIONS
-from bertctl.config.field_docs import section_docs
-from bertctl.config.load import field_help
+from bertctl.config.field_docs import field_docs, section_docs
 from bertctl.config.removed import REMOVED
 from bertctl.config.schema import ProbeSection, Recipe, fields
 from bertctl.config.strict_yaml import Dumper, Prose
@@ -84,7 +83,7 @@ def dump_recipe(recipe: Recipe, *, command: str, full: bool = True) -> str:
         elif not section and full:
             lines.append("")
         if full:
-            lines += _comment(field_help(dotted), indent)
+            lines += _comment(field_docs()[dotted].text, indent)
         lines += textwrap.indent(_yaml(name, value), indent).splitlines()
     return "\n".join(lines) + "\n"
 

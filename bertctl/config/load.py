@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from bertctl.config.agreement import DisagreementError
-from bertctl.config.field_docs import field_docs
 from bertctl.config.presets import PRESETS
 from bertctl.config.problems import RecipeError, describe, field_schema, is_said_by_another, unknown_key
 from bertctl.config.recipe_files import expanded_path, find_recipe
@@ -82,15 +81,6 @@ def read_field(dotted: str, given: Any) -> tuple[Any, list[str]]:
         if not any(isinstance(entry.get("ctx", {}).get("error"), DisagreementError) for entry in entries):
             return value, [describe(entry)[1] for entry in entries]
     return value, []
-
-
-def field_help(dotted: str) -> str:
-    """Returns the docstring under a field as one line; for documentation and dumped recipes.
-
-    Raises:
-        KeyError: there is no such field.
-    """
-    return field_docs()[dotted].text
 
 
 def _read(path: Path) -> str:

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Literal, NamedTuple, cast
+from typing import BinaryIO, Literal, cast
 
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.progress import Listener
@@ -116,34 +116,21 @@ def decoded_lines(
         raise DataError(f"{source} is empty: it has no rows", remedy="Give a file with rows.")
     used = encoding or _encoding_of(first[:4096], source, listener)
     if not first.endswith(b"\n") or codecs.lookup(used).name.startswith(("utf-16", "utf-32")):
-        whole = _decoded(first + file.read(), used, errors, source, _Place()).removeprefix("\ufeff")
-        if "\n" not in whole:
-            whole = whole.replace("\r", "\n")
-        yield from io.StringIO(whole, newline="\n")
+        data = first + file.read()
+        try:
+            whole = data.decode(used, errors).removeprefix("\ufeff")
+        except UnicodeDecodeError as error:
+            raise _undecodable(data, error.start, used, source, (0, 0)) from error
+        yield from io.StringIO(whole if "\n" in whole else whole.replace("\r", "\n"), newline="\n")
         return
-    place = _Place()
-    for line in itertools.chain([first], file):
-        text = _decoded(line, used, errors, source, place)
-        yield text.removeprefix("\ufeff") if place.line == 0 else text
-        place = _Place(place.line + 1, place.offset + len(line))
-
-
-class _Place(NamedTuple):
-    """Where bytes begin in a file: lines and bytes before them."""
-
-    line: int = 0
-    offset: int = 0
-
-
-def _decoded(data: bytes, encoding: str, errors: str, source: str, place: _Place) -> str:
-    try:
-        return data.decode(encoding, errors)
-    except UnicodeDecodeError as error:
-        line = place.line + data.count(b"\n", 0, error.start) + 1
-        in_line = error.start - (data.rfind(b"\n", 0, error.start) + 1)
-        raise _undecodable(
-            source, encoding, data[error.start :], _Place(line, place.offset + error.start), in_line
-        ) from error
+    offset = 0
+    for lines, line in enumerate(itertools.chain([first], file)):
+        try:
+            text = line.decode(used, errors)
+        except UnicodeDecodeError as error:
+            raise _undecodable(line + file.read(4096), error.start, used, source, (lines, offset)) from error
+        yield text if lines else text.removeprefix("\ufeff")
+        offset += len(line)
 
 
 def check_encoding(encoding: str | None) -> None:
@@ -176,9 +163,19 @@ def _encoding_of(head: bytes, source: str, listener: Listener) -> str:
     return "utf-8"
 
 
-def _undecodable(source: str, encoding: str, rest: bytes, place: _Place, in_line: int) -> DataError:
-    """Returns the error for a byte that is not the encoding, with which `rest` begins."""
-    likely = "cp1252" if any(0x80 <= byte < 0xA0 for byte in rest[:4096]) else "latin-1"
+def _undecodable(data: bytes, at: int, encoding: str, source: str, before: tuple[int, int]) -> DataError:
+    """Returns the error for a byte that is not the encoding.
+
+    Args:
+        data: with that byte, and what comes after it.
+        at: its place in `data`.
+        encoding: what it is not.
+        source: the file, for messages.
+        before: lines and bytes of the file before `data`.
+    """
+    line = before[0] + data.count(b"\n", 0, at) + 1
+    in_line = at - data.rfind(b"\n", 0, at)
+    likely = "cp1252" if any(0x80 <= byte < 0xA0 for byte in data[at : at + 4096]) else "latin-1"
     known = codecs.lookup(encoding).name
     remedy = (
         f"It looks like {likely}: add --set data.encoding={likely}"
@@ -186,7 +183,7 @@ def _undecodable(source: str, encoding: str, rest: bytes, place: _Place, in_line
         else "Leave data.encoding out for UTF-8, or name another encoding."
     )
     return DataError(
-        f"{source}:{place.line}: byte 0x{rest[0]:02x} is not {known} "
-        f"(byte {in_line + 1} of the line, offset {place.offset} in the file)",
+        f"{source}:{line}: byte 0x{data[at]:02x} is not {known} "
+        f"(byte {in_line} of the line, offset {before[1] + at} in the file)",
         remedy=remedy,
     )

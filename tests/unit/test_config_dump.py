@@ -9,7 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bertctl.config.dump import dump_recipe, recipe_hash
-from bertctl.config.load import field_help, load_recipe
+from bertctl.config.field_docs import field_docs
+from bertctl.config.load import load_recipe
 from bertctl.config.recipe_files import builtin_recipes
 from bertctl.config.schema import Recipe, fields, sections
 
@@ -137,7 +138,7 @@ def test_it_opens_with_the_command_and_every_field_stands_under_its_docstring():
         elif key in {name.split(".")[-1] for name in fields()} and words:
             dotted = f"{section}.{key}" if line.startswith("  ") else key
             if dotted in fields():
-                assert " ".join(comment) == field_help(dotted)
+                assert " ".join(comment) == field_docs()[dotted].text
                 seen.add(dotted)
         comment = []
     others = {"text_regression", "token_classification", "question_answering", "probe"}
