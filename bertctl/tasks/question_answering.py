@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
 import numpy as np
@@ -31,23 +32,9 @@ _HEADS = {False: ("start", "end"), True: ("start or none", "end or none")}
 """Names of the head's two outputs, by whether the model has learned to find no answer: config.json keeps them."""
 
 
-def _write_predictions(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
-    """Writes `predictions.json` of run_squad.py: id -> text, which the official scorers read."""
-    _dump({line["id"]: line["prediction"] for line in answers}, out)
-
-
-def _write_n_best(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
-    """Writes `nbest_predictions.json`: id -> texts with probabilities and scores."""
-    _dump({line["id"]: line["n_best"] for line in answers}, out)
-
-
-def _write_null_odds(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
-    """Writes `null_odds.json`: id -> odds of "no answer", the `--na-prob-file` of evaluate-v2.0.py."""
-    _dump({line["id"]: line["null_odds"] for line in answers}, out)
-
-
-def _dump(document: Mapping[str, Any], out: TextIO) -> None:
-    json.dump(document, out, indent=4, ensure_ascii=False, allow_nan=False)
+def _write_by_id(field: str, answers: Iterable[dict[str, Any]], out: TextIO) -> None:
+    """Writes a JSON object: id -> a field of the answer, as run_squad.py and the official scorers have it."""
+    json.dump({line["id"]: line[field] for line in answers}, out, indent=4, ensure_ascii=False, allow_nan=False)
     out.write("\n")
 
 
@@ -72,8 +59,8 @@ class QuestionAnswering(Task):
     formats: ClassVar[Mapping[str, AnswerFormat]] = {
         "squad": AnswerFormat(
             "the official predictions file, with n-best answers and null odds beside it",
-            _write_predictions,
-            {".nbest.json": _write_n_best, ".null_odds.json": _write_null_odds},
+            partial(_write_by_id, "prediction"),
+            {".nbest.json": partial(_write_by_id, "n_best"), ".null_odds.json": partial(_write_by_id, "null_odds")},
         )
     }
     truncation: ClassVar[TruncationMessage] = TruncationMessage(
