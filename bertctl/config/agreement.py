@@ -76,7 +76,7 @@ def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
         twice = sorted({value for value in values if values.count(value) > 1})
         if twice:
             yield Disagreement((name,), f"given twice: {', '.join(twice)}")
-    yield from _craft_disagreements(recipe)
+    yield from _training_disagreements(recipe)
     for task, section in TASK_SECTIONS.items():
         changed = getattr(recipe, section).model_dump(exclude_defaults=True)
         if task != recipe.task and changed:
@@ -105,7 +105,7 @@ def _fold_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
         )
 
 
-def _craft_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
+def _training_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     """Yields what is wrong with training.*, as far as it shows without the model or the rows."""
     training = recipe.training
     for name, default in {"class_weights": None, "label_smoothing": 0.0}.items():

@@ -1,4 +1,4 @@
-"""Training craft that treats parts of the network apart: rates, freezing, unfreezing, new weights, layer by layer."""
+"""Training that treats layers apart: learning rates, freezing, unfreezing and re-initialisation, layer by layer."""
 
 import itertools
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Training craft by hand: weighted and smoothed losses, averaged weights, the preset, the learning-rate range test."""
+"""Training fields by hand: weighted and smoothed losses, averaged weights, the preset, the learning-rate range test."""
 
 import json
 import math

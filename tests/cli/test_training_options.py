@@ -1,4 +1,4 @@
-"""Training craft through the real process: killed and gone on with, in two processes, from another run, lr-find."""
+"""Training options through the real process: killed and resumed, in two processes, from another run, lr-find."""
 
 import json
 import shutil
