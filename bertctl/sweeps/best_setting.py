@@ -117,22 +117,22 @@ def _difference(plan: SweepPlan, compared: Sequence[tuple[Score, Score]]) -> Dif
         read = read_lines(plan, score.cells)
         names = (compared[0][0].cells[0].name, score.cells[0].name)
         lines.append(aligned(lines[0], read, names=names) if lines else read)
-    parts = [score_lines(plan, one) for one in lines]
-    many = len(parts) // 2 * len(lines[0]) > MANY  # each resample takes as many metrics as there are seeds
-    return averaged(parts[0::2]).difference(averaged(parts[1::2]), resamples=RESAMPLES // 2 if many else RESAMPLES)
+    scored = [score_lines(plan, one) for one in lines]
+    many = len(scored) // 2 * len(lines[0]) > MANY  # each resample takes as many metrics as there are seeds
+    return averaged(scored[0::2]).difference(averaged(scored[1::2]), resamples=RESAMPLES // 2 if many else RESAMPLES)
 
 
-def averaged(parts: Sequence[Contributions]) -> Contributions:
+def averaged(scored: Sequence[Contributions]) -> Contributions:
     """Returns the mean of a metric over several models on the same examples, again as what each example adds to it.
 
     Args:
-        parts: one per model, at least one, with the same metric and the same examples in the same order.
+        scored: one per model, at least one, with the same metric and the same examples in the same order.
     """
-    first, k = parts[0], len(parts)
+    first, k = scored[0], len(scored)
     if k == 1:
         return first
     if first.family in ("share", "mean"):  # a mean of means is the mean over the examples of what they add on average
-        rows = np.mean([part.rows for part in parts], axis=0)
+        rows = np.mean([one.rows for one in scored], axis=0)
         return replace(first, rows=rows, family="mean" if first.family == "mean" else "fraction")
     S = first.rows.shape[1]
 
@@ -141,5 +141,5 @@ def averaged(parts: Sequence[Contributions]) -> Contributions:
         return lambda counts: np.mean([block(counts) for block in blocks], axis=0)
 
     possible = np.hstack([np.tile(first.possible[:, :S], k), np.tile(first.possible[:, S:], k)])
-    rows, unseen = np.hstack([part.rows for part in parts]), np.empty((0, S * k))
+    rows, unseen = np.hstack([one.rows for one in scored]), np.empty((0, S * k))
     return replace(first, rows=rows, family="statistic", make=make, unseen=unseen, possible=possible, kinds="apart")

@@ -228,7 +228,7 @@ def _write_best(folder: Path, plan: SweepPlan, document: Mapping[str, Any], list
 
 def _header(plan: SweepPlan, chosen: Mapping[str, Any]) -> Iterator[str]:
     """Yields what best.yaml says of the run that it is the recipe of."""
-    held_out = "" if chosen["fold"] is None else f", part {chosen['fold']} of {plan.folds} held out"
+    held_out = "" if chosen["fold"] is None else f", fold {chosen['fold']} of {plan.folds} held out"
     value = "" if chosen["run_value"] is None else f"; {plan.primary} {figure(chosen['run_value'])}"
     seed = seed_text(plan.seeds[chosen["seed"]])
     yield f"Run {chosen['run']} of the sweep '{plan.name}' ({seed}{held_out}){value}."

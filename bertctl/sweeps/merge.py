@@ -22,9 +22,9 @@ def merge(folders: Sequence[Path], output: Path, *, listener: Listener = SILENT)
         listener: hears what was found, and what is missing.
 
     Raises:
-        UsageError: no folder; or they are parts of different sweeps, with what differs; or the output holds another.
+        UsageError: no folder; or they are shards of different sweeps, with what differs; or the output holds another.
         UnavailableError: a folder that holds no sweep; or the output can't be written.
-        DataError, UnavailableError: parts that ran on other data or with other model files.
+        DataError, UnavailableError: shards that ran on other data or with other model files.
     """
     if not folders:
         raise UsageError("no folder to merge is given", remedy="bertctl sweep-merge DIR DIR ... -o OUT")

@@ -32,8 +32,8 @@ def footnotes(document: Mapping[str, Any]) -> list[str]:
     worth = {"diverged": majority, **_WORTH}
     notes = [f"{state}, {_runs(document, state)}: {worth[state]}" for state in worth if counts[state]]
     if counts["missing"] and document["shard"]:
-        part, parts = document["shard"]
-        notes.append(f"this is shard {part} of {parts}; `bertctl sweep-merge` puts the shards together")
+        number, shards = document["shard"]
+        notes.append(f"this is shard {number} of {shards}; `bertctl sweep-merge` puts the shards together")
     if document["folds"] is not None:
         notes += _folds(document)
     if chosen is None:

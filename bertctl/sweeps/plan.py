@@ -49,7 +49,7 @@ class SweepPlan(BaseModel):
         recipe: the base recipe, as `model_dump` gives it.
         settings: dotted field -> value, for each setting.
         seeds: `init` and `order`, for each seed.
-        folds: parts of the training rows, each held out once; None for the validation rows as they are.
+        folds: number of folds of the training rows, each held out once; None for the validation rows as they are.
         baseline: metrics of the answer that ignores the input; the mean over the folds.
         shard: number and count, where one call was to run a part of the sweep alone.
         jobs: number of parallel runs.

@@ -36,7 +36,7 @@ class SweepRequest:
         recipe: the base.
         settings: dotted field -> value, for each setting.
         seeds: `init` and `order`, for each seed.
-        folds: parts of the training rows, each held out once; None for the validation rows as they are.
+        folds: number of folds of the training rows, each held out once; None for the validation rows as they are.
         jobs: number of parallel runs; None for one per GPU, or 1 on CPU.
         shard: number and count, to run a part of the sweep alone.
         keep: whose model stays: `best`, `all` or `none`.
@@ -62,7 +62,7 @@ class SweepCell:
     Attributes:
         setting: number of its setting.
         seed: number of its seed.
-        fold: which part is held out, from 1; None without folds.
+        fold: number of the fold that is held out, from 1; None without folds.
         recipe: what to run; device, precision and threads are resolved once it has a name.
         key: names its `Encoded`.
         name: of its folder, the hash of what decides its numbers; empty before its data is read.

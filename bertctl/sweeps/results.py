@@ -37,7 +37,7 @@ class CellResult:
         path: of its folder, whether or not it is there.
         setting: number in the plan's settings.
         seed: number in the plan's seeds.
-        fold: which part is held out, from 1; None without folds.
+        fold: number of the fold that is held out, from 1; None without folds.
         state: see `State`; a run that is not finished is missing.
         value: primary metric on the selection split; for a diverged run that of the majority; None for the last two.
         message: why it failed or was stopped.

@@ -203,7 +203,7 @@ class SweepRunner:
         cell = self._planned[reply.cell]
         result = reply.message if reply.state == "interrupted" else self._result_text(cell, reply)
         what = f"{setting_text(self._plan.settings[cell.setting], self._plan.axes)}, "
-        what += seed_text(self._plan.seeds[cell.seed]) + (f", part {cell.fold}" if cell.fold else "")
+        what += seed_text(self._plan.seeds[cell.seed]) + (f", fold {cell.fold}" if cell.fold else "")
         line = f"{self._done} of {len(self._mine)}: {what}: {result}, {reply.seconds.get('whole', 0.0):.1f} s"
         if reply.state == "failed" and reply.code != ExitCode.DIVERGED:
             self._listener.warn(line)
