@@ -5,7 +5,7 @@ RUN/recipe.yaml              what ran, fully resolved
 RUN/environment.json         versions, device, threads, precision, seeds, data hashes, command line
 RUN/metrics.json             values, intervals, n; the same bytes from one equal run to the next
 RUN/performance.json         timings, throughput, padding share, peak memory
-RUN/predictions/SPLIT.jsonl  one line an example
+RUN/predictions/SPLIT.jsonl  one line per example
 RUN/history.jsonl            one line a logging step
 RUN/log.txt                  third-party warnings that were kept off the screen
 RUN/model/                   weights, config and tokenizer, for the Auto classes of transformers

@@ -1,4 +1,4 @@
-"""JSON with questions: one object a line, a list of them, or SQuAD's articles with paragraphs with questions."""
+"""JSON with questions: one object per line, a list of them, or SQuAD's articles with paragraphs with questions."""
 
 import itertools
 import json
@@ -14,7 +14,7 @@ from bertctl.errors import DataError
 
 FORMS = (
     'Questions are SQuAD\'s JSON, {"data": [{"title": ..., "paragraphs": [{"context": ..., "qas": [...]}]}]}, or one '
-    'object a line: {"question": "...", "context": "...", "answers": {"text": ["..."], "answer_start": [0]}}.'
+    'object per line: {"question": "...", "context": "...", "answers": {"text": ["..."], "answer_start": [0]}}.'
 )
 """What such a file can look like, for remedies."""
 

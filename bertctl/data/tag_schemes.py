@@ -77,7 +77,7 @@ def tag_kind(sentences: Sequence[Sequence[str]], where: Callable[[int], str]) ->
     """Finds which scheme tags are in.
 
     Args:
-        sentences: one tag a word.
+        sentences: one tag per word.
         where: file and line of a sentence, for messages.
 
     Raises:

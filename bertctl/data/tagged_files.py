@@ -1,6 +1,6 @@
 """Files of token classification as rows: CoNLL columns, CoNLL-U, JSON Lines, Parquet, and running text to predict on.
 
-Canonical columns: `words` (a list of texts), `label` (a tag a word as the file has them; IOB2 where it has character
+Canonical columns: `words` (a list of texts), `label` (a tag per word as the file has them; IOB2 where it has character
 spans), and where they are known `text`, `offsets` (start and end of each word in it) and `document` (rows of one
 document have one value).
 """
@@ -121,7 +121,7 @@ def _kind_of(path: Path) -> TaggedKind | None:
     suffix = suffix_of(path)
     if suffix == ".csv":
         raise UsageError(
-            f"{path}: CSV has no place for a tag a word",
+            f"{path}: CSV has no place for a tag per word",
             remedy="Give CoNLL columns (.conll, .tsv), CoNLL-U (.conllu), JSONL or Parquet.",
         )
     return _SUFFIXES.get(suffix)

@@ -3,7 +3,7 @@
 Letters: R resamples, M kinds of examples, N examples.
 
 The methods were chosen by simulation: coverage of the 95 % interval in percent, 1,000 resamples, 1,000 to 2,500 trials
-a figure (500 with heavy tails, 600 with outliers), so a standard error of 0.4 to 1.
+per figure (500 with heavy tails, 600 with outliers), so a standard error of 0.4 to 1.
 
     metric              n      percentile  BCa        studentised  taken
     F1, accuracy .8     150    95.9        96.2       94.8         BCa

@@ -46,7 +46,7 @@ def entities(tags: Sequence[str]) -> list[Entity]:
     """Returns the entities of one sentence, in their order.
 
     Args:
-        tags: one a word, in any scheme of prefixes (B- I- E- S- L- U- and O), well formed or not.
+        tags: one per word, in any scheme of prefixes (B- I- E- S- L- U- and O), well formed or not.
     """
     found: list[Entity] = []
     before, type_before, start = "O", "", -1

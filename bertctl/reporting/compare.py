@@ -291,9 +291,9 @@ def _data_facts(run: FinishedRun) -> dict[str, Any]:
 
 def _environment_facts(run: FinishedRun) -> dict[str, Any]:
     environment = run.document("environment")
-    told = {name: environment[name] for name in ("bertctl", "python", "platform", "packages", "device", "precision",
+    facts = {name: environment[name] for name in ("bertctl", "python", "platform", "packages", "device", "precision",
                                                  "threads", "model_hash") if name in environment}  # fmt: skip
-    return flat(told)
+    return flat(facts)
 
 
 def _speed(runs: Sequence[FinishedRun]) -> dict[str, list[Any]]:

@@ -50,7 +50,7 @@ def parse_limit(kind: Kind, text: str) -> Limit:
     """Returns the limit in `accuracy=0.91`, or in `label=neg:recall=0.85` for a slice.
 
     Raises:
-        UsageError: it is neither, or the number can't be meant.
+        UsageError: it is neither, or the number is impossible.
     """
     name, equals, number = text.rpartition("=")
     where = _SLICE.match(name) if kind == "min-slice" else None

@@ -161,10 +161,10 @@ def ranked_answers(
     rows = features.rows[real // kept]
     order = np.lexsort((-scores[real].sum(axis=1), rows))
     real, rows = real[order], rows[order]
-    shelf = features.contexts
-    base = shelf.tokens.starts[features.context_of[rows]]
-    begins = shelf.char_starts[base + spans[real, 0]].tolist()
-    stops = shelf.char_ends[base + spans[real, 1]].tolist()
+    encoded = features.contexts
+    base = encoded.tokens.starts[features.context_of[rows]]
+    begins = encoded.char_starts[base + spans[real, 0]].tolist()
+    stops = encoded.char_ends[base + spans[real, 1]].tolist()
     logits = scores[real].tolist()
     bounds = np.searchsorted(rows, np.arange(len(contexts) + 1)).tolist()
     null_sums = outputs["null"].sum(axis=1)

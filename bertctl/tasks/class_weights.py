@@ -37,7 +37,7 @@ def class_weights(
 
     Args:
         training: says which.
-        gold: (N,) numbers of the labels of the training examples; or (N, C) 0 and 1, several labels an example.
+        gold: (N,) numbers of the labels of the training examples; or (N, C) 0 and 1, several labels per example.
         labels: C names, in the model's order.
 
     Raises:

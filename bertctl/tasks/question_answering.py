@@ -152,8 +152,8 @@ class QuestionAnswering(Task):
         contexts = len(set(rows.columns["context"]))
         without = sum(not label["text"] for label in rows.columns["label"])
         lost = sum(bool(_lost(rows, i)) for i in range(len(rows)))
-        told = f"about {contexts} texts, {without} unanswerable"
-        return told + (f", {lost} with an answer that is not at its offset: left out of the loss" if lost else "")
+        said = f"about {contexts} texts, {without} unanswerable"
+        return said + (f", {lost} with an answer that is not at its offset: left out of the loss" if lost else "")
 
     def gold(self, rows: Rows, index: int) -> Any:
         """Returns the texts of the gold answers; empty for an unanswerable question."""

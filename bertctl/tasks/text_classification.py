@@ -1,4 +1,4 @@
-"""Sentence and sentence-pair classification, one label an example or several (paper, section 4.1: GLUE)."""
+"""Sentence and sentence-pair classification, one label per example or several (paper, section 4.1: GLUE)."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -66,7 +66,7 @@ class TextClassification(Task):
         """Learns the label names: those of the recipe, else the data set's official order, else sorted as found.
 
         Raises:
-            DataError: missing or float labels, one label only, more labels than could be meant.
+            DataError: missing or float labels, one label only, too many labels for so few rows.
         """
         settings = recipe.text_classification
         found_lists = any(isinstance(label, list | tuple) for label in train.columns["label"])
@@ -207,7 +207,7 @@ class TextClassification(Task):
         """Returns the label names of a row; exactly one unless multi-label.
 
         Raises:
-            DataError: missing, a float, or a list where one label is meant.
+            DataError: missing, a float, or a list where one label is expected.
         """
         found = rows.columns["label"][index]
         if self.multi_label:
@@ -222,7 +222,7 @@ class TextClassification(Task):
         if isinstance(found, list | tuple):
             raise DataError(
                 f"{rows.where(index)}: the label is a list ({found!r})",
-                remedy="For several labels an example add --set text_classification.multi_label=true.",
+                remedy="For several labels per example add --set text_classification.multi_label=true.",
             )
         if isinstance(found, bool):
             return ["true" if found else "false"]

@@ -83,7 +83,7 @@ class TokenClassification(Task):
         if context and not train.has("document"):
             raise DataError(
                 f"{train.source}: it is not known which sentences are of one document",
-                remedy="Documents begin with a line of -DOCSTART- (CoNLL-U: # newdoc), or are told by a column "
+                remedy="Documents begin with a line of -DOCSTART- (CoNLL-U: # newdoc), or are named by a column "
                 "`document` (JSONL); else leave token_classification.context out.",
             )
         named = list(settings.labels or labels or ())
@@ -232,7 +232,7 @@ def _tags(rows: Rows, index: int) -> list[str]:
     """Returns the tags of a row as the file has them.
 
     Raises:
-        DataError: none, or not one a word.
+        DataError: none, or not one per word.
     """
     tags = rows.columns["label"][index]
     words = rows.columns["words"][index]
