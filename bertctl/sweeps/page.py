@@ -1,6 +1,7 @@
 """What a person sees of a sweep, made from its document: the tables of the terminal and of sweep.html."""
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -140,10 +141,10 @@ def grid_table(document: Document) -> TableBlock | None:
     values = {axis: _sorted({repr(one[axis]): one[axis] for one in given if axis in one}) for axis in document["axes"]}
     varied = [axis for axis in document["axes"] if len(values[axis]) > 1]
     varied.sort(key=lambda axis: axis != "optimizer.learning_rate")
-    combinations = list(itertools.product(*(values[axis] for axis in varied[1:])))
-    cells = len(combinations) * len(values[varied[0]]) if varied else 0
-    if len(varied) not in (2, 3) or len(combinations) > _MOST_COLUMNS or len(document["settings"]) < 0.6 * cells:
+    sizes = [len(values[axis]) for axis in varied]
+    if len(varied) not in (2, 3) or math.prod(sizes[1:]) > _MOST_COLUMNS or len(given) < 0.6 * math.prod(sizes):
         return None
+    combinations = list(itertools.product(*(values[axis] for axis in varied[1:])))
     names = dict(zip(document["axes"], short_names(document["axes"]), strict=True))
     settings = {repr([row["values"].get(axis) for axis in varied]): row for row in document["settings"]}
     rows: list[list[str | Cell]] = [

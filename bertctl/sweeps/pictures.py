@@ -88,7 +88,7 @@ def _draw_seeds(figure: "Figure", *, document: Document) -> None:
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlabel(metric_text(document))
     few = "" if len(rows) == len(document["settings"]) else f"; the best {len(rows)} of {len(document['settings'])}"
-    by = f", by {', '.join(short_names(document['axes']))}" if document["axes"] else ""
+    by = f", by {one_line(', '.join(short_names(document['axes'])), limit=70)}" if document["axes"] else ""
     axes.set_title(f"a dot for each seed{by}{few}")
     axes.grid(visible=False, axis="x")
     axes.tick_params(axis="y", length=0)

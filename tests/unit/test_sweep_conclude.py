@@ -138,6 +138,7 @@ def test_the_lowest_loss_is_the_darkest_and_what_was_not_run_is_empty(tmp_path: 
         RATES,
         [{}],
         [{"optimizer.learning_rate": 1e-5 * i, "optimizer.warmup_fraction": 0.01 * i} for i in range(1, 8)],
+        [{f"optimizer.field_{n}": i + n for n in range(30)} for i in range(9)],  # 9 of 9^30 combinations
     ],
 )
 def test_what_is_no_grid_has_the_dots_alone(tmp_path: Path, settings: list[dict[str, Any]]) -> None:
