@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 from task_examples import EXAMPLES, TEXTS
-from toy_task import NAME as TOY
 
 from bertctl.tasks.registry import TASKS
 from tests.conftest import Run
+
+TOY = "ordinal-rating"
+"""The task of `toy_task.py`, which is imported by the `bertctl` processes of this test and not here."""
 
 STARS = ({"text": text, "label": stars} for text, stars in zip(TEXTS, (5, 1, 4, 2, 5, 1, 4, 2), strict=True))
 ROWS: dict[str, Sequence[dict[str, Any]]] = {name: one.rows for name, one in EXAMPLES.items()} | {TOY: tuple(STARS)}
