@@ -15,6 +15,8 @@ A message has three parts: what was given, what fits, what to type. The first is
 `remedy`; the command line prints them on lines of their own, on stderr.
 """
 
+import textwrap
+from collections.abc import Sequence
 from enum import IntEnum
 
 
@@ -93,3 +95,14 @@ class InterruptedRunError(BertctlError):
         super().__init__(message, remedy=remedy)
         if terminated:
             self.exit_code = ExitCode.TERMINATED
+
+
+def all_of(errors: Sequence[BertctlError], headline: str) -> BertctlError:
+    """Returns several errors as one, with the exit code of the first and each remedy once; one error as it is."""
+    if len(errors) == 1:
+        return errors[0]
+    messages = textwrap.indent("\n".join(error.message for error in errors), "  ")
+    remedies = dict.fromkeys(error.remedy for error in errors if error.remedy)
+    whole = BertctlError(f"{headline}\n{messages}", remedy="\n".join(remedies))
+    whole.exit_code = errors[0].exit_code
+    return whole

@@ -1,6 +1,6 @@
 """`bertctl doctor`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,7 +9,7 @@ import typer
 from bertctl.cli.completion import recipe_names
 from bertctl.cli.output import Output, plain_table
 from bertctl.cli.recipe_options import COMPUTE, DATA, MODEL, RecipeRequest, only, takes_recipe
-from bertctl.errors import BertctlError, UsageError
+from bertctl.errors import UsageError, all_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -60,18 +60,8 @@ def doctor(
     for warning in found.warnings:
         out.warn(warning)
     if found.problems:
-        raise _one(found.problems)
+        raise all_of(found.problems, f"{len(found.problems)} things are not as they should be")
     out.say(f"ready for `bertctl finetune {recipe}`" if recipe else "ready")
-
-
-def _one(problems: Sequence[BertctlError]) -> BertctlError:
-    """Returns all problems as one error, with the exit code of the first and each remedy once."""
-    if len(problems) == 1:
-        return problems[0]
-    return type(problems[0])(
-        f"{len(problems)} things are not as they should be\n" + "\n".join(f"  {problem}" for problem in problems),
-        remedy="\n".join(dict.fromkeys(problem.remedy for problem in problems if problem.remedy)),
-    )
 
 
 def _tables(document: Mapping[str, Any]) -> "Iterator[Table]":

@@ -3,7 +3,7 @@
 import json
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +14,7 @@ from bertctl.cli.completion import recipe_names
 from bertctl.cli.output import Output, plain_table
 from bertctl.cli.recipe_options import RecipeRequest, takes_recipe
 from bertctl.config.recipe_files import builtin_recipes, expanded_path, find_recipe
-from bertctl.errors import BertctlError, UnavailableError, UsageError
+from bertctl.errors import BertctlError, UsageError, all_of
 from bertctl.words import unknown
 
 if TYPE_CHECKING:
@@ -87,21 +87,11 @@ def validate(
     """Check recipes without running them: keys, values, names of models and data sets. No file in them is read."""
     found = {recipe: check_recipe(recipe) for recipe in dict.fromkeys(recipes)}
     lines = [f"{recipe}: {'ok' if error is None else 'refused'}" for recipe, error in found.items()]
-    rows = [
-        {"recipe": recipe, "ok": error is None, "problems": list(_sentences(error))} for recipe, error in found.items()
-    ]
-    errors = [error for error in found.values() if error is not None]
+    rows = [{"recipe": recipe, "ok": error is None, "problems": _sentences(error)} for recipe, error in found.items()]
+    errors = sorted(filter(None, found.values()), key=lambda error: error.exit_code)
     out.answer({"ok": not errors, "recipes": rows}, "\n".join(lines))
-    if len(errors) == 1:
-        raise errors[0]
     if errors:
-        kind = UsageError if any(isinstance(error, UsageError) for error in errors) else UnavailableError
-        remedies = dict.fromkeys(error.remedy for error in errors)
-        raise kind(
-            f"{len(errors)} of {len(found)} recipes are refused\n"
-            + "\n".join(f"  {sentence}" for error in errors for sentence in _sentences(error)),
-            remedy="\n".join(remedies),
-        )
+        raise all_of(errors, f"{len(errors)} of {len(found)} recipes are refused")
 
 
 def schema(out: Output) -> None:
@@ -157,49 +147,36 @@ def check_recipe(name_or_path: str) -> BertctlError | None:
         recipe = RecipeRequest(name_or_path).load()
     except BertctlError as error:
         return error
-    problems = list(_unknown_names(recipe))
+    problems = [f"{name_or_path}: {problem}" for problem in _unknown_names(recipe)]
     if not problems:
         return None
     from bertctl.config.problems import RecipeError
 
-    return RecipeError(
-        name_or_path,
-        [f"{name_or_path}: {problem}" for problem in problems],
-        remedy="`bertctl recipes ls --models` and `bertctl recipes ls --data` list the names.",
-    )
+    remedy = "`bertctl recipes ls --models` and `bertctl recipes ls --data` list the names."
+    return RecipeError(name_or_path, problems, remedy=remedy)
 
 
-def _unknown_names(recipe: "Recipe") -> list[str]:
+def _unknown_names(recipe: "Recipe") -> Iterator[str]:
     from bertctl.catalog.datasets import find_dataset
+    from bertctl.catalog.models import MODELS
 
-    problems = []
     if recipe.data.name:
         try:
             task = find_dataset(recipe.data.name, recipe.data.datasets_file).task
             if task != recipe.task:
-                problems.append(f"task: {recipe.task} given, but the data set '{recipe.data.name}' is for {task}")
+                yield f"task: {recipe.task} given, but the data set '{recipe.data.name}' is for {task}"
         except UsageError as error:
-            problems.append(f"data.name: {error.message}")
-    problems += _unknown_model(recipe.model.name)
-    return problems
-
-
-def _unknown_model(name: str) -> list[str]:
-    """Returns a problem where a name is neither in the catalog, nor a hub id, nor a path (fine on another machine)."""
-    from bertctl.catalog.models import MODELS
-
+            yield f"data.name: {error.message}"
+    model = recipe.model.name
     known = {spelling for row in MODELS.values() for spelling in (row.name, row.hub_id.split("/")[1])}
-    if name in known or "/" in name or Path(name).is_dir():
-        return []
-    return [f"model.name: {unknown('model', name, MODELS)}"]
+    # A hub id or a path may be right on another machine; a bare word is a name of the catalog or a folder here.
+    if model not in known and "/" not in model and not Path(model).is_dir():
+        yield f"model.name: {unknown('model', model, MODELS)}"
 
 
 def _sentences(error: BertctlError | None) -> Sequence[str]:
-    if error is None:
-        return ()
-    from bertctl.config.problems import RecipeError
-
-    return error.problems if isinstance(error, RecipeError) else (error.message,)
+    """Returns the problems of a recipe, or the message of another error."""
+    return getattr(error, "problems", (error.message,)) if error else ()
 
 
 def _runnable(path: Path) -> str:
