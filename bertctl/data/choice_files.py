@@ -12,7 +12,15 @@ from typing import Any, ClassVar
 
 from bertctl.config.schema import DataSection
 from bertctl.data.choice_labels import choice_numbers
-from bertctl.data.columns import FileColumns, absent_column, ids_of, other_columns, refuse_named_twice, shown_columns
+from bertctl.data.columns import (
+    FileColumns,
+    absent_column,
+    ids_of,
+    label_of,
+    other_columns,
+    refuse_named_twice,
+    shown_columns,
+)
 from bertctl.data.files import input_kind, read_tables
 from bertctl.data.names import ID_NAMES, folded
 from bertctl.data.reading import Reader, Reading, ReadOptions
@@ -157,7 +165,7 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool, lis
     label = settings.label_column if settings.label_column in table.columns else None
     if label is None and settings.label_column is None:
         free = {key: name for key, name in free.items() if name not in (context, beginning)}
-        label = _guess_label(table, free, needed=label_needed)
+        label = label_of(free, _LABELS, table, needed=label_needed)
     found = ChoiceColumns(settings.id_column, context, beginning, choices, label)
     _say_guesses(table, found, settings, listener)
     return found
@@ -282,16 +290,6 @@ def _guess_context(table: Table, free: Mapping[str, str], beginning: str | None)
         return found[0], beginning
     what = f"several columns could be the context: {', '.join(found)}" if found else "no column is known as the context"
     raise UsageError(f"{table.source}: {what}", remedy=f"{_OPTIONS} {shown_columns(table)}")
-
-
-def _guess_label(table: Table, free: Mapping[str, str], *, needed: bool) -> str | None:
-    found = [free[key] for key in _LABELS if key in free]
-    if "label" in free or len(found) == 1:
-        return found[0]
-    if not needed:
-        return None
-    what = f"several columns could be the label: {', '.join(found)}" if found else "no column is known as the label"
-    raise UsageError(f"{table.source}: {what}", remedy=f"Name it: --label-column NAME. {shown_columns(table)}")
 
 
 def _guess_headerless(table: Table, settings: DataSection, listener: Listener) -> ChoiceColumns:

@@ -75,6 +75,27 @@ def ids_of(table: Table, name: str | None, *, first_id: int = 0) -> list[str]:
     return ids
 
 
+def label_of(free: Mapping[str, str], usual: Sequence[str], table: Table, *, needed: bool) -> str | None:
+    """Returns the label's column, guessed from its usual names.
+
+    Args:
+        free: columns that are nothing else, by their names in lower case.
+        usual: names of labels.
+        table: the file, for messages.
+        needed: whether to refuse a file in which none can be told.
+
+    Raises:
+        UsageError: none or several could be it, though one is needed.
+    """
+    found = [free[name] for name in usual if name in free]
+    if "label" in free or len(found) == 1:
+        return free.get("label") or found[0]
+    if not needed:
+        return None
+    what = f"several columns could be the label: {', '.join(found)}" if found else "no column is known as the label"
+    raise UsageError(f"{table.source}: {what}", remedy=f"Name it: --label-column NAME. {shown_columns(table)}")
+
+
 def absent_column(name: str, table: Table) -> DataError:
     """Returns the error for a column that was named and is not there."""
     hint = did_you_mean(name, table.columns)

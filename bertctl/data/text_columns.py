@@ -5,7 +5,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from bertctl.config.schema import DataSection
-from bertctl.data.columns import FileColumns, absent_column, ids_of, other_columns, refuse_named_twice, shown_columns
+from bertctl.data.columns import (
+    FileColumns,
+    absent_column,
+    ids_of,
+    label_of,
+    other_columns,
+    refuse_named_twice,
+    shown_columns,
+)
 from bertctl.data.names import ID_NAMES, LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, folded
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table
@@ -187,13 +195,5 @@ def _guess_headerless(table: Table, free: Sequence[str], label: str | None) -> s
 
 def _guess_label(table: Table, taken: Sequence[str], *, needed: bool) -> str | None:
     free = {folded(name): name for name in table.columns if name not in taken}
-    if not table.header:
-        found = list(free.values()) if len(free) == 1 else []
-    else:
-        found = [free[name] for name in LABEL_NAMES if name in free]
-    if "label" in free or len(found) == 1:
-        return free.get("label", found[0])
-    if not needed:
-        return None
-    what = f"several columns could be the label: {', '.join(found)}" if found else "no column is known as the label"
-    raise UsageError(f"{table.source}: {what}", remedy=f"Name it: --label-column NAME. {shown_columns(table)}")
+    usual = LABEL_NAMES if table.header else tuple(free) if len(free) == 1 else ()
+    return label_of(free, usual, table, needed=needed)
