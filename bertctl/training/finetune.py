@@ -88,7 +88,7 @@ def run(
         InterruptedRunError: Ctrl-C or SIGTERM, after a checkpoint was saved.
         UnavailableError: the disk is full; the last good state stays.
     """
-    this = _Run(job, folder, options, listener)
+    this = _TrainingRun(job, folder, options, listener)
     try:
         with this.signals.handle_signals():
             if checkpoint is None:
@@ -107,7 +107,7 @@ def run(
         raise
 
 
-class _Run:
+class _TrainingRun:
     """One run while it goes on: what happens at a log line, an evaluation, a step and the end."""
 
     def __init__(self, job: Job, folder: RunFolder, options: RunOptions, listener: Listener) -> None:
@@ -220,7 +220,7 @@ class _Run:
         return Result(self.folder, metrics, performance)
 
 
-def _interruption(this: _Run, *, terminated: bool) -> InterruptedRunError:
+def _interruption(this: _TrainingRun, *, terminated: bool) -> InterruptedRunError:
     """Returns the error for Ctrl-C and SIGTERM, after a checkpoint was saved where a step had been taken."""
     state, folder = this.state, this.folder
     saved = "no step was complete, so there is nothing to keep"

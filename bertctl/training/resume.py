@@ -12,7 +12,7 @@ from bertctl.training.job import Job
 
 
 @dataclass(frozen=True)
-class Found:
+class EarlierRun:
     """Is a run that was started before.
 
     Attributes:
@@ -26,7 +26,7 @@ class Found:
     finished: bool
 
 
-def find_run(job: Job, output: Path | None, *, needed: bool, listener: Listener = SILENT) -> Found | None:
+def find_run(job: Job, output: Path | None, *, needed: bool, listener: Listener = SILENT) -> EarlierRun | None:
     """Returns the run that this job was started in before.
 
     Args:
@@ -51,7 +51,7 @@ def find_run(job: Job, output: Path | None, *, needed: bool, listener: Listener 
     if folder.environment.exists():
         refuse_other_run(job, folder)
     if folder.read(folder.status)["state"] == "done":
-        return Found(folder, None, finished=True)
+        return EarlierRun(folder, None, finished=True)
     checkpoints = Checkpoints(folder, job.hash, listener=listener)
     checkpoint = checkpoints.latest()
     if checkpoint is not None:
@@ -64,4 +64,4 @@ def find_run(job: Job, output: Path | None, *, needed: bool, listener: Listener 
         )
     else:
         listener.say(f"{path} has no checkpoint to go on from: the run starts again")
-    return Found(folder, checkpoint, finished=False)
+    return EarlierRun(folder, checkpoint, finished=False)

@@ -173,7 +173,7 @@ def test_nothing_a_number_stops_the_run_and_names_the_examples(tiny_model: Path,
     """A label that overflows: 1e38 is a number, its squared error is none in single precision."""
     training = Training.__new__(Training)
     training.data = tmp_path / "scores.csv"
-    training.model = tiny_model
+    training.model, training.nursery = tiny_model, None
     rows = [f"it was {'very ' * (i % 5)}fine {i},{1e38 if i == 37 else i % 5}" for i in range(128)]
     training.data.write_text("text,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
     run = tmp_path / "run"
