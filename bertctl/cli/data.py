@@ -32,8 +32,7 @@ SubjectArgument = Annotated[
     ),
 ]
 TaskOption = Annotated[
-    str | None,
-    typer.Option("--task", help="Task of files of your own. Default: text-classification.", metavar="TASK"),
+    str | None, typer.Option("--task", help="Task of files of your own. Default: text-classification.", metavar="TASK")
 ]
 StrictFlag = Annotated[bool, typer.Option("--strict", help="Exit with code 3 on warnings too, not on errors alone.")]
 

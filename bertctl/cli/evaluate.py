@@ -7,16 +7,7 @@ import typer
 
 from bertctl.cli.output import Output, plain_table
 from bertctl.cli.processes import NumProcessesOption, in_processes, this_worker
-from bertctl.cli.recipe_options import (
-    COLUMNS,
-    COMPUTE,
-    DATA,
-    EVALUATION,
-    OverwriteOption,
-    RunRequest,
-    only,
-    takes_run,
-)
+from bertctl.cli.recipe_options import COLUMNS, COMPUTE, DATA, EVALUATION, OverwriteOption, RunRequest, only, takes_run
 from bertctl.errors import UsageError
 
 SplitOption = Annotated[
@@ -32,8 +23,7 @@ OutputOption = Annotated[
 CalibrateFlag = Annotated[
     bool,
     typer.Option(
-        "--calibrate",
-        help="Fit a temperature on the split, which calibrates the probabilities of later predictions.",
+        "--calibrate", help="Fit a temperature on the split, which calibrates the probabilities of later predictions."
     ),
 ]
 ThresholdOption = Annotated[

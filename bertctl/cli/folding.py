@@ -15,9 +15,7 @@ def parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty
 
 
 def folds(
-    before: Sequence[inspect.Parameter],
-    after: Sequence[inspect.Parameter],
-    fold: Callable[[dict[str, Any]], Any],
+    before: Sequence[inspect.Parameter], after: Sequence[inspect.Parameter], fold: Callable[[dict[str, Any]], Any]
 ) -> Decorator:
     """Returns a decorator of a verb `verb(out, value, ...)` that puts other parameters in place of `value`.
 

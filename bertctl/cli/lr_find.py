@@ -14,18 +14,12 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 FromOption = Annotated[float, typer.Option("--from", metavar="X", help="Learning rate of the first step.")]
-ToOption = Annotated[
-    float,
-    typer.Option("--to", metavar="X", help="Learning rate of the last step."),
-]
+ToOption = Annotated[float, typer.Option("--to", metavar="X", help="Learning rate of the last step.")]
 StepsOption = Annotated[int, typer.Option("--steps", metavar="N", help="Steps over which the learning rate rises.")]
 FileOption = Annotated[
     Path | None,
     typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE.json",
-        help="Write the losses here, and a picture beside it as .png and .svg.",
+        "--output", "-o", metavar="FILE.json", help="Write the losses here, and a picture beside it as .png and .svg."
     ),
 ]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")]

@@ -12,10 +12,7 @@ from bertctl.errors import UsageError
 ReportFileOption = Annotated[
     Path | None,
     typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="File to write. Default: RUN/report.html for HTML, stdout for Markdown.",
+        "--output", "-o", metavar="FILE", help="File to write. Default: RUN/report.html for HTML, stdout for Markdown."
     ),
 ]
 FormatOption = Annotated[

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 SweepFolderOption = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", metavar="DIR", help="Sweep folder. Default: runs/sweep-RECIPE-HASH."),
+    Path | None, typer.Option("--output", "-o", metavar="DIR", help="Sweep folder. Default: runs/sweep-RECIPE-HASH.")
 ]
 GridOption = Annotated[
     str | None,

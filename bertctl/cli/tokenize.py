@@ -132,8 +132,7 @@ def _inputs(
     if not given and not files and data is None:
         if sys.stdin is None or sys.stdin.isatty():
             raise UsageError(
-                "nothing to tokenize",
-                remedy='Give a text ("..."), --file FILE, --data NAME, or lines on stdin.',
+                "nothing to tokenize", remedy='Give a text ("..."), --file FILE, --data NAME, or lines on stdin.'
             )
         files = ["-"]
     if files.count("-") > 1:

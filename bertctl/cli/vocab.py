@@ -182,8 +182,7 @@ def train(
         int, typer.Option("--size", min=1, metavar="N", help="Upper limit of tokens, special ones included.")
     ] = 30522,
     output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="DIR", help="Folder for the vocabulary."),
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Folder for the vocabulary.")
     ] = None,
     lowercase: Annotated[
         bool, typer.Option("--lowercase/--cased", help="Whether texts are lower-cased and accents stripped first.")
@@ -237,11 +236,4 @@ def _rereadable(source: TextSource) -> Iterator[TextSource]:
         yield dataclasses.replace(source, files=[copy.name if file == "-" else file for file in source.files])
 
 
-COMMANDS = {
-    "show": show,
-    "search": search,
-    "stats": stats,
-    "coverage": coverage,
-    "diff": diff,
-    "train": train,
-}
+COMMANDS = {"show": show, "search": search, "stats": stats, "coverage": coverage, "diff": diff, "train": train}
