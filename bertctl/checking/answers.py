@@ -1,4 +1,4 @@
-"""Question answering: answers that do not stand at their offsets, blank or cut answers, what only one side has.
+"""Question answering: answers that are not at their offsets, blank or cut answers, what only one side has.
 
 A row has `question`, `context` and, where it is labelled, `label`: {"text": [...], "answer_start": [...]}, both empty
 where the context has no answer.

@@ -41,7 +41,7 @@ def _choices(rows: Rows, split: str) -> Iterator[Finding]:
         if (right := _right(labels[i], len(keyed[i]))) is not None and keyed[i].count(keyed[i][right]) > 1
     ]
     few = [i for i, choices in enumerate(column) if len(choices) != usual]
-    yield from _about(rows, split, "number-of-choices", few, says=f"have not {usual} choices as most have")
+    yield from _about(rows, split, "number-of-choices", few, says=f"do not have {usual} choices, as most have")
     yield from _about(rows, split, "blank-choice", [i for i, keys in enumerate(keyed) if not all(keys)])
     yield from _about(rows, split, "same-choice-twice", [i for i in alike if i not in set(ambiguous)])
     yield from _about(rows, split, "right-choice-twice", ambiguous)

@@ -103,7 +103,7 @@ def _swallowed(subject: Subject, rows: Rows, split: str, name: str, column: Sequ
             (len(found), len(rows)),
             examples_at(rows, found, lambda i: shorten(column[i], limit=90)),
             noun=f"{name} field",
-            says=("hold whole rows: line breaks, separators and labels"),
+            says="contain whole rows: line breaks, separators and labels",
         )
 
 
