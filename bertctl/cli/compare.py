@@ -1,7 +1,7 @@
 """`bertctl compare`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,8 +11,6 @@ from bertctl.cli.pipelines import publish_tables
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-    from bertctl.reporting.compare import Comparison
 
 RunsArgument = Annotated[
     list[Path],
@@ -48,19 +46,19 @@ def compare(out: Output, runs: RunsArgument, split: SplitOption = None, examples
     from bertctl.reporting.comparison_tables import tables
 
     found = compare_runs(runs, split=split, examples=examples)
-    out.answer(found.as_json(), *_answer(found))
-    for note in found.notes:
+    out.answer(found, *_answer(found))
+    for note in found["notes"]:
         out.say(f"note: {note}")
-    publish_tables(out, "bertctl compare", tables(found, [str(run.path) for run in found.runs]))
+    publish_tables(out, "bertctl compare", tables(found, found["runs"]))
 
 
-def _answer(found: "Comparison") -> "list[RenderableType]":
+def _answer(found: dict[str, Any]) -> "list[RenderableType]":
     from rich.text import Text
 
     from bertctl.reporting.comparison_tables import tables
 
-    names = [chr(ord("A") + i) if i < 26 else str(i) for i in range(len(found.runs))]
-    parts: list[RenderableType] = [f"{name}  {run.path}" for name, run in zip(names, found.runs, strict=True)]
+    names = [chr(ord("A") + i) if i < 26 else str(i) for i in range(len(found["runs"]))]
+    parts: list[RenderableType] = [f"{name}  {path}" for name, path in zip(names, found["runs"], strict=True)]
     for title, header, rows in tables(found, names):
         if not rows:
             parts.append(f"\n{title}")

@@ -5,20 +5,16 @@ else they are unpaired, and that is said. With several runs the p values of a me
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bertctl.errors import BertctlError, UsageError
 from bertctl.metrics.paired import Difference, holm
-from bertctl.metrics.value import MetricValue
 from bertctl.reporting.escape import one_line
 from bertctl.reporting.pairing import Pair, unpaired
 from bertctl.reporting.runs import FinishedRun, flat, read_run
+from bertctl.run_folder import SCHEMA
 from bertctl.tasks.answers import Answers, Line
-
-Verdict = str
-"""better, worse or undecided: whether the (adjusted) p is below 0.05, and which way."""
 
 _ALPHA = 0.05
 _UNTOLD = ("name", "description")
@@ -33,136 +29,13 @@ _SPEED = (
 )
 
 
-@dataclass(frozen=True)
-class MetricDifference:
-    """One metric of one run against the first run's.
+def compare(paths: Sequence[Path], *, split: str | None = None, examples: int = 10) -> dict[str, Any]:
+    """Compares runs with the first of them, and returns the document of `--json`.
 
-    Attributes:
-        run: number of the run, from 1; the first is 0.
-        metric: name.
-        difference: run minus first.
-        p_adjusted: Holm's, over the runs; the same as p where there is one.
-        verdict: better, worse or undecided.
-    """
-
-    run: int
-    metric: str
-    difference: Difference
-    p_adjusted: float
-    verdict: Verdict
-
-
-@dataclass(frozen=True)
-class ChangedExample:
-    """An example that one of two runs answers rightly.
-
-    Attributes:
-        id: of the example.
-        won: whether the run answers it rightly and the first does not; else the other way round.
-        gold: the gold answer.
-        predictions: of the first run and of the run.
-        text: the input, on one line.
-    """
-
-    id: Any
-    won: bool
-    gold: Any
-    predictions: tuple[Any, Any]
-    text: str
-
-
-@dataclass(frozen=True)
-class Changes:
-    """The examples that changed sides between the first run and another.
-
-    Attributes:
-        run: number of the other.
-        won: how many the other answers rightly and the first does not.
-        lost: the other way round.
-        examples: the first few: lost before won, those with the largest change of loss first.
-    """
-
-    run: int
-    won: int
-    lost: int
-    examples: tuple[ChangedExample, ...]
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """All that was found.
-
-    Attributes:
-        runs: as read, the first one first.
-        split: that was looked at.
-        primary: name of the metric that picked the first run's weights.
-        metrics: by name, for each run; None where a run lacks it.
-        differences: those of the first metric first.
-        changes: for each run that is paired with the first.
-        recipe: dotted field -> value in each run, where they differ; likewise the next two.
-        data: split and what of it -> value in each run.
-        environment: versions, device, precision, threads.
-        speed: figure -> value in each run, equal ones too.
-        notes: what should be known of how it was done.
-    """
-
-    runs: tuple[FinishedRun, ...]
-    split: str
-    primary: str | None
-    metrics: dict[str, list[MetricValue | None]]
-    differences: tuple[MetricDifference, ...]
-    changes: tuple[Changes, ...]
-    recipe: dict[str, list[Any]]
-    data: dict[str, list[Any]]
-    environment: dict[str, list[Any]]
-    speed: dict[str, list[Any]]
-    notes: tuple[str, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """Returns the document of `--json`."""
-        names = [str(run.path) for run in self.runs]
-        return {
-            "schema": 1,
-            "runs": names,
-            "split": self.split,
-            "primary": self.primary,
-            "metrics": {
-                name: [None if value is None else value.as_json() for value in values]
-                for name, values in self.metrics.items()
-            },
-            "differences": [
-                {
-                    "run": names[one.run],
-                    "against": names[0],
-                    "metric": one.metric,
-                    **one.difference.as_json(),
-                    "p_adjusted": one.p_adjusted,
-                    "verdict": one.verdict,
-                }
-                for one in self.differences
-            ],
-            "changed_sides": [
-                {
-                    "run": names[changes.run],
-                    "against": names[0],
-                    "won": changes.won,
-                    "lost": changes.lost,
-                    "examples": [
-                        vars(example) | {"predictions": [*example.predictions]} for example in changes.examples
-                    ],
-                }
-                for changes in self.changes
-            ],
-            "recipe": self.recipe,
-            "data": self.data,
-            "environment": self.environment,
-            "speed": self.speed,
-            "notes": list(self.notes),
-        }
-
-
-def compare(paths: Sequence[Path], *, split: str | None = None, examples: int = 10) -> Comparison:
-    """Compares runs with the first of them.
+    It holds `metrics` by name, one for each run (None where a run lacks it); `differences` from the first run, each
+    with Holm's `p_adjusted` and its `verdict` (better, worse or undecided: whether that p is below 0.05, and which
+    way); `changed_sides`, the examples that one of two paired runs answers rightly; and what differs in `recipe`,
+    `data`, `environment` and `speed`: dotted name -> value in each run.
 
     Args:
         paths: at least two run folders, or metrics.json files (which are compared unpaired).
@@ -184,23 +57,29 @@ def compare(paths: Sequence[Path], *, split: str | None = None, examples: int = 
     common = [name for name in names if all(name in found for found in by_name)]
     if not common:
         raise UsageError(f"the runs have no metric of '{chosen}' in common", remedy="Compare runs of the same task.")
-    metrics = {name: [run.metric(chosen, name) if name in run.metrics["metrics"][chosen] else None for run in runs]
-               for name in names}  # fmt: skip
+    metrics = {
+        name: [
+            run.metric(chosen, name).as_json() if name in found else None
+            for run, found in zip(runs, by_name, strict=True)
+        ]
+        for name in names
+    }
     notes = [] if split is not None or chosen == "validation" else [f"the split is '{chosen}'"]
     pairs = _pairs(runs, chosen, notes)
-    return Comparison(
-        runs,
-        chosen,
-        runs[0].primary,
-        metrics,
-        tuple(_differences(runs, chosen, common, pairs, notes)),
-        tuple(found for number, pair in pairs.items() if (found := _changes(number, pair, examples)) is not None),
-        _unequal([{k: v for k, v in flat(run.recipe).items() if k not in _UNTOLD} for run in runs]),
-        _unequal([_data_facts(run) for run in runs]),
-        _unequal([_environment_facts(run) for run in runs]),
-        _speed(runs),
-        tuple(notes),
-    )
+    return {
+        "schema": SCHEMA,
+        "runs": [str(run.path) for run in runs],
+        "split": chosen,
+        "primary": runs[0].primary,
+        "metrics": metrics,
+        "differences": _differences(runs, chosen, common, pairs, notes),
+        "changed_sides": [found for pair in pairs.values() if (found := _changed_sides(pair, examples)) is not None],
+        "recipe": _unequal([{k: v for k, v in flat(run.recipe).items() if k not in _UNTOLD} for run in runs]),
+        "data": _unequal([_data_facts(run) for run in runs]),
+        "environment": _unequal([_environment_facts(run) for run in runs]),
+        "speed": _speed(runs),
+        "notes": notes,
+    }
 
 
 def _pairs(runs: Sequence[FinishedRun], split: str, notes: list[str]) -> dict[int, Pair]:
@@ -218,8 +97,8 @@ def _pairs(runs: Sequence[FinishedRun], split: str, notes: list[str]) -> dict[in
 
 def _differences(
     runs: Sequence[FinishedRun], split: str, names: Sequence[str], pairs: dict[int, Pair], notes: list[str]
-) -> list[MetricDifference]:
-    found: list[MetricDifference] = []
+) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
     for name in names:
         differences: dict[int, Difference] = {}
         for number, run in enumerate(runs[1:], start=1):
@@ -235,7 +114,16 @@ def _differences(
         for (number, difference), p in zip(differences.items(), adjusted, strict=True):
             up = (difference.value > 0) == better
             verdict = "undecided" if p >= _ALPHA else "better" if up else "worse"
-            found.append(MetricDifference(number, name, difference, p, verdict))
+            found.append(
+                {
+                    "run": str(runs[number].path),
+                    "against": str(runs[0].path),
+                    "metric": name,
+                    **difference.as_json(),
+                    "p_adjusted": p,
+                    "verdict": verdict,
+                }
+            )
     return found
 
 
@@ -250,8 +138,11 @@ def _difference(
     return unpaired(runs[number], runs[0], split, name)
 
 
-def _changes(number: int, pair: Pair, limit: int) -> Changes | None:
-    """Returns what changed from the first run (`theirs`) to another (`ours`); None where no line is right or wrong."""
+def _changed_sides(pair: Pair, limit: int) -> dict[str, Any] | None:
+    """Returns what changed from the first run (`theirs`) to another (`ours`); None where no line is right or wrong.
+
+    The first few examples are shown: lost before won, those with the largest change of loss first.
+    """
     if pair.answers.is_right(pair.lines[0]) is None:
         return None
     sides: list[tuple[float, bool, Line, Line]] = []
@@ -262,13 +153,18 @@ def _changes(number: int, pair: Pair, limit: int) -> Changes | None:
             sides.append((moved, bool(right), line, first))
     sides.sort(key=lambda side: (side[1], -side[0]))
     won = sum(side[1] for side in sides)
-    shown = tuple(
-        ChangedExample(
-            line["id"], is_won, line["gold"], (first["prediction"], line["prediction"]), _text(line, pair.answers)
-        )
+    shown = [
+        {
+            "id": line["id"],
+            "won": is_won,
+            "gold": line["gold"],
+            "predictions": [first["prediction"], line["prediction"]],
+            "text": _text(line, pair.answers),
+        }
         for _, is_won, line, first in sides[:limit]
-    )
-    return Changes(number, won, len(sides) - won, tuple(shown))
+    ]
+    paths = {"run": str(pair.ours.path), "against": str(pair.theirs.path)}
+    return {**paths, "won": won, "lost": len(sides) - won, "examples": shown}
 
 
 def _text(line: Line, answers: Answers) -> str:

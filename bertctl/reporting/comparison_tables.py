@@ -3,67 +3,69 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bertctl.metrics.value import MetricValue
-from bertctl.reporting.compare import Comparison
 from bertctl.reporting.escape import one_line
 from bertctl.reporting.github import TextTable
+from bertctl.reporting.summary import figure, interval
+
+_FACTS = {
+    "recipes differ in": "recipe",
+    "data differ in": "data",
+    "environments differ in": "environment",
+    "speed": "speed",
+}
 
 
-def tables(found: Comparison, names: Sequence[str]) -> list[TextTable]:
-    """Returns the comparison as tables: metrics, differences, settings, data, speed, examples that changed sides.
+def tables(found: Mapping[str, Any], names: Sequence[str]) -> list[TextTable]:
+    """Returns a comparison as tables: metrics, differences, settings, data, speed, examples that changed sides.
 
     Args:
-        found: the comparison.
+        found: what `compare` returned.
         names: of the runs, for headers.
     """
+    named = dict(zip(found["runs"][1:], names[1:], strict=True))
     made: list[TextTable] = []
     rows = [
-        [f"{name} *" if name == found.primary else name, *("" if v is None else _metric(v) for v in values)]
-        for name, values in found.metrics.items()
+        [f"{name} *" if name == found["primary"] else name, *("" if v is None else _metric(v) for v in values)]
+        for name, values in found["metrics"].items()
     ]
-    made.append((f"metrics of {found.split}", ["metric", *names], rows))
-    several = len(found.runs) > 2
+    made.append((f"metrics of {found['split']}", ["metric", *names], rows))
+    several = len(names) > 2
     rows = [
         [
-            one.metric,
-            f"{names[one.run]} - {names[0]}",
-            f"{one.difference.value:+.4f}",
-            f"{one.difference.low:+.4f} to {one.difference.high:+.4f}",
-            f"{one.difference.p:.2g}",
-            *([f"{one.p_adjusted:.2g}"] if several else []),
-            one.difference.method,
-            one.verdict,
+            one["metric"],
+            f"{named[one['run']]} - {names[0]}",
+            f"{one['value']:+.4f}",
+            f"{one['low']:+.4f} to {one['high']:+.4f}",
+            f"{one['p']:.2g}",
+            *([f"{one['p_adjusted']:.2g}"] if several else []),
+            one["method"],
+            one["verdict"],
         ]
-        for one in found.differences
+        for one in found["differences"]
     ]
     header = ["metric", "runs", "difference", "95 % interval", "p", *(["p, Holm"] if several else []), "method", ""]
     made.append(("differences", header, rows))
-    for title, facts in (("recipes differ in", found.recipe), ("data differ in", found.data),
-                         ("environments differ in", found.environment), ("speed", found.speed)):  # fmt: skip
-        if facts:
-            made.append((title, ["", *names], _fact_rows(facts)))
-    for changes in found.changes:
-        title = (
-            f"examples that changed sides: {names[changes.run]} wins {changes.won} and loses {changes.lost} "
-            f"against {names[0]}"
-        )
+    for title, key in _FACTS.items():
+        if found[key]:
+            made.append((title, ["", *names], _fact_rows(found[key])))
+    for changed in found["changed_sides"]:
+        name = named[changed["run"]]
+        title = f"examples that changed sides: {name} wins {changed['won']} and loses {changed['lost']}"
         rows = [
             [
-                "won" if example.won else "lost",
-                one_line(str(example.id), limit=24),
-                _short(example.gold),
-                *(_short(prediction) for prediction in example.predictions),
-                one_line(example.text, limit=100),
+                "won" if example["won"] else "lost",
+                one_line(str(example["id"]), limit=24),
+                *map(_short, (example["gold"], *example["predictions"])),
+                one_line(example["text"], limit=100),
             ]
-            for example in changes.examples
+            for example in changed["examples"]
         ]
-        made.append((title, ["", "id", "gold", names[0], names[changes.run], "text"], rows))
+        made.append((f"{title} against {names[0]}", ["", "id", "gold", names[0], name, "text"], rows))
     return made
 
 
-def _metric(value: MetricValue) -> str:
-    interval = "" if value.low is None or value.high is None else f" ({value.low:.4f} to {value.high:.4f})"
-    return f"{value.value:.4f}{interval}"
+def _metric(metric: Mapping[str, Any]) -> str:
+    return figure(metric["value"]) + (f" ({interval(metric)})" if interval(metric) else "")
 
 
 def _fact_rows(facts: Mapping[str, Sequence[Any]]) -> list[list[str]]:

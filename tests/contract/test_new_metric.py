@@ -94,8 +94,8 @@ def test_it_is_gated_and_compared_example_by_example(trained: Trained) -> None:
     with pytest.raises(UsageError, match="better when lower"):
         gate(first, [parse_limit("min", "mae=1")], policy="point")
     compared = compare([first, second])
-    assert compared.primary == "mae"
-    assert next(one for one in compared.differences if one.metric == "mae").difference.changed is not None
+    assert compared["primary"] == "mae"
+    assert next(one for one in compared["differences"] if one["metric"] == "mae")["paired"]
 
 
 def test_a_sweep_knows_it_and_pools_its_folds(trained: Trained) -> None:

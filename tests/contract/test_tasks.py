@@ -140,8 +140,8 @@ def test_report_card_comparison_and_gate_know_it(finished: Result) -> None:
     assert task.auto_class in card or 'pipeline("' in card
     primary = task.primary_metric
     compared = compare([folder.path, folder.path])
-    assert compared.metrics[primary][0] == compared.metrics[primary][1]
-    assert {one.verdict for one in compared.differences} == {"undecided"}
+    assert compared["metrics"][primary][0] == compared["metrics"][primary][1]
+    assert {one["verdict"] for one in compared["differences"]} == {"undecided"}
     limits = [parse_limit("min", f"{primary}=0.1"), parse_limit("max-drop", f"{primary}=0.01")]
     assert gate(folder.path, limits, baseline=folder.path, policy="point").verdict == "pass"
 
