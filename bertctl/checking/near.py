@@ -24,7 +24,7 @@ _BANDS, _IN_BAND = 12, 5  # a pair at 0.8 shares a band with probability 0.991, 
 _SLOTS = _BANDS * _IN_BAND
 _SURELY_LESS = 0.55  # estimated similarity: 4 standard deviations below 0.8 with 60 slots
 _NEIGHBOURS = 4  # of each text in a bucket, beside the bucket's first: a bucket of thousands stays affordable
-_PORTION = 4_000_000  # characters that are shingled at once
+_CHUNK_CHARACTERS = 4_000_000  # characters that are shingled at once
 _NO_LETTERS = re.compile(r"[\W_]+")
 
 
@@ -105,7 +105,7 @@ def _signatures(texts: Sequence[str]) -> NDArray[np.uint32]:
 def _chunks(texts: Sequence[str]) -> Iterator[Sequence[str]]:
     first = characters = 0
     for i, text in enumerate(texts):
-        if i > first and characters + len(text) > _PORTION:
+        if i > first and characters + len(text) > _CHUNK_CHARACTERS:
             yield texts[first:i]
             first, characters = i, 0
         characters += len(text)

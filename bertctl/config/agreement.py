@@ -93,7 +93,7 @@ def _fold_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
         given, missing = ("folds", "fold") if data.fold is None else ("fold", "folds")
         yield Disagreement((f"data.{given}", f"data.{missing}"), f"needs data.{missing} beside it")
     elif data.fold is not None and data.folds is not None and data.fold > data.folds:
-        yield Disagreement(("data.fold", "data.folds"), f"part {data.fold} is asked for, but there are {data.folds}")
+        yield Disagreement(("data.fold", "data.folds"), f"fold {data.fold} is asked for, but there are {data.folds}")
     if data.folds is not None and data.validation_file:
         yield Disagreement(
             ("data.folds", "data.validation_file"), "there is a validation file, so no training rows are held out"

@@ -181,7 +181,7 @@ class _Source(abc.ABC):
         held_out = f"{len(held)} of the {len(rows)} training rows are held out for validation"
         how = f"(seed {seed}, {'stratified by label' if stratified else 'not stratified'})"
         if data.folds is not None:
-            self._listener.say(f"part {data.fold} of {data.folds}: {held_out} {how}")
+            self._listener.say(f"fold {data.fold} of {data.folds}: {held_out} {how}")
         else:
             self._say_held_out(held_out, how)
         return train, held

@@ -59,17 +59,17 @@ def hold_out_fold(
 
     Args:
         rows: the training rows.
-        folds: K, how many parts.
+        folds: K, how many there are.
         fold: which one is held out, from 1.
         seed: decides which rows go together.
-        stratify: whether each part gets its share of each label, as near as whole rows allow.
+        stratify: whether each fold gets its share of each label, as near as whole rows allow.
         together: column whose equal values stay in one part.
 
     Returns:
         What is left for training, what is held out (called `validation`), and whether it was stratified.
 
     Raises:
-        DataError: fewer rows (or values that stay together) than parts.
+        DataError: fewer rows (or values that stay together) than folds.
     """
     n = len(rows)
     rng = np.random.default_rng([seed, _FOLD_STREAM])
@@ -81,12 +81,12 @@ def hold_out_fold(
         groups = _groups(whole) or {}
         members = [list(groups.values())[int(i)] for i in rng.permutation(len(groups))]
     else:
-        # Dealt out label after label: each part gets its share of each, and the parts differ by a row at most.
+        # One label after the other: each fold gets its share of each, and the folds differ by one row at most.
         members = [[group[int(i)]] for group in groups.values() for i in rng.permutation(len(group))]
     if len(members) < folds:
         raise DataError(
             f"{rows.source}: {len(members)} rows{' that stay together' if together else ''} can't be cut into "
-            f"{folds} parts",
+            f"{folds} folds",
             remedy="Take fewer folds, or give more rows.",
         )
     inside = {row for group in members[fold - 1 :: folds] for row in group}
