@@ -24,7 +24,7 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from bertctl.errors import UnavailableError, UsageError
 
@@ -32,7 +32,7 @@ SCHEMA = 1
 """Version of the JSON layouts below."""
 
 
-def atomic_write(path: Path, write: Callable[[Path], None]) -> None:
+def atomic_write(path: Path, write: Callable[[Path], object]) -> None:
     """Replace `path` by what `write(aside)` puts into a file beside it: written, synced, renamed.
 
     A reader sees the old content or the new, never a part; a full disk leaves the old content.
@@ -68,9 +68,19 @@ def write_failure(path: Path, error: OSError) -> UnavailableError:
     )
 
 
+def atomic_text(path: Path, write: Callable[[TextIO], object]) -> None:
+    """Replace a text file (UTF-8) by what `write` writes; see `atomic_write`."""
+
+    def into(aside: Path) -> None:
+        with aside.open("w", encoding="utf-8", newline="\n") as out:
+            write(out)
+
+    atomic_write(path, into)
+
+
 def write_text(path: Path, text: str) -> None:
     """Replace a text file atomically (UTF-8)."""
-    atomic_write(path, lambda aside: _write(aside, text))
+    atomic_text(path, lambda out: out.write(text))
 
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:
@@ -80,13 +90,7 @@ def write_json(path: Path, document: Mapping[str, Any]) -> None:
 
 def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Replace a JSON Lines file atomically."""
-
-    def write(aside: Path) -> None:
-        with aside.open("w", encoding="utf-8") as out:
-            for row in rows:
-                out.write(json.dumps(row, ensure_ascii=False) + "\n")
-
-    atomic_write(path, write)
+    atomic_text(path, lambda out: out.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
 def append_jsonl(path: Path, row: Mapping[str, Any]) -> None:
@@ -100,11 +104,6 @@ def append_jsonl(path: Path, row: Mapping[str, Any]) -> None:
             out.write(json.dumps(row, ensure_ascii=False) + "\n")
     except OSError as error:
         raise write_failure(path, error) from error
-
-
-def _write(path: Path, text: str) -> None:
-    with path.open("w", encoding="utf-8", newline="\n") as out:
-        out.write(text)
 
 
 @contextmanager

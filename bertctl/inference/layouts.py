@@ -11,7 +11,7 @@ from bertctl.catalog.datasets import find_dataset
 from bertctl.config.schema import DataSection
 from bertctl.errors import UsageError
 from bertctl.inference.trained import TrainedRun
-from bertctl.run_folder import atomic_write
+from bertctl.run_folder import atomic_text
 from bertctl.tasks.registry import TASKS
 from bertctl.words import unknown
 
@@ -108,15 +108,14 @@ def write_glue(answers: Iterable[dict[str, Any]], path: Path, *, dataset: Datase
     """
     number = {name: i for i, name in enumerate(dataset.labels)}
 
-    def write(aside: Path) -> None:
-        with aside.open("w", encoding="utf-8", newline="\n") as out:
-            out.write("index\tprediction\n")
-            for index, answer in enumerate(answers):
-                prediction = answer["prediction"]
-                if not dataset.labels:
-                    shown = f"{min(max(prediction, 0.0), 5.0):.3f}"
-                else:
-                    shown = prediction if dataset.name in GLUE_WORDS else str(number[prediction])
-                out.write(f"{index}\t{shown}\n")
+    def write(out: TextIO) -> None:
+        out.write("index\tprediction\n")
+        for index, answer in enumerate(answers):
+            prediction = answer["prediction"]
+            if not dataset.labels:
+                shown = f"{min(max(prediction, 0.0), 5.0):.3f}"
+            else:
+                shown = prediction if dataset.name in GLUE_WORDS else str(number[prediction])
+            out.write(f"{index}\t{shown}\n")
 
-    atomic_write(path, write)
+    atomic_text(path, write)

@@ -3,7 +3,7 @@
 import collections
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -20,7 +20,7 @@ from bertctl.inference.evaluate import truncation_counts, warn_of_truncation
 from bertctl.inference.layouts import glue_splits, write_answers, write_glue
 from bertctl.inference.trained import TrainedRun
 from bertctl.progress import SILENT, Listener
-from bertctl.run_folder import atomic_write
+from bertctl.run_folder import atomic_text
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.tasks.base import AnswerFormat
 
@@ -60,15 +60,8 @@ class Destination:
         kept = list(answers) if extra else answers  # several files need them several times
         writers = {self.output: write, **{self.output.with_name(self.output.stem + end): extra[end] for end in extra}}
         for path, writer in writers.items():
-            atomic_write(path, functools.partial(_write_text, writer, kept))
+            atomic_text(path, functools.partial(writer, kept))
         return [str(path) for path in writers]
-
-
-def _write_text(
-    writer: Callable[[Iterable[dict[str, Any]], TextIO], None], answers: Iterable[dict[str, Any]], path: Path
-) -> None:
-    with path.open("w", encoding="utf-8", newline="\n") as out:
-        writer(answers, out)
 
 
 class Predictor:
@@ -80,7 +73,6 @@ class Predictor:
 
     def __init__(self, run: TrainedRun, workers: Workers = ALONE) -> None:
         self.run = run
-        self.workers = workers
         self._engine = run.load(workers)
         self.counts: dict[str, int] = {}
 
@@ -109,6 +101,13 @@ class Predictor:
                 if settings.keep_text:
                     line |= {name: rows.columns[name][i] for name in task.answers.columns if rows.has(name)}
                 yield line | answer | {"tokens": int(lengths[i]), "truncated": bool(truncated[i])}
+
+    def finish(self, listener: Listener) -> None:
+        """Ends the progress, and says what was truncated."""
+        listener.finish("predicting")
+        if self.counts:
+            max_length, message = self.run.recipe.model.max_length, self.run.task.truncation
+            warn_of_truncation("input", self.counts, message=message, max_length=max_length, listener=listener)
 
 
 def unlabelled_rows(
@@ -190,7 +189,7 @@ def predict_rows(
         collections.deque(answers, maxlen=0)  # its share of the work is done, and another one writes
         return dict(predictor.counts)
     files = destination.write(answers, run.task.formats.get(destination.layout))
-    _finish(predictor, listener)
+    predictor.finish(listener)
     return {"examples": 0, **predictor.counts, "files": files}
 
 
@@ -232,7 +231,7 @@ def predict_glue(
         else:
             write_glue(answers, output / row.glue_file, dataset=dataset)
         files.append(str(output / row.glue_file))
-    _finish(predictor, listener)
+    predictor.finish(listener)
     return {**predictor.counts, "files": files}
 
 
@@ -250,14 +249,6 @@ def _about(run: TrainedRun, data: str | None) -> Recipe:
         )
     section = run.recipe.data.model_copy(update={"name": dataset.name})
     return run.recipe.model_copy(update={"data": section})
-
-
-def _finish(predictor: Predictor, listener: Listener) -> None:
-    listener.finish("predicting")
-    run = predictor.run
-    if predictor.counts:
-        max_length, message = run.recipe.model.max_length, run.task.truncation
-        warn_of_truncation("input", predictor.counts, message=message, max_length=max_length, listener=listener)
 
 
 def _without_label(rows: Rows) -> Rows:
