@@ -218,14 +218,12 @@ class Threshold:
         precision: share of the yes answers that is right; 1 where there are none.
         recall: share of the examples to be found that is found.
         f1: their harmonic mean.
-        accepted: how many yes answers there are.
     """
 
     value: float
     precision: float
     recall: float
     f1: float
-    accepted: int
 
 
 def best_f1_threshold(probability: ArrayLike, gold: ArrayLike) -> Threshold:
@@ -286,9 +284,7 @@ def _thresholds(probability: ArrayLike, gold: ArrayLike) -> list[Threshold]:
         middle = (above + below) / 2
         # Halfway, so that the next example decides nothing by its last digit; neighbours have nothing between them.
         value = middle if below < middle <= above else above
-        choices.append(
-            Threshold(value, hits / accepted, hits / wanted, 2 * hits / (accepted + wanted), accepted=accepted)
-        )
+        choices.append(Threshold(value, hits / accepted, hits / wanted, 2 * hits / (accepted + wanted)))
     return choices
 
 

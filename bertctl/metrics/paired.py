@@ -12,14 +12,22 @@ worse-than verdict comes to at most 2.5 % of them.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import NormalDist
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertctl.metrics.statistics import LARGE, SAME, Statistic, bootstrap_interval, chunk_sizes, mean_interval
+from bertctl.metrics.statistics import (
+    CONFIDENCE,
+    LARGE,
+    SAME,
+    Statistic,
+    bootstrap_interval,
+    chunk_sizes,
+    mean_interval,
+)
 from bertctl.metrics.value import MetricValue
 
 Floats = NDArray[np.float64]
@@ -33,7 +41,6 @@ MANY = 2_000
 POWER = 0.8
 """How often a drop of the smallest detectable size is found."""
 
-_CONFIDENCE = 0.95
 _EXACT_DISCORDANT = 10_000  # from here on the exact and the asymptotic p agree in all digits that are shown
 _EXACT_EXCHANGES = 4_096
 
@@ -62,16 +69,9 @@ class Difference:
 
     def as_json(self) -> dict[str, Any]:
         """Returns the layout in the answers of `gate` and `compare`."""
-        return {
-            "value": self.value,
-            "low": self.low,
-            "high": self.high,
-            "p": self.p,
-            "n": self.n,
-            "method": self.method,
-            "paired": self.changed is not None,
-            "examples_changed": self.changed,
-        }
+        fields = asdict(self)
+        changed = fields.pop("changed")
+        return fields | {"paired": changed is not None, "examples_changed": changed}
 
 
 def mcnemar(only_a: int, only_b: int, *, exact: bool = True) -> float:
@@ -110,8 +110,8 @@ def share_difference(right_a: NDArray[np.bool_], right_b: NDArray[np.bool_]) -> 
     return Difference((only_a - only_b) / n, low, high, p, n, method, only_a + only_b)
 
 
-def score_interval(only_a: int, only_b: int, n: int, confidence: float = _CONFIDENCE) -> tuple[float, float]:
-    """Returns Tango's score interval (Statistics in Medicine 17, 1998) of a difference of paired proportions.
+def score_interval(only_a: int, only_b: int, n: int) -> tuple[float, float]:
+    """Returns Tango's 95 % score interval (Statistics in Medicine 17, 1998) of a difference of paired proportions.
 
     It holds the differences that a score test, McNemar's for 0, does not reject. Without a discordant example it is
     Wilson's interval of 0 of n, both ways.
@@ -120,9 +120,8 @@ def score_interval(only_a: int, only_b: int, n: int, confidence: float = _CONFID
         only_a: examples that only a answers rightly.
         only_b: examples that only b answers rightly.
         n: all examples.
-        confidence: share of intervals that are to cover the truth.
     """
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
     value = (only_a - only_b) / n
 
     def end(outside: float, target: float) -> float:
@@ -233,7 +232,7 @@ def unpaired_difference(a: MetricValue, b: MetricValue) -> Difference:
     high = value + math.hypot(a.high - a.value, b.value - b.low)
     # The normal p of the side on which 0 lies, from that side's width.
     width = value - low if value > 0 else high - value
-    z = NormalDist().inv_cdf((1 + _CONFIDENCE) / 2) * abs(value) / width if width > 0 else math.inf * bool(value)
+    z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * abs(value) / width if width > 0 else math.inf * bool(value)
     return Difference(value, low, high, math.erfc(z / math.sqrt(2)) if value else 1.0, a.n, "unpaired", None)
 
 
@@ -255,7 +254,7 @@ def detectable(low: float, high: float) -> float:
     side of the limit with a probability of 80 %.
     """
     normal = NormalDist()
-    sure = normal.inv_cdf((1 + _CONFIDENCE) / 2)
+    sure = normal.inv_cdf((1 + CONFIDENCE) / 2)
     return (high - low) / 2 * (sure + normal.inv_cdf(POWER)) / sure
 
 
@@ -265,7 +264,7 @@ def _affordable(resamples: int, n: int) -> int:
 
 def _hold_zero(interval: tuple[float, float], p: float) -> tuple[float, float]:
     low, high = interval
-    return (min(low, 0.0), max(high, 0.0)) if p > 1 - _CONFIDENCE else (low, high)
+    return (min(low, 0.0), max(high, 0.0)) if p > 1 - CONFIDENCE else (low, high)
 
 
 def _tango_score(only_a: int, only_b: int, n: int, shift: float) -> float:

@@ -1,6 +1,6 @@
 """What a metric is: a number, its interval, how many examples it stands on, and which way is better."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 
@@ -24,10 +24,4 @@ class MetricValue:
 
     def as_json(self) -> dict[str, Any]:
         """Returns the layout of metrics.json."""
-        return {
-            "value": self.value,
-            "low": self.low,
-            "high": self.high,
-            "n": self.n,
-            "higher_is_better": self.higher_is_better,
-        }
+        return asdict(self)
