@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from bertctl.errors import UsageError
-from bertctl.words import did_you_mean
+from bertctl.words import unknown
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -109,10 +109,7 @@ def _choice(name: str, n_layers: int) -> LayerChoice:
         "weighted-all": (every, "weighted"),
     }
     if name not in named:
-        hint = did_you_mean(name, (*NAMES, "all", "paper"))
-        raise UsageError(
-            f"there is no layer '{name}'" + (f": {hint}" if hint else ""), remedy=f"It has {_known(n_layers)}."
-        )
+        raise UsageError(unknown("layer", name, (*NAMES, "all", "paper")), remedy=f"It has {_known(n_layers)}.")
     states, join = named[name]
     if name.endswith("last-4") and n_layers < 4:
         raise UsageError(

@@ -1,7 +1,6 @@
 """A model ready to compute: its network, its tokenizer, and the one way it is saved."""
 
 import errno
-import functools
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -99,7 +98,7 @@ class Model:
                 shutil.copymode(aside / "config.json", path)
             # Weights first: they are what a full disk stops at.
             for path in sorted(aside.iterdir(), key=lambda p: p.suffix != ".safetensors"):
-                atomic_write(folder / path.name, functools.partial(_move, path))
+                atomic_write(folder / path.name, path.rename)
         except OSError as error:
             raise write_failure(folder, error) from error
         except Exception as error:
@@ -149,7 +148,3 @@ def is_disk_full(error: Exception) -> bool:
 def disk_full() -> OSError:
     """Returns the system's error for a full disk."""
     return OSError(errno.ENOSPC, "No space left on device")
-
-
-def _move(path: Path, target: Path) -> None:
-    path.rename(target)

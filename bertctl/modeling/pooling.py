@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bertctl.errors import UsageError
-from bertctl.words import did_you_mean
+from bertctl.words import unknown
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,11 +30,7 @@ def check_poolings(names: Sequence[str], known: Sequence[str] = POOLINGS) -> tup
     """
     for name in names:
         if name not in known:
-            hint = did_you_mean(name, known)
-            raise UsageError(
-                f"there is no pooling '{name}'" + (f": {hint}" if hint else ""),
-                remedy=f"Choose from {', '.join(known)}.",
-            )
+            raise UsageError(unknown("pooling", name, known), remedy=f"Choose from {', '.join(known)}.")
     return tuple(dict.fromkeys(names))
 
 
