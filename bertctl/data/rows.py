@@ -1,6 +1,6 @@
 """`Rows`: one split as columns of plain Python values, with where each row came from."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,6 +37,10 @@ class Rows:
     def has(self, column: str) -> bool:
         """Whether the split has this column."""
         return column in self.columns
+
+    def fields(self, index: int, names: Iterable[str]) -> dict[str, Any]:
+        """Returns the values of a row in those of the named columns that the split has."""
+        return {name: self.columns[name][index] for name in names if name in self.columns}
 
     def where(self, index: int) -> str:
         """Returns `file:line` (or `file, row n`) of a row, for messages."""

@@ -100,7 +100,7 @@ def truncation_counts(features: Features) -> dict[str, int]:
     """Returns what a split has lost: truncated examples, truncated and unknown tokens; and the tokens read."""
     return {
         "examples": len(features.tokens),
-        "truncated": int(features.truncated.sum()),
+        "truncated": int((features.truncated_tokens > 0).sum()),
         "lost_tokens": int(features.truncated_tokens.sum()),
         "unknown_tokens": int(features.unknown.sum()),
         "tokens": int(features.tokens.sum()),
@@ -134,14 +134,14 @@ def warn_of_truncation(
 def prediction_lines(result: SplitResult, *, settings: EvaluationSection) -> Iterator[dict[str, Any]]:
     """Yields a line per example, in the order of the rows: id, texts, gold, prediction, probabilities, loss, tokens."""
     rows, task = result.rows, result.task
-    truncated, lengths = result.features.truncated, result.features.tokens
+    truncated, lengths = result.features.truncated_tokens > 0, result.features.tokens
     for i, answer in enumerate(result.lines):
         line: dict[str, Any] = {"id": rows.ids[i]}
         if settings.keep_text:
-            line |= {name: rows.columns[name][i] for name in task.answers.columns if rows.has(name)}
+            line |= rows.fields(i, task.answers.columns)
         line |= answer
         line |= {"loss": float(result.losses[i]), "tokens": int(lengths[i]), "truncated": bool(truncated[i])}
-        line |= {name: rows.columns[name][i] for name in settings.slice_columns if rows.has(name)}
+        line |= rows.fields(i, settings.slice_columns)
         yield line
 
 

@@ -95,11 +95,11 @@ class Predictor:
                 self.counts[name] = self.counts.get(name, 0) + count
             done += len(rows)
             listener.advance("predicting", done, total)
-            task, lengths, truncated = self.run.task, features.tokens, features.truncated
+            task, lengths, truncated = self.run.task, features.tokens, features.truncated_tokens > 0
             for i, answer in enumerate(task.decode(passed.outputs, features, rows)):
                 line: dict[str, Any] = {"id": rows.ids[i]}
                 if settings.keep_text:
-                    line |= {name: rows.columns[name][i] for name in task.answers.columns if rows.has(name)}
+                    line |= rows.fields(i, task.answers.columns)
                 yield line | answer | {"tokens": int(lengths[i]), "truncated": bool(truncated[i])}
 
     def finish(self, listener: Listener) -> None:

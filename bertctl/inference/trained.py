@@ -77,23 +77,23 @@ def open_run(path: Path, *, options: dict[str, object] | None = None) -> Trained
         UsageError: options that don't fit.
     """
     folder = RunFolder.open(path)
-    if is_probe(path):
-        return _open_probe(folder, options)
-    if not (folder.model / "model.safetensors").exists() and not list(folder.model.glob("model*.safetensors")):
+    if not is_probe(path) and not any(folder.model.glob("model*.safetensors")):
         state = folder.read(folder.status)["state"]
         raise UnavailableError(
             f"{path} holds no model: the run's state is '{state}'",
             remedy="Wait for it to finish, or train again with --overwrite.",
         )
     recipe = load_recipe(str(folder.recipe), options=options)
-    source = inspect_model(ModelSection(name=str(folder.model), max_length=recipe.model.max_length))
-    task = _decided(folder, task_from_model(recipe, source.config))
+    if is_probe(path):  # its encoder is where it was, its head in the run
+        model_config = read_probe(path)[1]["head"]
+        source = inspect_model(recipe.model)
+    else:
+        source = inspect_model(ModelSection(name=str(folder.model), max_length=recipe.model.max_length))
+        model_config = source.config
+    task = task_from_model(recipe, model_config)
+    if folder.decision.exists():
+        task = task.with_decision(folder.read(folder.decision))
     return TrainedRun(folder, recipe, source, task, _pairs(folder, recipe))
-
-
-def _decided(folder: RunFolder, task: Task) -> Task:
-    """Returns the task with what was chosen on validation rows, where something was."""
-    return task.with_decision(folder.read(folder.decision)) if folder.decision.exists() else task
 
 
 def _pairs(folder: RunFolder, recipe: Recipe) -> bool | None:
@@ -103,11 +103,3 @@ def _pairs(folder: RunFolder, recipe: Recipe) -> bool | None:
         return find_dataset(recipe.data.name, recipe.data.datasets_file).columns.pair is not None
     columns = folder.read(folder.environment).get("columns") if folder.environment.exists() else None
     return "pair" in columns if columns else None
-
-
-def _open_probe(folder: RunFolder, options: dict[str, object] | None) -> TrainedRun:
-    """Opens a run of `probe`: its encoder is where it was, its head in the run."""
-    recipe = load_recipe(str(folder.recipe), options=options)
-    _, document = read_probe(folder.path)
-    task = _decided(folder, task_from_model(recipe, document["head"]))
-    return TrainedRun(folder, recipe, inspect_model(recipe.model), task, _pairs(folder, recipe))

@@ -201,7 +201,7 @@ def answer(
     shown = list(candidates)
     if unanswerable or not shown:
         # As in run_squad.py "no answer" is always among those shown, whatever its rank.
-        shown = sorted([*shown[: max(1, n_best - 1)], null], key=_falling)
+        shown = sorted([*shown[: max(1, n_best - 1)], null], key=lambda candidate: -candidate.score)
     scores = np.array([candidate.score for candidate in shown], dtype=np.float64)
     weights = np.exp(scores - scores.max())
     probabilities = (weights / weights.sum()).tolist()
@@ -222,7 +222,3 @@ def answer(
             for candidate, probability in zip(shown, probabilities, strict=True)
         ],
     }
-
-
-def _falling(candidate: Candidate) -> float:
-    return -candidate.score

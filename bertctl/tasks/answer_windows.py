@@ -98,11 +98,6 @@ class AnswerFeatures:
         return self.question_lengths - self.questions.lengths
 
     @property
-    def truncated(self) -> NDArray[np.bool_]:
-        """(N,) whether the question was cut."""
-        return self.truncated_tokens > 0
-
-    @property
     def unknown(self) -> Ints:
         """(N,) unknown tokens of the question and its context."""
         return self.question_unknown + self.contexts.unknown[self.context_of]

@@ -102,11 +102,6 @@ model = {auto_class}.from_pretrained(MODEL)"""
 
     # Metrics
 
-    @classmethod
-    def metric_named(cls, name: str) -> Metric | None:
-        """Returns a metric's definition; None where the task has no such metric."""
-        return next((metric for metric in (*cls.metrics, LOSS) if metric.name == name), None)
-
     def contributions(self, lines: Lines, name: str) -> Contributions | None:
         """Returns what each line adds to a metric.
 
@@ -120,7 +115,7 @@ model = {auto_class}.from_pretrained(MODEL)"""
         Raises:
             DataError: lines that lack a field.
         """
-        metric = self.metric_named(name)
+        metric = next((metric for metric in (*self.metrics, LOSS) if metric.name == name), None)
         found = metric.contribute(self, lines) if metric and metric.contribute else None
         return replace(found, higher_is_better=metric.higher_is_better) if metric and found else None
 

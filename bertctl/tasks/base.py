@@ -107,10 +107,6 @@ class Features(Protocol):
         """(N,) tokens read of each row; what several windows share counts once."""
 
     @property
-    def truncated(self) -> NDArray[np.bool_]:
-        """(N,) whether something of the row was cut off."""
-
-    @property
     def truncated_tokens(self) -> NDArray[np.int64]:
         """(N,) tokens of each row that were cut off."""
 
@@ -228,10 +224,7 @@ class Task(ABC):
             train: training rows, which the answer is chosen on.
             rows: labelled rows, which it is scored on.
         """
-        shown = [name for name in self.answers.columns if rows.has(name)]
-        lines = [
-            {"gold": self.gold(rows, i), **{name: rows.columns[name][i] for name in shown}} for i in range(len(rows))
-        ]
+        lines = [{"gold": self.gold(rows, i), **rows.fields(i, self.answers.columns)} for i in range(len(rows))]
         constant = self.answers.baseline_answer([self.gold(train, i) for i in range(len(train))])
         return self.answers.baseline(constant, lines)
 

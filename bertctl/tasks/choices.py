@@ -81,11 +81,6 @@ class ChoiceFeatures(RowFeatures):
         return self._sums(self.encoded.lengths)
 
     @cached_property
-    def truncated(self) -> NDArray[np.bool_]:
-        """(N,) whether something of a choice was cut off."""
-        return self._sums(self.encoded.truncated) > 0
-
-    @cached_property
     def truncated_tokens(self) -> NDArray[np.int64]:
         """(N,) tokens cut off all choices of each row."""
         return self._sums(self.encoded.full_lengths - self.encoded.lengths)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
 from bertctl.runtime.batching import Padding
-from bertctl.tasks.batches import Batch, padded_inputs, present
+from bertctl.tasks.batches import Batch, padded_inputs
 from bertctl.tokenization.encode import EncodedTexts, encode_texts
 
 if TYPE_CHECKING:
@@ -20,22 +20,7 @@ if TYPE_CHECKING:
 
 
 class RowFeatures(Sized):
-    """A split in which each row is a window, with at most one label each; the basis of features.
-
-    Attributes:
-        labels: (N, ...) or None.
-    """
-
-    labels: NDArray[np.generic] | None
-
-    @property
-    def gold(self) -> NDArray[Any]:
-        """The labels, where the caller knows that there are some.
-
-        Raises:
-            ValueError: there are none.
-        """
-        return present(self.labels)
+    """A split in which each row is a window; the basis of features."""
 
     @cached_property
     def rows(self) -> NDArray[np.int64]:
@@ -81,11 +66,6 @@ class SequenceFeatures(RowFeatures):
     def tokens(self) -> NDArray[np.int64]:
         """(N,) tokens of each example."""
         return self.encoded.lengths
-
-    @property
-    def truncated(self) -> NDArray[np.bool_]:
-        """(N,) whether something was cut off."""
-        return self.encoded.truncated
 
     @property
     def truncated_tokens(self) -> NDArray[np.int64]:

@@ -1,5 +1,6 @@
 """What words of a text mean as an answer: extractive question answering."""
 
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,39 +27,27 @@ def raw(lines: Lines) -> tuple[Floats, Floats, NDArray[np.bool_]]:
     return *raw_scores(predicted, gold, version=version), answerable
 
 
-def _exact(_: Any, lines: Lines) -> Contributions:
-    return contributions.share(raw(lines)[0] > 0)
+def _exact(_: Any, lines: Lines, *, answerable: bool | None = None) -> Contributions | None:
+    found = _of_kind(lines, answerable)
+    return contributions.share(found[0] > 0) if found else None
 
 
-def _f1(_: Any, lines: Lines) -> Contributions:
-    return contributions.fraction(raw(lines)[1])
+def _f1(_: Any, lines: Lines, *, answerable: bool | None = None) -> Contributions | None:
+    found = _of_kind(lines, answerable)
+    return contributions.fraction(found[1]) if found else None
 
 
-def _of_kind(lines: Lines, *, answerable: bool) -> tuple[Floats, Floats] | None:
-    """Returns exact matches and F1 of one kind of question; None where only questions with an answer occur."""
+def _of_kind(lines: Lines, answerable: bool | None) -> tuple[Floats, Floats] | None:
+    """Returns exact matches and F1 of one kind of question, or of all; None where only those with an answer occur."""
     exact, f1, has_answer = raw(lines)
+    if answerable is None:
+        return exact, f1
     chosen = has_answer == answerable
     return None if has_answer.all() or not chosen.any() else (exact[chosen], f1[chosen])
 
 
-def _has_answer_exact(_: Any, lines: Lines) -> Contributions | None:
-    found = _of_kind(lines, answerable=True)
-    return contributions.share(found[0] > 0) if found else None
-
-
-def _has_answer_f1(_: Any, lines: Lines) -> Contributions | None:
-    found = _of_kind(lines, answerable=True)
-    return contributions.fraction(found[1]) if found else None
-
-
-def _no_answer_exact(_: Any, lines: Lines) -> Contributions | None:
-    found = _of_kind(lines, answerable=False)
-    return contributions.share(found[0] > 0) if found else None
-
-
-def _no_answer_f1(_: Any, lines: Lines) -> Contributions | None:
-    found = _of_kind(lines, answerable=False)
-    return contributions.fraction(found[1]) if found else None
+_has_answer_exact, _no_answer_exact = (partial(_exact, answerable=kind) for kind in (True, False))
+_has_answer_f1, _no_answer_f1 = (partial(_f1, answerable=kind) for kind in (True, False))
 
 
 class SpanAnswers(Answers):

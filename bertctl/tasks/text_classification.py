@@ -14,6 +14,7 @@ from bertctl.errors import DataError
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
 from bertctl.tasks.base import Outputs, Task, label_fields, output_names
+from bertctl.tasks.batches import present
 from bertctl.tasks.class_answers import ClassAnswers
 from bertctl.tasks.class_weights import class_weights
 from bertctl.tasks.sequences import SequenceFeatures, encode_rows, require_label
@@ -144,7 +145,7 @@ class TextClassification(Task):
         kind = BinaryCrossEntropy if self.multi_label else CrossEntropy
         if training is None or train is None:
             return kind(padding)
-        return kind(padding, class_weights(training, train.gold, self.labels), training.label_smoothing)
+        return kind(padding, class_weights(training, present(train.labels), self.labels), training.label_smoothing)
 
     def with_decision(self, decision: Mapping[str, Any]) -> "TextClassification":
         """Returns the task with the temperature and the threshold that were chosen on validation rows."""
@@ -157,14 +158,15 @@ class TextClassification(Task):
 
     def decode(self, outputs: Outputs, features: SequenceFeatures, rows: Rows) -> list[dict[str, Any]]:
         """Returns the label (multi-label: the list of labels) and the probability of every label by name."""
-        probabilities = self._probabilities(outputs["logits"])
         answers: list[dict[str, Any]] = []
-        for row in probabilities:
+        for row in self._probabilities(outputs["logits"]):
             by_name = {name: float(p) for name, p in zip(self.labels, row, strict=True)}
             if self.multi_label:
                 chosen: Any = [name for name, p in by_name.items() if p >= self.threshold]
+            elif self.positive_threshold is None:
+                chosen = self.labels[int(row.argmax())]
             else:
-                chosen = self.labels[int(self._chosen(row[None, :])[0])]
+                chosen = self.labels[int(row[1] >= self.positive_threshold)]
             answers.append({"prediction": chosen, "probabilities": by_name})
         return answers
 
@@ -178,14 +180,6 @@ class TextClassification(Task):
         """Returns the label (or labels) of a row, as prediction files show it."""
         names = self._names(rows, index)
         return names if self.multi_label else names[0]
-
-    def _chosen(self, probabilities: NDArray[np.float32]) -> NDArray[np.int64]:
-        """Returns (N,) label numbers for (N, C) probabilities."""
-        if self.positive_threshold is None:
-            likeliest: NDArray[np.int64] = probabilities.argmax(axis=1).astype(np.int64)
-            return likeliest
-        chosen: NDArray[np.int64] = (probabilities[:, 1] >= self.positive_threshold).astype(np.int64)
-        return chosen
 
     def _probabilities(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
         from scipy.special import expit, softmax

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
@@ -20,7 +20,7 @@ from bertctl.tasks.batches import present
 from bertctl.tasks.class_weights import class_weights
 from bertctl.tasks.tag_answers import TagAnswers
 from bertctl.tasks.tag_formats import FORMATS
-from bertctl.tasks.word_windows import WordBatch, WordFeatures, encode_words, with_labels
+from bertctl.tasks.word_windows import WordBatch, WordFeatures, encode_words
 from bertctl.words import did_you_mean, listing
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class TokenClassification(Task):
             return features
         number = {name: i for i, name in enumerate(self.labels)}
         tags = (tag for i in range(len(rows)) for tag in self._learned(_tags(rows, i)))
-        return with_labels(features, np.array([number[tag] for tag in tags], dtype=np.int64))
+        return replace(features, labels=np.array([number[tag] for tag in tags], dtype=np.int64))
 
     def objective(
         self, padding: Padding, training: TrainingSection | None = None, train: WordFeatures | None = None

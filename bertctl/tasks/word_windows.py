@@ -5,7 +5,7 @@ T tokens of a window.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +59,7 @@ class WordFeatures:
         starts: (N + 1,) first word of each row.
         labels: (W,) label numbers, or None.
         tokens: (N,) tokens read of each row's own words, special tokens included.
-        truncated_tokens: (N,) tokens cut off words that are longer than the model.
+        truncated_tokens: (N,) tokens cut off words that are longer than the model; long sentences get windows.
         unknown: (N,) unknown tokens.
     """
 
@@ -95,11 +95,6 @@ class WordFeatures:
     def prediction_indices(self, indices: Ints) -> Ints:
         """Returns the words that these windows answer for, window by window."""
         return np.concatenate([np.arange(self.first[i], self.last[i]) for i in indices])
-
-    @property
-    def truncated(self) -> NDArray[np.bool_]:
-        """(N,) whether a word of the row was cut; sentences are not, they get windows."""
-        return self.truncated_tokens > 0
 
     def collate(self, indices: Ints, padding: Padding) -> WordBatch:
         """Returns some windows as padded tensors."""
@@ -171,11 +166,6 @@ def encode_words(
         truncated_tokens=of_rows(cut),
         unknown=of_rows(unknown),
     )
-
-
-def with_labels(features: WordFeatures, labels: Ints) -> WordFeatures:
-    """Returns the same with (W,) label numbers."""
-    return replace(features, labels=labels)
 
 
 def _numbered(sentences: Sequence[Sequence[str]]) -> tuple[Ints, list[str]]:

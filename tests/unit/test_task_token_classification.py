@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from bertctl.errors import DataError, UsageError
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.tag_formats import FORMATS
 from bertctl.tasks.token_classification import TokenClassification
-from bertctl.tasks.word_windows import IGNORED, WordFeatures, encode_words, with_labels
+from bertctl.tasks.word_windows import IGNORED, WordFeatures, encode_words
 
 CLS, SEP, UNK = 1, 2, 3
 
@@ -74,7 +75,6 @@ def test_every_word_is_answered_once_at_its_first_piece(tokenizer, lengths, max_
     assert [
         (t - 2 if t else 0, lost) for t, lost in zip(features.tokens, features.truncated_tokens, strict=True)
     ] == wanted
-    assert features.truncated.tolist() == [lost > 0 for _, lost in wanted]
     assert features.unknown.tolist() == [sum(not w for w in s) for s in sentences]
     for unit, row in enumerate(features.rows):
         assert features.starts[row] <= features.first[unit] < features.last[unit] <= features.starts[row + 1]
@@ -130,8 +130,8 @@ def test_only_whole_words_of_neighbours_are_read(tokenizer):
 
 @pytest.mark.parametrize("pad_left", [False, True])
 def test_batches_know_their_words_on_both_sides_of_padding(tokenizer, pad_left):
-    features = with_labels(encode_words([["ab", "c"], ["d"], [], ["e"] * 9], None, tokenizer, max_length=8),
-                           np.arange(12))  # fmt: skip
+    unlabelled = encode_words([["ab", "c"], ["d"], [], ["e"] * 9], None, tokenizer, max_length=8)
+    features = replace(unlabelled, labels=np.arange(12))
     indices = np.arange(len(features))[::-1].copy()
     batch = features.collate(indices, Padding(0, left=pad_left, width=9))
     ids, labels = batch.inputs["input_ids"].numpy(), batch.labels.numpy()
