@@ -34,6 +34,15 @@ def problems(path: str, **more: object) -> list[str]:
     return [sentence.replace(folder, "") for sentence in caught.value.problems]
 
 
+def assert_told(found: list[str], *expected: tuple[str, ...]) -> None:
+    """Each sentence begins with its place and names all that is to be known there; the wording is free."""
+    assert len(found) == len(expected)
+    for sentence, (place, *facts) in zip(found, expected, strict=True):
+        assert sentence.startswith(place)
+        for fact in facts:
+            assert fact in sentence.removeprefix(place)
+
+
 def test_nearest_source_wins(write):
     path = write("training: {epochs: 2, batch_size: 16, seed: 1}\noptimizer: {learning_rate: 2.0e-5}\n")
     recipe = load_recipe(path, sets=["training.batch_size=8", "training.seed=2"], options={"training.seed": 3})
@@ -68,27 +77,29 @@ def test_everything_wrong_in_file_and_sets_is_said_at_once_in_order(write):
         "runtime: {precision: bf61, log_to: wandb}\n"
         "text_classification: {labels: [true, 3]}\n"
     )
-    assert problems(path, sets=["training.epochs=x", "evaluation.splts=[test]", "nonsense", "model=minilm"]) == [
-        "mine.yaml:1: learning_rate: unknown key, did you mean optimizer.learning_rate?",
-        "mine.yaml:3: training.epoch: unknown key, did you mean training.epochs?",
-        'mine.yaml:4: training.batch_size: "16" given, a whole number of at least 1 fits; write it without quotes',
-        "mine.yaml:5: training.seed: -1 given, a whole number of at least 0 and at most 4294967295 fits",
-        'mine.yaml:6: runtime.precision: "bf61" given, auto, fp32, bf16 or fp16 fits; did you mean bf16?',
-        'mine.yaml:6: runtime.log_to: "wandb" given, a list (tensorboard, mlflow or wandb each) fits; write [wandb]',
-        'mine.yaml:7: text_classification.labels[0]: true given, a text fits; write it in quotes: "true"',
-        'mine.yaml:7: text_classification.labels[1]: 3 given, a text fits; write it in quotes: "3"',
-        "--set: evaluation.splts: unknown key, did you mean evaluation.splits?",
-        "--set: 'nonsense' given, section.field=value fits, such as training.epochs=2",
-        "--set: model: a section; name a field in it, such as model.name",
-        '--set: training.epochs: "x" given, a whole number of at least 1 fits',
-    ]
+    assert_told(
+        problems(path, sets=["training.epochs=x", "evaluation.splts=[test]", "nonsense", "model=minilm"]),
+        ("mine.yaml:1: learning_rate: ", "optimizer.learning_rate"),
+        ("mine.yaml:3: training.epoch: ", "training.epochs"),
+        ("mine.yaml:4: training.batch_size: ", '"16"', "whole number", "at least 1", "without quotes"),
+        ("mine.yaml:5: training.seed: ", "-1", "at least 0", "at most 4294967295"),
+        ("mine.yaml:6: runtime.precision: ", '"bf61"', "auto, fp32, bf16 or fp16", "did you mean bf16?"),
+        ("mine.yaml:6: runtime.log_to: ", '"wandb"', "tensorboard, mlflow or wandb", "write [wandb]"),
+        ("mine.yaml:7: text_classification.labels[0]: ", "true", 'in quotes: "true"'),
+        ("mine.yaml:7: text_classification.labels[1]: ", "3", 'in quotes: "3"'),
+        ("--set: evaluation.splts: ", "evaluation.splits"),
+        ("--set: ", "'nonsense'", "training.epochs=2"),
+        ("--set: model: ", "section", "model.name"),
+        ("--set: training.epochs: ", '"x"', "whole number", "at least 1"),
+    )
 
 
 def test_one_problem_is_one_line(write):
     path = write("training:\n  epoch: 2\n")
     with pytest.raises(UsageError) as caught:
         load_recipe(path)
-    assert caught.value.message == f"{path}:2: training.epoch: unknown key, did you mean training.epochs?"
+    assert caught.value.message.startswith(f"{path}:2: training.epoch: ")
+    assert "\n" not in caught.value.message
 
 
 @pytest.mark.parametrize(
@@ -110,11 +121,13 @@ def test_one_problem_is_one_line(write):
 )
 def test_the_right_field_is_named_in_whatever_section_it_is(write, given, meant):
     (sentence,) = problems(write(given))
-    assert sentence.endswith(f": unknown key, did you mean {meant}?")
+    assert sentence.endswith(f"did you mean {meant}?")
 
 
 def test_a_key_like_nothing_gets_no_guess(write):
-    assert problems(write("qwertz: 1")) == ["mine.yaml:1: qwertz: unknown key"]
+    (sentence,) = problems(write("qwertz: 1"))
+    assert sentence.startswith("mine.yaml:1: qwertz: ")
+    assert "did you mean" not in sentence
 
 
 def test_every_foreign_name_leads_to_a_field_that_exists():
@@ -133,9 +146,7 @@ def test_a_whole_number_is_a_number_but_not_the_other_way_round(write):
     rate = load_recipe(write("optimizer: {learning_rate: 5}")).optimizer.learning_rate
     assert rate == 5.0
     assert isinstance(rate, float)
-    assert problems(write("training: {epochs: 3.0}")) == [
-        "mine.yaml:1: training.epochs: 3.0 given, a whole number of at least 1 fits"
-    ]
+    assert_told(problems(write("training: {epochs: 3.0}")), ("mine.yaml:1: training.epochs: ", "3.0", "whole number"))
 
 
 @pytest.mark.parametrize(
@@ -144,9 +155,8 @@ def test_a_whole_number_is_a_number_but_not_the_other_way_round(write):
 def test_only_true_and_false_are_booleans_and_only_decimals_are_numbers(write, word):
     recipe = load_recipe(write(f"text_classification: {{labels: [{word}, other]}}"))
     assert recipe.text_classification.labels == [word, "other"]
-    assert problems(write(f"evaluation: {{keep_text: {word}}}")) == [
-        f'mine.yaml:1: evaluation.keep_text: "{word}" given, true or false fits'
-    ]
+    found = problems(write(f"evaluation: {{keep_text: {word}}}"))
+    assert_told(found, ("mine.yaml:1: evaluation.keep_text: ", f'"{word}"', "true or false"))
 
 
 def test_true_and_false_are_booleans(write):
@@ -161,32 +171,34 @@ def test_a_number_is_not_a_boolean_and_a_boolean_is_no_number(write):
 @pytest.mark.parametrize("value", [".nan", ".inf", "-.inf", "0", "-1e-5", "1e999"])
 def test_a_rate_must_be_a_finite_number_above_zero(write, value):
     (sentence,) = problems(write(f"optimizer: {{learning_rate: {value}}}"))
-    assert sentence.endswith("given, a number above 0 fits")
+    assert sentence.startswith("mine.yaml:1: optimizer.learning_rate: ")
+    assert "above 0" in sentence
 
 
 def test_keys_given_twice_are_refused_with_both_lines(write):
     path = write("training:\n  epochs: 2\n  seed: 1\n  epochs: 3\ndata: {}\ntraining: {}\n")
-    assert problems(path) == [
-        "mine.yaml:4: training.epochs: given twice, first in line 2; keep one",
-        "mine.yaml:6: training: given twice, first in line 1; keep one",
-    ]
+    assert_told(
+        problems(path),
+        ("mine.yaml:4: training.epochs: ", "twice", "line 2"),
+        ("mine.yaml:6: training: ", "twice", "line 1"),
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "where", "what"),
     [
-        ("training:\n\tepochs: 1", "mine.yaml:2", "column 1: not YAML"),
+        ("training:\n\tepochs: 1", "mine.yaml:2", "column 1"),
         ("name: x\ntraining: {epochs: 1", "mine.yaml:2", "not YAML"),
         ("name: x\n---\nname: y", "mine.yaml:2", "single document"),
         ("name: \x07", "mine.yaml:1", "character '\\x07'"),
         ("- name", "mine.yaml:1", "a list found"),
-        ("just words", "mine.yaml:1", "a single value found"),
+        ("just words", "mine.yaml:1", "single value"),
         ("", "mine.yaml:1", "nothing found"),
         ("# only a comment", "mine.yaml:1", "nothing found"),
         ("name: !!python/object:os.system x", "mine.yaml:1", "tag"),
         ("evaluation:\n  splits: &a [x]\n  slice_columns: *a", "mine.yaml:3", "alias *a"),
-        ("[" * 5000, "mine.yaml:1", "nested too deeply"),
-        ("? [a]\n: 1", "mine.yaml:1", "where a key should be"),
+        ("[" * 5000, "mine.yaml:1", "nested"),
+        ("? [a]\n: 1", "mine.yaml:1", "key"),
     ],
 )
 def test_what_is_no_recipe_is_refused_with_its_line(write, text, where, what):
@@ -226,38 +238,37 @@ def test_a_recipe_without_a_name_is_named_after_its_file(write, file, name):
 
 def test_a_name_that_is_no_folder_name_is_refused(write):
     (sentence,) = problems(write("name: ../elsewhere"))
-    assert sentence.endswith("a name of letters, digits, `.`, `_` and `-` fits")
+    assert sentence.startswith("mine.yaml:1: name: ")
+    assert "`.`, `_` and `-`" in sentence
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("text", "field", "said"),
     [
         (
             "training: {batch_size: 32, accumulation_steps: 3}",
-            "training.accumulation_steps: 3 does not divide training.batch_size 32",
+            "training.accumulation_steps",
+            ("3", "training.batch_size 32"),
         ),
-        (
-            "data: {name: sst2, train_file: a.csv}",
-            "data.train_file: data.name 'sst2' already says which rows; leave one out",
-        ),
-        ("data: {data_dir: d}", "data.data_dir: of use only with data.name; your own files go into data.train_file"),
-        ("data: {text_column: a, label_column: a}", "data.label_column: the same column as data.text_column"),
-        ("data: {encoding: utf-9}", "data.encoding: there is no text encoding 'utf-9'; utf-8 or latin-1 fits"),
-        ("text_classification: {labels: [b, a, b]}", "text_classification.labels: given twice: b"),
+        ("data: {name: sst2, train_file: a.csv}", "data.train_file", ("data.name 'sst2'",)),
+        ("data: {data_dir: d}", "data.data_dir", ("data.name", "data.train_file")),
+        ("data: {text_column: a, label_column: a}", "data.label_column", ("same column", "data.text_column")),
+        ("data: {encoding: utf-9}", "data.encoding", ("'utf-9'", "utf-8 or latin-1")),
+        ("text_classification: {labels: [b, a, b]}", "text_classification.labels", ("twice: b",)),
         (
             "text_classification: {label_separator: '|', multi_label: false}",
-            "text_classification.label_separator: several labels in a field, "
-            "but text_classification.multi_label is false",
+            "text_classification.label_separator",
+            ("text_classification.multi_label is false",),
         ),
         (
             "text_regression: {clip_to_training_range: true}",
-            "text_regression.clip_to_training_range: a setting of the task 'text-regression', "
-            "but this recipe's task is 'text-classification'",
+            "text_regression.clip_to_training_range",
+            ("'text-regression'", "'text-classification'"),
         ),
     ],
 )
-def test_fields_that_contradict_each_other_are_refused(write, text, sentence):
-    assert problems(write(text)) == [f"mine.yaml:1: {sentence}"]
+def test_fields_that_contradict_each_other_are_refused(write, text, field, said):
+    assert_told(problems(write(text)), (f"mine.yaml:1: {field}: ", *said))
 
 
 def test_another_tasks_section_at_its_defaults_is_no_contradiction(write):
@@ -271,13 +282,12 @@ def test_contradictions_are_said_together_with_wrong_values(write):
 
 def test_a_wrong_value_is_not_also_called_a_contradiction(write):
     found = problems(write("training: {batch_size: many, accumulation_steps: 5}"))  # the default 32 would clash
-    assert found == ['mine.yaml:1: training.batch_size: "many" given, a whole number of at least 1 fits']
+    assert_told(found, ("mine.yaml:1: training.batch_size: ", '"many"'))
 
 
 def test_an_option_that_contradicts_the_file_is_laid_at_the_options_door(write):
-    assert problems("sst2", options={"data.train_file": "a.csv"}) == [
-        "command line: data.train_file: data.name 'sst2' already says which rows; leave one out"
-    ]
+    found = problems("sst2", options={"data.train_file": "a.csv"})
+    assert_told(found, ("command line: data.train_file: ", "data.name 'sst2'"))
 
 
 @pytest.mark.parametrize(
@@ -363,7 +373,7 @@ def test_a_built_in_name_is_not_shadowed_by_a_file_but_a_path_is_a_path(tmp_path
 
 
 def test_an_unknown_name_shows_the_nearest_and_where_the_others_are():
-    with pytest.raises(UsageError, match="there is no recipe 'sst-2': did you mean sst2") as caught:
+    with pytest.raises(UsageError, match=r"recipe 'sst-2': .*sst2") as caught:
         find_recipe("sst-2")
     assert "`bertctl recipes ls`" in caught.value.remedy
     assert all(name in caught.value.remedy for name in builtin_recipes())
@@ -384,7 +394,7 @@ def test_a_run_folder_is_pointed_to_its_recipe(tmp_path):
 
 
 def test_an_empty_name_is_no_recipe():
-    with pytest.raises(UsageError, match="there is no recipe ''"):
+    with pytest.raises(UsageError, match="recipe ''"):
         load_recipe("")
 
 
@@ -421,19 +431,19 @@ def test_a_removed_field_is_read_over_at_its_default_and_refused_otherwise(tmp_p
     path.write_text(text.format("0.0"))
     assert load_recipe(str(path)).question_answering.n_best == 5
     path.write_text(text.format("0.5"))
-    with pytest.raises(RecipeError, match="derive_unanswerable: this field is gone"):
+    with pytest.raises(RecipeError, match=r"derive_unanswerable: .* gone"):
         load_recipe(str(path))
 
 
 def test_a_recipe_may_name_every_registered_task_and_no_other(monkeypatch):
     assert task_names() == tuple(TASKS)
-    with pytest.raises(ValueError, match="there is no task 'text-clasification': did you mean text-classification"):
+    with pytest.raises(ValueError, match=r"task 'text-clasification': .*text-classification"):
         Recipe(task="text-clasification")
     monkeypatch.setattr(task_names_module, "_NAMES", list(task_names()))
     add_task_name("toy-task")
     assert Recipe(task="toy-task").task == "toy-task"
     _, sentences = read_field("task", "nothing")
-    assert "multiple-choice or toy-task fits" in sentences[0]
+    assert "multiple-choice or toy-task" in sentences[0]
 
 
 def test_the_json_schema_has_every_field_with_its_documentation():

@@ -82,35 +82,34 @@ def test_rows_without_label_or_field_are_left_out_counted_and_numbered_anew(tmp_
     assert list(rows.columns["text"]) == ["q0", "q4"]
     assert list(rows.ids) == ["0", "1"]
     assert list(rows.lines) == [2, 6]
-    assert [text.split(": ")[1] for text in heard.warned] == [
-        "1 rows lack a field and are left out, as the hub's conversion does",
-        "2 rows without a label or a text are left out",
-    ]
+    field, label = (text.split(": ")[1] for text in heard.warned)
+    assert field.startswith("1 rows lack a field")
+    assert label.startswith("2 rows without a label")
     assert data.notes == tuple(heard.warned)
 
 
 def test_a_strange_label_is_refused_with_its_line(tmp_path):
     recipe = _official_file(tmp_path, "sst2", "sentence\tlabel\nfine\t1\nodd\t2\n")
-    with pytest.raises(DataError, match=r"train.tsv:3: '2' is no label of 'sst2'") as caught:
+    with pytest.raises(DataError, match=r"train.tsv:3: '2' .*label of 'sst2'") as caught:
         load_data(recipe, splits=["train"])
-    assert caught.value.remedy == "Labels: negative, positive."
+    assert "negative, positive" in caught.value.remedy
 
 
 def test_a_strange_score_is_refused_with_its_line(tmp_path):
     recipe = _official_file(tmp_path, "stsb", "index\tsentence1\tsentence2\tscore\n0\ta\tb\tmuch\n")
-    with pytest.raises(DataError, match=r"train.tsv:2: 'much' is no label"):
+    with pytest.raises(DataError, match=r"train.tsv:2: 'much' .*label"):
         load_data(recipe, splits=["train"])
 
 
 def test_a_file_of_another_task_is_refused(tmp_path):
     recipe = _official_file(tmp_path, "sst2", "index\tsentence1\tsentence2\tlabel\n0\ta\tb\t1\n")
-    with pytest.raises(DataError, match="no column 'sentence': did you mean sentence"):
+    with pytest.raises(DataError, match=r"column 'sentence': .*sentence1"):
         load_data(recipe, splits=["train"])
 
 
 def test_a_cola_file_with_too_few_fields_is_refused(tmp_path):
     recipe = _official_file(tmp_path, "cola", "gj04\t1\t\tGood one.\ngj04\t1\n")
-    with pytest.raises(DataError, match=r"train.tsv:2: 2 tab-separated fields where 4"):
+    with pytest.raises(DataError, match=r"train.tsv:2: 2 .*fields where 4"):
         load_data(recipe, splits=["train"])
 
 
@@ -188,7 +187,7 @@ def test_the_table_is_whole():
         ({"task": "text-clasification"}, "task", "did you mean text-classification"),
         ({"splits": ()}, "splits", "no split"),
         ({"splits": files(train="a.csv") * 2}, "splits", "given twice: 'train'"),
-        ({"splits": (SplitRow("train"),)}, "splits", "neither a file nor a place on the hub"),
+        ({"splits": (SplitRow("train"),)}, "splits", "neither a file nor"),
         ({"labels": ("yes",)}, "labels", "one label"),
         ({"labels": ("yes", "no", "yes")}, "labels", "given twice: 'yes'"),
         ({"hub": Hub("me/trec", "main", "train.parquet")}, "hub", "{split}"),
@@ -222,19 +221,17 @@ def test_a_row_of_six_lines_is_read_without_hub_official_files_or_validation_row
     data = load_data(recipe_for("trec", data_dir=str(tmp_path)), listener=heard)
     assert {name: len(rows) for name, rows in data.splits.items()} == {"train": 18, "validation": 2}
     assert set(data.splits["train"].columns) == {"text", "label"}
-    assert heard.said == [
-        "'trec' has no validation split: 2 of the 20 training rows are held out for validation "
-        "(seed 42, stratified by label)"
-    ]
+    (said,) = heard.said
+    assert "'trec'" in said
+    assert "2 of the 20 training rows are held out" in said
+    assert "seed 42" in said
     assert len(load_data(recipe_for("trec", data_dir=str(tmp_path)), splits=["test"]).splits["test"]) == 20
-    with pytest.raises(UnavailableError, match="'trec' is not on the hub") as caught:
+    with pytest.raises(UnavailableError, match=r"'trec' .*hub") as caught:
         load_data(recipe_for("trec"))
-    assert (
-        caught.value.remedy
-        == "--data-dir DIR needs the files trec/train.csv, trec/test.csv, below DIR or in DIR itself."
-    )
+    assert "--data-dir DIR" in caught.value.remedy
+    assert "trec/train.csv, trec/test.csv" in caught.value.remedy
     (tmp_path / "train.csv").write_text("questions,kind\nwho,HUM\n")
-    with pytest.raises(DataError, match="no column 'question': did you mean questions"):
+    with pytest.raises(DataError, match=r"column 'question': .*questions"):
         load_data(recipe_for("trec", data_dir=str(tmp_path)))
 
 

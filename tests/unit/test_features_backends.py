@@ -91,25 +91,25 @@ def test_vectors_that_are_not_torchs_are_refused(tiny_model, backend, tmp_path, 
     both(other, backend, spec_of())
     (theirs,) = (path for path in cache_folder().rglob("model.onnx") if path != mine)
     mine.write_bytes(theirs.read_bytes())
-    with pytest.raises(DeviceError, match="gives other vectors than torch") as caught:
+    with pytest.raises(DeviceError, match="other vectors") as caught:
         both(tiny_model, backend, spec_of())
-    assert "Leave --backend out" in caught.value.remedy
+    assert "--backend" in caught.value.remedy
     mine.write_bytes(kept)
     both(tiny_model, backend, spec_of())
 
 
 def test_what_a_backend_cannot_do_is_refused(backend):
-    with pytest.raises(UsageError, match=r"there is no backend 'onyx': did you mean onnx\?"):
+    with pytest.raises(UsageError, match=r"backend 'onyx': .*onnx\?"):
         check_backend("onyx", device="auto", precision="auto")
-    with pytest.raises(DeviceError, match="computes on the CPU, not on cuda"):
+    with pytest.raises(DeviceError, match="CPU, not on cuda"):
         check_backend(backend, device="cuda", precision="auto")
-    with pytest.raises(UsageError, match="does not compute in fp16"):
+    with pytest.raises(UsageError, match="fp16"):
         check_backend(backend, device="cpu", precision="fp16")
 
 
 def test_a_missing_package_answers_with_its_install_line(monkeypatch):
     monkeypatch.setattr(sessions, "find_spec", lambda _: None)
-    with pytest.raises(UnavailableError, match="needs openvino and onnx") as caught:
+    with pytest.raises(UnavailableError, match="openvino and onnx") as caught:
         check_backend("openvino", device="auto", precision="auto")
     assert "pip install 'bertctl[openvino]'" in caught.value.remedy
     check_backend("torch", device="cuda", precision="fp16")

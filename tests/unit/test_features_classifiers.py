@@ -102,7 +102,7 @@ def test_a_label_rarer_than_the_folds_is_refused():
     vectors, labels = problem(2)
     labels[:] = 0
     labels[:3] = 1
-    with pytest.raises(DataError, match="label number 1 has 3 training rows, fewer than the 5 folds"):
+    with pytest.raises(DataError, match=r"label number 1 .*3 training rows.* 5 folds"):
         choose_strength(vectors, labels, settings())
 
 

@@ -253,7 +253,7 @@ def test_jsonl_is_laid_out_as_by_google_research_bert(model, one_by_one, tmp_pat
 def test_windows_of_a_long_text_are_pooled_together(model, one_by_one, tmp_path):
     words = list(itertools.islice(itertools.cycle(["the", "film", "was", "good", "bad", "food", "not", "very"]), 21))
     text = " ".join(words)
-    with pytest.raises(UsageError, match="window has room for 8 tokens"):
+    with pytest.raises(UsageError, match=r"window .* 8 tokens"):
         run(model, tmp_path / "no.npy", [text], max_length=10, stride=8)
     for pooling in ("mean", "max", "cls"):
         run(model, tmp_path / f"{pooling}.npy", ["bad", text], max_length=10, stride=3, poolings=pooling)
@@ -358,7 +358,7 @@ def test_an_attempt_that_was_cut_off_is_taken_up_again_and_ends_equal(tiny_model
     assert not cut.exists(), "half a file never has the final name"
     with (tmp_path / f"cut{suffix}.parts" / "0" / "vectors.npy").open("ab") as file:
         file.write(b"half a row")
-    with pytest.raises(UsageError, match="unfinished, 8 rows are whole"):
+    with pytest.raises(UsageError, match="unfinished, 8 rows"):
         run(tiny_model, cut, rows=rows, poolings=poolings)
     run(tiny_model, cut, rows=rows, poolings=poolings, resume=True)
     assert cut.read_bytes() == whole.read_bytes()
@@ -371,11 +371,11 @@ def test_a_resume_with_other_settings_or_another_input_is_refused(tiny_model, tm
     out = tmp_path / "a.npy"
     with pytest.raises(_KilledError):
         extract(_breaking(rows_of(TEXTS), 4), encoder_of(tiny_model), ExtractJob(out, 40))
-    with pytest.raises(UsageError, match="begun with pooling 'mean', and now it is 'max'"):
+    with pytest.raises(UsageError, match=r"pooling 'mean', .*'max'"):
         run(tiny_model, out, poolings="max", resume=True)
-    with pytest.raises(DataError, match="it has changed"):
+    with pytest.raises(DataError, match="changed"):
         run(tiny_model, out, ["other", *TEXTS[1:]], resume=True)
-    with pytest.raises(DataError, match="8 had been extracted"):
+    with pytest.raises(DataError, match="8 had been"):
         run(tiny_model, out, TEXTS[:4], resume=True)
 
 
@@ -409,13 +409,13 @@ def test_three_processes_equal_one(tiny_model, tmp_path, suffix):
 
 
 def test_zero_rows_are_refused(tiny_model, tmp_path):
-    with pytest.raises(DataError, match="has no rows"):
+    with pytest.raises(DataError, match="no rows"):
         extract(iter([]), encoder_of(tiny_model), ExtractJob(tmp_path / "a.npy", 40))
 
 
 @pytest.mark.parametrize(
     ("name", "poolings", "said"),
-    [("a.pt", "mean", "'.pt' is no format"), ("a", "mean", "no suffix"), ("a.npy", "none", "holds one array")],
+    [("a.pt", "mean", "'.pt'"), ("a", "mean", "no suffix"), ("a.npy", "none", "one array")],
 )
 def test_an_output_that_fits_nothing_is_refused(tiny_model, tmp_path, name, poolings, said):
     with pytest.raises(UsageError, match=said):
@@ -423,7 +423,7 @@ def test_an_output_that_fits_nothing_is_refused(tiny_model, tmp_path, name, pool
 
 
 def test_a_learned_mix_has_no_vectors_of_its_own(tiny_model, tmp_path):
-    with pytest.raises(UsageError, match="a mix whose weights a probe learns"):
+    with pytest.raises(UsageError, match="weighted-all"):
         run(tiny_model, tmp_path / "a.npy", layers="weighted-all")
 
 
@@ -437,9 +437,9 @@ def test_a_pooler_without_trained_weights_is_refused(tiny_model, tmp_path):
     weights = load_file(folder / "model.safetensors")
     assert any("pooler" in name for name in weights)
     save_file({n: w for n, w in weights.items() if "pooler" not in n}, folder / "model.safetensors", {"format": "pt"})
-    with pytest.raises(UsageError, match="no pooler with trained weights"):
+    with pytest.raises(UsageError, match="no pooler"):
         run(folder, tmp_path / "a.npy", poolings="pooler")
-    with pytest.raises(UsageError, match="the pooler reads the last layer"):
+    with pytest.raises(UsageError, match=r"pooler .*last layer"):
         run(tiny_model, tmp_path / "a.npy", layers="1", poolings="pooler")
 
 
@@ -458,7 +458,7 @@ def test_a_full_disk_keeps_whole_rows(tmp_path):
             raise OSError(28, "No space left on device")
 
     array._file._file = Full()
-    with pytest.raises(UnavailableError, match="the disk is full"):
+    with pytest.raises(UnavailableError, match=r"disk .*full"):
         array.append(np.full((2, 3), 2.0))
     assert (tmp_path / "a.npy").stat().st_size == 128 + 2 * 12
     array._file._file = real

@@ -108,7 +108,7 @@ def test_a_layer_that_is_not_there_is_refused_with_those_that_are(name):
 
 
 def test_the_last_four_of_a_model_with_two_layers_are_refused():
-    with pytest.raises(UsageError, match="needs four layers, and the model has 2") as refused:
+    with pytest.raises(UsageError, match=r"four layers, .* 2") as refused:
         choose_layers(["concat-last-4"], 2)
     assert "last-4" not in refused.value.remedy
 
@@ -116,7 +116,7 @@ def test_the_last_four_of_a_model_with_two_layers_are_refused():
 def test_the_config_says_how_many_layers():
     assert layer_count({"num_hidden_layers": 7}) == 7
     assert layer_count({"n_layers": 6}) == 6
-    with pytest.raises(UsageError, match="does not say how many layers"):
+    with pytest.raises(UsageError, match="how many layers"):
         layer_count({"model_type": "odd"})
 
 
@@ -177,7 +177,7 @@ def test_words_of_several_pieces_one_piece_and_none(how, expected):
 
 
 def test_an_unknown_pooling_is_refused_with_those_there_are():
-    with pytest.raises(UsageError, match="there is no pooling 'men': did you mean mean") as refused:
+    with pytest.raises(UsageError, match=r"pooling 'men': .*mean") as refused:
         check_poolings(["cls", "men"])
     assert "mean-max" in refused.value.remedy
     assert check_poolings(["max", "cls", "max"]) == ("max", "cls")

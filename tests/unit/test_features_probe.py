@@ -98,7 +98,7 @@ def test_another_encoder_in_its_place_is_refused(tiny_model, rows, tmp_path):
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"hidden_act": "relu"}))
     file_sha256.cache_clear()  # another process would see the other file
-    with pytest.raises(DataError, match="not the encoder that the probe was trained on"):
+    with pytest.raises(DataError, match="not the encoder"):
         open_run(result.folder.path).load()
 
 
@@ -126,7 +126,7 @@ def test_scores_are_learned_by_ridge(tiny_model, tmp_path):
     result = probe(tiny_model, path, tmp_path / "run", task="text-regression", data__label_column="score")
     assert result.metrics["probe"]["classifier"] == "ridge"
     assert result.metrics["metrics"]["validation"]["spearman"]["value"] > 0.9
-    with pytest.raises(UsageError, match="the task is text-regression"):
+    with pytest.raises(UsageError, match=r"logistic-regression.*text-regression"):
         probe(
             tiny_model, path, tmp_path / "no", task="text-regression", data__label_column="score",
             probe__classifier="logistic-regression",
@@ -146,9 +146,9 @@ def test_repeated_hold_outs_give_mean_and_deviation(tiny_model, rows, tmp_path):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"probe__layers": ["7"]}, "the model has no layer 7"),
-        ({"probe__folds": 40}, "fewer than the 40 folds"),
-        ({"probe__pooling": ["pooler"], "probe__layers": ["1"]}, "the pooler reads the last layer"),
+        ({"probe__layers": ["7"]}, "no layer 7"),
+        ({"probe__folds": 40}, "40 folds"),
+        ({"probe__pooling": ["pooler"], "probe__layers": ["1"]}, "pooler .*last layer"),
     ],
 )
 def test_what_can_not_be_is_refused(tiny_model, rows, tmp_path, change, said):

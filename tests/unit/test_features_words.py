@@ -116,15 +116,15 @@ def test_each_kind_is_kept_and_scored_alike(tiny_model, tagged, tmp_path, more):
 def test_folds_never_part_a_sentence(tiny_model, tagged, tmp_path):
     short = tmp_path / "short.conll"
     short.write_text("\n\n".join(tagged.read_text().split("\n\n")[:3]) + "\n")
-    with pytest.raises(DataError, match="2 training rows are fewer than the 3 folds"):
+    with pytest.raises(DataError, match=r"2 training rows .*3 folds"):
         probe(tiny_model, short, tmp_path / "run")
 
 
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"probe__pooling": ["cls", "mean"]}, "'cls' makes one vector of a text"),
-        ({"probe__repeats": 3}, "probe.repeats is for labels of texts"),
+        ({"probe__pooling": ["cls", "mean"]}, "'cls'"),
+        ({"probe__repeats": 3}, "probe.repeats"),
     ],
 )
 def test_what_is_for_texts_is_refused(tiny_model, tagged, more, said):

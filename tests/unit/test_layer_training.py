@@ -65,7 +65,7 @@ def test_every_family_has_embeddings_layers_and_what_is_above_them(
 
 
 def test_shared_layers_are_refused() -> None:
-    with pytest.raises(UsageError, match="the 3 layers of this AlbertForSequenceClassification can't be told apart"):
+    with pytest.raises(UsageError, match=r"3 layers of .*AlbertForSequenceClassification"):
         parameter_depths(network_of("albert"))
 
 
@@ -197,17 +197,17 @@ def test_the_seed_of_the_new_weights_is_that_of_the_head(tiny_model: Path, opini
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"training.freeze_layers": 3}, "training.freeze_layers: 3 given, but .* has 2 layers"),
-        ({"training.reinit_layers": 4}, "training.reinit_layers: 4 given, but .* has 2 layers"),
+        ({"training.freeze_layers": 3}, "training.freeze_layers: 3 .*2 layers"),
+        ({"training.reinit_layers": 4}, "training.reinit_layers: 4 .*2 layers"),
         (
             {"training.freeze_layers": 1, "training.reinit_layers": 2},
-            "training.freeze_layers 1 and training.reinit_layers 2 overlap: .* has 2 layers",
+            "training.freeze_layers 1 .*training.reinit_layers 2 .*2 layers",
         ),
         (
             {"training.average_best": 3, "training.evaluate_every": 1},
-            "the best 3 are asked for, but 2 steps with one evaluation every 1 make 2",
+            "best 3 .*2 steps .*every 1 make 2",
         ),
-        ({"training.class_weights": [1.0]}, r"training.class_weights: 1 given, for 2 labels"),
+        ({"training.class_weights": [1.0]}, "training.class_weights: 1 .*2 labels"),
     ],
 )
 def test_what_the_model_or_the_rows_can_not_do_is_refused(
@@ -217,4 +217,4 @@ def test_what_the_model_or_the_rows_can_not_do_is_refused(
         prepare(recipe_of(tiny_model, opinions, **fields))
     assert refused.value.remedy
     if "training.class_weights" in fields:
-        assert "in this order: 'neg', 'pos'" in refused.value.remedy
+        assert "'neg', 'pos'" in refused.value.remedy

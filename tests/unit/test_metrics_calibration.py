@@ -139,7 +139,7 @@ def test_examples_that_set_no_temperature_are_refused(answer, word):
 
 
 def test_no_examples_have_no_temperature():
-    with pytest.raises(DataError, match="no labelled examples"):
+    with pytest.raises(DataError, match="no labelled"):
         fit_temperature(np.empty((0, 2)), np.empty(0))
 
 
@@ -155,7 +155,7 @@ def _cuts(probability):
 def test_no_other_cut_has_a_better_f1(examples):
     probability, gold = np.array([p for p, _ in examples]), np.array([yes for _, yes in examples])
     if not gold.any():
-        with pytest.raises(DataError, match="no example has the label"):
+        with pytest.raises(DataError, match="no example"):
             best_f1_threshold(probability, gold)
         return
     found = best_f1_threshold(probability, gold)
@@ -173,7 +173,7 @@ def test_no_other_cut_of_that_precision_has_a_better_recall(examples, floor):
     recalls = [recall_score(gold, probability >= cut) for cut in _cuts(probability)
                if precision_score(gold, probability >= cut) >= floor]  # fmt: skip
     if not recalls:
-        with pytest.raises(DataError, match="no threshold reaches"):
+        with pytest.raises(DataError, match="no threshold"):
             precision_threshold(probability, gold, floor)
         return
     found = precision_threshold(probability, gold, floor)
@@ -197,5 +197,5 @@ def test_of_equally_good_cuts_the_one_nearest_to_a_half_is_taken():
 
 
 def test_the_refusal_of_a_floor_names_the_precision_that_can_be_had():
-    with pytest.raises(DataError, match=r"precision of 0\.9 .*highest is 0\.5000"):
+    with pytest.raises(DataError, match=r"0\.9 .*0\.5000"):
         precision_threshold([0.9, 0.8, 0.2], [0, 1, 0], 0.9)

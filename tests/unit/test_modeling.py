@@ -60,9 +60,9 @@ def test_a_full_disk_leaves_the_last_save_whole(room, loaded, tmp_path):
     assert len(before["model.safetensors"]) > room
     with torch.no_grad():
         loaded.network.classifier.bias += 1
-    with full_disk(room), pytest.raises(UnavailableError, match="the disk is full") as caught:
+    with full_disk(room), pytest.raises(UnavailableError, match=r"disk .*full") as caught:
         loaded.save(folder)
-    assert "the version written before is whole" in caught.value.message
+    assert "written before" in caught.value.message
     assert contents(folder) == before
     assert [path.name for path in tmp_path.iterdir()] == ["model"], "nothing half-written lies around"
     loaded.save(folder)
@@ -129,10 +129,10 @@ def test_the_tokenizer_neither_cuts_nor_pads_by_itself(copied):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"model_type": "no-such-family"}, "transformers can't load the model"),
-        ({"vocab_size": 7}, "bert.embeddings.word_embeddings.weight would be random"),
-        ({"num_hidden_layers": 3}, r"bert.encoder.layer.2.*, ... \(16 in all\) would be random"),
-        ({"model_type": "distilbert"}, "would be random"),
+        ({"model_type": "no-such-family"}, "no-such-family"),
+        ({"vocab_size": 7}, "bert.embeddings.word_embeddings.weight .*random"),
+        ({"num_hidden_layers": 3}, r"bert.encoder.layer.2.*\(16 in all\) .*random"),
+        ({"model_type": "distilbert"}, "random"),
     ],
 )
 def test_files_that_do_not_belong_together_are_refused(change, said, copied):
@@ -145,13 +145,13 @@ def test_files_that_do_not_belong_together_are_refused(change, said, copied):
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json"])
 def test_a_file_that_is_no_json_is_refused_by_name(name, copied):
     (copied / name).write_text("{not json")
-    with pytest.raises(UnavailableError, match=f"{name} is no JSON"):
+    with pytest.raises(UnavailableError, match=f"{name} .*JSON"):
         inspect_model(section(copied))
 
 
 def test_broken_weights_are_refused(copied):
     os.truncate(copied / "model.safetensors", 1000)
-    with pytest.raises(UnavailableError, match="can't load the model"):
+    with pytest.raises(UnavailableError, match="load the model"):
         load_model(inspect_model(section(copied)), AUTO, head=HEAD)
 
 
@@ -172,7 +172,7 @@ def test_the_longest_input_of_a_family(config, positions):
 
 def test_the_positions_are_the_last_length_that_fits(tiny_model):
     assert inspect_model(section(tiny_model, max_length=41)).max_length == 41
-    with pytest.raises(UsageError, match="max_length 42 is over the 41 positions"):
+    with pytest.raises(UsageError, match=r"max_length 42 .*41 positions"):
         inspect_model(section(tiny_model, max_length=42))
 
 
@@ -189,7 +189,7 @@ def test_lower_casing_must_agree_with_the_vocabulary(copied):
     """The premise: three of a hundred pieces with a capital letter make a vocabulary cased."""
     assert inspect_model(section(copied, lowercase=True)).lowercase is True
     _add_cased_pieces(copied)
-    with pytest.raises(UsageError, match=r"its tokenizer's files say lower-casing is true, but '.*' is cased: 4 %"):
+    with pytest.raises(UsageError, match=r"lower-casing is true, .* cased: 4 %"):
         inspect_model(section(copied))
     assert inspect_model(section(copied, lowercase=False)).lowercase is False
 

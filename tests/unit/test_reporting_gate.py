@@ -221,15 +221,15 @@ def test_what_is_no_number_is_never_a_pass(tmp_path, value):
     document["metrics"]["validation"]["accuracy"]["value"] = value
     (run / "metrics.json").write_text(json.dumps(document))
     for policy in ("strict", "point", "lenient"):
-        with pytest.raises(UsageError, match="no finite number"):
+        with pytest.raises(UsageError, match="finite"):
             _gate(run, "min accuracy=0.1", policy=policy)
 
 
 def test_a_metric_or_a_split_that_is_not_there(tmp_path):
     run = _run(tmp_path / "run")
-    with pytest.raises(UsageError, match=r"no metric 'acuracy'.*did you mean accuracy"):
+    with pytest.raises(UsageError, match=r"metric 'acuracy'.*accuracy"):
         _gate(run, "min acuracy=0.1")
-    with pytest.raises(UsageError, match="no metrics of the split 'test'") as refusal:
+    with pytest.raises(UsageError, match="split 'test'") as refusal:
         _gate(run, "min accuracy=0.1", split="test")
     assert f"bertctl evaluate {run} --split test" in refusal.value.remedy
 
@@ -246,7 +246,7 @@ def test_no_finished_run_is_judged(tmp_path):
     rows = _answers()
     for state in ("running", "failed", "interrupted"):
         run = _write(tmp_path / state, _lines(*rows), _metrics(*rows), state=state)
-        with pytest.raises(UnavailableError, match=f"its state is '{state}'"):
+        with pytest.raises(UnavailableError, match=f"'{state}'"):
             _gate(run, "min accuracy=0.1")
     with pytest.raises(UnavailableError, match="does not exist"):
         _gate(tmp_path / "nothing", "min accuracy=0.1")
@@ -258,14 +258,14 @@ def test_a_bare_metrics_file_is_judged_too(tmp_path):
     with pytest.raises(UnavailableError, match="metrics only"):
         _gate(run / "metrics.json", "min-slice label=neg:recall=0.1")
     (tmp_path / "other.json").write_text('{"accuracy": 0.9}')
-    with pytest.raises(DataError, match=r"no metrics\.json of bertctl"):
+    with pytest.raises(DataError, match=r"no metrics\.json"):
         _gate(tmp_path / "other.json", "min accuracy=0.1")
 
 
 def test_predictions_that_contradict_the_metrics_are_refused(tmp_path):
     run, rows = _run(tmp_path / "run"), _answers(seed=5)
     stale = _write(tmp_path / "stale", _lines(*rows), _metrics(*_answers(right=0.5)))
-    with pytest.raises(DataError, match=r"its predictions of 'validation' give accuracy .* says"):
+    with pytest.raises(DataError, match=r"predictions of 'validation' .*accuracy"):
         _gate(run, "max-drop accuracy=0.1", baseline=stale)
 
 
@@ -283,15 +283,15 @@ def test_a_metric_without_interval_is_only_decided_by_its_value(tmp_path):
 @pytest.mark.parametrize(
     ("typed", "message"),
     [
-        ("min accuracy", "METRIC=NUMBER fits"),
-        ("min accuracy=high", "METRIC=NUMBER fits"),
-        ("min =0.9", "METRIC=NUMBER fits"),
-        ("min accuracy=nan", "METRIC=NUMBER fits"),
-        ("max loss=inf", "METRIC=NUMBER fits"),
-        ("min accuracy=91", "accuracy is a fraction"),
-        ("max-drop f1=-0.01", "a drop is 0 or more"),
-        ("min-slice recall=0.9", "COLUMN=VALUE:METRIC=NUMBER fits"),
-        ("min-slice label=neg:recall=85", "recall is a fraction"),
+        ("min accuracy", " METRIC=NUMBER"),
+        ("min accuracy=high", " METRIC=NUMBER"),
+        ("min =0.9", " METRIC=NUMBER"),
+        ("min accuracy=nan", " METRIC=NUMBER"),
+        ("max loss=inf", " METRIC=NUMBER"),
+        ("min accuracy=91", "91.*fraction"),
+        ("max-drop f1=-0.01", "-0.01.*drop"),
+        ("min-slice recall=0.9", "COLUMN=VALUE:METRIC=NUMBER"),
+        ("min-slice label=neg:recall=85", "85.*fraction"),
     ],
 )
 def test_limits_that_can_not_be_meant(typed, message):
@@ -312,7 +312,7 @@ def test_limits_on_the_wrong_side_and_incomplete_questions(tmp_path):
             _gate(run, typed)
     with pytest.raises(UsageError, match="nothing to check"):
         _gate(run)
-    with pytest.raises(UsageError, match="something to drop from"):
+    with pytest.raises(UsageError, match="--max-drop"):
         _gate(run, "max-drop accuracy=0.1")
     with pytest.raises(UsageError, match="decides nothing"):
         _gate(run, "min accuracy=0.1", baseline=run)

@@ -91,14 +91,14 @@ def test_a_damaged_run_is_a_failed_one_and_the_others_are_read(tmp_path: Path) -
     cells = read_cells(folder)[1]
     assert [cell.state for cell in cells] == ["failed", "failed", "done"]
     assert "metrics.json" in cells[0].message
-    assert cells[1].message == "no metrics of 'validation'"
+    assert "'validation'" in cells[1].message
 
 
 def test_no_sweep_and_a_damaged_plan_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnavailableError, match="holds no sweep"):
+    with pytest.raises(UnavailableError, match="no sweep"):
         read_cells(tmp_path)
     (tmp_path / "plan.json").write_text("{", encoding="utf-8")
-    with pytest.raises(DataError, match="no plan of a sweep"):
+    with pytest.raises(DataError, match="no plan"):
         read_cells(tmp_path)
 
 
@@ -146,7 +146,7 @@ def test_folds_whose_answers_do_not_give_the_metric_are_averaged(tmp_path: Path,
     values = [run["value"] for run in document["runs"]]
     assert document["scores"][0]["how"] == "mean of folds"
     assert document["scores"][0]["value"] == pytest.approx(mean(values))
-    assert any("mean over the 2 folds" in note for note in document["notes"])
+    assert any("the 2 folds" in note for note in document["notes"])
 
 
 def test_a_seed_with_a_failed_fold_has_no_score(tmp_path: Path) -> None:
@@ -169,8 +169,8 @@ def test_the_mean_chooses_not_the_best_run(tmp_path: Path) -> None:
     document = document_of(folder)
     assert document["chosen"]["setting"] == 0
     assert document["chosen"]["value"] == pytest.approx(accuracy(answers(0.99, seed=1)))
-    assert "the best of 6 runs" in document["chosen"]["sentence"]
-    assert "chosen by the best of 6 runs" in shown(document)
+    assert "best of 6 runs" in document["chosen"]["sentence"]
+    assert "best of 6 runs" in shown(document)
     assert any("best of 6 runs" in note for note in document["notes"])
 
 

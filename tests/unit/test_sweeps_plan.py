@@ -46,9 +46,9 @@ def test_a_folder_of_several_shards_is_planned_as_a_whole(tmp_path: Path) -> Non
     ("changed", "error", "said"),
     [
         ({"seeds": [{"init": 1, "order": 1}]}, UsageError, "seeds: "),
-        ({"folds": 3}, UsageError, "folds: null then, 3 now"),
-        ({"data_hashes": {"train": "zz", "validation": "bb"}}, DataError, "the rows of train have changed"),
-        ({"model_hash": "zz"}, UnavailableError, "other files of the model"),
+        ({"folds": 3}, UsageError, "folds: null .*3"),
+        ({"data_hashes": {"train": "zz", "validation": "bb"}}, DataError, "rows of train"),
+        ({"model_hash": "zz"}, UnavailableError, "files of the model"),
         ({"cells": []}, UsageError, "plan.json"),
     ],
 )
@@ -83,11 +83,11 @@ def test_the_identity_is_that_of_earlier_versions_whatever_the_threads() -> None
 
 @pytest.mark.parametrize("damage", ["{", "{}", '{"recipe": 1}'])
 def test_a_damaged_plan_and_another_folder_are_refused(tmp_path: Path, damage: str) -> None:
-    with pytest.raises(UnavailableError, match="holds no sweep"):
+    with pytest.raises(UnavailableError, match="no sweep"):
         read_plan(tmp_path)
     (tmp_path / "notes.txt").write_text("of mine")
-    with pytest.raises(UsageError, match="holds no sweep"):
+    with pytest.raises(UsageError, match="no sweep"):
         find_plan(tmp_path)
     (tmp_path / "plan.json").write_text(damage)
-    with pytest.raises(DataError, match=r"plan\.json is no plan of a sweep"):
+    with pytest.raises(DataError, match=r"plan\.json .*no plan"):
         find_plan(tmp_path)

@@ -128,7 +128,7 @@ def test_what_is_said_of_a_split():
 
 
 def test_labels_outside_are_refused_with_their_line():
-    with pytest.raises(DataError, match=r"memory:11: the label 2 points outside its 2 choices") as caught:
+    with pytest.raises(DataError, match=r"memory:11: .*label 2 .*2 choices") as caught:
         TASK.check(rows_of([["a", "b"], ["a", "b"]], [1, 2]))
     assert "0 to 1 fit" in caught.value.remedy
     with pytest.raises(DataError, match="memory:10"):

@@ -313,19 +313,17 @@ def _misplaced():
 
 def test_an_answer_that_is_not_at_its_offset_is_refused_with_its_id():
     recipe = Recipe(task="question-answering")
-    said = r"x.json, row 3 \(id 'q3'\): the answer '7:30' is not at its offset 5.*it stands at 29"
+    said = r"x.json, row 3 \(id 'q3'\): .*'7:30' .*offset 5.*29"
     with pytest.raises(DataError, match=said) as caught:
         QuestionAnswering.from_data(recipe, _misplaced(), None)
     assert "misplaced_answers=leave-out" in caught.value.remedy
     with pytest.raises(DataError, match=said):
         _task().check(_misplaced())
     missing = _rows(label=[{"text": ["Paris"], "answer_start": [-1]}] * 4)
-    with pytest.raises(
-        DataError, match=r"'Paris' does not occur in the context \(4 questions of 4 have such answers\)"
-    ):
+    with pytest.raises(DataError, match=r"'Paris' .*context \(4 questions of 4 "):
         _task().check(missing)
     beyond = _rows(label=[{"text": ["Paris"], "answer_start": [999]}] * 4)
-    with pytest.raises(DataError, match="no more characters"):
+    with pytest.raises(DataError, match="999"):
         _task().check(beyond)
 
 
@@ -363,7 +361,7 @@ def test_long_questions_are_cut_at_the_end_and_counted():
     assert ids[1:5].tolist() == tokenizer.encode(QUESTIONS[0], add_special_tokens=False).ids[:4]
     contexts = [len(tokenizer.encode(TEXTS[place], add_special_tokens=False)) for place in PLACES]
     assert features.tokens.tolist() == [3 + 4 + length for length in contexts]
-    with pytest.raises(UsageError, match="no room for a context"):
+    with pytest.raises(UsageError, match="no room"):
         task.encode(_rows(), _roberta(), max_length=4)
 
 

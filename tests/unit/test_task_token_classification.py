@@ -275,10 +275,10 @@ def test_named_labels_keep_their_order():
 def test_unknown_types_and_tags_are_refused_with_their_word():
     task = fitted(IOB1)
     task.check(rows_of([["x", "y"]], [["S-PER", "S-LOC"]]))  # another scheme is no matter
-    with pytest.raises(DataError, match=r"f:1, word 2 \('y'\): the entity type 'LOK' .*'LOC', 'PER'") as caught:
+    with pytest.raises(DataError, match=r"f:1, word 2 \('y'\): .*'LOK' .*'LOC', 'PER'") as caught:
         task.check(rows_of([["x", "y"]], [["O", "B-LOK"]]))
     assert "did you mean LOC" in caught.value.remedy
-    with pytest.raises(DataError, match="the tag 'VREB'"):
+    with pytest.raises(DataError, match="tag 'VREB'"):
         fitted([["NOUN"] * 5, ["VERB"]]).check(rows_of([["x"]], [["VREB"]]))
 
 
@@ -287,8 +287,8 @@ def test_unknown_types_and_tags_are_refused_with_their_word():
     [
         ([["O"] * 5, ["O"]], "have no entity"),
         ([["NN"] * 5, ["NN"]], "have one tag"),
-        ([["O"] * 4, ["O"]], r"f:1: a sentence of 5 words has 4 tags"),
-        ([["O"] * 5, None], r"f:11: a sentence of 1 words has no tags"),
+        ([["O"] * 4, ["O"]], "f:1: .*5 words .*4 tags"),
+        ([["O"] * 5, None], "f:11: .*no tags"),
         ([["O", "B-X", "Q-X", "O", "O"], ["O"]], "of no scheme"),
     ],
 )
@@ -298,7 +298,7 @@ def test_what_cannot_be_learned_is_refused(labels, said):
 
 
 def test_context_needs_documents(tokenizer):
-    with pytest.raises(DataError, match="which sentences are of one document") as caught:
+    with pytest.raises(DataError, match=r"sentences .*document") as caught:
         fitted(IOB1, context="document")
     assert "-DOCSTART-" in caught.value.remedy
     rows = rows_of(SENTENCES, IOB1, document=[0, 0])

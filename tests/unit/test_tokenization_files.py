@@ -72,7 +72,7 @@ def test_or_read_from_the_config_beside_it(vocab_txt: Path, *, lowercase: bool) 
 
 
 def test_else_it_is_asked_for(vocab_txt: Path) -> None:
-    with pytest.raises(UsageError, match="does not say whether") as caught:
+    with pytest.raises(UsageError, match="whether") as caught:
         open_tokenizer(str(vocab_txt))
     assert "--lowercase" in caught.value.remedy
 
@@ -84,17 +84,17 @@ def test_accents_stay_where_the_config_says_so(vocab_txt: Path) -> None:
 
 def test_a_token_twice_is_refused_with_both_lines(vocab_txt: Path) -> None:
     vocab_txt.write_text("\n".join([*PIECES, "film"]), encoding="utf-8")
-    with pytest.raises(DataError, match=r"vocab\.txt:12: the token 'film' stands on line 7 already"):
+    with pytest.raises(DataError, match=r"vocab\.txt:12: .*'film' .*line 7"):
         read_vocab_txt(vocab_txt, lowercase=True)
 
 
 def test_a_vocabulary_without_unk_is_refused(vocab_txt: Path, tmp_path: Path) -> None:
     vocab_txt.write_text("[CLS]\n[SEP]\nthe\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"has no token \[UNK\]"):
+    with pytest.raises(DataError, match=r"no token \[UNK\]"):
         read_vocab_txt(vocab_txt, lowercase=True)
     file = tmp_path / "tokenizer.json"
     Tokenizer(models.WordPiece({"the": 0}, unk_token="[UNK]")).save(str(file))
-    with pytest.raises(DataError, match=r"has no token \[UNK\]"):
+    with pytest.raises(DataError, match=r"no token \[UNK\]"):
         open_tokenizer(str(file))
 
 
@@ -106,7 +106,9 @@ def test_a_tokenizer_that_is_no_bert_works_and_says_what_it_is(tmp_path: Path) -
     heard = Heard()
     opened = open_tokenizer(str(tmp_path / "tokenizer.json"), listener=heard)
     assert opened.tokenizer.encode("ab b").ids == [2, 3, 1]
-    assert heard.lines == [f"{tmp_path / 'tokenizer.json'} is no BERT tokenizer: byte-level BPE, 4 tokens"]
+    (line,) = heard.lines
+    assert line.startswith(str(tmp_path / "tokenizer.json"))
+    assert line.endswith("byte-level BPE, 4 tokens")
 
 
 def test_lower_casing_that_contradicts_a_tokenizer_json_is_refused() -> None:
@@ -117,8 +119,8 @@ def test_lower_casing_that_contradicts_a_tokenizer_json_is_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "content", "error", "words"),
     [
-        ("tokenizer.json", "{}", DataError, "no tokenizer that the library"),
-        ("tokenizer.json", "not json", DataError, "no tokenizer that the library"),
+        ("tokenizer.json", "{}", DataError, "no tokenizer"),
+        ("tokenizer.json", "not json", DataError, "no tokenizer"),
         ("tokenizer.json", b"\xff\xfe", DataError, "not UTF-8"),
         ("vocab.txt", b"[UNK]\ncaf\xe9\n", DataError, "not UTF-8"),
     ],
@@ -138,5 +140,5 @@ def test_names_that_fit_nothing(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="does not exist"):
         open_tokenizer(str(tmp_path / "vocab.txt"))
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(UnavailableError, match=r"holds neither tokenizer\.json nor vocab\.txt"):
+    with pytest.raises(UnavailableError, match=r"tokenizer\.json nor vocab\.txt"):
         open_tokenizer(str(tmp_path))

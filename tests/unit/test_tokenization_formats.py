@@ -126,15 +126,15 @@ def test_windows_of_a_pair_slide_over_the_named_side() -> None:
 @pytest.mark.parametrize(("strategy", "side"), [("only_first", 1), ("only_second", 0)])
 def test_a_side_that_must_stay_whole_and_does_not_fit_is_refused(strategy: str, side: int) -> None:
     pair = ["a b c d e f", "x y z"] if side == 0 else ["x y z", "a b c d e f"]
-    with pytest.raises(DataError, match=rf"text 2: with {strategy}, the text that stays whole has 6 tokens"):
+    with pytest.raises(DataError, match=rf"text 2: .*{strategy}, .* 6 tokens"):
         records(Truncation(max_length=9, strategy=strategy), ["a", pair[0]], ["b", pair[1]])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("cut", "pair", "words"),
     [
-        (Truncation(max_length=2), False, "leaves no room beside 2 special tokens"),
-        (Truncation(max_length=3), True, "leaves no room beside 3 special tokens"),
+        (Truncation(max_length=2), False, "2 special tokens"),
+        (Truncation(max_length=3), True, "3 special tokens"),
         (Truncation(max_length=8, stride=6), False, "must move forward"),
         (Truncation(max_length=8, stride=1), True, "does not know which"),
         (Truncation(stride=1), False, "there is none"),
@@ -147,7 +147,7 @@ def test_cuts_that_can_t_be_are_refused(cut: Truncation, words: str, *, pair: bo
 
 
 def test_half_a_surrogate_pair_is_refused_with_its_number() -> None:
-    with pytest.raises(DataError, match="text 2 holds half of a surrogate pair"):
+    with pytest.raises(DataError, match=r"text 2 .*surrogate pair"):
         records(Truncation(), ["a", "b\ud800"])
 
 

