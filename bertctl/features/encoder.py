@@ -23,7 +23,7 @@ from bertctl.runtime.device import Compute
 from bertctl.tasks.sequences import padded_texts
 from bertctl.tasks.word_windows import WordFeatures
 from bertctl.tokenization.encode import EncodedTexts
-from bertctl.tokenization.layout import Layout
+from bertctl.tokenization.layout import Layout, special_ids
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -39,7 +39,7 @@ GPU_BUDGET = 65536
 
 @dataclass(frozen=True)
 class VectorSpec:
-    """Which vectors.
+    """Says which vectors are computed.
 
     Attributes:
         layers: how a token's vector is made.
@@ -99,7 +99,7 @@ def frozen_engine(loaded: "Model", compute: Compute) -> Engine:
 
 
 class Encoder:
-    """A bare encoder whose weights are never changed.
+    """Computes vectors with a bare encoder, whose weights are never changed.
 
     Args:
         source: the model's files.
@@ -120,15 +120,14 @@ class Encoder:
         self.states = states_needed(spec.layers)
         self._table: nn.Module = loaded.network.get_input_embeddings()  # type: ignore[operator]
         self._budget = budget or (CPU_BUDGET if engine.compute.device == "cpu" else GPU_BUDGET)
-        layouts = [Layout.of(engine.tokenizer, pair=pair) for pair in (False, True)]
-        self._special = sorted({i for layout in layouts for slot in layout.slots for i in slot.ids})
-        self.cls_last = _cls_last(loaded, layouts[0]) if "cls" in spec.poolings else False
+        self._special = sorted(special_ids(engine.tokenizer))
+        self.cls_last = _cls_last(loaded) if "cls" in spec.poolings else False
         if "pooler" in spec.poolings:
             check_pooler(source, loaded)
 
     @property
     def sizes(self) -> list[int]:
-        """D for each layer and pooling."""
+        """Returns D for each layer and pooling."""
         return [
             layer.size(self.hidden) * (len(layer.states) if layer.is_learned else 1) * (2 if how == "mean-max" else 1)
             for layer, how in self.pairs
@@ -251,7 +250,7 @@ class Encoder:
 
 @dataclass(frozen=True)
 class _EncodedBatch:
-    """What the encoder gives for B windows.
+    """Holds what the encoder gives for B windows.
 
     Attributes:
         indices: (B,) the windows.
@@ -270,7 +269,7 @@ class _EncodedBatch:
 
 @dataclass(frozen=True)
 class TokenVectors:
-    """The vectors of tokens, or words.
+    """Holds the vectors of tokens, or words.
 
     Attributes:
         vectors: for each layer (K, D), K tokens (or words) of all rows together.
@@ -324,17 +323,17 @@ def check_pooler(source: ModelSource, loaded: "Model") -> None:
         )
 
 
-def _cls_last(loaded: "Model", layout: Layout) -> bool:
+def _cls_last(loaded: "Model") -> bool:
     """Returns whether [CLS] ends a text.
 
     Raises:
         UsageError: the model has no such token.
     """
     number = loaded.saved_tokenizer.cls_token_id
-    before, after = layout.slots[0], layout.slots[-1]
-    if number is not None and number in before.ids:
+    slots = Layout.of(loaded.tokenizer, pair=False).slots
+    if number in slots[0].ids:
         return False
-    if number is not None and number in after.ids:
+    if number in slots[-1].ids:
         return True
     raise UsageError("the model puts no [CLS] into a text", remedy="Use --pooling mean.")
 

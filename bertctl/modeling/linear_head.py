@@ -21,7 +21,7 @@ from bertctl.modeling.pooling import pool
 from bertctl.modeling.source import ModelSource
 from bertctl.run_folder import SCHEMA, atomic_write, write_json
 from bertctl.runtime.device import Compute
-from bertctl.tokenization.layout import Layout
+from bertctl.tokenization.layout import Layout, special_ids
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -115,10 +115,9 @@ def _network(loaded: "Model", head: LinearHead, source: ModelSource, compute: Co
 
     n_layers = layer_count(source.config)
     (layer,) = choose_layers([head.layer], n_layers)
-    layouts = [Layout.of(loaded.tokenizer, pair=pair) for pair in (False, True)]
-    special = sorted({i for layout in layouts for slot in layout.slots for i in slot.ids})
+    special = sorted(special_ids(loaded.tokenizer))
     table: nn.Module = loaded.network.get_input_embeddings()  # type: ignore[operator]
-    cls_last = loaded.saved_tokenizer.cls_token_id in layouts[0].slots[-1].ids
+    cls_last = loaded.saved_tokenizer.cls_token_id in Layout.of(loaded.tokenizer, pair=False).slots[-1].ids
 
     class Probe(nn.Module):
         """Encoder, pooled vector, logits."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from tokenizers import Tokenizer
 
 from bertctl.errors import DataError
-from bertctl.tokenization.layout import Layout
+from bertctl.tokenization.layout import special_ids
 
 _PADDING = ("[PAD]", "<pad>")
 
@@ -21,9 +21,7 @@ class Decoder:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._known = frozenset(tokenizer.get_vocab().values())
-        layouts = [Layout.of(tokenizer, pair=pair) for pair in (False, True)]
-        self._dropped: set[int | None] = {i for layout in layouts for slot in layout.slots for i in slot.ids}
-        self._dropped |= {tokenizer.token_to_id(name) for name in _PADDING}
+        self._dropped = {*special_ids(tokenizer), *map(tokenizer.token_to_id, _PADDING)}
         self._lines = 0
 
     def decode(self, lines: Sequence[str]) -> list[str]:

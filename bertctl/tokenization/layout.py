@@ -122,6 +122,11 @@ class Layout:
         return ids, type_ids, starts
 
 
+def special_ids(tokenizer: Tokenizer) -> set[int]:
+    """Returns the ids that the tokenizer puts around texts and between the two of a pair."""
+    return {i for pair in (False, True) for slot in Layout.of(tokenizer, pair=pair).slots for i in slot.ids}
+
+
 def longest_first(first: Ints, second: Ints | None, room: int) -> tuple[Ints, Ints | None]:
     """Returns the lengths after truncation, which takes tokens from the longer text first.
 
@@ -164,7 +169,7 @@ def merge(rows: int, parts: Sequence[tuple[Ints, Ragged]]) -> Ragged:
 
 
 def _positions(starts: Ints, lengths: Ints) -> Ints:
-    """For each row the indices start, start + 1, ..., one row behind the other."""
+    """Returns the indices start, start + 1, ... of each row, one row behind the other."""
     before = np.cumsum(lengths) - lengths
     positions: Ints = np.repeat(starts - before, lengths) + np.arange(lengths.sum(), dtype=np.int64)
     return positions

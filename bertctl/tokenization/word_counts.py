@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from bertctl.tokenization.encode import EncodedTexts
-from bertctl.tokenization.layout import Layout
+from bertctl.tokenization.layout import special_ids
 from bertctl.tokenization.reference import chunks, continuation_prefix, tokens_by_id, unknown_id
 
 _MOST_WORDS = 1_000_000  # different words kept; beyond, those seen once are forgotten, so that memory has an end
@@ -64,8 +64,7 @@ class WordCounter:
         self._split: Counter[tuple[int, ...]] = Counter()
         self._unknown_words: Counter[str] = Counter()
         self._prefix = continuation_prefix(tokenizer)
-        layouts = [Layout.of(tokenizer, pair=pair) for pair in (False, True)]
-        special = {i for layout in layouts for slot in layout.slots for i in slot.ids}
+        special = special_ids(tokenizer)
         self._is_continuation = np.array([bool(self._prefix) and n.startswith(self._prefix) for n in self._names])
         self._is_word = np.array(
             [i not in special and not all(unicodedata.category(c)[0] == "P" for c in n or "-") for i, n in
