@@ -23,13 +23,12 @@ from bertctl.tasks.registry import answer_type
 
 @dataclass(frozen=True)
 class Judgement:
-    """What became of one limit.
+    """Says what became of one limit.
 
     Attributes:
         limit: what was asked.
         verdict: by the policy.
         metric: of the run (or its slice), with its interval.
-        bound: what is compared with the interval: the limit, or of a drop the most the metric may change.
         change: run minus baseline, for drops.
         baseline: the baseline's value, for drops.
         detectable: smallest distance from the limit that these examples show in 4 of 5 cases; None without interval.
@@ -39,7 +38,6 @@ class Judgement:
     limit: Limit
     verdict: GateVerdict
     metric: MetricValue
-    bound: float
     change: Difference | None
     baseline: float | None
     detectable: float | None
@@ -47,7 +45,7 @@ class Judgement:
 
     @property
     def judged(self) -> tuple[float, float | None, float | None]:
-        """Value, low and high of what is compared: the change for drops, else the metric."""
+        """Returns value, low and high of what is compared: the change for drops, else the metric."""
         found = self.change or self.metric
         return found.value, found.low, found.high
 
@@ -73,7 +71,7 @@ class Judgement:
 
 @dataclass(frozen=True)
 class GateResult:
-    """The verdict on a run.
+    """Holds the verdict on a run.
 
     Attributes:
         run: as read.
@@ -93,13 +91,13 @@ class GateResult:
 
     @property
     def verdict(self) -> GateVerdict:
-        """The worst of all: fail if any check fails, else inconclusive if any is, else pass."""
+        """Returns the worst of all: fail if any check fails, else inconclusive if any is, else pass."""
         found = {judgement.verdict for judgement in self.judgements}
         return "fail" if "fail" in found else "inconclusive" if "inconclusive" in found else "pass"
 
     @property
     def exit_code(self) -> ExitCode:
-        """0, 7 or 8; lenient turns 8 into 0."""
+        """Returns 0, 7 or 8; lenient turns 8 into 0."""
         if self.verdict == "fail":
             return ExitCode.GATE_NOT_MET
         if self.verdict == "inconclusive" and self.policy != "lenient":
@@ -108,7 +106,7 @@ class GateResult:
 
     @property
     def headline(self) -> str:
-        """The verdict in a line."""
+        """Returns the verdict in a line."""
         lenient = ", let through by --policy lenient" if self.verdict == "inconclusive" and not self.exit_code else ""
         return f"gate of {self.run.path}: {self.verdict}{lenient} (exit {int(self.exit_code)})"
 
@@ -196,7 +194,7 @@ def gate(
 
 
 class _Judge:
-    """A run and what it is measured against; predictions are read when the first limit needs them."""
+    """Judges a run, and what it is measured against; predictions are read when the first limit needs them."""
 
     def __init__(self, ours: FinishedRun, theirs: FinishedRun | None, split: str) -> None:
         self.ours, self.theirs, self.split = ours, theirs, split
@@ -222,7 +220,7 @@ class _Judge:
         found = f"{limit.metric}{where} is {metric.value:.4f}{interval} on {metric.n} examples"
         ends = (metric.low, metric.high)
         message = _sentence(found, verdict, policy, ends, f"{'at least' if at_least else 'at most'} {limit.limit:g}")
-        return Judgement(limit, verdict, metric, limit.limit, None, None, _detectable(*ends, n=metric.n), message)
+        return Judgement(limit, verdict, metric, None, None, _detectable(*ends, n=metric.n), message)
 
     def lines(self) -> list[Line]:
         """Returns the run's predictions."""
@@ -254,9 +252,7 @@ class _Judge:
             )
         allowed = f"a {'drop' if at_least else 'rise'} of at most {limit.limit:g}"
         message = _sentence(found, verdict, policy, (low, high), allowed)
-        return Judgement(
-            limit, verdict, metric, bound, change, baseline.value, _detectable(low, high, n=metric.n), message
-        )
+        return Judgement(limit, verdict, metric, change, baseline.value, _detectable(low, high, n=metric.n), message)
 
     def _change(self, name: str, theirs: FinishedRun) -> Difference | None:
         if self.ours.folder is not None and theirs.folder is not None:
