@@ -111,9 +111,10 @@ def gate(
         default_file=str(result.run.metrics_file),
     )
     if gitlab_metrics is not None:
-        from bertctl.reporting.gitlab import write_metrics_report
+        from bertctl.reporting.gitlab import metrics_report
+        from bertctl.run_folder import write_text
 
-        write_metrics_report(gitlab_metrics, result.samples())
+        write_text(gitlab_metrics, metrics_report(result.samples()))
         out.say(f"written: {gitlab_metrics}")
     if result.exit_code:
         raise typer.Exit(int(result.exit_code))

@@ -75,9 +75,10 @@ def publish_checks(
         sys.stderr.writelines(f"{line}\n" for line in github.annotations(checks))
     sys.stderr.flush()
     if junit is not None:
-        from bertctl.reporting.junit import write_junit
+        from bertctl.reporting.junit import junit_document
+        from bertctl.run_folder import write_text
 
-        write_junit(junit, checks)
+        write_text(junit, junit_document(checks))
     if gitlab_codequality is not None:
         from bertctl.reporting.gitlab import write_code_quality
 

@@ -67,15 +67,6 @@ def code_quality(checks: Sequence[Check], *, default_file: str) -> list[dict[str
     return issues
 
 
-def write_metrics_report(path: Path, samples: Sequence[Sample]) -> None:
-    """Writes the metrics report.
-
-    Raises:
-        UnavailableError: it can't be written.
-    """
-    write_text(path, metrics_report(samples))
-
-
 def write_code_quality(path: Path, checks: Sequence[Check], *, default_file: str) -> None:
     """Writes the code-quality report; an empty list where all passed.
 

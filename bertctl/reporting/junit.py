@@ -6,25 +6,18 @@ the Jenkins schema and Ant's have in common are used; a file and line stand in t
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from xml.etree import ElementTree
 
 from bertctl.reporting.escape import xml
 from bertctl.reporting.findings import Check
-from bertctl.run_folder import write_text
 
 _MESSAGE = 500
 _DETAIL = 20_000
 
 
-def junit_document(checks: Sequence[Check], *, name: str = "bertctl") -> str:
-    """Returns the XML text, declaration included.
-
-    Args:
-        checks: in any order; they stay in it within their group.
-        name: of the whole.
-    """
-    root = ElementTree.Element("testsuites", _numbers(name, checks))
+def junit_document(checks: Sequence[Check]) -> str:
+    """Returns the XML text, declaration included; checks stay in their order within a group."""
+    root = ElementTree.Element("testsuites", _numbers("bertctl", checks))
     groups: dict[str, list[Check]] = {}
     for check in checks:
         groups.setdefault(check.group, []).append(check)
@@ -34,15 +27,6 @@ def junit_document(checks: Sequence[Check], *, name: str = "bertctl") -> str:
             _add_case(suite, check)
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
-
-
-def write_junit(path: Path, checks: Sequence[Check], *, name: str = "bertctl") -> None:
-    """Writes the XML file, replacing what is there.
-
-    Raises:
-        UnavailableError: it can't be written.
-    """
-    write_text(path, junit_document(checks, name=name))
 
 
 def _numbers(name: str, checks: Sequence[Check]) -> dict[str, str]:
