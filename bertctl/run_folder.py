@@ -33,7 +33,7 @@ SCHEMA = 1
 
 
 def atomic_write(path: Path, write: Callable[[Path], object]) -> None:
-    """Replace `path` by what `write(aside)` puts into a file beside it: written, synced, renamed.
+    """Replaces `path` by what `write(aside)` puts into a file beside it: written, synced, renamed.
 
     A reader sees the old content or the new, never a part; a full disk leaves the old content.
 
@@ -55,7 +55,7 @@ def atomic_write(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def write_failure(path: Path, error: OSError) -> UnavailableError:
-    """The error for a place that can't be written, with what to do about it."""
+    """Returns the error for a place that can't be written, with what to do about it."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         kept = " (the version written before is whole)" if path.exists() else ""
         return UnavailableError(
@@ -69,7 +69,7 @@ def write_failure(path: Path, error: OSError) -> UnavailableError:
 
 
 def atomic_text(path: Path, write: Callable[[TextIO], object]) -> None:
-    """Replace a text file (UTF-8) by what `write` writes; see `atomic_write`."""
+    """Replaces a text file (UTF-8) by what `write` writes; see `atomic_write`."""
 
     def into(aside: Path) -> None:
         with aside.open("w", encoding="utf-8", newline="\n") as out:
@@ -79,22 +79,22 @@ def atomic_text(path: Path, write: Callable[[TextIO], object]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a text file atomically (UTF-8)."""
+    """Replaces a text file atomically (UTF-8)."""
     atomic_text(path, lambda out: out.write(text))
 
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:
-    """Replace a JSON file atomically; keys stay in the order given, numbers at full precision."""
+    """Replaces a JSON file atomically; keys stay in the order given, numbers at full precision."""
     write_text(path, json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Replace a JSON Lines file atomically."""
+    """Replaces a JSON Lines file atomically."""
     atomic_text(path, lambda out: out.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
 def append_jsonl(path: Path, row: Mapping[str, Any]) -> None:
-    """Add one whole line to a JSON Lines file that grows while it is read.
+    """Adds one whole line to a JSON Lines file that grows while it is read.
 
     Raises:
         UnavailableError: the disk is full, or the place can't be written.
@@ -108,7 +108,9 @@ def append_jsonl(path: Path, row: Mapping[str, Any]) -> None:
 
 @contextmanager
 def hold(lock: Path, *, shared: bool = False) -> Iterator[int]:
-    """Hold a lock file, with who holds it inside; the number of the open file. The system lets go when a process dies.
+    """Holds a lock file with its holder inside, and gives the number of the open file.
+
+    The system lets go when a process dies.
 
     Args:
         lock: is made, with its folder.
@@ -142,7 +144,7 @@ def hold(lock: Path, *, shared: bool = False) -> Iterator[int]:
 
 
 class RunFolder:
-    """The folder of one run. Creating the object touches nothing; `create` and `open` do."""
+    """Is the folder of one run. Creating the object touches nothing; `create` and `open` do."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -158,12 +160,12 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
 
     def predictions(self, split: str) -> Path:
-        """The prediction file of a split."""
+        """Returns the prediction file of a split."""
         return self.path / "predictions" / f"{split}.jsonl"
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep other processes from writing into the run. The system lets go of the lock when a process dies.
+        """Keeps other processes from writing into the run. The system lets go of the lock when a process dies.
 
         Raises:
             UsageError: another process holds it; which, and where.
@@ -174,7 +176,7 @@ class RunFolder:
 
     @staticmethod
     def check_free(path: Path, *, overwrite: bool) -> None:
-        """Refuse a place that holds something, before anything expensive is done.
+        """Refuses a place that holds something, before anything expensive is done.
 
         Raises:
             UsageError: it exists and is not empty, and `overwrite` is off; or it is no run and would be lost.
@@ -196,7 +198,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path, *, overwrite: bool = False) -> "RunFolder":
-        """Make the folder, replacing the run in it only with `overwrite`.
+        """Makes the folder, replacing the run in it only with `overwrite`.
 
         Raises:
             UsageError: see `check_free`.
@@ -216,7 +218,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
-        """An existing run.
+        """Opens an existing run.
 
         Raises:
             UnavailableError: there is no such folder, or it holds no run.
@@ -235,7 +237,7 @@ class RunFolder:
         return cls(path)
 
     def set_status(self, state: str, *, step: int, message: str = "", reason: str = "") -> None:
-        """Write status.json.
+        """Writes status.json.
 
         Args:
             state: running, done, failed or interrupted.
@@ -244,21 +246,12 @@ class RunFolder:
             reason: a word where it failed (`diverged`, `error`) or has ended other than well (`collapsed`: one answer
                 to everything).
         """
-        document: dict[str, Any] = {
-            "schema": SCHEMA,
-            "state": state,
-            "step": step,
-            "pid": os.getpid(),
-            "host": socket.gethostname(),
-        }
-        if message:
-            document["message"] = message
-        if reason:
-            document["reason"] = reason
-        write_json(self.status, document)
+        document = {"schema": SCHEMA, "state": state, "step": step, "pid": os.getpid(), "host": socket.gethostname()}
+        said = {"message": message, "reason": reason}
+        write_json(self.status, document | {name: text for name, text in said.items() if text})
 
     def read(self, path: Path) -> dict[str, Any]:
-        """One of the JSON files of this run.
+        """Returns one of the JSON files of this run.
 
         Raises:
             UnavailableError: it is missing or no JSON.
@@ -277,12 +270,12 @@ class RunFolder:
 
 
 def _content(path: Path) -> list[Path]:
-    """What is in a folder besides a lock."""
+    """Returns what is in a folder besides a lock."""
     return [entry for entry in path.iterdir() if entry.name != ".lock"]
 
 
 def default_folder(name: str, digest: str) -> Path:
-    """runs/<recipe>-<first 8 of the hash>, with -2, -3, ... where that is taken.
+    """Returns runs/<recipe>-<first 8 of the hash>, with -2, -3, ... where that is taken.
 
     Args:
         name: of the recipe.
@@ -293,7 +286,7 @@ def default_folder(name: str, digest: str) -> Path:
 
 
 def latest_folder(name: str, digest: str) -> Path | None:
-    """The last of these folders that is there, or None."""
+    """Returns the last of these folders that is there, or None."""
     there = list(itertools.takewhile(Path.exists, _folder_names(name, digest)))
     return there[-1] if there else None
 
