@@ -34,7 +34,7 @@ _WORTH_ROUTING = 100_000  # characters; loading the faster library takes as long
 
 @dataclass(frozen=True)
 class EncodedTexts:
-    """N texts (or pairs) as one flat array of ids.
+    """Holds N texts (or pairs) as one flat array of ids.
 
     Attributes:
         ids: (T,) token ids, special tokens included.
@@ -115,7 +115,6 @@ def encode_texts(
     pairs: Sequence[str] | None = None,
     *,
     max_length: int | None,
-    special_tokens: bool = True,
 ) -> EncodedTexts:
     """Returns the encoded texts or pairs; the longer text of a pair is truncated first.
 
@@ -125,10 +124,8 @@ def encode_texts(
         pairs: N second texts, or None.
         max_length: longest result in tokens (google-research/bert `run_classifier.py::_truncate_seq_pair`); None for
             no limit.
-        special_tokens: whether [CLS], [SEP] or what stands for them are added.
     """
-    encoder = TextEncoder(tokenizer, max_length=max_length, special_tokens=special_tokens)
-    return encoder.encode(texts, pairs).mapped()
+    return TextEncoder(tokenizer, max_length=max_length).encode(texts, pairs).mapped()
 
 
 def _in_a_file(values: NDArray[_Number]) -> NDArray[_Number]:
@@ -151,7 +148,7 @@ class TextEncoder:
     Args:
         tokenizer: with truncation and padding off; it must not change as long as this lives.
         max_length: as in `encode_texts`.
-        special_tokens: as in `encode_texts`.
+        special_tokens: whether [CLS], [SEP] or what stands for them are added.
         routed: whether the faster library is used where it is exact, once there is enough text to be worth loading it.
             Off, everything takes the reference.
     """
