@@ -41,7 +41,7 @@ Scores = dict[str, dict[str, float]]
 
 
 class Run:
-    """A finished run with its model, which is loaded when it is first needed and then stays in memory.
+    """Is a finished run with its model, which is loaded when it is first needed and then stays in memory.
 
     Args:
         path: the run folder.

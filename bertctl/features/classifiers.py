@@ -30,7 +30,7 @@ _NEVER = -100.0
 
 @dataclass(frozen=True)
 class ClassifierSettings:
-    """How to train.
+    """Says how a classifier is trained.
 
     Attributes:
         classifier: logistic-regression or ridge.
@@ -52,13 +52,13 @@ class ClassifierSettings:
 
     @property
     def is_regression(self) -> bool:
-        """Whether a score is predicted."""
+        """Returns whether a score is predicted."""
         return self.n_outputs == 1
 
 
 @dataclass(frozen=True)
 class LinearFunction:
-    """A trained linear function of the vectors as they are: the standardising is multiplied in.
+    """Is a trained linear function of the vectors as they are: the standardising is multiplied in.
 
     Attributes:
         strength: that was used.
@@ -79,7 +79,7 @@ class LinearFunction:
 
 @dataclass(frozen=True)
 class Scaler:
-    """Mean and deviation of each number of the training vectors (sklearn's StandardScaler)."""
+    """Holds mean and deviation of each number of the training vectors (sklearn's StandardScaler)."""
 
     mean: NDArray[np.float64]
     scale: NDArray[np.float64]

@@ -23,7 +23,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class TokenPlaces:
-    """Where the tokens of windows come from.
+    """Says where the tokens of windows come from.
 
     Attributes:
         kept: (T,) whether a token's own vector is read here; of two windows that share a token, in the one where it has
@@ -41,7 +41,7 @@ class TokenPlaces:
 
 @dataclass(frozen=True)
 class EncodedWindows:
-    """N texts (or pairs, or lists of words) as numbers.
+    """Holds N texts (or pairs, or lists of words) as numbers.
 
     Attributes:
         encoded: (U,) windows as ids, special tokens included.
@@ -146,7 +146,7 @@ class RowEncoder:
 
 @dataclass(frozen=True)
 class _Side:
-    """The first or the second text of each row, without special tokens.
+    """Holds the first or the second text of each row, without special tokens.
 
     Attributes:
         tokens: (N,) ids of each text.

@@ -57,7 +57,7 @@ class _Progress:
 
 
 class _State:
-    """What an attempt has done, in a file that the next one goes on from.
+    """Keeps what an attempt has done, in a file that the next one goes on from.
 
     Args:
         path: OUT.json, or a file per process.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class VectorNames:
-    """Which vectors, by the names a person gives them; `encoder.VectorSpec` is what a model makes of them.
+    """Says which vectors are asked for, by names; `encoder.VectorSpec` is what a model makes of them.
 
     Attributes:
         layers: names or numbers.
@@ -25,7 +25,7 @@ class VectorNames:
 
 @dataclass(frozen=True)
 class ExtractJob:
-    """What to extract, into which file.
+    """Says what is extracted, into which file.
 
     Attributes:
         output: OUT.
@@ -51,10 +51,10 @@ class ExtractJob:
 
     @property
     def sidecar(self) -> Path:
-        """OUT.json."""
+        """Returns OUT.json."""
         return self.output.with_name(f"{self.output.name}.json")
 
     @property
     def folder(self) -> Path:
-        """OUT.parts, the folder in which whole rows lie until the file can be made, one folder per process."""
+        """Returns OUT.parts, the folder in which whole rows lie until the file can be made, one folder per process."""
         return self.output.with_name(f"{self.output.name}.parts")

@@ -49,7 +49,7 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """What a finished probe gives to those who show it.
+    """Holds what a finished probe gives to those who show it.
 
     Attributes:
         folder: the run.
@@ -260,7 +260,7 @@ def _vectors(job: ProbeJob, listener: Listener) -> Sequence[NDArray[np.float32]]
 
 
 class WordVectors(Sequence[NDArray[np.float32]]):
-    """The vectors of words, for one probe at a time.
+    """Gives the vectors of words, for one probe at a time.
 
     The hidden states are kept, not what is made of them: the layers of the paper would take 2.4 times as much memory.
     """

@@ -36,7 +36,7 @@ _CHOICE_WORDS = 6_000
 
 @dataclass
 class ProbeJob:
-    """A probe made ready: everything read, checked and refused, nothing computed.
+    """Is a probe made ready: everything read, checked and refused, nothing computed.
 
     Attributes:
         recipe: with device, precision, threads, layers and classifier resolved.
@@ -68,23 +68,23 @@ class ProbeJob:
 
     @property
     def selection(self) -> str:
-        """The validation split that every probe is scored on."""
+        """Returns the validation split that every probe is scored on."""
         return self.evaluated[0]
 
     @property
     def compute(self) -> Compute:
-        """Where and how the encoder computes."""
+        """Returns where and how the encoder computes."""
         return self.encoder.engine.compute
 
     @property
     def by_word(self) -> bool:
-        """Whether a row has a label for each word."""
+        """Returns whether a row has a label for each word."""
         return "words" in self.task.columns
 
 
 @dataclass(frozen=True)
 class TrainedProbe:
-    """One layer in one pooling, with the classifier trained on its vectors.
+    """Is one layer in one pooling, with the classifier trained on its vectors.
 
     Attributes:
         layer: which.
@@ -165,8 +165,8 @@ class ProbeTrainer:
         return score, fit_mix(inside, labels, strength, settings, layers=n_layers, few=few)
 
     def _chosen_on(self, rows: Indices) -> tuple[Indices | slice, Indices | None]:
-        """Of the training rows those that the strength is chosen on: all of them; of words those of a seeded sample of
-        sentences, and the number of each one's sentence.
+        """Returns the training rows that the strength is chosen on: all of them; of words those of a seeded sample of
+        sentences, with the number of each one's sentence.
         """
         if self._groups is None:
             return slice(None), None

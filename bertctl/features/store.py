@@ -25,7 +25,7 @@ from bertctl.features.encoder import TokenVectors
 
 @dataclass(frozen=True)
 class VectorLayout:
-    """What every row of a feature file looks like.
+    """Says what every row of a feature file looks like.
 
     Attributes:
         layers: names, K.
@@ -47,12 +47,12 @@ class VectorLayout:
 
     @property
     def vector_shape(self) -> tuple[int, ...]:
-        """(D,), or (K, D) for several layers."""
+        """Returns (D,), or (K, D) for several layers."""
         return (self.size,) if len(self.layers) == 1 else (len(self.layers), self.size)
 
     @property
     def arrays(self) -> dict[str, tuple[tuple[int, ...], DTypeLike]]:
-        """Name -> shape of a row and type of its numbers, for each array of a folder."""
+        """Returns name -> shape of a row and type of its numbers, for each array of a folder."""
         found: dict[str, tuple[tuple[int, ...], DTypeLike]] = {"vectors": (self.vector_shape, self.dtype)}
         if self.by_token:
             found |= {"counts": ((), np.int64), "spans": ((2,), np.int32)}

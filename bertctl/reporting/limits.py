@@ -25,7 +25,7 @@ _EXAMPLES = {
 
 @dataclass(frozen=True)
 class Limit:
-    """One thing that was asked.
+    """Is one thing that was asked.
 
     Attributes:
         kind: the option without its dashes.

@@ -11,7 +11,7 @@ from bertctl.tasks.registry import answer_type
 
 
 class Pair:
-    """A run and another, example by example.
+    """Compares a run with another, example by example.
 
     Args:
         ours: the run.

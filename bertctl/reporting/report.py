@@ -32,7 +32,7 @@ Document = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class RunContents:
-    """What a report is made of.
+    """Holds what a report is made of.
 
     Attributes:
         name: of the run folder.
@@ -65,12 +65,12 @@ class RunContents:
 
     @property
     def answers(self) -> type[Answers]:
-        """What the answers of its task mean."""
+        """Returns what the answers of its task mean."""
         return answer_type(self.task)
 
     @property
     def primary(self) -> str:
-        """Name of the metric that decides."""
+        """Returns the name of the metric that decides."""
         return str(self.metrics["primary"]["name"])
 
 

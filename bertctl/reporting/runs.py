@@ -27,7 +27,7 @@ TEXTS = tuple(dict.fromkeys(name for task in TASKS.values() for name in task.ans
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run that has ended well, or the metrics of one.
+    """Is a run that has ended well, or the metrics of one.
 
     Attributes:
         path: as the person named it.
@@ -48,12 +48,12 @@ class FinishedRun:
 
     @property
     def metrics_file(self) -> Path:
-        """Where its metrics stand."""
+        """Returns where its metrics stand."""
         return self.folder.metrics if self.folder else self.path
 
     @property
     def primary(self) -> str | None:
-        """Name of the metric that picked the best weights."""
+        """Returns the name of the metric that picked the best weights."""
         name = self.metrics.get("primary", {}).get("name")
         return None if name is None else str(name)
 

@@ -19,7 +19,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class SlidingWindows:
-    """The windows of N sequences.
+    """Holds the windows of N sequences.
 
     Attributes:
         rows: (U,) sequence of each window, ascending.

@@ -13,7 +13,7 @@ _AHEAD = 2  # chunks that may wait for the writer
 
 @dataclass(frozen=True)
 class TextChunk:
-    """Some consecutive texts, or pairs of texts, of an input."""
+    """Holds some consecutive texts, or pairs of texts, of an input."""
 
     texts: Sequence[str]
     pairs: Sequence[str] | None = None
@@ -26,7 +26,7 @@ class TextChunk:
 
 @dataclass
 class Totals:
-    """What was read and written so far.
+    """Counts what was read and written so far.
 
     Attributes:
         texts: texts or pairs read.

@@ -15,7 +15,7 @@ Strategy = Literal["longest_first", "only_first", "only_second"]
 
 @dataclass(frozen=True)
 class Truncation:
-    """How long a text may be, and what happens to the rest.
+    """Says how long a text may be, and what happens to the rest.
 
     Attributes:
         max_length: longest row in tokens, special tokens included; None for no limit.
@@ -62,7 +62,7 @@ class Truncation:
 
 @dataclass(frozen=True)
 class TextWindows:
-    """One text, or pair, as the reference library encodes it.
+    """Holds one text, or pair, as the reference library encodes it.
 
     Attributes:
         index: number of the text in the input.
