@@ -23,7 +23,7 @@ from bertctl.checking.tokens import check_tokens
 from bertctl.config.schema import Recipe
 from bertctl.errors import DataError, UnavailableError
 from bertctl.progress import SILENT, Listener
-from bertctl.tasks.registry import task_from_data
+from bertctl.tasks.registry import TASKS
 from bertctl.tokenization.tokenizer_files import DEFAULT_MODEL, open_tokenizer
 
 CHECKS: Mapping[str, Callable[[Subject], Iterator[Finding]]] = {
@@ -105,7 +105,7 @@ def _refusals(subject: Subject, findings: list[Finding]) -> Iterator[Finding]:
     if "train" in blamed or "" in blamed:
         return
     try:
-        task = task_from_data(subject.recipe, subject.train, subject.official_labels)
+        task = TASKS[subject.recipe.task].from_data(subject.recipe, subject.train, subject.official_labels)
     except DataError as error:
         yield refusal(error, "train", code="refused")
         return

@@ -34,7 +34,7 @@ from bertctl.inference.evaluate import (
 from bertctl.inference.run_inputs import fit_task, primary_metric, resolved_for
 from bertctl.modeling.build import load_frozen
 from bertctl.modeling.layers import choose_layers, join_states, layer_count
-from bertctl.modeling.linear_head import FIRST_PIECE, LinearHead, with_head
+from bertctl.modeling.linear_head import FIRST_OF_WORD, LinearHead, with_head
 from bertctl.modeling.source import inspect_model
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import RunFolder, write_json, write_jsonl, write_text
@@ -94,7 +94,7 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> ProbeJob:
     spec = VectorSpec(
         layers,
         tuple(poolings),
-        words=FIRST_PIECE if by_word else None,
+        words=FIRST_OF_WORD if by_word else None,
         special_tokens=section.special_tokens,
         normalize=section.normalize,
     )
@@ -130,19 +130,20 @@ def _poolings(recipe: Recipe, *, by_word: bool) -> list[str]:
     """
     named: list[str] = list(dict.fromkeys(recipe.probe.pooling))
     if by_word:
-        if named not in (["mean"], [FIRST_PIECE]):  # the default of texts stands for the only one there is
+        if named not in (["mean"], [FIRST_OF_WORD]):  # the default of texts stands for the only one there is
             raise UsageError(
                 f"'{named[0]}' makes one vector of a text, and {recipe.task} needs one for each word",
-                remedy=f"Leave --pooling out: a word is read by its first token ('{FIRST_PIECE}'), as in fine-tuning.",
+                remedy=f"Leave --pooling out: a word is read by its first token ('{FIRST_OF_WORD}'), as in "
+                "fine-tuning.",
             )
-        return [FIRST_PIECE]
+        return [FIRST_OF_WORD]
     if "text" not in TASKS[recipe.task].columns:
         raise UsageError(
             f"a probe learns a label or a score of a text, or a tag of a word, and the task is {recipe.task}",
             remedy=f"Fine-tune for it: bertctl finetune {recipe.name}.",
         )
-    if FIRST_PIECE in named:
-        raise UsageError(f"'{FIRST_PIECE}' is for words, and the task is {recipe.task}", remedy="Use cls or mean.")
+    if FIRST_OF_WORD in named:
+        raise UsageError(f"'{FIRST_OF_WORD}' is for words, and the task is {recipe.task}", remedy="Use cls or mean.")
     return named
 
 

@@ -10,7 +10,6 @@ second of two labels, counts as that label. With several labels per example the 
 
 import contextlib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -143,14 +142,13 @@ def fit_decision(
     return decision.model_copy(update=changes)
 
 
-def write_decision(folder: RunFolder, decision: Decision) -> Path:
+def write_decision(folder: RunFolder, decision: Decision) -> None:
     """Stores the decision in the run; `predict` and `evaluate` apply it from then on.
 
     Raises:
         UnavailableError: the place can't be written.
     """
     write_json(folder.decision, decision.as_json())
-    return folder.decision
 
 
 def read_decision(folder: RunFolder) -> Decision | None:

@@ -7,7 +7,7 @@ from bertctl.data.recipe_data import LoadedData
 from bertctl.errors import DataError, UsageError
 from bertctl.runtime.device import Compute
 from bertctl.tasks.base import Task
-from bertctl.tasks.registry import task_from_data
+from bertctl.tasks.registry import TASKS
 from bertctl.words import unknown
 
 
@@ -36,7 +36,7 @@ def fit_task(recipe: Recipe, data: LoadedData, *, labels_checked: bool = False) 
                 f"the split '{split}' has no labels, so it can't be scored",
                 remedy=f"Use `bertctl predict RUN --split {split}`, or name other splits in evaluation.splits.",
             )
-    task = task_from_data(recipe, data.splits["train"], data.labels)
+    task = TASKS[recipe.task].from_data(recipe, data.splits["train"], data.labels)
     if not labels_checked:
         for split in dict.fromkeys((*evaluated, *data.validation_splits)):
             task.check(data.splits[split])

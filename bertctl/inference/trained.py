@@ -16,7 +16,7 @@ from bertctl.run_folder import RunFolder
 from bertctl.runtime.device import choose_compute
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.tasks.base import Task
-from bertctl.tasks.registry import task_from_model
+from bertctl.tasks.registry import TASKS
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def open_run(path: Path, *, options: dict[str, object] | None = None) -> Trained
     else:
         source = inspect_model(ModelSection(name=str(folder.model), max_length=recipe.model.max_length))
         model_config = source.config
-    task = task_from_model(recipe, model_config)
+    task = TASKS[recipe.task].from_model(recipe, model_config)
     if folder.decision.exists():
         task = task.with_decision(folder.read(folder.decision))
     return TrainedRun(folder, recipe, source, task, _pairs(folder, recipe))

@@ -24,13 +24,13 @@ from bertctl.runtime.device import Compute
 from bertctl.tokenization.layout import Layout, special_ids
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from bertctl.modeling.model import Model
 
 DOCUMENT, WEIGHTS = "probe.json", "probe.safetensors"
 
-FIRST_PIECE = "first"
+FIRST_OF_WORD = "first"
 """The pooling of a probe on words: each is read by its first token, as in fine-tuning."""
 
 
@@ -40,7 +40,7 @@ class LinearHead:
 
     Attributes:
         layer: name of the layer choice.
-        pooling: how its vectors become one; `FIRST_PIECE` for a vector each.
+        pooling: how its vectors become one; `FIRST_OF_WORD` for a vector each.
         special_tokens: whether special tokens count in it.
         normalize: whether it is brought to length 1.
         classifier: what was trained: logistic-regression or ridge.
@@ -106,10 +106,6 @@ def read_probe(folder: Path) -> tuple[LinearHead, dict[str, Any]]:
 
 def with_head(loaded: "Model", head: LinearHead, source: ModelSource, compute: Compute) -> "Model":
     """Returns the encoder with the head on top, as a model with logits."""
-    return replace(loaded, network=_network(loaded, head, source, compute))
-
-
-def _network(loaded: "Model", head: LinearHead, source: ModelSource, compute: Compute) -> "nn.Module":
     import torch
     from torch import nn
 
@@ -147,7 +143,7 @@ def _network(loaded: "Model", head: LinearHead, source: ModelSource, compute: Co
             # The weights have the precision already: under autocast the same products would come out differently.
             with torch.autocast(device_type=compute.device, enabled=False):
                 states, pooled = read_states(self.encoder, table, inputs, layer.states, n_layers)
-                if head.pooling == FIRST_PIECE:
+                if head.pooling == FIRST_OF_WORD:
                     vector = join_states(layer, states).float()
                 elif head.pooling == "pooler" and pooled is not None:
                     vector = pooled.float()
@@ -164,4 +160,4 @@ def _network(loaded: "Model", head: LinearHead, source: ModelSource, compute: Co
                     vector = vector / vector.norm(dim=-1, keepdim=True).clamp(min=1e-12)
                 return SimpleNamespace(logits=vector @ self.weight.T + self.bias)
 
-    return Probe().to(compute.device).eval()
+    return replace(loaded, network=Probe().to(compute.device).eval())

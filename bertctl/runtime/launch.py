@@ -20,6 +20,7 @@ from bertctl.errors import DeviceError, ExitCode, UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.accelerate_config import read_accelerate_config
 from bertctl.runtime.device import available_cores
+from bertctl.words import count as number_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,7 +46,7 @@ class Workers:
 
     @property
     def is_first(self) -> bool:
-        """Is whether this process writes files and prints."""
+        """Returns whether this process writes files and prints."""
         return self.rank == 0
 
     def wait(self) -> None:
@@ -249,40 +250,37 @@ def _launcher(count: int, config: Path | None, listener: Listener, *, on_cpu: bo
     """Returns torchrun on CPUs (accelerate starts one process there), accelerate on GPUs and with a configuration."""
     torchrun = [sys.executable, "-m", "torch.distributed.run"]
     accelerate = [sys.executable, "-m", "accelerate.commands.launch"]
+    meeting = ["--standalone"]
     if config is not None:
         asked = read_accelerate_config(config)
         total = count if count > 1 else asked.processes
         if asked.kind != "MULTI_CPU":
             return [*accelerate, "--config_file", str(config), f"--num_processes={total}"]
         count = max(1, total // asked.machines)
-        _warn_of_few_cores(count, listener)
         if asked.machines > 1:
-            meeting = [f"--master_addr={asked.address}", f"--master_port={asked.port}"]
-            several = [f"--nnodes={asked.machines}", f"--node_rank={asked.machine}", *meeting]
-            return [*torchrun, *several, f"--nproc_per_node={count}"]
-        return [*torchrun, "--standalone", f"--nproc_per_node={count}"]
-    import torch
-
-    if torch.cuda.is_available() and not on_cpu:
-        there = torch.cuda.device_count()
-        if count > there:
+            machines = [f"--nnodes={asked.machines}", f"--node_rank={asked.machine}"]
+            meeting = [*machines, f"--master_addr={asked.address}", f"--master_port={asked.port}"]
+    elif not on_cpu and (gpus := _gpu_count()):
+        if count > gpus:
             raise DeviceError(
-                f"--num-processes {count}: there {'are' if there > 1 else 'is'} {there} GPU{'s' if there > 1 else ''}, "
+                f"--num-processes {count}: there {'are' if gpus > 1 else 'is'} {number_of(gpus, 'GPU')}, "
                 "and each process needs one of its own",
-                remedy=f"Use --num-processes {there}; --set training.accumulation_steps=2 for batches that do not fit.",
+                remedy=f"Use --num-processes {gpus}; --set training.accumulation_steps=2 for batches that do not fit.",
             )
         return [*accelerate, *(["--multi_gpu"] if count > 1 else []), f"--num_processes={count}"]
-    _warn_of_few_cores(count, listener)
-    return [*torchrun, "--standalone", f"--nproc_per_node={count}"]
-
-
-def _warn_of_few_cores(count: int, listener: Listener) -> None:
     cores = available_cores()
     if count > cores:
         listener.warn(
-            f"{count} processes on {cores} core{'s' if cores > 1 else ''} wait for each other and take more memory: "
+            f"{count} processes on {number_of(cores, 'core')} wait for each other and take more memory: "
             f"--num-processes {cores} is faster"
         )
+    return [*torchrun, *meeting, f"--nproc_per_node={count}"]
+
+
+def _gpu_count() -> int:
+    import torch
+
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
 def die_with_parent() -> None:

@@ -1,6 +1,7 @@
 """Extractive question answering: the answer is a span of the context, or there is none (paper, sections 4.2, 4.3)."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -174,7 +175,8 @@ def _misplaced(rows: Rows, index: int, count: int) -> DataError:
         what = f"the answer {text!r:.80} is not at its offset {start}, where the context has " + (
             f"{context[start : start + len(text)]!r:.80}" if start < len(context) else "no more characters"
         )
-        nearest = min(_places(context, text), key=lambda place: abs(place - start), default=None)
+        places = (found.start() for found in re.finditer(f"(?={re.escape(text)})", context))  # they may overlap
+        nearest = min(places, key=lambda place: abs(place - start), default=None)
         what += "" if nearest is None else f"; it stands at {nearest}"
     many = f" ({count} questions of {len(rows)} have such answers)" if count > 1 else ""
     return DataError(
@@ -182,10 +184,3 @@ def _misplaced(rows: Rows, index: int, count: int) -> DataError:
         remedy="Correct answer_start (characters of the context, counted from 0), or train and score without the loss "
         "of these questions: --set question_answering.misplaced_answers=leave-out.",
     )
-
-
-def _places(context: str, text: str) -> Iterable[int]:
-    at = context.find(text)
-    while at >= 0:
-        yield at
-        at = context.find(text, at + 1)

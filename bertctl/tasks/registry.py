@@ -1,12 +1,7 @@
 """The task types, by the name a recipe gives them."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from bertctl.config.schema import Recipe
 from bertctl.config.task_names import add_task_name
 from bertctl.data.readers import READERS
-from bertctl.data.rows import Rows
 from bertctl.errors import UsageError
 from bertctl.metrics.contributions import LOSS, Metric
 from bertctl.tasks.answers import Answers
@@ -30,16 +25,6 @@ def register(task: type[Task]) -> None:
 
 for _task in (TextClassification, TextRegression, TokenClassification, QuestionAnswering, MultipleChoice):
     register(_task)
-
-
-def task_from_data(recipe: Recipe, train: Rows, labels: Sequence[str] | None) -> Task:
-    """Returns the recipe's task, fitted to its training rows."""
-    return TASKS[recipe.task].from_data(recipe, train, labels)
-
-
-def task_from_model(recipe: Recipe, model_config: Mapping[str, Any]) -> Task:
-    """Returns the task of a trained model."""
-    return TASKS[recipe.task].from_model(recipe, model_config)
 
 
 def answer_type(task: str) -> type[Answers]:

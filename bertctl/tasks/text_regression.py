@@ -91,7 +91,10 @@ class TextRegression(Task):
 
     def decode(self, outputs: Outputs, features: SequenceFeatures, rows: Rows) -> list[dict[str, Any]]:
         """Returns the score."""
-        return [{"prediction": float(score)} for score in self._clipped(outputs["logits"])]
+        scores = outputs["logits"][:, 0].astype(np.float64)
+        if self.low is not None:
+            scores = np.clip(scores, self.low, self.high)
+        return [{"prediction": float(score)} for score in scores]
 
     def describe(self, rows: Rows) -> str:
         """Returns range and mean."""
@@ -101,10 +104,6 @@ class TextRegression(Task):
     def gold(self, rows: Rows, index: int) -> float:
         """Returns the score of a row."""
         return _score(rows, index)
-
-    def _clipped(self, logits: NDArray[np.float32]) -> NDArray[np.float64]:
-        scores = logits[:, 0].astype(np.float64)
-        return scores if self.low is None else np.clip(scores, self.low, self.high)
 
 
 def _scores(rows: Rows) -> NDArray[np.float64]:

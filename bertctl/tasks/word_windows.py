@@ -134,10 +134,8 @@ def encode_words(
     room = max_length - layout.special
     numbers, vocabulary = _numbered(sentences)
     tokens, cut, unknown = _tokens_of(vocabulary, tokenizer, layout, room)
-    words = merge(
-        len(numbers),
-        [(np.arange(len(numbers)), Ragged(tokens.flat, tokens.starts[numbers], tokens.lengths[numbers]))],
-    ) if len(numbers) else Ragged.joined(np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int64))  # fmt: skip
+    of_words = Ragged(tokens.flat, tokens.starts[numbers], tokens.lengths[numbers])
+    words = merge(len(numbers), [(np.arange(len(numbers)), of_words)])
     ends = np.concatenate([[0], np.cumsum(words.lengths)]).astype(np.int64)  # tokens before each word
     starts = np.concatenate([[0], np.cumsum([len(s) for s in sentences])]).astype(np.int64)
     rows, left, right, first, last = _windows(ends, starts, _bounds(starts, documents), room).T
