@@ -23,6 +23,7 @@ from bertctl.reporting.outcomes import (
 from bertctl.reporting.probe_results import layer_chart, probe_table
 from bertctl.reporting.runs import read_run
 from bertctl.reporting.summary import baseline_of, figure, interval, results_table
+from bertctl.run_folder import RunFolder
 from bertctl.tasks.answers import Answers, Line
 from bertctl.tasks.registry import answer_type, find_metric
 from bertctl.words import human_seconds
@@ -35,32 +36,33 @@ class RunContents:
     """Holds what a report is made of.
 
     Attributes:
-        name: of the run folder.
+        folder: the run.
         recipe: as nested plain values.
-        recipe_text: the same as it stands in recipe.yaml.
         metrics: content of metrics.json.
         environment: content of environment.json; empty where there is none (`evaluate --file`).
         performance: content of performance.json; empty where there is none.
-        history: lines of history.jsonl.
         split: the split that the report is about.
         lines: its predictions; empty where there are none.
         decision: what was fitted for it.
     """
 
-    name: str
+    folder: RunFolder
     recipe: Document
-    recipe_text: str
     metrics: Document
     environment: Document
     performance: Document
-    history: Sequence[Document]
     split: str
     lines: Sequence[Line]
     decision: Decision | None
 
     @property
+    def name(self) -> str:
+        """Returns the name of the run's folder."""
+        return self.folder.path.resolve().name
+
+    @property
     def task(self) -> str:
-        """As in `recipe.task`."""
+        """Returns the task, as in `recipe.task`."""
         return str(self.recipe["task"])
 
     @property
@@ -99,18 +101,15 @@ def gather(path: Path, *, split: str | None = None) -> RunContents:
             f"{path} has metrics only; a report needs predictions too", remedy="Give the run's folder instead."
         )
     chosen = run.split(split)
-    folder = run.folder
     return RunContents(
-        name=path.resolve().name,
+        folder=run.folder,
         recipe=run.recipe,
-        recipe_text=folder.recipe.read_text(encoding="utf-8"),
         metrics=run.metrics,
         environment=run.document("environment"),
         performance=run.document("performance"),
-        history=_history(folder.history),
         split=chosen,
-        lines=run.lines(chosen) if folder.predictions(chosen).exists() else [],
-        decision=read_decision(folder),
+        lines=run.lines(chosen) if run.folder.predictions(chosen).exists() else [],
+        decision=read_decision(run.folder),
     )
 
 
@@ -236,13 +235,12 @@ def _layers(run: RunContents) -> Section:
 
 
 def _learning(run: RunContents) -> Section:
-    training = [(line["step"], line["loss"]) for line in run.history if "loss" in line]
+    history = _history(run.folder.history)
+    training = [(line["step"], line["loss"]) for line in history if "loss" in line]
     selection = run.metrics["primary"]["split"]
-    held = [(line["step"], line[f"{selection}_loss"]) for line in run.history if f"{selection}_loss" in line]
+    held = [(line["step"], line[f"{selection}_loss"]) for line in history if f"{selection}_loss" in line]
     scores = [
-        (line["step"], line[f"{selection}_{run.primary}"])
-        for line in run.history
-        if f"{selection}_{run.primary}" in line
+        (line["step"], line[f"{selection}_{run.primary}"]) for line in history if f"{selection}_{run.primary}" in line
     ]
     best = run.metrics.get("best_step")
     blocks: list[Block] = []
@@ -293,7 +291,7 @@ def _recipe(run: RunContents) -> Section:
     if rows:
         columns = [Column("setting"), Column("here"), Column("default")]
         blocks.append(TableBlock(columns, rows, "Settings that differ from the defaults."))
-    blocks.append(Listing("The whole recipe (recipe.yaml)", run.recipe_text))
+    blocks.append(Listing("The whole recipe (recipe.yaml)", run.folder.recipe.read_text(encoding="utf-8")))
     return Section("recipe", "Recipe", blocks, brief=False)
 
 
