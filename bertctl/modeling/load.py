@@ -12,7 +12,7 @@ from bertctl.errors import UnavailableError
 from bertctl.modeling.model import Model
 from bertctl.modeling.source import ModelSource
 from bertctl.runtime.batching import Padding
-from bertctl.tokenization.encode import load_tokenizer
+from bertctl.tokenization.reference import load_tokenizer
 
 if TYPE_CHECKING:
     from torch import nn

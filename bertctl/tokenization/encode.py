@@ -18,7 +18,6 @@ from tokenizers import Encoding, Tokenizer
 from bertctl.errors import UnavailableError
 from bertctl.tokenization.layout import Layout, Ragged, longest_first, merge
 from bertctl.tokenization.reference import CHUNK_CHARACTERS, chunks, cut_at_spaces, truncating, unknown_id
-from bertctl.tokenization.reference import load_tokenizer as load_tokenizer
 from bertctl.tokenization.route import Route, find_route
 from bertctl.tokenization.stream import TextChunk, Totals
 from bertctl.tokenization.windows import TextWindows

@@ -452,7 +452,7 @@ def test_official_files_are_written():
 def test_the_complete_development_set_is_decoded_in_seconds(shared_data):
     """10,570 questions after the forward passes: here with random scores, 5 s on two quiet cores."""
     from bertctl.modeling.source import inspect_model
-    from bertctl.tokenization.encode import load_tokenizer
+    from bertctl.tokenization.reference import load_tokenizer
 
     section = DataSection(name="squad", data_dir=str(shared_data))
     rows = load_data(Recipe(task="question-answering", data=section), splits=["validation"]).splits["validation"]

@@ -13,9 +13,9 @@ from bertctl.runtime.batching import Padding
 from bertctl.tasks.sequences import SequenceFeatures
 from bertctl.tasks.word_windows import WordFeatures, encode_words
 from bertctl.tokenization import encode
-from bertctl.tokenization.encode import EncodedTexts, TextEncoder, encode_texts, load_tokenizer
+from bertctl.tokenization.encode import EncodedTexts, TextEncoder, encode_texts
 from bertctl.tokenization.layout import Layout, longest_first
-from bertctl.tokenization.reference import chunks, cut_at_spaces
+from bertctl.tokenization.reference import chunks, cut_at_spaces, load_tokenizer
 from bertctl.tokenization.route import find_route
 from bertctl.tokenization.tokenizer_files import open_tokenizer
 
