@@ -44,8 +44,6 @@ from bertctl.tasks.registry import TASKS
 from bertctl.tasks.sequences import SequenceFeatures
 from bertctl.tasks.word_windows import WordFeatures
 
-Indices = NDArray[np.int64]
-
 
 @dataclass(frozen=True)
 class ProbeResult:

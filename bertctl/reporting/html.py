@@ -50,11 +50,11 @@ def _grouped(blocks: Sequence[Block]) -> Iterator[tuple[str, Sequence[Block]]]:
     """
     while blocks:
         charts = list(takewhile(lambda block: isinstance(block, Chart), blocks))
-        several = len(charts) > 1 or len(blocks) == len(charts) or any(_is_wide(chart) for chart in charts)
+        several = (
+            len(charts) > 1
+            or len(blocks) == len(charts)
+            or any(isinstance(chart, Chart) and chart.wide for chart in charts)
+        )
         taken = len(charts) if several else len(charts) + 1
         yield ("charts" if several else "beside") if charts else "", blocks[:taken]
         blocks = blocks[taken:]
-
-
-def _is_wide(block: Block) -> bool:
-    return isinstance(block, Chart) and block.wide

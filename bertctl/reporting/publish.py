@@ -99,7 +99,8 @@ def files_to_push(folder: RunFolder, *, predictions: bool) -> dict[str, Path]:
             f"{folder.path} is not finished: its state is '{state}'",
             remedy="Wait for it, or run it again. To upload the weights all the same: `hf upload HUB-ID RUN/model`.",
         )
-    files = {path.name: path for path in sorted(folder.model.glob("*")) if _is_plain(path)}
+    plain = (path for path in sorted(folder.model.glob("[!.]*")) if path.is_file())
+    files = {path.name: path for path in plain}
     if "config.json" not in files:
         raise UnavailableError(
             f"{folder.model} holds no model of transformers (no config.json)",
@@ -108,10 +109,6 @@ def files_to_push(folder: RunFolder, *, predictions: bool) -> dict[str, Path]:
     if predictions:
         files |= {f"predictions/{path.name}": path for path in sorted(folder.path.glob("predictions/*.jsonl"))}
     return files
-
-
-def _is_plain(path: Path) -> bool:
-    return path.is_file() and not path.name.startswith(".")
 
 
 def _check_way(hub_id: str) -> None:
