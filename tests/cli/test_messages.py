@@ -1,0 +1,102 @@
+"""One whole message per class of errors: `error: ` and what was given, then what fits and what to type, and the code.
+
+Everywhere else the tests look for places, names and values only, so that wording can be mended here and in the source.
+"""
+
+import re
+
+import pytest
+
+import bertctl.config.load
+from bertctl.cli.main import main
+from bertctl.errors import ExitCode
+
+
+@pytest.fixture
+def refusal(tmp_path, monkeypatch, capsys):
+    """Gives a function that runs a command line in the test's own folder: its exit code and its standard error."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        code = main(list(arguments))
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        return code, captured.err
+
+    return run
+
+
+def test_usage_error(refusal):
+    assert refusal("predict", "nowhere", "x.csv", "--split", "test") == (
+        ExitCode.USAGE,
+        "error: a file and --split (or --data) exclude each other\nGive one of the two.\n",
+    )
+
+
+def test_recipe_error_lists_every_problem(refusal, tmp_path):
+    (tmp_path / "mine.yaml").write_text("training:\n  epoch: 2\n  batch_size: many\n")
+    assert refusal("finetune", "mine.yaml", "--set", "model.name=bert-bse") == (
+        ExitCode.USAGE,
+        "error: mine.yaml: 2 problems\n"
+        "  mine.yaml:2: training.epoch: unknown key, did you mean training.epochs?\n"
+        '  mine.yaml:3: training.batch_size: "many" given, a whole number of at least 1 fits\n'
+        "`bertctl recipes show text-classification` prints every field with what it means.\n",
+    )
+
+
+def test_data_error(refusal, tmp_path):
+    (tmp_path / "rows.csv").write_text("text,label\na,pos\nb\n")
+    assert refusal("finetune", "text-classification", "--train-file", "rows.csv", "--model", "minilm") == (
+        ExitCode.DATA,
+        f"error: {tmp_path}/rows.csv:3: 1 field where the header has 2 (text, label): 'b'\n"
+        "A comma inside a field needs quotes around the field. Separator and header can be said: "
+        "--set data.delimiter=tab, --set data.header=false.\n",
+    )
+
+
+def test_unavailable_error(refusal):
+    assert refusal("evaluate", "nowhere") == (
+        ExitCode.UNAVAILABLE,
+        "error: nowhere does not exist\n"
+        "Give the folder that `bertctl finetune` named in its last line, such as runs/sst2-1a2b3c4d.\n",
+    )
+
+
+def test_device_error(refusal, monkeypatch):
+    def starve(*_, **__):
+        raise MemoryError
+
+    monkeypatch.setattr(bertctl.config.load, "load_recipe", starve)
+    assert refusal("finetune", "demo") == (
+        ExitCode.DEVICE,
+        "error: out of memory\n"
+        "Try a smaller --max-length, a smaller --batch-size, or --set training.accumulation_steps=2.\n",
+    )
+
+
+def test_diverged_error(refusal, tmp_path, tiny_model):
+    rows = "".join(f"good film {i},{1e30 if i % 2 else -1e30}\n" for i in range(8))
+    (tmp_path / "huge.csv").write_text(f"text,label\n{rows}")
+    files = ("--train-file", "huge.csv", "--validation-file", "huge.csv", "--batch-size", "8")
+    code, said = refusal(
+        "finetune", "text-regression", *files, "--model", str(tiny_model), "--max-length", "32", "-q", "-o", "run"
+    )
+    assert code == ExitCode.DIVERGED
+    assert re.fullmatch(
+        r"error: training diverged at step 1: the loss is inf "
+        r"\(learning rate \d\.\d\de-\d\d; batch with ids [\d, ]+\)\n"
+        r"Try a lower --learning-rate, a longer warm-up \(--set optimizer\.warmup_fraction=0\.2\) or --precision fp32; "
+        r"look at those examples\.\n",
+        said,
+    )
+
+
+def test_interrupted_run_error(refusal, monkeypatch):
+    def press(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bertctl.config.load, "load_recipe", press)
+    assert refusal("finetune", "demo") == (
+        ExitCode.INTERRUPTED,
+        "error: interrupted; nothing had been started that could be saved\n",
+    )
