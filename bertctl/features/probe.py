@@ -28,8 +28,8 @@ from bertctl.inference.evaluate import (
     evaluate_split,
     metrics_document,
     prediction_lines,
+    report_truncation,
     truncation_counts,
-    warn_of_truncation,
 )
 from bertctl.inference.run_inputs import fit_task, primary_metric, resolved_for
 from bertctl.modeling.build import load_frozen
@@ -181,10 +181,7 @@ def announce(job: ProbeJob, *, listener: Listener) -> None:
     listener.say(f"compute: {job.compute.why}")
     for split, rows in job.data.splits.items():
         listener.say(f"{split}: {len(rows)} examples ({job.task.describe(rows)})")
-        counts = truncation_counts(job.features[split])
-        warn_of_truncation(
-            split, counts, message=job.task.truncation, max_length=job.recipe.model.max_length, listener=listener
-        )
+        report_truncation(split, job.features[split], job.task, job.recipe, listener)
     n = len(job.encoder.pairs)
     listener.say(f"{n} combinations of layer and pooling from one forward pass" if n > 1 else "one forward pass")
 

@@ -131,6 +131,12 @@ def warn_of_truncation(
         )
 
 
+def report_truncation(split: str, features: Features, task: Task, recipe: Recipe, listener: Listener) -> None:
+    """Says what a split loses with the recipe's task and longest input; see `warn_of_truncation`."""
+    counts, max_length = truncation_counts(features), recipe.model.max_length
+    warn_of_truncation(split, counts, message=task.truncation, max_length=max_length, listener=listener)
+
+
 def prediction_lines(result: SplitResult, *, settings: EvaluationSection) -> Iterator[dict[str, Any]]:
     """Yields a line per example, in the order of the rows: id, texts, gold, prediction, probabilities, loss, tokens."""
     rows, task = result.rows, result.task

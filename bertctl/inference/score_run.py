@@ -13,8 +13,8 @@ from bertctl.inference.evaluate import (
     evaluate_split,
     metrics_document,
     prediction_lines,
+    report_truncation,
     truncation_counts,
-    warn_of_truncation,
 )
 from bertctl.inference.trained import TrainedRun
 from bertctl.progress import SILENT, Listener
@@ -103,8 +103,7 @@ def score_splits(
     results = {}
     for name, rows in splits.items():
         features = run.task.encode(rows, engine.tokenizer, max_length=run.recipe.model.max_length)
-        counts, max_length = truncation_counts(features), run.recipe.model.max_length
-        warn_of_truncation(name, counts, message=run.task.truncation, max_length=max_length, listener=listener)
+        report_truncation(name, features, run.task, run.recipe, listener)
         results[name] = evaluate_split(engine, run.task, rows, features, recipe=run.recipe, listener=listener)
     return results
 

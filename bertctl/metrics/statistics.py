@@ -156,7 +156,7 @@ def chunk_sizes(resamples: int, width: int) -> Iterator[int]:
 
 
 def _draw(counts_M: NDArray[np.int64], resamples: int, rng: np.random.Generator) -> Iterator[NDArray[np.float64]]:
-    """Counts of resampled examples, (rows, M) at a time."""
+    """Yields counts of resampled examples, (rows, M) at a time."""
     n, M = int(counts_M.sum()), counts_M.size
     # A multinomial draw costs M binomial ones, each dearer than the draw of an index, of which there are n.
     few_kinds = n >= 4 * M

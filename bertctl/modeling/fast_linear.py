@@ -51,7 +51,7 @@ def use_fast_linears(network: "nn.Module", compute: Compute) -> int:
                 self.bias = plain.bias.detach()
 
         def forward(self, x: "Tensor") -> "Tensor":
-            """(..., D) to (..., C)."""
+            """Returns (..., C) products of (..., D) inputs."""
             found: Tensor = operators._linear_pointwise(x, self.weight, self.bias, "none", [], "")
             return found
 

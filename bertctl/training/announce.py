@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bertctl.inference.evaluate import truncation_counts, warn_of_truncation
+from bertctl.inference.evaluate import report_truncation
 from bertctl.progress import Listener
 from bertctl.runtime.batching import Padding
 from bertctl.training.checkpoint import checkpoint_bytes
@@ -24,13 +24,7 @@ def announce(job: "Job", *, listener: Listener) -> None:
         listener.say(
             f"{split}: {count(len(rows), 'example')}" + (f" ({job.task.describe(rows)})" if rows.has("label") else "")
         )
-        warn_of_truncation(
-            split,
-            truncation_counts(job.features[split]),
-            message=job.task.truncation,
-            max_length=job.recipe.model.max_length,
-            listener=listener,
-        )
+        report_truncation(split, job.features[split], job.task, job.recipe, listener)
     training = job.recipe.training
     listener.say(
         f"training: {count(job.epochs, 'epoch')} of {len(job.features['train'])} examples in batches of "
