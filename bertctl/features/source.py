@@ -6,6 +6,7 @@ from pathlib import Path
 
 from bertctl.catalog.datasets import builtin_datasets, find_dataset
 from bertctl.config.schema import DataSection, Recipe
+from bertctl.data.files import suffix_of
 from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
 from bertctl.data.tagged_files import TaggingReader
@@ -51,7 +52,7 @@ class Input:
         if self.split:
             raise UsageError("--split is for a data set by its name", remedy="Leave it out for a file.")
         source: Source = "-" if self.name == "-" else Path(self.name)
-        if self.kind in WORD_FORMATS or (self.kind is None and _suffix(self.name) in _WORD_SUFFIXES):
+        if self.kind in WORD_FORMATS or (self.kind is None and suffix_of(Path(self.name)) in _WORD_SUFFIXES):
             sentences = TaggingReader().stream(
                 source, self.settings, kind=self.kind, chunk_rows=READ_ROWS, listener=listener
             )
@@ -73,15 +74,8 @@ class Input:
         return load_data(recipe, listener=listener, splits=[split]).splits[split]
 
 
-def _suffix(name: str) -> str:
-    suffixes = [suffix.lower() for suffix in Path(name).suffixes]
-    if suffixes[-1:] == [".gz"]:
-        suffixes.pop()
-    return suffixes[-1] if suffixes else ""
-
-
 def _with_text(rows: Rows) -> Rows:
-    """Sentences of words with their text beside them: what output files show, and what sizes are measured by."""
+    """Returns sentences of words with their text beside them, which output files show and sizes are measured by."""
     if rows.has("text") or not rows.has("words"):
         return rows
     return replace(rows, columns={"text": [" ".join(words) for words in rows.columns["words"]], **rows.columns})
