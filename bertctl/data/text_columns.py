@@ -20,8 +20,6 @@ from bertctl.data.table import Table
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import Listener
 
-_OPTIONS = {"text": "--text-column", "pair": "--pair-column", "label": "--label-column"}
-
 
 @dataclass(frozen=True)
 class TextColumns(FileColumns):

@@ -12,8 +12,6 @@ from numpy.typing import DTypeLike, NDArray
 from bertctl.errors import DataError
 from bertctl.run_folder import write_failure
 
-Buffer = bytes | memoryview
-
 
 class AppendedFile:
     """Is opened to be appended to.
@@ -40,7 +38,7 @@ class AppendedFile:
         except OSError as error:
             raise write_failure(path, error) from error
 
-    def append(self, data: Buffer) -> None:
+    def append(self, data: bytes | memoryview) -> None:
         """Writes all of the data, or nothing.
 
         Raises:
