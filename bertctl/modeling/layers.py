@@ -19,10 +19,25 @@ WORD_EMBEDDINGS = -1
 
 Join = Literal["one", "sum", "concat", "weighted"]
 
-NAMES = (
-    "word-embeddings", "embeddings", "last", "second-to-last", "sum-last-4", "concat-last-4", "sum-all",
-    "weighted-last-4", "weighted-all",
-)  # fmt: skip
+
+def _named_layers(n_layers: int) -> dict[str, tuple[tuple[int, ...], Join]]:
+    """Returns which hidden states each name stands for, and what becomes of them."""
+    last_four = tuple(range(max(1, n_layers - 3), n_layers + 1))
+    every = tuple(range(1, n_layers + 1))
+    return {
+        "word-embeddings": ((WORD_EMBEDDINGS,), "one"),
+        "embeddings": ((0,), "one"),
+        "last": ((n_layers,), "one"),
+        "second-to-last": ((n_layers - 1,), "one"),
+        "sum-last-4": (last_four, "sum"),
+        "concat-last-4": (last_four, "concat"),
+        "sum-all": (every, "sum"),
+        "weighted-last-4": (last_four, "weighted"),
+        "weighted-all": (every, "weighted"),
+    }
+
+
+NAMES = tuple(_named_layers(4))
 """What layers may be called, beside numbers."""
 
 PAPER = ("embeddings", "second-to-last", "last", "weighted-last-4", "concat-last-4", "weighted-all")
@@ -90,24 +105,12 @@ def choose_layers(names: Sequence[str], n_layers: int) -> tuple[LayerChoice, ...
 
 
 def _choice(name: str, n_layers: int) -> LayerChoice:
-    last_four = tuple(range(max(1, n_layers - 3), n_layers + 1))
-    every = tuple(range(1, n_layers + 1))
     if name.lstrip("-").isdigit() and name.count("-") <= 1:
         number = int(name)
         if -n_layers <= number <= n_layers:
             return LayerChoice(name, (number if number >= 0 else n_layers + 1 + number,), "one")
         raise UsageError(f"the model has no layer {name}", remedy=f"It has {_known(n_layers)}.")
-    named: dict[str, tuple[tuple[int, ...], Join]] = {
-        "word-embeddings": ((WORD_EMBEDDINGS,), "one"),
-        "embeddings": ((0,), "one"),
-        "last": ((n_layers,), "one"),
-        "second-to-last": ((n_layers - 1,), "one"),
-        "sum-last-4": (last_four, "sum"),
-        "concat-last-4": (last_four, "concat"),
-        "sum-all": (every, "sum"),
-        "weighted-last-4": (last_four, "weighted"),
-        "weighted-all": (every, "weighted"),
-    }
+    named = _named_layers(n_layers)
     if name not in named:
         raise UsageError(unknown("layer", name, (*NAMES, "all", "paper")), remedy=f"It has {_known(n_layers)}.")
     states, join = named[name]
