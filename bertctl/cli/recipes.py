@@ -188,7 +188,7 @@ def _runnable(path: Path) -> str:
 
 def _verb(recipe: "Recipe") -> str:
     """Returns the verb that runs a recipe: one with settings of the probe is for `probe`."""
-    from bertctl.config.schema import ProbeSection
+    from bertctl.config.recipe_sections import ProbeSection
 
     return "probe" if recipe.probe != ProbeSection() else "finetune"
 

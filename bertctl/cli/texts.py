@@ -116,7 +116,7 @@ class TextSource:
             listener.warn(f"{source_name(source)} is empty")
 
     def _of_table(self, file: str, kind: str, listener: Listener) -> Iterator[TextChunk]:
-        from bertctl.config.schema import DataSection
+        from bertctl.config.recipe_sections import DataSection
         from bertctl.data.text_rows import TEXT_READER
 
         if self.replace:
@@ -130,7 +130,8 @@ class TextSource:
 
     def _of_data_set(self, name: str, listener: Listener) -> Iterator[TextChunk]:
         from bertctl.catalog.datasets import find_dataset
-        from bertctl.config.schema import DataSection, Recipe
+        from bertctl.config.recipe_sections import DataSection
+        from bertctl.config.schema import Recipe
         from bertctl.data.recipe_data import load_data
 
         folder = None if self.data_dir is None else str(self.data_dir)

@@ -11,8 +11,9 @@ import yaml
 
 from bertctl.config.agreement import TASK_SECTIONS
 from bertctl.config.field_docs import field_docs, section_docs
+from bertctl.config.recipe_sections import ProbeSection
 from bertctl.config.removed import REMOVED
-from bertctl.config.schema import ProbeSection, Recipe, fields
+from bertctl.config.schema import Recipe, fields
 from bertctl.config.strict_yaml import Dumper, Prose
 
 _WIDTH = 110

@@ -8,17 +8,7 @@ from pydantic.fields import FieldInfo
 
 from bertctl.config.agreement import DisagreementError, disagreements
 from bertctl.config.field_docs import field_docs
-from bertctl.config.recipe_sections import DataSection as DataSection
-from bertctl.config.recipe_sections import EvaluationSection as EvaluationSection
-from bertctl.config.recipe_sections import ModelSection as ModelSection
-from bertctl.config.recipe_sections import OptimizerSection as OptimizerSection
-from bertctl.config.recipe_sections import ProbeSection as ProbeSection
-from bertctl.config.recipe_sections import QuestionAnsweringSection as QuestionAnsweringSection
 from bertctl.config.recipe_sections import RecipeFields, RecipeSection
-from bertctl.config.recipe_sections import RuntimeSection as RuntimeSection
-from bertctl.config.recipe_sections import TextClassificationSection as TextClassificationSection
-from bertctl.config.recipe_sections import TokenClassificationSection as TokenClassificationSection
-from bertctl.config.recipe_sections import TrainingSection as TrainingSection
 
 
 class Recipe(RecipeFields):

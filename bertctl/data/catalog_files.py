@@ -13,7 +13,7 @@ from typing import Any
 from bertctl.catalog import hub
 from bertctl.catalog.dataset_row import Columns, DatasetRow, SplitRow
 from bertctl.catalog.datasets import bundled_folder
-from bertctl.config.schema import DataSection
+from bertctl.config.recipe_sections import DataSection
 from bertctl.data.readers import READERS
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from bertctl.config.schema import DataSection
+from bertctl.config.recipe_sections import DataSection
 from bertctl.data.choice_labels import choice_numbers
 from bertctl.data.columns import (
     FileColumns,

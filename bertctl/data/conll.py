@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from bertctl.config.schema import DataSection
+from bertctl.config.recipe_sections import DataSection
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import Listener
 from bertctl.words import did_you_mean

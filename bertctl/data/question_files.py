@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from bertctl.config.schema import DataSection
+from bertctl.config.recipe_sections import DataSection
 from bertctl.data.columns import FileColumns, absent_column, ids_of, other_columns, refuse_named_twice, shown_columns
 from bertctl.data.files import input_kind, read_tables
 from bertctl.data.names import folded

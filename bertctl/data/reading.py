@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertctl.config.schema import DataSection
+from bertctl.config.recipe_sections import DataSection
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table
 from bertctl.data.text_files import Source

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from bertctl.catalog.dataset_row import DatasetRow
 from bertctl.catalog.datasets import find_dataset
-from bertctl.config.schema import DataSection, Recipe
+from bertctl.config.recipe_sections import DataSection
+from bertctl.config.schema import Recipe
 from bertctl.data import catalog_files
 from bertctl.data.readers import READERS
 from bertctl.data.rows import Rows

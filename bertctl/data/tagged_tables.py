@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from bertctl.config.schema import DataSection
+from bertctl.config.recipe_sections import DataSection
 from bertctl.data.columns import FileColumns, absent_column, ids_of, other_columns, shown_columns
 from bertctl.data.names import TEXT_NAMES
 from bertctl.data.reading import ReadOptions

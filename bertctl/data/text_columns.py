@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from bertctl.config.schema import DataSection
+from bertctl.config.recipe_sections import DataSection
 from bertctl.data.columns import (
     FileColumns,
     absent_column,

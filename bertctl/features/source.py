@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bertctl.catalog.datasets import builtin_datasets, find_dataset
-from bertctl.config.schema import DataSection, Recipe
+from bertctl.config.recipe_sections import DataSection
+from bertctl.config.schema import Recipe
 from bertctl.data.files import suffix_of
 from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows

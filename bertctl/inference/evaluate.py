@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertctl.config.schema import EvaluationSection, Recipe
+from bertctl.config.recipe_sections import EvaluationSection
+from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
 from bertctl.inference.engine import Engine
 from bertctl.metrics.contributions import loss

@@ -8,7 +8,7 @@ from typing import Any, TextIO
 
 from bertctl.catalog.dataset_row import DatasetRow, SplitRow
 from bertctl.catalog.datasets import find_dataset
-from bertctl.config.schema import DataSection
+from bertctl.config.recipe_sections import DataSection
 from bertctl.errors import UsageError
 from bertctl.inference.trained import TrainedRun
 from bertctl.run_folder import atomic_text

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from bertctl.catalog.datasets import find_dataset
 from bertctl.config.load import load_recipe
-from bertctl.config.schema import ModelSection, Recipe
+from bertctl.config.recipe_sections import ModelSection
+from bertctl.config.schema import Recipe
 from bertctl.data.readers import READERS
 from bertctl.data.rows import Rows
 from bertctl.errors import UnavailableError, UsageError

@@ -5,7 +5,7 @@ Depth 0 is the embeddings, 1 to L the layers from the bottom, L + 1 the head and
 
 from typing import TYPE_CHECKING, Any
 
-from bertctl.config.schema import TrainingSection
+from bertctl.config.recipe_sections import TrainingSection
 from bertctl.errors import UsageError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bertctl.catalog.models import TOKENIZER_FILES, file_sha256, locate_model
-from bertctl.config.schema import ModelSection
+from bertctl.config.recipe_sections import ModelSection
 from bertctl.errors import UnavailableError, UsageError
 
 _CASED_SHARE = 0.02

@@ -8,7 +8,7 @@ from bertctl.errors import DeviceError
 from bertctl.runtime.cpu import has_fast_bf16
 
 if TYPE_CHECKING:
-    from bertctl.config.schema import RuntimeSection
+    from bertctl.config.recipe_sections import RuntimeSection
 
 
 @dataclass(frozen=True)

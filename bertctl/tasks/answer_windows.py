@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from bertctl.config.schema import QuestionAnsweringSection
+from bertctl.config.recipe_sections import QuestionAnsweringSection
 from bertctl.data.rows import Rows
 from bertctl.errors import UsageError
 from bertctl.runtime.batching import Padding

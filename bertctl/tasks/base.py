@@ -20,7 +20,8 @@ from bertctl.tasks.batches import Batch
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from bertctl.config.schema import Recipe, TrainingSection
+    from bertctl.config.recipe_sections import TrainingSection
+    from bertctl.config.schema import Recipe
     from bertctl.data.rows import Rows
     from bertctl.tasks.objectives import Objective
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from bertctl.config.schema import TrainingSection
+from bertctl.config.recipe_sections import TrainingSection
 from bertctl.errors import UsageError
 from bertctl.words import listing
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bertctl.config.schema import Recipe, TrainingSection
+from bertctl.config.recipe_sections import TrainingSection
+from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
 from bertctl.runtime.batching import Padding

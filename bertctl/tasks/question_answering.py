@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from bertctl.config.schema import QuestionAnsweringSection, Recipe, TrainingSection
+from bertctl.config.recipe_sections import QuestionAnsweringSection, TrainingSection
+from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
 from bertctl.metrics.squad import chosen_threshold, raw_scores

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from bertctl.config.schema import Recipe, TrainingSection
+from bertctl.config.recipe_sections import TrainingSection
+from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
 from bertctl.data.tag_schemes import SCHEMES, Scheme, entity_types, tag_kind, write_tags
 from bertctl.errors import DataError

@@ -6,7 +6,8 @@ Each is a recipe field, off by default; the field's docstring says where it come
 import math
 from typing import TYPE_CHECKING
 
-from bertctl.config.schema import Recipe, TrainingSection
+from bertctl.config.recipe_sections import TrainingSection
+from bertctl.config.schema import Recipe
 from bertctl.errors import UsageError
 from bertctl.modeling.layers import layer_count
 from bertctl.modeling.source import ModelSource

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from bertctl.config.schema import OptimizerSection
+from bertctl.config.recipe_sections import OptimizerSection
 from bertctl.modeling.layer_groups import parameter_depths
 
 if TYPE_CHECKING:

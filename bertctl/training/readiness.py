@@ -19,7 +19,8 @@ from bertctl.catalog.hub import (
     remote_size,
     unreachable,
 )
-from bertctl.config.schema import Recipe, RuntimeSection
+from bertctl.config.recipe_sections import RuntimeSection
+from bertctl.config.schema import Recipe
 from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
 from bertctl.errors import BertctlError, UnavailableError

@@ -17,7 +17,7 @@ import pytest
 from bertctl.catalog.datasets import builtin_datasets
 from bertctl.cli.main import main
 from bertctl.config.load import load_recipe
-from bertctl.config.schema import DataSection
+from bertctl.config.recipe_sections import DataSection
 from bertctl.errors import UsageError
 from bertctl.inference.layouts import glue_splits, write_answers, write_glue
 from bertctl.inference.predict import Destination, predict_glue, predict_rows, unlabelled_rows

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertctl.config.schema import ModelSection
+from bertctl.config.recipe_sections import ModelSection
 from bertctl.modeling.load import has_trained_head, keeps_head, load_model
 from bertctl.modeling.source import ModelSource, inspect_model
 

@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from bertctl.config.schema import Recipe, TrainingSection
+from bertctl.config.recipe_sections import TrainingSection
+from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
 from bertctl.metrics import contributions

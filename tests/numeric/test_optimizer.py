@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertctl.config.schema import ModelSection, OptimizerSection
+from bertctl.config.recipe_sections import ModelSection, OptimizerSection
 from bertctl.modeling.load import load_model
 from bertctl.modeling.source import inspect_model
 from bertctl.training.optim import build_optimizer, build_schedule, warmup_steps

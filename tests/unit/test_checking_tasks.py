@@ -16,7 +16,8 @@ import pytest
 from bertctl.checking.check import check_data, run_checks
 from bertctl.checking.findings import Finding
 from bertctl.checking.subject import Subject
-from bertctl.config.schema import DataSection, ModelSection, Recipe
+from bertctl.config.recipe_sections import DataSection, ModelSection
+from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
 
 Row = dict[str, Any]

@@ -16,7 +16,8 @@ import pytest
 
 from bertctl.checking.check import check_data
 from bertctl.checking.findings import Finding
-from bertctl.config.schema import DataSection, ModelSection, Recipe, TextClassificationSection
+from bertctl.config.recipe_sections import DataSection, ModelSection, TextClassificationSection
+from bertctl.config.schema import Recipe
 
 Row = dict[str, Any]
 Plant = Callable[[list[Row], list[Row]], object]

@@ -8,7 +8,8 @@ import pytest
 
 from bertctl.catalog.dataset_row import Columns, DatasetRow, Hub, SplitRow
 from bertctl.catalog.datasets import builtin_datasets, dataset_names, find_dataset
-from bertctl.config.schema import DataSection, EvaluationSection, Recipe
+from bertctl.config.recipe_sections import DataSection, EvaluationSection
+from bertctl.config.schema import Recipe
 from bertctl.data.recipe_data import load_data
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.progress import Listener

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bertctl.config.schema import DataSection, EvaluationSection, Recipe, TrainingSection
+from bertctl.config.recipe_sections import DataSection, EvaluationSection, TrainingSection
+from bertctl.config.schema import Recipe
 from bertctl.data.recipe_data import LoadedData, load_data
 from bertctl.data.table import Table
 from bertctl.data.text_columns import choose_columns, rows_from

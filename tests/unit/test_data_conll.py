@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bertctl.config.schema import DataSection
+from bertctl.config.recipe_sections import DataSection
 from bertctl.data.conll import conll_sentences
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import Listener

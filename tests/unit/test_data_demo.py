@@ -5,7 +5,8 @@ import re
 import pytest
 
 from bertctl.catalog.datasets import builtin_datasets, bundled_folder
-from bertctl.config.schema import DataSection, EvaluationSection, Recipe
+from bertctl.config.recipe_sections import DataSection, EvaluationSection
+from bertctl.config.schema import Recipe
 from bertctl.data.recipe_data import LoadedData, load_data
 
 SPLITS = ("train", "validation", "test")

@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 
 from bertctl.catalog.datasets import builtin_datasets, find_dataset
-from bertctl.config.schema import DataSection, Recipe
+from bertctl.config.recipe_sections import DataSection
+from bertctl.config.schema import Recipe
 from bertctl.data.recipe_data import LoadedData, load_data
 from bertctl.errors import DataError
 
@@ -259,7 +260,8 @@ def test_official_layout(official, name):
 _LOADER = """
 import json, sys
 from bertctl.catalog.datasets import builtin_datasets, find_dataset
-from bertctl.config.schema import DataSection, Recipe
+from bertctl.config.recipe_sections import DataSection
+from bertctl.config.schema import Recipe
 from bertctl.data.recipe_data import load_data
 found = {}
 for name in sys.argv[1:]:

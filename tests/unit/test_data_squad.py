@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bertctl.catalog.datasets import bundled_folder, find_dataset
-from bertctl.config.schema import DataSection, Recipe
+from bertctl.config.recipe_sections import DataSection
+from bertctl.config.schema import Recipe
 from bertctl.data.question_files import one_question
 from bertctl.data.readers import READERS
 from bertctl.data.recipe_data import load_data

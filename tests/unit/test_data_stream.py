@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bertctl.config.schema import DataSection
+from bertctl.config.recipe_sections import DataSection
 from bertctl.data.text_rows import TEXT_READER
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.progress import Listener
@@ -133,7 +133,7 @@ def test_blank_texts_are_counted_over_all_portions(tmp_path):
 
 _FROM_STDIN = """
 import resource, sys
-from bertctl.config.schema import DataSection
+from bertctl.config.recipe_sections import DataSection
 from bertctl.data.text_rows import TEXT_READER
 count = 0
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

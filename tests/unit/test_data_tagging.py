@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from bertctl.catalog.datasets import builtin_datasets, bundled_folder
-from bertctl.config.schema import DataSection, Recipe
+from bertctl.config.recipe_sections import DataSection
+from bertctl.config.schema import Recipe
 from bertctl.data.readers import READERS
 from bertctl.data.recipe_data import load_data
 from bertctl.data.table import Table

@@ -7,7 +7,7 @@ import pytest
 import torch
 import transformers
 
-from bertctl.config.schema import ModelSection, RuntimeSection
+from bertctl.config.recipe_sections import ModelSection, RuntimeSection
 from bertctl.data.rows import Rows
 from bertctl.errors import DeviceError, UnavailableError, UsageError
 from bertctl.features.backends import open_encoder

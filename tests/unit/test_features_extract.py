@@ -13,7 +13,7 @@ import torch
 import transformers
 from safetensors.numpy import load_file
 
-from bertctl.config.schema import DataSection, ModelSection, RuntimeSection
+from bertctl.config.recipe_sections import DataSection, ModelSection, RuntimeSection
 from bertctl.data.rows import Rows
 from bertctl.data.text_rows import TEXT_READER
 from bertctl.errors import DataError, UnavailableError, UsageError

@@ -8,7 +8,7 @@ import pytest
 import torch
 import transformers
 
-from bertctl.config.schema import ModelSection
+from bertctl.config.recipe_sections import ModelSection
 from bertctl.features.memory import bound_caches
 from bertctl.modeling.build import load_frozen
 from bertctl.modeling.fast_linear import use_fast_linears

@@ -10,7 +10,7 @@ import transformers
 from safetensors.torch import load_file
 from torch import nn
 
-from bertctl.config.schema import OptimizerSection, TrainingSection
+from bertctl.config.recipe_sections import OptimizerSection, TrainingSection
 from bertctl.errors import UsageError
 from bertctl.modeling.layer_groups import freeze, parameter_depths, reinitialise
 from bertctl.run_folder import RunFolder

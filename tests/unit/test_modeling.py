@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertctl.config.schema import ModelSection
+from bertctl.config.recipe_sections import ModelSection
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.modeling.load import load_model
 from bertctl.modeling.model import Model

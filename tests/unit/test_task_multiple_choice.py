@@ -7,7 +7,8 @@ import pytest
 import torch
 import transformers
 
-from bertctl.config.schema import ModelSection, Recipe
+from bertctl.config.recipe_sections import ModelSection
+from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
 from bertctl.modeling.load import has_trained_head, keeps_head, load_model

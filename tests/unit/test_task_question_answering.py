@@ -10,7 +10,8 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
-from bertctl.config.schema import DataSection, ModelSection, QuestionAnsweringSection, Recipe
+from bertctl.config.recipe_sections import DataSection, ModelSection, QuestionAnsweringSection
+from bertctl.config.schema import Recipe
 from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError, UsageError

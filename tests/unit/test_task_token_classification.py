@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from bertctl.config.schema import DataSection, Recipe, TokenClassificationSection
+from bertctl.config.recipe_sections import DataSection, TokenClassificationSection
+from bertctl.config.schema import Recipe
 from bertctl.data.readers import READERS
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError, UsageError

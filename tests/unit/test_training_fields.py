@@ -20,7 +20,7 @@ from torch import nn
 from bertctl.config.dump import dump_recipe, recipe_hash
 from bertctl.config.load import load_recipe
 from bertctl.config.problems import RecipeError
-from bertctl.config.schema import TrainingSection
+from bertctl.config.recipe_sections import TrainingSection
 from bertctl.errors import UsageError
 from bertctl.modeling.model import Model
 from bertctl.progress import Listener
