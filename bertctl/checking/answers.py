@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bertctl.checking.findings import Example, Finding, FindingRules, around, shorten
+from bertctl.checking.findings import Finding, FindingRules, Places, around, cuts_word
 from bertctl.checking.subject import Subject
-from bertctl.data.rows import Rows
 from bertctl.words import percent
 
 _RULES = FindingRules("answers")
@@ -23,15 +22,12 @@ _NEAR = 400  # characters around the offset in which a slipped answer is looked 
 
 @dataclass
 class _Found:
-    """Faulty answers of a split, by code."""
+    """The answers of a split: how many, and the faulty ones."""
 
+    places: Places
     total: int = 0
     unanswerable: int = 0
     shifts: list[int] = field(default_factory=list)
-    places: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
-
-    def add(self, code: str, row: int, shown: str) -> None:
-        self.places.setdefault(code, []).append((row, shown))
 
 
 def check_answers(subject: Subject) -> Iterator[Finding]:
@@ -40,39 +36,40 @@ def check_answers(subject: Subject) -> Iterator[Finding]:
     for split, rows in subject.splits.items():
         if not rows.has("label"):
             continue
-        found = _Found()
+        found = _Found(Places(_RULES, rows, split, limit=140))
         for row, (context, label) in enumerate(zip(rows.columns["context"], rows.columns["label"], strict=True)):
             _look_at(found, row, str(context or ""), label)
-        yield from _findings(found, rows, split)
+        yield from _findings(found)
         shares[split] = found.unanswerable / len(rows) if len(rows) else 0.0
     yield from _one_side(subject, shares)
 
 
 def _look_at(found: _Found, row: int, context: str, label: Any) -> None:
+    places = found.places
     texts, starts = _answers(label)
     if texts is None or starts is None or len(texts) != len(starts):
         found.total += 1
-        found.add("answer-malformed", row, repr(label))
+        places.add("answer-malformed", row, repr(label))
         return
     if not texts:
         found.unanswerable += 1
     for answer, start in zip(texts, starts, strict=True):
         found.total += 1
         if not isinstance(answer, str) or not answer.strip():
-            found.add("blank-answer", row, repr(answer))
+            places.add("blank-answer", row, repr(answer))
             continue
         if not isinstance(start, int) or context[max(start, 0) : max(start, 0) + len(answer)] != answer or start < 0:
             _off(found, row, context, answer, start)
             continue
         shown = f"{answer!r} in {around(context, start, start + len(answer), margin=25)}"
         if _NO_WORD.fullmatch(answer):
-            found.add("punctuation-answer", row, shown)
+            places.add("punctuation-answer", row, shown)
         elif answer != answer.strip():
-            found.add("untrimmed-answer", row, shown)
-        elif _cuts_word(context, start, start + len(answer)):
-            found.add("answer-off-word", row, shown)
+            places.add("untrimmed-answer", row, shown)
+        elif cuts_word(context, start, start + len(answer)):
+            places.add("answer-off-word", row, shown)
         if len(answer.split()) > _LONG:
-            found.add("long-answer", row, f"{len(answer.split())} words: {answer}")
+            places.add("long-answer", row, f"{len(answer.split())} words: {answer}")
 
 
 def _answers(label: Any) -> tuple[Sequence[Any] | None, Sequence[Any] | None]:
@@ -84,37 +81,28 @@ def _answers(label: Any) -> tuple[Sequence[Any] | None, Sequence[Any] | None]:
 
 
 def _off(found: _Found, row: int, context: str, answer: str, start: Any) -> None:
+    places = found.places
     at = -1
     if isinstance(start, int):
         first = max(0, start - _NEAR)
-        places = [m.start() + first for m in re.finditer(re.escape(answer), context[first : start + _NEAR])]
-        at = min(places, key=lambda place: abs(place - start), default=-1)
+        near = [m.start() + first for m in re.finditer(re.escape(answer), context[first : start + _NEAR])]
+        at = min(near, key=lambda place: abs(place - start), default=-1)
     at = at if at >= 0 else context.find(answer)
     stands = context[start : start + len(answer)] if isinstance(start, int) and start >= 0 else ""
     if at >= 0 and isinstance(start, int):
         found.shifts.append(at - start)
-        found.add("answer-off-offset", row, f"{answer!r} begins at {at}, not at {start}, where {stands!r} stands")
+        places.add("answer-off-offset", row, f"{answer!r} begins at {at}, not at {start}, where {stands!r} stands")
     elif answer.casefold() in context.casefold():
-        found.add("answer-other-case", row, f"{answer!r}; the context has it in another case; at {start}: {stands!r}")
+        places.add("answer-other-case", row, f"{answer!r}; the context has it in another case; at {start}: {stands!r}")
     else:
-        found.add("answer-not-in-context", row, f"{answer!r}; at {start} stands {stands!r}")
+        places.add("answer-not-in-context", row, f"{answer!r}; at {start} stands {stands!r}")
 
 
-def _cuts_word(context: str, start: int, end: int) -> bool:
-    before = start > 0 and context[start - 1].isalnum() and context[start].isalnum()
-    after = end < len(context) and context[end].isalnum() and context[end - 1].isalnum()
-    return before or after
-
-
-def _findings(found: _Found, rows: Rows, split: str) -> Iterator[Finding]:
+def _findings(found: _Found) -> Iterator[Finding]:
     for code in _FAULTS:
-        places = found.places.get(code, [])
-        if places:
-            examples = tuple(Example(rows.where(row), shorten(shown, limit=140)) for row, shown in places[:5])
-            finding = _RULES.finding(code, split, (len(places), found.total), examples)
-            if code == "answer-off-offset":
-                finding = replace(finding, remedy=f"{_slipped(found.shifts)} {finding.remedy}")
-            yield finding
+        for finding in found.places.finding(code, found.total):
+            slipped = f"{_slipped(found.shifts)} " if code == "answer-off-offset" else ""
+            yield replace(finding, remedy=slipped + finding.remedy)
 
 
 def _slipped(shifts: Sequence[int]) -> str:

@@ -1,8 +1,7 @@
 """Rows that stand twice: exactly or nearly, inside a split or in two of them, with one label or with several."""
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import combinations, product
 from typing import Any
 
@@ -19,29 +18,17 @@ Place = tuple[str, int]
 """Split and row."""
 
 
-@dataclass(frozen=True)
-class _Groups:
-    """The rows of all splits, by what they say.
-
-    Attributes:
-        places: key -> its rows, the splits in order.
-    """
-
-    places: dict[str, list[Place]]
-
-    @classmethod
-    def of(cls, subject: Subject) -> "_Groups":
-        places: dict[str, list[Place]] = defaultdict(list)
-        for split in subject.splits:
-            for index, key in enumerate(subject.keys(split)):
-                if key.strip(f" {BETWEEN_FIELDS}"):
-                    places[key].append((split, index))
-        return cls(places)
+Groups = Mapping[str, Sequence[Place]]
+"""The rows of all splits by what they say: key -> its rows, the splits in order."""
 
 
 def check_duplicates(subject: Subject) -> Iterator[Finding]:
     """Yields exact and near duplicates, inside each split and across each two; texts with several labels."""
-    groups = _Groups.of(subject)
+    groups: dict[str, list[Place]] = defaultdict(list)
+    for split in subject.splits:
+        for index, key in enumerate(subject.keys(split)):
+            if key.strip(f" {BETWEEN_FIELDS}"):
+                groups[key].append((split, index))
     yield from _exact_inside(subject, groups)
     yield from _exact_across(subject, groups)
     yield from _conflicts(subject, groups)
@@ -49,9 +36,9 @@ def check_duplicates(subject: Subject) -> Iterator[Finding]:
     yield from _shared_contexts(subject)
 
 
-def _exact_inside(subject: Subject, groups: _Groups) -> Iterator[Finding]:
+def _exact_inside(subject: Subject, groups: Groups) -> Iterator[Finding]:
     repeats: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for places in groups.places.values():
+    for places in groups.values():
         first: dict[str, int] = {}
         for split, index in places:
             if split in first:
@@ -70,10 +57,10 @@ def _exact_inside(subject: Subject, groups: _Groups) -> Iterator[Finding]:
         )
 
 
-def _exact_across(subject: Subject, groups: _Groups) -> Iterator[Finding]:
+def _exact_across(subject: Subject, groups: Groups) -> Iterator[Finding]:
     for one, other in combinations(subject.splits, 2):
         found: list[tuple[Place, Place]] = []
-        for places in groups.places.values():
+        for places in groups.values():
             earlier = next((place for place in places if place[0] == one), None)
             if earlier is not None:
                 found += [(place, earlier) for place in places if place[0] == other]
@@ -90,9 +77,9 @@ def _exact_across(subject: Subject, groups: _Groups) -> Iterator[Finding]:
             )
 
 
-def _conflicts(subject: Subject, groups: _Groups) -> Iterator[Finding]:
-    conflicts: list[list[Place]] = []
-    for places in groups.places.values():
+def _conflicts(subject: Subject, groups: Groups) -> Iterator[Finding]:
+    conflicts: list[Sequence[Place]] = []
+    for places in groups.values():
         if len(places) > 1:
             labels = {answer for place in places if (answer := _answer(subject, place)) is not None}
             if len(labels) > 1:
@@ -112,9 +99,9 @@ def _conflicts(subject: Subject, groups: _Groups) -> Iterator[Finding]:
     yield _RULES.finding(
         "conflicting-labels",
         splits.pop() if len(splits) == 1 else "",
-        (len(conflicts), len(groups.places)),
+        (len(conflicts), len(groups)),
         tuple(examples),
-        message=f"{count_of(len(conflicts), len(groups.places), 'different text')} occur with different labels",
+        message=f"{count_of(len(conflicts), len(groups), 'different text')} occur with different labels",
         remedy=(
             "Decide on one label for each: no model can be right on both."
             + (
@@ -126,9 +113,9 @@ def _conflicts(subject: Subject, groups: _Groups) -> Iterator[Finding]:
     )
 
 
-def _near(subject: Subject, groups: _Groups) -> Iterator[Finding]:
+def _near(subject: Subject, groups: Groups) -> Iterator[Finding]:
     """Yields each row's most similar twin in its own split, and in each split before it."""
-    keys = list(groups.places)
+    keys = list(groups)
     order = {split: number for number, split in enumerate(subject.splits)}
     nearest: dict[tuple[str, str], dict[int, tuple[float, Place]]] = defaultdict(dict)
     asks = "answers" in subject.checks
@@ -136,7 +123,7 @@ def _near(subject: Subject, groups: _Groups) -> Iterator[Finding]:
     for pair in near_duplicates([key.split(BETWEEN_FIELDS)[0] for key in keys] if asks else keys):
         if not _alike_in_each_field(keys[pair.first], keys[pair.second]):
             continue
-        for a, b in product(groups.places[keys[pair.first]], groups.places[keys[pair.second]]):
+        for a, b in product(groups[keys[pair.first]], groups[keys[pair.second]]):
             earlier, later = sorted((a, b), key=lambda place: (order[place[0]], place[1]))
             of_row = nearest[earlier[0], later[0]]
             if pair.similarity > of_row.get(later[1], (0.0, later))[0]:

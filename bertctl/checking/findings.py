@@ -118,6 +118,13 @@ def around(text: str, start: int, end: int, *, margin: int = 40) -> str:
     return ("…" if first else "") + text[first:last] + ("…" if last < len(text) else "")
 
 
+def cuts_word(text: str, start: int, end: int) -> bool:
+    """Returns whether a part of a text begins or ends inside a word."""
+    before = start > 0 and text[start - 1].isalnum() and text[start].isalnum()
+    after = end < len(text) and text[end].isalnum() and text[end - 1].isalnum()
+    return before or after
+
+
 def listed(names: Sequence[object], *, limit: int = 8) -> str:
     """Returns names in a row, cut where there are many."""
     shown = ", ".join(f"'{name}'" for name in names[:limit])
@@ -162,10 +169,11 @@ class FindingRules:
 class Places:
     """Collects the places of several kinds of faults in a split, then makes findings of them."""
 
-    def __init__(self, rules: FindingRules, rows: Rows, split: str) -> None:
+    def __init__(self, rules: FindingRules, rows: Rows, split: str, *, limit: int = 100) -> None:
         self._rules = rules
         self._rows = rows
         self._split = split
+        self._limit = limit  # characters shown of a place
         self._found: dict[str, list[tuple[int, str]]] = {}
 
     def add(self, code: str, row: int, shown: str) -> None:
@@ -176,5 +184,7 @@ class Places:
         """Yields the finding `n of TOTAL ... of SPLIT SAYS`, where there is a place."""
         found = self._found.get(code, [])
         if found:
-            examples = tuple(Example(self._rows.where(row), shorten(shown)) for row, shown in found[:5])
+            examples = tuple(
+                Example(self._rows.where(row), shorten(shown, limit=self._limit)) for row, shown in found[:5]
+            )
             yield self._rules.finding(code, self._split, (len(found), total), examples, says=says)

@@ -50,10 +50,9 @@ def _missing(subject: Subject, split: str, sets: list[tuple[str, ...]]) -> Itera
     if not without:
         return
     several = any(isinstance(value, list | tuple) for value in rows.columns["label"])
-    if several or subject.recipe.text_classification.multi_label or subject.recipe.text_classification.label_separator:
-        yield _RULES.finding("no-label-applies", split, (len(without), len(rows)), _shown(rows, without))
-        return
-    yield _RULES.finding("missing-label", split, (len(without), len(rows)), _shown(rows, without))
+    section = subject.recipe.text_classification
+    code = "no-label-applies" if several or section.multi_label or section.label_separator else "missing-label"
+    yield _RULES.finding(code, split, (len(without), len(rows)), _shown(rows, without))
 
 
 def _spelling(subject: Subject, counts: dict[str, Counter[str]]) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bertctl.checking.findings import Finding, FindingRules, Places, around
+from bertctl.checking.findings import Finding, FindingRules, Places, around, cuts_word
 from bertctl.checking.subject import Subject
 from bertctl.data.rows import Rows
 
@@ -77,9 +77,7 @@ def _span_fault(text: str, start: int, end: int) -> str | None:
         return "blank-entity"
     if _NO_WORD.fullmatch(inside):
         return "punctuation-entity"
-    cuts_first = start > 0 and text[start - 1].isalnum() and inside[0].isalnum()
-    cuts_last = end < len(text) and text[end].isalnum() and inside[-1].isalnum()
-    return "span-off-word" if cuts_first or cuts_last else None
+    return "span-off-word" if cuts_word(text, start, end) else None
 
 
 _SPAN_FAULTS = ("span-out-of-text", "overlapping-spans", "span-off-word", "blank-entity", "punctuation-entity")

@@ -94,17 +94,11 @@ def _joined(value: Any, between: str) -> str:
 
 def keys_of(texts: dict[str, Sequence[str]]) -> list[str]:
     """Returns the keys of `Subject.keys`."""
-    normalised = [[_normalised(text) for text in column] for column in texts.values()]
-    if len(normalised) == 1:
-        return normalised[0]
-    return [BETWEEN_FIELDS.join(fields) for fields in zip(*normalised, strict=True)]
+    columns = [[normalised(text) for text in column] for column in texts.values()]
+    return [BETWEEN_FIELDS.join(fields) for fields in zip(*columns, strict=True)]
 
 
 @lru_cache(maxsize=4096)  # contexts of question answering stand many times, one after the other
-def _normalised(text: str) -> str:
-    return normalised(text)
-
-
 def normalised(text: str) -> str:
     """Returns Unicode's compatibility form without case, one space where there is any: full-width letters are plain."""
     if not text.isascii():
