@@ -12,7 +12,7 @@ from bertctl.config.schema import Recipe
 from bertctl.data.files import kind_of, read_tables
 from bertctl.data.readers import READERS
 from bertctl.data.reading import OnBadRecord, ReadOptions
-from bertctl.data.recipe_data import LoadedData, load_data
+from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.progress import SILENT, Listener
@@ -78,17 +78,12 @@ def _read_dataset(recipe: Recipe, listener: Listener) -> ReadData:
 
 
 def _read_own(recipe: Recipe, listener: Listener) -> ReadData:
-    files = {
-        "train": recipe.data.train_file,
-        "validation": recipe.data.validation_file,
-        "test": recipe.data.test_file,
-    }
-    names = [name for name, file in files.items() if file]
+    files = {name: file for name, file in recipe.data.own_files.items() if file}
     heard = _Heard(listener)
     try:
-        loaded: LoadedData = load_data(recipe, listener=heard, splits=names, whole=True)
+        loaded = load_data(recipe, listener=heard, splits=list(files), whole=True)
     except DataError:
-        return _read_own_one_by_one(recipe, {name: str(files[name]) for name in names}, listener)
+        return _read_own_one_by_one(recipe, files, listener)
     return ReadData(dict(loaded.splits), ("validation",), loaded.labels, tuple(heard.findings("")))
 
 

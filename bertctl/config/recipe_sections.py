@@ -83,6 +83,11 @@ class DataSection(RecipeSection):
     max_eval_rows: PositiveInt | None = None
     """Score at most this many rows of each split, from its beginning."""
 
+    @property
+    def own_files(self) -> dict[str, str | None]:
+        """Returns a person's own files by split, None where a split has none."""
+        return {"train": self.train_file, "validation": self.validation_file, "test": self.test_file}
+
 
 class ModelSection(RecipeSection):
     """Which encoder is used, and how it reads text."""

@@ -266,11 +266,7 @@ class _OwnFiles(_Source):
         super().__init__(recipe, listener)
         section = recipe.data
         self._settings: DataSection = section
-        self._files = {
-            "train": section.train_file,
-            "validation": section.validation_file,
-            "test": section.test_file,
-        }
+        self._files = section.own_files
         if not any(self._files.values()):
             raise UsageError(
                 "no data is named",
