@@ -75,6 +75,7 @@ class ChoiceColumns(FileColumns):
         "context": "text_column",
         "beginning": "pair_column",
         "choices": "choice_columns",
+        "label": "label_column",
     }
 
     context: str
@@ -86,11 +87,6 @@ class ChoiceColumns(FileColumns):
     def used(self) -> tuple[str, ...]:
         """Are all of them but the id."""
         return tuple(n for n in (self.context, self.beginning, *self.choices, self.label) if n is not None)
-
-    def as_settings(self, settings: DataSection, *, header: bool) -> DataSection:
-        """Returns the settings with these columns written in; the label stays the given one where there is none."""
-        label = {"label_column": self.label or settings.label_column}
-        return super().as_settings(settings, header=header).model_copy(update=label)
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,12 @@ class FileColumns:
         return {name: value for name, value in shown.items() if value is not None}
 
     def as_settings(self, settings: DataSection, *, header: bool) -> DataSection:
-        """Returns the settings with these columns written in, so that the next file is read as the first was."""
+        """Returns the settings with these columns written in, so that the next file is read as the first was.
+
+        The label's column stays the given one where this file has none.
+        """
         named = {field: getattr(self, name) for name, field in self.settings_of.items()}
+        named["label_column"] = named["label_column"] or settings.label_column
         update = {field: list(value) if isinstance(value, tuple) else value for field, value in named.items()}
         return settings.model_copy(update={**update, "header": settings.header if header else False})
 

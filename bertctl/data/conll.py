@@ -236,18 +236,15 @@ def _sentence(
             tag = fields[layout.tag].strip(" ")
             if not tag or (layout.ud and tag == "_"):
                 if tags_needed:
-                    raise _no_tag(f"{source}:{number}", fields[layout.word], layout.names[layout.tag])
+                    raise DataError(
+                        f"{source}:{number}: the word {fields[layout.word]!r} has no tag in the column "
+                        f"'{layout.names[layout.tag]}'",
+                        remedy="Every word of a labelled file needs a tag; is --label-column the right one?",
+                    )
                 tag = ""
             tags.append(tag)
     has_tags = layout.tag is not None and all(tags)
     return Sentence(block[0].number, document, words, tags if has_tags else None)
-
-
-def _no_tag(where: str, word: str, column: str) -> DataError:
-    return DataError(
-        f"{where}: the word {word!r} has no tag in the column '{column}'",
-        remedy="Every word of a labelled file needs a tag; is --label-column the right one?",
-    )
 
 
 def _wrong_width(where: str, width: int, names: Sequence[str], text: str) -> DataError:

@@ -90,16 +90,15 @@ class QuestionColumns(FileColumns):
         label: the answers, or None.
     """
 
-    settings_of: ClassVar[Mapping[str, str]] = {"question": "text_column", "context": "pair_column"}
+    settings_of: ClassVar[Mapping[str, str]] = {
+        "question": "text_column",
+        "context": "pair_column",
+        "label": "label_column",
+    }
 
     question: str
     context: str
     label: str | None = None
-
-    def as_settings(self, settings: DataSection, *, header: bool) -> DataSection:
-        """Returns the settings with these columns written in; the answers stay the given ones where there are none."""
-        label = {"label_column": self.label or settings.label_column}
-        return super().as_settings(settings, header=header).model_copy(update=label)
 
 
 def find_columns(table: Table, settings: DataSection, *, label_needed: bool, listener: Listener) -> QuestionColumns:

@@ -138,7 +138,10 @@ def rows_of_table(table: Table, columns: TaggedColumns, options: ReadOptions, *,
         row_words, row_offsets = _words(table, columns, i, text, label)
         tags = _tags(label, text, row_words, row_offsets, where, misaligned)
         if tags is None and options.label_needed:
-            raise _untagged(where, columns.label)
+            raise DataError(
+                f"{where}: the sentence has no tags in the column '{columns.label}'",
+                remedy="Every row of a labelled split needs tags; is --label-column the right one?",
+            )
         if tags and columns.label in ("upos", "xpos") and "_" in tags:
             # The hub's Universal Dependencies list contractions beside their words; `_` is the tag of these.
             kept = [word for word, tag in enumerate(tags) if tag != "_"]
@@ -221,10 +224,3 @@ def _tags(
             remedy="Every word needs a tag, O where there is nothing.",
         )
     return tags
-
-
-def _untagged(where: str, column: str | None) -> DataError:
-    return DataError(
-        f"{where}: the sentence has no tags in the column '{column}'",
-        remedy="Every row of a labelled split needs tags; is --label-column the right one?",
-    )
