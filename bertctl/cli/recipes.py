@@ -32,13 +32,8 @@ def ls(
     data: Annotated[bool, typer.Option("--data", help="List the data sets by name instead.")] = False,
 ) -> None:
     """List the built-in recipes, or the models and data sets of the catalog."""
-    parts = []
-    if models:
-        parts.append(_models())
-    if data:
-        parts.append(_datasets())
-    if not parts:
-        parts.append(_recipes())
+    asked = [listed for listed, wanted in ((_models, models), (_datasets, data)) if wanted]
+    parts = [listed() for listed in asked or [_recipes]]
     document = {name: rows for name, rows, _ in parts}
     out.answer(document, *(table for _, _, table in parts))
 

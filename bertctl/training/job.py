@@ -141,12 +141,10 @@ class Checked:
     Attributes:
         primary: metric that picks the best weights.
         baseline: metrics of the answer that ignores the text, on the selection split.
-        steps: optimizer steps.
     """
 
     primary: str
     baseline: dict[str, float]
-    steps: int
 
 
 def check(recipe: Recipe, encoded: Encoded) -> Checked:
@@ -156,10 +154,9 @@ def check(recipe: Recipe, encoded: Encoded) -> Checked:
         BertctlError: any refusal that needs no network.
     """
     read = _read(recipe, SILENT, encoded)
-    steps = total_steps(recipe, len(encoded.features["train"]))
-    check_evaluations(recipe.training, steps)
+    check_evaluations(recipe.training, total_steps(recipe, len(encoded.features["train"])))
     baseline = read.task.baseline(read.data.splits["train"], read.data.splits[read.selection])
-    return Checked(primary_metric(recipe, read.data, read.task), baseline, steps)
+    return Checked(primary_metric(recipe, read.data, read.task), baseline)
 
 
 def prepare(recipe: Recipe, *, encoded: Encoded | None = None, listener: Listener = SILENT) -> Job:
