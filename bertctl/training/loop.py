@@ -4,7 +4,6 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +17,6 @@ from bertctl.tasks.base import Features
 from bertctl.training.out_of_memory import MicroBatches
 from bertctl.training.step import step_with_oom_retry
 from bertctl.training.training_engine import TrainingEngine
-
-if TYPE_CHECKING:
-    pass
 
 _EXPLODED = 10.0
 """How many times as large as the first losses the last ones may be; such a run does not recover."""
