@@ -268,7 +268,7 @@ def test_a_constant_slip_of_the_offsets_is_named(questions: tuple[list[Row], lis
     _off_by(train, 2)
     found = next(f for f in check_rows("question-answering", train, validation) if f.code == "answer-off-offset")
     assert found.severity == "error"
-    assert "Most stand 2 characters earlier" in found.remedy
+    assert "2 characters earlier" in found.remedy
 
 
 def test_no_answer_of_squad_is_at_fault(questions: tuple[list[Row], list[Row]]) -> None:

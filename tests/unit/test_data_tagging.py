@@ -310,7 +310,7 @@ def test_bc5cdr_by_its_columns_and_by_the_hubs_class_numbers(tmp_path):
     heard = Heard()
     (tmp_path / "train.txt").write_text("-DOCSTART- (1)\n\na\tN\tO\tI-Entity\n\nb\tN\tO\tB-Entity\nc\tN\tO\tI-Entity\n")
     assert of_catalog("bc5cdr", tmp_path, heard).columns["label"] == [["I-Entity"], ["B-Entity", "I-Entity"]]
-    assert "tags in no pure scheme (1 times not IOB2, first I-Entity after O; 1 times not IOB1" in heard.said[-1]
+    assert "(1 times not IOB2, first I-Entity after O; 1 times not IOB1" in heard.said[-1]
     (tmp_path / "train.txt").unlink()
     path = tmp_path / builtin_datasets()["bc5cdr"].hub.file_of("train")
     path.parent.mkdir(parents=True)

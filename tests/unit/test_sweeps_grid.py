@@ -39,17 +39,17 @@ def test_everything_wrong_with_a_grid_is_said_at_once() -> None:
     with pytest.raises(UsageError) as caught:
         read_grid("lr=1 training.epochs=two,0 training.epochs=3 data.fold=1 training=2 optimizer.beta1= word")
     message = caught.value.message
-    for expected in (
-        "lr: unknown key, did you mean optimizer.learning_rate?",
-        'training.epochs: "two" given, a whole number of at least 1 fits',
-        "training.epochs: 0 given, a whole number of at least 1 fits",
-        "training.epochs: given twice",
-        "data.fold: not for a grid; folds are run with --folds",
-        "training: a section; name a field in it",
-        "optimizer.beta1: no value given",
-        "'word' given, field=value,value fits",
+    for place, fact in (
+        ("lr: ", "did you mean optimizer.learning_rate?"),
+        ("training.epochs: ", '"two" given'),
+        ("training.epochs: ", "0 given"),
+        ("training.epochs: ", "given twice"),
+        ("data.fold: ", "--folds"),
+        ("training: ", "section"),
+        ("optimizer.beta1: ", "no value"),
+        ("'word' ", "field=value"),
     ):
-        assert expected in message
+        assert any(place in line and fact in line for line in message.splitlines()), fact
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def test_an_unknown_scheme_is_refused_with_place_and_what_fits(tags, tag):
     with pytest.raises(DataError) as caught:
         kind_of("O", tags)
     word = tags.split().index(tag) + 1
-    assert caught.value.message.startswith(f"file:11, word {word}: the tag '{tag}' is of no scheme")
+    assert caught.value.message.startswith(f"file:11, word {word}: the tag '{tag}'")
     assert "IOB1, IOB2" in caught.value.remedy
     assert "BILOU" in caught.value.remedy
 
