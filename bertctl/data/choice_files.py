@@ -19,6 +19,7 @@ from bertctl.data.columns import (
     label_of,
     other_columns,
     refuse_named_twice,
+    say_guesses,
     shown_columns,
 )
 from bertctl.data.files import input_kind, read_tables
@@ -312,8 +313,5 @@ def _say_guesses(table: Table, found: ChoiceColumns, settings: DataSection, list
         guessed.append(f"choices from {', '.join(repr(name) for name in found.choices)}")
     if settings.label_column is None and found.label is not None:
         guessed.append(f"label from '{found.label}'")
-    if guessed:
-        known = (*found.used, found.id)
-        others = [name for name in table.columns if name not in known and folded(name) not in ID_NAMES]
-        tail = f"; also there: {', '.join(others)}" if others else ""
-        listener.say(f"{table.source}: {', '.join(guessed)} (guessed{tail})")
+    ids = [name for name in table.columns if folded(name) in ID_NAMES]
+    say_guesses(table, guessed, (*found.used, found.id, *ids), listener)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.table import Table
 from bertctl.errors import DataError, UsageError
+from bertctl.progress import Listener
 from bertctl.words import did_you_mean
 
 
@@ -38,6 +39,14 @@ class FileColumns:
         named["label_column"] = named["label_column"] or settings.label_column
         update = {field: list(value) if isinstance(value, tuple) else value for field, value in named.items()}
         return settings.model_copy(update={**update, "header": settings.header if header else False})
+
+
+def say_guesses(table: Table, guessed: Sequence[str], used: Collection[str | None], listener: Listener) -> None:
+    """Tells which columns were guessed, and which others there are."""
+    if guessed:
+        others = [name for name in table.columns if name not in used]
+        also = f"; also there: {', '.join(others)}" if others else ""
+        listener.say(f"{table.source}: {', '.join(guessed)} (guessed{also})")
 
 
 def refuse_named_twice(names: Collection[str | None], table: Table) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from bertctl.config.recipe_sections import DataSection
-from bertctl.data.columns import FileColumns, absent_column, ids_of, other_columns, shown_columns
+from bertctl.data.columns import FileColumns, absent_column, ids_of, other_columns, say_guesses, shown_columns
 from bertctl.data.names import TEXT_NAMES
 from bertctl.data.reading import ReadOptions
 from bertctl.data.rows import Rows
@@ -71,10 +71,7 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool, lis
         )
     found = TaggedColumns(settings.id_column, words, text, label)
     guessed = [f"{role} from '{name}'" for role, name in found.names().items() if name not in (text_name, label_name)]
-    if guessed:
-        others = [name for name in table.columns if name not in found.names().values()]
-        also = f"; also there: {', '.join(others)}" if others else ""
-        listener.say(f"{table.source}: {', '.join(guessed)} (guessed{also})")
+    say_guesses(table, guessed, found.names().values(), listener)
     return found
 
 

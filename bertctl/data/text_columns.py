@@ -12,6 +12,7 @@ from bertctl.data.columns import (
     label_of,
     other_columns,
     refuse_named_twice,
+    say_guesses,
     shown_columns,
 )
 from bertctl.data.names import ID_NAMES, LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, folded
@@ -75,11 +76,7 @@ def choose_columns(table: Table, settings: DataSection, *, label_needed: bool, l
         label = _guess_label(table, [*taken, text, *([pair] if pair else [])], needed=label_needed)
         if label is not None:
             guessed.append(f"label from '{label}'")
-    if guessed:
-        others = [name for name in table.columns if name not in (text, pair, label)]
-        listener.say(
-            f"{table.source}: {', '.join(guessed)} (guessed{'; also there: ' + ', '.join(others) if others else ''})"
-        )
+    say_guesses(table, guessed, (text, pair, label), listener)
     return TextColumns(settings.id_column, text, pair, label)
 
 
