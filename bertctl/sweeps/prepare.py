@@ -273,7 +273,8 @@ def _labels(cells: Sequence[SweepCell]) -> dict[str, str]:
     if len(keys) == 1:
         return {keys[0]: ""}
     if len({cell.setting for cell in cells}) == 1 or len(keys) == len({cell.fold for cell in cells}):
-        return {key: f"fold {first[key].fold}" for key in keys}
+        # "part", as it ever was: the text is hashed into the name of the sweep's folder.
+        return {key: f"part {first[key].fold}" for key in keys}
     return {key: f"data {number}" for number, key in enumerate(keys, 1)}
 
 
