@@ -144,12 +144,7 @@ class FindingRules:
         self._family = family
 
     def finding(
-        self,
-        code: str,
-        split: str,
-        counts: tuple[int, int],
-        examples: tuple[Example, ...] = (),
-        **said: str | None,
+        self, code: str, split: str, counts: tuple[int, int], examples: tuple[Example, ...] = (), **said: str | None
     ) -> Finding:
         """Returns a finding.
 

@@ -14,6 +14,6 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "training.patience": 10,
         "optimizer.learning_rate": 2e-5,
         "optimizer.warmup_fraction": 0.1,
-    },
+    }
 }
 """What `training.preset` may be -> dotted field -> value."""

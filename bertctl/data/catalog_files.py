@@ -153,8 +153,7 @@ def _positions(split: SplitRow, columns: Columns, first_line: str, path: Path) -
     for column in wanted.values():
         if column not in names:
             raise DataError(
-                f"{path}:1: {unknown('column', column, names)}",
-                remedy=f"Columns there: {', '.join(names)[:300]}.",
+                f"{path}:1: {unknown('column', column, names)}", remedy=f"Columns there: {', '.join(names)[:300]}."
             )
     return {name: names.index(column) for name, column in wanted.items()}
 

@@ -21,12 +21,7 @@ from bertctl.progress import Listener
 from bertctl.words import did_you_mean
 
 _UD_NAMES = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
-_USUAL_NAMES = {
-    1: ("word",),
-    2: ("word", "tag"),
-    3: ("word", "pos", "tag"),
-    4: ("word", "pos", "chunk", "ner"),
-}
+_USUAL_NAMES = {1: ("word",), 2: ("word", "tag"), 3: ("word", "pos", "tag"), 4: ("word", "pos", "chunk", "ner")}
 """What columns can be called where a file names none; four are those of CoNLL-2003."""
 _BLANKS = " \t\r\n"
 _SPACES = re.compile(r"[ \t]+")
@@ -84,13 +79,7 @@ class ConllLayout:
 
 
 def conll_sentences(
-    lines: Iterable[str],
-    source: str,
-    settings: DataSection,
-    *,
-    ud: bool,
-    tags_needed: bool,
-    listener: Listener,
+    lines: Iterable[str], source: str, settings: DataSection, *, ud: bool, tags_needed: bool, listener: Listener
 ) -> Iterator[Sentence]:
     """Yields the sentences of a column file.
 

@@ -167,8 +167,7 @@ def _bad_quotes(error: csv.Error, begins: int, seen: int, source: str) -> DataEr
     else:
         what = f"after a closing quote (line {seen}) there is neither a separator nor the end of the line"
     return DataError(
-        f"{source}:{begins}: {what}",
-        remedy='A quote inside a quoted field is written twice: "He said ""no""."',
+        f"{source}:{begins}: {what}", remedy='A quote inside a quoted field is written twice: "He said ""no""."'
     )
 
 

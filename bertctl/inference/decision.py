@@ -17,12 +17,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, ValidationError
 
 from bertctl.errors import UnavailableError, UsageError
-from bertctl.metrics.calibration import (
-    best_f1_threshold,
-    fit_temperature,
-    precision_threshold,
-    scaled_probabilities,
-)
+from bertctl.metrics.calibration import best_f1_threshold, fit_temperature, precision_threshold, scaled_probabilities
 from bertctl.run_folder import SCHEMA, RunFolder, write_json
 from bertctl.tasks.text_classification import TextClassification
 

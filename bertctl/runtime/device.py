@@ -87,8 +87,7 @@ def _choose_precision(asked: str, device: str) -> tuple[str, str]:
         return _fastest_precision(device)
     if asked == "fp16" and device == "cpu":
         raise DeviceError(
-            "fp16 was asked for, and a CPU does not train in it",
-            remedy="Use --precision bf16 or --precision fp32.",
+            "fp16 was asked for, and a CPU does not train in it", remedy="Use --precision bf16 or --precision fp32."
         )
     return asked, "as asked"
 

@@ -26,11 +26,7 @@ GRIDS: Mapping[str, Mapping[str, list[Any]]] = {
         "training.epochs": [2, 3, 4],
     },
     # Devlin et al. 2019, section 4.1.
-    "glue": {
-        "training.batch_size": [32],
-        "training.epochs": [3],
-        "optimizer.learning_rate": [5e-5, 4e-5, 3e-5, 2e-5],
-    },
+    "glue": {"training.batch_size": [32], "training.epochs": [3], "optimizer.learning_rate": [5e-5, 4e-5, 3e-5, 2e-5]},
 }
 """Grids by name."""
 

@@ -109,11 +109,7 @@ def _arrays(encodings: Sequence[Encoding]) -> tuple[list[NDArray[np.int32]], lis
 
 
 def encode_texts(
-    tokenizer: Tokenizer,
-    texts: Sequence[str],
-    pairs: Sequence[str] | None = None,
-    *,
-    max_length: int | None,
+    tokenizer: Tokenizer, texts: Sequence[str], pairs: Sequence[str] | None = None, *, max_length: int | None
 ) -> EncodedTexts:
     """Returns the encoded texts or pairs; the longer text of a pair is truncated first.
 

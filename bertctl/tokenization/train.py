@@ -14,12 +14,7 @@ from bertctl.tokenization.tokenizer_files import SPECIAL_TOKENS, read_vocab_txt
 
 
 def train(
-    read: Callable[[], Iterable[TextChunk]],
-    *,
-    size: int,
-    lowercase: bool,
-    min_frequency: int = 2,
-    alphabet: int = 1000,
+    read: Callable[[], Iterable[TextChunk]], *, size: int, lowercase: bool, min_frequency: int = 2, alphabet: int = 1000
 ) -> Tokenizer:
     """Returns a new WordPiece vocabulary learned from texts, in BERT's pipeline, by the library `tokenizers`.
 

@@ -203,10 +203,7 @@ def test_a_hub_that_is_not_there(bertctl: Run, run: Path) -> None:
 
 @pytest.mark.parametrize(
     ("hub_id", "status", "code", "said"),
-    [
-        ("org/--thing", "done", 2, "is no hub id"),
-        ("org/thing", "interrupted", 4, "'interrupted'"),
-    ],
+    [("org/--thing", "done", 2, "is no hub id"), ("org/thing", "interrupted", 4, "'interrupted'")],
 )
 def test_refusals_that_need_no_hub(
     bertctl: Run, hub: Hub, run: Path, hub_id: str, status: str, code: int, said: str

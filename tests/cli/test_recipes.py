@@ -291,11 +291,7 @@ def test_validate_takes_hub_ids_and_folders_without_looking_for_them(bertctl, tm
     [
         (["show", "stt2"], 2, "recipe 'stt2': did you mean sst2?"),
         (["show", "missing.yaml"], 4, "missing.yaml does not exist"),
-        (
-            ["show", "sst2", "--set", "training.epoch=2"],
-            2,
-            "did you mean training.epochs?",
-        ),
+        (["show", "sst2", "--set", "training.epoch=2"], 2, "did you mean training.epochs?"),
         (["show", "sst2", "--set", "training.epochs=none"], 2, "training.epochs: "),
         (["show", "sst2", "--set", "training.epochs"], 2, "section.field=value"),
         (["validate"], 2, "Missing argument"),

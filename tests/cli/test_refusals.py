@@ -171,8 +171,7 @@ def test_a_model_folder_that_lacks_something_is_refused(left_out, said, bertctl,
 
 
 @pytest.mark.parametrize(
-    ("model", "code", "said"),
-    [("bert-bse", 2, "did you mean bert-base"), ("./nowhere", 4, "nowhere does not exist")],
+    ("model", "code", "said"), [("bert-bse", 2, "did you mean bert-base"), ("./nowhere", 4, "nowhere does not exist")]
 )
 def test_a_model_that_is_nowhere_is_refused(model, code, said, bertctl, opinions):
     refused(bertctl("finetune", "text-classification", "--train-file", opinions, "--model", model), code, said)

@@ -210,13 +210,7 @@ class Answered:
 
 
 def ask(
-    engine: Engine,
-    task: Task,
-    features: Features,
-    rows: Rows,
-    *,
-    batch_size: int,
-    padding: Padding | None = None,
+    engine: Engine, task: Task, features: Features, rows: Rows, *, batch_size: int, padding: Padding | None = None
 ) -> Answered:
     """Answers in batches of units as they stand, padded as wide and on the side asked for."""
     outputs: dict[str, np.ndarray] = {}

@@ -108,9 +108,7 @@ def train(model: Path, task: str, folder: Path, **options: object) -> Result:
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[0]}-{case[1]}")
 def case(
-    request: pytest.FixtureRequest,
-    made: dict[tuple[str, str | None], Path],
-    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest, made: dict[tuple[str, str | None], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Case:
     family, task = request.param
     model = folder_of(made, family, tmp_path_factory)

@@ -231,11 +231,7 @@ ANSWER_PLANTS: list[tuple[str, Plant, set[str]]] = [
     ("answer-malformed", lambda t, v: t[5].update(label={"text": ["a", "b"], "answer_start": [0]}), set()),
     ("answer-malformed", lambda t, v: t[5].update(label=None), set()),
     ("untrimmed-answer", lambda t, v: _padded(t[5]), set()),
-    (
-        "punctuation-answer",
-        lambda t, v: _answer(t[5], text=",", start=t[5]["context"].index(",")),
-        set(),
-    ),
+    ("punctuation-answer", lambda t, v: _answer(t[5], text=",", start=t[5]["context"].index(",")), set()),
     ("answer-off-word", lambda t, v: _answer(t[5], text=t[5]["context"][1:7], start=1), set()),
     ("long-answer", lambda t, v: _answer(t[5], text=t[5]["context"][:400].rstrip(), start=0), set()),
     ("unanswerable-on-one-side", lambda t, v: v[5].update(label={"text": [], "answer_start": []}), set()),
@@ -243,11 +239,7 @@ ANSWER_PLANTS: list[tuple[str, Plant, set[str]]] = [
     ("context-across-splits", lambda t, v: v[5].update(context=t[5]["context"], label=t[5]["label"]), set()),
     ("duplicate", lambda t, v: t.append(t[5]), set()),
     ("duplicate-across-splits", lambda t, v: v.append(t[5]), {"context-across-splits"}),
-    (
-        "near-duplicate",
-        lambda t, v: t.append({**t[5], "question": t[5]["question"].replace("?", " exactly?")}),
-        set(),
-    ),
+    ("near-duplicate", lambda t, v: t.append({**t[5], "question": t[5]["question"].replace("?", " exactly?")}), set()),
 ]
 
 

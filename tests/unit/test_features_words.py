@@ -121,11 +121,7 @@ def test_folds_never_part_a_sentence(tiny_model, tagged, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        ({"probe__pooling": ["cls", "mean"]}, "'cls'"),
-        ({"probe__repeats": 3}, "probe.repeats"),
-    ],
+    ("more", "said"), [({"probe__pooling": ["cls", "mean"]}, "'cls'"), ({"probe__repeats": 3}, "probe.repeats")]
 )
 def test_what_is_for_texts_is_refused(tiny_model, tagged, more, said):
     with pytest.raises(UsageError, match=said):

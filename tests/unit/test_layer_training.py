@@ -203,10 +203,7 @@ def test_the_seed_of_the_new_weights_is_that_of_the_head(tiny_model: Path, opini
             {"training.freeze_layers": 1, "training.reinit_layers": 2},
             "training.freeze_layers 1 .*training.reinit_layers 2 .*2 layers",
         ),
-        (
-            {"training.average_best": 3, "training.evaluate_every": 1},
-            "best 3 .*2 steps .*every 1 make 2",
-        ),
+        ({"training.average_best": 3, "training.evaluate_every": 1}, "best 3 .*2 steps .*every 1 make 2"),
         ({"training.class_weights": [1.0]}, "training.class_weights: 1 .*2 labels"),
     ],
 )

@@ -183,10 +183,7 @@ def test_a_model_and_itself_do_not_differ_however_few_the_examples(tmp_path):
 
 def test_other_data_are_never_a_pass(tmp_path):
     run = _run(tmp_path / "run")
-    others = {
-        "other gold": _run(tmp_path / "gold", gold_seed=7),
-        "fewer": _run(tmp_path / "fewer", n=399),
-    }
+    others = {"other gold": _run(tmp_path / "gold", gold_seed=7), "fewer": _run(tmp_path / "fewer", n=399)}
     rows = _answers()
     lines = _lines(*rows)
     lines[3] = lines[3] | {"text": "another text"}

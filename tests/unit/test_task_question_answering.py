@@ -37,9 +37,7 @@ def _trained(model, trainer, pre_tokenizer, template, special, normalizer=None):
         tokenizer.normalizer = normalizer
     tokenizer.train_from_iterator([*TEXTS, *QUESTIONS], trainer)
     tokenizer.post_processor = processors.TemplateProcessing(
-        single=template[0],
-        pair=template[1],
-        special_tokens=[(name, tokenizer.token_to_id(name)) for name in special],
+        single=template[0], pair=template[1], special_tokens=[(name, tokenizer.token_to_id(name)) for name in special]
     )
     return tokenizer
 

@@ -332,11 +332,7 @@ def test_losses_are_sums_over_the_labelled_words(tokenizer):
 def answers_to_lines(task: TokenClassification, rows: Rows, tokenizer: Tokenizer, tags: list[str]) -> list[dict]:
     features, shown = task.encode(rows, tokenizer, max_length=20), task.answers.columns
     return [
-        {
-            "id": rows.ids[i],
-            **{name: rows.columns[name][i] for name in shown if rows.has(name)},
-            **answer,
-        }
+        {"id": rows.ids[i], **{name: rows.columns[name][i] for name in shown if rows.has(name)}, **answer}
         for i, answer in enumerate(task.decode(outputs_for(task, tags), features, rows))
     ]
 
