@@ -285,9 +285,9 @@ def _stats(
     from bertctl.tokenization.stats import collect
 
     found = collect(chunks, [one.tokenizer for one in opened], special_tokens=special_tokens, fixed_length=length)
-    if not found[0].texts:
+    if not found[0]["texts"]:
         raise DataError("there are no texts to count", remedy="Give a text, or a file with lines or rows.")
     pairs = list(zip(opened, found, strict=True))
-    documents = [{"model": one.name, "tokenizer": one.kind, **stats.as_json()} for one, stats in pairs]
+    documents = [{"model": one.name, "tokenizer": one.kind, **stats} for one, stats in pairs]
     document = documents[0] if len(documents) == 1 else {"models": documents}
     out.answer(document, stats_view([(one.name, stats) for one, stats in pairs]))

@@ -90,18 +90,20 @@ def search(
 def stats(out: Output, model: ModelArgument = None, lowercase: LowercaseOption = None) -> None:
     """Count the kinds of tokens, and show where each kind begins and ends."""
     from bertctl.tokenization.tokenizer_files import open_tokenizer
+    from bertctl.tokenization.vocab import KINDS
     from bertctl.tokenization.vocab import stats as count
 
     opened = open_tokenizer(model, lowercase=lowercase, listener=out)
     counted = count(opened.tokenizer)
     table = plain_table("kind", "tokens", "first", "last", title=opened.kind, right=("tokens",))
     names = ("unused slots", "single characters", "whole words", "continuations")
-    for name, found in zip(names, counted.kinds.values(), strict=True):
-        ends = [f"{token} {index}" for token, index in (found[0], found[-1])] if found else []
-        table.add_row(name, f"{len(found):,}", *ends)
-    lists = {"special tokens": counted.special.items(), "scripts": counted.scripts.items(), "longest": counted.longest}
+    for name, kind in zip(names, KINDS, strict=True):
+        ends = [counted[kind]["first"], counted[kind]["last"]] if counted[kind]["count"] else []
+        table.add_row(name, f"{counted[kind]['count']:,}", *(f"{end['piece']} {end['id']}" for end in ends))
+    longest = [(token["piece"], token["id"]) for token in counted["longest"]]
+    lists = {"special tokens": counted["special"].items(), "scripts": counted["scripts"].items(), "longest": longest}
     lines = [f"{name}: {', '.join(f'{what} {number}' for what, number in items)}" for name, items in lists.items()]
-    out.answer({"model": opened.name, "tokenizer": opened.kind, **counted.as_json()}, table, *lines)
+    out.answer({"model": opened.name, "tokenizer": opened.kind, **counted}, table, *lines)
 
 
 @takes_texts
@@ -126,19 +128,20 @@ def coverage(
     source = _with_files(source, files)
     opened = open_tokenizer(model, lowercase=lowercase, listener=out)
     require_bert(opened, "coverage")
-    found = measure(opened.tokenizer, source.chunks(out))
-    if not found.texts:
+    found = measure(opened.tokenizer, source.chunks(out), top=top)
+    if not found["texts"]:
         raise DataError("there are no texts to count", remedy="Give a file with lines or rows.")
     gains = plain_table(
         "new tokens", "tokens saved", title="what new tokens would save", right=("new tokens", "tokens saved")
     )
-    for number, saved in found.gains:
-        gains.add_row(f"{number:,}", f"{saved:.1%}")
+    for gain in found["gains"]:
+        gains.add_row(f"{gain['new_pieces']:,}", f"{gain['tokens_saved']:.1%}")
+    single = found["own_piece"] / max(found["words"], 1)
     out.answer(
-        {"model": opened.name, "tokenizer": opened.kind, **found.as_json(top)},
-        f"{found.words:,} words in {found.texts:,} texts; {found.whole_words / max(found.words, 1):.1%} are a single "
-        f"token, {len(found.missing_words):,} different words are not",
-        word_table("most frequent words that are not a single token", found.missing_words[:top]),
+        {"model": opened.name, "tokenizer": opened.kind, **found},
+        f"{found['words']:,} words in {found['texts']:,} texts; {single:.1%} are a single token, "
+        f"{found['lacking_words']:,} different words are not",
+        word_table("most frequent words that are not a single token", found["top"]),
         gains,
     )
 
@@ -156,19 +159,18 @@ def diff(
 
     a, b = (open_tokenizer(name, lowercase=lowercase, listener=out) for name in (first, second))
     found = compare(a.tokenizer, b.tokenizer)
-    if found.identical:
-        lines = [f"identical: {found.common:,} tokens under the same ids"]
+    only = {first: found.pop("only_first"), second: found.pop("only_second")}
+    if found["identical"]:
+        lines = [f"identical: {found['common']:,} tokens under the same ids"]
     else:
-        lines = [f"{found.common:,} tokens in both, {len(found.moved):,} under other ids"]
-        for name, only in ((first, found.only_first), (second, found.only_second)):
-            shown = " ".join(only[:top]) + (" …" if len(only) > top else "")
-            lines.append(f"only in {name}: {len(only):,}  {shown}".rstrip())
+        lines = [f"{found['common']:,} tokens in both, {len(found['moved']):,} under other ids"]
+        for name, tokens in only.items():
+            shown = " ".join(tokens[:top]) + (" …" if len(tokens) > top else "")
+            lines.append(f"only in {name}: {len(tokens):,}  {shown}".rstrip())
     document = {
-        "first": {"model": first, "tokenizer": a.kind, "only": list(found.only_first)},
-        "second": {"model": second, "tokenizer": b.kind, "only": list(found.only_second)},
-        "common": found.common,
-        "moved": [{"piece": token, "first": i, "second": j} for token, i, j in found.moved],
-        "identical": found.identical,
+        "first": {"model": first, "tokenizer": a.kind, "only": only[first]},
+        "second": {"model": second, "tokenizer": b.kind, "only": only[second]},
+        **found,
     }
     out.answer(document, *lines)
 

@@ -3,8 +3,7 @@
 Letters: N texts, T tokens of all of them together, L the longest text in tokens.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from tokenizers import Tokenizer
 from bertctl.tokenization.encode import TextEncoder
 from bertctl.tokenization.layout import Layout
 from bertctl.tokenization.stream import TextChunk
-from bertctl.tokenization.word_counts import CountedWord, WordCounter
+from bertctl.tokenization.word_counts import WordCounter
 
 LIMITS = (64, 128, 256, 512)
 """Lengths for which the loss by truncation is shown."""
@@ -22,100 +21,8 @@ _KEPT = 0.99
 _QUANTILES = {"median": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "longest": 1.0}
 
 
-@dataclass(frozen=True)
-class TruncationLoss:
-    """Is what truncation to `length` tokens would lose.
-
-    Attributes:
-        length: longest row in tokens, special tokens included.
-        texts: texts that would be truncated.
-        tokens: tokens that would be dropped.
-    """
-
-    length: int
-    texts: int
-    tokens: int
-
-
-@dataclass(frozen=True)
-class PaddingShares:
-    """Is the share of padding among all tokens of a batch, by how batches are formed.
-
-    Attributes:
-        batch_size: texts per batch.
-        length: the length of `fixed`, to which longer texts are truncated.
-        fixed: share when every text is padded to `length`.
-        in_order: share in batches in the order of the input, padded to their longest text.
-        by_length: share in batches of similar lengths, padded to their longest text.
-    """
-
-    batch_size: int
-    length: int
-    fixed: float
-    in_order: float
-    by_length: float
-
-
-@dataclass(frozen=True)
-class TokenStats:
-    """Holds the numbers of one tokenizer on one input.
-
-    Attributes:
-        texts: N, texts or pairs.
-        tokens: T, special tokens included.
-        lengths: mean, median, p90, p95, p99 and longest of the lengths in tokens.
-        histogram: (L + 1,) how many texts have each length.
-        losses: what truncation to each of `LIMITS` would lose.
-        enough_for_texts: smallest length at which 99 % of the texts stay whole.
-        enough_for_tokens: smallest length at which 99 % of the tokens stay.
-        words: words seen, without punctuation.
-        tokens_per_word: their average number of tokens.
-        unknown: unknown tokens.
-        unknown_share: their share of all tokens that are not special.
-        padding: of batches.
-        split_words: words of several tokens, those first that cost the most tokens.
-        unknown_words: words that became the unknown token, the most frequent first.
-        forgotten: rare words no longer counted because there were too many different words.
-    """
-
-    texts: int
-    tokens: int
-    lengths: Mapping[str, float]
-    histogram: NDArray[np.int64]
-    losses: tuple[TruncationLoss, ...]
-    enough_for_texts: int
-    enough_for_tokens: int
-    words: int
-    tokens_per_word: float
-    unknown: int
-    unknown_share: float
-    padding: PaddingShares
-    split_words: tuple[CountedWord, ...]
-    unknown_words: tuple[CountedWord, ...]
-    forgotten: int
-
-    def as_json(self) -> dict[str, Any]:
-        """Returns all of it as plain values, with the histogram in 20 equal steps."""
-        return {
-            "texts": self.texts,
-            "tokens": self.tokens,
-            "length": dict(self.lengths),
-            "histogram": [{"from": a, "to": b, "texts": n} for a, b, n in bins(self.histogram)],
-            "losses": [vars(loss) for loss in self.losses],
-            "enough_for_99_percent": {"of_texts": self.enough_for_texts, "of_tokens": self.enough_for_tokens},
-            "words": self.words,
-            "pieces_per_word": self.tokens_per_word,
-            "unknown": self.unknown,
-            "unknown_share": self.unknown_share,
-            "padding": vars(self.padding),
-            "broken_words": [_word_json(word) for word in self.split_words],
-            "unknown_words": [_word_json(word) for word in self.unknown_words],
-            "rare_words_forgotten": self.forgotten,
-        }
-
-
 class StatsCollector:
-    """Collects `TokenStats` chunk by chunk; it keeps one number per text, and the words that matter.
+    """Collects the numbers of one tokenizer chunk by chunk; it keeps one number per text, and the words that matter.
 
     Args:
         tokenizer: with truncation and padding off.
@@ -147,41 +54,50 @@ class StatsCollector:
             self._words.add(side, encoded)
         self._lengths.append(lengths.astype(np.int32))
 
-    def result(self, *, words: int = 20) -> TokenStats:
-        """Returns the numbers of all chunks, with this many unknown and this many split words."""
+    def result(self, *, words: int = 20) -> dict[str, Any]:
+        """Returns the numbers of all chunks as plain values, with this many unknown and this many split words.
+
+        `length` has mean and quantiles in tokens, special tokens included; `histogram` is in at most 20 equal steps;
+        `losses` are what truncation to each of `LIMITS` would lose; `enough_for_99_percent` are the smallest lengths
+        at which so many texts stay whole, or so many tokens stay; `padding` has the shares of padding when every text
+        is padded to `length`, when batches are in the order of the input, and when they have similar lengths.
+        """
         lengths = np.concatenate(self._lengths).astype(np.int64)
         texts, tokens = len(lengths), int(lengths.sum())
-        histogram = np.bincount(lengths, minlength=1)
+        histogram = np.bincount(lengths, minlength=1)  # (L + 1,) how many texts have each length
         kept = np.cumsum(np.cumsum(histogram[::-1])[::-1]) - texts  # (L + 1,) tokens kept by truncation to each length
         size, fixed = self._batch_size, self._fixed_length
-        return TokenStats(
-            texts=texts,
-            tokens=tokens,
-            lengths={
+        return {
+            "texts": texts,
+            "tokens": tokens,
+            "length": {
                 "mean": tokens / max(texts, 1),
                 **{name: quantile(histogram, share) for name, share in _QUANTILES.items()},
             },
-            histogram=histogram,
-            losses=tuple(
-                TruncationLoss(n, int((lengths > n).sum()), int(np.maximum(lengths - n, 0).sum())) for n in LIMITS
-            ),
-            enough_for_texts=quantile(histogram, _KEPT),
-            enough_for_tokens=int(np.searchsorted(kept, _KEPT * tokens)) if texts else 0,
-            words=self._words.words,
-            tokens_per_word=self._words.word_tokens / max(self._words.words, 1),
-            unknown=self._words.unknown,
-            unknown_share=self._words.unknown / max(self._bare_tokens, 1),
-            padding=PaddingShares(
-                size,
-                fixed,
-                fixed=_waste(int(np.minimum(lengths, fixed).sum()), texts * fixed),
-                in_order=_waste(tokens, _padded(lengths, size)),
-                by_length=_waste(tokens, _padded(np.sort(lengths), size)),
-            ),
-            split_words=tuple(self._words.most_split(words)),
-            unknown_words=tuple(self._words.most_unknown(words)),
-            forgotten=self._words.forgotten,
-        )
+            "histogram": [{"from": a, "to": b, "texts": n} for a, b, n in bins(histogram)],
+            "losses": [
+                {"length": n, "texts": int((lengths > n).sum()), "tokens": int(np.maximum(lengths - n, 0).sum())}
+                for n in LIMITS
+            ],
+            "enough_for_99_percent": {
+                "of_texts": quantile(histogram, _KEPT),
+                "of_tokens": int(np.searchsorted(kept, _KEPT * tokens)) if texts else 0,
+            },
+            "words": self._words.words,
+            "pieces_per_word": self._words.word_tokens / max(self._words.words, 1),
+            "unknown": self._words.unknown,
+            "unknown_share": self._words.unknown / max(self._bare_tokens, 1),
+            "padding": {
+                "batch_size": size,
+                "length": fixed,
+                "fixed": _waste(int(np.minimum(lengths, fixed).sum()), texts * fixed),
+                "in_order": _waste(tokens, _padded(lengths, size)),
+                "by_length": _waste(tokens, _padded(np.sort(lengths), size)),
+            },
+            "broken_words": [word.as_json() for word in self._words.most_split(words)],
+            "unknown_words": [word.as_json() for word in self._words.most_unknown(words)],
+            "rare_words_forgotten": self._words.forgotten,
+        }
 
 
 def _padded(lengths: NDArray[np.int64], size: int) -> int:
@@ -192,7 +108,7 @@ def _padded(lengths: NDArray[np.int64], size: int) -> int:
     return int((np.maximum.reduceat(lengths, begins) * np.diff(begins, append=len(lengths))).sum())
 
 
-def collect(chunks: Iterable[TextChunk], tokenizers: Sequence[Tokenizer], **options: Any) -> list[TokenStats]:
+def collect(chunks: Iterable[TextChunk], tokenizers: Sequence[Tokenizer], **options: Any) -> list[dict[str, Any]]:
     """Returns the numbers of several tokenizers on one input, read once; `options` go to `StatsCollector`."""
     collectors = [StatsCollector(tokenizer, **options) for tokenizer in tokenizers]
     for chunk in chunks:
@@ -229,7 +145,3 @@ def bins(histogram: NDArray[np.int64], steps: int = 20) -> list[tuple[int, int, 
 
 def _waste(tokens: int, padded: int) -> float:
     return 1 - tokens / padded if padded else 0.0
-
-
-def _word_json(word: CountedWord) -> dict[str, Any]:
-    return {"word": word.word, "pieces": list(word.tokens), "count": word.count}

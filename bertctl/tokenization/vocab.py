@@ -4,7 +4,6 @@ import fnmatch
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -14,7 +13,7 @@ from bertctl.tokenization.encode import TextEncoder
 from bertctl.tokenization.reference import continuation_prefix, tokens_by_id
 from bertctl.tokenization.stream import TextChunk
 from bertctl.tokenization.tokenizer_files import SPECIAL_TOKENS, OpenTokenizer
-from bertctl.tokenization.word_counts import CountedWord, WordCounter
+from bertctl.tokenization.word_counts import WordCounter
 
 KINDS = ("unused", "characters", "words", "continuations")
 """Kinds of tokens: left free for new ones (`[unused0]`), single characters that begin a word, longer ones that do, and
@@ -23,45 +22,17 @@ tokens that go on within a word (`##ing`; none where the tokenizer does not mark
 NamedId = tuple[str, int]
 
 
-@dataclass(frozen=True)
-class VocabularyStats:
-    """Is a vocabulary in numbers.
-
-    Attributes:
-        size: number of tokens.
-        special: special tokens and their ids.
-        kinds: for each of `KINDS` its tokens with their ids, in the order of the ids.
-        scripts: number of single characters by script, the most frequent first.
-        longest: the longest tokens with their ids.
-    """
-
-    size: int
-    special: dict[str, int]
-    kinds: dict[str, list[NamedId]]
-    scripts: dict[str, int]
-    longest: list[NamedId]
-
-    def as_json(self) -> dict[str, Any]:
-        """Returns plain values, with the first and the last token of each kind."""
-        kinds = {
-            kind: {
-                "count": len(found),
-                "first": named(*found[0]) if found else None,
-                "last": named(*found[-1]) if found else None,
-            }
-            for kind, found in self.kinds.items()
-        }
-        longest = [named(*item) for item in self.longest]
-        return {"size": self.size, "special": self.special, **kinds, "scripts": self.scripts, "longest": longest}
-
-
 def named(token: str, index: int) -> dict[str, Any]:
     """Returns a token and its id as plain values."""
     return {"piece": token, "id": index}
 
 
-def stats(tokenizer: Tokenizer) -> VocabularyStats:
-    """Returns which kinds of tokens there are."""
+def stats(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Returns what kinds of tokens there are, as plain values.
+
+    That is: the number of tokens, the special ones with their ids, how many there are of each of `KINDS` with the first
+    and the last, the number of single characters by script, and the longest tokens.
+    """
     tokens = tokens_by_id(tokenizer)
     special = {token.content: index for index, token in sorted(tokenizer.get_added_tokens_decoder().items())}
     special |= {token: tokens.index(token) for token in SPECIAL_TOKENS if token in tokens}
@@ -71,13 +42,21 @@ def stats(tokenizer: Tokenizer) -> VocabularyStats:
         if token and token not in special:
             kinds[_kind(token, prefix)].append((token, index))
     ordinary = kinds["words"] + kinds["continuations"]
-    return VocabularyStats(
-        size=sum(map(bool, tokens)),
-        special=dict(sorted(special.items(), key=lambda item: item[1])),
-        kinds=kinds,
-        scripts=dict(Counter(script(token) for token, _ in kinds["characters"]).most_common()),
-        longest=sorted(ordinary, key=lambda item: (-len(item[0].removeprefix(prefix)), item[1]))[:10],
-    )
+    longest = sorted(ordinary, key=lambda item: (-len(item[0].removeprefix(prefix)), item[1]))[:10]
+    return {
+        "size": sum(map(bool, tokens)),
+        "special": dict(sorted(special.items(), key=lambda item: item[1])),
+        **{
+            kind: {
+                "count": len(found),
+                "first": named(*found[0]) if found else None,
+                "last": named(*found[-1]) if found else None,
+            }
+            for kind, found in kinds.items()
+        },
+        "scripts": dict(Counter(script(token) for token, _ in kinds["characters"]).most_common()),
+        "longest": [named(*item) for item in longest],
+    }
 
 
 def _kind(token: str, prefix: str) -> str:
@@ -121,83 +100,35 @@ def search(tokenizer: Tokenizer, pattern: str) -> list[NamedId]:
     ]
 
 
-@dataclass(frozen=True)
-class VocabularyDiff:
-    """Is how vocabulary B differs from A.
+def diff(first: Tokenizer, second: Tokenizer) -> dict[str, Any]:
+    """Compares two vocabularies: the number of tokens in both, those under other ids, those that only one has.
 
-    Attributes:
-        common: number of tokens in both.
-        moved: tokens in both under different ids, with the two ids.
-        only_first: tokens of A that B lacks, in A's order.
-        only_second: tokens of B that A lacks, in B's order.
+    They are identical if both have the same tokens under the same ids.
     """
-
-    common: int
-    moved: tuple[tuple[str, int, int], ...]
-    only_first: tuple[str, ...]
-    only_second: tuple[str, ...]
-
-    @property
-    def identical(self) -> bool:
-        """Returns whether both have the same tokens under the same ids."""
-        return not (self.moved or self.only_first or self.only_second)
-
-
-def diff(first: Tokenizer, second: Tokenizer) -> VocabularyDiff:
-    """Compares two vocabularies token by token."""
     a, b = first.get_vocab(), second.get_vocab()
     a_tokens, b_tokens = sorted(a, key=a.__getitem__), sorted(b, key=b.__getitem__)
     common = [token for token in a_tokens if token in b]
-    return VocabularyDiff(
-        common=len(common),
-        moved=tuple((token, a[token], b[token]) for token in common if a[token] != b[token]),
-        only_first=tuple(token for token in a_tokens if token not in b),
-        only_second=tuple(token for token in b_tokens if token not in a),
-    )
+    return {
+        "only_first": [token for token in a_tokens if token not in b],
+        "only_second": [token for token in b_tokens if token not in a],
+        "common": len(common),
+        "moved": [{"piece": token, "first": a[token], "second": b[token]} for token in common if a[token] != b[token]],
+        "identical": a == b,
+    }
 
 
-@dataclass(frozen=True)
-class Coverage:
-    """Is how well a vocabulary covers the words of a corpus.
+def coverage(tokenizer: Tokenizer, chunks: Iterable[TextChunk], *, top: int = 20) -> dict[str, Any]:
+    """Counts the words of a corpus that are not a single token, and what new tokens for them would save.
 
-    Attributes:
-        texts: texts read.
-        tokens: tokens they become, special tokens not counted.
-        words: words in them, punctuation not counted.
-        whole_words: words that are a single token.
-        missing_words: words that are not, the most frequent first.
-        gains: for some numbers n: the share of all tokens that would be saved if the n most costly of these words were
-            single tokens.
-        forgotten: rare words not counted because there were too many different words.
+    Args:
+        tokenizer: of BERT's kind.
+        chunks: the corpus.
+        top: how many of these words are returned, the most frequent first.
+
+    Returns:
+        Plain values; `gains` are, for some numbers n, the share of all tokens that would be saved if the n most costly
+        of these words were single tokens. Special tokens are not counted.
     """
-
-    texts: int
-    tokens: int
-    words: int
-    whole_words: int
-    missing_words: tuple[CountedWord, ...]
-    gains: tuple[tuple[int, float], ...]
-    forgotten: int
-
-    def as_json(self, top: int) -> dict[str, Any]:
-        """Returns plain values, with the first `top` words."""
-        return {
-            "texts": self.texts,
-            "tokens": self.tokens,
-            "words": self.words,
-            "own_piece": self.whole_words,
-            "lacking_words": len(self.missing_words),
-            "top": [
-                {"word": w.word, "count": w.count, "pieces": list(w.tokens), "tokens_saved": w.cost}
-                for w in self.missing_words[:top]
-            ],
-            "gains": [{"new_pieces": n, "tokens_saved": share} for n, share in self.gains],
-            "rare_words_forgotten": self.forgotten,
-        }
-
-
-def coverage(tokenizer: Tokenizer, chunks: Iterable[TextChunk]) -> Coverage:
-    """Counts the words of a corpus that are not a single token, and what new tokens for them would save."""
     encoder = TextEncoder(tokenizer, special_tokens=False)
     counter = WordCounter(tokenizer, special_tokens=False)
     texts = tokens = 0
@@ -210,17 +141,18 @@ def coverage(tokenizer: Tokenizer, chunks: Iterable[TextChunk]) -> Coverage:
     split = counter.most_split(None)
     missing = sorted([*split, *counter.most_unknown(None)], key=lambda w: (-w.count, w.word))
     costs = [word.cost for word in split]
-    unused = len(stats(tokenizer).kinds["unused"])
+    unused = stats(tokenizer)["unused"]["count"]
     steps = sorted({n for n in (100, unused, 1000, 5000, 10000) if 0 < n < len(costs)} | {len(costs)})
-    return Coverage(
-        texts=texts,
-        tokens=tokens,
-        words=counter.words,
-        whole_words=counter.words - counter.split_words - counter.unknown,
-        missing_words=tuple(missing),
-        gains=tuple((n, sum(costs[:n]) / max(tokens, 1)) for n in steps),
-        forgotten=counter.forgotten,
-    )
+    return {
+        "texts": texts,
+        "tokens": tokens,
+        "words": counter.words,
+        "own_piece": counter.words - counter.split_words - counter.unknown,
+        "lacking_words": len(missing),
+        "top": [{**word.as_json(), "tokens_saved": word.cost} for word in missing[:top]],
+        "gains": [{"new_pieces": n, "tokens_saved": sum(costs[:n]) / max(tokens, 1)} for n in steps],
+        "rare_words_forgotten": counter.forgotten,
+    }
 
 
 def require_bert(opened: OpenTokenizer, verb: str) -> None:

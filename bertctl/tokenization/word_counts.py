@@ -39,6 +39,10 @@ class CountedWord:
         """Returns how many tokens would be saved if the word were a single token."""
         return self.count * (len(self.tokens) - 1)
 
+    def as_json(self) -> dict[str, Any]:
+        """Returns plain values."""
+        return {"word": self.word, "pieces": list(self.tokens), "count": self.count}
+
 
 class WordCounter:
     """Counts the words of encoded texts.

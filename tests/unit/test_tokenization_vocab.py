@@ -16,20 +16,21 @@ MINILM = open_tokenizer("minilm").tokenizer
 
 def test_known_facts_of_bert_s_vocabulary() -> None:
     stats = vocab.stats(MINILM)
-    assert stats.size == 30522
-    assert stats.special == {"[PAD]": 0, "[UNK]": 100, "[CLS]": 101, "[SEP]": 102, "[MASK]": 103}
-    assert {kind: len(found) for kind, found in stats.kinds.items() if kind != "words"} == {
+    assert stats["size"] == 30522
+    assert stats["special"] == {"[PAD]": 0, "[UNK]": 100, "[CLS]": 101, "[SEP]": 102, "[MASK]": 103}
+    assert {kind: stats[kind]["count"] for kind in vocab.KINDS if kind != "words"} == {
         "unused": 994,
         "characters": 997,
         "continuations": 5828,
     }
-    assert (stats.kinds["characters"][0], stats.kinds["characters"][-1]) == (("!", 999), ("～", 1995))
-    assert (stats.kinds["words"][0], stats.kinds["words"][-1]) == (("the", 1996), ("necessitated", 29611))
-    assert sum(stats.scripts.values()) == 997
-    assert stats.scripts["Katakana"] > 40
-    assert stats.longest[0] == ("telecommunications", 12108)
-    assert 5 + 994 + 997 + 5828 + len(stats.kinds["words"]) == 30522
-    json.dumps(stats.as_json())
+    ends = {kind: (stats[kind]["first"], stats[kind]["last"]) for kind in vocab.KINDS}
+    assert ends["characters"] == ({"piece": "!", "id": 999}, {"piece": "～", "id": 1995})
+    assert ends["words"] == ({"piece": "the", "id": 1996}, {"piece": "necessitated", "id": 29611})
+    assert sum(stats["scripts"].values()) == 997
+    assert stats["scripts"]["Katakana"] > 40
+    assert stats["longest"][0] == {"piece": "telecommunications", "id": 12108}
+    assert 5 + 994 + 997 + 5828 + stats["words"]["count"] == 30522
+    json.dumps(stats)
 
 
 @pytest.mark.parametrize(
@@ -79,11 +80,11 @@ def test_coverage_counts_the_split_words_and_what_they_cost() -> None:
     texts = ["coronary coronary angioplasty", "the coronary film ❤"]
     found = vocab.coverage(MINILM, [TextChunk(texts[:1]), TextChunk(texts[1:])])
     tokens = {word: len(MINILM.encode(word, add_special_tokens=False)) for word in ("coronary", "angioplasty")}
-    assert (found.texts, found.words, found.whole_words) == (2, 7, 2)
-    assert found.tokens == 3 * tokens["coronary"] + tokens["angioplasty"] + 3
-    assert [(w.word, w.count) for w in found.missing_words] == [("coronary", 3), ("angioplasty", 1), ("❤", 1)]
+    assert (found["texts"], found["words"], found["own_piece"], found["lacking_words"]) == (2, 7, 2, 3)
+    assert found["tokens"] == 3 * tokens["coronary"] + tokens["angioplasty"] + 3
+    assert [(w["word"], w["count"]) for w in found["top"]] == [("coronary", 3), ("angioplasty", 1), ("❤", 1)]
     saved = 3 * (tokens["coronary"] - 1) + tokens["angioplasty"] - 1
-    assert found.gains == ((2, saved / found.tokens),)
+    assert found["gains"] == [{"new_pieces": 2, "tokens_saved": saved / found["tokens"]}]
 
 
 def test_diff_of_a_vocabulary_with_a_changed_one(tmp_path: Path) -> None:
@@ -92,10 +93,10 @@ def test_diff_of_a_vocabulary_with_a_changed_one(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_text("\n".join([*tokens[:4], "b", "a", "d"]))
     a, b = (open_tokenizer(str(tmp_path / f"{name}.txt"), lowercase=True).tokenizer for name in "ab")
     found = vocab.diff(a, b)
-    assert (found.common, found.only_first, found.only_second) == (6, ("c",), ("d",))
-    assert found.moved == (("a", 4, 5), ("b", 5, 4))
-    assert not found.identical
-    assert vocab.diff(a, a).identical
+    assert (found["common"], found["only_first"], found["only_second"]) == (6, ["c"], ["d"])
+    assert found["moved"] == [{"piece": "a", "first": 4, "second": 5}, {"piece": "b", "first": 5, "second": 4}]
+    assert not found["identical"]
+    assert vocab.diff(a, a)["identical"]
 
 
 CORPUS = ["the film was good and the film was fine", "Films like this film: the finest films"] * 5
