@@ -12,12 +12,15 @@
 Codes 7 (a gate is not met) and 8 (undecided) are verdicts, not errors: `gate` returns them with its answer.
 
 A message has three parts: what was given, what fits, what to type. The first is `message`, the rest is
-`remedy`; the command line prints them on lines of their own, on stderr.
+`remedy`; the command line prints them on lines of their own, on stderr. A message about a place begins with it:
+`FILE:LINE: `, `SECTION.FIELD: ` or both; `file`, `line` and `field` are read from there unless they are given.
 """
 
+import re
 import textwrap
 from collections.abc import Sequence
 from enum import IntEnum
+from typing import Any
 
 
 class ExitCode(IntEnum):
@@ -36,60 +39,95 @@ class ExitCode(IntEnum):
     TERMINATED = 143
 
 
+_SECTION = r"(?:data|model|training|optimizer|evaluation|runtime|probe|\w+_(?:classification|regression|answering))"
+_PLACE = re.compile(
+    rf"^ *(?:--set:? |option: )?(?=\S[^\n]*:\d+[:,] |{_SECTION}\.)"
+    rf"(?:(?P<file>(?!\w+://)[^\n]+?):(?P<line>\d+)[:,] )?(?P<field>{_SECTION}\.\w+)?",
+    re.MULTILINE,
+)
+
+
 class BertctlError(Exception):
     """Base of the tree.
 
     Args:
         message: what was given and why it does not work, one or more lines.
         remedy: what fits and what to type; may be empty where the message says it all.
+        file: what the error is about, where it is a file or a folder.
+        line: in that file, counted from 1.
+        field: of the recipe, dotted.
+
+    Attributes:
+        exit_code: what the process returns.
+        kind: the class of errors in a word, for programs.
     """
 
     exit_code: ExitCode = ExitCode.BUG
+    kind: str = "bug"
 
-    def __init__(self, message: str, *, remedy: str = "") -> None:
+    def __init__(
+        self, message: str, *, remedy: str = "", file: object = None, line: int | None = None, field: str | None = None
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.remedy = remedy
+        said = _PLACE.search(message)
+        self.file = str(file) if file is not None else said and said["file"]
+        self.line = line if line is not None else int(said["line"]) if said and said["line"] else None
+        self.field = field or (said and said["field"])
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the document that `--json` answers with, as `schemas/error.json` describes it."""
+        names = ("kind", "message", "remedy", "file", "line", "field")
+        return {"error": {"code": int(self.exit_code), **{name: getattr(self, name) or None for name in names}}}
 
 
 class UsageError(BertctlError):
     """An option, a recipe key or a combination that can't be meant."""
 
     exit_code = ExitCode.USAGE
+    kind = "usage"
 
 
 class DataError(BertctlError):
     """Input whose content is wrong: a row, a column, a label, a byte."""
 
     exit_code = ExitCode.DATA
+    kind = "data"
 
 
 class UnavailableError(BertctlError):
     """A file, model or data set that is not there, or a place that can't be written."""
 
     exit_code = ExitCode.UNAVAILABLE
+    kind = "unavailable"
 
 
 class DeviceError(BertctlError):
     """A device that was asked for and is not there, or has too little memory."""
 
     exit_code = ExitCode.DEVICE
+    kind = "device"
 
 
 class DivergedError(BertctlError):
     """A loss or gradient that is not a number, or exploded."""
 
     exit_code = ExitCode.DIVERGED
+    kind = "diverged"
 
 
 class CollapsedError(DivergedError):
     """A model that gives every example the same answer, where that is an error."""
+
+    kind = "collapsed"
 
 
 class InterruptedRunError(BertctlError):
     """A signal ended the run after what there was had been saved."""
 
     exit_code = ExitCode.INTERRUPTED
+    kind = "interrupted"
 
     def __init__(self, message: str, *, remedy: str = "", terminated: bool = False) -> None:
         super().__init__(message, remedy=remedy)
@@ -104,5 +142,5 @@ def all_of(errors: Sequence[BertctlError], headline: str) -> BertctlError:
     messages = textwrap.indent("\n".join(error.message for error in errors), "  ")
     remedies = dict.fromkeys(error.remedy for error in errors if error.remedy)
     whole = BertctlError(f"{headline}\n{messages}", remedy="\n".join(remedies))
-    whole.exit_code = errors[0].exit_code
+    whole.exit_code, whole.kind = errors[0].exit_code, errors[0].kind
     return whole
