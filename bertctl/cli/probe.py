@@ -2,7 +2,7 @@
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,8 +26,8 @@ from bertctl.errors import UsageError
 
 if TYPE_CHECKING:
     from bertctl.config.schema import Recipe
-    from bertctl.features.probe import ProbeResult
     from bertctl.features.selection import ProbeJob
+    from bertctl.run_folder import RunFolder
 
 _WORD_SUFFIXES = (".conll", ".conllu")
 
@@ -78,8 +78,8 @@ def probe(
     started = time.perf_counter()
     bound_caches()
     recipe = _recipe(settings, input, task)
-    result, job = _run(out, recipe, output, overwrite=overwrite)
-    _answer(out, result, job, total=time.perf_counter() - started)
+    job, folder, metrics = _run(out, recipe, output, overwrite=overwrite)
+    _answer(out, job, folder, metrics, total=time.perf_counter() - started)
 
 
 def _recipe(settings: RecipeRequest, input: str, task: str | None) -> "Recipe":
@@ -93,7 +93,9 @@ def _recipe(settings: RecipeRequest, input: str, task: str | None) -> "Recipe":
     return recipe.model_copy(update={"name": f"probe-{Path(input).name.partition('.')[0]}"[:100]})
 
 
-def _run(out: Output, recipe: "Recipe", output: Path | None, *, overwrite: bool) -> "tuple[ProbeResult, ProbeJob]":
+def _run(
+    out: Output, recipe: "Recipe", output: Path | None, *, overwrite: bool
+) -> "tuple[ProbeJob, RunFolder, dict[str, Any]]":
     from bertctl.run_folder import RunFolder, default_folder
 
     if output is not None:
@@ -108,39 +110,39 @@ def _run(out: Output, recipe: "Recipe", output: Path | None, *, overwrite: bool)
         path = output or default_folder(named, job.hash)
         folder = RunFolder.create(path, overwrite=overwrite)
         log.write_to(folder.log)
-        return run(job, folder, listener=out), job
+        return job, folder, run(job, folder, listener=out)
 
 
-def _answer(out: Output, result: "ProbeResult", job: "ProbeJob", *, total: float) -> None:
+def _answer(out: Output, job: "ProbeJob", folder: "RunFolder", metrics: "dict[str, Any]", *, total: float) -> None:
     from bertctl.reporting.probe_results import draw_probe, probe_table
     from bertctl.reporting.summary import results_table, rich_table
     from bertctl.run_folder import SCHEMA, write_json
     from bertctl.training.memory import peak_memory_bytes
 
-    folder = result.folder
     pictures = [folder.path / "probe.png", folder.path / "probe.svg"]
     title = f"{job.recipe.name}: {job.settings.classifier} on {job.recipe.model.name}, frozen"
-    draw_probe(result.metrics, pictures, title=title)
-    rate = result.rows / result.seconds["features"]
+    draw_probe(metrics, pictures, title=title)
+    rows = sum(len(job.data.splits[split]) for split in ("train", job.selection))
+    rate = rows / job.seconds["features"]
     write_json(
         folder.performance,
         {
             "schema": SCHEMA,
-            "seconds": {phase: round(seconds, 3) for phase, seconds in result.seconds.items()},
+            "seconds": {phase: round(seconds, 3) for phase, seconds in job.seconds.items()},
             "examples_per_second": round(rate, 2),
             "peak_memory_bytes": peak_memory_bytes(),
         },
     )
-    best = result.metrics["probe"]["best"]
+    best = metrics["probe"]["best"]
     out.answer(
-        {"run": str(folder.path), **result.metrics},
-        rich_table(probe_table(result.metrics)),
+        {"run": str(folder.path), **metrics},
+        rich_table(probe_table(metrics)),
         "",
-        rich_table(results_table(result.metrics, dataset=job.recipe.data.name)),
+        rich_table(results_table(metrics, dataset=job.recipe.data.name)),
     )
     out.say(f"best by cross-validation: layer {best['layer']}, {best['pooling']} pooling; picture: {pictures[0]}")
     out.say(
-        f"{total:.1f} s: features {result.seconds['features']:.1f} s ({rate:.0f} rows/s), "
-        f"classifiers {result.seconds['train']:.1f} s, scoring {result.seconds['evaluate']:.1f} s"
+        f"{total:.1f} s: features {job.seconds['features']:.1f} s ({rate:.0f} rows/s), "
+        f"classifiers {job.seconds['train']:.1f} s, scoring {job.seconds['evaluate']:.1f} s"
     )
     out.say(f"run folder: {folder.path}")

@@ -7,13 +7,11 @@ that the score on the validation rows, which decided nothing, is an honest one.
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertctl.config.dump import dump_recipe, recipe_hash
 from bertctl.config.schema import Recipe
 from bertctl.data.recipe_data import load_data
 from bertctl.errors import BertctlError, UsageError
@@ -23,43 +21,19 @@ from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine, unit_le
 from bertctl.features.selection import ProbeJob, ProbeTrainer, TrainedProbe, labels_of, other_hold_outs, table_document
 from bertctl.inference.engine import Engine
 from bertctl.inference.environment import describe_environment
-from bertctl.inference.evaluate import (
-    SplitResult,
-    evaluate_split,
-    metrics_document,
-    prediction_lines,
-    report_truncation,
-    truncation_counts,
-)
-from bertctl.inference.run_inputs import fit_task, primary_metric, resolved_for
+from bertctl.inference.evaluate import SplitResult, evaluate_split, report_truncation, write_predictions
+from bertctl.inference.run_inputs import encode_splits, fit_task, primary_metric, resolved_for
 from bertctl.modeling.build import load_frozen
 from bertctl.modeling.layers import choose_layers, join_states, layer_count
 from bertctl.modeling.linear_head import FIRST_OF_WORD, LinearHead, with_head
 from bertctl.modeling.source import inspect_model
 from bertctl.progress import SILENT, Listener
-from bertctl.run_folder import RunFolder, write_json, write_jsonl, write_text
+from bertctl.run_folder import RunFolder, write_json
 from bertctl.runtime.device import choose_compute
 from bertctl.tasks.base import Task
 from bertctl.tasks.registry import TASKS
 from bertctl.tasks.sequences import SequenceFeatures
 from bertctl.tasks.word_windows import WordFeatures
-
-
-@dataclass(frozen=True)
-class ProbeResult:
-    """Holds what a finished probe gives to those who show it.
-
-    Attributes:
-        folder: the run.
-        metrics: content of metrics.json; `probe` in it is the table.
-        seconds: spent in each phase.
-        rows: that went through the encoder.
-    """
-
-    folder: RunFolder
-    metrics: dict[str, Any]
-    seconds: dict[str, float]
-    rows: int
 
 
 def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> ProbeJob:
@@ -96,25 +70,17 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> ProbeJob:
         special_tokens=section.special_tokens,
         normalize=section.normalize,
     )
-    model_hash = source.content_hash()
-    digest = recipe_hash(resolved, data_hashes=data.hashes, model_hash=model_hash)
     job = ProbeJob(
         recipe=resolved,
         data=data,
         task=task,
         model=model,
         encoder=Encoder(source, model, spec, frozen_engine(model, compute)),
-        features={
-            split: task.encode(rows, model.tokenizer, max_length=recipe.model.max_length)
-            for split, rows in data.splits.items()
-        },
+        features=encode_splits(task, data, recipe, model.tokenizer),
         primary=primary_metric(resolved, data, task),
         evaluated=tuple(dict.fromkeys((data.validation_splits[0], *evaluated))),
         settings=settings,
-        hash=digest,
-        environment=describe_environment(
-            resolved, compute, data_hashes=data.hashes, columns=data.columns, model_hash=model_hash, recipe_hash=digest
-        ),
+        environment=describe_environment(resolved, compute, data=data, model_hash=source.content_hash()),
     )
     job.seconds = {"read": read - started, "load": time.perf_counter() - read}
     return job
@@ -186,10 +152,9 @@ def announce(job: ProbeJob, *, listener: Listener) -> None:
     listener.say(f"{n} combinations of layer and pooling from one forward pass" if n > 1 else "one forward pass")
 
 
-def run(job: ProbeJob, folder: RunFolder, *, listener: Listener = SILENT) -> ProbeResult:
-    """Computes, trains, scores, and writes the run folder."""
-    write_text(folder.recipe, dump_recipe(job.recipe, command=f"bertctl probe {folder.recipe}"))
-    write_json(folder.environment, job.environment)
+def run(job: ProbeJob, folder: RunFolder, *, listener: Listener = SILENT) -> dict[str, Any]:
+    """Computes, trains, scores, and writes the run folder; returns its metrics.json, with the table under `probe`."""
+    job.write_inputs(folder, "probe")
     try:
         return _run(job, folder, listener)
     except BaseException as error:
@@ -199,7 +164,7 @@ def run(job: ProbeJob, folder: RunFolder, *, listener: Listener = SILENT) -> Pro
         raise
 
 
-def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> ProbeResult:
+def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> dict[str, Any]:
     started = time.perf_counter()
     train, held = job.features["train"], job.features[job.selection]
     vectors = _vectors(job, listener)
@@ -216,21 +181,13 @@ def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> ProbeResult:
     best = max(table, key=lambda probe: probe.cross_validation)  # the first of equals
     trained = time.perf_counter()
     results = _keep(job, best, folder, listener)
-    metrics = metrics_document(results, primary=job.primary, selection=job.selection)
-    metrics["baseline"] = {
-        split: job.task.baseline(job.data.splits["train"], result.rows) for split, result in results.items()
-    }
-    metrics["data"] = {split: truncation_counts(features) for split, features in job.features.items()}
-    metrics["probe"] = table_document(job, table, best)
-    for split, result in results.items():
-        lines = prediction_lines(result, settings=job.recipe.evaluation)
-        write_jsonl(folder.predictions(split), lines)
+    metrics = job.metrics(results) | {"probe": table_document(job, table, best)}
+    write_predictions(folder, results, job.recipe.evaluation)
     write_json(folder.metrics, metrics)
     ended = time.perf_counter()
     job.seconds |= {"features": computed - started, "train": trained - computed, "evaluate": ended - trained}
     folder.set_status("done", step=0)
-    rows = sum(len(job.data.splits[split]) for split in ("train", job.selection))
-    return ProbeResult(folder, metrics, job.seconds, rows)
+    return metrics
 
 
 def _vectors(job: ProbeJob, listener: Listener) -> Sequence[NDArray[np.float32]]:

@@ -5,24 +5,23 @@ which decided nothing, is an honest one.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertctl.config.schema import Recipe
-from bertctl.data.recipe_data import LoadedData
 from bertctl.data.rows import Rows
 from bertctl.data.splits import hold_out
 from bertctl.errors import UsageError
 from bertctl.features.classifiers import ClassifierSettings, LinearFunction, choose_strength, fit, fit_mix, layer_mean
 from bertctl.features.encoder import Encoder
+from bertctl.inference.run_inputs import ReadyRun
 from bertctl.metrics.value import MetricValue
 from bertctl.modeling.layers import LayerChoice
 from bertctl.run_folder import SCHEMA
 from bertctl.runtime.device import Compute
-from bertctl.tasks.base import Features, Task
+from bertctl.tasks.base import Features
 from bertctl.tasks.batches import present
 
 if TYPE_CHECKING:
@@ -34,42 +33,19 @@ _CHOICE_WORDS = 6_000
 """Words that a strength, a tenfold step, is chosen on: five folds of five strengths take as long as 25 fits."""
 
 
-@dataclass
-class ProbeJob:
-    """Is a probe made ready: everything read, checked and refused, nothing computed.
+@dataclass(kw_only=True)
+class ProbeJob(ReadyRun):
+    """Is a probe made ready; its best probe is scored on the splits, every probe on the selection split.
 
     Attributes:
-        recipe: with device, precision, threads, layers and classifier resolved.
-        data: the splits.
-        task: fitted to the training rows.
         model: the bare encoder.
         encoder: gives its vectors.
-        features: split -> encoded rows, with labels.
-        primary: name of the metric.
-        evaluated: splits scored with the best probe; the first one is scored with every probe.
         settings: of the classifiers.
-        hash: of what decides the numbers.
-        environment: content of environment.json.
-        seconds: spent in each phase.
     """
 
-    recipe: Recipe
-    data: LoadedData
-    task: Task
     model: "Model"
     encoder: Encoder
-    features: dict[str, Features]
-    primary: str
-    evaluated: tuple[str, ...]
     settings: ClassifierSettings
-    hash: str
-    environment: dict[str, Any]
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def selection(self) -> str:
-        """Returns the validation split that every probe is scored on."""
-        return self.evaluated[0]
 
     @property
     def compute(self) -> Compute:

@@ -4,11 +4,12 @@ import importlib.metadata
 import platform
 import shlex
 import sys
-from collections.abc import Mapping
 from typing import Any
 
 from bertctl import __version__
+from bertctl.config.dump import recipe_hash
 from bertctl.config.schema import Recipe
+from bertctl.data.recipe_data import LoadedData
 from bertctl.run_folder import SCHEMA
 from bertctl.runtime.device import Compute
 
@@ -25,15 +26,7 @@ _PACKAGES = (
 )
 
 
-def describe_environment(
-    recipe: Recipe,
-    compute: Compute,
-    *,
-    data_hashes: Mapping[str, str],
-    columns: Mapping[str, str],
-    model_hash: str,
-    recipe_hash: str,
-) -> dict[str, Any]:
+def describe_environment(recipe: Recipe, compute: Compute, *, data: LoadedData, model_hash: str) -> dict[str, Any]:
     """Returns the content of environment.json; `columns` is empty for data sets of the catalog."""
     return {
         "schema": SCHEMA,
@@ -47,10 +40,10 @@ def describe_environment(
         "seed": recipe.training.seed,
         "deterministic": recipe.runtime.deterministic,
         "may_differ": _may_differ(recipe, compute),
-        "recipe_hash": recipe_hash,
+        "recipe_hash": recipe_hash(recipe, data_hashes=data.hashes, model_hash=model_hash),
         "model_hash": model_hash,
-        "data_hashes": dict(data_hashes),
-        "columns": dict(columns),
+        "data_hashes": dict(data.hashes),
+        "columns": dict(data.columns),
         "command": shlex.join(["bertctl", *sys.argv[1:]]),
     }
 

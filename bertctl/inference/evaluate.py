@@ -15,7 +15,7 @@ from bertctl.metrics.contributions import loss
 from bertctl.metrics.scripts import script_metrics
 from bertctl.metrics.value import MetricValue
 from bertctl.progress import SILENT, Listener
-from bertctl.run_folder import SCHEMA
+from bertctl.run_folder import SCHEMA, RunFolder, write_jsonl
 from bertctl.tasks.answers import sides
 from bertctl.tasks.base import Features, Outputs, Task, TruncationMessage
 from bertctl.tasks.registry import known_metrics
@@ -150,6 +150,12 @@ def prediction_lines(result: SplitResult, *, settings: EvaluationSection) -> Ite
         line |= {"loss": float(result.losses[i]), "tokens": int(lengths[i]), "truncated": bool(truncated[i])}
         line |= rows.fields(i, settings.slice_columns)
         yield line
+
+
+def write_predictions(folder: RunFolder, results: Mapping[str, SplitResult], settings: EvaluationSection) -> None:
+    """Writes the predictions of each split into a run folder."""
+    for split, result in results.items():
+        write_jsonl(folder.predictions(split), prediction_lines(result, settings=settings))
 
 
 def metrics_document(results: Mapping[str, SplitResult], *, primary: str, selection: str) -> dict[str, Any]:

@@ -2,13 +2,78 @@
 primary metric.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from bertctl.config.dump import dump_recipe
 from bertctl.config.schema import Recipe
 from bertctl.data.recipe_data import LoadedData
 from bertctl.errors import DataError, UsageError
+from bertctl.inference.evaluate import SplitResult, metrics_document, truncation_counts
+from bertctl.run_folder import RunFolder, write_json, write_text
 from bertctl.runtime.device import Compute
-from bertctl.tasks.base import Task
+from bertctl.tasks.base import Features, Task
 from bertctl.tasks.registry import TASKS
 from bertctl.words import unknown
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+
+@dataclass(kw_only=True)
+class ReadyRun:
+    """Is a run made ready: everything read, checked and refused, nothing computed.
+
+    Attributes:
+        recipe: with device, precision and threads resolved.
+        data: the splits.
+        task: fitted to the training rows.
+        features: split -> encoded rows.
+        evaluated: splits scored at the end.
+        primary: name of the metric that decides.
+        environment: content of environment.json.
+        seconds: spent in each phase.
+    """
+
+    recipe: Recipe
+    data: LoadedData
+    task: Task
+    features: dict[str, Features]
+    evaluated: tuple[str, ...]
+    primary: str
+    environment: dict[str, Any]
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def selection(self) -> str:
+        """Returns the validation split that decides."""
+        return self.data.validation_splits[0]
+
+    @property
+    def hash(self) -> str:
+        """Returns the hash of what decides the numbers."""
+        return str(self.environment["recipe_hash"])
+
+    def write_inputs(self, folder: RunFolder, verb: str) -> None:
+        """Writes what the run is made of: its recipe, with the command that runs it again, and its environment."""
+        write_text(folder.recipe, dump_recipe(self.recipe, command=f"bertctl {verb} {folder.recipe}"))
+        write_json(folder.environment, self.environment)
+
+    def metrics(self, results: Mapping[str, SplitResult]) -> dict[str, Any]:
+        """Returns what every metrics.json has: the metrics, those of the constant answer, what truncation took."""
+        train = self.data.splits["train"]
+        return {
+            **metrics_document(results, primary=self.primary, selection=self.selection),
+            "baseline": {split: self.task.baseline(train, result.rows) for split, result in results.items()},
+            "data": {split: truncation_counts(features) for split, features in self.features.items()},
+        }
+
+
+def encode_splits(task: Task, data: LoadedData, recipe: Recipe, tokenizer: "Tokenizer") -> dict[str, Features]:
+    """Returns each split as the model reads it."""
+    length = recipe.model.max_length
+    return {split: task.encode(rows, tokenizer, max_length=length) for split, rows in data.splits.items()}
 
 
 def fit_task(recipe: Recipe, data: LoadedData, *, labels_checked: bool = False) -> tuple[Task, tuple[str, ...]]:

@@ -12,13 +12,13 @@ from bertctl.inference.evaluate import (
     SplitResult,
     evaluate_split,
     metrics_document,
-    prediction_lines,
     report_truncation,
     truncation_counts,
+    write_predictions,
 )
 from bertctl.inference.trained import TrainedRun
 from bertctl.progress import SILENT, Listener
-from bertctl.run_folder import RunFolder, write_json, write_jsonl, write_text
+from bertctl.run_folder import RunFolder, write_json, write_text
 from bertctl.runtime.launch import ALONE, Workers
 
 
@@ -109,6 +109,5 @@ def score_splits(
 
 
 def _write(run: TrainedRun, folder: RunFolder, results: dict[str, SplitResult], metrics: dict[str, Any]) -> None:
-    for name, result in results.items():
-        write_jsonl(folder.predictions(name), prediction_lines(result, settings=run.recipe.evaluation))
+    write_predictions(folder, results, run.recipe.evaluation)
     write_json(folder.metrics, metrics)

@@ -21,7 +21,7 @@ from bertctl.sweeps.grid import Setting, with_values
 from bertctl.sweeps.plan import Choose, Keep, PlannedCell, PrimaryMetric, SweepPlan, find_plan
 from bertctl.sweeps.pool import visible_devices
 from bertctl.tasks.registry import higher_is_better
-from bertctl.training.job import Checked, Encoded, check, encode, encoding_key
+from bertctl.training.job import Encoded, Inputs, check, encode, encoding_key
 from bertctl.training.loop import total_steps
 
 NAME_LENGTH = 16
@@ -212,10 +212,10 @@ def _on_device(recipe: Recipe, base: Recipe, setting: Setting) -> Recipe:
     return resolved_for(recipe.model_copy(update={"runtime": runtime}), choose_compute(runtime))
 
 
-def _read(cells: Sequence[SweepCell], listener: Listener) -> tuple[dict[str, Encoded], dict[str, Checked]]:
+def _read(cells: Sequence[SweepCell], listener: Listener) -> tuple[dict[str, Encoded], dict[str, Inputs]]:
     """Reads and tokenizes what the cells need, each data once, and checks each setting on each data."""
     encoded: dict[str, Encoded] = {}
-    checked: dict[str, Checked] = {}
+    checked: dict[str, Inputs] = {}
     for cell in cells:
         if cell.key not in encoded:
             encoded[cell.key] = encode(cell.recipe, listener=listener)
@@ -234,7 +234,7 @@ def _plan(
     base: Recipe,
     cells: Sequence[SweepCell],
     encoded: Mapping[str, Encoded],
-    checked: Mapping[str, Checked],
+    checked: Mapping[str, Inputs],
 ) -> SweepPlan:
     """Returns the plan without its cells, whose names depend on the number of threads."""
     first = next(iter(encoded))

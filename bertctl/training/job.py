@@ -3,17 +3,16 @@
 import json
 import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bertctl.config.agreement import TASK_SECTIONS
-from bertctl.config.dump import recipe_hash
 from bertctl.config.schema import Recipe
 from bertctl.data.recipe_data import LoadedData, load_data
 from bertctl.errors import BertctlError, UnavailableError
 from bertctl.inference.environment import describe_environment
-from bertctl.inference.run_inputs import fit_task, primary_metric, resolved_for
+from bertctl.inference.run_inputs import ReadyRun, encode_splits, fit_task, primary_metric, resolved_for
 from bertctl.metrics.scripts import find_script
 from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.progress import SILENT, Listener
@@ -27,49 +26,27 @@ from bertctl.training.memory import estimate_memory
 from bertctl.training.trackers import check_trackers
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-
     from bertctl.modeling.model import Model
     from bertctl.tasks.objectives import Objective
 
 
-@dataclass
-class Job:
-    """A run made ready: everything read, checked and refused, nothing trained.
+@dataclass(kw_only=True)
+class Job(ReadyRun):
+    """A run of fine-tuning made ready: everything read, checked and refused, nothing trained.
 
     Attributes:
-        recipe: with device, precision and threads resolved.
-        data: the splits.
-        task: fitted to the training rows.
         source: the model's files.
         loaded: the model with its new head.
         compute: where and how.
-        features: split -> encoded rows.
-        evaluated: splits scored at the end.
-        selection: split that picks the best weights.
-        primary: metric that does.
         steps: optimizer steps.
         memory: bytes that it will need, about.
-        hash: of what decides the numbers.
-        environment: content of environment.json.
-        seconds: spent in each phase.
     """
 
-    recipe: Recipe
-    data: LoadedData
-    task: Task
     source: ModelSource
     loaded: "Model"
     compute: Compute
-    features: dict[str, Features]
-    evaluated: tuple[str, ...]
-    selection: str
-    primary: str
     steps: int
     memory: int
-    hash: str
-    environment: dict[str, Any]
-    seconds: dict[str, float] = field(default_factory=dict)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -130,33 +107,43 @@ def encode(recipe: Recipe, *, listener: Listener = SILENT) -> Encoded:
     from bertctl.modeling.load import load_tokenizer_of
 
     tokenizer = load_tokenizer_of(read.source, read.task.auto_class, head=read.task.head())
-    features = _features(recipe, read.data, read.task, tokenizer)
+    features = encode_splits(read.task, read.data, recipe, tokenizer)
     return Encoded(read.data, read.source, read.source.content_hash(), features)
 
 
 @dataclass(frozen=True)
-class Checked:
-    """What is known about a job without its network.
+class Inputs:
+    """What a recipe names, read and checked; no network.
 
     Attributes:
+        data: the splits.
+        source: the model's files.
+        task: fitted to the training rows.
+        evaluated: splits scored at the end.
         primary: metric that picks the best weights.
-        baseline: metrics of the answer that ignores the text, on the selection split.
     """
 
+    data: LoadedData
+    source: ModelSource
+    task: Task
+    evaluated: tuple[str, ...]
     primary: str
-    baseline: dict[str, float]
+
+    @property
+    def baseline(self) -> dict[str, float]:
+        """Returns the metrics of the answer that ignores the text, on the selection split."""
+        return self.task.baseline(self.data.splits["train"], self.data.splits[self.data.validation_splits[0]])
 
 
-def check(recipe: Recipe, encoded: Encoded) -> Checked:
-    """Refuses what `prepare` would refuse of a recipe whose rows are encoded.
+def check(recipe: Recipe, encoded: Encoded) -> Inputs:
+    """Returns what is known about a job without its network, whose rows are encoded.
 
     Raises:
         BertctlError: any refusal that needs no network.
     """
-    read = _read(recipe, SILENT, encoded)
+    inputs = _read(recipe, SILENT, encoded)
     check_evaluations(recipe.training, total_steps(recipe, len(encoded.features["train"])))
-    baseline = read.task.baseline(read.data.splits["train"], read.data.splits[read.selection])
-    return Checked(primary_metric(recipe, read.data, read.task), baseline)
+    return inputs
 
 
 def prepare(recipe: Recipe, *, encoded: Encoded | None = None, listener: Listener = SILENT) -> Job:
@@ -184,11 +171,10 @@ def prepare(recipe: Recipe, *, encoded: Encoded | None = None, listener: Listene
         only_deterministic()
     loaded = build_model(source, task.auto_class, task.head(), recipe, listener=listener)
     model_read = time.perf_counter()
-    features = encoded.features if encoded else _features(recipe, data, task, loaded.tokenizer)
+    features = encoded.features if encoded else encode_splits(task, data, recipe, loaded.tokenizer)
     steps = total_steps(recipe, len(features["train"]))
     check_evaluations(recipe.training, steps)
     model_hash = encoded.model_hash if encoded else source.content_hash()
-    digest = recipe_hash(resolved, data_hashes=data.hashes, model_hash=model_hash)
     job = Job(
         recipe=resolved,
         data=data,
@@ -198,8 +184,7 @@ def prepare(recipe: Recipe, *, encoded: Encoded | None = None, listener: Listene
         compute=compute,
         features=features,
         evaluated=read.evaluated,
-        selection=read.selection,
-        primary=primary_metric(resolved, data, task),
+        primary=read.primary,
         steps=steps,
         memory=estimate_memory(
             recipe,
@@ -209,31 +194,14 @@ def prepare(recipe: Recipe, *, encoded: Encoded | None = None, listener: Listene
             precision=compute.precision,
             device=compute.device,
         ),
-        hash=digest,
-        environment=describe_environment(
-            resolved, compute, data_hashes=data.hashes, columns=data.columns, model_hash=model_hash, recipe_hash=digest
-        ),
+        environment=describe_environment(resolved, compute, data=data, model_hash=model_hash),
     )
     encoded_at = time.perf_counter()
     job.seconds = {"read": data_read - started, "load": model_read - data_read, "encode": encoded_at - model_read}
     return job
 
 
-@dataclass(frozen=True)
-class _Inputs:
-    """What a recipe names, read and checked: rows, model files, the task fitted to the rows, the splits to score."""
-
-    data: LoadedData
-    source: ModelSource
-    task: Task
-    evaluated: tuple[str, ...]
-
-    @property
-    def selection(self) -> str:
-        return self.data.validation_splits[0]
-
-
-def _read(recipe: Recipe, listener: Listener, encoded: Encoded | None = None) -> _Inputs:
+def _read(recipe: Recipe, listener: Listener, encoded: Encoded | None = None) -> Inputs:
     check_trackers(recipe.runtime.log_to)
     for script in recipe.evaluation.metric_scripts:
         find_script(script)
@@ -242,13 +210,7 @@ def _read(recipe: Recipe, listener: Listener, encoded: Encoded | None = None) ->
     check_layers(recipe, source)
     if recipe.training.class_weights:
         check_weights(recipe.training, list(task.head()["id2label"].values()))
-    return _Inputs(data, source, task, evaluated)
-
-
-def _features(recipe: Recipe, data: LoadedData, task: Task, tokenizer: "Tokenizer") -> dict[str, Features]:
-    return {
-        split: task.encode(rows, tokenizer, max_length=recipe.model.max_length) for split, rows in data.splits.items()
-    }
+    return Inputs(data, source, task, evaluated, primary_metric(recipe, data, task))
 
 
 def _find(recipe: Recipe, listener: Listener) -> tuple[LoadedData, ModelSource]:

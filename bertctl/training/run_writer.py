@@ -4,10 +4,9 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-from bertctl.config.dump import dump_recipe
 from bertctl.errors import BertctlError
-from bertctl.inference.evaluate import SplitResult, metrics_document, prediction_lines, truncation_counts
-from bertctl.run_folder import SCHEMA, RunFolder, append_jsonl, write_json, write_jsonl, write_text
+from bertctl.inference.evaluate import SplitResult, write_predictions
+from bertctl.run_folder import SCHEMA, RunFolder, append_jsonl, write_json
 from bertctl.runtime.launch import Workers
 from bertctl.training.job import Job
 from bertctl.training.loop import TrainingState
@@ -31,9 +30,7 @@ class RunWriter:
     def write_inputs(self) -> None:
         """Writes what the run is made of: its recipe and its environment."""
         if self._writes:
-            command = f"bertctl finetune {self._folder.recipe}"
-            write_text(self._folder.recipe, dump_recipe(self._job.recipe, command=command))
-            write_json(self._folder.environment, self._job.environment)
+            self._job.write_inputs(self._folder, "finetune")
 
     def add_history(self, figures: Mapping[str, Any]) -> None:
         """Adds a line to history.jsonl."""
@@ -57,8 +54,7 @@ class RunWriter:
         if not self._writes:
             return
         job, folder = self._job, self._folder
-        for split, result in results.items():
-            write_jsonl(folder.predictions(split), prediction_lines(result, settings=job.recipe.evaluation))
+        write_predictions(folder, results, job.recipe.evaluation)
         decision = results[job.selection].decision
         if decision:
             write_json(folder.decision, {"schema": SCHEMA, **decision, "fitted_on": job.selection})
@@ -70,13 +66,8 @@ def run_metrics(
     job: Job, results: Mapping[str, SplitResult], state: TrainingState, average: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Returns the content of metrics.json."""
-    metrics = metrics_document(results, primary=job.primary, selection=job.selection)
-    metrics["baseline"] = {
-        split: job.task.baseline(job.data.splits["train"], result.rows) for split, result in results.items()
-    }
-    metrics["data"] = {split: truncation_counts(features) for split, features in job.features.items()}
-    metrics["best_step"], metrics["steps"] = state.best_step, state.step
-    return metrics | ({"average": average} if average else {})
+    steps = {"best_step": state.best_step, "steps": state.step}
+    return job.metrics(results) | steps | ({"average": average} if average else {})
 
 
 def run_performance(job: Job, state: TrainingState, workers: Workers) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from safetensors.numpy import load_file
 from bertctl.catalog.models import file_sha256
 from bertctl.config.load import load_recipe
 from bertctl.errors import BertctlError, DataError, UsageError
-from bertctl.features.probe import ProbeResult, prepare, run
+from bertctl.features.probe import prepare, run
 from bertctl.inference.score_run import evaluate_run
 from bertctl.inference.trained import open_run
 from bertctl.run_folder import RunFolder
@@ -28,7 +29,14 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def probe(model: Path, rows: Path, out: Path, **more: object) -> ProbeResult:
+class Finished(NamedTuple):
+    """A run folder and its metrics.json."""
+
+    folder: RunFolder
+    metrics: dict[str, Any]
+
+
+def probe(model: Path, rows: Path, out: Path, **more: object) -> Finished:
     options = {
         "data.train_file": str(rows),
         "model.name": str(model),
@@ -41,11 +49,12 @@ def probe(model: Path, rows: Path, out: Path, **more: object) -> ProbeResult:
     }
     task = more.pop("task", "text-classification")
     recipe = load_recipe(task, options=options | {name.replace("__", "."): value for name, value in more.items()})
-    return run(prepare(recipe), RunFolder.create(out))
+    folder = RunFolder.create(out)
+    return Finished(folder, run(prepare(recipe), folder))
 
 
 @pytest.fixture(scope="module")
-def finished(tiny_model: Path, rows: Path, tmp_path_factory: pytest.TempPathFactory) -> ProbeResult:
+def finished(tiny_model: Path, rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
     out = tmp_path_factory.mktemp("probe") / "run"
     return probe(tiny_model, rows, out, probe__layers=["all"], probe__pooling=["cls", "mean", "max"])
 

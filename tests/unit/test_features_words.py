@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -10,8 +11,8 @@ import transformers
 
 from bertctl.config.load import load_recipe
 from bertctl.errors import DataError, UsageError
-from bertctl.features.probe import ProbeResult, prepare, run
 from bertctl.features.probe import _vectors as vectors_of
+from bertctl.features.probe import prepare, run
 from bertctl.inference.score_run import evaluate_run
 from bertctl.inference.trained import open_run
 from bertctl.progress import SILENT
@@ -52,12 +53,20 @@ def job_of(model: Path, rows: Path, **more: object):
     return prepare(load_recipe("token-classification", options=options | given))
 
 
-def probe(model: Path, rows: Path, out: Path, **more: object) -> ProbeResult:
-    return run(job_of(model, rows, **more), RunFolder.create(out))
+class Finished(NamedTuple):
+    """A run folder and its metrics.json."""
+
+    folder: RunFolder
+    metrics: dict[str, Any]
+
+
+def probe(model: Path, rows: Path, out: Path, **more: object) -> Finished:
+    folder = RunFolder.create(out)
+    return Finished(folder, run(job_of(model, rows, **more), folder))
 
 
 @pytest.fixture(scope="module")
-def finished(tiny_model: Path, tagged: Path, tmp_path_factory: pytest.TempPathFactory) -> ProbeResult:
+def finished(tiny_model: Path, tagged: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
     out = tmp_path_factory.mktemp("probe") / "run"
     return probe(tiny_model, tagged, out, probe__layers=["word-embeddings", "all", "weighted-all", "sum-all"])
 
