@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from bertctl.checking.findings import Finding, FindingRules, examples_at
-from bertctl.checking.subject import Subject, normalised
+from bertctl.checking.subject import Subject
+from bertctl.data.groups import normalised
 from bertctl.data.rows import Rows
 from bertctl.words import percent
 

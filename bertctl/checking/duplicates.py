@@ -7,7 +7,8 @@ from typing import Any
 
 from bertctl.checking.findings import SHOWN_EXAMPLES, Example, Finding, FindingRules, examples_at, shorten
 from bertctl.checking.near import SIMILARITY, near_duplicates, similarity
-from bertctl.checking.subject import BETWEEN_FIELDS, Subject, normalised
+from bertctl.checking.subject import BETWEEN_FIELDS, Subject
+from bertctl.data.groups import normalised
 from bertctl.words import count_of
 
 _RULES = FindingRules("duplicates")

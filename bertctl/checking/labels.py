@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from bertctl.checking.findings import Example, Finding, FindingRules, examples_at, listed
-from bertctl.checking.subject import Subject, normalised
+from bertctl.checking.subject import Subject
+from bertctl.data.groups import normalised
 from bertctl.data.rows import Rows
 from bertctl.words import count_of, did_you_mean, percent
 

@@ -1,14 +1,13 @@
 """`Subject`: the splits that are checked, as every check sees them, with what several checks need computed once."""
 
-import unicodedata
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, TypeVar
 
 from tokenizers import Tokenizer
 
 from bertctl.config.schema import Recipe
+from bertctl.data.groups import normalised
 from bertctl.data.rows import Rows
 from bertctl.tasks.registry import answer_type
 
@@ -96,14 +95,6 @@ def keys_of(texts: dict[str, Sequence[str]]) -> list[str]:
     """Returns the keys of `Subject.keys`."""
     columns = [[normalised(text) for text in column] for column in texts.values()]
     return [BETWEEN_FIELDS.join(fields) for fields in zip(*columns, strict=True)]
-
-
-@lru_cache(maxsize=4096)  # contexts of question answering stand many times, one after the other
-def normalised(text: str) -> str:
-    """Returns Unicode's compatibility form without case, one space where there is any: full-width letters are plain."""
-    if not text.isascii():
-        text = unicodedata.normalize("NFKC", text)
-    return " ".join(text.casefold().split())
 
 
 def label_names(value: Any, separator: str | None) -> tuple[str, ...]:

@@ -44,6 +44,8 @@ _LATER = frozenset(
     {
         "data.folds",
         "data.fold",
+        "data.split_seed",
+        "data.group_column",
         "training.max_steps",
         "training.init_seed",
         "training.order_seed",

@@ -69,17 +69,23 @@ class DataSection(RecipeSection):
     encoding: Text | None = None
     """Encoding of text files, such as `utf-8` or `latin-1`. Default: UTF-8, with or without a byte-order mark."""
     validation_fraction: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1
-    """Share of the training rows held out where there is no validation file. The rows are chosen by the seed,
-    stratified by label."""
+    """Share of the training rows held out where there is no validation file. The rows are chosen by `data.split_seed`,
+    stratified by label; what hangs together (`data.group_column`) stays on one side."""
+    split_seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 42
+    """Seed of which rows are held out, of folds and of samples. `training.seed` moves none of them, so that runs with
+    several seeds are scored on the same rows."""
+    group_column: Text | None = None
+    """Column whose equal values hang together, such as the author or the patient: they stay on one side of hold-outs
+    and folds. Default: the article or context, the document, the first sentence of a pair, the text."""
     folds: Annotated[int, Field(ge=2)] | None = None
-    """Number of folds for cross-validation. The training rows are cut into folds, seeded and stratified by label, and
-    the fold `data.fold` is held out instead of `data.validation_fraction`. `bertctl sweep --folds` runs all of them."""
+    """Number of folds for cross-validation. The training rows are cut into folds, stratified by label, and the
+    fold `data.fold` is held out instead of `data.validation_fraction`. `bertctl sweep --folds` runs all of them."""
     fold: PositiveInt | None = None
     """Fold that is held out for validation, counted from 1."""
     first_train_rows: PositiveInt | None = None
     """Read only this many training rows, from the beginning. Hold-out and sampling come after."""
     max_train_rows: PositiveInt | None = None
-    """Train on a seeded sample of at most this many rows."""
+    """Train on a sample of at most this many rows, chosen by `data.split_seed`."""
     max_eval_rows: PositiveInt | None = None
     """Score at most this many rows of each split, from its beginning."""
 
@@ -116,7 +122,7 @@ class TrainingSection(RecipeSection):
     accumulation_steps: PositiveInt = 1
     """Micro-batches per optimizer step, computed one after the other to save memory. The numbers stay the same."""
     seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 42
-    """Seed of the new head, the data order, dropout and every sample."""
+    """Seed of the new head, the data order and dropout, and of the bootstrap's draws."""
     init_seed: Annotated[int, Field(ge=0, le=2**32 - 1)] | None = None
     """Seed of the new head and of dropout alone. Default: `training.seed`."""
     order_seed: Annotated[int, Field(ge=0, le=2**32 - 1)] | None = None

@@ -95,6 +95,7 @@ class ChoiceReader(Reader):
     """Makes rows with choices of CSV, TSV, JSONL and Parquet."""
 
     columns: tuple[str, ...] = ("context", "choices", "label")
+    together: tuple[str, ...] = ("context",)
 
     def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:
         """Yields the rows of a file or of stdin; labels only of whole files."""

@@ -41,7 +41,7 @@ class QuestionReader(Reader):
     """Makes rows of questions about texts."""
 
     columns: tuple[str, ...] = _CANONICAL
-    together: str | None = "context"
+    together: tuple[str, ...] = ("title", "context")
 
     def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:
         """Yields the rows of a file or of stdin, which is JSON unless it is said to be something else."""

@@ -1,11 +1,12 @@
 """`Reader`: how the files of a task become rows, in one way for whole files, for streams and for the hub's columns."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from bertctl.config.recipe_sections import DataSection
+from bertctl.data.groups import group_keys
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table
 from bertctl.data.text_files import Source
@@ -67,14 +68,18 @@ class Reader(ABC):
     Attributes:
         columns: canonical columns it fills; they decide a split's content hash.
         stratify: whether rows held out for validation keep the shares of the labels.
-        together: column whose equal values stay on one side of a hold-out (the questions about one text), or None.
+        together: columns whose equal values hang together, the widest first: the questions about one article.
         streams_labels: whether `stream` keeps labels.
     """
 
     columns: tuple[str, ...]
     stratify: bool = False
-    together: str | None = None
+    together: tuple[str, ...] = ()
     streams_labels: bool = False
+
+    def groups(self, rows: Rows) -> list[Hashable]:
+        """Returns one key per row, the same for rows that hang together."""
+        return group_keys(rows, self.together)
 
     @abstractmethod
     def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:

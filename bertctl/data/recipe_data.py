@@ -3,7 +3,7 @@
 import abc
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,9 +12,10 @@ from bertctl.catalog.datasets import find_dataset
 from bertctl.config.recipe_sections import DataSection
 from bertctl.config.schema import Recipe
 from bertctl.data import catalog_files
+from bertctl.data.groups import group_keys
 from bertctl.data.readers import READERS
 from bertctl.data.rows import Rows
-from bertctl.data.splits import content_hash, first, hold_out, hold_out_fold, sample
+from bertctl.data.splits import content_hash, first, hold_out, hold_out_fold, joined, sample
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.words import unknown
@@ -32,6 +33,7 @@ class LoadedData:
         columns: canonical name -> name in the file, as given or guessed (own files only).
         notes: what was guessed, detected, held out or skipped; each was also told to the listener.
         hashes: split name -> SHA-256 of its canonical columns' values; no path, no date.
+        recipe: that named the data.
     """
 
     splits: Mapping[str, Rows]
@@ -41,6 +43,11 @@ class LoadedData:
     columns: Mapping[str, str]
     notes: tuple[str, ...]
     hashes: Mapping[str, str]
+    recipe: Recipe
+
+    def groups_of(self, *splits: str) -> list[Hashable]:
+        """Returns one key per row of these splits, the same for rows that hang together (`data.group_column`)."""
+        return _groups_of(joined([self.splits[split] for split in splits]), self.recipe, self.columns)
 
 
 def load_data(
@@ -79,13 +86,28 @@ def load_data(
         columns=source.columns,
         notes=tuple(notes.kept),
         hashes=_hashes(recipe, read, source.dataset),
+        recipe=recipe,
     )
+
+
+def _groups_of(rows: Rows, recipe: Recipe, columns: Mapping[str, str]) -> list[Hashable]:
+    """Returns one key per row, the same for rows that hang together.
+
+    Raises:
+        DataError: the rows lack `data.group_column`.
+    """
+    given = recipe.data.group_column
+    if given is None:
+        return READERS[recipe.task].groups(rows)
+    canonical = {name: role for role, name in columns.items()}.get(given, given)
+    _require_column(rows, canonical, "data.group_column")
+    return group_keys(rows, (canonical,))
 
 
 def _limited(splits: Mapping[str, Rows], recipe: Recipe, listener: Listener) -> dict[str, Rows]:
     """Returns a sample of the training rows and the first ones of the other splits, where the recipe says how many."""
     found = dict(splits)
-    seed = recipe.training.seed
+    seed = recipe.data.split_seed
     for name, rows in splits.items():
         limit = recipe.data.max_train_rows if name == "train" else recipe.data.max_eval_rows
         if limit is not None and len(rows) > limit:
@@ -168,19 +190,20 @@ class _Source(abc.ABC):
         return rows if limit is None else first(rows, limit)
 
     def _hold_out(self, rows: Rows) -> tuple[Rows, Rows]:
-        data, seed = self._recipe.data, self._recipe.training.seed
-        reader = READERS[self._recipe.task]
-        stratify, together = reader.stratify, reader.together
+        data, stratify = self._recipe.data, READERS[self._recipe.task].stratify
+        seed, groups = data.split_seed, _groups_of(rows, self._recipe, self.columns)
         if data.folds is not None and data.fold is not None:
             train, held, stratified = hold_out_fold(
-                rows, folds=data.folds, fold=data.fold, seed=seed, stratify=stratify, together=together
+                rows, folds=data.folds, fold=data.fold, seed=seed, stratify=stratify, groups=groups
             )
         else:
             train, held, stratified = hold_out(
-                rows, fraction=data.validation_fraction, seed=seed, stratify=stratify, together=together
+                rows, fraction=data.validation_fraction, seed=seed, stratify=stratify, groups=groups
             )
         held_out = f"{len(held)} of the {len(rows)} training rows are held out for validation"
-        how = f"(seed {seed}, {'stratified by label' if stratified else 'not stratified'})"
+        how = f"(seed {seed}, {'stratified by label' if stratified else 'not stratified'}"
+        n_groups = len(set(groups))
+        how += f"; {n_groups} groups of rows that hang together, each on one side)" if n_groups < len(rows) else ")"
         if data.folds is not None:
             self._listener.say(f"fold {data.fold} of {data.folds}: {held_out} {how}")
         else:
@@ -302,8 +325,13 @@ class _OwnFiles(_Source):
 def _check_slice_columns(recipe: Recipe, splits: Mapping[str, Rows]) -> None:
     for name, rows in splits.items():
         for column in recipe.evaluation.slice_columns:
-            if name != "train" and not rows.has(column):
-                raise DataError(
-                    f"evaluation.slice_columns: in {rows.source} {unknown('column', column, rows.columns)}",
-                    remedy=f"Columns there: {', '.join(rows.columns)}.",
-                )
+            if name != "train":
+                _require_column(rows, column, "evaluation.slice_columns")
+
+
+def _require_column(rows: Rows, column: str, field: str) -> None:
+    if not rows.has(column):
+        raise DataError(
+            f"{field}: in {rows.source} {unknown('column', column, rows.columns)}",
+            remedy=f"Columns there: {', '.join(rows.columns)}.",
+        )

@@ -2,10 +2,11 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
@@ -14,16 +15,16 @@ _HOLD_OUT_STREAM, _SAMPLE_STREAM, _FOLD_STREAM = 1, 2, 3  # so that draws from o
 
 
 def hold_out(
-    rows: Rows, *, fraction: float, seed: int, stratify: bool, together: str | None = None
+    rows: Rows, *, fraction: float, seed: int, stratify: bool, groups: Sequence[Hashable] | None = None
 ) -> tuple[Rows, Rows, bool]:
     """Divides training rows in two, each in file order.
 
     Args:
         rows: the training rows.
-        fraction: share of the rows that is held out, rounded; at least one row.
+        fraction: share of the rows that is held out, rounded; at least one row. Whole groups may miss it a little.
         seed: decides which rows.
         stratify: whether each label gives its share. A label keeps at least one row in training.
-        together: column whose equal values stay on one side, such as the text that several questions are about.
+        groups: (N,) keys; rows with equal ones stay on one side. None: each row is by itself.
 
     Returns:
         What is left for training, what is held out (called `validation`), and whether it was stratified: labels that
@@ -40,20 +41,22 @@ def hold_out(
         )
     rng = np.random.default_rng([seed, _HOLD_OUT_STREAM])
     wanted = min(max(1, round(n * fraction)), n - 1)
-    held = _stratified(rows.columns["label"], wanted, rng) if stratify and rows.has("label") else None
-    if held is not None:
-        chosen = held
-    elif together is not None and rows.has(together) and len(set(rows.columns[together])) > 1:
-        chosen = _groups_of(rows.columns[together], wanted, rng)
-    else:
-        chosen = [int(i) for i in rng.permutation(n)[:wanted]]
-    inside = set(chosen)
-    left = rows.select([i for i in range(n) if i not in inside])
-    return left, rows.select(sorted(inside), split="validation"), held is not None
+    members = list((_groups(range(n) if groups is None else groups) or {}).values())
+    labels = rows.columns["label"] if stratify and rows.has("label") else None
+    sides = None
+    if labels is not None and (held := _stratified(labels, wanted, rng)) is not None:
+        sides = _with_whole_groups(np.isin(np.arange(n), held).astype(int), members, [n - wanted, wanted])
+        if sides is not None:
+            for lost in dict.fromkeys(labels).keys() - {labels[i] for i in np.flatnonzero(sides == 0).tolist()}:
+                sides[next(group for group in members if any(labels[i] == lost for i in group))] = 0
+    stratified = sides is not None
+    if sides is None:
+        sides = np.isin(np.arange(n), _whole_groups(members, wanted, rng)).astype(int)
+    return *_two_parts(rows, sides == 1), stratified
 
 
 def hold_out_fold(
-    rows: Rows, *, folds: int, fold: int, seed: int, stratify: bool, together: str | None = None
+    rows: Rows, *, folds: int, fold: int, seed: int, stratify: bool, groups: Sequence[Hashable] | None = None
 ) -> tuple[Rows, Rows, bool]:
     """Divides training rows in two, each in file order: one of K folds, and the rest. Each row is in one fold only.
 
@@ -63,35 +66,64 @@ def hold_out_fold(
         fold: which one is held out, from 1.
         seed: decides which rows go together.
         stratify: whether each fold gets its share of each label, as near as whole rows allow.
-        together: column whose equal values stay in one part.
+        groups: (N,) keys; rows with equal ones stay in one part. None: each row is by itself.
 
     Returns:
         What is left for training, what is held out (called `validation`), and whether it was stratified.
 
     Raises:
-        DataError: fewer rows (or values that stay together) than folds.
+        DataError: fewer rows (or groups) than folds.
     """
     n = len(rows)
     rng = np.random.default_rng([seed, _FOLD_STREAM])
     labels = rows.columns["label"] if stratify and rows.has("label") else None
-    groups = _groups(labels) if labels is not None else None
-    stratified = groups is not None and 2 * len(groups) <= n
-    if groups is None or not stratified:
-        whole = rows.columns[together] if together is not None and rows.has(together) else range(n)
-        groups = _groups(whole) or {}
-        members = [list(groups.values())[int(i)] for i in rng.permutation(len(groups))]
-    else:
-        # One label after the other: each fold gets its share of each, and the folds differ by one row at most.
-        members = [[group[int(i)]] for group in groups.values() for i in rng.permutation(len(group))]
+    of_label = _groups(labels) if labels is not None else None
+    members = list((_groups(range(n) if groups is None else groups) or {}).values())
     if len(members) < folds:
         raise DataError(
-            f"{rows.source}: {len(members)} rows{' that stay together' if together else ''} can't be cut into "
+            f"{rows.source}: {n} rows, {len(members)} groups of rows that stay together, can't be cut into "
             f"{folds} folds",
             remedy="Take fewer folds, or give more rows.",
         )
-    inside = {row for group in members[fold - 1 :: folds] for row in group}
-    left = rows.select([i for i in range(n) if i not in inside])
-    return left, rows.select(sorted(inside), split="validation"), stratified
+    sides = np.empty(n, dtype=int)
+    stratified = of_label is not None and 2 * len(of_label) <= n
+    if of_label is not None and stratified:
+        # One label after the other: each fold gets its share of each, and the folds differ by one row at most.
+        order = [group[int(i)] for group in of_label.values() for i in rng.permutation(len(group))]
+        sides[order] = np.arange(n) % folds
+        whole = _with_whole_groups(sides, members, [n / folds] * folds)
+        stratified, sides = whole is not None, sides if whole is None else whole
+    if not stratified:
+        for place, number in enumerate(rng.permutation(len(members))):
+            sides[members[int(number)]] = place % folds
+    return *_two_parts(rows, sides == fold - 1), stratified
+
+
+def _two_parts(rows: Rows, held: NDArray[np.bool_]) -> tuple[Rows, Rows]:
+    return rows.select(np.flatnonzero(~held).tolist()), rows.select(np.flatnonzero(held).tolist(), split="validation")
+
+
+def _with_whole_groups(
+    sides: NDArray[np.int_], members: Sequence[Sequence[int]], wanted: Sequence[float]
+) -> NDArray[np.int_] | None:
+    """Returns the sides with no group on two of them: a torn one goes, the largest first, to that of its sides which
+    then lacks most rows; None where a side ends with less than half (or more than twice) of what it should have.
+
+    Args:
+        sides: (N,) number of each row's side, as drawn without groups. Where no group is torn, they stay.
+        members: positions of each group's rows.
+        wanted: rows per side.
+    """
+    sides = sides.copy()
+    torn = [group for group in members if len(group) > 1 and len(set(sides[group])) > 1]
+    lacking = np.array(wanted) - np.bincount(sides, minlength=len(wanted))
+    for group in sorted(torn, key=len, reverse=True):
+        here = np.bincount(sides[group], minlength=len(wanted))
+        lacking += here
+        sides[group] = side = int(np.argmax(np.where(here > 0, lacking, -np.inf)))
+        lacking[side] -= len(group)
+    missed = np.abs(lacking) > np.array(wanted) / 2
+    return None if torn and missed.any() else sides
 
 
 def _groups(values: Sequence[Any]) -> dict[Any, list[int]] | None:
@@ -124,15 +156,22 @@ def _stratified(labels: Sequence[Any], wanted: int, rng: np.random.Generator) ->
     return chosen
 
 
-def _groups_of(values: Sequence[Any], wanted: int, rng: np.random.Generator) -> list[int]:
-    """Returns positions of whole groups of equal values, drawn until there are `wanted` rows; one group is left."""
+def _whole_groups(members: Sequence[Sequence[int]], wanted: int, rng: np.random.Generator) -> list[int]:
+    """Returns positions of whole groups, drawn until there are `wanted` rows; one group is left."""
     chosen: list[int] = []
-    members = list((_groups(values) or {}).values())
     for number in rng.permutation(len(members))[: max(1, len(members) - 1)]:
         if len(chosen) >= wanted:
             break
         chosen += members[int(number)]
     return chosen
+
+
+def joined(parts: Sequence[Rows]) -> Rows:
+    """Returns the rows of several splits one behind the other, with the columns that all of them have."""
+    names = [name for name in parts[0].columns if all(rows.has(name) for rows in parts)]
+    columns = {name: [value for rows in parts for value in rows.columns[name]] for name in names}
+    ids = [str(i) for i in range(sum(map(len, parts)))]
+    return Rows(parts[0].split, columns, ids, parts[0].source)
 
 
 def sample(rows: Rows, size: int, *, seed: int) -> Rows:

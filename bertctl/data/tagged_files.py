@@ -52,7 +52,7 @@ class TaggingReader(Reader):
     """Makes rows of sentences with a tag for each word."""
 
     columns: tuple[str, ...] = ("words", "label", "document")
-    together: str | None = "document"
+    together: tuple[str, ...] = ("document", "words")
 
     def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:
         """Yields the rows of a file or of stdin; tags only of whole files.

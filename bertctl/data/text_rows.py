@@ -1,10 +1,13 @@
 """Texts and pairs with a label or a score, from CSV, TSV, JSON Lines, Parquet and plain lines."""
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
 from bertctl.data.files import input_kind, read_tables
+from bertctl.data.groups import group_keys
 from bertctl.data.reading import Reader, Reading, ReadOptions
+from bertctl.data.rows import Rows
 from bertctl.data.table import Table
 from bertctl.data.text_columns import TextColumns, choose_columns, rows_from, say_blank
 from bertctl.data.text_files import Source
@@ -16,7 +19,14 @@ class TextReader(Reader):
 
     stratify: bool
     columns: tuple[str, ...] = ("text", "pair", "label")
+    together: tuple[str, ...] = ("text",)
     streams_labels: bool = True
+
+    def groups(self, rows: Rows) -> list[Hashable]:
+        """Returns one key per row; of pairs by the first sentence, or by the second where the first says a kind."""
+        keys = group_keys(rows, self.together)
+        kind = rows.has("pair") and max(Counter(keys).values(), default=0) > max(10, len(rows) // 10)
+        return group_keys(rows, ("pair",)) if kind else keys
 
     def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:
         """Yields the rows of a file or of stdin. A .txt file is plain lines in a stream, else tab-separated."""

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertctl.data.rows import Rows
-from bertctl.data.splits import hold_out
+from bertctl.data.splits import hold_out, joined
 from bertctl.errors import UsageError
 from bertctl.features.classifiers import ClassifierSettings, LinearFunction, choose_strength, fit, fit_mix, layer_mean
 from bertctl.features.encoder import Encoder
@@ -85,16 +84,15 @@ def other_hold_outs(job: ProbeJob) -> list[tuple[Indices, Indices]]:
     if repeats == 1:
         return []
     train, held = job.data.splits["train"], job.data.splits[job.selection]
-    labels = [*train.columns["label"], *held.columns["label"]]
-    n = len(labels)
-    rows = Rows("train", {"text": [""] * n, "label": labels}, [str(i) for i in range(n)], train.source)
+    rows, groups = joined([train, held]), job.data.groups_of("train", job.selection)
     found = []
     for number in range(1, repeats):
         left, out, _ = hold_out(
             rows,
-            fraction=len(held) / n,
-            seed=job.recipe.training.seed + number,
+            fraction=len(held) / len(rows),
+            seed=job.recipe.data.split_seed + number,
             stratify=not job.settings.is_regression,
+            groups=groups,
         )
         found.append((np.array([int(i) for i in left.ids]), np.array([int(i) for i in out.ids])))
     return found

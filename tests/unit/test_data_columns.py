@@ -177,8 +177,10 @@ def test_a_hold_out_is_stratified_seeded_and_said(tmp_path):
     assert said in data.notes
     again = load(train_file=train, validation_fraction=0.2)
     assert list(again.splits["validation"].ids) == list(held.ids)
-    other = load(train_file=train, validation_fraction=0.2, seed=1)
+    other = load(train_file=train, validation_fraction=0.2, split_seed=1)
     assert list(other.splits["validation"].ids) != list(held.ids)
+    trained_from_another_seed = load(train_file=train, validation_fraction=0.2, seed=1)
+    assert list(trained_from_another_seed.splits["validation"].ids) == list(held.ids)
     alone = load(train_file=train, validation_fraction=0.2, splits=["validation"])
     assert list(alone.splits) == ["validation"]
     assert alone.hashes["validation"] == data.hashes["validation"]

@@ -133,7 +133,10 @@ def test_each_row_is_held_out_once_and_parts_are_stratified() -> None:
 
 def test_what_belongs_together_stays_in_one_part() -> None:
     rows = _rows([str(i // 3) for i in range(30)])
-    parts = [hold_out_fold(rows, folds=5, fold=k, seed=1, stratify=False, together="label")[1] for k in range(1, 6)]
+    parts = [
+        hold_out_fold(rows, folds=5, fold=k, seed=1, stratify=False, groups=rows.columns["label"])[1]
+        for k in range(1, 6)
+    ]
     groups = [set(part.columns["label"]) for part in parts]
     assert sum(map(len, groups)) == len(set.union(*groups)) == 10
 
