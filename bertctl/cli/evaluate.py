@@ -113,21 +113,19 @@ def _decide(
         chosen = calibrate_run(run, split=split, calibrate=calibrate, rule=rule, workers=workers, listener=listener)
     if not workers.is_first:
         return
-    decision = chosen.decision
-    table = plain_table(
-        "on " + decision.fitted_on, "before", "with the decision", right=("before", "with the decision")
-    )
-    for name, value in chosen.before.items():
-        if name in chosen.after:
-            table.add_row(name, f"{value.value:.4f}", f"{chosen.after[name].value:.4f}")
-    if chosen.calibration_before is not None and chosen.calibration_after is not None:
-        table.add_row("calibration error", f"{chosen.calibration_before:.4f}", f"{chosen.calibration_after:.4f}")
-    out.answer({"run": str(run.folder.path), **chosen.as_json()}, table)
-    if decision.temperature is not None:
-        out.say(f"temperature {decision.temperature:.4g}: logits are divided by it before they become probabilities")
-    if decision.threshold is not None:
-        label = f"'{decision.positive}'" if decision.positive else "a label"
-        out.say(f"threshold {decision.threshold:.4g}: {label} is predicted from this probability on")
+    decision, metrics, error = chosen["decision"], chosen["metrics"], chosen["calibration_error"]
+    numbers = ("before", "with the decision")
+    table = plain_table(f"on {decision['fitted_on']}", *numbers, right=numbers)
+    for name, after in metrics["after"].items():
+        table.add_row(name, f"{metrics['before'][name]['value']:.4f}", f"{after['value']:.4f}")
+    if error["before"] is not None:
+        table.add_row("calibration error", f"{error['before']:.4f}", f"{error['after']:.4f}")
+    out.answer({"run": str(run.folder.path), **chosen}, table)
+    if decision["temperature"] is not None:
+        out.say(f"temperature {decision['temperature']:.4g}: logits are divided by it before they become probabilities")
+    if decision["threshold"] is not None:
+        label = f"'{decision['positive']}'" if decision["positive"] else "a label"
+        out.say(f"threshold {decision['threshold']:.4g}: {label} is predicted from this probability on")
     out.say(
         f"written to {run.folder.decision}; predict and evaluate apply it from now on. The scores above are of "
         "the rows on which it was chosen: score another split for an unbiased estimate"

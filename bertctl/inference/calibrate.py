@@ -1,48 +1,16 @@
 """`evaluate --calibrate` and `--threshold`: temperature and threshold chosen on labelled rows, stored in the run."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from bertctl.data.recipe_data import load_data
 from bertctl.errors import UsageError
-from bertctl.inference.decision import Decision, ThresholdRule, fit_decision, read_decision, write_decision
+from bertctl.inference.decision import ThresholdRule, fit_decision, read_decision, write_decision
 from bertctl.inference.score_run import score_splits
 from bertctl.inference.trained import TrainedRun
 from bertctl.metrics.calibration import expected_calibration_error, scaled_probabilities
-from bertctl.metrics.value import MetricValue
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.tasks.text_classification import TextClassification
-
-
-@dataclass(frozen=True)
-class Calibrated:
-    """A decision and its effect on the rows it was chosen on, where scores are a little too good.
-
-    Attributes:
-        decision: as stored.
-        before: metrics of the split as the run decided so far.
-        after: the same rows with the decision.
-        calibration_before: expected calibration error of the probabilities; None with several labels per example.
-        calibration_after: of those with the temperature.
-    """
-
-    decision: Decision
-    before: dict[str, MetricValue]
-    after: dict[str, MetricValue]
-    calibration_before: float | None
-    calibration_after: float | None
-
-    def as_json(self) -> dict[str, Any]:
-        """Returns the document of `--json`."""
-        return {
-            "decision": self.decision.as_json(),
-            "metrics": {
-                "before": {name: value.as_json() for name, value in self.before.items()},
-                "after": {name: value.as_json() for name, value in self.after.items()},
-            },
-            "calibration_error": {"before": self.calibration_before, "after": self.calibration_after},
-        }
 
 
 def calibrate_run(
@@ -53,7 +21,7 @@ def calibrate_run(
     rule: ThresholdRule | None,
     workers: Workers = ALONE,
     listener: Listener = SILENT,
-) -> Calibrated:
+) -> dict[str, Any]:
     """Chooses on a split, and stores the decision in the run; metrics.json and predictions stay as they are.
 
     Args:
@@ -63,6 +31,10 @@ def calibrate_run(
         rule: how to choose a threshold; None for none.
         workers: the processes that share the work; the first one writes.
         listener: hears of progress.
+
+    Returns:
+        The decision, the metrics and the expected calibration error (None with several labels per example) before and
+        after it, as plain values; on the rows it was chosen on, where scores are a little too good.
 
     Raises:
         UsageError: the run's task has no such decision, or more than two labels of which one is chosen.
@@ -96,4 +68,11 @@ def calibrate_run(
             probabilities = scaled_probabilities(logits, temperature, multi_label=False)
             correct = probabilities.argmax(axis=1) == gold
             errors[place] = expected_calibration_error(probabilities.max(axis=1), correct)
-    return Calibrated(decision, result.metrics, after, errors[0], errors[1])
+    return {
+        "decision": decision.as_json(),
+        "metrics": {
+            "before": {name: value.as_json() for name, value in result.metrics.items()},
+            "after": {name: value.as_json() for name, value in after.items()},
+        },
+        "calibration_error": {"before": errors[0], "after": errors[1]},
+    }

@@ -9,6 +9,7 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bertctl.runtime.cpu import cpu_name, cpu_words, has_fast_bf16
 from bertctl.runtime.device import available_cores
@@ -17,80 +18,6 @@ _CONTROL_GROUP = Path("/proc/self/cgroup")
 _CONTROL_GROUPS = Path("/sys/fs/cgroup")
 _SHOWN_FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "sve", "bf16")
 """What the matrix libraries look for, by the names of /proc/cpuinfo (x86 and Arm)."""
-
-
-@dataclass(frozen=True)
-class Package:
-    """A package that bertctl requires.
-
-    Attributes:
-        name: on PyPI.
-        wanted: allowed versions, such as `>=2.6,<2.14`.
-        version: what is installed; None where nothing is.
-        extra: the extra that requires it; empty where bertctl itself does.
-        fits: whether the installed version is allowed.
-    """
-
-    name: str
-    wanted: str
-    version: str | None
-    extra: str
-    fits: bool
-
-
-@dataclass(frozen=True)
-class Processor:
-    """The CPU.
-
-    Attributes:
-        name: as it calls itself.
-        cores: of the machine.
-        usable: cores this process may run on.
-        quota: cores' worth of time that its control group (a container) gets; None without a limit.
-        features: of those that speed up matrix products.
-        fast_bf16: whether it multiplies bf16 matrices in hardware.
-    """
-
-    name: str
-    cores: int
-    usable: int
-    quota: float | None
-    features: tuple[str, ...]
-    fast_bf16: bool
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Bytes of main memory.
-
-    Attributes:
-        total: of the machine.
-        available: that a new job can have without swapping, within the limit.
-        limit: of the control group; None where there is none.
-    """
-
-    total: int
-    available: int
-    limit: int | None
-
-
-@dataclass(frozen=True)
-class Device:
-    """A device that computes.
-
-    Attributes:
-        kind: `cpu`, `cuda` or `mps`.
-        name: as it calls itself.
-        memory: bytes it has; None where that is the machine's own.
-        free: bytes of them that are free.
-        bf16: whether bf16 is fast on it.
-    """
-
-    kind: str
-    name: str
-    memory: int | None
-    free: int | None
-    bf16: bool
 
 
 @dataclass(frozen=True)
@@ -108,8 +35,12 @@ class Limits:
     cores: float | None = None
 
 
-def packages() -> list[Package]:
-    """Returns what is installed of the packages in bertctl's own metadata; those of extras only where installed."""
+def packages() -> list[dict[str, Any]]:
+    """Returns what is installed of the packages in bertctl's own metadata; those of extras only where installed.
+
+    Each has its `name` on PyPI, the `wanted` versions (such as `>=2.6,<2.14`), the installed `version` (None where
+    nothing is), the `extra` that requires it (empty where bertctl itself does), and whether it `fits`.
+    """
     from packaging.requirements import Requirement
 
     try:
@@ -129,47 +60,64 @@ def packages() -> list[Package]:
         if version is None and extra:
             continue
         fits = version is not None and requirement.specifier.contains(version, prereleases=True)
-        found.append(Package(requirement.name, str(requirement.specifier), version, extra or "", fits))
+        wanted = str(requirement.specifier)
+        found.append(
+            {"name": requirement.name, "wanted": wanted, "version": version, "extra": extra or "", "fits": fits}
+        )
     return found
 
 
-def processor() -> Processor:
-    """Returns the CPU, and how much of it this process may use."""
-    return Processor(
-        name=cpu_name(),
-        cores=os.cpu_count() or 1,
-        usable=available_cores(),
-        quota=group_limits().cores,
-        features=tuple(feature for feature in _SHOWN_FEATURES if feature in cpu_words()),
-        fast_bf16=has_fast_bf16(),
-    )
+def processor() -> dict[str, Any]:
+    """Returns the CPU: its name, the `cores` of the machine and those `usable` by this process, the cores' worth of
+    time that its control group (a container) gets as `quota` (None without a limit), its `features` that speed up
+    matrix products, and whether it multiplies bf16 matrices in hardware.
+    """
+    return {
+        "name": cpu_name(),
+        "cores": os.cpu_count() or 1,
+        "usable": available_cores(),
+        "quota": group_limits().cores,
+        "features": [feature for feature in _SHOWN_FEATURES if feature in cpu_words()],
+        "fast_bf16": has_fast_bf16(),
+    }
 
 
-def memory() -> Memory:
-    """Returns how much main memory there is."""
+def memory() -> dict[str, Any]:
+    """Returns bytes of main memory: the `total` of the machine, those `available` to a new job without swapping, and
+    the `limit` of the control group (None where there is none).
+    """
     import psutil
 
     whole = psutil.virtual_memory()
     limits = group_limits()
     if limits.memory is None or limits.memory >= whole.total:
-        return Memory(int(whole.total), int(whole.available), None)
-    left = limits.memory - (limits.used or 0)
-    return Memory(int(whole.total), max(0, min(int(whole.available), left)), limits.memory)
+        return {"total": int(whole.total), "available": int(whole.available), "limit": None}
+    available = max(0, min(int(whole.available), limits.memory - (limits.used or 0)))
+    return {"total": int(whole.total), "available": available, "limit": limits.memory}
 
 
-def devices() -> list[Device]:
-    """Returns everything that computes here, the fastest kind first. Imports torch."""
+def devices() -> list[dict[str, Any]]:
+    """Returns everything that computes here, the fastest kind first. Imports torch.
+
+    Each has a `kind` (`cpu`, `cuda` or `mps`), a `name`, its bytes of `memory` and the `free` ones of them (None where
+    they are the machine's own), and whether `bf16` is fast on it.
+    """
     import torch
 
     found = []
     for number in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
         properties = torch.cuda.get_device_properties(number)
         free, total = torch.cuda.mem_get_info(number)
-        found.append(Device("cuda", str(properties.name), int(total), int(free), bool(properties.major >= 8)))
+        found.append(_device("cuda", str(properties.name), bf16=properties.major >= 8, memory=(int(total), int(free))))
     if torch.backends.mps.is_available():
-        found.append(Device("mps", "Apple GPU", None, None, bf16=False))
-    cpu = processor()
-    return [*found, Device("cpu", cpu.name, None, None, cpu.fast_bf16)]
+        found.append(_device("mps", "Apple GPU", bf16=False))
+    return [*found, _device("cpu", cpu_name(), bf16=has_fast_bf16())]
+
+
+def _device(
+    kind: str, name: str, *, bf16: bool, memory: tuple[int | None, int | None] = (None, None)
+) -> dict[str, Any]:
+    return {"kind": kind, "name": name, "memory": memory[0], "free": memory[1], "bf16": bf16}
 
 
 def free_bytes(folder: Path) -> int:

@@ -72,10 +72,10 @@ def estimate_run(
     job = prepare(recipe.model_copy(update={"runtime": untracked}), listener=listener)
     start = time.perf_counter() - started
     listener.say(f"compute: {job.compute.why}")
-    if job.memory > memory().available and job.compute.device == "cpu":
+    free = memory()["available"]
+    if job.memory > free and job.compute.device == "cpu":
         listener.warn(
-            f"about {human_bytes(job.memory)} will be needed, {human_bytes(memory().available)} of memory is "
-            "free: this may end here"
+            f"about {human_bytes(job.memory)} will be needed, {human_bytes(free)} of memory is free: this may end here"
         )
     with tempfile.TemporaryDirectory(prefix=".bertctl-estimate-", dir=existing_folder(place)) as scratch:
         rehearsal = Rehearsal(job, Path(scratch))

@@ -2,7 +2,7 @@
 
 import platform
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -92,16 +92,15 @@ def examine(recipe: Recipe | None, runtime: RuntimeSection, *, place: Path) -> D
     """
     problems: list[BertctlError] = []
     packages = machine.packages()
-    unfit = [package for package in packages if not package.fits]
+    unfit = [package for package in packages if not package["fits"]]
     if unfit:
         problems.append(
             UnavailableError(
-                "; ".join(f"{p.name} {p.version or 'is not installed'}, {p.wanted} is wanted" for p in unfit),
-                remedy="Install them: pip install " + " ".join(f"'{p.name}{p.wanted}'" for p in unfit),
+                "; ".join(f"{p['name']} {p['version'] or 'is not installed'}, {p['wanted']} is wanted" for p in unfit),
+                remedy="Install them: pip install " + " ".join(f"'{p['name']}{p['wanted']}'" for p in unfit),
             )
         )
-    processor, memory = machine.processor(), machine.memory()
-    devices: list[machine.Device] = []
+    devices: list[dict[str, Any]] = []
     compute = ""
     try:
         devices = machine.devices()
@@ -113,16 +112,16 @@ def examine(recipe: Recipe | None, runtime: RuntimeSection, *, place: Path) -> D
             UnavailableError(f"torch can't be imported: {error}", remedy="Install it anew: pip install torch")
         )
         return Diagnosis({"schema": SCHEMA, "ready": False, **_versions(packages)}, problems, [])
-    why = unreachable()
+    processor, why = machine.processor(), unreachable()
     needs = recipe_needs(recipe, place=place) if recipe else []
     problems += [need.error for need in needs if need.error]
     document = {
         "schema": SCHEMA,
         "ready": not problems,
         **_versions(packages),
-        "processor": asdict(processor),
-        "memory": asdict(memory),
-        "devices": [asdict(device) for device in devices],
+        "processor": processor,
+        "memory": machine.memory(),
+        "devices": devices,
         "compute": compute,
         "folders": [_folder("runs", place), _folder("hub cache", cache_folder())],
         "hub": {"endpoint": endpoint(), "offline": is_offline(), "unreachable": why, "token": has_token()},
@@ -132,12 +131,12 @@ def examine(recipe: Recipe | None, runtime: RuntimeSection, *, place: Path) -> D
     return Diagnosis(document, problems, _warnings(processor, why))
 
 
-def _versions(packages: list[machine.Package]) -> dict[str, Any]:
+def _versions(packages: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "bertctl": __version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "packages": [asdict(package) for package in packages],
+        "packages": packages,
     }
 
 
@@ -150,13 +149,13 @@ def _folder(what: str, folder: Path) -> dict[str, Any]:
     }
 
 
-def _warnings(processor: machine.Processor, unreachable: str) -> list[str]:
+def _warnings(processor: dict[str, Any], unreachable: str) -> list[str]:
     found = []
-    if processor.quota is not None and processor.quota < processor.usable:
-        cores = max(1, round(processor.quota))
+    usable, quota = processor["usable"], processor["quota"]
+    if quota is not None and quota < usable:
         found.append(
-            f"{processor.usable} cores are visible but the container is limited to {processor.quota:g}: more threads "
-            f"will slow training down; use --threads {cores}"
+            f"{usable} cores are visible but the container is limited to {quota:g}: more threads "
+            f"will slow training down; use --threads {max(1, round(quota))}"
         )
     if unreachable and not is_offline():
         found.append(f"the hub at {endpoint()} can't be reached ({unreachable}): only what is on this disk can be had")

@@ -53,18 +53,18 @@ def test_no_limit(tmp_path: Path, contents: dict[str, str]) -> None:
 
 def test_memory_within_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = machine.memory()
-    assert 0 < whole.available <= whole.total
+    assert 0 < whole["available"] <= whole["total"]
     monkeypatch.setattr(machine, "group_limits", lambda: Limits(memory=1000, used=400))
-    assert machine.memory() == machine.Memory(whole.total, 600, 1000)
+    assert machine.memory() == {"total": whole["total"], "available": 600, "limit": 1000}
     monkeypatch.setattr(machine, "group_limits", lambda: Limits(memory=2**63 - 4096, used=400))
-    assert machine.memory().limit is None
+    assert machine.memory()["limit"] is None
 
 
 def test_packages_are_those_that_are_installed_and_each_fits() -> None:
-    found = {package.name: package for package in machine.packages()}
+    found = {package["name"]: package for package in machine.packages()}
     assert {"torch", "transformers", "numpy"} <= found.keys()
     assert "pytest" not in found, "what tests need is not what a run needs"
-    assert [package for package in found.values() if not package.fits] == []
+    assert [package for package in found.values() if not package["fits"]] == []
 
 
 def test_a_version_that_is_not_wanted_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +78,7 @@ def test_a_version_that_is_not_wanted_does_not_fit(monkeypatch: pytest.MonkeyPat
         return "1.0" if name == "torch" else installed(name)
 
     monkeypatch.setattr(importlib.metadata, "version", version)
-    unfit = {package.name: package.version for package in machine.packages() if not package.fits}
+    unfit = {one["name"]: one["version"] for one in machine.packages() if not one["fits"]}
     assert unfit == {"torch": "1.0", "scipy": None}
 
 
