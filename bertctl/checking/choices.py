@@ -115,7 +115,7 @@ def _pairs(rows: Rows) -> Iterator[tuple[Any, Any]]:
 
 
 def _about(rows: Rows, split: str, code: str, found: list[int], *, says: str | None = None) -> Iterator[Finding]:
-    if found:
-        labels = rows.columns.get("label", [None] * len(rows))
-        examples = examples_at(rows, found, lambda i: f"label {labels[i]!r}: {rows.columns['choices'][i]!r}")
-        yield _RULES.finding(code, split, (len(found), len(rows)), examples, says=says)
+    labels = rows.columns.get("label", [None] * len(rows))
+    yield from _RULES.of_rows(
+        code, rows, split, found, lambda i: f"label {labels[i]!r}: {rows.columns['choices'][i]!r}", says=says
+    )

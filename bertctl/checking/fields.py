@@ -39,24 +39,18 @@ def check_fields(subject: Subject) -> Iterator[Finding]:
 
 def _blank(rows: Rows, split: str, name: str, column: Sequence[str]) -> Iterator[Finding]:
     blank = [i for i, text in enumerate(column) if not text or text.isspace()]
-    if blank:
-        yield _RULES.finding(
-            "empty-text",
-            split,
-            (len(blank), len(rows)),
-            examples_at(rows, blank, lambda i: _others(rows, i)),
-            says=f"have a blank {name}",
-        )
+    yield from _RULES.of_rows("empty-text", rows, split, blank, lambda i: _others(rows, i), says=f"have a blank {name}")
 
 
 def _contentless(rows: Rows, split: str, name: str, column: Sequence[str]) -> Iterator[Finding]:
     numbers = [i for i, text in enumerate(column) if _NUMBER.fullmatch(text)]
     if len(numbers) > _MOSTLY_NUMBERS * len(rows):
-        yield _RULES.finding(
+        yield from _RULES.of_rows(
             "text-is-numbers",
+            rows,
             split,
-            (len(numbers), len(rows)),
-            examples_at(rows, numbers, column.__getitem__),
+            numbers,
+            column.__getitem__,
             noun=f"{name} field",
             says="are bare numbers",
             remedy=f"Is it the right column? Name it with {'--pair-column' if name == 'pair' else '--text-column'}.",
@@ -65,24 +59,20 @@ def _contentless(rows: Rows, split: str, name: str, column: Sequence[str]) -> It
     placeholders = [i for i, text in short.items() if text in _PLACEHOLDERS]
     wordless = [i for i, text in short.items() if text and text not in _PLACEHOLDERS and _NO_WORD.fullmatch(text)]
     for code, found in {"placeholder-text": placeholders, "no-words": wordless}.items():
-        if found:
-            examples = examples_at(rows, found, lambda i: repr(column[i]))
-            yield _RULES.finding(code, split, (len(found), len(rows)), examples, noun=f"{name} field")
+        yield from _RULES.of_rows(code, rows, split, found, lambda i: repr(column[i]), noun=f"{name} field")
 
 
 def _cut_off(rows: Rows, split: str, name: str, column: Sequence[str]) -> Iterator[Finding]:
     """Yields many texts of the greatest length, where that is a limit of Excel, a database or a platform."""
     lengths = Counter(map(len, column))
     longest = max(lengths, default=0)
-    count = lengths[longest]
-    if longest in _EXPORT_LIMITS and count >= max(_AT_LIMIT, _AT_LIMIT_SHARE * len(rows)):
-        yield _RULES.finding(
+    if longest in _EXPORT_LIMITS and lengths[longest] >= max(_AT_LIMIT, _AT_LIMIT_SHARE * len(rows)):
+        yield from _RULES.of_rows(
             "cut-off-export",
+            rows,
             split,
-            (count, len(rows)),
-            examples_at(
-                rows, (i for i, text in enumerate(column) if len(text) == longest), lambda i: "…" + column[i][-60:]
-            ),
+            [i for i, text in enumerate(column) if len(text) == longest],
+            lambda i: "…" + column[i][-60:],
             noun=f"{name} field",
             says=(f"end after exactly {longest:,} characters, and none is longer"),
         )
@@ -96,15 +86,15 @@ def _swallowed(subject: Subject, rows: Rows, split: str, name: str, column: Sequ
     words = "|".join(map(re.escape, labels))
     row_in_field = re.compile(rf"^(?:.*[,;\t|])?\"?(?:{words})\"?[ ]*\r?\n|\n\"?(?:{words})\"?[,;\t|]", re.MULTILINE)
     found = [i for i, text in enumerate(column) if "\n" in text and row_in_field.search(text)]
-    if found:
-        yield _RULES.finding(
-            "swallowed-rows",
-            split,
-            (len(found), len(rows)),
-            examples_at(rows, found, lambda i: shorten(column[i], limit=90)),
-            noun=f"{name} field",
-            says="contain whole rows: line breaks, separators and labels",
-        )
+    yield from _RULES.of_rows(
+        "swallowed-rows",
+        rows,
+        split,
+        found,
+        lambda i: shorten(column[i], limit=90),
+        noun=f"{name} field",
+        says="contain whole rows: line breaks, separators and labels",
+    )
 
 
 def _same_sides(subject: Subject, split: str) -> Iterator[Finding]:

@@ -160,6 +160,19 @@ class FindingRules:
         message = rule.get("message") or f"{count_of(*counts, rule.get('noun', 'row'))} of {split} {rule['says']}"
         return Finding(code, rule["severity"], split, *counts, message, examples, rule["remedy"])
 
+    def of_rows(
+        self,
+        code: str,
+        rows: Rows,
+        split: str,
+        indices: Sequence[int],
+        show: Callable[[int], object],
+        **said: str | None,
+    ) -> Iterator[Finding]:
+        """Yields the finding about these rows, where there are any; `show` gives what is shown of a row."""
+        if indices:
+            yield self.finding(code, split, (len(indices), len(rows)), examples_at(rows, indices, show), **said)
+
 
 class Places:
     """Collects the places of several kinds of faults in a split, then makes findings of them."""

@@ -1,7 +1,7 @@
 """Labels of text classification: missing, unknown, misspelt, rare, on one side only, unevenly spread."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 
@@ -48,12 +48,10 @@ def check_labels(subject: Subject) -> Iterator[Finding]:
 def _missing(subject: Subject, split: str, sets: list[tuple[str, ...]]) -> Iterator[Finding]:
     rows = subject.splits[split]
     without = [i for i, names in enumerate(sets) if not any(name.strip() for name in names)]
-    if not without:
-        return
     several = any(isinstance(value, list | tuple) for value in rows.columns["label"])
     section = subject.recipe.text_classification
     code = "no-label-applies" if several or section.multi_label or section.label_separator else "missing-label"
-    yield _RULES.finding(code, split, (len(without), len(rows)), _shown(rows, without))
+    yield from _RULES.of_rows(code, rows, split, without, _shown_of(rows))
 
 
 def _spelling(subject: Subject, counts: dict[str, Counter[str]]) -> Iterator[Finding]:
@@ -94,18 +92,8 @@ def _unknown(subject: Subject, counts: dict[str, Counter[str]]) -> Iterator[Find
     for split, found in counts.items():
         unknown = [name for name in found if name not in named and name.strip()]
         if unknown:
-            rows = subject.splits[split]
-            indices = _rows_with(subject, split, set(unknown))
-            hint = did_you_mean(unknown[0], named)
-            yield _RULES.finding(
-                "unknown-label",
-                split,
-                (len(indices), len(rows)),
-                _shown(rows, indices),
-                says=(
-                    f"have a label that is none of {listed(named)}: {listed(unknown)}" + (f"; {hint}" if hint else "")
-                ),
-            )
+            says = f"have a label that is none of {listed(named)}: {_with_hint(unknown, named)}"
+            yield from _with_labels(subject, split, unknown, "unknown-label", says=says)
     train = counts.get("train", Counter())
     absent = [name for name in named if train and not train[name]]
     if absent:
@@ -180,19 +168,11 @@ def _imbalance(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
 
 def _one_side(subject: Subject, counts: dict[str, Counter[str]], split: str) -> Iterator[Finding]:
     train, other = counts["train"], counts[split]
-    rows = subject.splits[split]
     unseen = [name for name in other if name not in train and name.strip()]
     if unseen and train:
-        indices = _rows_with(subject, split, set(unseen))
-        hint = did_you_mean(unseen[0], train)
-        yield _RULES.finding(
-            "label-not-in-train",
-            split,
-            (len(indices), len(rows)),
-            _shown(rows, indices),
-            says=(f"have a label that no training row has: {listed(unseen)}" + (f"; {hint}" if hint else "")),
-            severity="error" if subject.labels is None else "warning",
-        )
+        says = f"have a label that no training row has: {_with_hint(unseen, train)}"
+        severity = "error" if subject.labels is None else "warning"
+        yield from _with_labels(subject, split, unseen, "label-not-in-train", says=says, severity=severity)
     absent = [name for name in train if name not in other and name.strip()]
     if absent and other and train.total() > 0 and len(absent) < len(train):
         yield _RULES.finding(
@@ -248,9 +228,22 @@ def _rows_with(subject: Subject, split: str, names: set[str]) -> list[int]:
     return [i for i, found in enumerate(subject.label_sets(split) or ()) if names.intersection(found)]
 
 
+def _with_labels(subject: Subject, split: str, names: list[str], code: str, **said: str) -> Iterator[Finding]:
+    """Yields the finding about the rows with one of the labels."""
+    rows = subject.splits[split]
+    yield from _RULES.of_rows(code, rows, split, _rows_with(subject, split, set(names)), _shown_of(rows), **said)
+
+
+def _with_hint(names: list[str], known: Collection[str]) -> str:
+    hint = did_you_mean(names[0], known)
+    return listed(names) + (f"; {hint}" if hint else "")
+
+
 def _shown(rows: Rows, indices: Sequence[int]) -> tuple[Example, ...]:
-    return examples_at(rows, indices, lambda i: f"label {rows.columns['label'][i]!r}: {_text(rows, i)}")
+    return examples_at(rows, indices, _shown_of(rows))
 
 
-def _text(rows: Rows, index: int) -> str:
-    return str(rows.columns["text"][index]) if rows.has("text") else ""
+def _shown_of(rows: Rows) -> Callable[[int], str]:
+    """Returns what is shown of a row."""
+    texts = rows.columns.get("text", [""] * len(rows))
+    return lambda i: f"label {rows.columns['label'][i]!r}: {texts[i]}"

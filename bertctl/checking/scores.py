@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from bertctl.checking.findings import Finding, FindingRules, examples_at
+from bertctl.checking.findings import Finding, FindingRules
 from bertctl.checking.subject import Subject
 from bertctl.data.rows import Rows
 from bertctl.words import percent
@@ -27,10 +27,7 @@ def check_scores(subject: Subject) -> Iterator[Finding]:
             continue
         scores = [_number(value) for value in rows.columns["label"]]
         bad = [i for i, score in enumerate(scores) if score is None]
-        if bad:
-            yield _RULES.finding(
-                "score-not-a-number", split, (len(bad), len(rows)), examples_at(rows, bad, partial(_shown, rows))
-            )
+        yield from _RULES.of_rows("score-not-a-number", rows, split, bad, partial(_shown, rows))
         numbers = np.array([score for score in scores if score is not None])
         if len(numbers):
             ranges[split] = (float(numbers.min()), float(numbers.max()))
@@ -69,14 +66,9 @@ def _spread(subject: Subject, split: str, numbers: NDArray[np.float64], places: 
     low, high = np.percentile(numbers, [25, 75])
     margin = _FAR_OUT * max(high - low, 1e-12)
     far = [places[i] for i in np.flatnonzero((numbers < low - margin) | (numbers > high + margin))]
-    if far and high > low:
-        yield _RULES.finding(
-            "score-far-out",
-            split,
-            (len(far), len(rows)),
-            examples_at(rows, far, partial(_shown, rows)),
-            says=(f"have a score far from the middle half ({low:g} to {high:g})"),
-        )
+    if high > low:
+        says = f"have a score far from the middle half ({low:g} to {high:g})"
+        yield from _RULES.of_rows("score-far-out", rows, split, far, partial(_shown, rows), says=says)
 
 
 def _outside(subject: Subject, split: str, train: tuple[float, float], other: tuple[float, float]) -> Iterator[Finding]:
@@ -86,17 +78,9 @@ def _outside(subject: Subject, split: str, train: tuple[float, float], other: tu
         for i, value in enumerate(rows.columns["label"])
         if (score := _number(value)) is not None and not train[0] <= score <= train[1]
     ]
-    if beyond:
-        yield _RULES.finding(
-            "score-out-of-range",
-            split,
-            (len(beyond), len(rows)),
-            examples_at(rows, beyond, partial(_shown, rows)),
-            message=(
-                f"the scores of {split} go from {other[0]:g} to {other[1]:g}, those of train from {train[0]:g} to "
-                f"{train[1]:g}"
-            ),
-        )
+    spans = f"{other[0]:g} to {other[1]:g}, those of train from {train[0]:g} to {train[1]:g}"
+    message = f"the scores of {split} go from {spans}"
+    yield from _RULES.of_rows("score-out-of-range", rows, split, beyond, partial(_shown, rows), message=message)
 
 
 def _shown(rows: Rows, index: int) -> str:

@@ -4,46 +4,15 @@ import difflib
 import functools
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from bertctl.config.removed import REMOVED
 from bertctl.config.schema import Recipe, fields, sections
-from bertctl.config.strict_yaml import read_value
+from bertctl.config.strict_yaml import read_document, read_value
 from bertctl.config.task_names import task_names
 from bertctl.errors import UsageError
 from bertctl.words import did_you_mean
-
-_ELSEWHERE = {
-    "lr": "optimizer.learning_rate",
-    "warmup": "optimizer.warmup_fraction",
-    "warmup_ratio": "optimizer.warmup_fraction",
-    "adam_beta1": "optimizer.beta1",
-    "adam_beta2": "optimizer.beta2",
-    "adam_epsilon": "optimizer.epsilon",
-    "num_train_epochs": "training.epochs",
-    "train_batch_size": "training.batch_size",
-    "per_device_train_batch_size": "training.batch_size",
-    "per_device_eval_batch_size": "evaluation.batch_size",
-    "gradient_accumulation_steps": "training.accumulation_steps",
-    "eval_steps": "training.evaluate_every",
-    "logging_steps": "training.log_every",
-    "early_stopping_patience": "training.patience",
-    "metric_for_best_model": "evaluation.primary_metric",
-    "max_seq_length": "model.max_length",
-    "max_seq_len": "model.max_length",
-    "model_name_or_path": "model.name",
-    "do_lower_case": "model.lowercase",
-    "task_name": "data.name",
-    "dataset": "data.name",
-    "dataset_name": "data.name",
-    "max_train_samples": "data.max_train_rows",
-    "max_eval_samples": "data.max_eval_rows",
-    "report_to": "runtime.log_to",
-    "no_cuda": "runtime.device",
-    "bf16": "runtime.precision",
-    "fp16": "runtime.precision",
-}
-"""What run_glue.py, the Trainer and google-research/bert call our fields."""
 
 
 class RecipeError(UsageError):
@@ -129,13 +98,19 @@ def _nearest(path: str) -> list[str]:
         return [own[word]]
     if word in elsewhere:
         return elsewhere[word]
-    if word in _ELSEWHERE:
-        return [_ELSEWHERE[word]]
+    if word in (others := _other_names()):
+        return [others[word]]
     near = difflib.get_close_matches(word, own, n=1)
     if near:
         return [own[near[0]]]
     near = difflib.get_close_matches(word, elsewhere, n=1)
     return elsewhere[near[0]] if near else []
+
+
+@functools.cache
+def _other_names() -> Mapping[str, str]:
+    """Returns the fields of a recipe by what other programs call them."""
+    return read_document(Path(__file__).with_name("other_names.yaml").read_text(encoding="utf-8")).values
 
 
 @functools.cache
