@@ -242,7 +242,7 @@ def _be_bertctl(request: dict[str, object], streams: Sequence[int], doors: Seque
             os.close(stream)
         sys.argv = ["bertctl", *request["arguments"]]  # type: ignore[misc]
         for name in os.environ.pop("NURSERY_IMPORTS", "").split():
-            sys.path.insert(0, str(Path(__file__).with_name("contract")))
+            sys.path[:0] = [str(Path(__file__).with_name(folder)) for folder in ("contract", "faults")]
             __import__(name)
         from bertctl.cli.main import entry
 

@@ -1,0 +1,40 @@
+"""`python -m tests.fuzz --inputs 100000 --seed 1 --jobs 2`: the long run, its figures, and what failed by its cause."""
+
+import argparse
+import sys
+from collections import defaultdict
+
+from tests.fuzz.crew import Figures, taken
+from tests.fuzz.worker import Told
+
+
+def main() -> int:
+    """Returns 0 where nothing failed."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--inputs", type=int, default=2_000)
+    parser.add_argument("--first", type=int, default=0, help="number of the first input; one number is one input again")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--kind", default="light", help="which table of tests/fuzz/targets.py")
+    given = parser.parse_args()
+    figures = taken(given.seed, given.inputs, jobs=given.jobs, kind=given.kind, first=given.first)
+    sys.stdout.write(f"{figures}\n{by_cause(figures)}")
+    return bool(figures.failed)
+
+
+def by_cause(figures: Figures) -> str:
+    """The failures, those of one kind together, with the inputs that show them."""
+    groups: dict[str, list[Told]] = defaultdict(list)
+    for told in figures.failed:
+        said = told.said.partition("\n")[0][:200]
+        groups[f"{told.target.split(' ')[0]} | {', '.join(told.wrong)[:150]} | {said}"].append(told)
+    lines = []
+    for cause, members in sorted(groups.items(), key=lambda group: -len(group[1])):
+        one = members[0]
+        numbers = ",".join(str(told.number) for told in members[:5])
+        lines.append(f"{len(members):5} {cause}\n        inputs {numbers}: {one.what}: {one.command}\n")
+    return "".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

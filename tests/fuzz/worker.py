@@ -1,0 +1,234 @@
+"""A process that takes one damaged input after another through the command line's `main`, and says what went wrong.
+
+    python -m tests.fuzz.worker FOLDER SEED FIRST BEFORE STEP KIND   (FOLDER/../trained has what was trained)
+
+For each input it writes a line `NUMBER` before, and a line of JSON after it.
+"""
+
+import errno
+import gc
+import json
+import os
+import re
+import resource
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from random import Random
+from typing import TextIO
+
+from tests.fuzz.mutations import layout_of, mutated
+from tests.fuzz.places import Link, Pipe, write_tree
+from tests.fuzz.targets import Target
+
+RIGHT_CODES = (0, 2, 3, 4, 5, 6, 7, 8)
+MOST_SAID = 100_000
+"""Characters that a command may say about an input that is wrong."""
+ADDRESS_SPACE = 10 << 30
+"""Bytes; keeps the machine alive when an input eats memory. The peak is measured apart."""
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_COMMAND_LINE = re.compile(r"^\s*(::|##\[|##vso\[)", re.MULTILINE)
+
+
+@dataclass
+class Told:
+    """What became of one input.
+
+    Attributes:
+        number: of the input; with the seed it says everything.
+        target: its name.
+        what: what was damaged, and how.
+        command: the last one run.
+        code: its exit code.
+        wrong: what should not have happened; empty where all is well.
+        said: the beginning of what the command said on stderr, where something was wrong.
+        seconds: of all its commands.
+        peak: resident bytes at most.
+    """
+
+    number: int
+    target: str
+    what: str = ""
+    command: str = ""
+    code: int = 0
+    wrong: list[str] = field(default_factory=list)
+    said: str = ""
+    seconds: float = 0.0
+    peak: int = 0
+
+
+def damaged(target: Target, random: Random, here: Path) -> tuple[str, Path]:
+    """Writes a target's folder with one thing damaged; says what, and where it is."""
+    tree = dict(target.tree)
+    if not target.damaged:
+        write_tree(here, tree)
+        return target.name, here
+    name = random.choice(list(target.damaged))
+    content = tree.pop(name)
+    places = {
+        "missing": {},
+        "a folder": {f"{name}/x": b""},
+        "a pipe": {name: Pipe()},
+        "a link outside": {name: Link(str(here.parent / "outside" / "precious"))},
+        "without an end": {name: Link("/dev/zero")},
+        "a loop": {name: Link(str(here / name))},
+        "another file": {name: random.choice(list(target.tree.values()))},
+    }
+    if target.as_folder and random.random() < 0.08:
+        kind = random.choice(list(places))
+        write_tree(here, tree | places[kind])
+        return f"{name} is {kind}", here / name
+    assert isinstance(content, bytes)
+    write_tree(here, tree | {name: mutated(content, layout_of(name), random)})
+    return name, here / name
+
+
+class Boundary:
+    """The command line inside this process: each command with streams of its own, its code, and what was seen of it."""
+
+    def __init__(self) -> None:
+        from bertctl.cli.main import main
+        from tests.fuzz.watch import Watch
+
+        self._main = main
+        self.watch = Watch()
+        self._streams = [os.memfd_create(name) for name in ("stdout", "stderr")]
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+
+    def __call__(self, words: list[str], here: Path) -> tuple[int, str, str]:
+        """Returns exit code, stdout and stderr."""
+        for number, stream in enumerate(self._streams, start=1):
+            os.ftruncate(stream, 0)
+            os.lseek(stream, 0, os.SEEK_SET)
+            os.dup2(stream, number)
+        sys.stdout, sys.stderr = (open(number, "w", encoding="utf-8", closefd=False) for number in (1, 2))  # noqa: SIM115
+        os.chdir(here)
+        self.watch.inside = str(here)
+        try:
+            code = self._main(words)
+        except BaseException as escaped:  # noqa: BLE001 - whatever leaves `main` is a traceback for a person
+            code = left if isinstance(left := getattr(escaped, "code", 1), int) else 1
+            traceback.print_exception(escaped)
+        finally:
+            self.watch.inside = None
+            os.chdir("/")
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        out, err = (os.pread(stream, 1 << 22, 0).decode("utf-8", "replace") for stream in self._streams)
+        return code, out, err
+
+
+def judged(told: Told, code: int, out: str, err: str, answer_is_data: bool) -> None:
+    """Notes what should not have happened."""
+    told.code = code
+    if code not in RIGHT_CODES:
+        told.wrong.append(f"exit {code}")
+    if "Traceback (most recent call last)" in err:
+        told.wrong.append("traceback")
+    if len(err) > MOST_SAID:
+        told.wrong.append(f"{len(err)} characters said")
+    for name, text in (("stderr", err), *(() if answer_is_data else (("stdout", out),))):
+        if _CONTROL.search(text):
+            told.wrong.append(f"control character on {name}")
+        if _COMMAND_LINE.search(text):
+            told.wrong.append(f"workflow command on {name}")
+    if told.wrong:
+        told.said = err[:600]
+
+
+def one_input(seed: int, number: int, targets: tuple[Target, ...], folder: Path, boundary: Boundary) -> Told:
+    """Makes an input, runs what reads it, looks at what happened, and takes it away again."""
+    random = Random(f"{seed}/{number}")  # noqa: S311 - inputs, not secrets
+    by_number = not targets[0].damaged
+    target = targets[number % len(targets)] if by_number else random.choices(targets, [one.share for one in targets])[0]
+    told = Told(number, target.name)
+    here = folder / f"input-{number}"
+    here.mkdir()
+    precious = folder / "outside" / "precious"
+    precious.parent.mkdir(exist_ok=True)
+    precious.write_text("precious\n", encoding="utf-8")
+    told.what, path = damaged(target, random, here)
+    commands = target.commands if target.all_commands else [random.choice(list(target.commands))]
+    before = [*folder.iterdir(), *precious.parent.iterdir()]
+    _forget_peak()
+    for command in commands:
+        words = [word.format(here=here, file=path, trained=folder.parent / "trained") for word in command]
+        told.command = " ".join(command)
+        boundary.watch.seen.clear()
+        started = time.monotonic()
+        code, out, err = boundary(words, here)
+        told.seconds = max(told.seconds, time.monotonic() - started)
+        judged(told, code, out, err, "--json" in words or command[0] in ("predict", "tokenize", "vocab", "report"))
+        told.wrong += list(dict.fromkeys(boundary.watch.seen))
+        if told.wrong:
+            told.said = told.said or err[:600]
+            if code == 1:
+                told.said = _cause(boundary([*words, "--debug"], here)[2])
+            break
+    told.peak = _peak()
+    if precious.read_text(encoding="utf-8") != "precious\n":
+        told.wrong.append("a file outside was changed")
+    if set(before) != {*folder.iterdir(), *precious.parent.iterdir()}:
+        told.wrong.append("a file outside was made or deleted")
+    if list(here.rglob("pwned")) or Path("/pwned").exists():
+        told.wrong.append("code was run")
+    shutil.rmtree(here)
+    return told
+
+
+def _cause(said: str) -> str:
+    """Where in bertctl an exception came from, and its own words."""
+    frames = re.findall(r'File "[^"]*/bertctl/([^"]*)", line \d+, in (\w+)', said)
+    error = next((line for line in said.splitlines() if line.startswith("error: ")), "")
+    return " < ".join(f"{file}:{function}" for file, function in frames[:-4:-1]) + f" | {error[:200]}"
+
+
+def _forget_peak() -> None:
+    try:
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.ENOENT):
+            raise
+
+
+def _peak() -> int:
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def work(folder: Path, seed: int, numbers: range, targets: tuple[Target, ...], to: TextIO) -> None:
+    """Takes the inputs of these numbers, telling of each before and after."""
+    boundary = Boundary()
+    for number in numbers:
+        to.write(f"{number}\n")
+        to.flush()
+        told = one_input(seed, number, targets, folder, boundary)
+        to.write(json.dumps(asdict(told)) + "\n")
+        to.flush()
+        if number % 200 == 0:
+            gc.collect()
+
+
+def _begin() -> None:
+    folder, (seed, first, before, step), kind = Path(sys.argv[1]), map(int, sys.argv[2:6]), sys.argv[6]
+    to = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    tempfile.tempdir = str(folder / "tmp")
+    os.environ |= {"TMPDIR": tempfile.tempdir, "HF_HOME": str(folder / "hf"), "HF_HUB_OFFLINE": "1", "NO_COLOR": "1"}
+    os.environ |= {"MPLCONFIGDIR": str(folder / "tmp"), "OMP_NUM_THREADS": "1"}
+    Path(tempfile.tempdir).mkdir(parents=True, exist_ok=True)
+    from tests.fuzz.targets import KINDS
+
+    work(folder, seed, range(first, before, step), KINDS[kind](folder.parent / "trained"), to)
+
+
+if __name__ == "__main__":
+    _begin()
