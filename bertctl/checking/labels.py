@@ -93,7 +93,8 @@ def _unknown(subject: Subject, counts: dict[str, Counter[str]]) -> Iterator[Find
         unknown = [name for name in found if name not in named and name.strip()]
         if unknown:
             says = f"have a label that is none of {listed(named)}: {_with_hint(unknown, named)}"
-            yield from _with_labels(subject, split, unknown, "unknown-label", says=says)
+            rows, indices = subject.splits[split], _rows_with(subject, split, set(unknown))
+            yield from _RULES.of_rows("unknown-label", rows, split, indices, _shown_of(rows), says=says)
     train = counts.get("train", Counter())
     absent = [name for name in named if train and not train[name]]
     if absent:
@@ -172,7 +173,10 @@ def _one_side(subject: Subject, counts: dict[str, Counter[str]], split: str) -> 
     if unseen and train:
         says = f"have a label that no training row has: {_with_hint(unseen, train)}"
         severity = "error" if subject.labels is None else "warning"
-        yield from _with_labels(subject, split, unseen, "label-not-in-train", says=says, severity=severity)
+        rows, indices = subject.splits[split], _rows_with(subject, split, set(unseen))
+        yield from _RULES.of_rows(
+            "label-not-in-train", rows, split, indices, _shown_of(rows), says=says, severity=severity
+        )
     absent = [name for name in train if name not in other and name.strip()]
     if absent and other and train.total() > 0 and len(absent) < len(train):
         yield _RULES.finding(
@@ -226,12 +230,6 @@ def _sorted_by_label(subject: Subject) -> Iterator[Finding]:
 
 def _rows_with(subject: Subject, split: str, names: set[str]) -> list[int]:
     return [i for i, found in enumerate(subject.label_sets(split) or ()) if names.intersection(found)]
-
-
-def _with_labels(subject: Subject, split: str, names: list[str], code: str, **said: str) -> Iterator[Finding]:
-    """Yields the finding about the rows with one of the labels."""
-    rows = subject.splits[split]
-    yield from _RULES.of_rows(code, rows, split, _rows_with(subject, split, set(names)), _shown_of(rows), **said)
 
 
 def _with_hint(names: list[str], known: Collection[str]) -> str:

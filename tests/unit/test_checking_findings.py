@@ -26,7 +26,7 @@ def _calls(module: str) -> list[tuple[str, set[str]]]:
         for call in ast.walk(tree)
         if isinstance(call, ast.Call)
         and isinstance(call.func, ast.Attribute)
-        and call.func.attr == "finding"
+        and call.func.attr in ("finding", "of_rows")
         and isinstance(call.args[0], ast.Constant)
         and isinstance(call.args[0].value, str)
     ]
