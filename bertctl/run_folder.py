@@ -14,96 +14,22 @@ RUN/checkpoints/             only what a resume needs
 RUN/.lock                    held by the process that writes the run
 """
 
-import errno
 import fcntl
 import itertools
 import json
 import os
 import shutil
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from bertctl.errors import UnavailableError, UsageError
+from bertctl.writing import failures_of, open_in_place, write_json
 
 SCHEMA = 1
 """Version of the JSON layouts below."""
-
-
-def atomic_write(path: Path, write: Callable[[Path], object]) -> None:
-    """Replaces `path` by what `write(aside)` puts into a file beside it: written, synced, renamed.
-
-    A reader sees the old content or the new, never a part; a full disk leaves the old content.
-
-    Raises:
-        UnavailableError: the disk is full, or the place can't be written.
-    """
-    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write(aside)
-        with aside.open("rb") as written:
-            os.fsync(written.fileno())
-        aside.replace(path)
-    except OSError as error:
-        raise write_failure(path, error) from error
-    finally:
-        with suppress(OSError):
-            aside.unlink()
-
-
-def write_failure(path: Path, error: OSError) -> UnavailableError:
-    """Returns the error for a place that can't be written, with what to do about it."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        kept = " (the version written before is whole)" if path.exists() else ""
-        return UnavailableError(
-            f"{path}: the disk is full{kept}",
-            remedy=f"Free some space on the disk of {path.parent}, or choose another folder with -o.",
-        )
-    return UnavailableError(
-        f"{path}: can't be written ({error.strerror or error})",
-        remedy="Check that the folder exists and that you may write there, or choose another with -o.",
-    )
-
-
-def atomic_text(path: Path, write: Callable[[TextIO], object]) -> None:
-    """Replaces a text file (UTF-8) by what `write` writes; see `atomic_write`."""
-
-    def into(aside: Path) -> None:
-        with aside.open("w", encoding="utf-8", newline="\n") as out:
-            write(out)
-
-    atomic_write(path, into)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Replaces a text file atomically (UTF-8)."""
-    atomic_text(path, lambda out: out.write(text))
-
-
-def write_json(path: Path, document: Mapping[str, Any]) -> None:
-    """Replaces a JSON file atomically; keys stay in the order given, numbers at full precision."""
-    write_text(path, json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-
-
-def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Replaces a JSON Lines file atomically."""
-    atomic_text(path, lambda out: out.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-
-
-def append_jsonl(path: Path, row: Mapping[str, Any]) -> None:
-    """Adds one whole line to a JSON Lines file that grows while it is read.
-
-    Raises:
-        UnavailableError: the disk is full, or the place can't be written.
-    """
-    try:
-        with path.open("a", encoding="utf-8") as out:
-            out.write(json.dumps(row, ensure_ascii=False) + "\n")
-    except OSError as error:
-        raise write_failure(path, error) from error
 
 
 @contextmanager
@@ -120,18 +46,16 @@ def hold(lock: Path, *, shared: bool = False) -> Iterator[int]:
         UsageError: another process holds it; which, and where.
         UnavailableError: the folder can't be written.
     """
-    try:
+    with failures_of(lock):
         lock.parent.mkdir(parents=True, exist_ok=True)
-        file = lock.open("a+", encoding="utf-8")
-    except OSError as error:
-        raise write_failure(lock, error) from error
+        file = os.fdopen(open_in_place(lock, os.O_RDWR | os.O_APPEND), "a+", encoding="utf-8")
     with file:
         try:
             fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError as error:
             file.seek(0)
             raise UsageError(
-                f"{lock.parent} is in use by {file.read().strip() or 'another process'}",
+                f"{lock.parent} is in use by {file.read(200).strip() or 'another process'}",
                 remedy="Wait for it to end, stop it, or choose another folder with -o.",
             ) from error
         except OSError:
@@ -205,13 +129,11 @@ class RunFolder:
             UnavailableError: it can't be written.
         """
         cls.check_free(path, overwrite=overwrite)
-        try:
+        with failures_of(path):
             if path.is_dir() and _content(path):
                 with cls(path).held():
                     shutil.rmtree(path)
             path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise write_failure(path, error) from error
         folder = cls(path)
         folder.set_status("running", step=0)
         return folder

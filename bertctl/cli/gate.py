@@ -112,7 +112,7 @@ def gate(
     )
     if gitlab_metrics is not None:
         from bertctl.reporting.gitlab import metrics_report
-        from bertctl.run_folder import write_text
+        from bertctl.writing import write_text
 
         write_text(gitlab_metrics, metrics_report(result.samples()))
         out.say(f"written: {gitlab_metrics}")

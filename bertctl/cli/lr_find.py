@@ -54,7 +54,7 @@ def lr_find(
         document = find_rate(resolved, low=low, high=high, steps=steps, listener=out)
         if output is not None:
             from bertctl.reporting.charts import draw_learning_rates
-            from bertctl.run_folder import write_json
+            from bertctl.writing import write_json
 
             write_json(output, document)
             draw_learning_rates(document, pictures(output))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertctl.errors import BertctlError
 from bertctl.progress import Listener
+from bertctl.writing import append_text
 
 if TYPE_CHECKING:  # completion has no time for rich
     from rich.console import Console, RenderableType
@@ -170,8 +171,8 @@ class ThirdPartyLog(logging.Handler):
     def _flush_lines(self) -> None:
         if self._path is None or not self._waiting:
             return
-        with contextlib.suppress(OSError), self._path.open("a", encoding="utf-8") as out:
-            out.write("".join(f"{line}\n" for line in self._waiting))
+        with contextlib.suppress(BertctlError):
+            append_text(self._path, "".join(f"{line}\n" for line in self._waiting))
         self._waiting = []
 
 

@@ -76,7 +76,7 @@ def publish_checks(
     sys.stderr.flush()
     if junit is not None:
         from bertctl.reporting.junit import junit_document
-        from bertctl.run_folder import write_text
+        from bertctl.writing import write_text
 
         write_text(junit, junit_document(checks))
     if gitlab_codequality is not None:

@@ -116,8 +116,9 @@ def _run(
 def _answer(out: Output, job: "ProbeJob", folder: "RunFolder", metrics: "dict[str, Any]", *, total: float) -> None:
     from bertctl.reporting.probe_results import draw_probe, probe_table
     from bertctl.reporting.summary import results_table, rich_table
-    from bertctl.run_folder import SCHEMA, write_json
+    from bertctl.run_folder import SCHEMA
     from bertctl.training.memory import peak_memory_bytes
+    from bertctl.writing import write_json
 
     pictures = [folder.path / "probe.png", folder.path / "probe.svg"]
     title = f"{job.recipe.name}: {job.settings.classifier} on {job.recipe.model.name}, frozen"

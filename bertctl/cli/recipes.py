@@ -127,7 +127,7 @@ def copy_recipe(name: str, destination: str, *, overwrite: bool = False) -> Path
     text = source.read_text(encoding="utf-8")
     verb = _verb(RecipeRequest(name).load())
     copied = text.replace(f"bertctl {verb} {name}", f"bertctl {verb} {_runnable(path)}", 1)
-    from bertctl.run_folder import write_text
+    from bertctl.writing import write_text
 
     write_text(path, copied)
     return path

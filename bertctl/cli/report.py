@@ -51,7 +51,7 @@ def report(
     from bertctl.reporting.html import render_html
     from bertctl.reporting.markdown import render_markdown
     from bertctl.reporting.report import build_report, gather
-    from bertctl.run_folder import write_text
+    from bertctl.writing import write_text
 
     material = gather(run, split=split)
     with out.third_party_kept():

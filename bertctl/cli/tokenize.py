@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ import typer
 from bertctl.cli.output import Output
 from bertctl.cli.texts import LowercaseOption, ModelOption, TextSource, takes_texts
 from bertctl.errors import DataError, UsageError
+from bertctl.writing import replacing_file
 
 if TYPE_CHECKING:
     from bertctl.tokenization.stream import TextChunk, Totals
@@ -220,7 +221,7 @@ def _write(
     from bertctl.tokenization.windows import WindowEncoder
 
     windows = WindowEncoder(opened.tokenizer, limits, special_tokens=special_tokens)
-    with _opened(output, aside=layout == "parquet") as file:
+    with _opened(output) as file:
         if layout == "jsonl":
             return run(chunks, windows, partial(write_records, file, limits))
         from bertctl.tokenization.encode import EncodedTexts, FlatEncoder, TextEncoder
@@ -245,28 +246,15 @@ def _report(out: Output, totals: "Totals", limits: "Truncation", output: Path | 
         out.say(f"{totals.texts:,} texts, {totals.tokens:,} tokens, {totals.unknown:,} unknown, written to {output}")
 
 
-@contextmanager
-def _opened(output: Path | None, *, aside: bool) -> Iterator[BinaryIO]:
-    """Opens stdout or a file; with `aside` a file beside it, renamed when it is complete."""
-    if output is None:
-        yield sys.stdout.buffer
-        return
-    place = output.with_name(f".{output.name}.part") if aside else output
-    try:
-        with place.open("wb") as file:
-            yield file
-        if aside:
-            place.replace(output)
-    finally:
-        if aside:
-            place.unlink(missing_ok=True)
+def _opened(output: Path | None) -> AbstractContextManager[BinaryIO]:
+    return nullcontext(sys.stdout.buffer) if output is None else replacing_file(output)
 
 
 def _decode(out: Output, opened: "OpenTokenizer", chunks: "Iterator[TextChunk]", output: Path | None) -> None:
     from bertctl.tokenization.decode import Decoder
 
     decoder = Decoder(opened.tokenizer)
-    with _opened(output, aside=False) as file:
+    with _opened(output) as file:
         texts: list[str] = []
         for chunk in chunks:
             lines = decoder.decode(chunk.texts)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from bertctl.errors import DataError
-from bertctl.run_folder import write_failure
+from bertctl.writing import failures_of, open_in_place
 
 
 class AppendedFile:
@@ -27,16 +27,14 @@ class AppendedFile:
 
     def __init__(self, path: Path, size: int | None) -> None:
         self._path, self._size = path, size or 0
-        try:
+        with failures_of(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             if size is not None and path.stat().st_size < size:
                 raise DataError(
                     f"{path} has been cut short: it had {size} bytes", remedy="Start again with --overwrite."
                 )
-            self._file = path.open("wb" if size is None else "rb+", buffering=0)
+            self._file = os.fdopen(open_in_place(path, os.O_RDWR), "rb+", buffering=0)
             self._cut()
-        except OSError as error:
-            raise write_failure(path, error) from error
 
     def append(self, data: bytes | memoryview) -> None:
         """Writes all of the data, or nothing.
@@ -45,19 +43,21 @@ class AppendedFile:
             UnavailableError: the disk is full.
         """
         left = memoryview(data)
-        try:
-            while left:
-                left = left[self._file.write(left) :]
-            self._size += len(data)
-        except OSError as error:
-            with suppress(OSError):
-                self._cut()
-            raise write_failure(self._path, error) from error
+        with failures_of(self._path):
+            try:
+                while left:
+                    left = left[self._file.write(left) :]
+                self._size += len(data)
+            except OSError:
+                with suppress(OSError):
+                    self._cut()
+                raise
 
     def sync(self, head: bytes = b"") -> int:
         """Makes the file outlive a loss of power, with `head` in place of its first bytes; returns its size."""
-        os.pwrite(self._file.fileno(), head, 0)
-        os.fsync(self._file.fileno())
+        with failures_of(self._path):
+            os.pwrite(self._file.fileno(), head, 0)
+            os.fsync(self._file.fileno())
         return self._size
 
     def close(self) -> None:

@@ -32,12 +32,13 @@ from bertctl.inference.evaluate import warn_of_truncation
 from bertctl.inference.sessions import check_backend
 from bertctl.modeling.source import inspect_model
 from bertctl.progress import SILENT, Listener
-from bertctl.run_folder import SCHEMA, write_json
+from bertctl.run_folder import SCHEMA
 from bertctl.runtime.device import choose_compute
 from bertctl.runtime.heap import trim_heap
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.tasks.base import TruncationMessage
 from bertctl.tokenization.reference import tokens_by_id
+from bertctl.writing import write_json
 
 _SECONDS_BETWEEN_COMMITS = 2.0
 _CUT = TruncationMessage(remedy="--stride 32 reads them whole, in windows")

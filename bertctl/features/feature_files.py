@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.features.store import VectorLayout, stored_arrays, stored_rows
-from bertctl.run_folder import atomic_write
 from bertctl.words import did_you_mean
+from bertctl.writing import atomic_write
 
 if TYPE_CHECKING:
     import pyarrow as pa

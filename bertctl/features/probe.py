@@ -28,12 +28,13 @@ from bertctl.modeling.layers import choose_layers, join_states, layer_count
 from bertctl.modeling.linear_head import FIRST_OF_WORD, LinearHead, with_head
 from bertctl.modeling.source import inspect_model
 from bertctl.progress import SILENT, Listener
-from bertctl.run_folder import RunFolder, write_json
+from bertctl.run_folder import RunFolder
 from bertctl.runtime.device import choose_compute
 from bertctl.tasks.base import Task
 from bertctl.tasks.registry import TASKS
 from bertctl.tasks.sequences import SequenceFeatures
 from bertctl.tasks.word_windows import WordFeatures
+from bertctl.writing import write_json
 
 
 def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> ProbeJob:

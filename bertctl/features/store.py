@@ -21,6 +21,7 @@ from numpy.typing import DTypeLike, NDArray
 from bertctl.data.rows import Rows
 from bertctl.features.appended import AppendedArray, AppendedFile, open_array
 from bertctl.features.encoder import TokenVectors
+from bertctl.writing import replacing_file
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ def join_stores(
         joined.sync()
         joined.close()
     lines = [(folder / "rows.jsonl").open("rb") for folder in folders]
-    with (into / "rows.jsonl").open("wb") as out:
+    with replacing_file(into / "rows.jsonl") as out:
         for process, rows, _ in chunks:
             out.writelines(lines[process].readline() for _ in range(rows))
     for file in lines:

@@ -18,8 +18,9 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, ValidationErro
 
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.metrics.calibration import best_f1_threshold, fit_temperature, precision_threshold, scaled_probabilities
-from bertctl.run_folder import SCHEMA, RunFolder, write_json
+from bertctl.run_folder import SCHEMA, RunFolder
 from bertctl.tasks.text_classification import TextClassification
+from bertctl.writing import write_json
 
 
 class Decision(BaseModel):

@@ -15,10 +15,11 @@ from bertctl.metrics.contributions import loss
 from bertctl.metrics.scripts import script_metrics
 from bertctl.metrics.value import MetricValue
 from bertctl.progress import SILENT, Listener
-from bertctl.run_folder import SCHEMA, RunFolder, write_jsonl
+from bertctl.run_folder import SCHEMA, RunFolder
 from bertctl.tasks.answers import sides
 from bertctl.tasks.base import Features, Outputs, Task, TruncationMessage
 from bertctl.tasks.registry import known_metrics
+from bertctl.writing import write_jsonl
 
 TRUNCATION_WARNING_SHARE = 0.01
 """Share of truncated examples (or unknown tokens) above which a warning says what to change."""

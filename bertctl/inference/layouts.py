@@ -11,9 +11,9 @@ from bertctl.catalog.datasets import find_dataset
 from bertctl.config.recipe_sections import DataSection
 from bertctl.errors import UsageError
 from bertctl.inference.trained import TrainedRun
-from bertctl.run_folder import atomic_text
 from bertctl.tasks.registry import TASKS
 from bertctl.words import unknown
+from bertctl.writing import replacing_text
 
 GENERAL_FORMATS = ("jsonl", "json", "csv", "glue")
 """Layouts of answers that every task has; a task's own are in `Task.formats`. `glue` is for the GLUE server."""
@@ -108,7 +108,7 @@ def write_glue(answers: Iterable[dict[str, Any]], path: Path, *, dataset: Datase
     """
     number = {name: i for i, name in enumerate(dataset.labels)}
 
-    def write(out: TextIO) -> None:
+    with replacing_text(path) as out:
         out.write("index\tprediction\n")
         for index, answer in enumerate(answers):
             prediction = answer["prediction"]
@@ -117,5 +117,3 @@ def write_glue(answers: Iterable[dict[str, Any]], path: Path, *, dataset: Datase
             else:
                 shown = prediction if dataset.name in GLUE_WORDS else str(number[prediction])
             out.write(f"{index}\t{shown}\n")
-
-    atomic_text(path, write)

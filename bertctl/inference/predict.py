@@ -20,9 +20,9 @@ from bertctl.inference.evaluate import truncation_counts, warn_of_truncation
 from bertctl.inference.layouts import glue_splits, write_answers, write_glue
 from bertctl.inference.trained import TrainedRun
 from bertctl.progress import SILENT, Listener
-from bertctl.run_folder import atomic_text
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.tasks.base import AnswerFormat
+from bertctl.writing import replacing_text
 
 _CHUNK = 2048  # rows predicted at once: memory holds so many, and batches of like lengths are formed among them
 
@@ -60,7 +60,8 @@ class Destination:
         kept = list(answers) if extra else answers  # several files need them several times
         writers = {self.output: write, **{self.output.with_name(self.output.stem + end): extra[end] for end in extra}}
         for path, writer in writers.items():
-            atomic_text(path, functools.partial(writer, kept))
+            with replacing_text(path) as out:
+                writer(kept, out)
         return [str(path) for path in writers]
 
 

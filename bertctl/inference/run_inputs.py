@@ -11,11 +11,12 @@ from bertctl.config.schema import Recipe
 from bertctl.data.recipe_data import LoadedData
 from bertctl.errors import DataError, UsageError
 from bertctl.inference.evaluate import SplitResult, metrics_document, truncation_counts
-from bertctl.run_folder import RunFolder, write_json, write_text
+from bertctl.run_folder import RunFolder
 from bertctl.runtime.device import Compute
 from bertctl.tasks.base import Features, Task
 from bertctl.tasks.registry import TASKS
 from bertctl.words import unknown
+from bertctl.writing import write_json, write_text
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

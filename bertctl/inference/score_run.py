@@ -18,8 +18,9 @@ from bertctl.inference.evaluate import (
 )
 from bertctl.inference.trained import TrainedRun
 from bertctl.progress import SILENT, Listener
-from bertctl.run_folder import RunFolder, write_json, write_text
+from bertctl.run_folder import RunFolder
 from bertctl.runtime.launch import ALONE, Workers
+from bertctl.writing import write_json, write_text
 
 
 def evaluate_run(

@@ -8,8 +8,6 @@ a word: whoever uses a session compares what it gives for a sample of the input 
 import contextlib
 import hashlib
 import os
-import shutil
-import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,9 +23,9 @@ from numpy.typing import NDArray
 from bertctl.errors import DeviceError, UnavailableError, UsageError
 from bertctl.modeling.source import ModelSource
 from bertctl.progress import SILENT, Listener
-from bertctl.run_folder import write_failure
 from bertctl.runtime.device import Compute
 from bertctl.words import unknown
+from bertctl.writing import replacing
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -186,20 +184,9 @@ def converted(source: ModelSource, loaded: "Model", outputs: Sequence[str], *, l
     if path.exists():
         return path
     listener.say(f"'{source.name}' is converted to ONNX, once, into {path}")
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(prefix=f".{key}.", dir=folder.parent))
-    except OSError as error:
-        raise write_failure(folder, error) from error
-    try:
+    with replacing(folder) as aside:
+        aside.mkdir()
         _export(source, loaded, outputs, aside / path.name)
-        if not path.exists():  # another process may have been quicker
-            aside.rename(folder)
-    except OSError as error:
-        if not path.exists():
-            raise write_failure(folder, error) from error
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
     return path
 
 

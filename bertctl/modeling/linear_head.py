@@ -19,9 +19,10 @@ from bertctl.errors import UnavailableError
 from bertctl.modeling.layers import choose_layers, join_states, layer_count, read_states
 from bertctl.modeling.pooling import pool
 from bertctl.modeling.source import ModelSource
-from bertctl.run_folder import SCHEMA, atomic_write, write_json
+from bertctl.run_folder import SCHEMA
 from bertctl.runtime.device import Compute
 from bertctl.tokenization.layout import Layout, special_ids
+from bertctl.writing import atomic_write, write_json
 
 if TYPE_CHECKING:
     from torch import Tensor

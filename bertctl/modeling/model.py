@@ -1,6 +1,5 @@
 """A model ready to compute: its network, its tokenizer, and the one way it is saved."""
 
-import errno
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tokenizers import Tokenizer
 
-from bertctl.run_folder import atomic_write, write_failure
 from bertctl.runtime.batching import Padding
+from bertctl.writing import failures_of, replacing
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -88,25 +87,12 @@ class Model:
         if self.adapter is not None:
             weights = self.adapter.merged(weights or self.network.state_dict())
         network: Any = self.network
-        aside = folder.with_name(f".{folder.name}.part")
-        try:
-            shutil.rmtree(aside, ignore_errors=True)
-            folder.mkdir(parents=True, exist_ok=True)
-            network.save_pretrained(aside, state_dict=None if weights is None else dict(weights))
+        with replacing(folder) as aside:
+            with failures_of(folder / "model.safetensors"):
+                network.save_pretrained(aside, state_dict=None if weights is None else dict(weights))
             self.saved_tokenizer.save_pretrained(aside)
             for path in aside.iterdir():  # safetensors lets only the owner read, whatever the umask says
                 shutil.copymode(aside / "config.json", path)
-            # Weights first: they are what a full disk stops at.
-            for path in sorted(aside.iterdir(), key=lambda p: p.suffix != ".safetensors"):
-                atomic_write(folder / path.name, path.rename)
-        except OSError as error:
-            raise write_failure(folder, error) from error
-        except Exception as error:
-            if not is_disk_full(error):
-                raise
-            raise write_failure(folder / "model.safetensors", disk_full()) from error
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
 
     def load(self, folder: Path) -> None:
         """Puts the weights that `save` wrote back into the network."""
@@ -120,31 +106,3 @@ def copy_tensor(tensor: "Tensor", into: "Tensor | None" = None) -> "Tensor":
     if into is not None and (into.shape, into.dtype) == (tensor.shape, tensor.dtype):
         return into.copy_(tensor.detach())
     return tensor.detach().to("cpu", copy=True).contiguous()
-
-
-def save_tensors(tensors: "dict[str, Tensor]", path: Path) -> None:
-    """Writes a safetensors file.
-
-    Raises:
-        OSError: as for any file.
-    """
-    from safetensors.torch import save_file
-
-    try:
-        save_file(tensors, path)
-    except OSError:
-        raise
-    except Exception as error:
-        if not is_disk_full(error):
-            raise
-        raise disk_full() from error
-
-
-def is_disk_full(error: Exception) -> bool:
-    """Returns whether safetensors reports a full disk: as an error of its own, with the system's message inside."""
-    return "No space left" in str(error) or "File too large" in str(error)
-
-
-def disk_full() -> OSError:
-    """Returns the system's error for a full disk."""
-    return OSError(errno.ENOSPC, "No space left on device")

@@ -17,8 +17,9 @@ from bertctl.reporting.markdown import code_span, escaped, table_lines
 from bertctl.reporting.outcomes import calibration_error
 from bertctl.reporting.report import RunContents, decision_words, gather
 from bertctl.reporting.summary import figure, results_table
-from bertctl.run_folder import RunFolder, write_text
+from bertctl.run_folder import RunFolder
 from bertctl.tasks.registry import TASKS, find_metric
+from bertctl.writing import write_text
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertctl.metrics.calibration import ReliabilityBin
-from bertctl.run_folder import atomic_write
+from bertctl.writing import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,7 +12,7 @@ from pathlib import Path
 from bertctl.errors import UnavailableError
 from bertctl.reporting.escape import command_message, command_property, markdown, one_line
 from bertctl.reporting.findings import Check, Verdict, counts, worst_first
-from bertctl.run_folder import write_failure
+from bertctl.writing import append_text, write_failure
 
 TextTable = tuple[str, list[str], list[list[str]]]
 """Title, header and rows of a table of plain texts."""
@@ -68,8 +68,7 @@ def write_summary(make: Callable[[int], str]) -> None:
             raise UnavailableError(
                 f"{path}: the step's summary is full (1 MiB)", remedy="Write less to it before, or use another step."
             )
-        with path.open("ab") as out:
-            out.write(content.encode("utf-8"))
+        append_text(path, content)
     except OSError as error:
         raise write_failure(path, error) from error
 

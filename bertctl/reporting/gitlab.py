@@ -14,7 +14,7 @@ from typing import Any
 
 from bertctl.reporting.escape import one_line, visible
 from bertctl.reporting.findings import Check, Verdict, worst_first
-from bertctl.run_folder import write_text
+from bertctl.writing import write_text
 
 _SEVERITY: Mapping[Verdict, str] = {"fail": "critical", "inconclusive": "major", "warning": "minor"}
 

@@ -15,7 +15,7 @@ from bertctl.errors import BertctlError
 from bertctl.progress import SILENT, Listener
 from bertctl.reporting.html import render_html
 from bertctl.reporting.summary import figure
-from bertctl.run_folder import SCHEMA, RunFolder, write_json, write_text
+from bertctl.run_folder import SCHEMA, RunFolder
 from bertctl.sweeps.best_setting import SettingComparison, best_score, compare_settings, is_whole, ranked
 from bertctl.sweeps.expected import expected_best
 from bertctl.sweeps.notes import footnotes
@@ -25,6 +25,7 @@ from bertctl.sweeps.plan import CELLS, SweepPlan
 from bertctl.sweeps.results import CellResult, Score, SettingScores, by_setting, count_states, read_cells
 from bertctl.sweeps.setting_text import seed_text, setting_text
 from bertctl.words import count
+from bertctl.writing import write_json, write_text
 
 BEST = "best.yaml"
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from bertctl.errors import UsageError
 from bertctl.progress import SILENT, Listener
-from bertctl.run_folder import write_failure
 from bertctl.sweeps.disk import delete_models
 from bertctl.sweeps.plan import find_plan, read_plan, refuse_other_plan, write_plan
 from bertctl.sweeps.results import STATES, read_cells
 from bertctl.sweeps.run import locked
+from bertctl.writing import replacing
 
 
 def merge(folders: Sequence[Path], output: Path, *, listener: Listener = SILENT) -> None:
@@ -57,8 +57,7 @@ def _copy(folder: Path, output: Path) -> None:
     for cell, there in zip(read_cells(folder)[1], read_cells(output)[1], strict=True):
         if there.is_over or STATES.index(cell.state) >= STATES.index(there.state):
             continue
-        try:
+        with replacing(there.path) as aside:
+            ignored = shutil.ignore_patterns(".lock", "checkpoints", "*.part")
+            shutil.copytree(cell.path, aside, symlinks=True, ignore=ignored)
             shutil.rmtree(there.path, ignore_errors=True)
-            shutil.copytree(cell.path, there.path, ignore=shutil.ignore_patterns(".lock", "checkpoints", "*.part"))
-        except OSError as error:
-            raise write_failure(there.path, error) from error

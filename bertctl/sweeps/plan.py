@@ -13,7 +13,8 @@ from bertctl.config.dump import recipe_hash
 from bertctl.config.removed import drop_removed
 from bertctl.config.schema import Recipe
 from bertctl.errors import DataError, UnavailableError, UsageError
-from bertctl.run_folder import SCHEMA, write_json
+from bertctl.run_folder import SCHEMA
+from bertctl.writing import write_json
 
 PLAN = "plan.json"
 CELLS = "cells"

@@ -33,6 +33,7 @@ from bertctl.training.job import Encoded, Job, encode, encoding_key, prepare
 from bertctl.training.optim import warmup_steps
 from bertctl.training.out_of_memory import is_out_of_memory
 from bertctl.training.start import start
+from bertctl.writing import append_text, open_in_place
 
 SECONDS_BETWEEN_CHECKPOINTS = 60.0
 """The end of an epoch saves a checkpoint in runs that last longer; shorter ones are started again."""
@@ -111,7 +112,7 @@ def _become_worker(settings: WorkerSettings, *, forked: bool) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # threads of the parent's tokenizer are not there after a fork
-    sink = os.open(settings.folder / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    sink = open_in_place(settings.folder / "log.txt", os.O_WRONLY | os.O_APPEND)
     for stream in (1, 2):
         os.dup2(sink, stream)
     logging.captureWarnings(capture=True)
@@ -196,8 +197,8 @@ class _CellLog(Listener):
 
     def say(self, text: str) -> None:
         """Writes one line."""
-        with contextlib.suppress(OSError), self._path.open("a", encoding="utf-8") as out:
-            out.write(f"{text}\n")
+        with contextlib.suppress(BertctlError):
+            append_text(self._path, f"{text}\n")
 
     def warn(self, text: str) -> None:
         """Writes one line."""

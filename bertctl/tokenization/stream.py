@@ -72,7 +72,8 @@ def run(chunks: Iterable[TextChunk], encoder: ChunkEncoder, write: Callable[[Any
         except KeyboardInterrupt as error:
             writer.shutdown(wait=True, cancel_futures=True)
             raise InterruptedRunError(
-                f"interrupted after {encoder.totals.texts:,} texts; what was written ends with a whole line"
+                f"interrupted after {encoder.totals.texts:,} texts: stdout ends with a whole line, the file of -o is "
+                "as it was before"
             ) from error
         except BaseException:
             writer.shutdown(wait=True, cancel_futures=True)

@@ -7,10 +7,10 @@ from pathlib import Path
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from bertctl.errors import DataError, UsageError
-from bertctl.run_folder import write_json, write_text
 from bertctl.tokenization.reference import tokens_by_id
 from bertctl.tokenization.stream import TextChunk
 from bertctl.tokenization.tokenizer_files import SPECIAL_TOKENS, read_vocab_txt
+from bertctl.writing import write_json, write_text
 
 
 def train(

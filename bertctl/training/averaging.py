@@ -4,16 +4,16 @@ They are files in RUN/checkpoints/average, each written atomically; a checkpoint
 step, so that a killed run finds them again.
 """
 
-import functools
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertctl.modeling.model import Model, save_tensors
-from bertctl.run_folder import RunFolder, atomic_write
+from bertctl.modeling.model import Model
+from bertctl.run_folder import RunFolder
 from bertctl.tasks.registry import higher_is_better
 from bertctl.training.checkpoint import average_file
+from bertctl.writing import replacing
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,8 +56,10 @@ class BestWeights:
         ranked = ranked[: self._keep]
         kept = {step for _, step in ranked}
         if self._writes and state.step in kept:
-            save = functools.partial(save_tensors, model.copy_weights())
-            atomic_write(average_file(self._folder, state.step), save)
+            from safetensors.torch import save_file
+
+            with replacing(average_file(self._folder, state.step)) as aside:
+                save_file(model.copy_weights(), aside)
         state.ranked = ranked
         if self._writes:
             for step in before - kept:

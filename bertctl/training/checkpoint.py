@@ -3,6 +3,7 @@
     RUN/checkpoints/step-00000120/model.safetensors       weights
                                   optimizer.safetensors   AdamW's moments and step counts, `parameter|key`
                                   random.safetensors      states of the random generators, `device.process`
+                                  history.jsonl           as it was
                                   best/                   RUN/model as it was
                                   average/                weights of the best evaluations, where they will be averaged
                                   state.json              where the loop is
@@ -17,13 +18,14 @@ import os
 import shutil
 import sys
 import threading
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertctl.modeling.model import save_tensors
 from bertctl.progress import SILENT, Listener
-from bertctl.run_folder import SCHEMA, RunFolder, write_failure
+from bertctl.run_folder import SCHEMA, RunFolder
+from bertctl.writing import copy_file, replacing, replacing_file, write_json, write_text
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -92,17 +94,17 @@ class Checkpoints:
         """
         self.wait()
         if behind:
-            # The model folder can change while the writer works: its files are linked now.
-            part = self._begin(snapshot)
-            writer = threading.Thread(target=self._write_quietly, args=(snapshot, part), daemon=True)
+            # The run's files can change while the writer works: they are linked, or copied, now.
+            begun = self._begin(snapshot)
+            writer = threading.Thread(target=self._write_quietly, args=(snapshot, *begun), daemon=True)
             try:
                 writer.start()
             except RuntimeError:  # no memory, or no number, for another thread
-                self._write(snapshot, part)
+                self._write(snapshot, *begun)
             else:
                 self._writer = writer
         else:
-            self._write(snapshot, self._begin(snapshot))
+            self._write(snapshot, *self._begin(snapshot))
 
     def wait(self) -> None:
         """Returns when nothing is being written any more.
@@ -136,12 +138,14 @@ class Checkpoints:
         self.wait()
         shutil.rmtree(self._folder.checkpoints, ignore_errors=True)
 
-    def _begin(self, snapshot: Snapshot) -> Path:
-        name = f"step-{snapshot.state['outcome']['step']:08d}"
-        part = self._folder.checkpoints / f".{name}.part"
-        try:
-            shutil.rmtree(part, ignore_errors=True)
-            part.mkdir(parents=True)
+    def _begin(self, snapshot: Snapshot) -> tuple[Path, ExitStack]:
+        """Returns the checkpoint's place aside, with the files that the run has already, and what ends it."""
+        final = self._folder.checkpoints / f"step-{snapshot.state['outcome']['step']:08d}"
+        with ExitStack() as stack:
+            part = stack.enter_context(replacing(final))
+            part.mkdir()
+            if self._folder.history.exists():
+                shutil.copyfile(self._folder.history, part / self._folder.history.name)
             if snapshot.state["outcome"]["best_step"]:
                 (part / _BEST).mkdir()
                 for path in sorted(self._folder.model.iterdir()):
@@ -151,54 +155,45 @@ class Checkpoints:
                 path = average_file(self._folder, step)
                 (part / _AVERAGE).mkdir(exist_ok=True)
                 _link(path, part / _AVERAGE / path.name)
-        except OSError as error:
-            raise write_failure(part, error) from error
-        return part
+            return part, stack.pop_all()
+        raise AssertionError
 
-    def _write_quietly(self, snapshot: Snapshot, part: Path) -> None:
+    def _write_quietly(self, snapshot: Snapshot, part: Path, begun: ExitStack) -> None:
         if sys.platform == "linux":
             # A thread has a niceness of its own there: it takes what the training leaves. MiniLM on 2 cores with a
             # checkpoint every 50 steps: 5 % of the time instead of 14 %.
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
         try:
-            self._write(snapshot, part)
+            self._write(snapshot, part, begun)
         except BaseException as error:  # noqa: BLE001 - raised again by `wait`, in the thread that cares
             self._failure = error
 
-    def _write(self, snapshot: Snapshot, part: Path) -> None:
-        try:
-            save_tensors(snapshot.model, part / "model.safetensors")
-            save_tensors(snapshot.optimizer, part / "optimizer.safetensors")
-            save_tensors(snapshot.random, part / "random.safetensors")
-            (part / _STATE).write_text(json.dumps(snapshot.state, indent=2) + "\n", encoding="utf-8")
+    def _write(self, snapshot: Snapshot, part: Path, begun: ExitStack) -> None:
+        from safetensors.torch import save_file
+
+        final = self._folder.checkpoints / part.name
+        with begun:
+            save_file(snapshot.model, part / "model.safetensors")
+            save_file(snapshot.optimizer, part / "optimizer.safetensors")
+            save_file(snapshot.random, part / "random.safetensors")
+            write_text(part / _STATE, json.dumps(snapshot.state, indent=2) + "\n")
             best_step = snapshot.state["outcome"]["best_step"]
             names = [path for path in sorted(part.rglob("*")) if path.is_file()]
             files = {str(path.relative_to(part)): self._entry(path, best_step) for path in names}
-            manifest = {"schema": SCHEMA, "recipe_hash": self._hash, "files": files}
-            (part / _MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-            _sync(part / _MANIFEST)
-            _sync(part)
-            final = part.with_name(part.name.removeprefix(".").removesuffix(".part"))
+            write_json(part / _MANIFEST, {"schema": SCHEMA, "recipe_hash": self._hash, "files": files})
             shutil.rmtree(final, ignore_errors=True)
-            part.rename(final)
-            _sync(final.parent)
-            for old in sorted(final.parent.glob("step-*"))[:-KEPT]:
-                shutil.rmtree(old, ignore_errors=True)
-        except OSError as error:
-            raise write_failure(part, error) from error
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
+        for old in sorted(final.parent.glob("step-*"))[:-KEPT]:
+            shutil.rmtree(old, ignore_errors=True)
 
     def _entry(self, path: Path, best_step: int) -> dict[str, Any]:
         folder = path.parent.name
         if folder not in (_BEST, _AVERAGE):
-            _sync(path)
             return {"bytes": path.stat().st_size, "sha256": _sha256(path)}
         # Files of the best weights keep their names from step to step; those of an average are named by theirs.
         content = (f"{folder}/{path.name}", best_step if folder == _BEST else 0)
         if content not in self._known:
             self._known[content] = _sha256(path)
-        _copy(path, path)  # a file of its own: damage to one copy leaves the others whole
+        copy_file(path, path)  # a file of its own: damage to one copy leaves the others whole
         return {"bytes": path.stat().st_size, "sha256": self._known[content]}
 
     def _trouble(self, path: Path) -> str | None:
@@ -234,23 +229,22 @@ def average_file(folder: RunFolder, step: int) -> Path:
 
 
 def put_back(checkpoint: Checkpoint, folder: RunFolder) -> None:
-    """Cuts history.jsonl to its length at the checkpoint, and gives model/ the weights that were the best then."""
-    best = checkpoint.path / _BEST
-    try:
-        for _, step in checkpoint.state["outcome"].get("ranked", ()):
-            path = average_file(folder, step)
-            path.parent.mkdir(exist_ok=True)
-            _copy(checkpoint.path / _AVERAGE / path.name, path)
-        if folder.history.exists():
-            os.truncate(folder.history, min(folder.history.stat().st_size, checkpoint.state["history_bytes"]))
-        if not best.is_dir():
-            shutil.rmtree(folder.model, ignore_errors=True)
-            return
-        folder.model.mkdir(exist_ok=True)
-        for path in sorted(best.iterdir()):
-            _copy(path, folder.model / path.name)
-    except OSError as error:
-        raise write_failure(folder.model, error) from error
+    """Gives history.jsonl the content it had at the checkpoint, and model/ the weights that were the best then."""
+    best, history = checkpoint.path / _BEST, checkpoint.path / folder.history.name
+    for _, step in checkpoint.state["outcome"].get("ranked", ()):
+        path = average_file(folder, step)
+        copy_file(checkpoint.path / _AVERAGE / path.name, path)
+    if history.exists():
+        copy_file(history, folder.history)
+    elif folder.history.exists():  # nothing had been logged; or version 0.1 wrote it, which noted the length alone
+        content = folder.history.read_bytes()[: checkpoint.state.get("history_bytes", 0)]
+        with replacing_file(folder.history) as out:
+            out.write(content)
+    if not best.is_dir():
+        shutil.rmtree(folder.model, ignore_errors=True)
+        return
+    for path in sorted(best.iterdir()):
+        copy_file(path, folder.model / path.name)
 
 
 def _link(source: Path, target: Path) -> None:
@@ -259,23 +253,6 @@ def _link(source: Path, target: Path) -> None:
         os.link(source, target)
     except OSError:
         shutil.copy2(source, target)
-
-
-def _copy(source: Path, target: Path) -> None:
-    """Replaces a file by a copy of a file, perhaps of itself."""
-    aside = target.with_name(f".{target.name}.part")
-    aside.unlink(missing_ok=True)
-    shutil.copyfile(source, aside)
-    _sync(aside)
-    aside.replace(target)
-
-
-def _sync(path: Path) -> None:
-    number = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
 
 
 def _sha256(path: Path) -> str:

@@ -58,10 +58,8 @@ class Checkpointing:
         if not self._engine.workers.is_first:
             return
         self._flush()
-        history = self._folder.history
-        size = history.stat().st_size if history.exists() else 0
         self._checkpoints.wait()
-        self._snapshot = take(self._engine, state, self._random, history_bytes=size, into=self._snapshot)
+        self._snapshot = take(self._engine, state, self._random, into=self._snapshot)
         self._checkpoints.save(self._snapshot, behind=behind)
 
 

@@ -186,7 +186,7 @@ class Rehearsal:
         self.job.loaded.save(self.folder.model)
         weights = time.perf_counter() - started
         started = time.perf_counter()
-        snapshot = take(self.engine, TrainingState(step=1, best_step=1), random_states(ALONE), history_bytes=0)
+        snapshot = take(self.engine, TrainingState(step=1, best_step=1), random_states(ALONE))
         taken = time.perf_counter() - started
         if checkpoints:
             # Training goes on while a checkpoint is written: the memory is needed at once.

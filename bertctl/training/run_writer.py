@@ -1,16 +1,18 @@
 """The files of a run but its weights: recipe, environment, history, status, predictions, metrics, timings."""
 
 import contextlib
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from bertctl.errors import BertctlError
 from bertctl.inference.evaluate import SplitResult, write_predictions
-from bertctl.run_folder import SCHEMA, RunFolder, append_jsonl, write_json
+from bertctl.run_folder import SCHEMA, RunFolder
 from bertctl.runtime.launch import Workers
 from bertctl.training.job import Job
 from bertctl.training.loop import TrainingState
 from bertctl.training.memory import peak_memory_bytes
+from bertctl.writing import append_text, write_json
 
 
 class RunWriter:
@@ -35,7 +37,7 @@ class RunWriter:
     def add_history(self, figures: Mapping[str, Any]) -> None:
         """Adds a line to history.jsonl."""
         if self._writes:
-            append_jsonl(self._folder.history, figures)
+            append_text(self._folder.history, json.dumps(figures) + "\n")
 
     def set_status(self, state: str, *, step: int, message: str = "", reason: str = "") -> None:
         """Writes status.json; see `RunFolder.set_status`."""

@@ -38,12 +38,7 @@ def random_states(workers: Workers) -> RandomStates:
 
 
 def take(
-    engine: TrainingEngine,
-    state: TrainingState,
-    random: RandomStates,
-    *,
-    history_bytes: int,
-    into: Snapshot | None = None,
+    engine: TrainingEngine, state: TrainingState, random: RandomStates, *, into: Snapshot | None = None
 ) -> Snapshot:
     """Copies everything a checkpoint needs out of the engine.
 
@@ -51,7 +46,6 @@ def take(
         engine: network and optimizer.
         state: where the loop is.
         random: the generators' states after the last step.
-        history_bytes: length of history.jsonl.
         into: an earlier snapshot that is written and no longer needed; its memory is used again, since asking the
             system for fresh memory takes longer than the copy (MiniLM on 2 cores: 0.07 s and 0.014 s).
     """
@@ -69,7 +63,6 @@ def take(
     document = {
         "schema": SCHEMA,
         "outcome": asdict(state),
-        "history_bytes": history_bytes,
         "workers": engine.workers.count,
         "scaler": None if scaler is None else scaler.state_dict(),
     }

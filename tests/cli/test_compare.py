@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from bertctl.metrics.paired import holm, mcnemar
-from bertctl.run_folder import RunFolder, write_json, write_jsonl, write_text
+from bertctl.run_folder import RunFolder
+from bertctl.writing import write_json, write_jsonl, write_text
 from tests.scoring import classification_metrics, loss_metric, regression_metrics
 
 LABELS = ["neg", "pos"]

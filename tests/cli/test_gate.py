@@ -9,7 +9,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from bertctl.run_folder import RunFolder, write_json, write_jsonl, write_text
+from bertctl.run_folder import RunFolder
+from bertctl.writing import write_json, write_jsonl, write_text
 from tests.scoring import classification_metrics, loss_metric
 
 LABELS = ["neg", "pos"]

@@ -323,16 +323,25 @@ def test_a_reader_that_leaves_ends_it_quietly(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
-def test_ctrl_c_leaves_whole_lines_and_exit_code_130(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, ExitCode.INTERRUPTED), (signal.SIGKILL, -signal.SIGKILL)])
+@pytest.mark.parametrize("to_file", [True, False])
+def test_a_stop_leaves_whole_lines_on_stdout_and_no_half_file(
+    tmp_path: Path, number: signal.Signals, code: int, to_file: bool
+) -> None:
     text = "a film about love and angioplasty"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bertctl", "tokenize", "-q", "-", "-o", "out.txt", "--format", "ids"],
-        stdin=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=tmp_path,
-        # A shell that starts the tests in the background has them ignore Ctrl-C, and so would the process.
-        preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
-    )
+    out = tmp_path / "out.txt"
+    before = "of the day before\n" if to_file else ""
+    out.write_text(before)
+    with out.open("ab") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "bertctl", "tokenize", "-q", "-", *(["-o", out] if to_file else []), "--format=ids"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL if to_file else file,
+            stderr=subprocess.PIPE,
+            cwd=tmp_path,
+            # A shell that starts the tests in the background has them ignore Ctrl-C, and so would the process.
+            preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+        )
 
     def type_on() -> None:  # input without an end, so that it is still at work when the signal comes
         with contextlib.suppress(BrokenPipeError, ValueError):
@@ -341,21 +350,26 @@ def test_ctrl_c_leaves_whole_lines_and_exit_code_130(tmp_path: Path) -> None:
 
     writer = threading.Thread(target=type_on)
     writer.start()
-    out = tmp_path / "out.txt"
     deadline = time.monotonic() + 60
-    while not (out.exists() and out.stat().st_size) and time.monotonic() < deadline:
+    while not any(path.stat().st_size for path in tmp_path.glob(".*/out.txt" if to_file else "out.txt")):
+        assert time.monotonic() < deadline
         time.sleep(0.01)
-    os.kill(process.pid, signal.SIGINT)
+    os.kill(process.pid, number)
     errors = process.stderr.read().decode()
-    assert process.wait(timeout=60) == ExitCode.INTERRUPTED
+    assert process.wait(timeout=60) == code
     writer.join()
     with contextlib.suppress(BrokenPipeError):
         process.stdin.close()
     process.stderr.close()
-    assert "whole line" in errors
-    lines = out.read_text().split("\n")
-    assert lines[-1] == ""
-    assert set(lines[:-1]) == {ids_of([text]).rstrip("\n")}
+    assert "whole line" in errors or number == signal.SIGKILL
+    if to_file:
+        assert out.read_text() == before
+        subprocess.run([sys.executable, "-m", "bertctl", "tokenize", "-q", text, "-o", out], check=True)
+        assert [path.name for path in tmp_path.iterdir()] == ["out.txt"], "what the killed process left is swept"
+    elif number == signal.SIGINT:
+        lines = out.read_text().split("\n")
+        assert lines[-1] == ""
+        assert set(lines[:-1]) == {ids_of([text]).rstrip("\n")}
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")

@@ -12,7 +12,8 @@ from bertctl.metrics.paired import bootstrap_difference, detectable, mcnemar, sc
 from bertctl.metrics.statistics import wilson_interval
 from bertctl.reporting.gate import gate
 from bertctl.reporting.limits import decide, parse_limit
-from bertctl.run_folder import RunFolder, write_json, write_jsonl, write_text
+from bertctl.run_folder import RunFolder
+from bertctl.writing import write_json, write_jsonl, write_text
 from tests.scoring import classification_metrics, loss_metric
 
 LABELS = ["neg", "pos"]

@@ -1,0 +1,235 @@
+"""The one writer: what `bertctl` leaves on a disk is written aside, synced and renamed, and no link is followed.
+
+Aside is a folder `.bertctl-*.part` beside the target, of a random name, which its process holds locked: a part that
+nobody holds was left by a process that is dead, and the next write into that folder sweeps it away. A link that stands
+under the final name is replaced itself; what it points to stays as it is. Pipes, terminals and devices take what comes.
+"""
+
+import errno
+import fcntl
+import io
+import json
+import os
+import re
+import shutil
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO
+
+from bertctl.errors import UnavailableError
+from bertctl.words import human_bytes
+
+_DESCRIPTOR = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/(\d+)")
+_FULL = {errno.ENOSPC: "", errno.EDQUOT: ", by your quota", errno.EFBIG: ", by the limit on a file's size (ulimit -f)"}
+"""Why there is no room, beside the disk itself."""
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yields a free place, where a file or folder is made that takes the name `path` when it is whole and synced.
+
+    A reader sees the old content or the new, never a part. Of a folder that is there, the files are replaced one by one
+    and others stay. A pipe, a terminal or a device is yielded as it is.
+
+    Raises:
+        UnavailableError: the disk is full, or the place can't be written; what was there stays.
+    """
+    with failures_of(path, replaced=True):
+        if _is_stream(path):
+            yield path
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _part_in(path.parent) as part:
+            aside = part / path.name
+            yield aside
+            sync(aside)
+            if aside.is_dir() and path.is_dir() and not path.is_symlink():
+                for file in aside.iterdir():
+                    file.replace(path / file.name)
+                _sync_entry(path)
+            else:
+                aside.replace(path)
+                _sync_entry(path.parent)
+
+
+@contextmanager
+def failures_of(path: Path, *, replaced: bool = False) -> Iterator[None]:
+    """Turns what the system, or a library in its words, says of a place that can't be written into our error.
+
+    Args:
+        path: the place.
+        replaced: whether what stands there stays whole when this fails.
+
+    Raises:
+        UnavailableError: the disk is full, or the place can't be written.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise write_failure(path, error, replaced=replaced) from error
+    except Exception as error:
+        if not ("No space left" in str(error) or "File too large" in str(error)):  # as safetensors says it
+            raise
+        raise write_failure(path, OSError(errno.ENOSPC, "No space left on device"), replaced=replaced) from error
+
+
+def write_failure(path: Path, error: OSError, *, replaced: bool = False) -> UnavailableError:
+    """Returns the error for a place that can't be written, with what to do about it; see `failures_of`."""
+    if error.errno in _FULL:
+        kept = " (the version written before is whole)" if replaced and path.is_file() else ""
+        place = next((one for one in path.parents if one.is_dir()), Path())
+        return UnavailableError(
+            f"{path}: the disk is full{_FULL[error.errno]}{kept}",
+            remedy=f"Free some space on the disk of {path.parent} ({human_bytes(shutil.disk_usage(place).free)} are "
+            "free), or choose another folder with -o.",
+        )
+    why = "it is a link, and none is followed" if error.errno == errno.ELOOP else error.strerror or error
+    return UnavailableError(
+        f"{path}: can't be written ({why})",
+        remedy="Check that the folder exists and that you may write there, or choose another with -o.",
+    )
+
+
+@contextmanager
+def replacing_file(path: Path) -> Iterator[BinaryIO]:
+    """Yields a file that takes the name `path` when it is whole; see `replacing`."""
+    number = _descriptor(path)
+    with replacing(path) as aside, aside.open("wb") if number is None else os.fdopen(os.dup(number), "wb") as out:
+        yield out
+
+
+@contextmanager
+def replacing_text(path: Path) -> Iterator[TextIO]:
+    """Yields a text file (UTF-8) that takes the name `path` when it is whole; see `replacing`."""
+    with replacing_file(path) as raw, io.TextIOWrapper(raw, encoding="utf-8", newline="\n") as out:
+        yield out
+
+
+def atomic_write(path: Path, write: Callable[[Path], object]) -> None:
+    """Replaces `path` by what `write` puts into the place that it is given; see `replacing`."""
+    with replacing(path) as aside:
+        write(aside)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replaces a text file atomically (UTF-8)."""
+    with replacing_text(path) as out:
+        out.write(text)
+
+
+def write_json(path: Path, document: Mapping[str, Any]) -> None:
+    """Replaces a JSON file atomically; keys stay in the order given, numbers at full precision."""
+    write_text(path, json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Replaces a JSON Lines file atomically."""
+    with replacing_text(path) as out:
+        out.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Replaces a file by a copy of a file, perhaps of itself: one that shares nothing with a second name elsewhere."""
+    atomic_write(target, lambda aside: shutil.copyfile(source, aside))
+
+
+def append_text(path: Path, text: str) -> None:
+    """Adds text to a file that grows while it is read.
+
+    Raises:
+        UnavailableError: the disk is full, or the place can't be written.
+    """
+    with failures_of(path), os.fdopen(open_in_place(path, os.O_WRONLY | os.O_APPEND), "w", encoding="utf-8") as out:
+        out.write(text)
+
+
+def open_in_place(path: Path, flags: int) -> int:
+    """Opens a file of ours that grows, made where it is missing; returns its number.
+
+    A link is refused, and a file with a second name elsewhere gives way to a copy of its own.
+
+    Raises:
+        OSError: as for any file; ELOOP for a link.
+    """
+    number = _descriptor(path)
+    if number is not None:
+        return os.dup(number)
+    with suppress(FileNotFoundError):
+        found = path.lstat()
+        if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
+            copy_file(path, path)
+    # Without waiting for the reader of a pipe that somebody has put there.
+    return os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+
+
+def sync(path: Path) -> None:
+    """Makes a file, or a folder with all that is in it, outlive a loss of power."""
+    if path.is_dir():
+        for entry in path.iterdir():
+            sync(entry)
+    _sync_entry(path)
+
+
+def _sync_entry(path: Path) -> None:
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def _descriptor(path: Path) -> int | None:
+    """Returns the number of the open file that a name such as /dev/stdout stands for: it is not opened once more."""
+    found = _DESCRIPTOR.fullmatch(os.path.abspath(path))  # noqa: PTH100 - `resolve` follows links
+    return None if found is None else int(found[2] or {"stdout": 1, "stderr": 2}[found[1]])
+
+
+def _is_stream(path: Path) -> bool:
+    """Returns whether a name stands for a pipe, a terminal or a device, which is never replaced by a file."""
+    try:
+        kind = stat.S_IFMT(path.lstat().st_mode)
+    except OSError:
+        return False
+    return _descriptor(path) is not None or kind not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
+
+
+@contextmanager
+def _part_in(folder: Path) -> Iterator[Path]:
+    """Yields a new folder of this process's own, which is gone afterwards; parts of dead processes are swept first."""
+    for left in folder.glob(".bertctl-*.part"):
+        with suppress(OSError):
+            held = _hold(left, fcntl.LOCK_NB)
+            shutil.rmtree(left, ignore_errors=True)
+            os.close(held)
+    held = -1
+    while held < 0:
+        part = folder / f".bertctl-{os.urandom(8).hex()}.part"
+        part.mkdir()
+        with suppress(FileNotFoundError):  # another process's sweep was quicker than the lock
+            held = _hold(part)
+    try:
+        yield part
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+        os.close(held)
+
+
+def _hold(part: Path, how: int = 0) -> int:
+    """Locks a folder until the number that is returned is closed, or the process dies.
+
+    Raises:
+        OSError: it is gone; or with LOCK_NB, it is held, or the disk has no locks, so that nobody can tell.
+    """
+    number = os.open(part, os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        with suppress(*(() if how else (OSError,))):
+            fcntl.flock(number, fcntl.LOCK_EX | how)
+        part.stat()
+    except OSError:
+        os.close(number)
+        raise
+    return number

@@ -1,0 +1,55 @@
+"""One writer: no other file of the package opens a file for writing, but those few that are counted here."""
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+import bertctl
+
+ALLOWED = {
+    "api.py": 1,  # a text file in a temporary folder
+    "cli/main.py": 2,  # /dev/null in place of a stream whose reader has left
+    "cli/app.py": 1,  # the same
+    "features/appended.py": 1,  # by `open_in_place`
+    "features/feature_files.py": 4,  # all in the place that `replacing` gives
+    "run_folder.py": 1,  # the lock, by `open_in_place`
+    "runtime/launch.py": 2,  # in a temporary folder
+    "sweeps/merge.py": 1,  # in the place that `replacing` gives
+    "tokenization/route.py": 1,  # the same
+    "training/checkpoint.py": 3,  # in the place that `replacing` gives
+    "writing.py": 7,
+}
+"""Calls that open, link, copy or write a file, by file."""
+
+_OF_PATHS = {"write_text", "write_bytes", "touch", "symlink_to", "hardlink_to"}
+_OF_MODULES = {
+    "os": {"open", "fdopen", "link", "symlink", "truncate", "replace", "rename", "mkfifo"},
+    "shutil": {"copy", "copy2", "copyfile", "copytree", "move"},
+}
+
+
+def _writes(call: ast.Call) -> bool:
+    if isinstance(call.func, ast.Name):
+        return call.func.id == "open"
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    name, owner = call.func.attr, call.func.value
+    if isinstance(owner, ast.Name) and owner.id in _OF_MODULES:
+        return name in _OF_MODULES[owner.id]
+    if name == "open":
+        modes = [one.value for one in call.args[:1] if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+        return any(set(mode) & set("wax+") for mode in modes)
+    return name in _OF_PATHS
+
+
+def test_no_other_file_opens_a_file_for_writing() -> None:
+    package = Path(bertctl.__file__).parent
+    found: Counter[str] = Counter()
+    for path in package.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        found[path.relative_to(package).as_posix()] += sum(
+            isinstance(node, ast.Call) and _writes(node) for node in ast.walk(tree)
+        )
+    assert {name: count for name, count in found.items() if count} == ALLOWED, (
+        "use bertctl/writing.py, or say here why it can't be"
+    )
