@@ -1,5 +1,6 @@
 """What all tests share: the real process, the real data beside the checkout, and no way out to the hub."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -35,16 +36,28 @@ def _no_person(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPat
     for name in _PERSONAL:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setenv("HF_HOME", str(tmp_path_factory.getbasetemp() / "hf_home"))
+    monkeypatch.setenv("HF_HOME", str(_common(tmp_path_factory) / "hf_home"))
     monkeypatch.setenv("NO_COLOR", "1")
+
+
+def _common(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that all processes of this test session have in common."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end: no garbage collection needs to look at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
 def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
     """Where `bertctl` processes come from whose imports are done; see tests/nursery.py."""
     env = {name: value for name, value in os.environ.items() if name not in _PERSONAL}
-    env |= {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path_factory.getbasetemp() / "hf_home"), "NO_COLOR": "1"}
-    opened = Nursery(tmp_path_factory.mktemp("nursery"), env)
+    env |= {"HF_HUB_OFFLINE": "1", "HF_HOME": str(_common(tmp_path_factory) / "hf_home"), "NO_COLOR": "1"}
+    opened = Nursery(_common(tmp_path_factory) / "nursery", env)
     yield opened
     opened.close()
 

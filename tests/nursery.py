@@ -1,5 +1,6 @@
 """A process that has imported what takes seconds to import, and forks a `bertctl` process of its own for each command.
 
+There is one for a test session: the first test process that needs it starts it, and it ends with the last of them.
 What is tested is the same: a real process with its own arguments, streams, folder, environment and exit code, that
 runs `bertctl.cli.main.entry`. Only the imports, which take longer than most commands, are done once. Tests that are
 about the start itself (what is imported, how fast, environment variables that libraries read when they are imported)
@@ -8,12 +9,17 @@ start `python -m bertctl` instead.
     test  -> {"arguments": [...], "cwd": "...", "env": {...}} as one line, and three descriptors: stdin, stdout, stderr
     here  -> {"pid": 4711} when it has started, {"code": 0} when it has ended
 
+A test process that holds on to it sends {} instead, and keeps the connection.
+
 A shell line reaches it through a small program called `bertctl` (`Nursery.bin`, to be put on PATH).
 """
 
 import contextlib
+import fcntl
+import gc
 import json
 import os
+import pkgutil
 import select
 import signal
 import socket
@@ -26,18 +32,27 @@ from pathlib import Path
 HEAVY = (
     "torch",
     "torch.distributed",
+    "transformers.models.align",
     "transformers.models.auto.modeling_auto",
+    "transformers.models.auto.tokenization_auto",
     "transformers.models.bert.modeling_bert",
     "transformers.models.bert.tokenization_bert",
+    "transformers.optimization",
+    "transformers.trainer_pt_utils",
     "accelerate",
     "sklearn.linear_model",
     "sklearn.model_selection",
     "scipy.stats",
+    "pyarrow.pandas_compat",
     "pyarrow.parquet",
-    "matplotlib.figure",
-    "bertctl.training.finetune",
-    "bertctl.cli.main",
+    "pydantic.dataclasses",
+    "matplotlib.backends.backend_agg",
+    "matplotlib.backends.backend_svg",
+    "PIL.features",
+    "rensa",
+    "rich.markdown",
 )
+"""What the commands import besides the modules of `bertctl`, all of which are imported."""
 
 _READ_EARLY = (
     "HF_HOME", "HF_HUB_OFFLINE", "HF_HUB_CACHE", "HF_ENDPOINT", "HF_TOKEN", "TRANSFORMERS_OFFLINE", "XDG_CACHE_HOME",
@@ -128,7 +143,7 @@ class Child:
 
 
 class Nursery:
-    """The door to such a process, one for each test process.
+    """The door of a test process to the nursery of its test session.
 
     Attributes:
         env: the environment in which everything was imported.
@@ -137,34 +152,50 @@ class Nursery:
 
     def __init__(self, folder: Path, env: Mapping[str, str]) -> None:
         self.env = dict(env)
-        self._address = str(folder / "nursery.sock")
-        self._log = (folder / "nursery.log").open("wb")
         self.bin = folder / "bin"
-        self.bin.mkdir()
+        self._address = str(folder / "nursery.sock")
+        self._process: subprocess.Popen[bytes] | None = None
+        folder.mkdir(exist_ok=True)
+        with (folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may want their first command at the same time
+            self._held = _hold(self._address)
+            if self._held is None:
+                self._process = self._started(folder)
+                self._held = _hold(self._address)
+        if self._held is None:
+            self.close()
+            raise RuntimeError(f"the nursery did not start: {(folder / 'nursery.log').read_text()}")
+
+    def _started(self, folder: Path) -> "subprocess.Popen[bytes]":
+        Path(self._address).unlink(missing_ok=True)
+        self.bin.mkdir(exist_ok=True)
         program = self.bin / "bertctl"
         program.write_text(_ON_PATH.format(python=sys.executable, address=self._address), encoding="utf-8")
         program.chmod(0o755)
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, self._address],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            env=self.env,
-        )
-        if self._process.stdout is None or self._process.stdout.readline() != b"ready\n":
-            raise RuntimeError(f"the nursery did not start: {(folder / 'nursery.log').read_text()}")
+        with (folder / "nursery.log").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, __file__, self._address],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=self.env,
+                start_new_session=True,  # Ctrl-C is for pytest, with whose processes it ends
+            )
+        if process.stdout is not None:
+            with process.stdout as said:
+                said.readline()
+        return process
 
     def suits(self, env: Mapping[str, str]) -> bool:
         """Whether a process with this environment would have imported the same."""
         return all(env.get(name) == self.env.get(name) for name in _READ_EARLY)
 
     def close(self) -> None:
-        """Ends it."""
-        self._process.terminate()
-        self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-        self._log.close()
+        """Lets go of it; who has started it waits for its end."""
+        if self._held is not None:
+            self._held.close()
+        if self._process is not None:
+            self._process.wait()
 
     def start(self, arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str], stdin: Path | None = None) -> Child:
         """Starts a command and comes back; its stdout and stderr are pipes, its stdin a file or nothing."""
@@ -197,25 +228,69 @@ class Nursery:
         return subprocess.CompletedProcess(child.args, child.wait(), out, err)
 
 
+def _hold(address: str) -> socket.socket | None:
+    """Returns a connection that keeps the nursery alive, or None where there is none."""
+    door = socket.socket(socket.AF_UNIX)
+    with contextlib.suppress(OSError):
+        door.connect(address)
+        door.sendall(b"{}\n")
+        if door.recv(1):
+            return door
+    door.close()
+    return None
+
+
 def _serve(address: str) -> None:
-    for name in HEAVY:
-        __import__(name)
+    _import_all()
     door = socket.socket(socket.AF_UNIX)
     door.bind(address)
     door.listen(64)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
+    held: list[socket.socket] = []
     while True:
+        ready, _, _ = select.select([door, *held], [], [])
+        for left in set(ready) & set(held):
+            left.close()
+            held.remove(left)
+            if not held:
+                os._exit(0)
+        if door not in ready:
+            continue
         visitor, _ = door.accept()
         said, streams, _, _ = socket.recv_fds(visitor, 1 << 16, 3)
         while not said.endswith(b"\n"):
             said += visitor.recv(1 << 16)
+        asked = json.loads(said)
+        if not asked:
+            held.append(visitor)
+            visitor.sendall(b"+")
+            continue
         pid = os.fork()  # nothing has computed here yet, so no thread is lost
         if pid == 0:
-            _be_bertctl(json.loads(said), streams, [door, visitor])
+            _be_bertctl(asked, streams, [door, visitor, *held])
         for number in streams:
             os.close(number)
         threading.Thread(target=_wait, args=(pid, visitor), daemon=True).start()
+
+
+def _import_all() -> None:
+    """Imports what the commands import, and does what libraries do once per process when they are first used."""
+    for name in HEAVY:
+        __import__(name)
+    import bertctl
+
+    for module in pkgutil.walk_packages(bertctl.__path__, "bertctl."):
+        if not module.name.endswith("__main__"):
+            __import__(module.name)
+    from transformers.conversion_mapping import get_checkpoint_conversion_mapping
+
+    from bertctl.config.load import load_recipe
+
+    get_checkpoint_conversion_mapping("bert")  # 1,000 regular expressions
+    load_recipe("demo")  # pydantic's validators
+    gc.collect()
+    gc.freeze()  # the children's collections leave alone what is here, and with it the pages that they share
 
 
 def _wait(pid: int, visitor: socket.socket) -> None:
