@@ -15,6 +15,7 @@ from bertctl.catalog.dataset_row import Columns, DatasetRow, SplitRow
 from bertctl.catalog.datasets import bundled_folder
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.readers import READERS
+from bertctl.data.reading import ReadOptions
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table
 from bertctl.data.text_columns import say_blank
@@ -178,11 +179,9 @@ def _read_parquet(row: DatasetRow, split: SplitRow, path: Path, source: str, lis
     there = row.columns_on_hub(split)
     if row.layout != "glue":
         table = Table({name: _decoded(data, name, row, there.label) for name in data.column_names}, source)
-        return (
-            READERS[row.task]
-            .from_table(table, _settings(there), split=split.name, label_needed=split.labelled, listener=listener)
-            .rows
-        )
+        options = ReadOptions(_settings(there), split.name, label_needed=split.labelled, listener=listener)
+        [reading] = READERS[row.task].table_readings([table], options)
+        return reading.rows
     wanted = _wanted(there)
     for column in wanted.values():
         if column not in data.column_names:

@@ -12,16 +12,7 @@ from typing import Any, ClassVar
 
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.choice_labels import choice_numbers
-from bertctl.data.columns import (
-    FileColumns,
-    absent_column,
-    ids_of,
-    label_of,
-    other_columns,
-    refuse_named_twice,
-    say_guesses,
-    shown_columns,
-)
+from bertctl.data.columns import FileColumns, columns_named, ids_of, label_of, other_columns, say_guesses, shown_columns
 from bertctl.data.files import input_kind, read_tables
 from bertctl.data.names import ID_NAMES, folded
 from bertctl.data.reading import Reader, Reading, ReadOptions
@@ -84,11 +75,6 @@ class ChoiceColumns(FileColumns):
     choices: tuple[str, ...]
     label: str | None
 
-    @property
-    def used(self) -> tuple[str, ...]:
-        """Are all of them but the id."""
-        return tuple(n for n in (self.context, self.beginning, *self.choices, self.label) if n is not None)
-
 
 @dataclass(frozen=True)
 class ChoiceReader(Reader):
@@ -139,19 +125,14 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool, lis
         DataError: a column that was named is not there (those there are shown).
         UsageError: a column can't be guessed, or one column was named twice.
     """
-    named = [settings.text_column, settings.pair_column, *(settings.choice_columns or ())]
-    missing = [name for name in named if name is not None and name not in table.columns]
-    if missing and {"context", "choices"} <= set(table.columns):  # a prediction file: it has names of its own
+    said = [settings.text_column, settings.pair_column, *(settings.choice_columns or ())]
+    is_here = all(name in table.columns for name in said if name is not None)
+    if not is_here and {"context", "choices"} <= set(table.columns):  # a prediction file: it has names of its own
         settings = settings.model_copy(update={"text_column": "context", "pair_column": None, "choice_columns": None})
-        named, missing = ["context"], []
-    if settings.label_column is not None and label_needed:
-        missing += [settings.label_column] if settings.label_column not in table.columns else []
-    if settings.id_column is not None and settings.id_column not in table.columns:
-        missing.append(settings.id_column)
-    if missing:
-        raise absent_column(missing[0], table)
-    taken = [name for name in (*named, settings.label_column, settings.id_column) if name is not None]
-    refuse_named_twice(taken, table)
+        said = ["context"]
+    named = {f"{number}": name for number, name in enumerate(said)}
+    named |= {"label": settings.label_column, "id": settings.id_column}
+    taken = columns_named(named, table, optional="" if label_needed else "label")
     if not table.header and not (settings.text_column and settings.choice_columns):
         return _guess_headerless(table, settings, listener)
     free = {folded(name): name for name in table.columns if name not in taken}
@@ -183,9 +164,7 @@ def rows_of_choices(table: Table, columns: ChoiceColumns, *, split: str, first_i
             and line.
     """
     optional = columns.choices if len(columns.choices) > 1 else ()  # a chunk of JSONL may lack the last ones
-    for name in (*columns.used, *([columns.id] if columns.id else [])):
-        if name not in table.columns and name not in optional:
-            raise absent_column(name, table)
+    columns.require(table, optional=optional)
     contexts, _ = texts_of(table, columns.context)
     if len(columns.choices) == 1:
         endings = [_listed(table, columns.choices[0], index) for index in range(len(table))]

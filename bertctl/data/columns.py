@@ -24,6 +24,23 @@ class FileColumns:
 
     id: str | None
 
+    @property
+    def used(self) -> tuple[str, ...]:
+        """Are all names in the file but that of the id."""
+        found = [getattr(self, field.name) for field in fields(self) if field.name != "id"]
+        names = [name for value in found for name in (value if isinstance(value, tuple) else (value,))]
+        return tuple(name for name in names if name is not None)
+
+    def require(self, table: Table, *, optional: Collection[str] = ()) -> None:
+        """Refuses a table without one of these columns.
+
+        Raises:
+            DataError: one is not there (those there are shown).
+        """
+        for name in (*self.used, self.id):
+            if name is not None and name not in table.columns and name not in optional:
+                raise absent_column(name, table)
+
     def names(self) -> dict[str, str]:
         """Returns canonical name -> name in the file."""
         found = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "id"}
@@ -49,16 +66,26 @@ def say_guesses(table: Table, guessed: Sequence[str], used: Collection[str | Non
         listener.say(f"{table.source}: {', '.join(guessed)} (guessed{also})")
 
 
-def refuse_named_twice(names: Collection[str | None], table: Table) -> None:
-    """Refuses one column that is named for two things.
+def columns_named(named: Mapping[str, str | None], table: Table, *, optional: str = "") -> list[str]:
+    """Returns the columns that were named.
+
+    Args:
+        named: what a column is for -> its name, or None.
+        table: the file as it was read.
+        optional: what a file may lack though it was named.
 
     Raises:
-        UsageError: there is one.
+        DataError: one is not there (those there are shown).
+        UsageError: one is named for two things.
     """
-    taken = [name for name in names if name is not None]
+    for role, name in named.items():
+        if name is not None and name not in table.columns and role != optional:
+            raise absent_column(name, table)
+    taken = [name for name in named.values() if name is not None]
     twice = next((name for name in taken if taken.count(name) > 1), None)
     if twice:
         raise UsageError(f"the column '{twice}' is named for two things", remedy=shown_columns(table))
+    return taken
 
 
 def other_columns(table: Table, used: Collection[str | None], canonical: Collection[str]) -> dict[str, Sequence[Any]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from bertctl.config.recipe_sections import DataSection
-from bertctl.data.columns import FileColumns, absent_column, ids_of, other_columns, refuse_named_twice, shown_columns
+from bertctl.data.columns import FileColumns, columns_named, ids_of, other_columns, shown_columns
 from bertctl.data.files import input_kind, read_tables
 from bertctl.data.names import folded
 from bertctl.data.reading import Reader, Reading, ReadOptions
@@ -118,11 +118,8 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool, lis
         # A prediction file, or another file than the one the settings were made for: it has the canonical names.
         settings = settings.model_copy(update={"text_column": None, "pair_column": None, "label_column": None})
     roles = {"question": settings.text_column, "context": settings.pair_column, "answers": settings.label_column}
-    for role, name in {**roles, "id": settings.id_column}.items():
-        if name is not None and name not in table.columns and (role != "answers" or label_needed):
-            raise absent_column(name, table)
-    taken = [name for name in (*roles.values(), settings.id_column) if name is not None]
-    refuse_named_twice(taken, table)
+    named = {**roles, "id": settings.id_column}
+    taken = columns_named(named, table, optional="" if label_needed else "answers")
     free = {folded(name): name for name in table.columns if name not in taken}
     guessed: dict[str, str] = {}
     for role, (option, usual) in _USUAL.items():
@@ -166,9 +163,7 @@ def rows_of_questions(table: Table, names: QuestionColumns, *, split: str, first
         DataError: a question that is no text or has no context, answers that can't be read, an id that stands twice,
             with file, line and id.
     """
-    for name in (*names.names().values(), *([names.id] if names.id else [])):
-        if name not in table.columns:
-            raise absent_column(name, table)
+    names.require(table)
     ids = ids_of(table, names.id, first_id=first_id)
     found: dict[str, Sequence[Any]] = {"question": [], "context": []}
     for canonical, name in (("question", names.question), ("context", names.context)):
@@ -182,7 +177,7 @@ def rows_of_questions(table: Table, names: QuestionColumns, *, split: str, first
             or _refuse_answers(answers, table, i, ids)
             for i, (answers, start, no) in enumerate(zip(table.columns[names.label], starts, impossible, strict=True))
         ]
-    found |= other_columns(table, (*names.names().values(), names.id), _CANONICAL)
+    found |= other_columns(table, (*names.used, names.id), _CANONICAL)
     return Rows(split, found, ids, table.source, table.lines)
 
 

@@ -112,14 +112,6 @@ class Reader(ABC):
         [reading] = self.readings(path, options)
         return reading
 
-    def from_table(
-        self, table: Table, settings: DataSection, *, split: str, label_needed: bool, listener: Listener = SILENT
-    ) -> Reading:
-        """Returns columns that are read already, such as the hub's, as rows."""
-        options = ReadOptions(settings, split, label_needed=label_needed, listener=listener)
-        [reading] = self.table_readings([table], options)
-        return reading
-
     def stream(
         self,
         source: Source,

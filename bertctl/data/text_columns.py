@@ -5,16 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from bertctl.config.recipe_sections import DataSection
-from bertctl.data.columns import (
-    FileColumns,
-    absent_column,
-    ids_of,
-    label_of,
-    other_columns,
-    refuse_named_twice,
-    say_guesses,
-    shown_columns,
-)
+from bertctl.data.columns import FileColumns, columns_named, ids_of, label_of, other_columns, say_guesses, shown_columns
 from bertctl.data.names import ID_NAMES, LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, folded
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table
@@ -58,11 +49,7 @@ def choose_columns(table: Table, settings: DataSection, *, label_needed: bool, l
         "label": settings.label_column,
         "id": settings.id_column,
     }
-    for role, name in given.items():
-        if name is not None and name not in table.columns and (role != "label" or label_needed):
-            raise absent_column(name, table)
-    refuse_named_twice(given.values(), table)
-    taken = [name for name in given.values() if name is not None]
+    taken = columns_named(given, table, optional="" if label_needed else "label")
     label = settings.label_column if settings.label_column in table.columns else None
     text, pair = settings.text_column, settings.pair_column
     guessed: list[str] = []
@@ -92,19 +79,16 @@ def rows_from(table: Table, names: TextColumns, *, split: str, first_id: int = 0
     Raises:
         DataError: a column is missing, a text is no text, an id is missing or stands twice.
     """
-    by_canonical = names.names()
-    for name in (*by_canonical.values(), *([names.id] if names.id else [])):
-        if name not in table.columns:
-            raise absent_column(name, table)
+    names.require(table)
     columns: dict[str, Sequence[Any]] = {}
     blank = 0
-    for canonical, name in by_canonical.items():
+    for canonical, name in names.names().items():
         if canonical == "label":
             columns[canonical] = table.columns[name]
         else:
             columns[canonical], blanks = texts_of(table, name)
             blank += blanks if canonical == "text" else 0
-    columns |= other_columns(table, by_canonical.values(), ("text", "pair", "label"))
+    columns |= other_columns(table, names.used, ("text", "pair", "label"))
     return Rows(split, columns, ids_of(table, names.id, first_id=first_id), table.source, table.lines), blank
 
 

@@ -14,6 +14,7 @@ from bertctl.config.recipe_sections import DataSection
 from bertctl.config.schema import Recipe
 from bertctl.data.question_files import one_question
 from bertctl.data.readers import READERS
+from bertctl.data.reading import ReadOptions
 from bertctl.data.recipe_data import load_data
 from bertctl.data.table import Table
 from bertctl.errors import DataError, UsageError
@@ -239,7 +240,8 @@ def test_a_test_file_needs_no_answers(tmp_path):
 def test_the_hubs_columns_are_read():
     table = Table({name: [row[name] for row in _flat()] for name in _flat()[0]}, "hub")
     settings = DataSection(text_column="question", pair_column="context", label_column="answers")
-    rows = READER.from_table(table, settings, split="train", label_needed=True).rows
+    [reading] = READER.table_readings([table], ReadOptions(settings, "train", label_needed=True))
+    rows = reading.rows
     assert (rows.columns["label"], rows.ids) == (LABELS, ["a", "b", "c"])
 
 

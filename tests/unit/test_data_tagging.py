@@ -12,6 +12,7 @@ from bertctl.catalog.datasets import builtin_datasets, bundled_folder
 from bertctl.config.recipe_sections import DataSection
 from bertctl.config.schema import Recipe
 from bertctl.data.readers import READERS
+from bertctl.data.reading import ReadOptions
 from bertctl.data.recipe_data import load_data
 from bertctl.data.table import Table
 from bertctl.data.word_splitting import find_words, split_words
@@ -95,9 +96,9 @@ def test_parquet_and_a_table_of_the_hubs(tmp_path):
     rows = READER.read(tmp_path / "a.parquet", settings, split="train", label_needed=True).rows
     assert (rows.columns["words"], rows.columns["label"]) == (WORDS, TAGS)
     table = Table({"tokens": [["do", "n't", "don't"]], "upos": [["AUX", "PART", "_"]]}, "hub")
-    rows = READER.from_table(
-        table, DataSection(text_column="tokens", label_column="upos"), split="train", label_needed=True
-    ).rows
+    settings = DataSection(text_column="tokens", label_column="upos")
+    [reading] = READER.table_readings([table], ReadOptions(settings, "train", label_needed=True))
+    rows = reading.rows
     assert (rows.columns["words"], rows.columns["label"]) == ([["do", "n't"]], [["AUX", "PART"]])
 
 
