@@ -22,6 +22,16 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any
 
+_OUT_OF_MEMORY = (
+    "out of memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "not enough memory",
+    "bad_alloc",
+    "could not create a primitive",  # oneDNN, where there is no memory for the code it would write
+)
+"""What torch, oneDNN and the system say where memory ran out."""
+
 
 class ExitCode(IntEnum):
     """What the process returns; documented in the README and kept stable."""
@@ -144,3 +154,8 @@ def all_of(errors: Sequence[BertctlError], headline: str) -> BertctlError:
     whole = BertctlError(f"{headline}\n{messages}", remedy="\n".join(remedies))
     whole.exit_code, whole.kind = errors[0].exit_code, errors[0].kind
     return whole
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Returns whether an error of torch (CUDA, CPU, MPS) or Python says that memory ran out."""
+    return isinstance(error, MemoryError) or any(sign in str(error).lower() for sign in _OUT_OF_MEMORY)

@@ -25,11 +25,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from bertctl.documents import read_json
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.writing import failures_of, open_in_place, write_json
 
 SCHEMA = 1
 """Version of the JSON layouts below."""
+
+DAMAGED = "The run is damaged. Copy it again from where it came from, or run it again with --overwrite."
+"""What to do about a file of a run that is not as it was written."""
 
 
 @contextmanager
@@ -173,22 +177,19 @@ class RunFolder:
         write_json(self.status, document | {name: text for name, text in said.items() if text})
 
     def read(self, path: Path) -> dict[str, Any]:
-        """Returns one of the JSON files of this run.
+        """Returns one of the JSON files of this run, checked against its schema where one is published.
 
         Raises:
-            UnavailableError: it is missing or no JSON.
+            UnavailableError: it is missing, can't be read, or is no JSON object.
+            DataError: it is not as the schema says.
         """
-        try:
-            document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError as error:
-            state = self.read(self.status)["state"] if path != self.status else "unknown"
+        if path != self.status and not path.exists():
             raise UnavailableError(
-                f"{path} is missing: the run's state is '{state}'",
+                f"{path} is missing: the run's state is '{self.read(self.status)['state']}'",
                 remedy="Wait for the run to finish, or run it again with --overwrite.",
-            ) from error
-        except (OSError, ValueError) as error:
-            raise UnavailableError(f"{path} can't be read as JSON: {error}") from error
-        return document
+            )
+        published = (self.status, self.metrics, self.environment, self.performance)
+        return read_json(path, path.stem if path in published else "", remedy=DAMAGED)
 
 
 def _content(path: Path) -> list[Path]:

@@ -42,10 +42,13 @@ def compare(out: Output, runs: RunsArgument, split: SplitOption = None, examples
     Examples:
         bertctl compare runs/old runs/new
     """
+    from bertctl.documents import loading
     from bertctl.reporting.compare import compare as compare_runs
     from bertctl.reporting.comparison_tables import tables
+    from bertctl.run_folder import DAMAGED
 
-    found = compare_runs(runs, split=split, examples=examples)
+    with loading("one of the runs", remedy=DAMAGED):
+        found = compare_runs(runs, split=split, examples=examples)
     out.answer(found, *_answer(found))
     for note in found["notes"]:
         out.say(f"note: {note}")

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 import typer
 
 from bertctl.cli.app import VERBS, OnOutput, build
-from bertctl.errors import BertctlError, DeviceError, ExitCode, InterruptedRunError, UnavailableError, UsageError
+from bertctl.errors import (
+    BertctlError,
+    DeviceError,
+    ExitCode,
+    InterruptedRunError,
+    UnavailableError,
+    UsageError,
+    is_out_of_memory,
+)
 from bertctl.runtime.launch import die_with_parent, is_first_worker, is_worker, leave, note_exit
 from bertctl.words import unknown
 
@@ -90,8 +98,6 @@ def _usage(arguments: Sequence[str], error: typer.TyperException) -> UsageError:
 
 def _translate(error: Exception) -> BertctlError:
     """Returns one of our errors for what can go wrong anywhere; anything else is a bug of ours."""
-    from bertctl.training.out_of_memory import is_out_of_memory
-
     if is_out_of_memory(error):
         translated: BertctlError = DeviceError(
             "out of memory",

@@ -48,13 +48,15 @@ def report(
     if output is not None and output.is_dir():
         raise UsageError(f"{output} is a folder", remedy=f"Name a file with -o, such as {output / f'report.{kind}'}.")
 
+    from bertctl.documents import loading
     from bertctl.reporting.html import render_html
     from bertctl.reporting.markdown import render_markdown
     from bertctl.reporting.report import build_report, gather
+    from bertctl.run_folder import DAMAGED
     from bertctl.writing import write_text
 
     material = gather(run, split=split)
-    with out.third_party_kept():
+    with out.third_party_kept(), loading(f"the run {run}", remedy=DAMAGED):
         document = build_report(material, errors=errors)
         text = render_html(document) if kind == "html" else render_markdown(document)
     path = output or (run / "report.html" if kind == "html" else None)

@@ -5,7 +5,6 @@ for a learned mix of layers `mix` (K,), for people to look at. RUN/probe.json sa
 encoder, and what the outputs are called. Letters: B texts, T tokens, D size of the vector, C outputs.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bertctl.documents import loading, read_json
 from bertctl.errors import UnavailableError
 from bertctl.modeling.layers import choose_layers, join_states, layer_count, read_states
 from bertctl.modeling.pooling import pool
@@ -91,18 +91,14 @@ def read_probe(folder: Path) -> tuple[LinearHead, dict[str, Any]]:
     Raises:
         UnavailableError: a file is missing or damaged.
     """
-    from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
-    try:
-        document: dict[str, Any] = json.loads((folder / DOCUMENT).read_text(encoding="utf-8"))
+    again = "Run `bertctl probe` again with --overwrite."
+    document = read_json(folder / DOCUMENT, "probe", remedy=again)
+    with loading(folder / WEIGHTS, kind=UnavailableError, remedy=again):
         arrays = load_file(folder / WEIGHTS)
         fields = {name: document[name] for name in LinearHead.__dataclass_fields__ if name in document}
         return LinearHead(**fields, weight=arrays["weight"], bias=arrays["bias"], mix=arrays.get("mix")), document
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
-        raise UnavailableError(
-            f"{folder} holds a probe that can't be read: {error}", remedy="Run `bertctl probe` again with --overwrite."
-        ) from error
 
 
 def with_head(loaded: "Model", head: LinearHead, source: ModelSource, compute: Compute) -> "Model":

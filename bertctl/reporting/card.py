@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 from bertctl.catalog.dataset_row import DatasetRow
 from bertctl.catalog.datasets import builtin_datasets
 from bertctl.catalog.models import MODELS
+from bertctl.documents import loading
 from bertctl.reporting.document import Column, TableBlock
 from bertctl.reporting.markdown import code_span, escaped, table_lines
 from bertctl.reporting.outcomes import calibration_error
 from bertctl.reporting.report import RunContents, decision_words, gather
 from bertctl.reporting.summary import figure, results_table
-from bertctl.run_folder import RunFolder
+from bertctl.run_folder import DAMAGED, RunFolder
 from bertctl.tasks.registry import TASKS, find_metric
 from bertctl.writing import write_text
 
@@ -42,7 +43,8 @@ def card_text(folder: RunFolder) -> str:
     """Returns the card: metadata between `---` lines, then the page."""
     contents = gather(folder.path)
     config = folder.read(folder.model / "config.json")
-    return f"---\n{_metadata(contents)}---\n\n{_page(contents, config)}"
+    with loading(f"the run {folder.path}", remedy=DAMAGED):
+        return f"---\n{_metadata(contents)}---\n\n{_page(contents, config)}"
 
 
 def _metadata(run: RunContents) -> str:

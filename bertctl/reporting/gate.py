@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bertctl.documents import loading
 from bertctl.errors import ExitCode, UsageError
 from bertctl.metrics.paired import Difference, detectable, score_interval
 from bertctl.metrics.value import MetricValue
@@ -17,6 +18,7 @@ from bertctl.reporting.limits import GateVerdict, Limit, Policy, decide
 from bertctl.reporting.pairing import Pair, not_computable, unpaired
 from bertctl.reporting.runs import FinishedRun, read_run
 from bertctl.reporting.slices import slice_contributions
+from bertctl.run_folder import DAMAGED
 from bertctl.tasks.answers import Line
 from bertctl.tasks.registry import answer_type
 
@@ -186,7 +188,8 @@ def gate(
     theirs = read_run(baseline) if baseline is not None else None
     chosen = ours.split(split)
     judge = _Judge(ours, theirs, chosen)
-    judgements = tuple(judge.verdict_on(limit, policy) for limit in limits)
+    with loading(f"the run {run}" + (f" or {baseline}" if baseline else ""), remedy=DAMAGED):
+        judgements = tuple(judge.verdict_on(limit, policy) for limit in limits)
     notes = list(judge.notes)
     if split is None and chosen != "validation":
         notes.append(f"looked at the split '{chosen}', as there is no 'validation'")

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from bertctl.config.schema import Recipe
-from bertctl.errors import DataError, UsageError
+from bertctl.documents import read_json_lines
+from bertctl.errors import UsageError
 from bertctl.inference.decision import Decision, read_decision
 from bertctl.reporting import charts
 from bertctl.reporting.document import Block, Cell, Chart, Column, Listing, Note, Report, Section, TableBlock, Tile
@@ -114,14 +115,8 @@ def gather(path: Path, *, split: str | None = None) -> RunContents:
 
 
 def _history(path: Path) -> list[dict[str, Any]]:
-    if not path.exists():
-        return []
-    try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    except ValueError as error:
-        raise DataError(
-            f"{path} can't be read: {error}", remedy="Delete it to have a report without curves."
-        ) from error
+    remedy = "Delete it to have a report without curves."
+    return read_json_lines(path, "history", remedy=remedy) if path.exists() else []
 
 
 def build_report(run: RunContents, *, errors: int = 30) -> Report:

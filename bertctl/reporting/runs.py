@@ -3,15 +3,16 @@
 Nothing here is written, and nothing imports torch.
 """
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
 
+from bertctl.config.load import load_recipe
 from bertctl.config.schema import Recipe
 from bertctl.config.strict_yaml import read_document
+from bertctl.documents import read_json, read_json_lines
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.metrics.value import MetricValue
 from bertctl.run_folder import RunFolder
@@ -105,23 +106,15 @@ class FinishedRun:
 
         Raises:
             UnavailableError: there is no such file.
-            DataError: a line that is no JSON object with an id.
+            DataError: a line that is no prediction, by the published schema.
         """
         if self.folder is None:
             raise UnavailableError(
                 f"{self.path} has metrics only, no predictions", remedy="Give the run's folder instead."
             )
         path = self.folder.predictions(split)
-        try:
-            content = path.read_text(encoding="utf-8")
-        except OSError as error:
-            raise UnavailableError(
-                f"{path} can't be read: {error.strerror}",
-                remedy=f"Write it with `bertctl evaluate {self.path} --split {split}`.",
-            ) from error
-        except UnicodeDecodeError as error:
-            raise DataError(f"{path} is not UTF-8") from error
-        lines = [_line(path, number, text) for number, text in enumerate(content.split("\n"), start=1) if text.strip()]
+        remedy = f"Write it with `bertctl evaluate {self.path} --split {split}`."
+        lines: list[Line] = [*read_json_lines(path, "prediction", remedy=remedy)]
         if not lines:
             raise UsageError(f"{path} holds no predictions, so nothing can be said of them")
         return lines
@@ -140,7 +133,7 @@ def read_run(path: Path) -> FinishedRun:
         DataError: a metrics.json that is none.
     """
     if path.is_file():
-        return FinishedRun(path, None, _metrics(path, _json(path)), {})
+        return FinishedRun(path, None, _metrics(path, read_json(path)), {})
     folder = RunFolder.open(path)
     state = folder.read(folder.status).get("state")
     if state != "done":
@@ -148,7 +141,10 @@ def read_run(path: Path) -> FinishedRun:
             f"{path} is no finished run: its state is '{state}'",
             remedy="Wait for it to finish, or train again with --overwrite.",
         )
-    recipe = read_document(folder.recipe.read_text(encoding="utf-8")).values if folder.recipe.exists() else {}
+    recipe: dict[str, Any] = {}
+    if folder.recipe.exists():
+        load_recipe(str(folder.recipe))  # refuses what is no recipe
+        recipe = read_document(folder.recipe.read_text(encoding="utf-8-sig")).values
     return FinishedRun(path, folder, _metrics(folder.metrics, folder.read(folder.metrics)), recipe)
 
 
@@ -194,13 +190,6 @@ def _different(names: tuple[str, str], how: str) -> UsageError:
     )
 
 
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UnavailableError(f"{path} can't be read as JSON: {error}") from error
-
-
 def _metrics(path: Path, document: Any) -> Mapping[str, Any]:
     splits = document.get("metrics") if isinstance(document, dict) else None
     if not isinstance(splits, dict) or not all(isinstance(by_name, dict) for by_name in splits.values()):
@@ -211,16 +200,6 @@ def _metrics(path: Path, document: Any) -> Mapping[str, Any]:
         )
     checked: Mapping[str, Any] = document
     return checked
-
-
-def _line(path: Path, number: int, text: str) -> Line:
-    try:
-        line = json.loads(text)
-    except ValueError as error:
-        raise DataError(f"{path}:{number}: no JSON: {error}") from error
-    if not isinstance(line, dict) or "id" not in line:
-        raise DataError(f"{path}:{number}: no prediction: an object with an id is one")
-    return line
 
 
 def _is_finite(value: Any) -> TypeGuard[float]:

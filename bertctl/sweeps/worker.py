@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from bertctl.config.schema import Recipe
-from bertctl.errors import BertctlError, ExitCode, InterruptedRunError, UnavailableError
+from bertctl.errors import BertctlError, ExitCode, InterruptedRunError, UnavailableError, is_out_of_memory
 from bertctl.progress import Listener
 from bertctl.run_folder import RunFolder
 from bertctl.runtime.launch import die_when_parent_does
@@ -31,7 +31,6 @@ from bertctl.sweeps.plan import CELLS, Keep
 from bertctl.training.finetune import RunOptions
 from bertctl.training.job import Encoded, Job, encode, encoding_key, prepare
 from bertctl.training.optim import warmup_steps
-from bertctl.training.out_of_memory import is_out_of_memory
 from bertctl.training.start import start
 from bertctl.writing import append_text, open_in_place
 

@@ -6,20 +6,6 @@ from bertctl.errors import DeviceError
 from bertctl.progress import Listener
 from bertctl.runtime.heap import trim_heap
 
-_SIGNS = (
-    "out of memory",
-    "can't allocate memory",
-    "cannot allocate memory",
-    "not enough memory",
-    "bad_alloc",
-    "could not create a primitive",  # oneDNN, where there is no memory for the code it would write
-)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Returns whether an error of torch (CUDA, CPU, MPS) or Python says that memory ran out."""
-    return isinstance(error, MemoryError) or any(sign in str(error).lower() for sign in _SIGNS)
-
 
 def give_back_memory() -> None:
     """Returns unused memory to the system: the micro-batches of the next attempt need blocks of other sizes."""

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from bertctl.errors import is_out_of_memory
 from bertctl.runtime.launch import Workers
 from bertctl.runtime.seeding import WindowRandom
 from bertctl.tasks.base import Features
 from bertctl.tasks.batches import Batch
-from bertctl.training.out_of_memory import MicroBatches, give_back_memory, is_out_of_memory
+from bertctl.training.out_of_memory import MicroBatches, give_back_memory
 from bertctl.training.training_engine import TrainingEngine
 
 if TYPE_CHECKING:

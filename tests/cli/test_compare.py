@@ -51,7 +51,7 @@ def _scores_run(path, *, seed):
     answers = gold + np.random.default_rng([seed, 1]).normal(0, 0.3 * seed, N)
     metrics = regression_metrics(gold, answers, resamples=200, seed=0)
     lines = [
-        {"id": i, "text": "t", "gold": float(g), "prediction": float(a)}
+        {"id": str(i), "text": "t", "gold": float(g), "prediction": float(a)}
         for i, (g, a) in enumerate(zip(gold, answers, strict=True))
     ]
     return _write(path, task="text-regression", lines=lines, metrics=metrics, seed=seed, rate=1e-5, digest="a")

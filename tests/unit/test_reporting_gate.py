@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from bertctl.errors import DataError, ExitCode, UnavailableError, UsageError
+from bertctl.errors import BertctlError, DataError, ExitCode, UnavailableError, UsageError
 from bertctl.metrics.classification import f1_statistic
 from bertctl.metrics.paired import bootstrap_difference, detectable, mcnemar, score_interval, share_difference
 from bertctl.metrics.statistics import wilson_interval
@@ -219,7 +219,7 @@ def test_what_is_no_number_is_never_a_pass(tmp_path, value):
     document["metrics"]["validation"]["accuracy"]["value"] = value
     (run / "metrics.json").write_text(json.dumps(document))
     for policy in ("strict", "point", "lenient"):
-        with pytest.raises(UsageError, match="finite"):
+        with pytest.raises(BertctlError, match=r"finite|valid number"):
             _gate(run, "min accuracy=0.1", policy=policy)
 
 

@@ -1,0 +1,176 @@
+"""Files that others wrote: JSON by one reader, and every error of loading such a file as one of ours.
+
+A file is refused for its size, bytes that are no UTF-8, nesting, halves of surrogate pairs, or another shape than the
+published schema (`schemas/NAME.json`) has. A reader asks less than a writer promises, so that runs of other versions
+can be read: keys that the schema does not know are let through, and `x-read` says which of the required ones it needs.
+"""
+
+import functools
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bertctl.errors import BertctlError, DataError, UnavailableError, is_out_of_memory
+from bertctl.words import human_bytes
+
+JSON_LIMIT = 64 * 2**20
+"""Bytes of a JSON file; the largest tokenizer.json in use (Gemma's, 256,000 tokens) has half of it."""
+
+_SCHEMAS = Path(__file__).with_name("schemas")
+
+
+@contextmanager
+def loading(what: object, *, kind: type[BertctlError] = DataError, remedy: str = "") -> Iterator[None]:
+    """Turns whatever goes wrong inside into one of our errors: for what somebody else's file makes a library do.
+
+    Our own errors, and memory that ran out, go through as they are.
+
+    Args:
+        what: is being loaded, for the message.
+        kind: of the error that is raised.
+        remedy: what to do about it.
+    """
+    try:
+        yield
+    except BaseException as error:
+        panic = type(error).__name__ == "PanicException"  # of a library in Rust: no Exception
+        if isinstance(error, BertctlError) or is_out_of_memory(error) or not (isinstance(error, Exception) or panic):
+            raise
+        said = next(iter(str(error).strip().splitlines()), "")[:300]
+        raise kind(f"{what} can't be used: {type(error).__name__}: {said}", remedy=remedy) from error
+
+
+def read_text(path: Path, *, limit: int = JSON_LIMIT, kind: type[BertctlError] = UnavailableError) -> str:
+    """Returns a file of UTF-8.
+
+    Raises:
+        BertctlError: of `kind`: it can't be read, is larger than `limit` bytes, or is no UTF-8.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(limit + 1)
+        if len(content) > limit:
+            raise kind(f"{path} has more than {human_bytes(limit)}, the most that is read of such a file")
+        return content.decode("utf-8-sig")
+    except OSError as error:
+        raise UnavailableError(f"{path} can't be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise kind(f"{path}:{line}: byte 0x{content[error.start]:02x} is not UTF-8") from error
+
+
+def read_json(
+    path: Path, schema: str = "", *, kind: type[BertctlError] = UnavailableError, remedy: str = ""
+) -> dict[str, Any]:
+    """Returns the object that a JSON file holds.
+
+    Args:
+        path: of the file.
+        schema: name of the published schema that it follows; any object will do where it is empty.
+        kind: of the error where it is no object at all.
+        remedy: what to do about a file that is refused.
+
+    Raises:
+        UnavailableError: it can't be read.
+        BertctlError: of `kind`: it is too large, no UTF-8, or no JSON object.
+        DataError: it does not follow the schema.
+    """
+    return parse_json(read_text(path, kind=kind), str(path), schema, kind=kind, remedy=remedy)
+
+
+def read_json_lines(path: Path, schema: str, *, limit: int = 2**32, remedy: str = "") -> list[dict[str, Any]]:
+    """Returns the objects of a JSON Lines file, blank lines left out.
+
+    Raises:
+        UnavailableError: it can't be read.
+        DataError: a line that is no object, or does not follow the schema; which one.
+    """
+    lines = enumerate(read_text(path, limit=limit, kind=DataError).split("\n"), start=1)
+    return [parse_json(text, f"{path}:{i}", schema, kind=DataError, remedy=remedy) for i, text in lines if text.strip()]
+
+
+def parse_json(
+    text: str, where: str, schema: str = "", *, kind: type[BertctlError] = DataError, remedy: str = ""
+) -> dict[str, Any]:
+    """Returns the object that a JSON text holds; see `read_json`.
+
+    Args:
+        text: JSON.
+        where: it comes from: a file, perhaps with a line.
+        schema: as for `read_json`.
+        kind: as for `read_json`.
+        remedy: as for `read_json`.
+    """
+    try:
+        document = json.loads(text)
+        if "\\ud" in text.lower():
+            json.dumps(document, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise kind(f"{where}: half of a surrogate pair, which is no character", remedy=remedy) from error
+    except (ValueError, RecursionError) as error:
+        said = "nested too deeply" if isinstance(error, RecursionError) else error
+        raise kind(f"{where} is no JSON: {said}", remedy=remedy) from error
+    if not isinstance(document, dict):
+        raise kind(f"{where}: {type(document).__name__} where an object is needed", remedy=remedy)
+    if schema:
+        _check(document, where, schema, remedy)
+    return document
+
+
+def _check(document: Mapping[str, Any], where: str, schema: str, remedy: str) -> None:
+    from pydantic_core import ValidationError
+
+    try:
+        _validator(schema).validate_python(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        given = "" if first["type"] == "missing" else f", {json.dumps(first['input'], default=str)[:60]} given"
+        raise DataError(f"{where}: {place[:200]}: {first['msg'].lower()}{given}", remedy=remedy) from error
+
+
+@functools.cache
+def _validator(name: str) -> Any:
+    from pydantic_core import SchemaValidator
+
+    whole = json.loads((_SCHEMAS / f"{name}.json").read_text(encoding="utf-8"))
+    return SchemaValidator(_core(whole, whole.get("$defs", {})), {"strict": True})
+
+
+def _core(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Any:
+    """Returns what pydantic's core makes a validator of, for the part of JSON Schema that the published ones use."""
+    from pydantic_core import core_schema as core
+
+    schema = {**schema, **defs[schema["$ref"].rsplit("/", 1)[1]]} if "$ref" in schema else schema
+    kinds = schema.get("type")
+    several = [{**schema, "type": kind} for kind in kinds] if isinstance(kinds, list) else schema.get("oneOf")
+    if several:
+        return core.union_schema([_core(one, defs) for one in several])
+    if "const" in schema or "enum" in schema:
+        return core.literal_schema(schema.get("enum", [schema.get("const")]))
+    low, high = schema.get("minimum"), schema.get("maximum")
+    match kinds:
+        case "object":
+            needed = schema.get("x-read", schema.get("required", ()))
+            fields = {
+                name: core.typed_dict_field(_core(inner, defs), required=name in needed)
+                for name, inner in schema.get("properties", {}).items()
+            }
+            others = schema.get("additionalProperties")
+            extras = _core(others, defs) if isinstance(others, Mapping) else None
+            return core.typed_dict_schema(fields, extra_behavior="allow", extras_schema=extras)
+        case "array":
+            return core.list_schema(_core(schema.get("items", {}), defs))
+        case "integer":
+            return core.int_schema(ge=low, le=2**63 - 1 if high is None else high)
+        case "number":
+            return core.float_schema(ge=low, le=high)
+        case "string":
+            return core.str_schema()
+        case "boolean":
+            return core.bool_schema()
+        case "null":
+            return core.none_schema()
+    return core.any_schema()
