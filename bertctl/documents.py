@@ -43,19 +43,21 @@ def loading(what: object, *, kind: type[BertctlError] = DataError, remedy: str =
 
 
 def read_text(path: Path, *, limit: int = JSON_LIMIT, kind: type[BertctlError] = UnavailableError) -> str:
-    """Returns a file of UTF-8.
+    """Returns a file of UTF-8, without its byte-order mark.
 
     Raises:
-        BertctlError: of `kind`: it can't be read, is larger than `limit` bytes, or is no UTF-8.
+        UnavailableError: it can't be read.
+        BertctlError: of `kind`: it is larger than `limit` bytes, or is no UTF-8.
     """
     try:
         with path.open("rb") as file:
             content = file.read(limit + 1)
-        if len(content) > limit:
-            raise kind(f"{path} has more than {human_bytes(limit)}, the most that is read of such a file")
-        return content.decode("utf-8-sig")
     except OSError as error:
-        raise UnavailableError(f"{path} can't be read: {error.strerror}") from error
+        raise UnavailableError(f"{path} can't be read: {error.strerror}", file=path) from error
+    if len(content) > limit:
+        raise kind(f"{path} is larger than {human_bytes(limit)}, the most that is read of such a file", file=path)
+    try:
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise kind(f"{path}:{line}: byte 0x{content[error.start]:02x} is not UTF-8") from error
@@ -77,7 +79,7 @@ def read_json(
         BertctlError: of `kind`: it is too large, no UTF-8, or no JSON object.
         DataError: it does not follow the schema.
     """
-    return parse_json(read_text(path, kind=kind), str(path), schema, kind=kind, remedy=remedy)
+    return _parsed(read_text(path, kind=kind), path, None, schema, kind, remedy)
 
 
 def read_json_lines(path: Path, schema: str, *, limit: int = 2**32, remedy: str = "") -> list[dict[str, Any]]:
@@ -88,38 +90,30 @@ def read_json_lines(path: Path, schema: str, *, limit: int = 2**32, remedy: str 
         DataError: a line that is no object, or does not follow the schema; which one.
     """
     lines = enumerate(read_text(path, limit=limit, kind=DataError).split("\n"), start=1)
-    return [parse_json(text, f"{path}:{i}", schema, kind=DataError, remedy=remedy) for i, text in lines if text.strip()]
+    return [_parsed(text, path, i, schema, DataError, remedy) for i, text in lines if text.strip()]
 
 
-def parse_json(
-    text: str, where: str, schema: str = "", *, kind: type[BertctlError] = DataError, remedy: str = ""
+def _parsed(
+    text: str, path: Path, line: int | None, schema: str, kind: type[BertctlError], remedy: str
 ) -> dict[str, Any]:
-    """Returns the object that a JSON text holds; see `read_json`.
-
-    Args:
-        text: JSON.
-        where: it comes from: a file, perhaps with a line.
-        schema: as for `read_json`.
-        kind: as for `read_json`.
-        remedy: as for `read_json`.
-    """
+    where = f"{path}:{line}" if line else str(path)
     try:
         document = json.loads(text)
         if "\\ud" in text.lower():
             json.dumps(document, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
-        raise kind(f"{where}: half of a surrogate pair, which is no character", remedy=remedy) from error
+        raise kind(f"{where}: half of a surrogate pair, which is no character", remedy=remedy, file=path) from error
     except (ValueError, RecursionError) as error:
         said = "nested too deeply" if isinstance(error, RecursionError) else error
-        raise kind(f"{where} is no JSON: {said}", remedy=remedy) from error
+        raise kind(f"{where}: no JSON: {said}", remedy=remedy, file=path) from error
     if not isinstance(document, dict):
-        raise kind(f"{where}: {type(document).__name__} where an object is needed", remedy=remedy)
+        raise kind(f"{where}: {type(document).__name__} where an object is needed", remedy=remedy, file=path)
     if schema:
-        _check(document, where, schema, remedy)
+        _check(document, path, where, schema, remedy)
     return document
 
 
-def _check(document: Mapping[str, Any], where: str, schema: str, remedy: str) -> None:
+def _check(document: Mapping[str, Any], path: Path, where: str, schema: str, remedy: str) -> None:
     from pydantic_core import ValidationError
 
     try:
@@ -128,7 +122,7 @@ def _check(document: Mapping[str, Any], where: str, schema: str, remedy: str) ->
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"])
         given = "" if first["type"] == "missing" else f", {json.dumps(first['input'], default=str)[:60]} given"
-        raise DataError(f"{where}: {place[:200]}: {first['msg'].lower()}{given}", remedy=remedy) from error
+        raise DataError(f"{where}: {place[:200]}: {first['msg'].lower()}{given}", remedy=remedy, file=path) from error
 
 
 @functools.cache

@@ -147,4 +147,4 @@ def test_report_card_comparison_and_gate_know_it(finished: Result) -> None:
 
 
 def test_its_files_fit_the_json_schemas_that_ship(finished: Result) -> None:
-    assert check_run(finished.folder.path) >= 3 + 8
+    assert check_run(finished.folder.path) >= 5 + 8

@@ -10,6 +10,8 @@ from jsonschema import Draft202012Validator
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "bertctl" / "schemas"
 
+_WHOLE = ("metrics", "status", "environment", "performance", "probe")
+
 
 @functools.cache
 def validator(name: str) -> Draft202012Validator:
@@ -25,10 +27,13 @@ def check(name: str, document: Any, where: object) -> None:
 
 def check_run(run: Path) -> int:
     """Checks the files of one run folder and returns how many documents it held."""
-    documents = [(name, json.loads((run / f"{name}.json").read_text())) for name in ("metrics", "status")]
+    documents = [
+        (name, json.loads((run / f"{name}.json").read_text())) for name in _WHOLE if (run / f"{name}.json").exists()
+    ]
     documents.append(("recipe", yaml.safe_load((run / "recipe.yaml").read_text())))
-    for file in sorted(run.glob("predictions/*.jsonl")):
-        documents += [("prediction", json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()]
+    lines = [("history", run / "history.jsonl")] if (run / "history.jsonl").exists() else []
+    for name, file in [*lines, *(("prediction", file) for file in sorted(run.glob("predictions/*.jsonl")))]:
+        documents += [(name, json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()]
     for name, document in documents:
         check(name, document, f"{run.name}/{name}")
     return len(documents)

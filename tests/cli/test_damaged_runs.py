@@ -1,0 +1,68 @@
+"""A run folder of somebody else, damaged in one place: every verb that reads it names the file and ends with 2 to 4."""
+
+import json
+
+from made_runs import classified, made_run
+
+VERBS = (
+    ("gate", "{run}", "--min-slice", "label=negative:recall=0.1"),
+    ("compare", "{run}", "{sound}"),
+    ("report", "{run}", "-o", "report.html"),
+)
+DEEP = "[" * 100_000
+
+DAMAGES = (
+    # file, what it is replaced by (a function of its JSON, or bytes), exit code, what is said
+    ("status.json", lambda _: {}, 3, "state: field required"),
+    ("status.json", lambda _: [], 4, "list where an object is needed"),
+    ("status.json", b"\xff\xfe{", 4, "status.json:1: byte 0xff is not UTF-8"),
+    ("metrics.json", b"null", 4, "NoneType where an object is needed"),
+    ("metrics.json", DEEP.encode(), 4, "nested too deeply"),
+    ("metrics.json", b"1" * 5000, 4, "no JSON"),
+    ("metrics.json", lambda d: {k: v for k, v in d.items() if k != "primary"}, 3, "primary: field required"),
+    ("metrics.json", lambda d: {**d, "metrics": []}, 3, "metrics: input should be a valid dictionary"),
+    ("metrics.json", lambda d: {**d, "metrics": {"validation": {"accuracy": {}}}}, 3, "accuracy.value: field required"),
+    ("metrics.json", b'{"metrics": {"\\ud800": {}}}', 4, "half of a surrogate pair"),
+    ("predictions/validation.jsonl", b"\n", 2, "holds no predictions"),
+    ("predictions/validation.jsonl", b'{"id": "0"}\n', 3, "validation.jsonl:1: gold: field required"),
+    ("predictions/validation.jsonl", b"[]\n", 3, "validation.jsonl:1: list where an object is needed"),
+    ("predictions/validation.jsonl", b'\n{"id": 1, "gold"', 3, "validation.jsonl:2: no JSON"),
+    (
+        "predictions/validation.jsonl",
+        b'{"id": "0", "gold": "a", "prediction": "b", "tokens": ' + b"9" * 26 + b"}\n",
+        3,
+        "tokens: input should be less than or equal to 9223372036854775807",
+    ),
+    ("recipe.yaml", b"name: \xff\n", 2, "recipe.yaml:1: byte 0xff is not UTF-8"),
+    ("recipe.yaml", b"- a\n", 2, "a list found"),
+    ("recipe.yaml", b"task: 5\n", 2, "task: 5 given"),
+    ("recipe.yaml", b"model: 3\n", 2, "model: 3 given"),
+)
+ONLY_REPORT = (
+    ("history.jsonl", b"3\n", 3, "history.jsonl:1: int where an object is needed"),
+    ("history.jsonl", b'{"step": 1, "loss": "low"}\n', 3, "history.jsonl:1: loss: input should be a valid number"),
+    ("performance.json", b'{"seconds": {"train": null}}', 3, "seconds.train: input should be a valid number"),
+    ("environment.json", b'{"packages": []}', 3, "packages: input should be a valid dictionary"),
+    ("predictions/validation.jsonl", b'{"id": "0", "gold": {"a": 1}, "prediction": "b"}\n', 3, "can't be used"),
+    ("decision.json", b'{"temperature": -1}', 4, "is not a decision"),
+)
+
+
+def test_a_damaged_file_is_named_and_is_never_a_bug(bertctl, tmp_path):
+    sound = made_run(tmp_path / "sound", classified(40))
+    said = []
+    for number, (name, damage, code, words) in enumerate((*DAMAGES, *ONLY_REPORT)):
+        run = made_run(tmp_path / str(number), classified(40))
+        content = damage
+        if callable(damage):
+            content = json.dumps(damage(json.loads((run / name).read_bytes()))).encode()
+        (run / name).write_bytes(content)
+        for verb, *words_typed in VERBS[-1:] if number >= len(DAMAGES) else VERBS:
+            done = bertctl(verb, *(word.format(run=run, sound=sound) for word in words_typed))
+            said.append((verb, name, done.returncode, done.stderr))
+            # what `compare` can't pair it compares unpaired, and says so
+            noted = verb == "compare" and name.startswith("predictions") and done.returncode == 0
+            assert noted or done.returncode == code, (verb, name, content[:80], done.stderr)
+            assert words in " ".join(done.stderr.split()), (verb, name, done.stderr)
+            assert "Traceback" not in done.stderr
+    assert len(said) == 3 * 19 + 6
