@@ -7,6 +7,8 @@ can be read: keys that the schema does not know are let through, and `x-read` sa
 
 import functools
 import json
+import os
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,7 +52,9 @@ def read_text(path: Path, *, limit: int = JSON_LIMIT, kind: type[BertctlError] =
         BertctlError: of `kind`: it is larger than `limit` bytes, or is no UTF-8.
     """
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_without_waiting) as file:  # Path.open takes no opener
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise kind(f"{path} is no regular file", file=path)
             content = file.read(limit + 1)
     except OSError as error:
         raise UnavailableError(f"{path} can't be read: {error.strerror}", file=path) from error
@@ -61,6 +65,10 @@ def read_text(path: Path, *, limit: int = JSON_LIMIT, kind: type[BertctlError] =
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise kind(f"{path}:{line}: byte 0x{content[error.start]:02x} is not UTF-8") from error
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe would be waited for
 
 
 def read_json(

@@ -16,7 +16,6 @@ RUN/.lock                    held by the process that writes the run
 
 import fcntl
 import itertools
-import json
 import os
 import shutil
 import socket
