@@ -14,11 +14,11 @@ from bertctl.catalog import hub
 from bertctl.catalog.dataset_row import Columns, DatasetRow, SplitRow
 from bertctl.catalog.datasets import bundled_folder
 from bertctl.config.recipe_sections import DataSection
+from bertctl.data.columns import say_blank
 from bertctl.data.readers import READERS
 from bertctl.data.reading import ReadOptions
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table
-from bertctl.data.text_columns import say_blank
 from bertctl.data.text_files import read_text, require_file
 from bertctl.errors import DataError, UnavailableError
 from bertctl.progress import Listener

@@ -45,7 +45,6 @@ _NUMBERED = re.compile(
     r"(ending|choice|option|answer|alternative|candidate|solution|sol|hypothesis|)[ _-]?(\d+|[a-h])", re.IGNORECASE
 )
 _CODAH_CATEGORIES = frozenset(("", "i", "n", "o", "p", "q", "r"))
-_NO_LABEL = (None, "", -1, "-1")
 _OPTIONS = (
     "Name them: --text-column NAME for the context, --label-column NAME, "
     "--set data.choice_columns='[NAME, NAME, ...]' (one column with lists, or one for each choice)."
@@ -81,6 +80,7 @@ class ChoiceReader(Reader):
     """Makes rows with choices of CSV, TSV, JSONL and Parquet."""
 
     columns: tuple[str, ...] = ("context", "choices", "label")
+    no_label: tuple[Any, ...] = (None, "", -1, "-1")
     together: tuple[str, ...] = ("context",)
 
     def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:
@@ -93,23 +93,18 @@ class ChoiceReader(Reader):
             )
         return self.table_readings(read_tables(source, "tsv" if kind == "lines" else kind, options), options)
 
-    def table_readings(self, tables: Iterable[Table], options: ReadOptions) -> Iterator[Reading]:
-        """Yields the rows of columns that are read already."""
-        settings = options.settings
-        columns: ChoiceColumns | None = None
-        first_id = 0
-        for table in tables:
-            if columns is None:
-                columns = find_columns(table, settings, label_needed=options.label_needed, listener=options.listener)
-                labels = table.columns[columns.label] if columns.label is not None else ()
-                unlabelled = not options.label_needed and all(label in _NO_LABEL for label in labels)
-                if unlabelled or not options.keep_labels:
-                    columns = replace(columns, label=None)
-            elif settings.choice_columns is None:
-                columns = _with_further_choices(columns, table)
-            rows = rows_of_choices(table, columns, split=options.split, first_id=first_id)
-            first_id += len(rows)
-            yield Reading(rows, columns.names(), columns.as_settings(settings, header=table.header))
+    def columns_of(self, table: Table, options: ReadOptions) -> ChoiceColumns:
+        """Returns which column of a file is which."""
+        needed = options.label_needed
+        return find_columns(table, options.settings, label_needed=needed, listener=options.listener)
+
+    def further_columns(self, columns: ChoiceColumns, table: Table, options: ReadOptions) -> ChoiceColumns:
+        """Returns the columns, with those that go on numbering the choices."""
+        return columns if options.settings.choice_columns else _with_further_choices(columns, table)
+
+    def rows_of(self, table: Table, columns: ChoiceColumns, options: ReadOptions, *, first_id: int) -> Rows:
+        """Returns a file's columns under their canonical names."""
+        return rows_of_choices(table, columns, split=options.split, first_id=first_id)
 
 
 def find_columns(table: Table, settings: DataSection, *, label_needed: bool, listener: Listener) -> ChoiceColumns:
@@ -165,12 +160,12 @@ def rows_of_choices(table: Table, columns: ChoiceColumns, *, split: str, first_i
     """
     optional = columns.choices if len(columns.choices) > 1 else ()  # a chunk of JSONL may lack the last ones
     columns.require(table, optional=optional)
-    contexts, _ = texts_of(table, columns.context)
+    contexts = texts_of(table, columns.context)
     if len(columns.choices) == 1:
         endings = [_listed(table, columns.choices[0], index) for index in range(len(table))]
     else:
         blank = [""] * len(table)
-        cells = [texts_of(table, name)[0] if name in table.columns else blank for name in columns.choices]
+        cells = [texts_of(table, name) if name in table.columns else blank for name in columns.choices]
         endings = [_without_blank_end(row) for row in zip(*cells, strict=True)]
     for index, row in enumerate(endings):
         if len(row) < 2:
@@ -181,7 +176,7 @@ def rows_of_choices(table: Table, columns: ChoiceColumns, *, split: str, first_i
             )
     found: dict[str, Sequence[Any]] = {"context": contexts, "choices": endings}
     if columns.beginning is not None:
-        beginnings, _ = texts_of(table, columns.beginning)
+        beginnings = texts_of(table, columns.beginning)
         found["choices"] = [
             [f"{beginning} {ending}" if beginning else ending for ending in row]
             for beginning, row in zip(beginnings, endings, strict=True)

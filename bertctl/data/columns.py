@@ -50,8 +50,10 @@ class FileColumns:
     def as_settings(self, settings: DataSection, *, header: bool) -> DataSection:
         """Returns the settings with these columns written in, so that the next file is read as the first was.
 
-        The label's column stays the given one where this file has none.
+        The label's column stays the given one where this file has none. Names of a format's own are not written.
         """
+        if not self.settings_of:
+            return settings
         named = {field: getattr(self, name) for name, field in self.settings_of.items()}
         named["label_column"] = named["label_column"] or settings.label_column
         update = {field: list(value) if isinstance(value, tuple) else value for field, value in named.items()}
@@ -64,6 +66,12 @@ def say_guesses(table: Table, guessed: Sequence[str], used: Collection[str | Non
         others = [name for name in table.columns if name not in used]
         also = f"; also there: {', '.join(others)}" if others else ""
         listener.say(f"{table.source}: {', '.join(guessed)} (guessed{also})")
+
+
+def say_blank(blank: int, total: int, source: str, listener: Listener, *, noun: str = "texts") -> None:
+    """Tells of blank texts, which are examples like others."""
+    if blank:
+        listener.say(f"{source}: {blank} of {total} {noun} are blank; they stay in as examples")
 
 
 def columns_named(named: Mapping[str, str | None], table: Table, *, optional: str = "") -> list[str]:

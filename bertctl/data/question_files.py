@@ -5,8 +5,8 @@ development sets have several answers), `title` where the file has one. `answer_
 where the file gives no offset and the text does not occur in the context.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from bertctl.config.recipe_sections import DataSection
@@ -41,6 +41,8 @@ class QuestionReader(Reader):
     """Makes rows of questions about texts."""
 
     columns: tuple[str, ...] = _CANONICAL
+    no_label: tuple[Any, ...] = (None,)
+    noun: str = "questions"
     together: tuple[str, ...] = ("title", "context")
 
     def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:
@@ -54,30 +56,15 @@ class QuestionReader(Reader):
         tables = json_tables(source, options) if kind == "jsonl" else read_tables(source, kind, options)
         return self.table_readings(tables, options)
 
-    def table_readings(self, tables: Iterable[Table], options: ReadOptions) -> Iterator[Reading]:
-        """Yields the rows of columns that are read already."""
-        settings, listener = options.settings, options.listener
-        names: QuestionColumns | None = None
-        first_id = blank = 0
-        for table in tables:
-            if not len(table):
-                raise DataError(f"{table.source} has no questions", remedy=FORMS)
-            nested = isinstance(table, NestedTable)
-            if names is None:
-                said = _SQUAD if nested else settings
-                names = find_columns(table, said, label_needed=options.label_needed, listener=listener)
-                labels = table.columns[names.label] if names.label is not None else ()
-                unlabelled = not options.label_needed and all(label is None for label in labels)
-                if unlabelled or not options.keep_labels:
-                    names = replace(names, label=None)
-            rows = rows_of_questions(table, names, split=options.split, first_id=first_id)
-            first_id += len(rows)
-            blank += sum(not question.strip() for question in rows.columns["question"])
-            # The names of the nested form are the format's: the next file may have others.
-            after = settings if nested else names.as_settings(settings, header=table.header)
-            yield Reading(rows, names.names(), after)
-        if blank:
-            listener.say(f"{table.source}: {blank} of {first_id} questions are blank; they stay in as examples")
+    def columns_of(self, table: Table, options: ReadOptions) -> "QuestionColumns":
+        """Returns which column of a file is which."""
+        settings = _SQUAD if isinstance(table, NestedTable) else options.settings
+        found = find_columns(table, settings, label_needed=options.label_needed, listener=options.listener)
+        return NestedColumns(**vars(found)) if isinstance(table, NestedTable) else found
+
+    def rows_of(self, table: Table, columns: "QuestionColumns", options: ReadOptions, *, first_id: int) -> Rows:
+        """Returns a file's columns under their canonical names."""
+        return rows_of_questions(table, columns, split=options.split, first_id=first_id)
 
 
 @dataclass(frozen=True)
@@ -99,6 +86,13 @@ class QuestionColumns(FileColumns):
     question: str
     context: str
     label: str | None = None
+
+
+@dataclass(frozen=True)
+class NestedColumns(QuestionColumns):
+    """The columns of the nested form, whose names are the format's: the next file may have others."""
+
+    settings_of: ClassVar[Mapping[str, str]] = {}
 
 
 def find_columns(table: Table, settings: DataSection, *, label_needed: bool, listener: Listener) -> QuestionColumns:

@@ -2,10 +2,12 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from bertctl.config.recipe_sections import DataSection
+from bertctl.data.columns import FileColumns, say_blank
 from bertctl.data.groups import group_keys
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table
@@ -70,12 +72,16 @@ class Reader(ABC):
         stratify: whether rows held out for validation keep the shares of the labels.
         together: columns whose equal values hang together, the widest first: the questions about one article.
         streams_labels: whether `stream` keeps labels.
+        no_label: what stands for no label: where none is needed, a column of nothing else is left out.
+        noun: what is said to be blank where the first canonical column is; empty where nothing is said.
     """
 
     columns: tuple[str, ...]
     stratify: bool = False
     together: tuple[str, ...] = ()
     streams_labels: bool = False
+    no_label: tuple[Any, ...] = ()
+    noun: str = ""
 
     def groups(self, rows: Rows) -> list[Hashable]:
         """Returns one key per row, the same for rows that hang together."""
@@ -86,8 +92,37 @@ class Reader(ABC):
         """Yields the rows of a file or of stdin, chunk by chunk."""
 
     @abstractmethod
-    def table_readings(self, tables: Iterable[Table], options: ReadOptions) -> Iterator[Reading]:
+    def columns_of(self, table: Table, options: ReadOptions) -> FileColumns:
+        """Returns which column of a file is which, as the settings say or by the usual names."""
+
+    @abstractmethod
+    def rows_of(self, table: Table, columns: Any, options: ReadOptions, *, first_id: int) -> Rows:
+        """Returns a file's columns under their canonical names; without ids the rows are numbered from `first_id`."""
+
+    def further_columns(self, columns: Any, table: Table, options: ReadOptions) -> Any:  # noqa: ARG002
+        """Returns the columns, with those that a later chunk of the file brings."""
+        return columns
+
+    def table_readings(
+        self, tables: Iterable[Table], options: ReadOptions, columns: FileColumns | None = None
+    ) -> Iterator[Reading]:
         """Yields the rows of columns that are read already; the first table decides which column is which."""
+        known: Any = columns
+        count = blank = 0
+        for table in tables:
+            if known is None:
+                known = self.columns_of(table, options)
+                labels = table.columns[known.label] if known.label is not None else ()
+                unlabelled = not options.label_needed and all(label in self.no_label for label in labels)
+                known = replace(known, label=None) if unlabelled or not options.keep_labels else known
+            else:
+                known = self.further_columns(known, table, options)
+            rows = self.rows_of(table, known, options, first_id=count)
+            count += len(rows)
+            blank += sum(not text.strip() for text in rows.columns[self.columns[0]]) if self.noun else 0
+            yield Reading(rows, known.names(), known.as_settings(options.settings, header=table.header))
+        if count:
+            say_blank(blank, count, table.source, options.listener, noun=self.noun)
 
     def read(
         self,

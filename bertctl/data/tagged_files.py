@@ -8,7 +8,7 @@ document have one value).
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -76,19 +76,16 @@ class TaggingReader(Reader):
                 _tell_scheme(rows, options.listener)
                 yield Reading(rows, {}, options.settings)
 
-    def table_readings(self, tables: Iterable[Table], options: ReadOptions) -> Iterator[Reading]:
-        """Yields the rows of columns that are read already."""
-        columns: TaggedColumns | None = None
-        count = 0
-        for table in tables:
-            if columns is None:
-                listener = options.listener if options.keep_labels else SILENT
-                columns = find_columns(table, options.settings, label_needed=options.label_needed, listener=listener)
-                columns = columns if options.keep_labels else replace(columns, label=None)
-            rows = rows_of_table(table, columns, options, first_id=count)
-            count += len(rows)
-            _tell_scheme(rows, options.listener)
-            yield Reading(rows, columns.names(), options.settings)
+    def columns_of(self, table: Table, options: ReadOptions) -> TaggedColumns:
+        """Returns which column of a file is which."""
+        listener = options.listener if options.keep_labels else SILENT
+        return find_columns(table, options.settings, label_needed=options.label_needed, listener=listener)
+
+    def rows_of(self, table: Table, columns: TaggedColumns, options: ReadOptions, *, first_id: int) -> Rows:
+        """Returns a file's columns under their canonical names."""
+        rows = rows_of_table(table, columns, options, first_id=first_id)
+        _tell_scheme(rows, options.listener)
+        return rows
 
 
 def _kind(source: Source, options: ReadOptions) -> TaggedKind:

@@ -67,8 +67,8 @@ def choose_columns(table: Table, settings: DataSection, *, label_needed: bool, l
     return TextColumns(settings.id_column, text, pair, label)
 
 
-def rows_from(table: Table, names: TextColumns, *, split: str, first_id: int = 0) -> tuple[Rows, int]:
-    """Returns a file's columns under their canonical names, and the number of blank texts among them.
+def rows_from(table: Table, names: TextColumns, *, split: str, first_id: int = 0) -> Rows:
+    """Returns a file's columns under their canonical names.
 
     Args:
         table: the file as it was read.
@@ -80,26 +80,16 @@ def rows_from(table: Table, names: TextColumns, *, split: str, first_id: int = 0
         DataError: a column is missing, a text is no text, an id is missing or stands twice.
     """
     names.require(table)
-    columns: dict[str, Sequence[Any]] = {}
-    blank = 0
-    for canonical, name in names.names().items():
-        if canonical == "label":
-            columns[canonical] = table.columns[name]
-        else:
-            columns[canonical], blanks = texts_of(table, name)
-            blank += blanks if canonical == "text" else 0
+    columns = {
+        canonical: table.columns[name] if canonical == "label" else texts_of(table, name)
+        for canonical, name in names.names().items()
+    }
     columns |= other_columns(table, names.used, ("text", "pair", "label"))
-    return Rows(split, columns, ids_of(table, names.id, first_id=first_id), table.source, table.lines), blank
+    return Rows(split, columns, ids_of(table, names.id, first_id=first_id), table.source, table.lines)
 
 
-def say_blank(count: int, total: int, source: str, listener: Listener) -> None:
-    """Tells of blank texts, which are examples like others."""
-    if count:
-        listener.say(f"{source}: {count} of {total} texts are blank; they stay in as examples")
-
-
-def texts_of(table: Table, name: str) -> tuple[Sequence[str], int]:
-    """Returns a column as texts (numbers are their digits, None is blank), and how many are blank.
+def texts_of(table: Table, name: str) -> Sequence[str]:
+    """Returns a column as texts: numbers are their digits, None is blank.
 
     Raises:
         DataError: something that is no text, with file and line.
@@ -107,7 +97,7 @@ def texts_of(table: Table, name: str) -> tuple[Sequence[str], int]:
     values = table.columns[name]
     if any(type(value) is not str for value in values):
         values = [_text(value, name, index, table) for index, value in enumerate(values)]
-    return values, sum(not value or value.isspace() for value in values)
+    return values
 
 
 def _text(value: Any, name: str, index: int, table: Table) -> str:

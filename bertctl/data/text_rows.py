@@ -1,7 +1,7 @@
 """Texts and pairs with a label or a score, from CSV, TSV, JSON Lines, Parquet and plain lines."""
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 from bertctl.data.files import input_kind, read_tables
@@ -9,7 +9,7 @@ from bertctl.data.groups import group_keys
 from bertctl.data.reading import Reader, Reading, ReadOptions
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table
-from bertctl.data.text_columns import TextColumns, choose_columns, rows_from, say_blank
+from bertctl.data.text_columns import TextColumns, choose_columns, rows_from
 from bertctl.data.text_files import Source
 
 
@@ -21,6 +21,7 @@ class TextReader(Reader):
     columns: tuple[str, ...] = ("text", "pair", "label")
     together: tuple[str, ...] = ("text",)
     streams_labels: bool = True
+    noun: str = "texts"
 
     def groups(self, rows: Rows) -> list[Hashable]:
         """Returns one key per row; of pairs by the first sentence, or by the second where the first says a kind."""
@@ -34,28 +35,16 @@ class TextReader(Reader):
         if kind == "lines" and options.whole:
             kind = "tsv"
         columns = TextColumns(None, "text") if kind == "lines" else None
-        return self._readings(read_tables(source, kind, options), options, columns)
+        return self.table_readings(read_tables(source, kind, options), options, columns)
 
-    def table_readings(self, tables: Iterable[Table], options: ReadOptions) -> Iterator[Reading]:
-        """Yields the rows of columns that are read already."""
-        return self._readings(tables, options, None)
+    def columns_of(self, table: Table, options: ReadOptions) -> TextColumns:
+        """Returns which column of a file is which."""
+        needed = options.label_needed
+        return choose_columns(table, options.settings, label_needed=needed, listener=options.listener)
 
-    def _readings(
-        self, tables: Iterable[Table], options: ReadOptions, columns: TextColumns | None
-    ) -> Iterator[Reading]:
-        count = blank = 0
-        for table in tables:
-            if columns is None:
-                columns = choose_columns(
-                    table, options.settings, label_needed=options.label_needed, listener=options.listener
-                )
-            rows, blanks = rows_from(table, columns, split=options.split, first_id=count)
-            count += len(rows)
-            blank += blanks
-            yield Reading(rows, columns.names(), columns.as_settings(options.settings, header=table.header))
-            source = table.source
-        if blank:
-            say_blank(blank, count, source, options.listener)
+    def rows_of(self, table: Table, columns: TextColumns, options: ReadOptions, *, first_id: int) -> Rows:
+        """Returns a file's columns under their canonical names."""
+        return rows_from(table, columns, split=options.split, first_id=first_id)
 
 
 TEXT_READER = TextReader(stratify=True)

@@ -98,18 +98,17 @@ def test_columns_that_are_not_there():
 def test_other_columns_stay_and_never_clash():
     section = DataSection(text_column="review", label_column="stars")
     found = table("review", "stars", "text", "genre")
-    rows, blank = rows_from(found, choose_columns(found, section, label_needed=True, listener=SILENT), split="train")
+    rows = rows_from(found, choose_columns(found, section, label_needed=True, listener=SILENT), split="train")
     assert list(rows.columns) == ["text", "label", "file_text", "genre"]
     assert rows.columns["text"][0] == "review 0"
     assert rows.columns["file_text"][0] == "text 0"
-    assert blank == 0
 
 
 def test_ids_come_from_their_column_and_are_unique():
     section = DataSection(id_column="key")
     found = table("text", "label", "key")
     choice = choose_columns(found, section, label_needed=True, listener=SILENT)
-    assert rows_from(found, choice, split="x")[0].ids == ["key 0", "key 1", "key 2", "key 3"]
+    assert rows_from(found, choice, split="x").ids == ["key 0", "key 1", "key 2", "key 3"]
     twice = Table({**found.columns, "key": [1, 2, 1, 3]}, "file.csv", [2, 3, 4, 5])
     with pytest.raises(DataError, match=r"file.csv:4: .*id '1' .*file.csv:2"):
         rows_from(twice, choice, split="x")
