@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from tokenizers import Tokenizer
 
@@ -9,7 +10,7 @@ from bertctl.checking.answers import check_answers
 from bertctl.checking.choices import check_choices
 from bertctl.checking.duplicates import check_duplicates
 from bertctl.checking.fields import check_fields
-from bertctl.checking.findings import WORST_FIRST, DataReport, Finding, SplitSummary
+from bertctl.checking.findings import WORST_FIRST, DataReport, Finding
 from bertctl.checking.labels import check_labels
 from bertctl.checking.languages import check_languages
 from bertctl.checking.leakage import check_leakage
@@ -63,7 +64,7 @@ def check_data(recipe: Recipe, *, listener: Listener = SILENT) -> DataReport:
     findings = [*read.findings, *run_checks(subject, listener=listener)]
     findings += _refusals(subject, findings)
     return DataReport(
-        splits=tuple(_summary(subject, split) for split in subject.splits),
+        splits={split: _summary(subject, split) for split in subject.splits},
         findings=tuple(sorted(findings, key=lambda finding: WORST_FIRST.index(finding.severity))),
         skipped=skipped,
     )
@@ -117,7 +118,7 @@ def _refusals(subject: Subject, findings: list[Finding]) -> Iterator[Finding]:
                 yield refusal(error, split, code="refused")
 
 
-def _summary(subject: Subject, split: str) -> SplitSummary:
+def _summary(subject: Subject, split: str) -> dict[str, Any]:
     """Returns a split in numbers: its labels or tags are counted, where they can be."""
     rows = subject.splits[split]
     counts: Counter[str] = Counter()
@@ -130,4 +131,4 @@ def _summary(subject: Subject, split: str) -> SplitSummary:
                 counts.update(map(str, label))
             elif not isinstance(label, Mapping):
                 counts[str(label)] += 1
-    return SplitSummary(split, rows.source, len(rows), dict(counts.most_common()))
+    return {"source": rows.source, "rows": len(rows), "labels": dict(counts.most_common())}

@@ -61,33 +61,17 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class SplitSummary:
-    """A split in numbers.
-
-    Attributes:
-        split: its name.
-        source: the file or hub address.
-        rows: how many.
-        labels: label (or tag) -> rows (or words), the most frequent first; empty where there are none to count.
-    """
-
-    split: str
-    source: str
-    rows: int
-    labels: dict[str, int]
-
-
-@dataclass(frozen=True)
 class DataReport:
     """All that was found.
 
     Attributes:
-        splits: what was read.
+        splits: what was read: split -> its `source` (a file or hub address), its number of `rows`, and its `labels`:
+            label (or tag) -> rows (or words), the most frequent first; empty where there are none to count.
         findings: the worst first.
         skipped: checks that could not be made, each with the reason.
     """
 
-    splits: tuple[SplitSummary, ...]
+    splits: dict[str, dict[str, Any]]
     findings: tuple[Finding, ...]
     skipped: tuple[str, ...] = ()
 

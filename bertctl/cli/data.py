@@ -122,10 +122,7 @@ def _document(recipe: "Recipe", report: "DataReport") -> dict[str, Any]:
         "recipe": recipe.name,
         "task": recipe.task,
         "counts": {severity: len(report.of(severity)) for severity in ("error", "warning", "note")},
-        "splits": {
-            summary.split: {"source": summary.source, "rows": summary.rows, "labels": summary.labels}
-            for summary in report.splits
-        },
+        "splits": report.splits,
         "findings": [asdict(finding) for finding in report.findings],
         "skipped": list(report.skipped),
     }
@@ -139,10 +136,11 @@ def _tables(report: "DataReport") -> "list[RenderableType]":
     splits = Table(box=None, header_style="bold", pad_edge=False)
     for header in ("split", "rows", "labels", "source"):
         splits.add_column(header, justify="right" if header == "rows" else "left", overflow="fold")
-    for summary in report.splits:
-        shown = ", ".join(f"{name}: {rows:,}" for name, rows in list(summary.labels.items())[:8])
-        more = f", … ({len(summary.labels)} in all)" if len(summary.labels) > 8 else ""
-        splits.add_row(summary.split, f"{summary.rows:,}", Text(shown + more), Text(_from_here(summary.source)))
+    for split, found in report.splits.items():
+        labels = found["labels"]
+        shown = ", ".join(f"{name}: {rows:,}" for name, rows in list(labels.items())[:8])
+        more = f", … ({len(labels)} in all)" if len(labels) > 8 else ""
+        splits.add_row(split, f"{found['rows']:,}", Text(shown + more), Text(_from_here(found["source"])))
     parts: list[RenderableType] = [splits]
     styles = {"error": "bold red", "warning": "bold yellow", "note": "bold blue"}
     for finding in report.findings:
@@ -167,7 +165,7 @@ def _from_here(path: str) -> str:
 
 def _as_checks(group: str, report: "DataReport", *, strict: bool) -> list[Check]:
     """Returns a check per finding, and one more: most viewers take a suite without cases for broken."""
-    rows = ", ".join(f"{summary.rows:,} {summary.split}" for summary in report.splits) or "none could be read"
+    rows = ", ".join(f"{found['rows']:,} {split}" for split, found in report.splits.items()) or "none could be read"
     read = Check("rows", group, "pass", f"rows: {rows}")
     return [read, *(_as_check(group, finding, strict=strict) for finding in report.findings)]
 

@@ -19,7 +19,7 @@ from bertctl.words import unknown
 FileKind = Literal["lines", "csv", "tsv", "jsonl", "parquet"]
 FILE_KINDS: tuple[FileKind, ...] = get_args(FileKind)
 
-_SUFFIXES: dict[str, FileKind] = {
+SUFFIXES: dict[str, FileKind] = {
     ".csv": "csv",
     ".tsv": "tsv",
     ".tab": "tsv",
@@ -30,6 +30,7 @@ _SUFFIXES: dict[str, FileKind] = {
     ".pq": "parquet",
     ".txt": "lines",
 }
+"""What a file is by its suffix."""
 
 
 def suffix_of(path: Path) -> str:
@@ -45,12 +46,12 @@ def kind_of(path: Path) -> FileKind:
         UsageError: a suffix that says nothing.
     """
     suffix = suffix_of(path)
-    if suffix not in _SUFFIXES:
+    if suffix not in SUFFIXES:
         raise UsageError(
             f"{path}: '{suffix}' is no suffix of a file that can be read" if suffix else f"{path} has no suffix",
-            remedy=f"Suffixes: {', '.join(_SUFFIXES)}, each also with .gz.",
+            remedy=f"Suffixes: {', '.join(SUFFIXES)}, each also with .gz.",
         )
-    return _SUFFIXES[suffix]
+    return SUFFIXES[suffix]
 
 
 def input_kind(source: Source, given: str | None) -> FileKind:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from bertctl.data.conll import Sentence, conll_sentences
-from bertctl.data.files import read_tables, suffix_of, text_lines
+from bertctl.data.files import SUFFIXES, read_tables, suffix_of, text_lines
 from bertctl.data.reading import Reader, Reading, ReadOptions
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table, in_chunks
@@ -28,20 +28,8 @@ from bertctl.words import unknown
 TaggedKind = Literal["lines", "conll", "conllu", "jsonl", "parquet"]
 TAGGED_KINDS: tuple[TaggedKind, ...] = get_args(TaggedKind)
 
-_SUFFIXES: dict[str, TaggedKind] = {
-    ".conll": "conll",
-    ".iob": "conll",
-    ".iob2": "conll",
-    ".bio": "conll",
-    ".tsv": "conll",
-    ".conllu": "conllu",
-    ".conllup": "conllu",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-}
+_COLUMN_SUFFIXES = (".conll", ".iob", ".iob2", ".bio", ".tsv")
+_UD_SUFFIXES = (".conllu", ".conllup")
 _SNIFFED_LINES = 60
 _TAG = re.compile(r"O|[BIESLU]-\S+")
 _LONGEST_DOCUMENT = 8  # chunks; a document is cut into several only beyond
@@ -121,7 +109,12 @@ def _kind_of(path: Path) -> TaggedKind | None:
             f"{path}: CSV has no place for a tag per word",
             remedy="Give CoNLL columns (.conll, .tsv), CoNLL-U (.conllu), JSONL or Parquet.",
         )
-    return _SUFFIXES.get(suffix)
+    if suffix in _COLUMN_SUFFIXES:
+        return "conll"
+    if suffix in _UD_SUFFIXES:
+        return "conllu"
+    kind = SUFFIXES.get(suffix)
+    return kind if kind == "jsonl" or kind == "parquet" else None
 
 
 def _sniffed_kind(source: Path, options: ReadOptions) -> TaggedKind:

@@ -136,13 +136,8 @@ def _calibration_words(probability: NDArray[np.float64], held: NDArray[np.bool_]
 
 
 def _reliability_table(bins: Sequence[calibration.ReliabilityBin]) -> TableBlock:
-    columns = [
-        Column("probability", number=True),
-        Column("answers", number=True),
-        Column("mean probability", number=True),
-        Column("share right", number=True),
-        Column("95 % interval", number=True),
-    ]
+    names = ("probability", "answers", "mean probability", "share right", "95 % interval")
+    columns = [Column(name, number=True) for name in names]
     rows: list[list[str | Cell]] = [
         [
             f"{bin_.above:.2f} to {bin_.to:.2f}",

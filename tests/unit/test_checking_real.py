@@ -83,13 +83,13 @@ def test_conflicting_labels_of_medical_abstracts(shared_data: Path) -> None:
     }
     report = check_data(load_recipe("text-classification", options=options))
     assert [(f.code, f.count) for f in report.findings] == [("duplicate", 118), ("conflicting-labels", 113)]
-    assert report.splits[0].rows == 2888
+    assert report.splits["train"]["rows"] == 2888
 
 
 def test_the_bundled_set_is_clean(tmp_path: Path) -> None:
     report = check_data(load_recipe("demo", options={"model.name": str(tmp_path)}))
     assert report.findings == ()
-    assert [(summary.split, summary.rows) for summary in report.splits] == [
+    assert [(split, found["rows"]) for split, found in report.splits.items()] == [
         ("train", 600), ("validation", 150), ("test", 150)
     ]  # fmt: skip
     assert len(report.skipped) == 1

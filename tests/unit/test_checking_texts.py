@@ -258,7 +258,7 @@ def test_planted_broken_records(sentences: tuple[list[Row], list[Row]], tmp_path
     (finding,) = report.findings
     assert (finding.code, finding.severity, finding.count, finding.total) == ("bad-record", "error", 2, 1000)
     assert [example.where for example in finding.examples] == [f"{path}:5", f"{path}:10"]
-    assert [(summary.split, summary.rows) for summary in report.splits] == [("train", 998), ("validation", 300)]
+    assert [(split, found["rows"]) for split, found in report.splits.items()] == [("train", 998), ("validation", 300)]
 
 
 def test_planted_broken_json(sentences: tuple[list[Row], list[Row]], tmp_path: Path) -> None:
