@@ -116,7 +116,7 @@ def _case_evidence(name: str, folder: Path) -> tuple[bool, str] | None:
     """Returns whether the model is cased, and how one knows; None where nothing tells."""
     tokens = _vocabulary(folder)
     if tokens:
-        capital = sum(any(c.isupper() for c in token) for token in tokens) / len(tokens)
+        capital = sum(not token.islower() and any(map(str.isupper, token)) for token in tokens) / len(tokens)
         return capital > _CASED_SHARE, f"{100 * capital:.0f} % of its tokens have a capital letter"
     words = name.lower().replace("_", "-").replace("/", "-").split("-")
     if "uncased" in words:
