@@ -63,7 +63,7 @@ _LATER = frozenset(
 that doesn't keeps its hash, its run folder and its checkpoints."""
 
 
-def dump_recipe(recipe: Recipe, *, command: str, full: bool = True) -> str:
+def dump_recipe(recipe: Recipe, *, command: str) -> str:
     """Returns the recipe as YAML: a comment with the command that runs it, then each field under its docstring.
 
     `load_recipe` reads it back equal. The settings of other tasks are left out: they can only be the defaults.
@@ -71,22 +71,18 @@ def dump_recipe(recipe: Recipe, *, command: str, full: bool = True) -> str:
     Args:
         recipe: what to write.
         command: such as `bertctl finetune RUN/recipe.yaml`.
-        full: every field; otherwise only name, task and what differs from the defaults, without docstrings.
     """
     lines = [f"# {' '.join(command.split())}"]
     section_before = ""
     for dotted, value in own_fields(recipe):
         section, _, name = dotted.rpartition(".")
-        if not full and dotted not in ("name", "task") and value == fields()[dotted].get_default():
-            continue
         indent = "  " if section else ""
         if section != section_before:
-            lines += ["", *(_comment(section_docs()[section], "") if full else []), f"{section}:"]
+            lines += ["", *_comment(section_docs()[section], ""), f"{section}:"]
             section_before = section
-        elif not section and full:
+        elif not section:
             lines.append("")
-        if full:
-            lines += _comment(field_docs()[dotted].text, indent)
+        lines += _comment(field_docs()[dotted].text, indent)
         lines += textwrap.indent(_yaml(name, value), indent).splitlines()
     return "\n".join(lines) + "\n"
 

@@ -38,7 +38,7 @@ class StatsCollector:
         self._special = [
             Layout.of(tokenizer, pair=pair, special_tokens=special_tokens).special for pair in (False, True)
         ]
-        self._words = WordCounter(tokenizer, special_tokens=False)
+        self._words = WordCounter(tokenizer)
         self._batch_size = batch_size
         self._fixed_length = fixed_length
         self._lengths = [np.zeros(0, dtype=np.int32)]

@@ -130,7 +130,7 @@ def coverage(tokenizer: Tokenizer, chunks: Iterable[TextChunk], *, top: int = 20
         of these words were single tokens. Special tokens are not counted.
     """
     encoder = TextEncoder(tokenizer, special_tokens=False)
-    counter = WordCounter(tokenizer, special_tokens=False)
+    counter = WordCounter(tokenizer)
     texts = tokens = 0
     for chunk in chunks:
         texts += len(chunk.texts)

@@ -51,18 +51,16 @@ class WordCounter:
     not counted as words, nor are special tokens.
 
     Args:
-        tokenizer: with truncation and padding off.
-        special_tokens: whether the encoded texts have them.
+        tokenizer: with truncation and padding off; the texts are encoded without special tokens.
     """
 
-    def __init__(self, tokenizer: Tokenizer, *, special_tokens: bool = True) -> None:
+    def __init__(self, tokenizer: Tokenizer) -> None:
         self.words = 0
         self.word_tokens = 0
         self.split_words = 0
         self.unknown = 0
         self.forgotten = 0
         self._tokenizer = tokenizer
-        self._special_tokens = special_tokens
         self._unknown_id = unknown_id(tokenizer)
         self._names = tokens_by_id(tokenizer)
         self._split: Counter[tuple[int, ...]] = Counter()
@@ -104,7 +102,7 @@ class WordCounter:
             return begins
         words: list[int] = []
         for chunk in chunks(texts):
-            for encoding in self._tokenizer.encode_batch(chunk, add_special_tokens=self._special_tokens):
+            for encoding in self._tokenizer.encode_batch(chunk, add_special_tokens=False):
                 numbers = [-1 if word is None else word for word in encoding.word_ids]
                 words += [int(i == 0 or w < 0 or w != numbers[i - 1]) for i, w in enumerate(numbers)]
         return np.array(words, dtype=np.bool_)

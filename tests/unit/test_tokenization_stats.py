@@ -119,7 +119,7 @@ def test_bins_hold_every_text_once() -> None:
 def test_counted_words_are_a_plain_loop_s() -> None:
     """Pieces put together again are the words that the library split."""
     texts = ["The hypothyroidism's angioplasty — of 2 carcinomas; re-ruminating", "naïve façade"]
-    counter = WordCounter(MINILM, special_tokens=False)
+    counter = WordCounter(MINILM)
     from bertctl.tokenization.encode import TextEncoder
 
     counter.add(texts, TextEncoder(MINILM, special_tokens=False).encode(texts))
