@@ -31,8 +31,8 @@ ThresholdOption = Annotated[
     typer.Option(
         "--threshold",
         metavar="f1|precision=P",
-        help="Choose on the split the probability from which later predictions take the positive label: the one with "
-        "the best F1, or with the best recall at a precision of P.",
+        help="Choose on the split the probability from which later predictions take the positive label: for F1, or for "
+        "recall at a precision that new examples keep, P at least, with 95 % confidence.",
     ),
 ]
 

@@ -17,7 +17,12 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, ValidationError
 
 from bertctl.errors import UnavailableError, UsageError
-from bertctl.metrics.calibration import best_f1_threshold, fit_temperature, precision_threshold, scaled_probabilities
+from bertctl.metrics.calibration import (
+    fit_temperature,
+    modest_f1_threshold,
+    scaled_probabilities,
+    sure_precision_threshold,
+)
 from bertctl.run_folder import SCHEMA, RunFolder
 from bertctl.tasks.text_classification import TextClassification
 from bertctl.writing import write_json
@@ -49,10 +54,10 @@ class Decision(BaseModel):
 
 @dataclass(frozen=True)
 class ThresholdRule:
-    """How a threshold is chosen: the best F1, or the best recall at a precision.
+    """How a threshold is chosen: for F1, or for recall at a precision that new examples keep.
 
     Attributes:
-        precision: the least precision; None for the best F1.
+        precision: the least precision on new examples; None for F1.
     """
 
     precision: float | None = None
@@ -68,8 +73,8 @@ class ThresholdRule:
             DataError: none fits.
         """
         if self.precision is None:
-            return best_f1_threshold(probability, gold).value
-        return precision_threshold(probability, gold, self.precision).value
+            return modest_f1_threshold(probability, gold)
+        return sure_precision_threshold(probability, gold, self.precision).value
 
 
 def parse_rule(text: str) -> ThresholdRule:
@@ -82,12 +87,12 @@ def parse_rule(text: str) -> ThresholdRule:
         return ThresholdRule()
     with contextlib.suppress(ValueError):
         precision = float(text.removeprefix("precision="))
-        if text.startswith("precision=") and 0 < precision <= 1:
+        if text.startswith("precision=") and 0 < precision < 1:
             return ThresholdRule(precision)
     raise UsageError(
         f"--threshold {text!r} is no rule for a threshold",
         remedy="Type `--threshold f1` for the best F1, or `--threshold precision=0.9` for the best recall at a "
-        "precision of at least 0.9.",
+        "precision that new examples keep, 0.9 at least.",
     )
 
 

@@ -3,6 +3,8 @@
 Letters: N answers, C labels, M bins.
 """
 
+import bisect
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +22,16 @@ as fast for a million."""
 
 TEMPERATURES = (0.05, 20.0)
 """Temperatures that are looked at. One at an end says that the examples set none: they are all right, or all wrong."""
+
+
+LEVEL = 0.05
+"""How often a threshold may fall below the precision that it was chosen for."""
+
+_STARTS = 2  # of the sequences of tests: a single one ends at an early error, more have to share the level
+
+_HALF_BELIEVED = 50
+"""Examples at which a threshold for F1 is halfway between the best one on them and 0.5 (simulated: the best one itself
+is worse than 0.5 on new examples at n = 50 to 400 where the model is well calibrated)."""
 
 
 @dataclass(frozen=True)
@@ -215,12 +227,14 @@ class Threshold:
 
     Attributes:
         value: a probability of at least this counts as yes.
+        accepted: how many yes answers there are.
         precision: share of the yes answers that is right; 1 where there are none.
         recall: share of the examples to be found that is found.
         f1: their harmonic mean.
     """
 
     value: float
+    accepted: int
     precision: float
     recall: float
     f1: float
@@ -240,27 +254,61 @@ def best_f1_threshold(probability: ArrayLike, gold: ArrayLike) -> Threshold:
     return max(choices, key=lambda choice: (round(choice.f1, 12), -abs(choice.value - 0.5)))
 
 
-def precision_threshold(probability: ArrayLike, gold: ArrayLike, floor: float) -> Threshold:
-    """Returns the threshold with the highest recall among those whose precision reaches a floor.
+def modest_f1_threshold(probability: ArrayLike, gold: ArrayLike) -> float:
+    """Returns the threshold with the highest F1 drawn towards 0.5: n / (n + 50) of its way from there is kept, all of
+    it where that would cost more than one standard error of F1 on the n examples.
+    """
+    probability_N, gold_N = _checked(probability, gold)
+    best = best_f1_threshold(probability_N, gold_N)
+    drawn = 0.5 + (best.value - 0.5) * gold_N.size / (gold_N.size + _HALF_BELIEVED)
+    accepted, wanted = probability_N >= drawn, int(gold_N.sum())
+    f1 = 2 * int(gold_N[accepted].sum()) / (int(accepted.sum()) + wanted)
+    error = math.sqrt(2 * best.f1 * (1 - best.f1) / (best.accepted + wanted))
+    return drawn if f1 >= best.f1 - error else best.value
+
+
+def sure_precision_threshold(
+    probability: ArrayLike, gold: ArrayLike, floor: float, *, level: float = LEVEL
+) -> Threshold:
+    """Returns the threshold with the most yes answers among those whose precision on new examples reaches a floor, as
+    far as these examples show: it falls below the floor in at most `level` of all samples.
+
+    Learn then Test (Angelopoulos et al. 2021, arXiv 2110.01052, section 3.2, fixed-sequence testing with several
+    starts): from the strictest cut that could pass on, each looser one (5 % more yes answers) is tested with the exact
+    binomial test, until one fails. Two starts share the level. The loosest cut that has passed is taken.
 
     Args:
         probability: (N,) of yes.
         gold: (N,) whether yes is right.
-        floor: the precision asked for, above 0, at most 1.
+        floor: the precision asked for, above 0, below 1.
+        level: probability of a threshold that falls below the floor.
 
     Raises:
-        DataError: yes is never right, or no threshold reaches the floor.
+        DataError: yes is never right, or no threshold is sure to reach the floor.
     """
-    choices = _thresholds(probability, gold)
-    reaching = [choice for choice in choices if choice.precision >= floor]
-    if not reaching:
-        best = max(choices, key=lambda choice: choice.precision)
+    from scipy.stats import binom
+
+    choices = {choice.accepted: choice for choice in _thresholds(probability, gold)}
+    cuts = sorted(choices)
+    enough = math.ceil(math.log(level / _STARTS) / math.log(floor)) if floor < 1 else math.inf
+    passed = 0
+    for start in range(_STARTS):
+        wanted = enough * 2**start
+        while wanted <= cuts[-1]:
+            cut = cuts[bisect.bisect_left(cuts, wanted)]
+            if binom.sf(round(choices[cut].precision * cut) - 1, cut, floor) > level / _STARTS:
+                break
+            passed, wanted = max(passed, cut), cut + max(1, cut // 20)
+    if not passed:
+        best = max((choices[cut] for cut in cuts if cut >= enough), key=lambda choice: choice.precision, default=None)
+        found = f"the highest there is {best.precision:.4f}, at {best.value:.4f}" if best else "there are fewer"
         raise DataError(
-            f"no threshold reaches a precision of {floor:g} on these {np.size(probability)} examples; "
-            f"the highest is {best.precision:.4f}, at {best.value:.4f} with a recall of {best.recall:.4f}",
-            remedy="Ask for a lower precision, or train a better model.",
+            f"no threshold is {1 - level:.0%} sure to reach a precision of {floor:g} on new examples: among the "
+            f"{np.size(probability)} examples it takes {enough} yes answers that are all right, or more with a few "
+            f"errors; {found}",
+            remedy="Ask for a lower precision, choose on more examples, or train a better model.",
         )
-    return max(reaching, key=lambda choice: (choice.recall, choice.value))
+    return choices[passed]
 
 
 def _thresholds(probability: ArrayLike, gold: ArrayLike) -> list[Threshold]:
@@ -284,7 +332,7 @@ def _thresholds(probability: ArrayLike, gold: ArrayLike) -> list[Threshold]:
         middle = (above + below) / 2
         # Halfway, so that the next example decides nothing by its last digit; neighbours have nothing between them.
         value = middle if below < middle <= above else above
-        choices.append(Threshold(value, hits / accepted, hits / wanted, 2 * hits / (accepted + wanted)))
+        choices.append(Threshold(value, accepted, hits / accepted, hits / wanted, 2 * hits / (accepted + wanted)))
     return choices
 
 

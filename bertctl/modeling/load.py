@@ -63,8 +63,18 @@ def load_model(
             output_loading_info=True,
         )
     _refuse_random_encoder(network, info, source)
-    if head is not None and has_trained_head(source) and not keeps_head(source, head):
+    kept = head is None or (has_trained_head(source) and keeps_head(source, head))
+    if not kept and has_trained_head(source):
         _renew_head(network)
+    if getattr(config, "score_scale", None) and auto_class != "AutoModel":
+        from bertctl.modeling.score_head import use_score_head
+
+        if head is None:
+            use_score_head(network)
+        else:
+            scores = use_score_head(network, *config.score_scale)
+            if kept:
+                scores.unfold()
     saved_tokenizer.model_max_length = source.max_length
     pad_left, has_segments = config.model_type in _PADS_LEFT, _has_segments(network, config)
     _agree(saved_tokenizer, pad_left=pad_left, has_segments=has_segments)
@@ -93,6 +103,8 @@ def _config_and_tokenizer(source: ModelSource, head: Mapping[str, Any] | None) -
     import transformers
 
     config = transformers.AutoConfig.from_pretrained(source.folder, trust_remote_code=False, **(head or {}))
+    if head is not None and "score_scale" not in head:
+        config.score_scale = None  # of another task, which the model was trained for before
     for field, value in (head or {}).items():
         if not hasattr(config, field):  # one of ours (a tagger's scheme): transformers keeps it, but never sets it
             setattr(config, field, value)

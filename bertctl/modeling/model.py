@@ -84,8 +84,12 @@ class Model:
         Raises:
             UnavailableError: the disk is full, or the place can't be written.
         """
+        from bertctl.modeling.score_head import score_heads
+
         if self.adapter is not None:
             weights = self.adapter.merged(weights or self.network.state_dict())
+        for name, head in score_heads(self.network).items():
+            weights = head.folded(weights or self.copy_weights(), name)
         network: Any = self.network
         with replacing(folder) as aside:
             with failures_of(folder / "model.safetensors"):
@@ -96,9 +100,13 @@ class Model:
 
     def load(self, folder: Path) -> None:
         """Puts the weights that `save` wrote back into the network."""
+        from bertctl.modeling.score_head import score_heads
+
         network: Any = type(self.network)
         saved = network.from_pretrained(folder, use_safetensors=True, dtype="float32")
         self.network.load_state_dict(saved.state_dict(), strict=True)
+        for head in score_heads(self.network).values():
+            head.take_folded()
 
 
 def copy_tensor(tensor: "Tensor", into: "Tensor | None" = None) -> "Tensor":

@@ -160,14 +160,20 @@ class BinaryCrossEntropy(ClassObjective):
         return each.mean(dim=1)
 
 
+@dataclass(frozen=True)
 class SquaredError(HeadObjective):
-    """Squared error of one score per example."""
+    """Squared error of one score per example, the same on every scale: the mean score of the training rows loses 1.
 
-    is_log_likelihood = False  # one example can make it large
+    Attributes:
+        deviation: of the training scores.
+    """
+
+    deviation: float = 1.0
+    is_log_likelihood: ClassVar[bool] = False  # one example can make it large
 
     def window_losses(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Returns the (B,) squared errors."""
-        return (outputs[:, 0] - batch.gold) ** 2
+        return ((outputs[:, 0] - batch.gold) / self.deviation) ** 2
 
 
 class ChoiceCrossEntropy(HeadObjective):

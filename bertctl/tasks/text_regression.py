@@ -31,10 +31,14 @@ class TextRegression(Task):
     Attributes:
         low: lowest score that is predicted; None for no limit.
         high: highest.
+        mean: of the training scores.
+        deviation: standard deviation of the training scores, the unit of the loss.
     """
 
     low: float | None
     high: float | None
+    mean: float = 0.0
+    deviation: float = 1.0
 
     name: ClassVar[str] = "text-regression"
     auto_class: ClassVar[str] = "AutoModelForSequenceClassification"
@@ -56,18 +60,19 @@ class TextRegression(Task):
                 f"{train.source}: every score is {low:g}; nothing can be learned",
                 remedy="Check --label-column, or add rows with other scores.",
             )
-        return cls(low, high) if recipe.text_regression.clip_to_training_range else cls(None, None)
+        clip = recipe.text_regression.clip_to_training_range
+        return cls(low if clip else None, high if clip else None, float(scores.mean()), float(scores.std()))
 
     @classmethod
     def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "TextRegression":
-        """Returns the limits, where the model's config has them."""
+        """Returns the limits and the training scores' scale, where the model's config has them."""
         low, high = model_config.get("score_range") or (None, None)
-        return cls(low, high)
+        return cls(low, high, *(model_config.get("score_scale") or (0.0, 1.0)))
 
     def head(self) -> dict[str, Any]:
         """Returns one output, named `score`."""
         limits = {} if self.low is None else {"score_range": [self.low, self.high]}
-        return label_fields(["score"], "regression") | limits
+        return label_fields(["score"], "regression") | limits | {"score_scale": [self.mean, self.deviation]}
 
     def check(self, rows: Rows) -> None:
         """Refuses labels that are no finite numbers.
@@ -85,10 +90,10 @@ class TextRegression(Task):
     def objective(
         self, padding: Padding, training: TrainingSection | None = None, train: SequenceFeatures | None = None
     ) -> "Objective":
-        """Returns the squared error."""
+        """Returns the squared error, in units of the training scores' variance."""
         from bertctl.tasks.objectives import SquaredError
 
-        return SquaredError(padding)
+        return SquaredError(padding, self.deviation)
 
     def decode(self, outputs: Outputs, features: SequenceFeatures, rows: Rows) -> list[dict[str, Any]]:
         """Returns the score."""

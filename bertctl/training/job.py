@@ -91,7 +91,6 @@ def encoding_key(recipe: Recipe) -> str:
         "model": [model.name, model.revision, model.max_length, model.lowercase],
         "splits": recipe.evaluation.splits,
         "slices": recipe.evaluation.slice_columns,
-        "seed": recipe.training.seed,
     }
     return json.dumps(parts, sort_keys=True)
 

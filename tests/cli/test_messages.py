@@ -75,16 +75,15 @@ def test_device_error(refusal, monkeypatch):
 
 
 def test_diverged_error(refusal, tmp_path, tiny_model):
-    rows = "".join(f"good film {i},{1e30 if i % 2 else -1e30}\n" for i in range(8))
-    (tmp_path / "huge.csv").write_text(f"text,label\n{rows}")
-    files = ("--train-file", "huge.csv", "--validation-file", "huge.csv", "--batch-size", "8")
-    code, said = refusal(
-        "finetune", "text-regression", *files, "--model", str(tiny_model), "--max-length", "32", "-q", "-o", "run"
-    )
+    rows = "".join(f"good film {i},{i}\n" for i in range(8))
+    (tmp_path / "scores.csv").write_text(f"text,label\n{rows}")
+    files = ("--train-file", "scores.csv", "--validation-file", "scores.csv", "--batch-size", "4")
+    model = ("--model", str(tiny_model), "--max-length", "32", "--learning-rate", "1e30")
+    code, said = refusal("finetune", "text-regression", *files, *model, "-q", "-o", "run")
     assert code == ExitCode.DIVERGED
     assert re.fullmatch(
-        r"error: training diverged at step 1: the loss is inf "
-        r"\(learning rate \d\.\d\de-\d\d; batch with ids [\d, ]+\)\n"
+        r"error: training diverged at step 2: the loss is (inf|nan) "
+        r"\(learning rate \d\.\d\de\+\d\d; batch with ids [\d, ]+\)\n"
         r"Try a lower --learning-rate, a longer warm-up \(--set optimizer\.warmup_fraction=0\.2\) or --precision fp32; "
         r"look at those examples\.\n",
         said,

@@ -140,6 +140,7 @@ EXAMPLES: Mapping[str, Example] = {
         texts=("text",),
         agrees=score_agrees,
         again={"data.label_column": "gold", "data.text_column": "text"},
+        settings={"training.epochs": 120, "training.evaluate_every": 240},
     ),
     "multiple-choice": Example(
         rows=(

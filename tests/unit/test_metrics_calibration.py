@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
-from scipy.special import expit, softmax
+from scipy.special import expit, logit, softmax
+from scipy.stats import norm
 from sklearn.calibration import calibration_curve
-from sklearn.metrics import f1_score, log_loss, precision_score, recall_score
+from sklearn.metrics import f1_score, log_loss
 
 from bertctl.errors import DataError
 from bertctl.metrics.calibration import (
@@ -17,10 +18,11 @@ from bertctl.metrics.calibration import (
     fit_temperature,
     honest_calibration_error,
     log_odds,
+    modest_f1_threshold,
     negative_log_likelihood,
-    precision_threshold,
     reliability,
     scaled_probabilities,
+    sure_precision_threshold,
 )
 
 
@@ -164,24 +166,6 @@ def test_no_other_cut_has_a_better_f1(examples):
     assert f1_score(gold, probability >= found.value) == pytest.approx(found.f1)
 
 
-@given(_EXAMPLES, st.sampled_from([0.3, 0.5, 0.75, 1.0]))
-@settings(max_examples=60, deadline=None)
-def test_no_other_cut_of_that_precision_has_a_better_recall(examples, floor):
-    probability, gold = np.array([p for p, _ in examples]), np.array([yes for _, yes in examples])
-    if not gold.any():
-        return
-    recalls = [recall_score(gold, probability >= cut) for cut in _cuts(probability)
-               if precision_score(gold, probability >= cut) >= floor]  # fmt: skip
-    if not recalls:
-        with pytest.raises(DataError, match="no threshold"):
-            precision_threshold(probability, gold, floor)
-        return
-    found = precision_threshold(probability, gold, floor)
-    assert found.precision >= floor
-    assert found.recall == pytest.approx(max(recalls))
-    assert precision_score(gold, probability >= found.value) == pytest.approx(found.precision)
-
-
 def test_the_cut_lies_halfway_so_that_rounding_decides_nothing():
     probability, gold = np.array([0.9, 0.8, 0.3, 0.1]), np.array([1, 1, 0, 0])
     found = best_f1_threshold(probability, gold)
@@ -196,6 +180,64 @@ def test_of_equally_good_cuts_the_one_nearest_to_a_half_is_taken():
     assert found.value == pytest.approx(0.6)
 
 
-def test_the_refusal_of_a_floor_names_the_precision_that_can_be_had():
-    with pytest.raises(DataError, match=r"0\.9 .*0\.5000"):
-        precision_threshold([0.9, 0.8, 0.2], [0, 1, 0], 0.9)
+def test_the_refusal_of_a_floor_says_what_it_takes():
+    with pytest.raises(DataError, match=r"95% sure .* 0\.9 .* 3 examples it takes 36 yes answers"):
+        sure_precision_threshold([0.9, 0.8, 0.2], [0, 1, 0], 0.9)
+    with pytest.raises(DataError, match=r"36 yes answers .*the highest there is 0\.5000"):
+        sure_precision_threshold(np.linspace(1, 0, 40), [0, 1] * 20, 0.9)
+
+
+def test_a_precision_is_claimed_where_the_exact_test_says_so():
+    """36 right answers are the fewest: 0.9 ** 36 is below 0.025, half of the level for each of two starts."""
+    probability, gold = np.linspace(1, 0, 100), np.arange(100) < 36
+    found = sure_precision_threshold(probability, gold, 0.9)
+    assert (found.accepted, found.precision) == (37, 36 / 37) or (found.accepted, found.precision) == (36, 1.0)
+    with pytest.raises(DataError, match="no threshold"):
+        sure_precision_threshold(probability, np.arange(100) < 35, 0.9)
+
+
+def _texts(rng, n, share, distance):
+    """Logit-normal answers of a model: two normal distributions, the positive one `2 distance` to the right."""
+    gold = rng.random(n) < share
+    return expit(rng.normal(size=n) + np.where(gold, distance, -distance)), gold
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [150, 400, 872])
+@pytest.mark.parametrize(("share", "distance", "floor"), [(0.5, 1.0, 0.8), (0.5, 1.3, 0.9), (0.3, 1.3, 0.8),
+                                                          (0.68, 0.8, 0.8), (0.68, 1.2, 0.95)])  # fmt: skip
+def test_a_claimed_precision_is_seldom_missed_on_new_texts(n, share, distance, floor):
+    """Of 1,000 samples; the best recall on the samples themselves missed it in 39 to 62 %."""
+    rng = np.random.default_rng(5)
+    missed = claimed = 0
+    for _ in range(1000):
+        probability, gold = _texts(rng, n, share, distance)
+        try:
+            cut = logit(sure_precision_threshold(probability, gold, floor).value)
+        except DataError:
+            continue
+        claimed += 1
+        right, wrong = share * norm.sf(cut - distance), (1 - share) * norm.sf(cut + distance)
+        missed += right / (right + wrong) < floor
+    assert missed <= 35  # of 1,000: the level is 5 %, and tests along a path are stricter than it
+    assert claimed > (500 if n > 150 else 0)
+
+
+@pytest.mark.slow
+def test_a_threshold_for_f1_is_no_worse_than_a_half_on_fifty_texts():
+    """The best one on 50 texts loses 0.012 where the model is calibrated; drawn towards 0.5 it gains 0.02 elsewhere."""
+    rng = np.random.default_rng(6)
+    for share, distance, plain_loses in ((0.5, 1.0, True), (0.68, 0.8, False), (0.1, 1.0, False)):
+        new_probability, new_gold = _texts(rng, 20_000, share, distance)
+        losses = {"best": [], "modest": []}
+        half = f1_score(new_gold, new_probability >= 0.5)
+        for _ in range(1000):
+            probability, gold = _texts(rng, 50, share, distance)
+            if gold.any():
+                found = {"best": best_f1_threshold(probability, gold).value}
+                found["modest"] = modest_f1_threshold(probability, gold)
+                for name, value in found.items():
+                    accepted = new_probability >= value
+                    losses[name].append(half - 2 * (accepted & new_gold).sum() / (accepted.sum() + new_gold.sum()))
+        assert np.mean(losses["modest"]) < 0.005
+        assert (np.mean(losses["best"]) > 0.005) == plain_loses
