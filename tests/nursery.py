@@ -1,6 +1,7 @@
 """A process that has imported what takes seconds to import, and forks a `bertctl` process of its own for each command.
 
 There is one for a test session: the first test process that needs it starts it, and it ends with the last of them.
+A process forked from it early, before what reads the hub's variables is imported, takes the commands that have others.
 What is tested is the same: a real process with its own arguments, streams, folder, environment and exit code, that
 runs `bertctl.cli.main.entry`. Only the imports, which take longer than most commands, are done once. Tests that are
 about the start itself (what is imported, how fast, environment variables that libraries read when they are imported)
@@ -29,9 +30,20 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-HEAVY = (
+EARLY = (
+    "pyarrow.parquet",
+    "pydantic.dataclasses",
+    "rich.markdown",
+    "scipy.stats",
+    "sklearn.linear_model",
+    "sklearn.model_selection",
     "torch",
-    "torch.distributed",
+    "torch._dynamo",
+    "torch.distributed.tensor",
+)
+"""What the commands import, as far as it reads none of the hub's variables."""
+
+HEAVY = (
     "transformers.models.align",
     "transformers.models.auto.modeling_auto",
     "transformers.models.auto.tokenization_auto",
@@ -40,22 +52,18 @@ HEAVY = (
     "transformers.optimization",
     "transformers.trainer_pt_utils",
     "accelerate",
-    "sklearn.linear_model",
-    "sklearn.model_selection",
-    "scipy.stats",
     "pyarrow.pandas_compat",
-    "pyarrow.parquet",
-    "pydantic.dataclasses",
     "matplotlib.backends.backend_agg",
     "matplotlib.backends.backend_svg",
     "PIL.features",
     "rensa",
-    "rich.markdown",
 )
-"""What the commands import besides the modules of `bertctl`, all of which are imported."""
+"""What else they import besides the modules of `bertctl`, all of which are imported."""
 
-_READ_EARLY = (
+_OF_THE_HUB = (
     "HF_HOME", "HF_HUB_OFFLINE", "HF_HUB_CACHE", "HF_ENDPOINT", "HF_TOKEN", "TRANSFORMERS_OFFLINE", "XDG_CACHE_HOME",
+)  # fmt: skip
+_OF_ALL = (
     "PYTHONPATH", "PYTHONWARNINGS", "PYTHONPROFILEIMPORTTIME",
     "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "MPLCONFIGDIR",
 )  # fmt: skip
@@ -77,6 +85,10 @@ if code < 0:
     os.kill(os.getpid(), -code)
 os._exit(code)
 """
+
+
+_EARLIER = ".earlier"
+"""Ends the address of the process that has imported nothing which reads the hub's variables."""
 
 
 class Child:
@@ -143,7 +155,7 @@ class Child:
 
 
 class Nursery:
-    """The door of a test process to the nursery of its test session.
+    """The doors of a test process to the nursery of its test session.
 
     Attributes:
         env: the environment in which everything was imported.
@@ -158,13 +170,30 @@ class Nursery:
         folder.mkdir(exist_ok=True)
         with (folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may want their first command at the same time
-            self._held = _hold(self._address)
-            if self._held is None:
+            self._held = self._hold()
+            if not self._held:
                 self._process = self._started(folder)
-                self._held = _hold(self._address)
-        if self._held is None:
+                self._held = self._hold()
+        if not self._held:
             self.close()
             raise RuntimeError(f"the nursery did not start: {(folder / 'nursery.log').read_text()}")
+
+    def _hold(self) -> list[socket.socket]:
+        """Returns connections that keep both processes alive; empty where there are none."""
+        held = []
+        for address in (self._address, self._address + _EARLIER):
+            door = socket.socket(socket.AF_UNIX)
+            with contextlib.suppress(OSError):
+                door.connect(address)
+                door.sendall(b"{}\n")
+                if door.recv(1):
+                    held.append(door)
+                    continue
+            door.close()
+            for other in held:
+                other.close()
+            return []
+        return held
 
     def _started(self, folder: Path) -> "subprocess.Popen[bytes]":
         Path(self._address).unlink(missing_ok=True)
@@ -187,27 +216,52 @@ class Nursery:
         return process
 
     def suits(self, env: Mapping[str, str]) -> bool:
-        """Whether a process with this environment would have imported the same."""
-        return all(env.get(name) == self.env.get(name) for name in _READ_EARLY)
+        """Whether one of the two processes has imported what a process with this environment would import."""
+        return all(env.get(name) == self.env.get(name) for name in _OF_ALL)
 
     def close(self) -> None:
         """Lets go of it; who has started it waits for its end."""
-        if self._held is not None:
-            self._held.close()
+        for door in self._held:
+            door.close()
         if self._process is not None:
             self._process.wait()
 
-    def start(self, arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str], stdin: Path | None = None) -> Child:
-        """Starts a command and comes back; its stdout and stderr are pipes, its stdin a file or nothing."""
+    def start(
+        self,
+        arguments: Sequence[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        stdin: Path | int | None = None,
+        stdout: int | None = None,
+        stderr: int | None = None,
+    ) -> Child:
+        """Starts a command and comes back.
+
+        Args:
+            arguments: what is typed after `bertctl`.
+            cwd: its folder.
+            env: its environment.
+            stdin: a file, or a descriptor; nothing where it is None.
+            stdout: a descriptor; a pipe where it is None.
+            stderr: the same.
+        """
+        same_hub = all(env.get(name) == self.env.get(name) for name in _OF_THE_HUB)
         door = socket.socket(socket.AF_UNIX)
-        door.connect(self._address)
+        door.connect(self._address + ("" if same_hub else _EARLIER))
         request = {"arguments": list(arguments), "cwd": str(cwd), "env": dict(env)}
-        (out, its_out), (err, its_err) = os.pipe(), os.pipe()
-        its_in = os.open(stdin or os.devnull, os.O_RDONLY)
-        socket.send_fds(door, [(json.dumps(request) + "\n").encode()], [its_in, its_out, its_err])
-        for number in (its_in, its_out, its_err):
-            os.close(number)
-        return Child(door, ["bertctl", *arguments], {"stdout": out, "stderr": err})
+        with contextlib.ExitStack() as sent:
+            streams = [stdin if isinstance(stdin, int) else os.open(stdin or os.devnull, os.O_RDONLY)]
+            if streams[0] != stdin:
+                sent.callback(os.close, streams[0])
+            pipes = {}
+            for name, given in (("stdout", stdout), ("stderr", stderr)):
+                if given is None:
+                    pipes[name], given = os.pipe()
+                    sent.callback(os.close, given)
+                streams.append(given)
+            socket.send_fds(door, [(json.dumps(request) + "\n").encode()], streams)
+        return Child(door, ["bertctl", *arguments], pipes)
 
     def run(
         self,
@@ -228,25 +282,32 @@ class Nursery:
         return subprocess.CompletedProcess(child.args, child.wait(), out, err)
 
 
-def _hold(address: str) -> socket.socket | None:
-    """Returns a connection that keeps the nursery alive, or None where there is none."""
-    door = socket.socket(socket.AF_UNIX)
-    with contextlib.suppress(OSError):
-        door.connect(address)
-        door.sendall(b"{}\n")
-        if door.recv(1):
-            return door
-    door.close()
-    return None
-
-
 def _serve(address: str) -> None:
-    _import_all()
-    door = socket.socket(socket.AF_UNIX)
-    door.bind(address)
-    door.listen(64)
+    doors = []
+    for name in (address, address + _EARLIER):
+        doors.append(socket.socket(socket.AF_UNIX))
+        doors[-1].bind(name)
+        doors[-1].listen(64)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
+    for name in EARLY:
+        __import__(name)
+    if read := [name for name in sys.modules if name.startswith(("huggingface_hub.", "transformers."))]:
+        raise RuntimeError(f"what reads the hub's variables is imported too early: {read}")
+    earlier = os.fork()
+    doors.pop(0 if earlier == 0 else 1).close()
+    if earlier:
+        _import_all()
+    gc.collect()
+    gc.freeze()  # the children's collections leave alone what is here, and with it the pages that they share
+    _answer(doors[0])
+    if earlier:
+        os.waitpid(earlier, 0)
+    os._exit(0)
+
+
+def _answer(door: socket.socket) -> None:
+    """Forks a process for each command, until nobody holds on any more."""
     held: list[socket.socket] = []
     while True:
         ready, _, _ = select.select([door, *held], [], [])
@@ -254,7 +315,7 @@ def _serve(address: str) -> None:
             left.close()
             held.remove(left)
             if not held:
-                os._exit(0)
+                return
         if door not in ready:
             continue
         visitor, _ = door.accept()
@@ -289,8 +350,6 @@ def _import_all() -> None:
 
     get_checkpoint_conversion_mapping("bert")  # 1,000 regular expressions
     load_recipe("demo")  # pydantic's validators
-    gc.collect()
-    gc.freeze()  # the children's collections leave alone what is here, and with it the pages that they share
 
 
 def _wait(pid: int, visitor: socket.socket) -> None:

@@ -7,12 +7,14 @@ import re
 import select
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from bertctl import __version__
 from bertctl.cli.app import VERBS
 from bertctl.cli.main import main
+from tests.nursery import Nursery
 
 BERTCTL = [sys.executable, "-m", "bertctl"]
 
@@ -106,14 +108,12 @@ def test_a_bug_of_ours_is_code_1_with_a_way_to_report_it(monkeypatch, capsys):
     assert "Traceback" not in said
 
 
-def test_a_reader_who_leaves_ends_it_quietly(tiny_run, tmp_path):
+def test_a_reader_who_leaves_ends_it_quietly(tiny_run, tmp_path, nursery):
     """`bertctl predict RUN FILE | head -1`."""
     texts = tmp_path / "texts.txt"
     texts.write_text("good film\n" * 20_000)
-    process = subprocess.Popen(
-        [*BERTCTL, "predict", tiny_run.path, texts, "--input-format", "lines"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    words = ["predict", str(tiny_run.path), str(texts), "--input-format", "lines"]
+    process = nursery.start(words, cwd=tmp_path, env=os.environ)
     assert process.stdout is not None
     assert process.stderr is not None
     first = json.loads(process.stdout.readline())
@@ -138,7 +138,7 @@ def test_help_that_nobody_reads_is_no_error(words):
     assert said == ""
 
 
-def on_a_terminal(arguments: list[object], **env: str) -> tuple[int, str]:
+def on_a_terminal(nursery: Nursery, arguments: list[object], folder: Path) -> tuple[int, str]:
     """Run with stderr on a terminal of 100 columns; what the terminal was sent."""
     import fcntl
     import struct
@@ -146,10 +146,8 @@ def on_a_terminal(arguments: list[object], **env: str) -> tuple[int, str]:
 
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
-    process = subprocess.Popen(
-        [*BERTCTL, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=theirs,
-        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", **env},
-    )  # fmt: skip
+    env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100"}
+    process = nursery.start(list(map(str, arguments)), cwd=folder, env=env, stderr=theirs)
     os.close(theirs)
     sent = bytearray()
     while True:
@@ -168,10 +166,10 @@ def on_a_terminal(arguments: list[object], **env: str) -> tuple[int, str]:
     return process.wait(60), sent.decode()
 
 
-def test_a_terminal_gets_a_bar_with_loss_rate_speed_and_time_left(opinions, tiny_model, tmp_path):
+def test_a_terminal_gets_a_bar_with_loss_rate_speed_and_time_left(opinions, tiny_model, tmp_path, nursery):
     arguments = ["finetune", "text-classification", "--train-file", opinions, "--model", tiny_model, "-o"]
     settings = [tmp_path / "run", "--max-length", "32", "--epochs", "30", "--set", "training.evaluate_every=60"]
-    code, sent = on_a_terminal([*arguments, *settings, "--batch-size", "4"])
+    code, sent = on_a_terminal(nursery, [*arguments, *settings, "--batch-size", "4"], tmp_path)
     assert code == 0, sent
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", sent)
     bar = re.search(r"training +━.*?(\d+)/120 +(.*?)(?:\r|\n|$)", plain)

@@ -340,19 +340,16 @@ def test_ctrl_c_and_sigterm_say_what_was_saved(nursery, opinions, tiny_model, tm
         assert {path.name for path in (folder / "model").iterdir()} >= {"config.json", "model.safetensors"}
 
 
-def test_a_full_disk_ends_the_run_with_its_state_written(opinions, tiny_model, tmp_path):
+def test_a_full_disk_ends_the_run_with_its_state_written(nursery, opinions, tiny_model, tmp_path):
     """The limit on a file's size stands in for the disk: both stop the weights in the middle of a file."""
     folder = tmp_path / "run"
     limit = (tiny_model / "model.safetensors").stat().st_size // 2
-
-    def full_disk() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-
     arguments = ["--train-file", opinions, "--model", tiny_model, "--max-length", "32", "-o", folder]
-    result = subprocess.run(
-        [sys.executable, "-m", "bertctl", "finetune", "text-classification", *map(str, arguments)],
-        capture_output=True, text=True, timeout=120, check=False, preexec_fn=full_disk, env={**os.environ},
-    )  # fmt: skip
+    words = ["finetune", "text-classification", *map(str, arguments)]
+    process = nursery.start(words, cwd=tmp_path, env=os.environ)
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit, limit))
+    stdout, stderr = process.communicate(120)
+    result = subprocess.CompletedProcess(words, process.returncode, stdout, stderr)
     refused(result, 4, "model.safetensors: the disk is full", "-o")
     status = json.loads((folder / "status.json").read_text())
     assert status["state"] == "failed"
@@ -362,14 +359,12 @@ def test_a_full_disk_ends_the_run_with_its_state_written(opinions, tiny_model, t
     assert not list(folder.rglob("*.safetensors"))
 
 
-def test_a_full_disk_behind_stdout_is_no_bug_of_ours(bertctl):
+def test_a_full_disk_behind_stdout_is_no_bug_of_ours(nursery, tmp_path):
     """`bertctl recipes ls > /full/disk`; /dev/full is one."""
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full here")
     with Path("/dev/full").open("w") as full:
-        result = subprocess.run(
-            [sys.executable, "-m", "bertctl", "recipes", "ls"],
-            stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
-        )  # fmt: skip
-    assert result.returncode == 4
-    assert result.stderr.startswith("error: the disk is full\n")
+        process = nursery.start(["recipes", "ls"], cwd=tmp_path, env=os.environ, stdout=full.fileno())
+    _, stderr = process.communicate(60)
+    assert process.returncode == 4
+    assert stderr.startswith("error: the disk is full\n")

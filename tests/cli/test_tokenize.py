@@ -1,7 +1,6 @@
 """`bertctl tokenize`, as a person types it."""
 
 import contextlib
-import functools
 import gzip
 import json
 import os
@@ -18,6 +17,7 @@ from bertctl.cli.main import main
 from bertctl.errors import ExitCode
 from bertctl.tokenization.tokenizer_files import open_tokenizer
 from tests.conftest import Run
+from tests.nursery import Nursery
 
 MINILM = open_tokenizer("minilm").tokenizer
 IDS = [101, 1037, 17453, 14726, 19379, 12758, 2006, 2293, 102]
@@ -51,18 +51,16 @@ def test_neither_torch_nor_transformers_nor_numpy_is_loaded_for_one_text() -> No
     assert done.stdout.splitlines()[-1] == "0 []"
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--stats"], ["--format", "parquet", "-o", "x.parquet"], ["--format", "tokens", "-o", "x"]]
-)
-def test_torch_is_never_loaded(arguments: list[str], tmp_path: Path) -> None:
+def test_torch_is_never_loaded(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("text,label\na film,1\nno film,0\n")
+    calls = [["--stats"], ["--format", "parquet", "-o", "x.parquet"], ["--format", "tokens", "-o", "x"]]
     code = (
         "import sys; from bertctl.cli.main import main;"
-        f"code = main(['tokenize', '-q', '--file', 't.csv', *{arguments!r}]);"
-        "print(code, sorted({'torch', 'transformers', 'datasets'} & set(sys.modules)))"
+        f"codes = [main(['tokenize', '-q', '--file', 't.csv', *call]) for call in {calls!r}];"
+        "print(codes, sorted({'torch', 'transformers', 'datasets'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert done.stdout.splitlines()[-1] == "0 []"
+    assert done.stdout.splitlines()[-1] == "[0, 0, 0] []"
 
 
 def test_the_aligned_view_of_a_pair(bertctl: Run) -> None:
@@ -297,28 +295,24 @@ def test_nuls_and_a_long_line_and_no_last_line_end(bertctl: Run, tmp_path: Path)
     assert done.stdout == ids_of(texts)
 
 
-def test_output_appears_while_the_input_is_still_open(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bertctl", "tokenize", "-q", "--format", "ids"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdin is not None
+def test_output_appears_while_the_input_is_still_open(nursery: Nursery, tmp_path: Path) -> None:
+    ours, typed = os.pipe()
+    process = nursery.start(["tokenize", "-q", "--format", "ids"], cwd=tmp_path, env=os.environ, stdin=ours)
+    os.close(ours)
     assert process.stdout is not None
     for text in ("a film", "love"):
-        process.stdin.write(f"{text}\n")
-        process.stdin.flush()
+        os.write(typed, f"{text}\n".encode())
         assert process.stdout.readline() == ids_of([text])
-    process.stdin.close()
-    process.stdout.close()
-    assert process.wait(10) == 0
+    os.close(typed)
+    assert process.communicate(60) == ("", "")
+    assert process.returncode == 0
 
 
-def test_a_reader_that_leaves_ends_it_quietly(tmp_path: Path) -> None:
+def test_a_reader_that_leaves_ends_it_quietly(nursery: Nursery, tmp_path: Path) -> None:
     (tmp_path / "f.txt").write_text("a film about love\n" * 300_000)
-    command = f"{sys.executable} -m bertctl tokenize -q --file f.txt --format ids | head -2; echo ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, check=False)
+    command = "bertctl tokenize -q --file f.txt --format ids | head -2; echo ${PIPESTATUS[0]}"
+    env = {**os.environ, "PATH": f"{nursery.bin}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, env=env, check=False)
     assert done.stdout.splitlines()[-1] == "0"
     assert done.stderr == ""
 
@@ -326,27 +320,23 @@ def test_a_reader_that_leaves_ends_it_quietly(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, ExitCode.INTERRUPTED), (signal.SIGKILL, -signal.SIGKILL)])
 @pytest.mark.parametrize("to_file", [True, False])
 def test_a_stop_leaves_whole_lines_on_stdout_and_no_half_file(
-    tmp_path: Path, number: signal.Signals, code: int, to_file: bool
+    bertctl: Run, nursery: Nursery, tmp_path: Path, number: signal.Signals, code: int, to_file: bool
 ) -> None:
     text = "a film about love and angioplasty"
     out = tmp_path / "out.txt"
     before = "of the day before\n" if to_file else ""
     out.write_text(before)
+    ours, typed = os.pipe()
+    words = ["tokenize", "-q", "-", *(["-o", str(out)] if to_file else []), "--format=ids"]
     with out.open("ab") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "bertctl", "tokenize", "-q", "-", *(["-o", out] if to_file else []), "--format=ids"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL if to_file else file,
-            stderr=subprocess.PIPE,
-            cwd=tmp_path,
-            # A shell that starts the tests in the background has them ignore Ctrl-C, and so would the process.
-            preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
-        )
+        stdout = None if to_file else file.fileno()
+        process = nursery.start(words, cwd=tmp_path, env=os.environ, stdin=ours, stdout=stdout)
+    os.close(ours)
 
     def type_on() -> None:  # input without an end, so that it is still at work when the signal comes
-        with contextlib.suppress(BrokenPipeError, ValueError):
+        with contextlib.suppress(BrokenPipeError):
             while True:
-                process.stdin.write(f"{text}\n".encode() * 1000)
+                os.write(typed, f"{text}\n".encode() * 1000)
 
     writer = threading.Thread(target=type_on)
     writer.start()
@@ -355,16 +345,14 @@ def test_a_stop_leaves_whole_lines_on_stdout_and_no_half_file(
         assert time.monotonic() < deadline
         time.sleep(0.01)
     os.kill(process.pid, number)
-    errors = process.stderr.read().decode()
-    assert process.wait(timeout=60) == code
+    _, errors = process.communicate(60)
+    assert process.returncode == code
     writer.join()
-    with contextlib.suppress(BrokenPipeError):
-        process.stdin.close()
-    process.stderr.close()
+    os.close(typed)
     assert "whole line" in errors or number == signal.SIGKILL
     if to_file:
         assert out.read_text() == before
-        subprocess.run([sys.executable, "-m", "bertctl", "tokenize", "-q", text, "-o", out], check=True)
+        assert bertctl("tokenize", "-q", text, "-o", out).returncode == 0
         assert [path.name for path in tmp_path.iterdir()] == ["out.txt"], "what the killed process left is swept"
     elif number == signal.SIGINT:
         lines = out.read_text().split("\n")
@@ -373,22 +361,18 @@ def test_a_stop_leaves_whole_lines_on_stdout_and_no_half_file(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
-def test_on_a_terminal_a_text_is_shown_aligned_in_colour(tmp_path: Path) -> None:
+def test_on_a_terminal_a_text_is_shown_aligned_in_colour(nursery: Nursery, tmp_path: Path) -> None:
     import pty
 
     leader, follower = pty.openpty()
     environment = {key: value for key, value in os.environ.items() if key != "NO_COLOR"} | {"TERM": "xterm-256color"}
-    done = subprocess.run(
-        [sys.executable, "-m", "bertctl", "tokenize", "a ❤ rumination"],
-        stdout=follower,
-        stderr=subprocess.PIPE,
-        env=environment | {"COLUMNS": "80"},
-        check=False,
-    )
+    env = environment | {"COLUMNS": "80"}
+    process = nursery.start(["tokenize", "a ❤ rumination"], cwd=tmp_path, env=env, stdout=follower)
+    process.communicate(60)
     os.close(follower)
     shown = os.read(leader, 65536).decode()
     os.close(leader)
-    assert done.returncode == 0
+    assert process.returncode == 0
     assert "\x1b[1;31m[UNK]" in shown
     assert "##ination" in shown
     assert "segment" in shown
