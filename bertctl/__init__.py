@@ -8,10 +8,10 @@
 The names come from `bertctl.api`, which is imported when the first of them is used: `import bertctl` costs nothing.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from bertctl.api import Recipe, Run, evaluate, extract_features, finetune, load_recipe, load_run, predict
 
 __version__ = "0.1.0"
@@ -19,7 +19,9 @@ __version__ = "0.1.0"
 __all__ = ["Recipe", "Run", "evaluate", "extract_features", "finetune", "load_recipe", "load_run", "predict"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
+    import importlib
+
     if name in __all__:
         return getattr(importlib.import_module("bertctl.api"), name)
     raise AttributeError(f"module 'bertctl' has no attribute '{name}'")

@@ -7,7 +7,7 @@
     ├── DeviceError              5  a device that is absent, or out of memory
     ├── DivergedError            6  training exploded
     │   └── CollapsedError       6  the model gives every example the same answer, under --strict
-    └── InterruptedRunError    130  Ctrl-C (143 for SIGTERM), after saving what there was
+    └── InterruptedRunError    130  Ctrl-C (143 for SIGTERM and SIGHUP), after saving what there was
 
 Codes 7 (a gate is not met) and 8 (undecided) are verdicts, not errors: `gate` returns them with its answer.
 
@@ -46,12 +46,13 @@ class ExitCode(IntEnum):
     GATE_NOT_MET = 7
     GATE_INCONCLUSIVE = 8
     INTERRUPTED = 130
+    CUT = 141
     TERMINATED = 143
 
 
 _SECTION = r"(?:data|model|training|optimizer|evaluation|runtime|probe|\w+_(?:classification|regression|answering))"
 _PLACE = re.compile(
-    rf"^ *(?:--set:? |option: )?(?=\S[^\n]*:\d+[:,] |{_SECTION}\.)"
+    rf"^ *(?:(?:--set|command line|BERTCTL_DATA):? )?(?=\S[^\n]*:\d+[:,] |{_SECTION}\.)"
     rf"(?:(?P<file>(?!\w+://)[^\n]+?):(?P<line>\d+)[:,] )?(?P<field>{_SECTION}\.\w+)?",
     re.MULTILINE,
 )

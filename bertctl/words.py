@@ -1,7 +1,15 @@
 """Small words for people, in one place: counts with their noun, shares, sizes, durations, shortened texts."""
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
+
+_MOVING = re.compile(
+    # C0 and C1 controls, line separators, direction marks and overrides, what XML 1.0 forbids, byte-order marks
+    "[\x00-\x1f\x7f-\x9f\u061c\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff]"
+)
+_SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+_COMMAND = re.compile(r"(?m)^[^\S\n]*::|##(?=[\w.]*\[)")
 
 
 def count(number: int, noun: str, plural: str = "") -> str:
@@ -50,6 +58,29 @@ def human_seconds(seconds: float, *, brief: bool = False) -> str:
 def visible(text: str) -> str:
     r"""Returns the text on one line: control characters and line ends are written out (`\n`, `\x1b`)."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def harmless(text: str, *, keep: str = "") -> str:
+    r"""Returns a text with control characters, direction marks and half surrogates, but for those in `keep`, as codes.
+
+    They are written `\n`, `\t`, `\r` or `\u001b`, as in JSON, so JSON stays what it was.
+    """
+
+    def written(match: re.Match[str]) -> str:
+        one = match[0]
+        return one if one in keep else _SHORT.get(one) or f"\\u{ord(one):04x}"
+
+    return _MOVING.sub(written, text)
+
+
+def spoken(text: str) -> str:
+    """Returns lines as they may stand in any log: nothing in them is a control character or a workflow command.
+
+    GitHub's runner obeys `::error ...` at the start of a line and `##[error]...` anywhere in it, Azure's
+    `##vso[...]`. Their second character is written as a code, as in JSON.
+    """
+    shown = harmless(text, keep="\n\t")
+    return _COMMAND.sub(lambda match: f"{match[0][:-1]}\\u{ord(match[0][-1]):04x}", shown)
 
 
 def shorten(value: object, limit: int = 60) -> str:

@@ -4,7 +4,7 @@ import functools
 import importlib
 import inspect
 import os
-import sys
+import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from bertctl import __version__
+from bertctl.cli import streams
 from bertctl.cli.folding import VerbFunction, parameter
 from bertctl.cli.help import SHARED, VerbCommand, VerbGroup, show_all
+from bertctl.errors import InterruptedRunError
+from bertctl.runtime.stopping import Terminated, asked, enter
 
 if TYPE_CHECKING:
     from bertctl.cli.output import Output
@@ -29,11 +32,13 @@ class Verb:
         name: what is typed.
         summary: the line in `bertctl --help`.
         panel: the heading it stands under there.
+        prints: whether its answer is what it prints: no run folder, and no verdict in the exit code.
     """
 
     name: str
     summary: str
     panel: str
+    prints: bool = False
 
 
 VERBS = (
@@ -42,20 +47,20 @@ VERBS = (
     Verb("sweep-merge", "Merge the shards of a sweep (--shard).", "Train"),
     Verb("probe", "Train linear classifiers on a frozen encoder, per layer.", "Train"),
     Verb("evaluate", "Score a run on a split or on a file of your own.", "Use"),
-    Verb("predict", "Predict with a run: lines, CSV or JSONL, a file or stdin.", "Use"),
+    Verb("predict", "Predict with a run: lines, CSV or JSONL, a file or stdin.", "Use", prints=True),
     Verb("extract-features", "Read vectors out of an encoder, from any layer.", "Use"),
-    Verb("report", "Show a run in one file: HTML to open anywhere, or Markdown.", "Use"),
+    Verb("report", "Show a run in one file: HTML to open anywhere, or Markdown.", "Use", prints=True),
     Verb("push", "Put a run's model on the hub, with its card.", "Use"),
     Verb("gate", "Decide whether a run is good enough, as an exit code.", "Decide"),
-    Verb("compare", "Compare runs: metrics, settings, examples that changed.", "Decide"),
-    Verb("recipes", "List, show, copy and validate recipes; list models and data.", "Prepare"),
+    Verb("compare", "Compare runs: metrics, settings, examples that changed.", "Decide", prints=True),
+    Verb("recipes", "List, show, copy and validate recipes; list models and data.", "Prepare", prints=True),
     Verb("data", "Find faults in a data set before training: `data check`.", "Prepare"),
     Verb("doctor", "Check whether this machine is ready for a recipe.", "Prepare"),
-    Verb("estimate", "Estimate time, memory and disk of a run from a few steps.", "Prepare"),
-    Verb("lr-find", "Find a learning rate: raise it until the loss explodes.", "Prepare"),
-    Verb("tokenize", "Show what the model reads: tokens and ids, or statistics.", "Look"),
-    Verb("vocab", "Search, count, compare, check and train vocabularies.", "Look"),
-    Verb("docs", "Show the documentation in the terminal.", "Look"),
+    Verb("estimate", "Estimate time, memory and disk of a run from a few steps.", "Prepare", prints=True),
+    Verb("lr-find", "Find a learning rate: raise it until the loss explodes.", "Prepare", prints=True),
+    Verb("tokenize", "Show what the model reads: tokens and ids, or statistics.", "Look", prints=True),
+    Verb("vocab", "Search, count, compare, check and train vocabularies.", "Look", prints=True),
+    Verb("docs", "Show the documentation in the terminal.", "Look", prints=True),
 )
 
 
@@ -124,13 +129,13 @@ def _imported(verb: Verb, on_output: OnOutput) -> Any:
     if commands:
         app.callback()(lambda: None)
         for name, function in commands.items():
-            app.command(name, cls=VerbCommand)(with_output(function, on_output))
+            app.command(name, cls=VerbCommand)(with_output(function, on_output, prints=verb.prints))
     else:
-        app.command(verb.name, cls=VerbCommand)(with_output(getattr(module, name), on_output))
+        app.command(verb.name, cls=VerbCommand)(with_output(getattr(module, name), on_output, prints=verb.prints))
     return typer.main.get_command(app)
 
 
-def with_output(function: VerbFunction, on_output: OnOutput) -> VerbFunction:
+def with_output(function: VerbFunction, on_output: OnOutput, *, prints: bool = False) -> VerbFunction:
     """Returns a verb `verb(out, ...)` with the shared options; it gets the `Output` made from them as `out`."""
     _, *own = inspect.signature(function).parameters.values()
     shared = [parameter(name, option, False) for name, option in _SHARED.items()]
@@ -143,12 +148,17 @@ def with_output(function: VerbFunction, on_output: OnOutput) -> VerbFunction:
         flags.pop("help_all")
         if flags.pop("offline"):  # read by huggingface_hub, datasets and transformers when they are imported: later
             os.environ["HF_HUB_OFFLINE"] = "1"
-        out = Output(**flags)
+        out = Output(**flags, is_printed=prints and given.get("output") is None)
         on_output(out)
+        enter("working")
         try:
             function(out, **given)
-        except BrokenPipeError:  # the reader (head, say) has left: not an error, and Typer would make exit code 1 of it
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except KeyboardInterrupt as error:  # Typer would make an exit code of it
+            raise interruption(error) from error
+        except OSError as error:  # the boundary knows what a lost stdout means
+            if error is not streams.lost.get(1):
+                raise
+            error.__traceback__ = None  # what its frames hold would be closed after the interpreter's shutdown
         finally:
             out.close()
 
@@ -156,6 +166,13 @@ def with_output(function: VerbFunction, on_output: OnOutput) -> VerbFunction:
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {one.name: one.annotation for one in parameters}
     return command
+
+
+def interruption(error: BaseException) -> InterruptedRunError:
+    """Returns the error for a signal that has cut off a verb with nothing to save."""
+    terminated = isinstance(error, Terminated) or asked() not in (0, signal.SIGINT)
+    how = "terminated" if terminated else "interrupted"
+    return InterruptedRunError(f"{how}; nothing had been started that could be saved", terminated=terminated)
 
 
 def _show_version(asked: bool) -> None:

@@ -6,12 +6,14 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertctl.errors import BertctlError
 from bertctl.progress import Listener
+from bertctl.words import harmless
 from bertctl.writing import append_text
 
 if TYPE_CHECKING:  # completion has no time for rich
@@ -32,17 +34,26 @@ class Output(Listener):
         quiet: no talk but warnings and errors.
         verbose: more talk: third-party warnings too.
         debug: errors come with their traceback.
+        is_printed: what is printed is all that the verb makes, so that cutting it off is a failure.
     """
 
     def __init__(
-        self, *, as_json: bool = False, quiet: bool = False, verbose: bool = False, debug: bool = False
+        self,
+        *,
+        as_json: bool = False,
+        quiet: bool = False,
+        verbose: bool = False,
+        debug: bool = False,
+        is_printed: bool = False,
     ) -> None:
+        self.is_printed = is_printed
         self.as_json = as_json
         self.quiet = quiet
         self.verbose = verbose
         self.debug = debug
         self.answers = _console(sys.stdout)
         self.talk = _console(sys.stderr)
+        self._document: Mapping[str, Any] | None = None
         self._progress: Progress | None = None
         self._bars: dict[str, TaskID] = {}
         self._last_line: dict[str, float] = {}
@@ -67,20 +78,37 @@ class Output(Listener):
             self.talk.print(renderable)
 
     def answer(self, document: Mapping[str, Any], *parts: "RenderableType") -> None:
-        """Writes the verb's answer to stdout: the document with `--json`, else the parts, strings without markup."""
+        """Writes the verb's answer to stdout: the parts, strings without markup; with `--json` the document, later."""
         if self.as_json:
-            sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-            sys.stdout.flush()
+            self._document = document
             return
-        for part in parts:
-            self.answers.print(_text(part) if isinstance(part, str) else part)
+        with self.answers:  # in one piece, so that a reader of the first line (head, grep -q) has taken all of it
+            for part in parts:
+                self.answers.print(_text(part) if isinstance(part, str) else part)
+
+    def deliver(self) -> None:
+        """Writes the document, once nothing can fail any more: an error is a document in its place."""
+        if self._document is not None:
+            text = json.dumps(self._document, indent=2, ensure_ascii=False, allow_nan=False)
+            sys.stdout.write(harmless(text, keep="\n") + "\n")
 
     def error(self, error: BertctlError) -> None:
-        """Writes an error to stderr: what was given, then what to type."""
+        """Writes an error to stderr, what was given, then what to type; with `--json` a document to stdout too."""
         self.close()
+        if self.debug:
+            self.talk.print(_text("".join(traceback.format_exception(error))))
         self.talk.print(_text(("error: ", "bold red"), error.message))
         if error.remedy:
             self.talk.print(_text(error.remedy))
+        if self.as_json:
+            self._document = error.as_json()
+            self.deliver()
+
+    def commands(self, lines: Iterable[str]) -> None:
+        """Writes workflow commands of our own to stderr, where those in what is said are written out."""
+        sys.stderr.flush()
+        sys.stderr.buffer.write("".join(f"{line}\n" for line in lines).encode())
+        sys.stderr.buffer.flush()
 
     def advance(self, phase: str, done: int, total: int, figures: Mapping[str, float | str] | None = None) -> None:
         """Shows progress: a bar on a terminal, a plain line now and then elsewhere."""
@@ -130,10 +158,10 @@ class Output(Listener):
 
         if self._progress is None:
             self._progress = Progress(
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(bar_width=24),
                 TextColumn("{task.fields[count]}"),
-                TextColumn("{task.fields[shown]}"),
+                TextColumn("{task.fields[shown]}", markup=False),
                 TimeRemainingColumn(compact=True),
                 console=self.talk,
                 transient=True,
@@ -157,7 +185,7 @@ class ThirdPartyLog(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keeps one line."""
-        line = self.format(record)
+        line = harmless(self.format(record), keep="\n\t")
         if self._echo is not None:
             self._echo(line)
         self._waiting.append(line)
@@ -194,10 +222,21 @@ def _text(*parts: "str | tuple[str, str]") -> "Text":
 
 
 def _console(stream: Any) -> "Console":
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions
+    from rich.segment import Segment
+
+    class HarmlessConsole(Console):
+        """Shows control characters of texts instead of sending them to the terminal; a string in a table has a line."""
+
+        def render_str(self, text: str, **options: Any) -> "Text":
+            return super().render_str(harmless(text), **options)
+
+        def render(self, renderable: "RenderableType", options: ConsoleOptions | None = None) -> Iterable[Segment]:
+            for part in super().render(renderable, options):
+                yield part if part.control else Segment(harmless(part.text, keep="\n\t"), part.style)
 
     watched = stream.isatty() and os.environ.get("TERM") != "dumb"
-    return Console(
+    return HarmlessConsole(
         file=stream,
         width=None if watched else _PIPE_WIDTH,
         force_terminal=watched,

@@ -1,6 +1,5 @@
 """What the verbs that judge (gate, compare, data check) write for pipelines: JUnit, GitHub, GitLab."""
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -72,8 +71,7 @@ def publish_checks(
     except UnavailableError as error:
         out.warn(f"no step summary: {error.message}")
     if github.wants_annotations():
-        sys.stderr.writelines(f"{line}\n" for line in github.annotations(checks))
-    sys.stderr.flush()
+        out.commands(github.annotations(checks))
     if junit is not None:
         from bertctl.reporting.junit import junit_document
         from bertctl.writing import write_text

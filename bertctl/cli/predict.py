@@ -1,12 +1,12 @@
 """`bertctl predict`."""
 
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bertctl.cli import streams
 from bertctl.cli.completion import dataset_names
 from bertctl.cli.output import Output
 from bertctl.cli.processes import NumProcessesOption, in_processes, this_worker
@@ -40,6 +40,13 @@ FormatOption = Annotated[
         "for question answering.",
     ),
 ]
+SafeCsvOption = Annotated[
+    bool,
+    typer.Option(
+        "--safe-csv",
+        help="In CSV, put ' before texts that a spreadsheet would take for a formula: = + - @, tab or return first.",
+    ),
+]
 InputFormatOption = Annotated[
     str | None,
     typer.Option(
@@ -69,6 +76,7 @@ def predict(
     data: DataOption = None,
     output: AnswersOption = None,
     layout: FormatOption = "jsonl",
+    safe_csv: SafeCsvOption = False,
     question: QuestionOption = None,
     context: ContextOption = None,
     input_format: InputFormatOption = None,
@@ -96,6 +104,8 @@ def predict(
                 f"--json and --format {layout} exclude each other", remedy="Leave one out, or add -o FILE."
             )
         layout = "json"
+    if safe_csv and layout != "csv":
+        raise UsageError("--safe-csv is about CSV", remedy="Add --format csv, or leave it out.")
     in_processes(num_processes, out)
     trained = run.open({"evaluation.batch_size": batch_size} if batch_size else {})
     from bertctl.inference.layouts import check_format
@@ -112,7 +122,7 @@ def predict(
     check_format(trained, layout, to_file=output is not None)
 
     workers, listener = this_worker(out)
-    with out.third_party_kept():
+    with streams.whole() if layout == "json" else streams.data() as answers, out.third_party_kept():
         if layout == "glue" and output is not None:
             written = predict_glue(
                 trained, split or "test", data=data, output=output, workers=workers, listener=listener
@@ -127,7 +137,7 @@ def predict(
                 chunks, total = in_chunks(rows), len(rows)
             else:
                 chunks = unlabelled_rows(trained, file, kind=input_format, listener=listener)
-            destination = Destination(output, layout, sys.stdout)
+            destination = Destination(output, layout, answers, safe_csv=safe_csv)
             written = predict_rows(trained, chunks, destination, total=total, workers=workers, listener=listener)
     if output and workers.is_first:
         out.answer({"run": str(run.path), **written})

@@ -2,14 +2,14 @@
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, cast
 
 import typer
 
+from bertctl.cli import streams
 from bertctl.cli.output import Output
 from bertctl.cli.texts import LowercaseOption, ModelOption, TextSource, takes_texts
 from bertctl.errors import DataError, UsageError
@@ -246,8 +246,14 @@ def _report(out: Output, totals: "Totals", limits: "Truncation", output: Path | 
         out.say(f"{totals.texts:,} texts, {totals.tokens:,} tokens, {totals.unknown:,} unknown, written to {output}")
 
 
-def _opened(output: Path | None) -> AbstractContextManager[BinaryIO]:
-    return nullcontext(sys.stdout.buffer) if output is None else replacing_file(output)
+@contextmanager
+def _opened(output: Path | None) -> Iterator[BinaryIO]:
+    if output is not None:
+        with replacing_file(output) as file:
+            yield file
+        return
+    with streams.data() as out:
+        yield out.buffer if not getattr(out, "guarded", False) else cast(BinaryIO, streams.TextBytes(out))
 
 
 def _decode(out: Output, opened: "OpenTokenizer", chunks: "Iterator[TextChunk]", output: Path | None) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from bertctl.cli import streams
 from bertctl.cli.completion import model_names
 from bertctl.cli.output import Output, plain_table
 from bertctl.cli.texts import LowercaseOption, ModelOption, TextSource, takes_texts
@@ -50,7 +51,8 @@ def show(out: Output, model: ModelArgument = None, lowercase: LowercaseOption = 
         with out.answers.pager():
             out.answers.print(Text(_lines(enumerate(tokens))))
     else:
-        sys.stdout.write(_lines(enumerate(tokens)))  # a console would need a second for as many lines
+        with streams.data() as stream:
+            stream.write(_lines(enumerate(tokens)))  # a console would need a second for as many lines
 
 
 def _lines(tokens: Iterable[tuple[int, str]]) -> str:
@@ -84,7 +86,8 @@ def search(
     if out.as_json:
         out.answer(document)
     else:
-        sys.stdout.write(_lines((index, token) for token, index in found))
+        with streams.data() as stream:
+            stream.write(_lines((index, token) for token, index in found))
 
 
 def stats(out: Output, model: ModelArgument = None, lowercase: LowercaseOption = None) -> None:

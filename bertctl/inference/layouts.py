@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TextIO
@@ -20,6 +21,10 @@ GENERAL_FORMATS = ("jsonl", "json", "csv", "glue")
 
 GLUE_WORDS = ("mnli", "qnli", "rte", "ax")
 """Tasks whose official files have label words; the others have numbers."""
+
+
+_FORMULA = re.compile(r"[=+\-@\t\r\n]")
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 
 
 def check_known(layout: str) -> None:
@@ -49,8 +54,11 @@ def check_format(run: TrainedRun, layout: str, *, to_file: bool) -> None:
         raise UsageError(f"--format {layout} writes several files", remedy="Say where: -o FILE.")
 
 
-def write_answers(answers: Iterable[dict[str, Any]], out: TextIO, *, layout: str) -> None:
+def write_answers(answers: Iterable[dict[str, Any]], out: TextIO, *, layout: str, safe_csv: bool = False) -> None:
     """Writes answers as they come: `jsonl`, `json` (one array), or `csv` with one probability column per label.
+
+    With `safe_csv`, a text that a spreadsheet would take for a formula has an apostrophe before it (OWASP, "CSV
+    Injection"); what is a number stays.
 
     Each line is whole when it is written, so that whoever reads along, or stops us, has whole lines.
     """
@@ -76,7 +84,12 @@ def write_answers(answers: Iterable[dict[str, Any]], out: TextIO, *, layout: str
         if writer is None:
             writer = csv.DictWriter(out, list(flat), lineterminator="\n")
             writer.writeheader()
-        writer.writerow(flat)
+        writer.writerow({name: _no_formula(cell) if safe_csv else cell for name, cell in flat.items()})
+
+
+def _no_formula(cell: Any) -> Any:
+    is_formula = isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell)
+    return f"'{cell}" if is_formula else cell
 
 
 def glue_splits(data: DataSection, split: str) -> tuple[DatasetRow, list[SplitRow]]:

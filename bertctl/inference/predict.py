@@ -35,11 +35,13 @@ class Destination:
         output: a file; None writes to `stdout`.
         layout: `jsonl`, `json`, `csv`, or one that the task has of its own.
         stdout: where answers go without `output`.
+        safe_csv: see `write_answers`.
     """
 
     output: Path | None
     layout: str
     stdout: TextIO
+    safe_csv: bool = False
 
     def bar_for(self, listener: Listener) -> Listener:
         """Returns who hears of progress: nobody where the answers scroll through the same terminal."""
@@ -52,7 +54,7 @@ class Destination:
             answers: as `Predictor.predict` gives them.
             own: the layout, where the task has it and not `write_answers`.
         """
-        write = own.write if own else functools.partial(write_answers, layout=self.layout)
+        write = own.write if own else functools.partial(write_answers, layout=self.layout, safe_csv=self.safe_csv)
         if self.output is None:
             write(answers, self.stdout)
             return []

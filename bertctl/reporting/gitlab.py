@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from bertctl.reporting.escape import one_line, visible
+from bertctl.reporting.escape import one_line
 from bertctl.reporting.findings import Check, Verdict, worst_first
+from bertctl.words import harmless
 from bertctl.writing import write_text
 
 _SEVERITY: Mapping[Verdict, str] = {"fail": "critical", "inconclusive": "major", "warning": "minor"}
@@ -50,7 +51,7 @@ def code_quality(checks: Sequence[Check], *, default_file: str) -> list[dict[str
     for check in worst_first(checks):
         if check.verdict == "pass":
             continue
-        path = visible(_relative(check.file or default_file))
+        path = harmless(_relative(check.file or default_file))
         # The same finding in the next pipeline must have the same fingerprint, and no other one: no number, no message.
         key = f"{check.name}\0{check.file or ''}\0{check.line}"
         seen[key] = seen.get(key, 0) + 1

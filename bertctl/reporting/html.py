@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from bertctl.reporting.document import Block, Chart, Listing, Report, TableBlock
-from bertctl.reporting.escape import visible
+from bertctl.words import harmless
 
 # Marks of direction do their work inside an isolating element, and none outside of it.
 _KEPT = "\n\t\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
@@ -40,7 +40,7 @@ def render_html(report: Report) -> str:
 
 def _shown(value: Any) -> Any:
     """Returns a text with its control characters made visible; what is markup already stays as it is."""
-    return visible(value, keep=_KEPT) if type(value) is str else value
+    return harmless(value, keep=_KEPT) if type(value) is str else value
 
 
 def _grouped(blocks: Sequence[Block]) -> Iterator[tuple[str, Sequence[Block]]]:

@@ -9,17 +9,17 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from bertctl.errors import DeviceError, ExitCode, UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.accelerate_config import read_accelerate_config
 from bertctl.runtime.device import available_cores
+from bertctl.runtime.stopping import handled_by, raise_for
 from bertctl.words import count as number_of
 
 if TYPE_CHECKING:
@@ -132,7 +132,23 @@ def workers() -> Workers:
 
 def is_worker() -> bool:
     """Returns whether this process was started as one of several."""
-    return "RANK" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
+    rank, size = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "1")
+    return rank.isdecimal() and size.isdecimal() and int(size) > 1
+
+
+def check_ranks() -> None:
+    """Refuses an environment whose number of this process, or of all, is none.
+
+    Raises:
+        UsageError: with the variable.
+    """
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "SLURM_LOCALID"):
+        given = os.environ.get(name, "0")
+        if "RANK" in os.environ and not (given.isascii() and given.isdecimal()):
+            raise UsageError(
+                f"{name}={given!r} in the environment: a whole number of at least 0 fits",
+                remedy=f"Unset RANK for a process that is alone; torchrun and --num-processes set {name} themselves.",
+            )
 
 
 def is_first_worker() -> bool:
@@ -191,7 +207,7 @@ def leave(code: int) -> NoReturn:
 def launch(arguments: Sequence[str], count: int, *, config: Path | None = None, listener: Listener = SILENT) -> int:
     """Runs a `bertctl` command line in several processes.
 
-    Ctrl-C and SIGTERM are passed on once; a second one kills everything. If this process dies, the others do.
+    Ctrl-C, SIGTERM and SIGHUP are passed on once; a second one kills everything. If this process dies, the others do.
 
     Args:
         arguments: what is typed after `bertctl`; the options of the launcher itself are taken out. `-` for stdin is
@@ -204,6 +220,7 @@ def launch(arguments: Sequence[str], count: int, *, config: Path | None = None, 
         The exit code, the failing worker's own where one failed.
 
     Raises:
+        KeyboardInterrupt: a signal ended the workers before one of them could say so.
         UsageError: no process is asked for, or the configuration asks for something else than DDP.
         UnavailableError: the configuration can't be read.
         DeviceError: there are fewer GPUs.
@@ -236,14 +253,26 @@ def launch(arguments: Sequence[str], count: int, *, config: Path | None = None, 
             start_new_session=True,  # a terminal's Ctrl-C reaches this process only, which passes it on once
             preexec_fn=die_when_parent_does if sys.platform == "linux" else None,
         )
-        with _passing_signals(process):
+        asked: list[int] = []
+
+        def pass_on(number: int, frame: Any) -> None:  # noqa: ARG001
+            process.send_signal(signal.SIGKILL if asked else number)
+            asked.append(number)
+
+        with handled_by(pass_on):
             if process.stderr is not None:
-                _pass_on(process.stderr)
+                _pass_on(process.stderr, asked)
             returned = process.wait()
         if returned == 0:
             return ExitCode.OK
         first = codes / "first"
-        return int(first.read_text(encoding="ascii")) if first.exists() else ExitCode.DEVICE
+        if len(asked) < 2 and first.exists():
+            return int(first.read_text(encoding="ascii"))
+        if asked:
+            raise_for(asked[0])
+        raise DeviceError(
+            "the processes ended without a message (killed, or out of memory)", remedy="Look at the machine's log."
+        )
 
 
 def _launcher(count: int, config: Path | None, listener: Listener, *, on_cpu: bool) -> list[str]:
@@ -295,34 +324,16 @@ def die_when_parent_does(number: int = signal.SIGTERM) -> None:
     ctypes.CDLL(None).prctl(set_parent_death_signal, number)
 
 
-@contextlib.contextmanager
-def _passing_signals(process: "subprocess.Popen[bytes]") -> Iterator[None]:
-    """Passes Ctrl-C and SIGTERM on to the launcher, which passes them to the workers; the second one kills."""
-    asked = False
-
-    def pass_on(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        nonlocal asked
-        process.send_signal(signal.SIGKILL if asked else number)
-        asked = True
-
-    before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _pass_on(lines: Iterable[bytes]) -> None:
-    """Prints what the workers say, without the launcher's own lines and its traceback at the end."""
+def _pass_on(lines: Iterable[bytes], asked: Sequence[int]) -> None:
+    """Prints what the workers say, without the launcher's own lines and its traceback at the end (or when `asked`)."""
     spoken = mute = False
     for line in lines:
         if b"torch/distributed/" in line or b"torch.distributed.elastic" in line or b"accelerate/commands/" in line:
             spoken = True
             continue
-        mute = mute or (spoken and line.startswith(b"Traceback"))
+        mute = mute or (bool(spoken or asked) and line.startswith(b"Traceback"))
         if not mute:
-            sys.stderr.buffer.write(line)
+            sys.stderr.write(line.decode("utf-8", "replace"))
             sys.stderr.flush()
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from bertctl.errors import DeviceError, ExitCode
 from bertctl.modeling.source import ModelSource
 from bertctl.run_folder import RunFolder
+from bertctl.runtime.stopping import handled_by
 from bertctl.sweeps.plan import CELLS
 from bertctl.sweeps.worker import CellReply, WorkerSettings, note_failure, work
 from bertctl.training.job import Encoded
@@ -76,8 +77,8 @@ class Pool:
     def run(self, cells: Sequence[str], on_reply: Callable[[CellReply], None]) -> None:
         """Runs the cells, as many at a time as there are workers.
 
-        Ctrl-C and SIGTERM end it: each worker saves a checkpoint, and `stopped_by` says which signal it was. A second
-        one kills the workers.
+        Ctrl-C, SIGTERM and SIGHUP end it: each worker saves a checkpoint, and `stopped_by` says which signal it was. A
+        second one kills the workers.
 
         Args:
             cells: names, in order.
@@ -88,7 +89,7 @@ class Pool:
         """
         waiting = deque(cells)
         deaths = 0
-        with self._signals_passed_on():
+        with handled_by(self._pass_on):
             try:
                 for number in range(min(self._jobs, len(waiting))):
                     self._workers.append(self._start(number))
@@ -172,26 +173,16 @@ class Pool:
             worker.connection.close()
         self._workers.clear()
 
-    @contextlib.contextmanager
-    def _signals_passed_on(self) -> Iterator[None]:
-        """Passes Ctrl-C and SIGTERM on to the workers, which save what they have; a second one kills them."""
-
-        def arrived(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-            if os.getpid() != self._settings.parent:  # a worker that has just been forked
-                return
-            again = bool(self.stopped_by)
-            self.stopped_by = self.stopped_by or number
-            for worker in list(self._workers):
-                if worker.process.is_alive() and worker.process.pid:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(worker.process.pid, signal.SIGKILL if again else number)
-
-        before: dict[int, Any] = {number: signal.signal(number, arrived) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        """Passes a signal on to the workers, which save what they have; a second one kills them."""
+        if os.getpid() != self._settings.parent:  # a worker that has just been forked
+            return
+        again = bool(self.stopped_by)
+        self.stopped_by = self.stopped_by or number
+        for worker in list(self._workers):
+            if worker.process.is_alive() and worker.process.pid:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(worker.process.pid, signal.SIGKILL if again else number)
 
 
 def import_what_runs_import(source: ModelSource, auto_class: str) -> None:

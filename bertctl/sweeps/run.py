@@ -218,7 +218,7 @@ class SweepRunner:
         return value if found.state == "done" else f"{value} ({found.state})"
 
     def _interrupted(self, number: int) -> InterruptedRunError:
-        terminated = number == signal.SIGTERM
+        terminated = number != signal.SIGINT
         how = "terminated" if terminated else "interrupted"
         return InterruptedRunError(
             f"{how}: {self._done} of {count(len(self._mine), 'run')} are over, those that were under way have "

@@ -26,6 +26,7 @@ from bertctl.errors import BertctlError, ExitCode, InterruptedRunError, Unavaila
 from bertctl.progress import Listener
 from bertctl.run_folder import RunFolder
 from bertctl.runtime.launch import die_when_parent_does
+from bertctl.runtime.stopping import STOPS
 from bertctl.sweeps.early_stopping import SweepWatch
 from bertctl.sweeps.plan import CELLS, Keep
 from bertctl.training.finetune import RunOptions
@@ -108,8 +109,8 @@ def _become_worker(settings: WorkerSettings, *, forked: bool) -> None:
     if settings.device is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = settings.device  # read when CUDA is initialised, which it is not yet
     os.setsid()  # a terminal's Ctrl-C reaches the parent, which passes it on once
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in STOPS:
+        signal.signal(number, signal.default_int_handler)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # threads of the parent's tokenizer are not there after a fork
     sink = open_in_place(settings.folder / "log.txt", os.O_WRONLY | os.O_APPEND)
     for stream in (1, 2):

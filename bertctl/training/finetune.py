@@ -10,6 +10,7 @@ from bertctl.errors import BertctlError, CollapsedError, DivergedError, Interrup
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import RunFolder
 from bertctl.runtime.launch import ALONE, Workers
+from bertctl.runtime.stopping import Terminated
 from bertctl.tasks.registry import higher_is_better
 from bertctl.training.best_model import ModelFile
 from bertctl.training.checkpoint import Checkpoint, Checkpoints
@@ -20,7 +21,7 @@ from bertctl.training.job import Job
 from bertctl.training.loop import Hooks, TrainingState, train
 from bertctl.training.model_selection import ModelSelection
 from bertctl.training.run_writer import RunWriter, run_metrics, run_performance
-from bertctl.training.signals import Signals, Terminated
+from bertctl.training.signals import Signals
 from bertctl.training.snapshot import restore
 from bertctl.training.training_engine import TrainingEngine, build_engine
 
@@ -85,7 +86,7 @@ def run(
 
     Raises:
         DivergedError: training exploded, or collapsed under `strict`.
-        InterruptedRunError: Ctrl-C or SIGTERM, after a checkpoint was saved.
+        InterruptedRunError: Ctrl-C, SIGTERM or SIGHUP, after a checkpoint was saved.
         UnavailableError: the disk is full; the last good state stays.
     """
     this = _TrainingRun(job, folder, options, listener)
@@ -221,16 +222,12 @@ class _TrainingRun:
 
 
 def _interruption(this: _TrainingRun, *, terminated: bool) -> InterruptedRunError:
-    """Returns the error for Ctrl-C and SIGTERM, after a checkpoint was saved where a step had been taken."""
+    """Returns the error for Ctrl-C, SIGTERM and SIGHUP, after a checkpoint was saved where a step had been taken."""
     state, folder = this.state, this.folder
     saved = "no step was complete, so there is nothing to keep"
     remedy = f"Start again with `bertctl finetune {folder.recipe} -o {folder.path} --overwrite`."
     resume = f"`bertctl finetune {folder.recipe} -o {folder.path} --resume`"
-    if this.signals.impatient:
-        saved = "asked twice, so it left at once"
-        if this.checkpoints.any():
-            remedy = f"Go on from the last checkpoint with {resume}."
-    elif this.checkpointing is not None and state.step and this.options.workers.is_first:
+    if this.checkpointing is not None and state.step and this.options.workers.is_first:
         # Once trained, the network may hold the best weights instead of the last ones; the end of the last epoch
         # has left a checkpoint.
         if not (this.is_trained and this.checkpoints.any()):

@@ -1,25 +1,21 @@
-"""Ctrl-C and SIGTERM during a run: they wait for a place where nothing is cut in two."""
+"""Signals during a run: they wait for a place where nothing is cut in two."""
 
 import contextlib
-import signal
 from collections.abc import Iterator
+from signal import SIGINT
 from types import FrameType
-from typing import Any
 
 import numpy as np
 
 from bertctl.runtime.launch import ALONE, Workers
-
-
-class Terminated(KeyboardInterrupt):
-    """Says that SIGTERM arrived; whoever handles Ctrl-C handles it too, and can tell the two apart."""
+from bertctl.runtime.stopping import STOPS, end_now, handled_by, raise_for
 
 
 class Signals:
-    """Holds SIGINT and SIGTERM back until a place where nothing is cut in two.
+    """Holds Ctrl-C, SIGTERM and SIGHUP back until a place where nothing is cut in two.
 
     Within `handle_signals`, the first signal is held back until `check`, or raised at once in `interruptible`. The
-    second one raises at once, wherever it is.
+    second one ends the process, wherever it is; what the last checkpoint holds is not lost.
 
     Args:
         workers: the processes that share the job; `check` has them stop together.
@@ -33,36 +29,24 @@ class Signals:
         self._workers = workers
         self._asked = 0
         self._is_interruptible = False
-        self._seen = 0
-
-    @property
-    def impatient(self) -> bool:
-        """Returns whether a second signal has come: the work is cut off where it is, and nothing more may be saved."""
-        return self._seen > 1
 
     @contextlib.contextmanager
     def handle_signals(self) -> Iterator["Signals"]:
-        """Handles both signals; what handled them before does so again afterwards."""
-        before: dict[int, Any] = {
-            number: signal.signal(number, self._arrived) for number in (signal.SIGINT, signal.SIGTERM)
-        }
-        try:
+        """Handles the signals; what handled them before does so again afterwards."""
+        with handled_by(self._arrived):
             yield self
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     @contextlib.contextmanager
     def interruptible(self) -> Iterator[None]:
         """Lets a signal raise at any moment: nothing changes here that a checkpoint would have to know.
 
         Raises:
-            KeyboardInterrupt: Ctrl-C, or `Terminated` for SIGTERM.
+            KeyboardInterrupt: Ctrl-C, or `Terminated` for SIGTERM and SIGHUP.
         """
         self._is_interruptible = True
         try:
             if self._asked:
-                self._raise(self._asked)
+                raise_for(self._asked)
             yield
         finally:
             self._is_interruptible = False
@@ -71,23 +55,18 @@ class Signals:
         """Raises what was held back; several processes do so at the same step, whichever of them was asked.
 
         Raises:
-            KeyboardInterrupt: Ctrl-C, or `Terminated` for SIGTERM.
+            KeyboardInterrupt: Ctrl-C, or `Terminated` for SIGTERM and SIGHUP.
         """
-        terminated, interrupted = self._asked == signal.SIGTERM, self._asked == signal.SIGINT
+        asked = np.array([self._asked == number for number in STOPS], dtype=np.int64)
         if self._workers.count > 1:
-            asked = self._workers.sum(np.array([terminated, interrupted], dtype=np.int64))
-            terminated, interrupted = bool(asked[0]), bool(asked[1])
-        if terminated or interrupted:
+            asked = self._workers.sum(asked)
+        if asked.any():
             self.together = True
-            self._raise(signal.SIGTERM if terminated else signal.SIGINT)
+            raise_for(SIGINT if asked[0] else STOPS[int(asked.argmax())])
 
     def _arrived(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        self._seen += 1
-        if self._seen == 1 and not self._is_interruptible:
-            self._asked = number
-            return
-        self._raise(number)
-
-    @staticmethod
-    def _raise(number: int) -> None:
-        raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+        if self._asked:
+            end_now(number)
+        self._asked = number
+        if self._is_interruptible:
+            raise_for(number)

@@ -100,7 +100,7 @@ def test_junit_is_valid_and_says_each_verdict(texts):
 def test_junit_keeps_the_text_that_xml_can_hold():
     text = ElementTree.fromstring(junit_document(_checks(NASTY)).encode()).find(".//failure").text  # noqa: S314
     assert '<script>alert(1)</script> ]]> & "quoted"' in text
-    assert "\\x1b[31mred\\x00 \\u202eright" in text
+    assert "\\u001b[31mred\\u0000 \\u202eright" in text
     assert "שלום" in text
 
 

@@ -1,0 +1,146 @@
+"""The one boundary: the answer and every error of `bertctl` leave through `run`."""
+
+import errno
+import signal
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import typer
+
+from bertctl.cli import streams
+from bertctl.cli.app import VERBS, OnOutput, build, interruption
+from bertctl.errors import (
+    BertctlError,
+    DeviceError,
+    ExitCode,
+    InterruptedRunError,
+    UnavailableError,
+    UsageError,
+    is_out_of_memory,
+)
+from bertctl.runtime.launch import check_ranks, die_with_parent, is_first_worker, is_worker, note_exit
+from bertctl.runtime.stopping import asked, enter
+from bertctl.words import unknown
+
+if TYPE_CHECKING:
+    from bertctl.cli.output import Output
+
+_LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Connection refused", "NCCL")
+"""What the exchange between processes says when one of them is gone."""
+
+
+def run(arguments: list[str]) -> int:
+    """Runs one command line to its end, with one answer or one error.
+
+    Returns:
+        The exit code, one of `ExitCode`.
+    """
+    die_with_parent()
+    outputs: list[Output] = []
+    try:
+        check_ranks()
+        code = _run(arguments, outputs.append)
+    except BertctlError as refusal:
+        error = refusal
+    except Exception as bug:  # the boundary: a person gets a sentence, --debug gets the rest
+        error = _translate(bug, arguments)
+    else:
+        return _delivered(code, outputs)
+    if asked() and not isinstance(error, InterruptedRunError):  # a library has made an error of its own of the signal
+        error = interruption(error)
+    elif asked() not in (0, signal.SIGINT):
+        error.exit_code = ExitCode.TERMINATED
+    enter("ending")
+    return _report(error, outputs, arguments)
+
+
+def _run(arguments: list[str], on_output: OnOutput) -> int:
+    try:
+        return int(build(on_output).main(args=arguments, prog_name="bertctl", standalone_mode=False) or ExitCode.OK)
+    except SystemExit as error:  # completion, which Typer ends so
+        return int(error.code or 0)
+    except typer.TyperException as error:
+        if type(error).__name__ == "NoArgsIsHelpError" and "--json" not in arguments:
+            sys.stdout.write(error.format_message() + "\n")
+            return ExitCode.USAGE
+        raise _usage(arguments, error) from error
+
+
+def _delivered(code: int, outputs: "Sequence[Output]") -> int:
+    """Writes the answer, and returns the code: the verdict's own, unless it is good and the answer was cut off."""
+    enter("ending")
+    for out in outputs:
+        out.deliver()
+    streams.flush()
+    why = streams.lost.get(1)
+    if why is None or not outputs or code:
+        return code
+    if why.errno == errno.EPIPE:  # the reader (head, say) has left, and knows it
+        cut = ExitCode.CUT if outputs[-1].is_printed else ExitCode.OK
+        if cut and is_worker():
+            note_exit(cut)
+        return cut
+    what = f"stdout can't be written: {why.strerror}"
+    if not outputs[-1].is_printed:
+        outputs[-1].warn(f"{what}; everything else is done")
+        return code
+    return _report(UnavailableError(what, remedy="Write to another place, or name a file with -o."), outputs, [])
+
+
+def _usage(arguments: Sequence[str], error: typer.TyperException) -> UsageError:
+    message = error.format_message().replace("Value error, ", "")
+    typed = next((word for word in arguments if not word.startswith("-")), "")
+    names = [verb.name for verb in VERBS]
+    if typed and typed not in names:
+        return UsageError(
+            unknown("verb", typed, names), remedy=f"Verbs: {', '.join(names)}. Type `bertctl --help` for what they do."
+        )
+    return UsageError(message, remedy=f"Type `bertctl {typed} --help` for what it takes." if typed else "")
+
+
+def _translate(error: Exception, arguments: "Sequence[str]") -> BertctlError:
+    """Returns one of our errors for what can go wrong anywhere; anything else is a bug of ours."""
+    if is_out_of_memory(error):
+        translated: BertctlError = DeviceError(
+            "out of memory",
+            remedy="Try a smaller --max-length, a smaller --batch-size, or --set training.accumulation_steps=2.",
+        )
+    elif is_worker() and any(sign in str(error) for sign in _LOST):
+        translated = DeviceError(
+            "another process of this job ended without a message (killed, or out of memory)",
+            remedy="Look at the machine's log. --resume continues a training run from its last checkpoint.",
+        )
+    elif "surrogate" in str(error) or (
+        isinstance(error, UnicodeEncodeError) and sys.getfilesystemencoding() != "utf-8"
+    ):
+        odd = next((repr(one) for one in arguments if one != one.encode("utf-8", "ignore").decode()), "a name")
+        translated = UsageError(f"{odd} is not UTF-8", remedy="Rename it, or run in a UTF-8 locale (LC_ALL=C.UTF-8).")
+    elif isinstance(error, OSError) and error.filename is not None:
+        translated = UnavailableError(f"{error.filename}: {error.strerror or error}", file=error.filename)
+    elif isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        translated = UnavailableError("the disk is full", remedy="Free some space, or write to another place.")
+    elif isinstance(error, OSError) and error.strerror:
+        translated = UnavailableError(error.strerror)
+    else:
+        translated = BertctlError(
+            f"{type(error).__name__}: {error}",
+            remedy="This is a bug in bertctl. Run the same command with --debug for the traceback to report.",
+        )
+    translated.__cause__ = error
+    return translated
+
+
+def _report(error: BertctlError, outputs: "Sequence[Output]", arguments: "Sequence[str]") -> int:
+    """Says what went wrong, through the verb's own output where there is one, and returns the exit code."""
+    from bertctl.cli.output import Output
+
+    if is_worker():
+        said_first = note_exit(error.exit_code)
+        # One worker says why. All of them are interrupted, and the first one knows what was saved.
+        if not (is_first_worker() if isinstance(error, InterruptedRunError) else said_first):
+            return int(error.exit_code)
+    out = outputs[-1] if outputs else Output(as_json="--json" in arguments, debug="--debug" in arguments)
+    out.error(error)
+    streams.flush()
+    return int(error.exit_code)

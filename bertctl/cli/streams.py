@@ -1,0 +1,147 @@
+"""stdin, stdout and stderr that are always there: a reader who leaves is noted, and the work goes on."""
+
+import codecs
+import contextlib
+import io
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from typing import TextIO, cast
+
+lost: dict[int, OSError] = {}
+"""Why nothing more can be written to a descriptor: 1 is stdout, 2 is stderr."""
+_opened: list["_Stream"] = []
+
+
+class _Door(io.RawIOBase):
+    """Is a descriptor that takes everything: what its reader no longer takes goes nowhere.
+
+    Args:
+        number: of the descriptor.
+        strict: raises once when it is lost, for those who need not go on then.
+    """
+
+    def __init__(self, number: int, *, strict: bool) -> None:
+        self._number = number
+        self._strict = strict
+
+    def fileno(self) -> int:
+        return self._number
+
+    def isatty(self) -> bool:
+        return os.isatty(self._number)
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: "bytes | memoryview") -> int:  # type: ignore[override]
+        try:
+            return os.write(self._number, data)
+        except OSError as error:
+            lost[self._number] = error
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._number)
+            if self._strict:
+                raise
+            return len(data)
+
+
+class _Stream(io.TextIOWrapper):
+    """Is text on its way out, where `guarded` without control characters and workflow commands (`words.spoken`)."""
+
+    guarded = False
+
+    def write(self, text: str) -> int:
+        if self.guarded:
+            from bertctl.words import spoken
+
+            text = spoken(text)
+        return super().write(text)
+
+
+def open_streams() -> None:
+    r"""Opens the three streams of this process anew.
+
+    A descriptor that the person has closed leads nowhere from now on, and no file gets its number. What the encoding
+    of a stream lacks is written as `\uXXXX`, which is right in JSON too.
+    """
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:  # the lowest number that is free is this one
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    if sys.stdin is None:
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    codecs.register_error("written-out", _written_out)
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        setattr(sys, name, _open(number, guarded=not os.isatty(number)))
+
+
+@contextlib.contextmanager
+def whole() -> Iterator[TextIO]:
+    """Yields what keeps a document until it is complete, and writes it then: an error halfway is a document too."""
+    import tempfile
+
+    with tempfile.SpooledTemporaryFile(1 << 24, "w+", encoding="utf-8", errors="surrogatepass") as kept:
+        yield cast(TextIO, kept)
+        kept.seek(0)
+        with data() as out:
+            out.writelines(kept)
+
+
+@contextlib.contextmanager
+def data() -> Iterator[TextIO]:
+    """Yields stdout for answers that are data, of which not a letter is changed on their way to a file or a pipe.
+
+    On a terminal, and in a log that GitHub reads, control characters and workflow commands are written out. It raises
+    the OSError in `lost` when its reader has left.
+    """
+    if not _opened:  # called as a function, by a test
+        yield sys.stdout
+        return
+    is_log = os.environ.get("GITHUB_ACTIONS") == "true" and not stat.S_ISREG(os.fstat(1).st_mode)
+    stream = _open(1, strict=True, guarded=os.isatty(1) or is_log)
+    yield stream
+    stream.flush()
+
+
+class TextBytes(io.RawIOBase):
+    """Is a stream that takes whole lines of UTF-8 for one that takes text."""
+
+    def __init__(self, text: TextIO) -> None:
+        self._text = text
+
+    def write(self, lines: bytes) -> None:  # type: ignore[override]
+        """Writes lines that are whole."""
+        self._text.write(lines.decode())
+
+    def flush(self) -> None:
+        """Writes what still waits."""
+        self._text.flush()
+
+
+def flush() -> None:
+    """Writes what still waits."""
+    for stream in (*_opened, sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):
+            stream.flush()
+
+
+def _open(number: int, *, guarded: bool, strict: bool = False) -> _Stream:
+    was: TextIO | None = (sys.stdout, sys.stderr)[number - 1]
+    stream = _Stream(
+        io.BufferedWriter(cast(io.FileIO, _Door(number, strict=strict))),
+        encoding=was.encoding if was else "utf-8",
+        errors="written-out",
+        line_buffering=number == 2 or os.isatty(number),
+    )
+    stream.guarded = guarded
+    _opened.append(stream)
+    return stream
+
+
+def _written_out(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2)), error.end

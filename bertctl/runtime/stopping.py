@@ -1,0 +1,114 @@
+"""Ctrl-C, SIGTERM and SIGHUP, from the first line of a command to its last. Nothing is imported here that takes time.
+
+While a command starts, a signal ends it at once. While it works, the first one raises, so that work is saved and parts
+of files are taken away; the second one ends it at once, as any does once the answer is given. A signal that was
+ignored from the start (SIGHUP under nohup, Ctrl-C in a shell's background) stays ignored.
+"""
+
+import os
+import signal
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+    from typing import Any
+
+    Handler = Callable[[int, FrameType | None], None]
+
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Terminated(KeyboardInterrupt):
+    """Says that SIGTERM or SIGHUP arrived; whoever handles Ctrl-C handles it too, and can tell the two apart."""
+
+
+class _Command:
+    """Is where this process is in its own command ("" where it runs none), and the first signal that it heard then."""
+
+    phase = ""
+    asked = 0
+
+
+def asked() -> int:
+    """Returns the signal that ends the command's work; 0 where none came."""
+    return _Command.asked
+
+
+def enter(phase: str) -> None:
+    """Notes that the command is `working` now, or `ending`: its answer or its error is being written."""
+    if _Command.phase:
+        _Command.phase = phase
+
+
+def ignore() -> None:
+    """Lets no signal change the verdict while the interpreter shuts down."""
+    for number in STOPS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def raise_for(number: int) -> None:
+    """Raises what a signal means; the next one ends a command at once.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C, or `Terminated` for the others.
+    """
+    _Command.asked = number
+    raise KeyboardInterrupt if number == signal.SIGINT else Terminated
+
+
+def end_now(number: int) -> None:
+    """Ends the process with 130 (Ctrl-C) or 143, without the interpreter's shutdown; of workers the launcher speaks."""
+    if not _Command.phase:  # a person's own Python
+        raise_for(number)
+    code, how = (130, "interrupted") if number == signal.SIGINT else (143, "terminated")
+    if _Command.phase != "ending" and "BERTCTL_EXIT_CODES" not in os.environ and os.environ.get("RANK", "0") == "0":
+        why = "again: it ended at once" if _Command.phase == "working" else "before anything had been started"
+        nothing = '"remedy": null, "file": null, "line": null, "field": null'
+        document = f'{{"error": {{"code": {code}, "kind": "interrupted", "message": "{how} {why}", {nothing}}}}}\n'
+        said = f"error: {how} {why}\n"
+        cursor = "\r\x1b[?25h" if os.isatty(2) else ""  # a progress bar hides it
+        for descriptor, text in ((1, document if "--json" in sys.argv else ""), (2, cursor + said)):
+            try:  # noqa: SIM105 - contextlib would have to be imported
+                os.write(descriptor, text.encode())
+            except OSError:
+                pass
+    os._exit(code)
+
+
+def watch() -> None:
+    """Handles the signals of this process from now on."""
+
+    def unraisable(event: "Any") -> None:
+        """Ends what a destructor or a callback would have gone on with: Python drops what is raised there."""
+        if _Command.asked and isinstance(event.exc_value, KeyboardInterrupt):
+            end_now(_Command.asked)
+        sys.__unraisablehook__(event)
+
+    _Command.phase = "starting"
+    handled_by(_arrived).__enter__()
+    sys.unraisablehook = unraisable
+
+
+class handled_by:  # noqa: N801 - reads as a verb in `with`; contextlib would have to be imported
+    """Has another handler hear the signals within `with`; those that are ignored stay so."""
+
+    def __init__(self, handler: "Handler") -> None:
+        self._handler = handler
+
+    def __enter__(self) -> None:
+        self._before = {number: signal.getsignal(number) for number in STOPS}
+        for number, before in self._before.items():
+            if before != signal.SIG_IGN:
+                signal.signal(number, self._handler)
+
+    def __exit__(self, *_: object) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+
+
+def _arrived(number: int, frame: "FrameType | None") -> None:  # noqa: ARG001
+    if _Command.phase != "working" or _Command.asked:
+        end_now(number)
+    raise_for(number)
