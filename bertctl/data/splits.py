@@ -45,7 +45,7 @@ def hold_out(
     labels = rows.columns["label"] if stratify and rows.has("label") else None
     sides = None
     if labels is not None and (held := _stratified(labels, wanted, rng)) is not None:
-        sides = _with_whole_groups(np.isin(np.arange(n), held).astype(int), members, [n - wanted, wanted])
+        sides = with_whole_groups(np.isin(np.arange(n), held).astype(int), members, [n - wanted, wanted])
         if sides is not None:
             for lost in dict.fromkeys(labels).keys() - {labels[i] for i in np.flatnonzero(sides == 0).tolist()}:
                 sides[next(group for group in members if any(labels[i] == lost for i in group))] = 0
@@ -91,7 +91,7 @@ def hold_out_fold(
         # One label after the other: each fold gets its share of each, and the folds differ by one row at most.
         order = [group[int(i)] for group in of_label.values() for i in rng.permutation(len(group))]
         sides[order] = np.arange(n) % folds
-        whole = _with_whole_groups(sides, members, [n / folds] * folds)
+        whole = with_whole_groups(sides, members, [n / folds] * folds)
         stratified, sides = whole is not None, sides if whole is None else whole
     if not stratified:
         for place, number in enumerate(rng.permutation(len(members))):
@@ -103,7 +103,7 @@ def _two_parts(rows: Rows, held: NDArray[np.bool_]) -> tuple[Rows, Rows]:
     return rows.select(np.flatnonzero(~held).tolist()), rows.select(np.flatnonzero(held).tolist(), split="validation")
 
 
-def _with_whole_groups(
+def with_whole_groups(
     sides: NDArray[np.int_], members: Sequence[Sequence[int]], wanted: Sequence[float]
 ) -> NDArray[np.int_] | None:
     """Returns the sides with no group on two of them: a torn one goes, the largest first, to that of its sides which

@@ -4,21 +4,19 @@ Letters: N rows, D size of a vector, C outputs, K layers of a learned mix.
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bertctl.data.splits import with_whole_groups
 from bertctl.errors import DataError
-from bertctl.features.logistic_path import cross_validate_logistic
+from bertctl.features.logistic_path import cross_validated_logits
 
 Vectors = NDArray[np.float32]
 Labels = NDArray[Any]
-Folds = Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]]
-"""Training and held-out rows of each fold."""
-
 LOGISTIC, RIDGE = "logistic-regression", "ridge"
 _TOLERANCE = 1e-4
 _MAX_ITERATIONS = 1000
@@ -40,6 +38,7 @@ class ClassifierSettings:
         strengths: to choose from, ascending.
         folds: of the cross-validation.
         seed: of its shuffling.
+        stratify: whether each fold has its share of each label.
     """
 
     classifier: str
@@ -49,6 +48,7 @@ class ClassifierSettings:
     strengths: tuple[float, ...]
     folds: int
     seed: int
+    stratify: bool = False
 
     @property
     def is_regression(self) -> bool:
@@ -103,51 +103,49 @@ class Scaler:
 
 
 def choose_strength(
-    vectors: Vectors, labels: Labels, settings: ClassifierSettings, *, groups: NDArray[np.int64] | None = None
+    vectors: Vectors,
+    labels: Labels,
+    settings: ClassifierSettings,
+    score: Callable[[Vectors], float],
+    *,
+    groups: NDArray[np.int64] | None = None,
 ) -> tuple[float, float]:
-    """Returns the strength with the best mean score over the folds (the smaller on a tie), and that score.
-
-    Score: accuracy; several labels: share of right decisions; regression: R2.
+    """Returns the strength whose answers to rows of other folds score best (the smaller on a tie), and that score.
 
     Args:
         vectors: (N, D) of the training rows.
         labels: (N,), or (N, C) for several labels.
         settings: classifier, strengths, folds.
-        groups: (N,) number of what must not be torn apart by the folds (the sentence of each word), ascending; None
-            stratifies by label.
+        score: of (N, C) logits, each row's from the classifier that was trained without its fold; the higher the
+            better.
+        groups: (N,) number of what must not be torn apart by the folds (the sentence of each word), ascending.
 
     Raises:
         DataError: fewer rows (or groups) than there are folds, or a label that is rarer.
     """
-    of_fold = _logistic_scores if settings.classifier == LOGISTIC else _ridge_scores
-    mean = of_fold(vectors, labels, settings, _folds(labels, settings, groups)).mean(axis=0)
-    best = int(np.argmax(mean))  # the first of equals
-    return settings.strengths[best], float(mean[best])
+    fold_of_row = _folds(labels, settings, groups)
+    of_fold = _logistic_logits if settings.classifier == LOGISTIC else _ridge_logits
+    scores = [score(logits) for logits in of_fold(vectors, labels, settings, fold_of_row)]
+    best = int(np.argmax(scores))  # the first of equals
+    return settings.strengths[best], scores[best]
 
 
-def _ridge_scores(vectors: Vectors, labels: Labels, settings: ClassifierSettings, folds: Folds) -> NDArray[np.float64]:
-    """Returns (F, S) scores of the held-out rows."""
-    scores = np.zeros((len(folds), len(settings.strengths)))
-    for fold, (train, held) in enumerate(folds):
-        scaler = Scaler.of(vectors[train])
-        inside, outside = scaler(vectors[train]), scaler(vectors[held])
-        for i, strength in enumerate(settings.strengths):
-            scores[fold, i] = np.mean(
-                [
-                    _fit(inside, decision[train], strength, settings).score(outside, decision[held])
-                    for decision in _decisions(labels, settings)
-                ]
-            )
-    return scores
+def _ridge_logits(
+    vectors: Vectors, labels: Labels, settings: ClassifierSettings, fold_of_row: NDArray[np.int64]
+) -> Iterator[Vectors]:
+    """Yields (N, C) logits of the held-out rows, for each strength."""
+    for strength in settings.strengths:
+        logits = np.empty((len(labels), settings.n_outputs), dtype=np.float32)
+        for fold in range(settings.folds):
+            held = fold_of_row == fold
+            logits[held] = fit(vectors[~held], labels[~held], strength, settings).logits(vectors[held])
+        yield logits
 
 
-def _logistic_scores(
-    vectors: Vectors, labels: Labels, settings: ClassifierSettings, folds: Folds
-) -> NDArray[np.float64]:
-    """Returns the same; the vectors are standardised by all training rows together, which tells nothing of labels."""
-    fold_of_row = np.empty(len(labels), dtype=np.int64)
-    for fold, (_, held) in enumerate(folds):
-        fold_of_row[held] = fold
+def _logistic_logits(
+    vectors: Vectors, labels: Labels, settings: ClassifierSettings, fold_of_row: NDArray[np.int64]
+) -> Iterator[Vectors]:
+    """Yields the same; the vectors are standardised by all training rows together, which tells nothing of labels."""
     exclusive = not settings.multi_label and settings.n_outputs > 2
     if settings.multi_label:
         targets = labels.astype(np.float32)
@@ -155,7 +153,7 @@ def _logistic_scores(
         targets = np.eye(settings.n_outputs, dtype=np.float32)[labels]
     else:
         targets = labels.astype(np.float32)[:, None]
-    return cross_validate_logistic(
+    found = cross_validated_logits(
         Scaler.of(vectors)(vectors),
         targets,
         fold_of_row,
@@ -163,6 +161,8 @@ def _logistic_scores(
         row_weights=_row_weights(labels, settings),
         exclusive=exclusive,
     )
+    for logits in found:  # of two labels the second's odds only
+        yield np.hstack([np.zeros_like(logits), logits]) if settings.n_outputs == 2 > logits.shape[1] else logits
 
 
 def fit(vectors: Vectors, labels: Labels, strength: float, settings: ClassifierSettings) -> LinearFunction:
@@ -311,28 +311,39 @@ def _for_all_labels(
     return all_weights, all_biases
 
 
-def _folds(labels: Labels, settings: ClassifierSettings, groups: NDArray[np.int64] | None) -> Folds:
+def _folds(labels: Labels, settings: ClassifierSettings, groups: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    """Returns (N,) the fold in which a row is held out."""
     from sklearn.model_selection import KFold, StratifiedKFold
 
-    whole = labels if groups is None else np.unique(groups)
-    if len(whole) < settings.folds:
-        raise DataError(f"{len(whole)} training rows are fewer than the {settings.folds} folds of cross-validation")
-    if groups is not None:
-        parted = KFold(settings.folds, shuffle=True, random_state=settings.seed).split(whole)
-        return [
-            (np.flatnonzero(np.isin(groups, whole[a])), np.flatnonzero(np.isin(groups, whole[b]))) for a, b in parted
-        ]
-    if settings.is_regression or settings.multi_label:
-        return list(KFold(settings.folds, shuffle=True, random_state=settings.seed).split(labels))
-    numbers, counts = np.unique(labels, return_counts=True)
-    if counts.min() < settings.folds:
+    numbers = np.arange(len(labels)) if groups is None else np.unique(groups, return_inverse=True)[1]
+    if numbers.max() + 1 < settings.folds:
         raise DataError(
-            f"label number {numbers[counts.argmin()]} has {counts.min()} training rows, fewer than the "
-            f"{settings.folds} folds of cross-validation",
-            remedy="Give more rows of it, or fewer folds: --set probe.folds=2.",
+            f"{numbers.max() + 1} training rows are fewer than the {settings.folds} folds of cross-validation"
         )
-    split = StratifiedKFold(settings.folds, shuffle=True, random_state=settings.seed)
-    return list(split.split(np.zeros(len(labels)), labels))
+    how = {"n_splits": settings.folds, "shuffle": True, "random_state": settings.seed}
+    if settings.stratify:
+        values, counts = np.unique(labels, return_counts=True)
+        if counts.min() < settings.folds:
+            raise DataError(
+                f"label number {values[counts.argmin()]} has {counts.min()} training rows, fewer than the "
+                f"{settings.folds} folds of cross-validation",
+                remedy="Give more rows of it, or fewer folds: --set probe.folds=2.",
+            )
+        sides = _sides(StratifiedKFold(**how).split(np.zeros(len(labels)), labels), len(labels))
+        members = np.split(np.argsort(numbers, kind="stable"), np.cumsum(np.bincount(numbers))[:-1])
+        whole = with_whole_groups(
+            sides, [each.tolist() for each in members], [len(labels) / settings.folds] * settings.folds
+        )
+        if whole is not None:
+            return whole
+    return _sides(KFold(**how).split(np.arange(numbers.max() + 1)), int(numbers.max()) + 1)[numbers]
+
+
+def _sides(folds: Iterable[tuple[NDArray[np.int64], NDArray[np.int64]]], n: int) -> NDArray[np.int64]:
+    sides = np.empty(n, dtype=np.int64)
+    for fold, (_, held) in enumerate(folds):
+        sides[held] = fold
+    return sides
 
 
 def _row_weights(labels: Labels, settings: ClassifierSettings) -> NDArray[np.float64]:

@@ -21,7 +21,7 @@ _TOLERANCE = 1e-3
 _MOST_NUMBERS = 1 << 25  # of logits held at once (128 MB)
 
 
-def cross_validate_logistic(
+def cross_validated_logits(
     vectors: Floats,
     targets: Floats,
     fold_of_row: NDArray[np.int64],
@@ -29,8 +29,8 @@ def cross_validate_logistic(
     *,
     row_weights: NDArray[np.float64],
     exclusive: bool,
-) -> NDArray[np.float64]:
-    """Returns the (F, S) share of held-out rows (of several labels: of decisions) that are answered right.
+) -> Floats:
+    """Returns the (S, N, C) logits of each row, from the fit that was made without its fold.
 
     Args:
         vectors: (N, D) standardised.
@@ -47,17 +47,12 @@ def cross_validate_logistic(
     folds = int(fold_of_row.max()) + 1
     inside = (fold_of_row[:, None] != np.arange(folds)) * row_weights[:, None]  # (N, F)
     at_once = max(1, _MOST_NUMBERS // (len(vectors) * folds * targets.shape[1]))
+    curve, own = np.maximum(spectrum, 0.0), np.arange(len(vectors))
     parts = [
-        _solve(rotated, targets, inside, np.maximum(spectrum, 0.0), np.array(strengths[i : i + at_once]), exclusive)
+        _solve(rotated, targets, inside, curve, np.array(strengths[i : i + at_once]), exclusive)[own, fold_of_row]
         for i in range(0, len(strengths), at_once)
     ]
-    logits = np.concatenate(parts, axis=2)  # (N, F, S, C)
-    if exclusive:
-        right = logits.argmax(axis=3) == targets.argmax(axis=1)[:, None, None]
-    else:
-        right = ((logits > 0) == (targets[:, None, None, :] > 0.5)).mean(axis=3)
-    held = fold_of_row[:, None] == np.arange(folds)
-    return np.asarray((right * held[:, :, None]).sum(axis=0) / held.sum(axis=0)[:, None], dtype=np.float64)
+    return np.concatenate(parts, axis=1).swapaxes(0, 1)
 
 
 def _solve(

@@ -140,6 +140,7 @@ def _settings(recipe: Recipe, task: Task) -> ClassifierSettings:
         strengths=tuple(sorted(section.strengths)),
         folds=section.folds,
         seed=recipe.training.seed,
+        stratify=head["problem_type"] == "single_label_classification" and "words" not in task.columns,
     )
 
 
@@ -179,7 +180,7 @@ def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> dict[str, Any]
         table.append(trainer.train(pair, vectors[number], hold_outs))
         listener.advance("training", number + 1, len(vectors), {job.primary: table[-1].metrics[job.primary].value})
     listener.finish("training")
-    best = max(table, key=lambda probe: probe.cross_validation)  # the first of equals
+    best = max(table, key=lambda probe: job.sign * probe.cross_validation)  # the first of equals
     trained = time.perf_counter()
     results = _keep(job, best, folder, listener)
     metrics = job.metrics(results) | {"probe": table_document(job, table, best)}

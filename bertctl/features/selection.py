@@ -4,8 +4,8 @@ The probe with the best cross-validation score on the training rows wins, so tha
 which decided nothing, is an honest one.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from bertctl.run_folder import SCHEMA
 from bertctl.runtime.device import Compute
 from bertctl.tasks.base import Features
 from bertctl.tasks.batches import present
+from bertctl.tasks.registry import higher_is_better
 
 if TYPE_CHECKING:
     from bertctl.modeling.model import Model
@@ -56,6 +57,11 @@ class ProbeJob(ReadyRun):
         """Returns whether a row has a label for each word."""
         return "words" in self.task.columns
 
+    @property
+    def sign(self) -> int:
+        """Returns 1 where a higher primary metric is better, else -1."""
+        return 1 if higher_is_better(self.primary) else -1
+
 
 @dataclass(frozen=True)
 class TrainedProbe:
@@ -64,7 +70,7 @@ class TrainedProbe:
     Attributes:
         layer: which.
         pooling: how.
-        cross_validation: mean score over the folds.
+        cross_validation: primary metric of the training rows, each answered without its fold.
         fitted: on all training rows.
         metrics: on the validation rows.
         repeats: the primary metric on each of the other hold-outs.
@@ -103,10 +109,12 @@ class ProbeTrainer:
 
     def __init__(self, job: ProbeJob, labels: NDArray[Any]) -> None:
         self._job, self._labels = job, labels
-        self._groups = _sentences(job) if job.by_word else None
-        # The gold answers that rows are scored by: of words those of the selection split, which alone is scored.
-        scored = [job.data.splits[split] for split in ((job.selection,) if job.by_word else ("train", job.selection))]
-        self._gold = [job.task.gold(rows, i) for rows in scored for i in range(len(rows))]
+        splits = ("train", job.selection)
+        self._rows = joined([job.data.splits[split] for split in splits])
+        parts = [job.data.splits[split] for split in splits]
+        self._gold = [job.task.gold(rows, i) for rows in parts for i in range(len(rows))]
+        # What folds keep whole: sentences of words, and texts that hang together.
+        self._groups = _sentences(job) if job.by_word else _numbered(job.data.groups_of(*splits))
 
     def train(
         self, pair: tuple[LayerChoice, str], vectors: NDArray[np.float32], hold_outs: Sequence[tuple[Indices, Indices]]
@@ -125,46 +133,69 @@ class ProbeTrainer:
 
     def _fit(self, layer: LayerChoice, vectors: NDArray[np.float32], rows: Indices) -> tuple[float, LinearFunction]:
         inside, labels, settings = vectors[rows], self._labels[rows], self._job.settings
-        few, groups = self._chosen_on(rows)
+        few = self._chosen_on(rows)
+        groups = self._groups[rows][few]
+
+        def score(logits: NDArray[np.float32]) -> float:
+            return self._job.sign * self._primary(logits, rows[few])
+
         if not layer.is_learned:
-            strength, score = choose_strength(inside[few], labels[few], settings, groups=groups)
-            return score, fit(inside, labels, strength, settings)
+            strength, value = choose_strength(inside[few], labels[few], settings, score, groups=groups)
+            return self._job.sign * value, fit(inside, labels, strength, settings)
         if settings.multi_label:
             raise UsageError(
                 f"'{layer.name}' learns its mix with a logistic regression on one label", remedy="Take other layers."
             )
         n_layers = len(layer.states)
         # The strength of the plain mean of the layers: as many mixes would take as many times as long.
-        strength, score = choose_strength(layer_mean(inside[few], n_layers), labels[few], settings, groups=groups)
-        return score, fit_mix(inside, labels, strength, settings, layers=n_layers, few=few)
+        mean = layer_mean(inside[few], n_layers)
+        strength, value = choose_strength(mean, labels[few], settings, score, groups=groups)
+        return self._job.sign * value, fit_mix(inside, labels, strength, settings, layers=n_layers, few=few)
 
-    def _chosen_on(self, rows: Indices) -> tuple[Indices | slice, Indices | None]:
+    def _chosen_on(self, rows: Indices) -> Indices | slice:
         """Returns the training rows that the strength is chosen on: all of them; of words those of a seeded sample of
-        sentences, with the number of each one's sentence.
+        sentences.
         """
-        if self._groups is None:
-            return slice(None), None
+        if not self._job.by_word:
+            return slice(None)
         groups = self._groups[rows]
         sentences, counts = np.unique(groups, return_counts=True)
         order = np.random.default_rng(self._job.recipe.training.seed).permutation(len(sentences))
         enough = 1 + int(np.searchsorted(np.cumsum(counts[order]), _CHOICE_WORDS))
-        few = np.flatnonzero(np.isin(groups, sentences[order[:enough]]))
-        return few, groups[few]
+        return np.flatnonzero(np.isin(groups, sentences[order[:enough]]))
+
+    def _primary(self, logits: NDArray[np.float32], rows: Indices) -> float:
+        """Returns the primary metric of these rows' (or words') logits; minus infinity where it is not defined."""
+        found = self._job.task.answers.contributions(self._lines(logits, rows), self._job.primary)
+        return found.value if found is not None and np.isfinite(found.value) else -self._job.sign * np.inf
 
     def _score(
         self, fitted: LinearFunction, vectors: NDArray[np.float32], rows: Indices, *, resamples: int
     ) -> dict[str, MetricValue]:
         """Returns the task's metrics of these rows."""
-        job, held = self._job, self._job.data.splits[self._job.selection]
-        answers = job.task.decode({"logits": fitted.logits(vectors[rows])}, job.features[job.selection], held)
-        gold = self._gold if job.by_word else [self._gold[row] for row in rows]
-        lines = [{"gold": right, **answer} for right, answer in zip(gold, answers, strict=True)]
-        return job.task.answers.score(lines, resamples=resamples, seed=job.recipe.training.seed)
+        lines = self._lines(fitted.logits(vectors[rows]), rows)
+        return self._job.task.answers.score(lines, resamples=resamples, seed=self._job.recipe.training.seed)
+
+    def _lines(self, logits: NDArray[np.float32], rows: Indices) -> list[dict[str, Any]]:
+        """Returns gold and predicted answers of rows, or of the sentences whose words these are."""
+        job, features, chosen, read = self._job, self._job.features["train"], rows, self._rows
+        if job.by_word:
+            chosen, counts = np.unique(self._groups[rows], return_counts=True)
+            features = replace(features, starts=np.concatenate([[0], np.cumsum(counts)]))  # type: ignore[type-var]
+            read = read.select(chosen.tolist())
+        answers = job.task.decode({"logits": logits}, features, read)
+        return [{"gold": self._gold[i], **answer} for i, answer in zip(chosen, answers, strict=True)]
 
 
 def labels_of(features: Features) -> NDArray[Any]:
     """Returns the labels of a split, one per row or per word."""
     return present(features.labels)  # type: ignore[attr-defined]
+
+
+def _numbered(keys: Sequence[Hashable]) -> Indices:
+    """Returns the number of each row's group, in the order of their first rows."""
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    return np.array([numbers[key] for key in keys], dtype=np.int64)
 
 
 def _sentences(job: ProbeJob) -> Indices:

@@ -9,14 +9,22 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from bertctl.errors import DataError
-from bertctl.features.classifiers import ClassifierSettings, choose_strength, fit, fit_mix, layer_mean
+from bertctl.features.classifiers import ClassifierSettings, _folds, choose_strength, fit, fit_mix, layer_mean
 
 STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0)
 
 
 def settings(n_outputs: int = 2, **more: object) -> ClassifierSettings:
     fields = {"classifier": "logistic-regression", "multi_label": False, "balanced": False, "folds": 5, "seed": 3}
+    fields["stratify"] = n_outputs > 1 and not more.get("multi_label")
     return ClassifierSettings(**(fields | {"n_outputs": n_outputs, "strengths": STRENGTHS} | more))
+
+
+def accuracy(labels: np.ndarray):
+    """Of labels that exclude each other, or (N, C) of several: the share of right decisions."""
+    if labels.ndim == 2:
+        return lambda logits: ((logits > 0) == labels).mean()
+    return lambda logits: (logits.argmax(axis=1) == labels).mean()
 
 
 def problem(n_labels: int, *, n: int = 600, size: int = 12, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -43,7 +51,7 @@ def test_the_strength_is_chosen_as_by_cross_validation_with_scikit_learn(n_label
         for c in STRENGTHS
     ]  # fmt: skip
     assert max(theirs) - min(theirs) > 0.01, "the premise: the strength matters"
-    strength, score = choose_strength(vectors, labels, settings(n_labels, balanced=balanced))
+    strength, score = choose_strength(vectors, labels, settings(n_labels, balanced=balanced), accuracy(labels))
     assert score == pytest.approx(max(theirs), abs=0.006)
     assert theirs[STRENGTHS.index(strength)] == pytest.approx(max(theirs), abs=0.006)
 
@@ -64,7 +72,8 @@ def test_ridge_predicts_scores_as_the_pipeline_does():
     fitted = fit(vectors, scores, 0.5, settings(1, classifier="ridge"))
     theirs = make_pipeline(StandardScaler(), Ridge(alpha=2.0)).fit(vectors, scores).predict(vectors)
     np.testing.assert_allclose(fitted.logits(vectors)[:, 0], theirs, rtol=1e-3)
-    strength, score = choose_strength(vectors, scores, settings(1, classifier="ridge"))
+    r2 = lambda logits: 1 - ((logits[:, 0] - scores) ** 2).mean() / scores.var()  # noqa: E731
+    strength, score = choose_strength(vectors, scores, settings(1, classifier="ridge"), r2)
     assert strength == 1.0
     assert score > 0.99
 
@@ -72,7 +81,7 @@ def test_ridge_predicts_scores_as_the_pipeline_does():
 @pytest.mark.parametrize("n_labels", [2, 3])
 def test_ridge_learns_labels_too(n_labels):
     vectors, labels = problem(n_labels)
-    chosen, score = choose_strength(vectors, labels, settings(n_labels, classifier="ridge"))
+    chosen, score = choose_strength(vectors, labels, settings(n_labels, classifier="ridge"), accuracy(labels))
     fitted = fit(vectors, labels, chosen, settings(n_labels, classifier="ridge"))
     right = (fitted.logits(vectors).argmax(axis=1) == labels).mean()
     assert right == pytest.approx(score, abs=0.08)
@@ -84,7 +93,7 @@ def test_several_labels_are_as_many_decisions():
     _, second = problem(2, seed=1)
     labels = np.stack([first, 1 - first, second], axis=1)
     several = settings(3, multi_label=True)
-    strength, score = choose_strength(vectors, labels, several)
+    strength, score = choose_strength(vectors, labels, several, accuracy(labels))
     fitted = fit(vectors, labels, strength, several)
     right = (fitted.logits(vectors) > 0) == labels
     assert fitted.weight.shape == (3, 12)
@@ -103,7 +112,36 @@ def test_a_label_rarer_than_the_folds_is_refused():
     labels[:] = 0
     labels[:3] = 1
     with pytest.raises(DataError, match=r"label number 1 .*3 training rows.* 5 folds"):
-        choose_strength(vectors, labels, settings())
+        choose_strength(vectors, labels, settings(), accuracy(labels))
+
+
+def test_the_strength_is_the_best_for_the_metric_that_is_asked_for():
+    """Of 12 % positives the strongest regularisation finds none: as accurate as any other, and worth nothing."""
+    vectors, _ = problem(2)
+    noise = np.random.default_rng(1).normal(0, 1.5, len(vectors))
+    signal = StandardScaler().fit_transform(vectors)[:, 0] + noise
+    labels = (signal > np.quantile(signal, 0.88)).astype(np.int64)
+    seen = []
+
+    def recall(logits: np.ndarray) -> float:
+        seen.append((logits.argmax(axis=1) == labels).mean())
+        return (logits[labels == 1].argmax(axis=1) == 1).mean()
+
+    by_accuracy, _ = choose_strength(vectors, labels, settings(), accuracy(labels))
+    by_recall, score = choose_strength(vectors, labels, settings(), recall)
+    assert max(seen) - min(seen) < 0.05, "the premise: accuracy tells little"
+    assert by_recall >= by_accuracy
+    assert score > 0
+
+
+def test_folds_tear_no_group_apart():
+    vectors, labels = problem(2)
+    copies = np.concatenate([vectors, vectors[:200]]), np.concatenate([labels, 1 - labels[:200]])
+    groups = np.concatenate([np.arange(600), np.arange(200)])
+    folds = _folds(copies[1], settings(), groups)
+    assert all(len(set(folds[groups == group])) == 1 for group in range(600))
+    assert np.bincount(folds).tolist() == pytest.approx([160] * 5, abs=4)
+    assert (_folds(labels, settings(), None) == _folds(labels, settings(), np.arange(600))).all()
 
 
 def test_a_learned_mix_finds_the_layer_that_matters():
