@@ -72,13 +72,19 @@ def _without_waiting(path: str, flags: int) -> int:
 
 
 def read_json(
-    path: Path, schema: str = "", *, kind: type[BertctlError] = UnavailableError, remedy: str = ""
+    path: Path,
+    schema: str = "",
+    *,
+    limit: int = JSON_LIMIT,
+    kind: type[BertctlError] = UnavailableError,
+    remedy: str = "",
 ) -> dict[str, Any]:
     """Returns the object that a JSON file holds.
 
     Args:
         path: of the file.
         schema: name of the published schema that it follows; any object will do where it is empty.
+        limit: bytes of it.
         kind: of the error where it is no object at all.
         remedy: what to do about a file that is refused.
 
@@ -87,7 +93,7 @@ def read_json(
         BertctlError: of `kind`: it is too large, no UTF-8, or no JSON object.
         DataError: it does not follow the schema.
     """
-    return _parsed(read_text(path, kind=kind), path, None, schema, kind, remedy)
+    return _parsed(read_text(path, limit=limit, kind=kind), path, None, schema, kind, remedy)
 
 
 def read_json_lines(path: Path, schema: str, *, limit: int = 2**32, remedy: str = "") -> list[dict[str, Any]]:

@@ -62,6 +62,18 @@ def cache_only() -> Iterator[None]:
         _cache_only.reset(token)
 
 
+@contextlib.contextmanager
+def cut_off() -> Iterator[None]:
+    """Has the hub's library connect to nothing inside: files in a folder may name others that are elsewhere."""
+    from huggingface_hub import constants
+
+    before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
+
+
 def is_offline() -> bool:
     """Whether no connection may be tried (`--offline`, `HF_HUB_OFFLINE`, `TRANSFORMERS_OFFLINE`)."""
     return any(

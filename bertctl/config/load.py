@@ -2,9 +2,11 @@
 
 import os
 import re
+import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -20,6 +22,9 @@ from bertctl.errors import UnavailableError, UsageError
 
 DATASETS_FILE = "datasets.yaml"
 """Name of the file beside a recipe that may hold data sets of a person's own."""
+
+REACHING = {"evaluation.metric_scripts": "--metric", "runtime.log_to": "--log-to"}
+"""Fields that name code or a place on the network, with their options."""
 
 _PATH_FIELDS = (
     "data.datasets_file",
@@ -58,6 +63,32 @@ def load_recipe(name_or_path: str, *, sets: Sequence[str] = (), options: Mapping
     layers.add_datasets_file()
     layers.add_preset()
     return layers.recipe()
+
+
+def refuse_unnamed(
+    recipe: Recipe, file: Path, named: Collection[str], flags: Mapping[str, str] = MappingProxyType(REACHING)
+) -> None:
+    """Refuses what a run's own recipe would have run or connected to, unless the command line names it too.
+
+    Args:
+        recipe: as it was read.
+        file: RUN/recipe.yaml.
+        named: dotted fields that stand on the command line.
+        flags: field -> option of those that matter.
+
+    Raises:
+        UsageError: with what the recipe names, and what allows it.
+    """
+    own = recipe.model_dump()
+    for dotted, flag in flags.items():
+        section, _, name = dotted.partition(".")
+        if own[section][name] and dotted not in named:
+            raise UsageError(
+                f"{dotted}: {', '.join(own[section][name])}: named by {file}, and not on the command line",
+                remedy=f"What a run names is not run. If you know what it is and trust it, type it: "
+                f"{' '.join(f'{flag} {shlex.quote(each)}' for each in own[section][name])}; or take it out of {file}.",
+                file=file,
+            )
 
 
 def read_field(dotted: str, given: Any) -> tuple[Any, list[str]]:

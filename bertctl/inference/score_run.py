@@ -1,9 +1,12 @@
 """`evaluate`: score a trained run on one of its splits, or on a person's file."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from bertctl.catalog.hub import cache_only
 from bertctl.config.dump import dump_recipe
+from bertctl.config.load import REACHING, refuse_unnamed
 from bertctl.data.readers import READERS
 from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
@@ -40,7 +43,8 @@ def evaluate_run(
     Raises:
         DataError: a split without labels, or with labels the model doesn't know.
     """
-    data = load_data(run.recipe, splits=[split] if split else None, listener=listener)
+    with cache_only() if run.recipe.data.datasets_file else nullcontext():  # data that the run describes itself
+        data = load_data(run.recipe, splits=[split] if split else None, listener=listener)
     names = (split,) if split else data.validation_splits
     results = score_splits(run, {name: data.splits[name] for name in names}, workers, listener)
     metrics = run.folder.read(run.folder.metrics)
@@ -89,8 +93,11 @@ def score_splits(
     """Scores labelled rows with the run's model; nothing is written.
 
     Raises:
+        UsageError: metric scripts that the run names and the caller does not.
         DataError: rows without labels, or with labels the model doesn't know.
     """
+    scripts = {"evaluation.metric_scripts": REACHING["evaluation.metric_scripts"]}
+    refuse_unnamed(run.recipe, run.folder.recipe, run.named, scripts)
     for name, rows in splits.items():
         if not rows.has("label"):
             raise DataError(

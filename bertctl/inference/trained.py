@@ -1,19 +1,23 @@
 """A finished run, opened to be used: its recipe, its task, its model."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from bertctl.catalog.datasets import find_dataset
+from bertctl.catalog.hub import NotCachedError, cache_only
+from bertctl.catalog.models import MODELS
 from bertctl.config.load import load_recipe
 from bertctl.config.recipe_sections import ModelSection
 from bertctl.config.schema import Recipe
 from bertctl.data.readers import READERS
 from bertctl.data.rows import Rows
+from bertctl.documents import loading
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.inference.engine import Engine
 from bertctl.modeling.linear_head import is_probe, read_probe
 from bertctl.modeling.source import ModelSource, inspect_model
-from bertctl.run_folder import RunFolder
+from bertctl.run_folder import DAMAGED, RunFolder
 from bertctl.runtime.device import choose_compute
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.tasks.base import Task
@@ -30,6 +34,7 @@ class TrainedRun:
         source: its model's files.
         task: with the label names the model carries.
         pairs: whether it was trained on pairs of texts; None where the run does not say.
+        named: fields that the caller named; what else the recipe names is the run's.
     """
 
     folder: RunFolder
@@ -37,6 +42,7 @@ class TrainedRun:
     source: ModelSource
     task: Task
     pairs: bool | None
+    named: tuple[str, ...] = ()
 
     def check_pairs(self, rows: Rows) -> None:
         """Refuses pairs where single texts were learned, and the other way round.
@@ -87,14 +93,27 @@ def open_run(path: Path, *, options: dict[str, object] | None = None) -> Trained
     recipe = load_recipe(str(folder.recipe), options=options)
     if is_probe(path):  # its encoder is where it was, its head in the run
         model_config = read_probe(path)[1]["head"]
-        source = inspect_model(recipe.model)
+        source = _encoder(recipe.model, path)
     else:
         source = inspect_model(ModelSection(name=str(folder.model), max_length=recipe.model.max_length))
         model_config = source.config
-    task = TASKS[recipe.task].from_model(recipe, model_config)
-    if folder.decision.exists():
-        task = task.with_decision(folder.read(folder.decision))
-    return TrainedRun(folder, recipe, source, task, _pairs(folder, recipe))
+    with loading(f"the run {path}", remedy=DAMAGED):
+        task = TASKS[recipe.task].from_model(recipe, model_config)
+        if folder.decision.exists():
+            task = task.with_decision(folder.read(folder.decision))
+    return TrainedRun(folder, recipe, source, task, _pairs(folder, recipe), tuple(options or ()))
+
+
+def _encoder(settings: ModelSection, run: Path) -> ModelSource:
+    """Returns the encoder of a probe; one that is not in the catalog is not fetched because a run names it."""
+    try:
+        with nullcontext() if settings.name in MODELS else cache_only():
+            return inspect_model(settings)
+    except NotCachedError as error:
+        raise UnavailableError(
+            f"{run} is a probe on '{settings.name}', which is not on this disk, and what a run names is not fetched",
+            remedy=f"If you trust it, fetch it yourself: hf download {settings.name}",
+        ) from error
 
 
 def _pairs(folder: RunFolder, recipe: Recipe) -> bool | None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer
 
+from bertctl.catalog.hub import cut_off
+from bertctl.documents import loading
 from bertctl.errors import UnavailableError
 from bertctl.modeling.model import Model
 from bertctl.modeling.source import ModelSource
@@ -62,29 +64,29 @@ def load_model(
             ignore_mismatched_sizes=head is not None,  # another run's head may have other labels: it is new then
             output_loading_info=True,
         )
-    _refuse_random_encoder(network, info, source)
-    kept = head is None or (has_trained_head(source) and keeps_head(source, head))
-    if not kept and has_trained_head(source):
-        _renew_head(network)
-    if getattr(config, "score_scale", None) and auto_class != "AutoModel":
-        from bertctl.modeling.score_head import use_score_head
+        _refuse_random_encoder(network, info, source)
+        kept = head is None or (has_trained_head(source) and keeps_head(source, head))
+        if not kept and has_trained_head(source):
+            _renew_head(network)
+        if getattr(config, "score_scale", None) and auto_class != "AutoModel":
+            from bertctl.modeling.score_head import use_score_head
 
-        if head is None:
-            use_score_head(network)
-        else:
-            scores = use_score_head(network, *config.score_scale)
-            if kept:
-                scores.unfold()
-    saved_tokenizer.model_max_length = source.max_length
-    pad_left, has_segments = config.model_type in _PADS_LEFT, _has_segments(network, config)
-    _agree(saved_tokenizer, pad_left=pad_left, has_segments=has_segments)
-    return Model(
-        network=network,
-        tokenizer=_backend(saved_tokenizer, source),
-        saved_tokenizer=saved_tokenizer,
-        padding=Padding(pad_id, left=pad_left),
-        has_segments=has_segments,
-    )
+            if head is None:
+                use_score_head(network)
+            else:
+                scores = use_score_head(network, *config.score_scale)
+                if kept:
+                    scores.unfold()
+        saved_tokenizer.model_max_length = source.max_length
+        pad_left, has_segments = config.model_type in _PADS_LEFT, _has_segments(network, config)
+        _agree(saved_tokenizer, pad_left=pad_left, has_segments=has_segments)
+        return Model(
+            network=network,
+            tokenizer=_backend(saved_tokenizer, source),
+            saved_tokenizer=saved_tokenizer,
+            padding=Padding(pad_id, left=pad_left),
+            has_segments=has_segments,
+        )
 
 
 def load_tokenizer_of(source: ModelSource, auto_class: str, *, head: Mapping[str, Any] | None) -> Tokenizer:
@@ -95,7 +97,7 @@ def load_tokenizer_of(source: ModelSource, auto_class: str, *, head: Mapping[str
     """
     with _loadable(source, auto_class):
         _, saved_tokenizer, _ = _config_and_tokenizer(source, head)
-    return _backend(saved_tokenizer, source)
+        return _backend(saved_tokenizer, source)
 
 
 def _config_and_tokenizer(source: ModelSource, head: Mapping[str, Any] | None) -> tuple[Any, Any, int]:
@@ -105,6 +107,7 @@ def _config_and_tokenizer(source: ModelSource, head: Mapping[str, Any] | None) -
     config = transformers.AutoConfig.from_pretrained(source.folder, trust_remote_code=False, **(head or {}))
     if head is not None and "score_scale" not in head:
         config.score_scale = None  # of another task, which the model was trained for before
+    config.return_dict, config.chunk_size_feed_forward = True, 0  # outputs by name, and of any length
     for field, value in (head or {}).items():
         if not hasattr(config, field):  # one of ours (a tagger's scheme): transformers keeps it, but never sets it
             setattr(config, field, value)
@@ -116,17 +119,11 @@ def _config_and_tokenizer(source: ModelSource, head: Mapping[str, Any] | None) -
 
 @contextlib.contextmanager
 def _loadable(source: ModelSource, auto_class: str) -> Iterator[None]:
-    """Raises what transformers raises about files as one of our errors."""
-    from safetensors import SafetensorError
-
-    try:
+    """Raises whatever loading the files raises as one of our errors; the hub is out of reach meanwhile."""
+    fits = f"config.json, model.safetensors and a tokenizer of one family that {auto_class} knows"
+    what, remedy = f"the model in {source.folder}", f"The folder must hold {fits}."
+    with loading(what, kind=UnavailableError, remedy=remedy), cut_off():
         yield
-    except (OSError, ValueError, KeyError, ImportError, SafetensorError) as error:
-        raise UnavailableError(
-            f"transformers can't load the model in {source.folder}: {str(error).splitlines()[0]}",
-            remedy="The folder must hold config.json, model.safetensors and a tokenizer of one family that "
-            f"{auto_class} knows.",
-        ) from error
 
 
 def _has_segments(network: "nn.Module", config: Any) -> bool:
@@ -174,8 +171,7 @@ def _refuse_random_encoder(network: "nn.Module", info: Mapping[str, Any], source
 
 def has_trained_head(source: ModelSource) -> bool:
     """Returns whether the model was fine-tuned for labels before (a run, say), or is a bare encoder."""
-    architectures = source.config.get("architectures") or [""]
-    return "For" in architectures[0] and "problem_type" in source.config
+    return "For" in str(source.config.get("architectures")) and "problem_type" in source.config
 
 
 def keeps_head(source: ModelSource, head: Mapping[str, Any]) -> bool:

@@ -1,16 +1,38 @@
 """What can be known, and refused, about a model before torch is imported: its config, its tokenizer, its case."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bertctl.catalog.models import TOKENIZER_FILES, file_sha256, locate_model
 from bertctl.config.recipe_sections import ModelSection
+from bertctl.documents import loading, read_json, read_text
 from bertctl.errors import UnavailableError, UsageError
+from bertctl.runtime.machine import require_memory
 
 _CASED_SHARE = 0.02
 """Share of tokens with a capital letter above which a vocabulary is cased (bert-base-cased 0.35, uncased 0.0)."""
+
+_CONFIG_LIMIT, _KEY_LIMIT, _LABEL_LIMIT = 8 * 2**20, 1000, 100_000
+"""Bytes of a config.json, its keys, and the model's labels: transformers takes minutes for many more."""
+
+_ATTENTION, _EXPERTS = (None, "eager", "sdpa"), (None, "eager", "batched_mm", "grouped_mm")
+_HARMLESS: dict[str, tuple[str | None, ...]] = {
+    **dict.fromkeys(("attn_implementation", "_attn_implementation"), _ATTENTION),
+    **dict.fromkeys(("experts_implementation", "_experts_implementation"), _EXPERTS),
+    **dict.fromkeys(("quantization_config", "transformers_weights", "backbone", "use_pretrained_backbone"), (None,)),
+}
+"""Keys of a config.json by which transformers fetches or runs something else, with the values that do not: another
+implementation of attention is a kernel, which is downloaded code."""
+
+_SIZES = (
+    ("vocab_size",),
+    ("max_position_embeddings", "n_positions"),
+    ("hidden_size", "dim", "d_model", "n_embd"),
+    ("num_hidden_layers", "n_layers", "n_layer", "num_layers"),
+    ("intermediate_size", "hidden_dim", "d_inner", "n_inner"),
+)
+"""What the families call the sizes of a model: tokens, positions, width, layers, width within a layer."""
 
 
 @dataclass(frozen=True)
@@ -51,23 +73,82 @@ def inspect_model(settings: ModelSection) -> ModelSource:
     """
     located = locate_model(settings.name, revision=settings.revision)
     folder = located.folder
-    try:
-        config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UnavailableError(f"{folder / 'config.json'} is no JSON: {error}") from error
+    config = read_json(folder / "config.json", limit=_CONFIG_LIMIT)
+    _refuse_foreign(config, folder)
     if not any((folder / name).exists() for name in TOKENIZER_FILES):
         raise UnavailableError(
             f"the model folder {folder} has no tokenizer (none of {', '.join(TOKENIZER_FILES)})",
             remedy="Save the tokenizer beside the model: tokenizer.save_pretrained(folder).",
         )
-    if not any(folder.glob("model*.safetensors")):
+    if not any(path.is_file() for path in folder.glob("model*.safetensors")):
         raise UnavailableError(
             f"the model folder {folder} has no model.safetensors",
             remedy="Write it with save_pretrained of transformers; pickled weights are never loaded.",
         )
-    _check_length(settings, config)
-    _check_case(settings, folder)
+    with loading(f"the model in {folder}", kind=UnavailableError, remedy="Give files that save_pretrained wrote."):
+        _check_length(settings, config)
+        _check_size(config, folder)
+        _check_case(settings, folder)
     return ModelSource(settings.name, folder, config, settings.max_length, settings.lowercase)
+
+
+def _refuse_foreign(config: Any, folder: Path) -> None:
+    """Refuses what would have transformers fetch or run something else than the files of the folder.
+
+    Code that `auto_map` names is never run, whatever else is in the files.
+
+    Raises:
+        UnavailableError: kernels for attention or experts, other formats of weights, backbones, an adapter.
+    """
+    if (folder / "adapter_config.json").exists():
+        raise UnavailableError(
+            f"{folder / 'adapter_config.json'}: an adapter names its model, and what a folder names is not fetched",
+            remedy="Merge it into its model once (merge_and_unload of peft), and save that with save_pretrained.",
+        )
+    inside = config.values() if isinstance(config, dict) else config if isinstance(config, list) else ()
+    for part in inside:
+        if isinstance(part, dict | list):
+            _refuse_foreign(part, folder)
+    for name, value in config.items() if isinstance(config, dict) else ():
+        fitting = _HARMLESS.get(name)
+        if fitting is not None and not (isinstance(value, str | None) and value in fitting):
+            fits = " and ".join(word for word in fitting if word) or "nothing else"
+            raise UnavailableError(
+                f"{folder / 'config.json'}: {name} is {str(value)[:60]!r}, which may be code or weights from elsewhere",
+                remedy=f"{fits} would fit. Take the key out of config.json if the files of the folder are the model.",
+            )
+
+
+def _check_size(config: dict[str, Any], folder: Path) -> None:
+    """Refuses a config that describes more than its weights hold, or than memory does, before anything is built.
+
+    Raises:
+        UnavailableError: too many keys or labels, more layers than tensors, or weights that can't be read.
+        DeviceError: too little memory.
+    """
+    from safetensors import safe_open
+
+    labels = max(config.get("num_labels") or 0, *(len(config.get(name) or ()) for name in ("id2label", "label2id")))
+    if len(config) > _KEY_LIMIT or labels > _LABEL_LIMIT:
+        raise UnavailableError(
+            f"{folder / 'config.json'} has {len(config):,} keys and {labels:,} labels",
+            remedy=f"At most {_KEY_LIMIT:,} and {_LABEL_LIMIT:,} are read.",
+        )
+    tensors = 0
+    for path in folder.glob("model*.safetensors"):
+        with safe_open(path, framework="numpy") as file:
+            tensors += len(file.keys())
+    sizes = [int(next((config[name] for name in names if config.get(name)), 0)) for names in _SIZES]
+    vocabulary, positions, hidden, layers, inner = sizes
+    if layers > tensors and not config.get("num_hidden_groups"):  # ALBERT's layers share their weights
+        raise UnavailableError(
+            f"{folder / 'config.json'} describes {layers:,} layers, and the weights beside it are {tensors:,} tensors",
+            remedy="Give a folder whose config.json and model.safetensors were saved together (save_pretrained).",
+        )
+    layers = int(config.get("num_hidden_groups") or layers)
+    described = (vocabulary + positions) * hidden + layers * (4 * hidden + 2 * (inner or 4 * hidden)) * hidden
+    stored = sum(path.stat().st_size for path in folder.glob("model*.safetensors"))
+    require_memory(max(4 * described, stored), f"the model in {folder}")
 
 
 def _check_length(settings: ModelSection, config: dict[str, Any]) -> None:
@@ -133,7 +214,7 @@ def _vocabulary(folder: Path) -> list[str]:
         model = tokenizer.get("model") or {}
         tokens = list(model.get("vocab", {})) if model.get("type") == "WordPiece" else []
     elif (folder / "vocab.txt").exists():
-        tokens = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
+        tokens = read_text(folder / "vocab.txt").splitlines()
     else:
         tokens = []
     return [token for token in tokens if not (token.startswith("[") and token.endswith("]"))]
@@ -146,17 +227,11 @@ def _tokenizer_lowercase(folder: Path) -> bool | None:
         return normalizer.get("lowercase") if normalizer.get("type") == "BertNormalizer" else None
     settings = folder / "tokenizer_config.json"
     if settings.exists():
-        said = json.loads(settings.read_text(encoding="utf-8")).get("do_lower_case")
+        said = read_json(settings).get("do_lower_case")
         return said if isinstance(said, bool) else None
     return None
 
 
 def _tokenizer_json(folder: Path) -> dict[str, Any] | None:
     path = folder / "tokenizer.json"
-    if not path.exists():
-        return None
-    try:
-        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UnavailableError(f"{path} is no JSON: {error}") from error
-    return document
+    return read_json(path) if path.exists() else None

@@ -6,16 +6,22 @@ Only `devices` imports torch.
 import contextlib
 import importlib.metadata
 import os
+import resource
 import shutil
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bertctl.errors import DeviceError
 from bertctl.runtime.cpu import cpu_name, cpu_words, has_fast_bf16
 from bertctl.runtime.device import available_cores
+from bertctl.words import human_bytes
 
 _CONTROL_GROUP = Path("/proc/self/cgroup")
 _CONTROL_GROUPS = Path("/sys/fs/cgroup")
+_LIBRARIES, _THREAD = 1_300_000_000, 150_000_000
+"""Bytes of address space that torch and transformers take, and each thread of theirs (measured, torch 2.13)."""
 _SHOWN_FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "sve", "bf16")
 """What the matrix libraries look for, by the names of /proc/cpuinfo (x86 and Arm)."""
 
@@ -94,6 +100,32 @@ def memory() -> dict[str, Any]:
         return {"total": int(whole.total), "available": int(whole.available), "limit": None}
     available = max(0, min(int(whole.available), limits.memory - (limits.used or 0)))
     return {"total": int(whole.total), "available": available, "limit": limits.memory}
+
+
+def require_memory(need: int, what: str) -> None:
+    """Refuses what can't be in memory, before it is tried: the system would end the process without a word.
+
+    Args:
+        need: bytes.
+        what: needs them, for the message.
+
+    Raises:
+        DeviceError: fewer are free, of the machine, its control group or the process's address space (`ulimit -v`).
+    """
+    import psutil
+
+    room, where = memory()["available"], "are free"
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY:
+        libraries = 0 if "torch" in sys.modules else _LIBRARIES + _THREAD * available_cores()
+        left = limit - psutil.Process().memory_info().vms - libraries
+        if left < min(need, room):
+            room, where = left, f"are left of the {human_bytes(limit)} that `ulimit -v` allows, with the libraries"
+    if need > room:
+        raise DeviceError(
+            f"{what} needs {human_bytes(need)} of memory, and {human_bytes(max(room, 0))} {where}",
+            remedy="Choose a smaller model, or a machine (a container, a limit) with more memory.",
+        )
 
 
 def devices() -> list[dict[str, Any]]:

@@ -170,7 +170,10 @@ class SweepRunner:
                 raise self._interrupted(pool.stopped_by)
             if replies[0].state != "done":
                 raise BertctlError(f"{best.name} could not be trained again: {replies[0].message}")
-        evaluate_run(open_run(best.path), split="test", listener=self._listener)
+        named: dict[str, object] = {  # by the recipe that was typed
+            "evaluation.metric_scripts": self._sweep.cells[0].recipe.evaluation.metric_scripts
+        }
+        evaluate_run(open_run(best.path, options=named), split="test", listener=self._listener)
 
     def _pool(self, keep: Keep, jobs: int) -> Pool:
         settings = WorkerSettings(

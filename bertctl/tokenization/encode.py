@@ -15,9 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
+from bertctl.documents import loading
 from bertctl.errors import UnavailableError
 from bertctl.tokenization.layout import Layout, Ragged, longest_first, merge
-from bertctl.tokenization.reference import CHUNK_CHARACTERS, chunks, cut_at_spaces, truncating, unknown_id
+from bertctl.tokenization.reference import (
+    CHUNK_CHARACTERS,
+    OTHER_TOKENIZER,
+    chunks,
+    cut_at_spaces,
+    truncating,
+    unknown_id,
+)
 from bertctl.tokenization.route import Route, find_route
 from bertctl.tokenization.stream import TextChunk, Totals
 from bertctl.tokenization.windows import TextWindows
@@ -159,6 +167,7 @@ class TextEncoder:
         self._characters = 0
         self._unknown_id = unknown_id(tokenizer)
 
+    @loading("the tokenizer", kind=UnavailableError, remedy=OTHER_TOKENIZER)
     def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> EncodedTexts:
         """Returns N encoded texts, or N pairs."""
         if pairs is not None and len(pairs) != len(texts):

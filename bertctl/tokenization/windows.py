@@ -6,8 +6,9 @@ from typing import Any, Literal
 
 from tokenizers import Encoding, Tokenizer
 
-from bertctl.errors import DataError, UsageError
-from bertctl.tokenization.reference import chunks, truncating, unknown_id
+from bertctl.documents import loading
+from bertctl.errors import DataError, UnavailableError, UsageError
+from bertctl.tokenization.reference import OTHER_TOKENIZER, chunks, truncating, unknown_id
 from bertctl.tokenization.stream import TextChunk, Totals
 
 Strategy = Literal["longest_first", "only_first", "only_second"]
@@ -113,6 +114,7 @@ class WindowEncoder:
         self._special_tokens = special_tokens
         self._unknown_id = unknown_id(tokenizer)
 
+    @loading("the tokenizer", kind=UnavailableError, remedy=OTHER_TOKENIZER)
     def encode(self, chunk: TextChunk) -> list[TextWindows]:
         """Returns the windows of each text of the chunk.
 
