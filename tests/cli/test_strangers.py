@@ -1,0 +1,140 @@
+"""Models and runs of somebody else: nothing that they name is run or fetched, and what is wrong with them is said."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import yaml
+
+EVIL = """import pathlib
+
+pathlib.Path({trace!r}).touch()
+import datasets
+import evaluate
+
+class Evil(evaluate.Metric):
+    def _info(self):
+        of = datasets.Features({{"predictions": datasets.Value("string"), "references": datasets.Value("string")}})
+        return evaluate.MetricInfo(description="", citation="", inputs_description="", features=of)
+
+    def _compute(self, predictions, references):
+        return {{"evil": 1.0}}
+"""
+
+
+def _change(file: Path, **fields: object) -> None:
+    file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
+
+
+def _config(**fields):
+    return lambda model: _change(model / "config.json", **fields)
+
+
+def _is(name, content):
+    return lambda model: (model / name).write_bytes(content)
+
+
+def _bare_vocabulary(model):
+    (model / "tokenizer.json").unlink()
+    (model / "vocab.txt").write_bytes(b"[PAD]\n[UNK]\ng\xffod\n")
+
+
+def _large(name, size):
+    return lambda model: os.truncate(model / name, size)
+
+
+def _pipe(model):
+    (model / "model.safetensors").unlink()
+    os.mkfifo(model / "model.safetensors")
+
+
+KERNEL = "kernels-community/flash-attn"
+MODELS = (
+    # what is other about it, what is done to a small model, exit code, what is said
+    ("kernel", _config(_attn_implementation=KERNEL), 4, f"_attn_implementation is '{KERNEL}'"),
+    (
+        "kernel by its other name",
+        _config(attn_implementation=f"{KERNEL}@main:evil"),
+        4,
+        "code or weights from elsewhere",
+    ),
+    ("kernel behind a name", _config(attn_implementation="flash_attention_2"), 4, "eager and sdpa would fit"),
+    ("kernels in a list", _config(attn_implementation=[KERNEL]), 4, "code or weights from elsewhere"),
+    ("kernel of a part", _config(text_config={"attn_implementation": KERNEL}), 4, "code or weights from elsewhere"),
+    ("experts", _config(experts_implementation="someone/moe"), 4, "experts_implementation is 'someone/moe'"),
+    ("quantized", _config(quantization_config={"quant_method": "evil"}), 4, "quantization_config is"),
+    ("other weights", _config(transformers_weights="evil.bin"), 4, "transformers_weights is 'evil.bin'"),
+    ("backbone", _config(model_type="detr", backbone="someone/resnet"), 4, "backbone is 'someone/resnet'"),
+    ("adapter", _is("adapter_config.json", b'{"base_model_name_or_path": "a/b"}'), 4, "an adapter names its model"),
+    ("own code", _config(model_type="evil", auto_map={"AutoModel": "evil.Evil", "AutoConfig": "evil.C"}), 4, "used"),
+    ("config is a list", _is("config.json", b"[]"), 4, "config.json: list where an object is needed"),
+    ("config is null", _is("config.json", b"null"), 4, "config.json: NoneType where an object is needed"),
+    ("config is deep", _is("config.json", b"[" * 100_000), 4, "config.json: no JSON: nested too deeply"),
+    ("config of wrong types", _config(num_hidden_layers="two"), 4, "can't be used"),
+    ("layers by half", _config(num_hidden_layers=1.5), 2, "does not say how many layers"),
+    ("200,000 keys", _config(**{f"k{i}": i for i in range(200_000)}), 4, "keys and 0 labels"),
+    ("a million labels", _config(num_labels=1_000_000), 4, "1,000,000 labels"),
+    ("10^8 layers", _config(num_hidden_layers=10**8), 4, "describes 100,000,000 layers"),
+    ("10^12 tokens", _config(vocab_size=10**12), 5, "needs 144000.0 GB of memory"),
+    ("tokenizer is a list", _is("tokenizer.json", b"[]"), 4, "tokenizer.json: list where an object is needed"),
+    ("tokenizer is null", _is("tokenizer.json", b"null"), 4, "tokenizer.json: NoneType where an object is needed"),
+    ("tokenizer of 190 MB", _large("tokenizer.json", 190_000_000), 4, "tokenizer.json is larger than 67 MB"),
+    ("vocabulary of broken bytes", _bare_vocabulary, 4, "vocab.txt:3: byte 0xff is not UTF-8"),
+    (
+        "odd settings",
+        _is("tokenizer_config.json", b'{"do_lower_case": [], "model_max_length": {}}'),
+        4,
+        "can't be used",
+    ),
+    ("weights that are a pipe", _pipe, 4, "has no model.safetensors"),
+    ("weights that are none", _is("model.safetensors", b"\xff" * 100), 4, "can't be used"),
+)
+
+
+def test_a_hostile_model_is_refused_in_a_sentence(bertctl, tiny_model, tmp_path):
+    (tmp_path / "few.txt").write_text("the film was good\n")
+    evil = "import pathlib\npathlib.Path('pwned').touch()\n"
+    wrong = []
+    for name, damage, code, words in MODELS:
+        model = tmp_path / "models" / name
+        shutil.copytree(tiny_model, model)
+        (model / "evil.py").write_text(evil)
+        damage(model)
+        done = bertctl("extract-features", "few.txt", "--model", model, "--max-length", "16", "-o", "x.npy")
+        said = " ".join(done.stderr.split())
+        if (done.returncode, words in said, "Traceback" in said) != (code, True, False):
+            wrong.append((name, done.returncode, said))
+        assert not (tmp_path / "x.npy").exists()
+    assert wrong == []
+    assert not list(tmp_path.rglob("pwned"))
+    assert len(MODELS) == 27
+
+
+def test_the_code_that_a_run_names_is_not_run_unless_it_is_typed(bertctl, tiny_run, tmp_path):
+    run = shutil.copytree(tiny_run.path, tmp_path / "run")
+    trace, script = tmp_path / "trace", tmp_path / "evil.py"
+    script.write_text(EVIL.format(trace=str(trace)))
+    recipe = yaml.safe_load((run / "recipe.yaml").read_text())
+    recipe["evaluation"]["metric_scripts"] = [str(script)]
+    recipe["runtime"]["log_to"] = ["wandb"]
+    (run / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    commands = (
+        ("evaluate", run, "--split", "test"),
+        ("evaluate", run, "--file", tiny_run.data, "-o", "scores"),
+        ("evaluate", run, "--calibrate"),
+        ("finetune", run / "recipe.yaml", "-o", "again"),
+    )
+    for command in commands:
+        done = bertctl(*command)
+        assert done.returncode == 2, (command, done.stderr)
+        assert f"evaluation.metric_scripts: {script}: named by {run / 'recipe.yaml'}" in done.stderr
+        assert f"--metric {script}" in done.stderr
+    tracked = bertctl("finetune", run / "recipe.yaml", "--metric", script, "-o", "again")
+    assert (tracked.returncode, "runtime.log_to: wandb: named by" in tracked.stderr) == (2, True)
+    assert bertctl("predict", run, tiny_run.data).returncode == 0
+    assert bertctl("report", run, "-o", "report.html").returncode == 0
+    assert not trace.exists()
+    done = bertctl("evaluate", run, "--split", "test", "--metric", script)
+    assert done.returncode == 0, done.stderr
+    assert trace.exists()
