@@ -30,6 +30,7 @@ from bertctl.training.finetune import RunOptions
 from bertctl.training.start import Resume
 from bertctl.training.start import finetune as run_recipe
 from bertctl.words import unknown
+from bertctl.writing import protect
 
 __all__ = ["Recipe", "Run", "evaluate", "extract_features", "finetune", "load_recipe", "load_run", "predict"]
 
@@ -108,6 +109,7 @@ class Run:
         Raises:
             DataError: rows without labels, or with labels that the model does not know.
         """
+        protect(Path(file), self.path, anew=True)
         return _values(evaluate_file(self._trained, Path(file), Path(output), overwrite=overwrite))
 
     @cached_property

@@ -19,14 +19,14 @@ import itertools
 import os
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from bertctl.documents import read_json
-from bertctl.errors import UnavailableError, UsageError
-from bertctl.writing import failures_of, open_in_place, write_json
+from bertctl.errors import BertctlError, UnavailableError, UsageError
+from bertctl.writing import PARTS, failures_of, open_in_place, refuse_input, refuse_links, sweep, write_json
 
 SCHEMA = 1
 """Version of the JSON layouts below."""
@@ -46,9 +46,10 @@ def hold(lock: Path, *, shared: bool = False) -> Iterator[int]:
         shared: whether others may hold it as well, all of them shared.
 
     Raises:
-        UsageError: another process holds it; which, and where.
+        UsageError: another process holds it; which, and where. Or a folder in it is a link.
         UnavailableError: the folder can't be written.
     """
+    refuse_links(*(lock.parent / name for name in (*_CONTENT, "cells") if name))
     with failures_of(lock):
         lock.parent.mkdir(parents=True, exist_ok=True)
         file = os.fdopen(open_in_place(lock, os.O_RDWR | os.O_APPEND), "a+", encoding="utf-8")
@@ -95,18 +96,22 @@ class RunFolder:
         """Keeps other processes from writing into the run. The system lets go of the lock when a process dies.
 
         Raises:
-            UsageError: another process holds it; which, and where.
+            UsageError: see `hold`.
             UnavailableError: the folder can't be written.
         """
         with hold(self.path / ".lock"):
+            sweep(self.path, deep=True)
+            if self.checkpoints.is_dir() and self.read(self.status)["state"] == "done":
+                shutil.rmtree(self.checkpoints)  # killed before it could do so itself
             yield
 
-    @staticmethod
-    def check_free(path: Path, *, overwrite: bool) -> None:
+    @classmethod
+    def check_free(cls, path: Path, *, overwrite: bool) -> None:
         """Refuses a place that holds something, before anything expensive is done.
 
         Raises:
-            UsageError: it exists and is not empty, and `overwrite` is off; or it is no run and would be lost.
+            UsageError: it exists and is not empty, and `overwrite` is off; or it is no run, or an input of this command
+                lies in it, and that would be lost.
         """
         if path.is_file():
             raise UsageError(f"{path} is a file", remedy="Name a folder with -o.")
@@ -117,29 +122,53 @@ class RunFolder:
                 f"the folder {path} exists and is not empty",
                 remedy="Choose another with -o, or add --overwrite to replace the run in it.",
             )
-        if not (path / "status.json").exists():
+        try:
+            status = cls(path).read(cls(path).status)
+        except BertctlError:
+            status = {}
+        if not {"schema", "state", "step", "pid", "host"} <= set(status):  # of somebody's thesis, say
             raise UsageError(
-                f"{path} is not empty and does not hold a run, so --overwrite will not delete it",
+                f"{path} is not empty and does not hold a run, so --overwrite will not delete it: its status.json is "
+                "missing, damaged or another program's",
                 remedy="Empty it yourself, or choose another folder with -o.",
             )
+        refuse_input(path, replaces=True)
 
     @classmethod
     def create(cls, path: Path, *, overwrite: bool = False) -> "RunFolder":
-        """Makes the folder, replacing the run in it only with `overwrite`.
+        """Makes the folder, replacing the run in it only with `overwrite`. What is no file of a run stays.
 
         Raises:
             UsageError: see `check_free`.
             UnavailableError: it can't be written.
         """
         cls.check_free(path, overwrite=overwrite)
-        with failures_of(path):
-            if path.is_dir() and _content(path):
-                with cls(path).held():
-                    shutil.rmtree(path)
-            path.mkdir(parents=True, exist_ok=True)
         folder = cls(path)
+        with failures_of(path):
+            path.mkdir(parents=True, exist_ok=True)
+            if _content(path):
+                with folder.held():
+                    folder.clear(but=(folder.recipe.name, folder.status.name))  # the new run replaces them
         folder.set_status("running", step=0)
         return folder
+
+    def clear(self, *, but: Collection[str] = ()) -> None:
+        """Deletes what belongs to a run, status.json last; other files and folders stay, and so does their folder.
+
+        Args:
+            but: names that stay.
+
+        Raises:
+            OSError: as for any file.
+        """
+        for folder, patterns in _CONTENT.items():
+            for path in [path for pattern in patterns for path in (self.path / folder).glob(pattern)]:
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                elif path.name not in but:
+                    path.unlink()
+            with suppress(OSError):  # something else is in it
+                (self.path / folder).rmdir()
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
@@ -191,9 +220,23 @@ class RunFolder:
         return read_json(path, path.stem if path in published else "", remedy=DAMAGED)
 
 
+_CONTENT = {
+    "model": ("*.json", "*.safetensors", "*.txt", "*.model", "README.md"),
+    "predictions": ("*.jsonl",),
+    "checkpoints": ("step-*", "average"),
+    "trackers": ("*",),
+    "": (
+        *(f"{name}.json" for name in ("environment", "metrics", "performance", "decision", "probe")),
+        *("recipe.yaml", "history.jsonl", "log.txt", "report.html", "probe.safetensors", "probe.png", "probe.svg"),
+        "status.json",
+    ),
+}
+"""What belongs to a run: folder -> patterns of names, in the order in which they are deleted."""
+
+
 def _content(path: Path) -> list[Path]:
-    """Returns what is in a folder besides a lock."""
-    return [entry for entry in path.iterdir() if entry.name != ".lock"]
+    """Returns what is in a folder besides a lock and what a killed process left aside."""
+    return [one for one in path.iterdir() if one.name != ".lock" and not one.match(PARTS)]
 
 
 def default_folder(name: str, digest: str) -> Path:

@@ -18,12 +18,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
-from bertctl.errors import UnavailableError
+from bertctl.errors import UnavailableError, UsageError
 from bertctl.words import human_bytes
 
 _DESCRIPTOR = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/(\d+)")
 _FULL = {errno.ENOSPC: "", errno.EDQUOT: ", by your quota", errno.EFBIG: ", by the limit on a file's size (ulimit -f)"}
 """Why there is no room, beside the disk itself."""
+PARTS = ".bertctl-*.part"
+"""What is written aside, as a pattern."""
+_ANOTHER = "Nothing was written. Choose another place for the output."
+_inputs: dict[Path, os.stat_result] = {}
 
 
 @contextmanager
@@ -36,6 +40,7 @@ def replacing(path: Path) -> Iterator[Path]:
     Raises:
         UnavailableError: the disk is full, or the place can't be written; what was there stays.
     """
+    refuse_input(path)
     with failures_of(path, replaced=True):
         if _is_stream(path):
             yield path
@@ -197,14 +202,65 @@ def _is_stream(path: Path) -> bool:
     return _descriptor(path) is not None or kind not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
 
 
-@contextmanager
-def _part_in(folder: Path) -> Iterator[Path]:
-    """Yields a new folder of this process's own, which is gone afterwards; parts of dead processes are swept first."""
-    for left in folder.glob(".bertctl-*.part"):
+def sweep(folder: Path, *, deep: bool = False) -> None:
+    """Deletes the parts that dead processes left in a folder, and with `deep` in the folders in it."""
+    for left in (folder.rglob if deep else folder.glob)(PARTS):
         with suppress(OSError):
             held = _hold(left, fcntl.LOCK_NB)
             shutil.rmtree(left, ignore_errors=True)
             os.close(held)
+
+
+def protect(*inputs: Path, anew: bool = False) -> None:
+    """Notes files and folders that this command reads, so that `refuse_input` and `replacing` leave them alone.
+
+    Args:
+        inputs: those that are there count; so does the file that stdin comes from.
+        anew: forget those of an earlier call.
+    """
+    if anew:
+        _inputs.clear()
+    for path in inputs:
+        with suppress(OSError, ValueError):
+            found = path.stat()
+            if stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode):  # not the terminal, which may be both
+                _inputs[path] = found
+
+
+def refuse_input(path: Path, *, replaces: bool = False) -> None:
+    """Refuses an output that is an input of this command, through links too, before anything is written.
+
+    Args:
+        path: of the output.
+        replaces: whether it is a folder that is replaced by another, so that no input may lie in it.
+
+    Raises:
+        UsageError: it is; which.
+    """
+    with suppress(OSError):
+        here = path.stat()
+        for one, there in _inputs.items():
+            if os.path.samestat(here, there) and (replaces or not path.is_dir()):
+                raise UsageError(f"{path} is an input of this command ({one})", remedy=_ANOTHER)
+            if replaces and one.resolve().is_relative_to(path.resolve()):
+                raise UsageError(f"{one} lies in {path}, which --overwrite would replace", remedy=_ANOTHER)
+
+
+def refuse_links(*folders: Path) -> None:
+    """Refuses to write into folders of ours in whose place somebody has put a link.
+
+    Raises:
+        UsageError: one is a link.
+    """
+    for folder in folders:
+        if folder.is_symlink():
+            raise UsageError(f"{folder} is a link, and nothing is written through it", remedy=_ANOTHER)
+
+
+@contextmanager
+def _part_in(folder: Path) -> Iterator[Path]:
+    """Yields a new folder of this process's own, which is gone afterwards."""
+    sweep(folder)
     held = -1
     while held < 0:
         part = folder / f".bertctl-{os.urandom(8).hex()}.part"

@@ -13,7 +13,7 @@ import typer
 
 from bertctl import __version__
 from bertctl.cli import streams
-from bertctl.cli.folding import VerbFunction, parameter
+from bertctl.cli.folding import VerbFunction, parameter, protect_inputs
 from bertctl.cli.help import SHARED, VerbCommand, VerbGroup, show_all
 from bertctl.errors import InterruptedRunError
 from bertctl.runtime.stopping import Terminated, asked, enter
@@ -150,6 +150,7 @@ def with_output(function: VerbFunction, on_output: OnOutput, *, prints: bool = F
             os.environ["HF_HUB_OFFLINE"] = "1"
         out = Output(**flags, is_printed=prints and given.get("output") is None)
         on_output(out)
+        protect_inputs(given)
         enter("working")
         try:
             function(out, **given)

@@ -2,8 +2,11 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+from bertctl.writing import protect, refuse_input
 
 VerbFunction = Callable[..., None]
 Decorator = Callable[[VerbFunction], VerbFunction]
@@ -12,6 +15,26 @@ Decorator = Callable[[VerbFunction], VerbFunction]
 def parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
     """Returns an option or argument of a verb, as Typer reads it."""
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+_OUTPUTS = ("output", "destination", "junit", "gitlab_metrics", "gitlab_codequality")
+
+
+def protect_inputs(given: Mapping[str, Any]) -> None:
+    """Has no output of this command line be one of its inputs: what else was typed that is there, and stdin's file.
+
+    Raises:
+        UsageError: an output that is an input.
+    """
+    typed = [value for name, value in given.items() if name not in _OUTPUTS]
+    words = [str(word) for value in typed for word in (value if isinstance(value, list) else [value])]
+    paths = [Path(path) for word in words for path in (word, word.partition("=")[2]) if path]
+    # A run's own recipe is read whole, and written again by the run that replaces it.
+    own = [path for path in paths if path.name == "recipe.yaml" and path.with_name("status.json").exists()]
+    protect(Path("/dev/stdin"), *(path for path in paths if path not in own), anew=True)
+    for path in (given.get(name) for name in _OUTPUTS):
+        if path is not None:
+            refuse_input(Path(path))
 
 
 def folds(

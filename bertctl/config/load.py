@@ -91,6 +91,12 @@ def refuse_unnamed(
             )
 
 
+def named_files(recipe: Recipe) -> list[Path]:
+    """Returns the files and folders that a recipe names, and what else would be one by its name."""
+    values = [getattr(getattr(recipe, section), name) for section, _, name in (f.partition(".") for f in _PATH_FIELDS)]
+    return [Path(one) for value in values if value for one in (value if isinstance(value, list) else [value])]
+
+
 def read_field(dotted: str, given: Any) -> tuple[Any, list[str]]:
     """Returns one field's value as `--set` would read it, and a sentence for each thing that is wrong with it.
 

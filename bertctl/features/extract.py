@@ -38,7 +38,7 @@ from bertctl.runtime.heap import trim_heap
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.tasks.base import TruncationMessage
 from bertctl.tokenization.reference import tokens_by_id
-from bertctl.writing import write_json
+from bertctl.writing import refuse_input, refuse_links, write_json
 
 _SECONDS_BETWEEN_COMMITS = 2.0
 _CUT = TruncationMessage(remedy="--stride 32 reads them whole, in windows")
@@ -167,12 +167,15 @@ def extract(
     """
     stream = require_rows(stream, job.source)
     check_output(job.output, by_token=encoder.spec.by_token)
+    refuse_input(job.sidecar)
+    refuse_links(job.folder, job.folder / str(workers.rank), job.folder / "joined")
     layout = _layout(encoder, job)
     settings = _settings(encoder, job, layout, workers.count)
     path = job.sidecar if workers.count == 1 else job.folder / f"{workers.rank}.json"
     left = _left_by_an_earlier_attempt(job, path, settings)
     if left is not None and left.get("complete"):
         listener.say(f"{job.output} was finished: {left['rows']} rows")
+        shutil.rmtree(job.folder, ignore_errors=True)
         return left
     listener.say(f"{job.output} is made at the end; until then whole rows lie in {job.folder}")
     state = _State(path, settings, left)

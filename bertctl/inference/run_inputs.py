@@ -57,9 +57,10 @@ class ReadyRun:
         return str(self.environment["recipe_hash"])
 
     def write_inputs(self, folder: RunFolder, verb: str) -> None:
-        """Writes what the run is made of: its recipe, with the command that runs it again, and its environment."""
+        """Writes what the run is made of: its recipe, with the command that runs it again; where it was begun."""
         write_text(folder.recipe, dump_recipe(self.recipe, command=f"bertctl {verb} {folder.recipe}"))
-        write_json(folder.environment, self.environment)
+        if not folder.environment.exists():
+            write_json(folder.environment, self.environment)
 
     def metrics(self, results: Mapping[str, SplitResult]) -> dict[str, Any]:
         """Returns what every metrics.json has: the metrics, those of the constant answer, what truncation took."""

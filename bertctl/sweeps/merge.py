@@ -6,6 +6,7 @@ from pathlib import Path
 
 from bertctl.errors import UsageError
 from bertctl.progress import SILENT, Listener
+from bertctl.run_folder import RunFolder
 from bertctl.sweeps.disk import delete_models
 from bertctl.sweeps.plan import find_plan, read_plan, refuse_other_plan, write_plan
 from bertctl.sweeps.results import STATES, read_cells
@@ -60,4 +61,4 @@ def _copy(folder: Path, output: Path) -> None:
         with replacing(there.path) as aside:
             ignored = shutil.ignore_patterns(".lock", "checkpoints", "*.part")
             shutil.copytree(cell.path, aside, symlinks=True, ignore=ignored)
-            shutil.rmtree(there.path, ignore_errors=True)
+            RunFolder(there.path).clear()

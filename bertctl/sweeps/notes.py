@@ -25,7 +25,7 @@ def footnotes(document: Mapping[str, Any]) -> list[str]:
     counts, chosen = document["counts"], document["chosen"]
     baseline = document["baseline"]
     majority = (
-        "without answers; counts with the worst score of the sweep, as the majority's is not known"
+        "without answers; the majority's score is not known, so it is in no mean"
         if baseline is None
         else f"without answers; counts with the majority's score, {figure(baseline)}"
     )

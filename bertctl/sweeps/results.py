@@ -8,7 +8,7 @@ can't be valued: they are counted beside the others.
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -142,12 +142,7 @@ def read_cells(folder: Path) -> tuple[SweepPlan, list[CellResult]]:
         DataError: a plan.json that is damaged.
     """
     plan = read_plan(folder)
-    cells = [read_cell(folder, plan, cell) for cell in plan.cells]
-    # The loss of an answer that ignores the text is not known: a run that diverged is then worth the worst score.
-    worst = min((cell.value for cell in cells if cell.value is not None), key=lambda v: plan.sign * -v, default=None)
-    return plan, [
-        replace(cell, value=worst) if cell.state == "diverged" and cell.value is None else cell for cell in cells
-    ]
+    return plan, [read_cell(folder, plan, cell) for cell in plan.cells]
 
 
 def read_cell(folder: Path, plan: SweepPlan, cell: PlannedCell) -> CellResult:

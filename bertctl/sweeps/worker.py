@@ -11,7 +11,6 @@ import gc
 import json
 import logging
 import os
-import shutil
 import signal
 import sys
 import time
@@ -166,7 +165,7 @@ def note_failure(folder: RunFolder, message: str) -> None:
 def _train(job: Job, folder: RunFolder, settings: WorkerSettings) -> dict[str, float]:
     """Trains and scores, from a checkpoint where there is one; returns the seconds of both."""
     if not _is_unfinished(folder):
-        shutil.rmtree(folder.path, ignore_errors=True)
+        folder.clear()
     watch = SweepWatch(
         warmup=warmup_steps(job.recipe.optimizer, job.steps),
         parent=settings.parent,

@@ -125,9 +125,17 @@ class Checkpoints:
             trouble = self._trouble(path)
             if trouble is None:
                 state = json.loads((path / _STATE).read_text(encoding="utf-8"))
+                self._compare_history(path / self._folder.history.name)
                 return Checkpoint(path, int(state["outcome"]["step"]), state)
             self._listener.warn(f"the checkpoint {path} is not used: {trouble}")
         return None
+
+    def _compare_history(self, kept: Path) -> None:
+        history = self._folder.history
+        before = kept.read_bytes() if kept.exists() else b""
+        now = history.read_bytes() if history.is_file() else b""
+        if not now.startswith(before):
+            self._listener.warn(f"{history} has been changed: it gets back what it held at {kept.parent}")
 
     def any(self) -> bool:
         """Returns whether there is anything that looks like a checkpoint."""

@@ -92,8 +92,7 @@ def run(
     this = _TrainingRun(job, folder, options, listener)
     try:
         with this.signals.handle_signals():
-            if checkpoint is None:
-                this.writer.write_inputs()
+            this.writer.write_inputs()
             this.train(checkpoint)
             with this.signals.interruptible():
                 return this.finish()

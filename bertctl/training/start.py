@@ -7,14 +7,16 @@ import contextlib
 from pathlib import Path
 from typing import Literal
 
+from bertctl.config.load import named_files
 from bertctl.config.schema import Recipe
-from bertctl.errors import UsageError
+from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import RunFolder, default_folder
 from bertctl.training.announce import announce
 from bertctl.training.finetune import DEFAULT_OPTIONS, Result, RunOptions, run
 from bertctl.training.job import Job, prepare
 from bertctl.training.resume import find_run
+from bertctl.writing import protect
 
 Resume = bool | Literal["if any"]
 """Whether a run goes on that was started before: it must be there (True), or need not (`if any`)."""
@@ -42,6 +44,7 @@ def finetune(
     Raises:
         BertctlError: any refusal of recipe, files, labels, model, device or folder, and what `run` raises.
     """
+    protect(*named_files(recipe), anew=True)
     check_place(output, resume=resume, overwrite=overwrite)
     job = prepare(recipe, listener=listener)
     announce(job, listener=listener)
@@ -83,6 +86,9 @@ def start(
     workers.wait()
     listener.say(f"run folder: {folder.path}")
     if found is not None and found.finished:
+        if workers.is_first:
+            with folder.held():  # which clears away what a kill has left
+                pass
         listener.say("it is finished already; these are its results")
         result = Result(folder, folder.read(folder.metrics), folder.read(folder.performance))
     else:
@@ -92,5 +98,8 @@ def start(
             checkpoint = found.checkpoint if found else None
             result = run(job, folder, checkpoint=checkpoint, options=options, listener=listener)
     if options.on_finish is not None and workers.is_first:
-        options.on_finish(folder)
+        try:
+            options.on_finish(folder)
+        except (UsageError, DataError) as error:  # a file of the run was damaged meanwhile
+            listener.warn(f"{folder.path} is finished, and has no model card: {error.message}")
     return result

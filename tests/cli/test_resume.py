@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.nursery import Nursery
 from tests.stopping import Training, difference, history_losses
@@ -96,6 +97,52 @@ def test_a_damaged_checkpoint_is_told_of_and_the_one_before_is_used(
     goes_on = training.resume(run)
     assert f"the checkpoint {newest} is not used: optimizer.safetensors" in goes_on.stderr
     assert difference(training.undisturbed, run) is None
+
+
+@pytest.mark.parametrize("damage", ["deleted", pytest.param("flipped", marks=pytest.mark.slow), "a link", "cut"])
+def test_history_and_recipe_are_put_back_and_leftovers_cleared(
+    training: Training, stopped: Path, tmp_path: Path, damage: str
+) -> None:
+    run = shutil.copytree(stopped, tmp_path / "run")
+    history, outside = run / "history.jsonl", tmp_path / "outside"
+    content = history.read_bytes()
+    if damage in ("deleted", "a link"):
+        history.unlink()
+    if damage == "a link":
+        outside.write_bytes(b"mine")
+        history.symlink_to(outside)
+        (run / "recipe.yaml").write_text("task: [")
+    elif damage == "flipped":
+        history.write_bytes(content[:40] + bytes([content[40] ^ 1]) + content[41:])
+    elif damage == "cut":
+        history.write_bytes(content[: len(content) // 2])
+    goes_on = training.resume(run)
+    assert f"{history} has been changed" in goes_on.stderr
+    assert difference(training.undisturbed, run) is None
+    assert not history.is_symlink()
+    assert (run / "model" / "README.md").exists()
+    if damage == "a link":
+        assert outside.read_bytes() == b"mine"
+        assert yaml.safe_load((run / "recipe.yaml").read_text())["task"] == "text-classification"
+        # As a kill leaves it behind that falls between the state and the clearing away.
+        shutil.copytree(stopped / "checkpoints", run / "checkpoints")
+        (run / "model" / ".bertctl-0123456789abcdef.part").mkdir()
+        assert "finished already" in training.resume(run).stderr
+        assert not [path for path in run.rglob("*") if path.name == "checkpoints" or path.suffix == ".part"]
+
+
+def test_a_damaged_status_is_noticed_before_anything_is_trained(
+    training: Training, stopped: Path, tmp_path: Path
+) -> None:
+    run = shutil.copytree(stopped, tmp_path / "run")
+    before = (run / "history.jsonl").read_bytes()
+    for content, code in (("{}", 3), ('{"state": 1}', 3), ("[", 4)):
+        (run / "status.json").write_text(content)
+        for extra, refusal in (("--resume", code), ("--resume-if-any", code), ("--overwrite", 2)):
+            refused = training.start(run, extra)
+            assert refused.returncode == refusal, refused.stderr
+            assert "status.json" in refused.stderr
+    assert (run / "history.jsonl").read_bytes() == before
 
 
 def test_a_run_with_other_data_or_settings_is_refused(training: Training, stopped: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ After each fault the run is gone on with and compared with one that nothing happ
 faults is counted and printed at the end (`pytest -m slow tests/slow/test_faults.py -s -n 0`).
 """
 
+import json
 import random
 import resource
 import shutil
@@ -168,18 +169,19 @@ def test_a_full_disk(training: Training, tmp_path: Path, most: int) -> None:
     gone_on_with(training, run, "full disk")
 
 
-def test_a_score_that_is_no_number_is_refused_and_named(tiny_model: Path, tmp_path: Path) -> None:
-    """A label that overflows: 1e39 is a number, but none in single precision."""
+def test_nothing_a_number_stops_the_run_and_names_the_examples(tiny_model: Path, tmp_path: Path) -> None:
+    """A label that overflows: 1e38 is a number, its squared error is none in single precision."""
     training = Training.__new__(Training)
     training.data = tmp_path / "scores.csv"
     training.model, training.nursery = tiny_model, None
-    rows = [f"it was {'very ' * (i % 5)}fine {i},{1e39 if i == 37 else i % 5}" for i in range(128)]
+    rows = [f"it was {'very ' * (i % 5)}fine {i},{1e38 if i == 37 else i % 5}" for i in range(128)]
     training.data.write_text("text,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
     run = tmp_path / "run"
-    refused = training.start(run, task="text-regression")
-    assert refused.returncode == 3, refused.stderr
-    assert "scores.csv:39: the label '1e+39' is no finite number in 32 bits" in refused.stderr
-    assert not run.exists()
+    diverged = training.start(run, task="text-regression")
+    assert diverged.returncode == 6, diverged.stderr
+    assert "training diverged at step" in diverged.stderr
+    assert "37" in diverged.stderr.partition("batch with ids")[2].partition(")")[0]
+    assert json.loads((run / "status.json").read_text())["state"] == "failed"
     COUNTS["not a number"] += 1
 
 

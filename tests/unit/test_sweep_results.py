@@ -43,15 +43,11 @@ def test_a_diverged_run_counts_with_the_majority(tmp_path: Path) -> None:
     assert any(note.startswith("diverged, 1 run") and "0.6000" in note for note in document["notes"])
 
 
-def test_a_diverged_run_without_a_baseline_counts_with_the_worst_score(tmp_path: Path) -> None:
-    """By loss, which no majority has: a setting gains nothing by a run that diverged."""
-    primary = {"split": "validation", "name": "loss", "higher_is_better": False}
-    plan = {"baseline": {}, "primary": primary}
-    folder = made_sweep(tmp_path, RATES[:2], [0.9, 0.5], states={(0, 1): "diverged"}, plan=plan)
+def test_a_diverged_run_without_a_baseline_is_in_no_mean(tmp_path: Path) -> None:
+    folder = made_sweep(tmp_path, RATES[:1], [0.9], states={(0, 1): "diverged"}, plan={"baseline": {}})
     document = document_of(folder)
-    first, second = (next(row for row in document["settings"] if row["setting"] == i) for i in (0, 1))
-    assert (first["n"], first["max"]) == (3, second["max"])
-    assert any("counts with the worst score of the sweep" in note for note in document["notes"])
+    assert document["settings"][0]["n"] == 2
+    assert any("majority's score" in note for note in document["notes"])
 
 
 @pytest.mark.parametrize("state", ["failed", "missing"])

@@ -1,0 +1,219 @@
+"""What commands leave alone: inputs, foreign files, files behind links, whole old versions; and what is cleared."""
+
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Run, TinyRun
+from tests.nursery import Nursery
+
+_SETS = ("--max-length", "32", "--threads", "1", "--precision", "fp32")
+_FINETUNE = ("finetune", "text-classification", "--epochs", "1", *_SETS)
+
+
+@pytest.fixture
+def run(tiny_run: TinyRun, tmp_path: Path) -> Path:
+    """The tiny run, to be changed."""
+    return Path(shutil.copytree(tiny_run.path, tmp_path / "run"))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def test_overwrite_deletes_only_what_belongs_to_a_run(
+    bertctl: Run, run: Path, tiny_run: TinyRun, tmp_path: Path
+) -> None:
+    score = ("evaluate", tiny_run.path, "--file", tiny_run.data, "--overwrite", "-o")
+    killed = tmp_path / "killed"  # before its first file had its name
+    (killed / ".bertctl-0123456789abcdef.part").mkdir(parents=True)
+    assert bertctl(*score, killed).returncode == 0
+    assert not list(killed.glob(".bertctl*"))
+    thesis = tmp_path / "thesis"
+    for name, text in {"status.json": '{"state": "done"}', "thesis.tex": "years", "model/notes.txt": "more"}.items():
+        (thesis / name).parent.mkdir(parents=True, exist_ok=True)
+        (thesis / name).write_text(text)
+    before = contents(thesis)
+    refused = bertctl(*score, thesis)
+    assert refused.returncode == 2, refused.stderr
+    assert "does not hold a run" in refused.stderr
+    assert contents(thesis) == before
+    mine = {"notes.md": "mine", ".git/HEAD": "ref", "model/.git/HEAD": "ref", "predictions/mine.csv": "a,b"}
+    for name, text in mine.items():
+        (run / name).parent.mkdir(exist_ok=True)
+        (run / name).write_text(text)
+    done = bertctl(*score, run)
+    assert done.returncode == 0, done.stderr
+    after = contents(run)
+    assert {name: after[name].decode() for name in mine} == mine
+    assert after.keys() - mine == {"status.json", "metrics.json", "recipe.yaml", "predictions/file.jsonl"}
+
+
+def test_overwrite_refuses_a_folder_that_an_input_lies_in(
+    bertctl: Run, run: Path, tiny_run: TinyRun, tiny_model: Path, tmp_path: Path
+) -> None:
+    rows, script = run / "rows.csv", run / "metric.py"
+    shutil.copy(tiny_run.data, rows)
+    script.write_text("raise SystemExit(9)\n")
+    (tmp_path / "mine.yaml").write_text(f"task: text-classification\ndata: {{train_file: {rows}}}\n")
+    shutil.copy(tmp_path / "mine.yaml", run / "mine.yaml")
+    (tmp_path / "link").symlink_to(run)
+    before = contents(run)
+    train = (*_FINETUNE, "--train-file", tiny_run.data, "--model", tiny_model)
+    for words, named in (
+        ((*_FINETUNE, "--train-file", rows), rows),
+        ((*train[:-1], run), run),
+        ((*train[:-1], run / "model"), run / "model"),
+        (("finetune", tmp_path / "mine.yaml"), rows),
+        (("finetune", run / "mine.yaml"), run / "mine.yaml"),
+        ((*train, "--metric", script), script),
+        ((*_FINETUNE, "--set", f"data.train_file={tmp_path / 'link' / 'rows.csv'}"), tmp_path / "link" / "rows.csv"),
+        (("probe", rows, "--model", tiny_model), rows),
+        (("evaluate", tiny_run.path, "--file", rows), rows),
+        (("evaluate", run, "--file", tiny_run.data), run),
+    ):
+        refused = bertctl(*words, "-o", run, "--overwrite")
+        assert refused.returncode == 2, (words, refused.stderr)
+        assert str(named) in refused.stderr
+        assert contents(run) == before, words
+    done = bertctl("finetune", run / "recipe.yaml", "-o", run, "--overwrite", "--epochs", "1")
+    assert done.returncode == 0, done.stderr
+    assert contents(run)["rows.csv"] == before["rows.csv"], "its own recipe is written again, and a foreign file stays"
+
+
+def test_an_output_is_no_input(
+    bertctl: Run, nursery: Nursery, run: Path, tiny_run: TinyRun, tiny_model: Path, tmp_path: Path
+) -> None:
+    rows = tmp_path / "rows.csv"
+    shutil.copy(tiny_run.data, rows)
+    second, link, lines = tmp_path / "second.jsonl", tmp_path / "link.csv", tmp_path / "x.npy.json"
+    second.hardlink_to(rows)
+    link.symlink_to(rows)
+    lines.write_text('{"text": "a film"}\n')
+    own = tmp_path / "own.yaml"
+    own.write_text(f"task: text-classification\ndata: {{train_file: {rows}, validation_file: {rows}}}\n")
+    before, metrics = rows.read_bytes(), (run / "metrics.json").read_bytes()
+    for words in (
+        ("predict", run, rows, "-o", rows),
+        ("predict", run, rows, "-o", link),
+        ("predict", run, link, "-o", rows),
+        ("predict", run, rows, "-o", second),
+        ("predict", run, "--split", "validation", "-o", tiny_run.data),
+        ("predict", run, "--question", "who?", "--context", rows, "-o", rows),
+        ("tokenize", "--file", rows, "--model", tiny_model, "-o", rows),
+        ("tokenize", "--file", rows, "--model", tiny_model, "--decode", "-o", second),
+        ("extract-features", rows, "--model", tiny_model, *_SETS, "-o", second, "--overwrite"),
+        ("extract-features", lines, "--model", tiny_model, *_SETS, "-o", lines.with_suffix(""), "--overwrite"),
+        ("data", "check", rows, "--junit", rows),
+        ("data", "check", own, "--gitlab-codequality", rows),
+        ("gate", run / "metrics.json", "--min", "accuracy=0", "--junit", run / "metrics.json"),
+        ("gate", run / "metrics.json", "--min", "accuracy=0", "--gitlab-metrics", run / "metrics.json"),
+    ):
+        refused = bertctl(*words)
+        assert refused.returncode == 2, (words, refused.stdout, refused.stderr)
+        assert "is an input of this command" in refused.stderr
+    fed = nursery.run(["predict", str(run), "-", "-o", str(rows)], cwd=tmp_path, env=nursery.env, stdin=rows)
+    assert (fed.returncode, "is an input of this command (/dev/stdin)" in fed.stderr) == (2, True), fed.stderr
+    assert (rows.read_bytes(), (run / "metrics.json").read_bytes()) == (before, metrics)
+    assert tiny_run.data.read_bytes() == before
+
+
+def test_links_are_not_followed(bertctl: Run, run: Path, tiny_run: TinyRun, tiny_model: Path, tmp_path: Path) -> None:
+    """Outside lies a file, and a folder with a file of each name; whatever stands in the run, they stay as they are."""
+    outside = tmp_path / "outside"
+    shutil.copytree(run, outside)
+    for name in ("file", "README.md", "validation.jsonl", "rows.jsonl", "vectors.npy", "0/rows.jsonl"):
+        (outside / name).parent.mkdir(exist_ok=True)
+        (outside / name).write_text("mine")
+    before = contents(outside)
+    evaluate = ("evaluate", run)
+    extract = ("extract-features", tiny_run.data, "--model", tiny_model, *_SETS, "-o", tmp_path / "x.npz")
+    for words, planted, target, code in (
+        (evaluate, run / ".lock", "file", 4),
+        (evaluate, run / "predictions", "", 2),
+        (evaluate, run / "model", "model", 2),
+        (evaluate, run / "metrics.json", "metrics.json", 0),
+        (evaluate, run / "predictions" / "validation.jsonl", "validation.jsonl", 0),
+        (extract, tmp_path / "x.npz.parts", "", 2),
+        (extract, tmp_path / "x.npz.parts" / "0", "", 2),
+        (extract, tmp_path / "x.npz", "file", 2),
+        ((*extract, "--overwrite"), tmp_path / "x.npz", "file", 0),
+        (("predict", run, tiny_run.data, "-o", tmp_path / "answers.jsonl"), tmp_path / "answers.jsonl", "file", 0),
+        (("tokenize", "a", "--model", tiny_model, "-o", tmp_path / "a.txt"), tmp_path / "a.txt", "file", 0),
+    ):
+        kept = planted.with_name("kept")
+        if planted.exists():
+            planted.rename(kept)
+        planted.parent.mkdir(exist_ok=True)
+        planted.symlink_to(outside / target)
+        done = bertctl(*words)
+        assert done.returncode == code, (words, planted, done.stderr)
+        assert contents(outside) == before, (words, planted)
+        assert planted.is_symlink() == bool(code), "the link is replaced itself, or refused"
+        if planted.is_dir() and not planted.is_symlink():
+            shutil.rmtree(planted)
+        else:
+            planted.unlink()
+        if kept.exists():
+            kept.rename(planted)
+
+
+def test_pipes_and_open_files_get_what_comes(bertctl: Run, tiny_run: TinyRun, tiny_model: Path, tmp_path: Path) -> None:
+    pipe, got = tmp_path / "pipe.jsonl", tmp_path / "got"
+    os.mkfifo(pipe)
+    predict = ("predict", tiny_run.path, tiny_run.data, "-q")
+    plain = bertctl(*predict).stdout
+    vectors = ("extract-features", tiny_run.data, "--model", tiny_model, *_SETS, "-q", "-o")
+    assert bertctl(*vectors, tmp_path / "x.jsonl").returncode == 0
+    for words, expected in (
+        ((*predict, "-o", pipe), plain),
+        ((*vectors, pipe, "--overwrite"), (tmp_path / "x.jsonl").read_text()),
+        (("tokenize", "a film", "--model", tiny_model, "--format", "ids", "-q", "-o", pipe), None),
+    ):
+        reader = threading.Thread(target=lambda: got.write_text(pipe.read_text()), daemon=True)
+        reader.start()
+        done = bertctl(*words)
+        reader.join(60)
+        assert done.returncode == 0, done.stderr
+        assert expected is None or got.read_text() == expected
+        assert got.stat().st_size
+        assert pipe.is_fifo()
+        pipe.with_name("pipe.jsonl.json").unlink(missing_ok=True)
+    done = bertctl(*predict, "-o", "/dev/stdout")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(plain), "and then what a file's answer is"
+    full = bertctl(*predict, "-o", "/dev/full")
+    assert (full.returncode, "/dev/full: the disk is full" in full.stderr) == (4, True), full.stderr
+
+
+def test_a_full_disk_leaves_no_half_file(tiny_run: TinyRun, tiny_model: Path, tmp_path: Path) -> None:
+    """A limit on the size of each file stands for the full disk."""
+    many = tmp_path / "many.txt"
+    many.write_text("the film was good and very fine\n" * 400)
+    for words, name, before in (
+        (("tokenize", "--file", many, "--model", tiny_model, "--format", "jsonl"), "a.jsonl", b"of the day before"),
+        (("predict", tiny_run.path, many), "b.jsonl", None),
+        (("extract-features", many, "--model", tiny_model, *_SETS, "--overwrite"), "c.jsonl", b"of the day before"),
+        (("report", tiny_run.path), "d.html", None),
+    ):
+        out = tmp_path / name
+        if before is not None:
+            out.write_bytes(before)
+        done = subprocess.run(
+            [sys.executable, "-m", "bertctl", *map(str, words), "-o", str(out)],
+            capture_output=True, text=True, timeout=120, check=False,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000)),
+        )  # fmt: skip
+        assert done.returncode == 4, (words, done.stderr)
+        assert f"{out}: the disk is full" in done.stderr
+        assert " are free" in done.stderr
+        assert ("the version written before is whole" in done.stderr) == (before is not None)
+        assert (out.read_bytes() if out.exists() else None) == before
+        assert not list(tmp_path.glob(".bertctl-*"))
