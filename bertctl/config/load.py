@@ -13,12 +13,13 @@ from pydantic import ValidationError
 
 from bertctl.config.agreement import DisagreementError
 from bertctl.config.presets import PRESETS
-from bertctl.config.problems import RecipeError, describe, field_schema, is_said_by_another, unknown_key
+from bertctl.config.problems import SHOWN, RecipeError, describe, field_schema, is_said_by_another, place, unknown_key
 from bertctl.config.recipe_files import expanded_path, find_recipe
 from bertctl.config.removed import drop_removed
 from bertctl.config.schema import Recipe, fields, sections
-from bertctl.config.strict_yaml import read_document, read_value
-from bertctl.errors import UnavailableError, UsageError
+from bertctl.config.strict_yaml import MOST_CHARACTERS, read_document, read_value
+from bertctl.documents import read_text
+from bertctl.errors import UsageError
 
 DATASETS_FILE = "datasets.yaml"
 """Name of the file beside a recipe that may hold data sets of a person's own."""
@@ -116,22 +117,8 @@ def read_field(dotted: str, given: Any) -> tuple[Any, list[str]]:
     except ValidationError as error:
         entries = [entry for entry in error.errors(include_url=False) if not is_said_by_another(entry)]
         if not any(isinstance(entry.get("ctx", {}).get("error"), DisagreementError) for entry in entries):
-            return value, [describe(entry)[1] for entry in entries]
+            return value, [describe(entry) for entry in entries]
     return value, []
-
-
-def _read(path: Path) -> str:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise UnavailableError(f"the recipe file {path} can't be read: {error.strerror}") from error
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise UsageError(
-            f"{path}:{line}: byte 0x{content[error.start]:02x} is not UTF-8", remedy="Save the recipe as UTF-8."
-        ) from error
 
 
 class _Origin(NamedTuple):
@@ -150,12 +137,14 @@ class _Layers:
     """The sources of one recipe, laid over each other, with where each value came from."""
 
     def __init__(self, path: Path, *, named: str) -> None:
-        document = read_document(_read(path))
+        document = read_document(read_text(path, limit=MOST_CHARACTERS, kind=UsageError))
         source = named if path == expanded_path(named) else path.name
         self._named = named
         self._folder = path.parent
         self._readable = not document.problems
-        self._problems = [(_Origin(line, f"{source}:{line}"), sentence) for line, sentence in document.problems]
+        self._problems: list[tuple[_Origin, str | Mapping[str, Any]]] = [
+            (_Origin(line, f"{source}:{line}"), sentence) for line, sentence in document.problems
+        ]
         self._origins = {".".join(key): _Origin(line, f"{source}:{line}") for key, line in document.lines.items()}
         self._values = document.values
         self._values.setdefault("name", re.sub(r"[^\w.-]+", "-", path.stem).strip(".-")[:100] or "recipe")
@@ -226,9 +215,11 @@ class _Layers:
             self._note(error)
         if self._problems:
             found = sorted(self._problems, key=lambda problem: problem[0].line)
+            said = [what if isinstance(what, str) else describe(what) for _, what in found[:SHOWN]]
             raise RecipeError(
                 self._named,
-                [f"{origin.shown}: {sentence}" for origin, sentence in found],
+                [f"{origin.shown}: {sentence}" for (origin, _), sentence in zip(found, said, strict=False)],
+                more=max(0, len(found) - SHOWN),
                 remedy="`bertctl recipes show text-classification` prints every field with what it means.",
             )
         return recipe
@@ -258,23 +249,23 @@ class _Layers:
     def _note(self, error: ValidationError) -> None:
         """Keeps what pydantic found, then looks for disagreements between the fields that are right by themselves."""
         bad: list[str] = []
+        rest = {key: dict(value) if isinstance(value, dict) else value for key, value in self._values.items()}
         for entry in error.errors(include_url=False):
             clash = entry.get("ctx", {}).get("error")
             if isinstance(clash, DisagreementError):
                 return self._note_disagreements(clash, bad)
             if is_said_by_another(entry):
                 continue
-            dotted, sentence = describe(entry)
-            bad.append(dotted)
-            self._problems.append((self._origin(dotted), sentence))
-        rest = {key: dict(value) if isinstance(value, dict) else value for key, value in self._values.items()}
-        for dotted in bad:
-            section, _, name = dotted.rpartition(".")
-            (rest[section] if section else rest).pop(name, None)
+            *section, name = place(entry)
+            bad.append(".".join((*section, name)))
+            self._problems.append((self._origin(bad[-1]), entry))
+            (rest[section[0]] if section else rest).pop(name, None)
         try:
             Recipe.model_validate(rest)
         except ValidationError as remaining:
-            self._note_disagreements(remaining.errors()[0]["ctx"]["error"], bad)
+            clash = remaining.errors()[0].get("ctx", {}).get("error")
+            if isinstance(clash, DisagreementError):
+                self._note_disagreements(clash, bad)
         return None
 
     def _note_disagreements(self, clash: DisagreementError, bad: Sequence[str]) -> None:

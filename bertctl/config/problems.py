@@ -14,37 +14,47 @@ from bertctl.config.task_names import task_names
 from bertctl.errors import UsageError
 from bertctl.words import did_you_mean
 
+SHOWN = 20
+"""Problems that are said of one recipe."""
+
 
 class RecipeError(UsageError):
     """A recipe that can't be meant, with everything that is wrong with it.
 
     Attributes:
-        problems: one sentence each, beginning with where it stands.
+        problems: one sentence each, beginning with where it stands; the first `SHOWN` of them.
     """
 
-    def __init__(self, what: str, problems: Sequence[str], *, remedy: str = "") -> None:
-        self.problems = tuple(problems)
-        lines = [f"{what}: {len(problems)} problems", *(f"  {problem}" for problem in problems)]
+    def __init__(self, what: str, problems: Sequence[str], *, more: int = 0, remedy: str = "") -> None:
+        self.problems = tuple(problems[:SHOWN])
+        more += len(problems) - len(self.problems)
+        lines = [f"{what}: {len(self.problems) + more} problems", *(f"  {problem}" for problem in self.problems)]
+        lines += [f"  ... and {more:,} more"] if more else []
         super().__init__(problems[0] if len(problems) == 1 else "\n".join(lines), remedy=remedy)
 
 
-def describe(error: Mapping[str, Any]) -> tuple[str, str]:
-    """Returns the path and the sentence for one entry of pydantic's `ValidationError.errors()`."""
-    location = [part for part in error["loc"] if isinstance(part, str)]
-    path = ".".join(location if error["type"] == "extra_forbidden" else location[:2])  # then comes a union's branch
+def place(error: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns section and field that an entry of pydantic's `ValidationError.errors()` is about."""
+    location = tuple(part for part in error["loc"] if isinstance(part, str))
+    return location if error["type"] == "extra_forbidden" else location[:2]  # then comes a union's branch
+
+
+def describe(error: Mapping[str, Any]) -> str:
+    """Returns the sentence for one entry of pydantic's `ValidationError.errors()`."""
+    path = ".".join(place(error))
     items = "".join(f"[{part}]" for part in error["loc"] if isinstance(part, int))
     given = error["input"]
     if error["type"] == "extra_forbidden":
-        return path, unknown_key(path)
+        return unknown_key(path)
     if path in sections():
         names = ", ".join(name.split(".")[1] for name in fields() if name.startswith(f"{path}."))
-        return path, f"{path}: {shown(given)} given, a section with fields fits: {names}"
+        return f"{path}: {shown(given)} given, a section with fields fits: {names}"
     schema = field_schema(path)
     if items:
         schema = schema["items"]
     sentence = f"{path}{items}: {shown(given)} given, {_what_fits(schema)} fits"
     hint = _hint(given, schema)
-    return path, f"{sentence}; {hint}" if hint else sentence
+    return f"{sentence}; {hint}" if hint else sentence
 
 
 def is_said_by_another(error: Mapping[str, Any]) -> bool:
@@ -80,7 +90,7 @@ def unknown_key(path: str) -> str:
 
 def shown(value: Any) -> str:
     """Returns a value as it would stand in the recipe, cut to a line."""
-    text = json.dumps(value, ensure_ascii=False, default=str)
+    text = json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= 60 else text[:57] + "..."
 
 

@@ -13,6 +13,7 @@ import yaml
 
 KeyPath = tuple[str, ...]
 
+_HALF = re.compile("[\ud800-\udfff]")
 _NUMBER_START = list("-+0123456789.")
 _PLAIN_VALUES = (
     ("tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")),
@@ -35,6 +36,14 @@ _REFUSED = object()
 """A value that was noted as a problem, and is left out."""
 
 
+MOST_CHARACTERS, _MOST_NODES = 2**19, 20_000
+"""What a recipe, a grid or a file of data sets may hold: characters, and keys and values."""
+
+
+class _TooLargeError(Exception):
+    """A document has more nodes than are read."""
+
+
 class _Composer(yaml.composer.Composer, yaml.resolver.Resolver):
     """PyYAML's composer with YAML 1.2's plain values and without aliases."""
 
@@ -48,6 +57,9 @@ class _Composer(yaml.composer.Composer, yaml.resolver.Resolver):
             raise yaml.composer.ComposerError(
                 None, None, f"the alias *{event.anchor}: write the value out", event.start_mark
             )
+        self.nodes = getattr(self, "nodes", 0) + 1
+        if self.nodes > _MOST_NODES:
+            raise _TooLargeError
         return super().compose_node(parent, index)
 
 
@@ -67,6 +79,8 @@ if yaml.__with_libyaml__:
 
 def _root(text: str) -> yaml.Node | None:
     """Returns the root node of a text; what is refused is refused in PyYAML's words."""
+    if len(text) > MOST_CHARACTERS:
+        raise _TooLargeError
     if yaml.__with_libyaml__ and not _LENIENT.search(text):
         with contextlib.suppress(yaml.YAMLError, UnicodeError):
             return _FastLoader(text).get_single_node()
@@ -136,7 +150,10 @@ def read_document(text: str) -> Document:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         what = " ".join(part for part in (error.context, error.problem) if part)
-        document.problems.append((line, f"column {column}: not YAML: {what}"))
+        document.problems.append((line, f"column {column}: not YAML: {what[:300]}"))
+    except _TooLargeError:
+        most = f"{MOST_CHARACTERS:,} characters or {_MOST_NODES:,} keys and values"
+        document.problems.append((1, f"larger than is read: more than {most}"))
     except RecursionError:
         document.problems.append((1, "not a recipe: nested too deeply"))
     return document
@@ -156,7 +173,7 @@ def read_value(text: str, *, as_text: bool = False) -> Any:
     try:
         node = _root(text)
         value = None if node is None else _value(node, (), document)
-    except (yaml.YAMLError, RecursionError):
+    except (yaml.YAMLError, RecursionError, _TooLargeError):
         return text
     quoted = isinstance(value, str) and text.startswith(("'", '"'))
     if quoted or (node is not None and value is None) or not text:
@@ -193,16 +210,18 @@ def _value(node: yaml.Node, path: KeyPath, document: Document) -> Any:
         return [_value(item, (*path, f"[{i}]"), document) for i, item in enumerate(node.value)]
     text = str(node.value)
     match node.tag:
-        case "tag:yaml.org,2002:str":
+        case "tag:yaml.org,2002:str" if not _HALF.search(text):
             return text
         case "tag:yaml.org,2002:null":
             return None
         case "tag:yaml.org,2002:bool" if text.lower() in ("true", "false"):
             return text.lower() == "true"
-        case "tag:yaml.org,2002:int" if re.fullmatch(r"[-+]?[0-9]{1,400}", text):
+        case "tag:yaml.org,2002:int" if re.fullmatch(r"[-+]?[0-9]{1,18}", text):
             return int(text)
         case "tag:yaml.org,2002:float" if _PLAIN_VALUES[2][1].match(text):
             return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
     line = node.start_mark.line + 1
-    document.problems.append((line, f"{'.'.join(path)}: the tag {node.tag} on this value is not allowed"))
+    what = "half of a surrogate pair" if _HALF.search(text) else f"the tag {node.tag} on this value"
+    what = "a number of more than 18 digits" if node.tag.endswith(":int") and text.isdecimal() else what
+    document.problems.append((line, f"{'.'.join(path)}: {what} is not allowed"))
     return _REFUSED

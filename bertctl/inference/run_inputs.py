@@ -4,8 +4,10 @@ primary metric.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bertctl.catalog.models import MODELS
 from bertctl.config.dump import dump_recipe
 from bertctl.config.schema import Recipe
 from bertctl.data.recipe_data import LoadedData
@@ -127,8 +129,11 @@ def primary_metric(recipe: Recipe, data: LoadedData, task: Task) -> str:
 
 
 def resolved_for(recipe: Recipe, compute: Compute) -> Recipe:
-    """Returns the recipe with the device, precision and threads that are used."""
+    """Returns the recipe with the device, precision and threads that are used, and a folder's name made absolute."""
     runtime = recipe.runtime.model_copy(
         update={"device": compute.device, "precision": compute.precision, "threads": compute.threads}
     )
-    return recipe.model_copy(update={"runtime": runtime})
+    name, folder = recipe.model.name, Path(recipe.model.name).expanduser()
+    if name not in MODELS and folder.is_dir():  # `tiny` would be another folder elsewhere
+        name = str(folder.absolute())
+    return recipe.model_copy(update={"runtime": runtime, "model": recipe.model.model_copy(update={"name": name})})

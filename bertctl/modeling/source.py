@@ -1,5 +1,6 @@
 """What can be known, and refused, about a model before torch is imported: its config, its tokenizer, its case."""
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,9 +69,14 @@ def inspect_model(settings: ModelSection) -> ModelSource:
     """Finds the model and checks what was asked of it.
 
     Raises:
-        UsageError: an unknown name, a max_length over its positions, a lower-casing it contradicts.
+        UsageError: no docstrings (-OO); an unknown name, a max_length over its positions, a wrong lower-casing.
         UnavailableError: files that are not there.
     """
+    if sys.flags.optimize > 1:
+        raise UsageError(
+            "PYTHONOPTIMIZE=2 (python -OO) takes docstrings away, and transformers can't be imported without them",
+            remedy="Unset PYTHONOPTIMIZE, or set it to 1.",
+        )
     located = locate_model(settings.name, revision=settings.revision)
     folder = located.folder
     config = read_json(folder / "config.json", limit=_CONFIG_LIMIT)

@@ -138,3 +138,29 @@ def test_the_code_that_a_run_names_is_not_run_unless_it_is_typed(bertctl, tiny_r
     done = bertctl("evaluate", run, "--split", "test", "--metric", script)
     assert done.returncode == 0, done.stderr
     assert trace.exists()
+
+
+RECIPES = (
+    # what is typed into a file, what is said
+    ("".join(f"k{i}: {i}\n" for i in range(100_000)), "larger than 524 kB"),
+    ("description: " + "x" * 20_000_000, "larger than 524 kB"),
+    ("training:\n" + "".join(f"  epocs{i}: 1\n" for i in range(5000)), "... and 4,980 more"),
+    ("name: [" + "a," * 100_000 + "]", "yaml:1: larger than is read: more than 524,288 characters or 20,000 keys"),
+    ("".join(f"a{i}: &x{i} [*x{i - 1}, *x{i - 1}]\n" for i in range(5000)), "the alias *x-1: write the value out"),
+    ("data: &" + "a" * 200_000 + " 1\nmodel: *" + "a" * 200_000, "column 8: not YAML: the alias *aaa"),
+    ("a: " + "[" * 100_000, "nested too deeply"),
+    ('name: "\\ud800"', "1: name: half of a surrogate pair"),
+    ('data:\n  .: 1\n  "http://127.0": 2\n', "2: data..: unknown key"),
+    ("runtime: {threads: 99999999999999999999999999}", "runtime.threads: a number of more than 18 digits"),
+)
+
+
+def test_a_recipe_that_is_a_bomb_is_refused_in_a_few_lines(bertctl, tmp_path):
+    wrong = []
+    for text, words in RECIPES:
+        (tmp_path / "recipe.yaml").write_text(text)
+        done = bertctl("recipes", "validate", "recipe.yaml", env={"COLUMNS": "200"})
+        if done.returncode != 2 or words not in done.stderr or len(done.stderr) > 3000:
+            wrong.append((text[:40], done.returncode, done.stderr[:600]))
+    assert wrong == []
+    assert len(RECIPES) == 10
