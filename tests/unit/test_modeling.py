@@ -145,13 +145,13 @@ def test_files_that_do_not_belong_together_are_refused(change, said, copied):
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json"])
 def test_a_file_that_is_no_json_is_refused_by_name(name, copied):
     (copied / name).write_text("{not json")
-    with pytest.raises(UnavailableError, match=f"{name} .*JSON"):
+    with pytest.raises(UnavailableError, match=f"{name}: no JSON"):
         inspect_model(section(copied))
 
 
 def test_broken_weights_are_refused(copied):
     os.truncate(copied / "model.safetensors", 1000)
-    with pytest.raises(UnavailableError, match="the model in .* can't be used"):
+    with pytest.raises(UnavailableError, match=r"the model in .* can't be used"):
         load_model(inspect_model(section(copied)), AUTO, head=HEAD)
 
 
