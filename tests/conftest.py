@@ -13,6 +13,7 @@ import pytest
 from tests.nursery import Nursery
 
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as the command does; before anything imports torch
+gc.disable()  # until all tests are collected, which takes a fifth less time
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -48,8 +49,8 @@ def _common(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def pytest_collection_finish() -> None:
     """What was imported and collected stays to the end: no garbage collection needs to look at it again."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

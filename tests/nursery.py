@@ -290,6 +290,7 @@ def _serve(address: str) -> None:
         doors[-1].listen(64)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
+    gc.disable()  # until everything is imported
     for name in EARLY:
         __import__(name)
     if read := [name for name in sys.modules if name.startswith(("huggingface_hub.", "transformers."))]:
@@ -298,8 +299,8 @@ def _serve(address: str) -> None:
     doors.pop(0 if earlier == 0 else 1).close()
     if earlier:
         _import_all()
-    gc.collect()
     gc.freeze()  # the children's collections leave alone what is here, and with it the pages that they share
+    gc.enable()
     _answer(doors[0])
     if earlier:
         os.waitpid(earlier, 0)
