@@ -13,7 +13,7 @@ from bertctl.checking.findings import Example, Finding, FindingRules, Places, li
 from bertctl.checking.labels import RARE
 from bertctl.checking.subject import Subject
 from bertctl.data.rows import Rows
-from bertctl.data.tag_schemes import tag_kind
+from bertctl.data.tag_schemes import Scheme, may_follow, tag_kind
 from bertctl.errors import DataError
 from bertctl.metrics.tagging import entities
 from bertctl.words import count_of
@@ -125,34 +125,35 @@ def _tags(rows: Rows, split: str) -> Iterator[Finding]:
     entity_tags = sum(count for tag, count in tags.items() if split_tag(tag)[1])
     if 2 * entity_tags < sum(count for tag, count in tags.items() if tag not in ("O", "")):
         return  # parts of speech and the like: tags without a scheme
-    if not _in_a_scheme(rows):
-        yield from _scheme(rows, split, tags)
+    yield from _scheme(rows, split, tags)
     yield from _entities(rows, split)
 
 
-def _in_a_scheme(rows: Rows) -> bool:
-    """Whether all tags are in one of the schemes that readers know, IOB1 (CoNLL-2003) among them."""
+def _nearest_scheme(rows: Rows) -> Scheme | None:
+    """Returns the scheme that the fewest tags break, IOB1 (CoNLL-2003) among them; None for tags of no scheme."""
     try:
-        return tag_kind([[str(tag) for tag in tags] for tags in rows.columns["label"]], rows.where).scheme is not None
-    except DataError:  # tags of no scheme at all
-        return False
+        kind = tag_kind(([str(tag) for tag in tags] for tags in rows.columns["label"]), rows.where)
+    except DataError:
+        return None
+    nearest = sorted(kind.breaks, key=lambda scheme: kind.breaks[scheme].count)
+    return kind.scheme or (nearest[0] if nearest else "BIOES")
 
 
 def _scheme(rows: Rows, split: str, tags: Counter[str]) -> Iterator[Finding]:
     places = Places(_RULES, rows, split)
-    opened = any(split_tag(tag)[0] in ("B", "S", "U") for tag in tags)
+    scheme = _nearest_scheme(rows)
     total = sum(count for tag, count in tags.items() if tag != "O")
     odd = {tag for tag in tags if tag != "O" and tag.strip() and not split_tag(tag)[1]}
     for row, of_row in enumerate(rows.columns["label"]):
-        before = ("", "")
+        before = "O"
         for i, tag in enumerate(of_row):
-            prefix, name = split_tag(tag)
             word = rows.columns["words"][row][i] if i < len(rows.columns["words"][row]) else ""
             if str(tag) in odd:
                 places.add("malformed-tag", row, f"{tag!r} at {word!r}")
-            elif opened and prefix in ("I", "E", "L") and (before[1] != name or before[0] in ("E", "L", "S", "U")):
-                places.add("tag-scheme", row, f"{tag} at {word!r} follows {of_row[i - 1] if i else 'nothing'}")
-            before = (prefix, name)
+            elif scheme and not may_follow(scheme, before, str(tag)):
+                shown = f"{tag} at {word!r} follows {of_row[i - 1] if i else 'nothing'}"
+                places.add("tag-scheme", row, f"{shown}, which {scheme} does not allow")
+            before = str(tag)
     yield from places.finding("malformed-tag", total, says=f"are neither O nor PREFIX-TYPE ({listed(sorted(odd))})")
     yield from places.finding("tag-scheme", total)
 

@@ -7,7 +7,17 @@ import typer
 
 from bertctl.cli.output import Output, plain_table
 from bertctl.cli.processes import NumProcessesOption, in_processes, this_worker
-from bertctl.cli.recipe_options import COLUMNS, COMPUTE, DATA, EVALUATION, OverwriteOption, RunRequest, only, takes_run
+from bertctl.cli.recipe_options import (
+    ANSWERS,
+    COLUMNS,
+    COMPUTE,
+    DATA,
+    EVALUATION,
+    OverwriteOption,
+    RunRequest,
+    only,
+    takes_run,
+)
 from bertctl.errors import UsageError
 
 SplitOption = Annotated[
@@ -37,7 +47,7 @@ ThresholdOption = Annotated[
 ]
 
 
-@takes_run(only(DATA, "--data-dir", *COLUMNS, "--max-eval-rows"), COMPUTE, EVALUATION)
+@takes_run(only(DATA, "--data-dir", *COLUMNS, "--max-eval-rows"), COMPUTE, EVALUATION, only(ANSWERS, "--scheme"))
 def evaluate(
     out: Output,
     run: RunRequest,

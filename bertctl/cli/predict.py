@@ -10,7 +10,7 @@ from bertctl.cli import streams
 from bertctl.cli.completion import dataset_names
 from bertctl.cli.output import Output
 from bertctl.cli.processes import NumProcessesOption, in_processes, this_worker
-from bertctl.cli.recipe_options import COMPUTE, DATA, EVALUATION, RunRequest, only, takes_run
+from bertctl.cli.recipe_options import ANSWERS, COMPUTE, DATA, EVALUATION, RunRequest, only, takes_run
 from bertctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -67,7 +67,9 @@ AnswersOption = Annotated[
 ]
 
 
-@takes_run(only(DATA, "--data-dir", "--text-column", "--pair-column"), COMPUTE, only(EVALUATION, "--text/--no-text"))
+@takes_run(
+    only(DATA, "--data-dir", "--text-column", "--pair-column"), COMPUTE, only(EVALUATION, "--text/--no-text"), ANSWERS
+)
 def predict(
     out: Output,
     run: RunRequest,

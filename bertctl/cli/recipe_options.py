@@ -102,6 +102,7 @@ EVALUATION = (
     FieldOption("evaluation.keep_text", "--text/--no-text", bool),
     FieldOption("evaluation.metric_scripts", "--metric", list[str], "PATH", RARE),
 )
+ANSWERS = (FieldOption("token_classification.scheme", "--scheme", panel="Answers"),)
 LONG_RUNS = (
     FieldOption("training.checkpoint_every", "--checkpoint-every", metavar="'N steps'|'N minutes'|off", panel=RARE),
     FieldOption(

@@ -46,6 +46,7 @@ _LATER = frozenset(
         "data.fold",
         "data.split_seed",
         "data.group_column",
+        "token_classification.scheme",
         "training.max_steps",
         "training.init_seed",
         "training.order_seed",

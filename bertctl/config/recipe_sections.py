@@ -270,6 +270,9 @@ class TokenClassificationSection(TaskSettings):
     context: Literal["sentence", "document"] = "sentence"
     """Read each sentence alone, or with its document's neighbours as far as the model reaches. The BERT paper reads
     documents on CoNLL-2003 (section 5.3)."""
+    scheme: Literal["iob1", "iob2", "bioes", "bilou"] | None = None
+    """Scheme in which entities are answered, and gold tags shown beside them. Default: that of the labelled file, else
+    that of the training file."""
 
 
 class QuestionAnsweringSection(TaskSettings):

@@ -2,7 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bertctl.data.tag_schemes import TagKind
 
 
 @dataclass(frozen=True)
@@ -17,6 +20,7 @@ class Rows:
         ids: one string for each row, unique within the split.
         source: the file or hub address, for messages.
         lines: line in the file where each row begins, counted from 1; empty where there are no lines (Parquet).
+        tag_kind: of words with tags, what those of the whole file are, of which this may be a part.
     """
 
     split: str
@@ -24,6 +28,7 @@ class Rows:
     ids: Sequence[str]
     source: str
     lines: Sequence[int] = ()
+    tag_kind: "TagKind | None" = None
 
     def __len__(self) -> int:
         return len(self.ids)

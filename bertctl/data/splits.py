@@ -171,7 +171,7 @@ def joined(parts: Sequence[Rows]) -> Rows:
     names = [name for name in parts[0].columns if all(rows.has(name) for rows in parts)]
     columns = {name: [value for rows in parts for value in rows.columns[name]] for name in names}
     ids = [str(i) for i in range(sum(map(len, parts)))]
-    return Rows(parts[0].split, columns, ids, parts[0].source)
+    return Rows(parts[0].split, columns, ids, parts[0].source, tag_kind=parts[0].tag_kind)
 
 
 def sample(rows: Rows, size: int, *, seed: int) -> Rows:

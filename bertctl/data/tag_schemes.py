@@ -26,6 +26,8 @@ _LETTERS: Mapping[Scheme, frozenset[str]] = {
 _ALL_LETTERS = frozenset("BIOESLU")
 _INSIDE = ("B", "I")
 _BY_USE: tuple[Scheme, ...] = ("IOB2", "IOB1", "BIOES", "BILOU")
+_EXCEPTIONS = 0.05
+"""Share of the tags of entities that may break a scheme which the others follow: CoNLL-2003 has 2 such in 34,043."""
 
 
 @dataclass(frozen=True)
@@ -49,56 +51,70 @@ class TagKind:
 
     Attributes:
         entities: whether they mark entities; else they are plain names, such as parts of speech.
-        scheme: the scheme that all of them follow; None for plain names, and where there is none.
-        breaks: where there is none, how the schemes are left whose letters fit.
+        scheme: the scheme that nearly all of them follow; None for plain names, and where there is none.
+        breaks: how that scheme is left, or, where there is none, the schemes whose letters fit.
+        marks: how many tags mark a word of an entity.
     """
 
     entities: bool
     scheme: Scheme | None = None
     breaks: Mapping[Scheme, Break] = field(default_factory=dict)
+    marks: int = 0
+
+    @property
+    def answered(self) -> Scheme | None:
+        """The scheme in which rows with such tags are answered; None for plain names."""
+        return (self.scheme or "IOB2") if self.entities else None
 
     def sentence(self) -> str:
         """Returns what a person is told."""
         if not self.entities:
             return "plain tags (none begins with B- or I-): scored word by word"
-        if self.scheme:
-            return f"tags in {self.scheme}"
         told = "; ".join(
             f"{left.count} times not {scheme}, first {left.tag} after {left.before}"
             for scheme, left in self.breaks.items()
         )
+        if self.scheme:
+            return f"tags in {self.scheme}" + (f", but of {self.marks} tags {told}" if told else "")
         return (
             f"tags in no pure scheme ({told or 'prefixes of several'}): "
             "they are read by conlleval's rules and written as IOB2"
         )
 
 
-def tag_kind(sentences: Sequence[Sequence[str]], where: Callable[[int], str]) -> TagKind:
-    """Finds which scheme tags are in.
+def tag_kind(sentences: Iterable[Sequence[str]], where: Callable[[int], str]) -> TagKind:
+    """Finds which scheme tags are in: the one that all follow, or all but a few.
 
     Args:
-        sentences: one tag per word.
+        sentences: one tag per word; of a whole file, since a few of its rows can look like another scheme.
         where: file and line of a sentence, for messages.
 
     Raises:
         DataError: some tags are of a scheme and some are not, or have prefixes of a scheme that isn't known here.
     """
-    found = {tag for tags in sentences for tag in tags}
-    if not _mark_entities(found):
-        return TagKind(entities=False)
-    _refuse_strangers(found, sentences, where)
     steps: Counter[tuple[str, str]] = Counter()
-    for tags in sentences:
+    found: dict[str, tuple[int, int]] = {}
+    for row, tags in enumerate(sentences):
         steps.update(zip(["O", *tags], [*tags, "O"], strict=True))
+        if not found.keys() >= set(tags):
+            for word, tag in enumerate(tags, start=1):
+                found.setdefault(tag, (row, word))
+    if not _mark_entities(set(found)):
+        return TagKind(entities=False)
+    _refuse_strangers(found, where)
+    marks = sum(times for (_, tag), times in steps.items() if tag != "O")
     letters = {tag.partition("-")[0] for tag in found} | {"O"}
     breaks: dict[Scheme, Break] = {}
     for scheme in _BY_USE:
         if letters <= _LETTERS[scheme] and (scheme in ("IOB1", "IOB2") or letters - _LETTERS["IOB2"]):
             left = _break(scheme, steps)
             if left is None:
-                return TagKind(entities=True, scheme=scheme)
+                return TagKind(entities=True, scheme=scheme, marks=marks)
             breaks[scheme] = left
-    return TagKind(entities=True, breaks=breaks)
+    usual = min(breaks, key=lambda scheme: breaks[scheme].count, default=None)
+    if usual and breaks[usual].count <= _EXCEPTIONS * marks:
+        return TagKind(entities=True, scheme=usual, breaks={usual: breaks[usual]}, marks=marks)
+    return TagKind(entities=True, breaks=breaks, marks=marks)
 
 
 def write_tags(spans: Iterable[tuple[str, int, int]], length: int, scheme: Scheme) -> list[str]:
@@ -148,13 +164,13 @@ def _mark_entities(found: set[str]) -> bool:
     return found <= _ALL_LETTERS or any(tag[:1].isupper() and tag[1:2] == "-" and tag[2:] for tag in found)
 
 
-def _refuse_strangers(found: set[str], sentences: Sequence[Sequence[str]], where: Callable[[int], str]) -> None:
+def _refuse_strangers(found: Mapping[str, tuple[int, int]], where: Callable[[int], str]) -> None:
     strangers = {tag for tag in found if tag.partition("-")[0] not in _ALL_LETTERS or tag.startswith("O-")}
     if not strangers:
         return
-    index, word, tag = next((i, w, t) for i, tags in enumerate(sentences) for w, t in enumerate(tags, start=1)
-                            if t in strangers)  # fmt: skip
-    usual = sorted(found - strangers)[:6]
+    tag = min(strangers, key=found.__getitem__)
+    index, word = found[tag]
+    usual = sorted(found.keys() - strangers)[:6]
     raise DataError(
         f"{where(index)}, word {word}: the tag {tag!r} is of no scheme that is known here; others there are "
         f"{', '.join(usual)}",
@@ -167,13 +183,14 @@ def _break(scheme: Scheme, steps: Mapping[tuple[str, str], int]) -> Break | None
     count = 0
     first: tuple[str, str] | None = None
     for (before, tag), times in steps.items():
-        if not _may_follow(scheme, before, tag):
+        if not may_follow(scheme, before, tag):
             count += times
             first = first or (before, tag)
     return Break(count, *first) if first else None
 
 
-def _may_follow(scheme: Scheme, before: str, tag: str) -> bool:
+def may_follow(scheme: Scheme, before: str, tag: str) -> bool:
+    """Whether a scheme lets one tag stand before another; `O` stands for the ends of a sentence too."""
     last, _, last_kind = before.partition("-")
     letter, _, kind = tag.partition("-")
     same = kind == last_kind

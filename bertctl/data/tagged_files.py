@@ -8,7 +8,7 @@ document have one value).
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -17,12 +17,12 @@ from bertctl.data.files import SUFFIXES, read_tables, suffix_of, text_lines
 from bertctl.data.reading import Reader, Reading, ReadOptions
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table, in_chunks
-from bertctl.data.tag_schemes import tag_kind
+from bertctl.data.tag_schemes import TagKind, tag_kind
 from bertctl.data.tagged_tables import TaggedColumns, find_columns, rows_of_table
 from bertctl.data.text_files import Source, decoded_lines, open_bytes, require_file, source_name
 from bertctl.data.word_splitting import split_words
-from bertctl.errors import UsageError
-from bertctl.progress import SILENT, Listener
+from bertctl.errors import DataError, UsageError
+from bertctl.progress import SILENT
 from bertctl.words import unknown
 
 TaggedKind = Literal["lines", "conll", "conllu", "jsonl", "parquet"]
@@ -50,6 +50,27 @@ class TaggingReader(Reader):
         lines look like columns.
         """
         kind = _kind(source, options)
+        if options.whole or source == "-" or kind == "lines":
+            yield from self._readings(source, kind, options)
+            return
+        tags = self._tags_of(source, kind, options)
+        for reading in self._readings(source, kind, options):
+            yield replace(reading, rows=replace(reading.rows, tag_kind=tags))
+
+    def _tags_of(self, source: Source, kind: TaggedKind, options: ReadOptions) -> TagKind | None:
+        """Returns what the tags of a whole file are, whose words are read in chunks; None where it has none."""
+        with_tags = replace(options, keep_labels=True, listener=SILENT)
+        chunks = (reading.rows for reading in self._readings(source, kind, with_tags))
+        tagged = itertools.takewhile(lambda rows: rows.has("label"), chunks)
+        try:
+            found = tag_kind((tags for rows in tagged for tags in rows.columns["label"]), str)
+        except DataError:  # nobody asks for its tags
+            return None
+        if found.entities:
+            options.listener.say(f"{source}: {found.sentence()}")
+        return found
+
+    def _readings(self, source: Source, kind: TaggedKind, options: ReadOptions) -> Iterator[Reading]:
         if kind == "jsonl" or kind == "parquet":
             yield from self.table_readings(read_tables(source, kind, options), options)
             return
@@ -61,8 +82,7 @@ class TaggingReader(Reader):
             else:
                 found = _rows_of_columns(lines, name, options, ud=kind == "conllu")
             for rows in found:
-                _tell_scheme(rows, options.listener)
-                yield Reading(rows, {}, options.settings)
+                yield Reading(_with_tag_kind(rows, options), {}, options.settings)
 
     def columns_of(self, table: Table, options: ReadOptions) -> TaggedColumns:
         """Returns which column of a file is which."""
@@ -71,9 +91,7 @@ class TaggingReader(Reader):
 
     def rows_of(self, table: Table, columns: TaggedColumns, options: ReadOptions, *, first_id: int) -> Rows:
         """Returns a file's columns under their canonical names."""
-        rows = rows_of_table(table, columns, options, first_id=first_id)
-        _tell_scheme(rows, options.listener)
-        return rows
+        return _with_tag_kind(rows_of_table(table, columns, options, first_id=first_id), options)
 
 
 def _kind(source: Source, options: ReadOptions) -> TaggedKind:
@@ -188,11 +206,14 @@ def _rows_of_sentences(sentences: Sequence[Sentence], source: str, *, split: str
     return Rows(split, columns, ids, source, [sentence.line for sentence in sentences])
 
 
-def _tell_scheme(rows: Rows, listener: Listener) -> None:
-    """Tells which scheme the tags are in.
+def _with_tag_kind(rows: Rows, options: ReadOptions) -> Rows:
+    """Returns the rows with what their tags are, which is told; unchanged where they are a part of a file.
 
     Raises:
         DataError: tags of a scheme that is not known.
     """
-    if rows.has("label"):
-        listener.say(f"{rows.source}: {tag_kind(rows.columns['label'], rows.where).sentence()}")
+    if not options.whole or not rows.has("label"):
+        return rows
+    found = tag_kind(rows.columns["label"], rows.where)
+    options.listener.say(f"{rows.source}: {found.sentence()}")
+    return replace(rows, tag_kind=found)

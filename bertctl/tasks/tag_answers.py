@@ -127,8 +127,9 @@ answer("Ada Lovelace lived in London.")"""
         return repr(tags[0]) if len(tags) > 1 and set(tags) == {tags[0]} else None
 
     def is_error(self, line: Line) -> bool:
-        """Returns whether a tag is wrong."""
-        return list(line["gold"]) != list(line["prediction"])
+        """Returns whether an entity is wrong, however it is written; or a tag, where none mark entities."""
+        gold, predicted = line["gold"], line["prediction"]
+        return entities(gold) != entities(predicted) if self.mark_entities else list(gold) != list(predicted)
 
     def error_order(self) -> ErrorOrder:
         """Returns the order by loss."""

@@ -39,19 +39,21 @@ class TokenClassification(Task):
     """One of C tags for each word.
 
     Tags that mark entities are learned in IOB2, whatever scheme the training rows have, and answered in that scheme
-    again; other tags are taken as they are.
+    again, those of a labelled file in its own; other tags are taken as they are.
 
     Attributes:
         labels: tag names, in the order of the head's outputs.
-        scheme: scheme of the answers; None where tags mark no entities.
+        scheme: scheme of the training rows; None where tags mark no entities.
         context: whether a sentence is read with its document's neighbours.
         keep_text: whether answers hold the words of entities.
+        asked: scheme of all answers, and of the gold tags beside them, where a person asked for one.
     """
 
     labels: tuple[str, ...]
     scheme: Scheme | None
     context: bool
     keep_text: bool = True
+    asked: Scheme | None = None
 
     name: ClassVar[str] = "token-classification"
     auto_class: ClassVar[str] = "AutoModelForTokenClassification"
@@ -79,7 +81,7 @@ class TokenClassification(Task):
         """
         settings = recipe.token_classification
         tags = [_tags(train, i) for i in range(len(train))]
-        kind = tag_kind(tags, train.where)
+        kind = train.tag_kind or tag_kind(tags, train.where)
         context = settings.context == "document"
         if context and not train.has("document"):
             raise DataError(
@@ -100,9 +102,7 @@ class TokenClassification(Task):
             names = ["O", *(f"{letter}-{name}" if name else letter for name in types for letter in "BI")]
             if set(named) == set(names):
                 names = named
-        task = cls(
-            tuple(names), (kind.scheme or "IOB2") if kind.entities else None, context, recipe.evaluation.keep_text
-        )
+        task = cls(tuple(names), kind.answered, context, recipe.evaluation.keep_text, _asked(recipe))
         task.check(train)
         return task
 
@@ -115,7 +115,7 @@ class TokenClassification(Task):
             scheme = "IOB2"  # a model that was trained elsewhere
         known = cast(Scheme, scheme) if scheme in SCHEMES else None
         context = recipe.token_classification.context == "document"
-        return cls(labels, known, context, recipe.evaluation.keep_text)
+        return cls(labels, known, context, recipe.evaluation.keep_text, _asked(recipe))
 
     def head(self) -> dict[str, Any]:
         """Returns the names of the tags and the scheme of the answers."""
@@ -179,15 +179,16 @@ class TokenClassification(Task):
         characters of the text where that is known; `probability` is that of its least sure tag.
         """
         numbers, probabilities = self._chosen(outputs, features)
+        scheme = self._scheme_of(rows)
         answers: list[dict[str, Any]] = []
         for i, (start, end) in enumerate(zip(features.starts[:-1].tolist(), features.starts[1:].tolist(), strict=True)):
             tags = [self.labels[number] for number in numbers[start:end].tolist()]
-            if self.scheme is None:
+            if scheme is None:
                 answers.append({"prediction": tags})
                 continue
             spans = entities(tags)
             described = [self._entity(span, rows, i, probabilities[start:end]) for span in spans]
-            answers.append({"prediction": write_tags(spans, len(tags), self.scheme), "entities": described})
+            answers.append({"prediction": write_tags(spans, len(tags), scheme), "entities": described})
         return answers
 
     def describe(self, rows: Rows) -> str:
@@ -196,12 +197,17 @@ class TokenClassification(Task):
             counts = Counter(tag for i in range(len(rows)) for tag in _tags(rows, i))
             return _counted(counts, "tags")
         counts = Counter(kind for i in range(len(rows)) for kind, _, _ in entities(_tags(rows, i)))
-        return f"{_counted(counts, 'types')}; learned in IOB2, answered in {self.scheme}"
+        return f"{_counted(counts, 'types')}; learned in IOB2, answered in {self._scheme_of(rows)}"
 
     def gold(self, rows: Rows, index: int) -> list[str]:
-        """Returns the tags of a row in the scheme of the answers, as prediction files show them."""
+        """Returns the tags of a row as the file has them; in the scheme that was asked for, where one was."""
         tags = _tags(rows, index)
-        return tags if self.scheme is None else write_tags(entities(tags), len(tags), self.scheme)
+        return tags if self.scheme is None or self.asked is None else write_tags(entities(tags), len(tags), self.asked)
+
+    def _scheme_of(self, rows: Rows) -> Scheme | None:
+        """Returns the scheme in which rows are answered; None where tags mark no entities."""
+        own = rows.tag_kind.answered if rows.tag_kind else None
+        return self.scheme and (self.asked or own or self.scheme)
 
     def _learned(self, tags: Sequence[str]) -> Sequence[str]:
         """Returns tags as the model learns them."""
@@ -227,6 +233,11 @@ class TokenClassification(Task):
         elif self.keep_text:
             entity["text"] = " ".join(rows.columns["words"][index][start:end])
         return entity | {"probability": float(probabilities[start:end].min())}
+
+
+def _asked(recipe: Recipe) -> Scheme | None:
+    scheme = recipe.token_classification.scheme
+    return cast(Scheme, scheme.upper()) if scheme else None
 
 
 def _tags(rows: Rows, index: int) -> list[str]:
