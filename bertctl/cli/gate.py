@@ -56,6 +56,9 @@ PolicyOption = Annotated[
         "checks pass with a warning.",
     ),
 ]
+AllowConstantOption = Annotated[
+    bool, typer.Option("--allow-constant", help="Let a run pass that is no better than the best constant answer.")
+]
 SplitOption = Annotated[
     str | None,
     typer.Option("--split", help="Split to look at. Default: validation, or the one that chose the weights."),
@@ -72,6 +75,7 @@ def gate(
     max_drop: MaxDropOption = None,
     policy: PolicyOption = "strict",
     split: SplitOption = None,
+    allow_constant: AllowConstantOption = False,
     junit: JunitOption = None,
     gitlab_metrics: GitlabMetricsOption = None,
     gitlab_codequality: GitlabCodeQualityOption = None,
@@ -80,6 +84,9 @@ def gate(
 
     A check passes when the whole 95 % interval is on the good side of its limit, fails when all of it is on the bad
     side, and is inconclusive in between. Exit code 0: all pass. 7: one fails. 8: none fails, one is inconclusive.
+
+    Intervals allow for what the split has chosen (the best of the epochs); --split test needs no such allowance. A run
+    that is not above the best constant answer does not pass.
 
     Examples:
         bertctl gate runs/new --min accuracy=0.9
@@ -92,7 +99,7 @@ def gate(
     limits += [parse_limit("max", text) for text in maximum or ()]
     limits += [parse_limit("min-slice", text) for text in min_slice or ()]
     limits += [parse_limit("max-drop", text) for text in max_drop or ()]
-    result = judge(run, limits, baseline=baseline, split=split, policy=policy)
+    result = judge(run, limits, baseline=baseline, split=split, policy=policy, allow_constant=allow_constant)
     out.answer(result.as_json(), *_answer(result))
     for note in result.notes:
         out.say(f"note: {note}")

@@ -216,7 +216,8 @@ class EvaluationSection(RecipeSection):
     batch_size: PositiveInt = 64
     """Examples per forward pass in evaluation and prediction."""
     bootstrap_resamples: Annotated[int, Field(ge=100)] = 1000
-    """Resamples behind the 95 % interval of metrics that are not proportions."""
+    """Resamples behind the 95 % interval of metrics that are not proportions. The scores of a finished run stand on up
+    to 10,000, where that takes no time."""
     slice_columns: list[Text] = []
     """Columns copied into the prediction files, to compare parts of a split later."""
     keep_text: bool = True

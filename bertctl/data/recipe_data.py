@@ -4,7 +4,7 @@ import abc
 import hashlib
 import os
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bertctl.catalog.dataset_row import DatasetRow
@@ -47,7 +47,7 @@ class LoadedData:
 
     def groups_of(self, *splits: str) -> list[Hashable]:
         """Returns one key per row of these splits, the same for rows that hang together (`data.group_column`)."""
-        return _groups_of(joined([self.splits[split] for split in splits]), self.recipe, self.columns)
+        return groups_of(joined([self.splits[split] for split in splits]), self.recipe, self.columns)
 
 
 def load_data(
@@ -78,8 +78,13 @@ def load_data(
         named = list(dict.fromkeys(["train", *validation, *named]))
     read = source.read_whole(named) if whole else _limited(source.read(named), recipe, notes)
     _check_slice_columns(recipe, read)
+    scored = {
+        name: replace(rows, groups=groups_of(rows, recipe, source.columns))
+        for name, rows in read.items()
+        if name != "train" and not whole
+    }
     return LoadedData(
-        splits=read,
+        splits=read | scored,
         labels=(source.dataset.labels or None) if source.dataset else None,
         dataset=source.dataset,
         validation_splits=validation,
@@ -90,8 +95,14 @@ def load_data(
     )
 
 
-def _groups_of(rows: Rows, recipe: Recipe, columns: Mapping[str, str]) -> list[Hashable]:
+def groups_of(rows: Rows, recipe: Recipe, columns: Mapping[str, str], *, required: bool = True) -> list[Hashable]:
     """Returns one key per row, the same for rows that hang together.
+
+    Args:
+        rows: a split, or a file of a person's own.
+        recipe: says `data.group_column`.
+        columns: canonical name -> name in the file.
+        required: whether the rows must have that column; else what the task knows of its rows stands in for it.
 
     Raises:
         DataError: the rows lack `data.group_column`.
@@ -100,6 +111,8 @@ def _groups_of(rows: Rows, recipe: Recipe, columns: Mapping[str, str]) -> list[H
     if given is None:
         return READERS[recipe.task].groups(rows)
     canonical = {name: role for role, name in columns.items()}.get(given, given)
+    if not (required or rows.has(canonical)):
+        return READERS[recipe.task].groups(rows)
     _require_column(rows, canonical, "data.group_column")
     return group_keys(rows, (canonical,))
 
@@ -191,7 +204,7 @@ class _Source(abc.ABC):
 
     def _hold_out(self, rows: Rows) -> tuple[Rows, Rows]:
         data, stratify = self._recipe.data, READERS[self._recipe.task].stratify
-        seed, groups = data.split_seed, _groups_of(rows, self._recipe, self.columns)
+        seed, groups = data.split_seed, groups_of(rows, self._recipe, self.columns)
         if data.folds is not None and data.fold is not None:
             train, held, stratified = hold_out_fold(
                 rows, folds=data.folds, fold=data.fold, seed=seed, stratify=stratify, groups=groups

@@ -1,6 +1,6 @@
 """`Rows`: one split as columns of plain Python values, with where each row came from."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ class Rows:
         source: the file or hub address, for messages.
         lines: line in the file where each row begins, counted from 1; empty where there are no lines (Parquet).
         tag_kind: of words with tags, what those of the whole file are, of which this may be a part.
+        groups: a key for each row, the same for rows that hang together; empty where that is not asked (training).
     """
 
     split: str
@@ -29,6 +30,7 @@ class Rows:
     source: str
     lines: Sequence[int] = ()
     tag_kind: "TagKind | None" = None
+    groups: Sequence[Hashable] = ()
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -61,4 +63,5 @@ class Rows:
             columns={name: [values[i] for i in indices] for name, values in self.columns.items()},
             ids=[self.ids[i] for i in indices],
             lines=[self.lines[i] for i in indices] if self.lines else (),
+            groups=[self.groups[i] for i in indices] if self.groups else (),
         )

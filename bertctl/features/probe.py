@@ -183,7 +183,9 @@ def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> dict[str, Any]
     best = max(table, key=lambda probe: job.sign * probe.cross_validation)  # the first of equals
     trained = time.perf_counter()
     results = _keep(job, best, folder, listener)
-    metrics = job.metrics(results) | {"probe": table_document(job, table, best)}
+    compared = {"layer": len(table), "C": len(job.settings.strengths)}
+    chosen = {name: {"split": "train", "of": of} for name, of in compared.items() if of > 1}  # by cross-validation
+    metrics = job.metrics(results) | {"probe": table_document(job, table, best), "selected_on": chosen}
     write_predictions(folder, results, job.recipe.evaluation)
     write_json(folder.metrics, metrics)
     ended = time.perf_counter()
@@ -262,6 +264,6 @@ def _keep(job: ProbeJob, best: TrainedProbe, folder: RunFolder, listener: Listen
     return {
         split: evaluate_split(
             engine, job.task, job.data.splits[split], job.features[split], recipe=job.recipe, listener=listener
-        )
+        ).thorough(job.recipe)
         for split in job.evaluated
     }

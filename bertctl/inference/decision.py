@@ -51,6 +51,11 @@ class Decision(BaseModel):
         unused = {"null_threshold"} if self.null_threshold is None else set()
         return {"schema": SCHEMA, **self.model_dump(exclude=unused)}
 
+    def selected(self) -> dict[str, dict[str, str]]:
+        """Returns what was chosen and on which split, as metrics.json has it."""
+        chosen = {"temperature": self.temperature, "threshold": self.threshold}
+        return {name: {"split": self.fitted_on} for name, value in chosen.items() if value is not None}
+
 
 @dataclass(frozen=True)
 class ThresholdRule:

@@ -1,7 +1,7 @@
 """Scoring a split, and writing down every prediction: the same code at the end of training and in `evaluate`."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,8 @@ from bertctl.config.recipe_sections import EvaluationSection
 from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
 from bertctl.inference.engine import Engine
-from bertctl.metrics.contributions import loss
+from bertctl.metrics.clusters import numbered
+from bertctl.metrics.contributions import Contributions, loss
 from bertctl.metrics.scripts import script_metrics
 from bertctl.metrics.value import MetricValue
 from bertctl.progress import SILENT, Listener
@@ -37,6 +38,7 @@ class SplitResult:
         outputs: what the task collected of the forward pass.
         lines: gold answer and prediction of each row.
         losses: (N,) mean loss of each row's things that are counted (examples, words, windows); 0 where there is none.
+        loss: the mean of all of them, as what each row adds to it.
         metrics: by name, `loss` included.
     """
 
@@ -47,7 +49,12 @@ class SplitResult:
     outputs: Outputs
     lines: list[dict[str, Any]]
     losses: NDArray[np.float64]
+    loss: Contributions
     metrics: dict[str, MetricValue]
+
+    def thorough(self, recipe: Recipe) -> "SplitResult":
+        """Returns the same with the intervals that are written down, on up to 10,000 resamples."""
+        return replace(self, metrics=_measured(self.task, self.lines, self.loss, recipe, thorough=True))
 
 
 def evaluate_split(
@@ -74,7 +81,7 @@ def evaluate_split(
     Raises:
         UsageError: a metric script that can't be used.
     """
-    settings, seed = recipe.evaluation, recipe.training.seed
+    settings = recipe.evaluation
     passed = engine.forward(
         task, features, batch_size=settings.batch_size, phase=f"scoring {rows.split}", listener=listener
     )
@@ -82,20 +89,33 @@ def evaluate_split(
         raise ValueError(f"the split '{rows.split}' has no labels")
     decision = task.tune(passed.outputs, features, rows) if choose else {}
     task = task.with_decision(decision)
-    resamples = settings.bootstrap_resamples
     lines = task.lines(passed.outputs, features, rows)
-    metrics = task.answers.score(lines, resamples=resamples, seed=seed)
+    clusters = numbered(rows.groups) if rows.groups else None
+    if clusters is not None:
+        lines = [{**line, "cluster": int(cluster)} for line, cluster in zip(lines, clusters, strict=True)]
     sums, weights = (
         np.bincount(features.rows, values, minlength=len(rows)).astype(np.float64)
         for values in (passed.losses, features.weights)
     )
-    metrics["loss"] = loss(sums, weights).metric(resamples=resamples, seed=seed)
+    losses = np.divide(sums, weights, out=np.zeros_like(sums), where=weights > 0)
+    mean_loss = replace(loss(sums, weights), clusters=clusters)
+    metrics = _measured(task, lines, mean_loss, recipe, thorough=False)
+    return SplitResult(task, decision, rows, features, passed.outputs, lines, losses, mean_loss, metrics)
+
+
+def _measured(
+    task: Task, lines: list[dict[str, Any]], mean_loss: Contributions, recipe: Recipe, *, thorough: bool
+) -> dict[str, MetricValue]:
+    """Returns all metrics of a split with their intervals; `thorough`: see `Contributions.metric`."""
+    settings, seed = recipe.evaluation, recipe.training.seed
+    resamples = settings.bootstrap_resamples
+    metrics = task.answers.score(lines, resamples=resamples, seed=seed, thorough=thorough)
+    metrics["loss"] = mean_loss.metric(resamples=resamples, seed=seed, thorough=thorough)
     if settings.metric_scripts:
         gold, answers = sides(lines)
         reserved, scripts = known_metrics(), settings.metric_scripts
         metrics |= script_metrics(scripts, predictions=answers, references=gold, reserved=reserved)
-    losses = np.divide(sums, weights, out=np.zeros_like(sums), where=weights > 0)
-    return SplitResult(task, decision, rows, features, passed.outputs, lines, losses, metrics)
+    return metrics
 
 
 def truncation_counts(features: Features) -> dict[str, int]:

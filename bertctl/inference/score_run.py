@@ -1,6 +1,7 @@
 """`evaluate`: score a trained run on one of its splits, or on a person's file."""
 
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,10 @@ from bertctl.catalog.hub import cache_only
 from bertctl.config.dump import dump_recipe
 from bertctl.config.load import REACHING, refuse_unnamed
 from bertctl.data.readers import READERS
-from bertctl.data.recipe_data import load_data
+from bertctl.data.recipe_data import groups_of, load_data
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
+from bertctl.inference.decision import read_decision
 from bertctl.inference.evaluate import (
     SplitResult,
     evaluate_split,
@@ -50,6 +52,9 @@ def evaluate_run(
     metrics = run.folder.read(run.folder.metrics)
     fresh = metrics_document(results, primary=metrics["primary"]["name"], selection=metrics["primary"]["split"])
     metrics["metrics"] |= fresh["metrics"]
+    decision = read_decision(run.folder)
+    if decision is not None and decision.selected():
+        metrics["selected_on"] = metrics.get("selected_on", {}) | decision.selected()
     metrics["data"] |= {name: truncation_counts(result.features) for name, result in results.items()}
     if workers.is_first:
         with run.folder.held():
@@ -72,8 +77,9 @@ def evaluate_file(
         DataError: rows without labels, or with labels the model doesn't know.
     """
     reader = READERS[run.recipe.task]
-    rows = reader.read(path, run.recipe.data, split="file", label_needed=True, listener=listener).rows
-    results = score_splits(run, {"file": rows}, workers, listener)
+    reading = reader.read(path, run.recipe.data, split="file", label_needed=True, listener=listener)
+    groups = groups_of(reading.rows, run.recipe, reading.columns, required=False)
+    results = score_splits(run, {"file": replace(reading.rows, groups=groups)}, workers, listener)
     trained = run.folder.read(run.folder.metrics) if run.folder.metrics.exists() else {}
     primary = trained.get("primary", {}).get("name", run.task.primary_metric)
     metrics = metrics_document(results, primary=primary, selection="file")
@@ -112,7 +118,8 @@ def score_splits(
     for name, rows in splits.items():
         features = run.task.encode(rows, engine.tokenizer, max_length=run.recipe.model.max_length)
         report_truncation(name, features, run.task, run.recipe, listener)
-        results[name] = evaluate_split(engine, run.task, rows, features, recipe=run.recipe, listener=listener)
+        result = evaluate_split(engine, run.task, rows, features, recipe=run.recipe, listener=listener)
+        results[name] = result.thorough(run.recipe)
     return results
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertctl.metrics.contributions import Contributions, Floats, ratio
-from bertctl.metrics.statistics import Statistic
+from bertctl.metrics.statistics import Method, Statistic
 
 
 def f1_of_labels(
@@ -55,13 +55,16 @@ def _of_cells(
 
         return statistic
 
-    # Right here and wrong there, for each label, and the other way round.
+    # Right here and wrong there, for each label, and the other way round; of two labels these are all kinds, with those
+    # that are right or wrong in both.
     diagonal = np.arange(n_labels) * (n_labels + 1)
     beside = np.arange(n_labels) * n_labels + (np.arange(n_labels) + 1) % n_labels
-    possible = np.stack([diagonal, beside, beside, diagonal], axis=1).reshape(-1, 2).astype(np.float64)
+    pairs = [diagonal, beside, beside, diagonal, *((diagonal, diagonal, beside, beside) if n_labels == 2 else ())]
+    possible = np.stack(pairs, axis=1).reshape(-1, 2).astype(np.float64)
     rows = (gold * n_labels + predicted).astype(np.float64)[:, None]
     every_cell = np.arange(n_cells, dtype=np.float64)[:, None]
-    return Contributions(rows, "statistic", make, every_cell, possible, kinds="joined")
+    method: Method = "posterior" if n_labels == 2 else "bca"
+    return Contributions(rows, "statistic", make, every_cell, possible, method=method)
 
 
 def f1_of_sets(

@@ -17,8 +17,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertctl.errors import DivergedError
+from bertctl.metrics.clusters import Numbers, cluster_means, cluster_units, design_effect, number_of
 from bertctl.metrics.paired import RESAMPLES, Difference, bootstrap_difference, mean_difference, share_difference
-from bertctl.metrics.statistics import Statistic, bootstrap_interval, mean_interval, wilson_interval
+from bertctl.metrics.statistics import (
+    CHEAP,
+    DRAWS,
+    MAX_KINDS,
+    Method,
+    Statistic,
+    bootstrap_interval,
+    counted_kinds,
+    influence,
+    mean_interval,
+    posterior_interval,
+    wilson_interval,
+)
 from bertctl.metrics.value import MetricValue
 
 Floats = NDArray[np.float64]
@@ -75,11 +88,12 @@ class Contributions:
         make: rows (M, S) to the metric as a function of (R, M) counts of them.
         unseen: (P, S) kinds of examples that the interval takes into account, whether or not they occur here.
         possible: (P, 2 S) pairs of kinds in which two models could differ, whether or not they do here.
-        kinds: how the rows are counted for the interval: `joined` (different rows and unseen kinds, each once),
-            `apart` (different rows, then the unseen kinds), or `single` (every row by itself).
-        method: of the bootstrap.
+        kinds: how the rows are counted for the interval: `joined` (different rows and unseen kinds, each once) or
+            `single` (every row by itself).
+        method: of the interval: a bootstrap, or `posterior` where `unseen` and `possible` have every kind there can be.
         is_defined: whether the metric means something here; where it does not, it is 0 and has no interval.
         higher_is_better: direction.
+        clusters: (N,) number of the group that an example belongs to; None where each stands by itself.
     """
 
     rows: Floats
@@ -87,10 +101,11 @@ class Contributions:
     make: Callable[[Floats], Statistic]
     unseen: Floats
     possible: Floats
-    kinds: Literal["joined", "apart", "single"] = "apart"
-    method: Literal["bca", "percentile"] = "bca"
+    kinds: Literal["joined", "single"] = "joined"
+    method: Method = "bca"
     is_defined: bool = True
     higher_is_better: bool = True
+    clusters: Numbers | None = None
 
     @cached_property
     def value(self) -> float:
@@ -98,7 +113,7 @@ class Contributions:
         if not self.is_defined:
             return 0.0
         if self.family == "statistic":
-            kinds, counts = self._counted
+            kinds, counts, _ = self._counted
             return float(self.make(kinds)(counts[None, :].astype(np.float64))[0])
         return float(self._linear.mean())
 
@@ -115,47 +130,83 @@ class Contributions:
         return linear
 
     @cached_property
-    def _counted(self) -> tuple[Floats, NDArray[np.int64]]:
-        """(M, S) kinds of examples, and (M,) how often each occurs."""
+    def _counted(self) -> tuple[Floats, NDArray[np.int64], NDArray[np.int64]]:
+        """(M, S) kinds of examples, (M,) how often each occurs, and (N,) which each example is."""
         if self.kinds == "single":
-            return self.rows, np.ones(len(self.rows), dtype=np.int64)
-        if self.kinds == "joined":
-            kinds, counts = _unique(np.vstack([self.rows, self.unseen]))
-            _, extra = _unique(np.vstack([kinds, self.unseen]))
-            return kinds, counts - (extra - 1)
-        kinds, counts = _unique(self.rows)
-        return np.vstack([kinds, self.unseen]), np.concatenate([counts, np.zeros(len(self.unseen), dtype=np.int64)])
+            n = len(self.rows)
+            return self.rows, np.ones(n, dtype=np.int64), np.arange(n)
+        return counted_kinds(self.rows, self.unseen)
 
-    def metric(self, *, resamples: int = RESAMPLES, seed: int = 0) -> MetricValue:
-        """Returns the metric with its 95 % interval, as metrics.json has it."""
+    def metric(self, *, resamples: int = RESAMPLES, seed: int = 0, thorough: bool = False) -> MetricValue:
+        """Returns the metric with its 95 % interval, as metrics.json has it.
+
+        Args:
+            resamples: of the bootstrap.
+            seed: of the bootstrap.
+            thorough: up to 10,000 resamples instead, where they take no time.
+        """
+        if thorough:
+            width = max(len(self.rows), 1 if self.family in ("mean", "ratio") else len(self._counted[0]))
+            resamples = max(resamples, min(DRAWS, CHEAP // width))
         low, high = self._interval(resamples, seed)
-        return MetricValue(self.value, low, high, len(self.rows), self.higher_is_better)
+        n, clusters = len(self.rows), number_of(self.clusters)
+        return MetricValue(self.value, low, high, n, self.higher_is_better, clusters)
 
     def _interval(self, resamples: int, seed: int) -> tuple[float | None, float | None]:
         n = len(self.rows)
         if self.family == "share":
-            return wilson_interval(int(self.rows.sum()), n)
+            effect = design_effect(self.rows[:, 0], self.clusters)
+            return wilson_interval(float(self.rows.sum()) / effect, n / effect)
         if self.family in ("mean", "ratio"):
-            if n < 2:
+            values = self.value + cluster_means(self._linear - self.value, self.clusters)
+            if len(values) < 2:
                 return None, None
-            low, high = mean_interval(self._linear, resamples=resamples, seed=seed)
+            low, high = mean_interval(values, resamples=resamples, seed=seed)
             return max(0.0, low), high
         if not self.is_defined:
             return None, None
-        kinds, counts = self._counted
-        low, high = bootstrap_interval(self.make(kinds), counts, resamples=resamples, seed=seed, method=self.method)
+        kinds, counts, place = self._counted
+        statistic, method = self.make(kinds), self.method
+        if method == "posterior":
+            effect = design_effect(influence(statistic, counts)[place], self.clusters)
+            low, high = posterior_interval(statistic, counts / effect, seed=seed)
+        else:
+            if self.clusters is not None:
+                statistic, counts = self._by_cluster(self.clusters)
+            low, high = bootstrap_interval(statistic, counts, resamples=resamples, seed=seed, method=method)
         # The mean of many fractions, added up in another order, may leave the interval by its last digit.
         return min(low, self.value), max(high, self.value)
 
-    def difference(self, other: "Contributions", *, resamples: int = RESAMPLES, seed: int = 0) -> Difference:
+    def _by_cluster(self, clusters: Numbers) -> tuple[Statistic, NDArray[np.int64]]:
+        """Returns the metric as a function of how often each cluster counts, and how often it does."""
+        (units,), unseen, make = cluster_units(clusters, [self.rows], self.unseen, self.make)
+        counts = np.concatenate([np.ones(len(units), dtype=np.int64), np.zeros(len(unseen), dtype=np.int64)])
+        return make(np.vstack([units, unseen])), counts
+
+    def linear_parts(self) -> Floats:
+        """Returns what each example, or cluster, adds: values whose mean is the metric and whose spread is its spread.
+
+        Of more than 2,000 examples, blocks are taken together as clusters are.
+        """
+        n, clusters = len(self.rows), self.clusters
+        if clusters is None and n > MAX_KINDS:
+            clusters = np.arange(n) % (MAX_KINDS // 4)
+        if self.family != "statistic":
+            return self.value + cluster_means(self._linear - self.value, clusters)
+        if clusters is None:
+            kinds, counts, place = self._counted
+            return influence(self.make(kinds), counts)[place]
+        statistic, ones = self._by_cluster(clusters)
+        return influence(statistic, ones)[ones > 0]
+
+    def difference(self, other: "Contributions") -> Difference:
         """Returns this model's metric minus the other's, on the same examples in the same order."""
+        a, b, clusters = self.rows, other.rows, self.clusters
         if self.family == "share":
-            return share_difference(self.rows[:, 0] > 0, other.rows[:, 0] > 0)
-        if self.family == "mean" and len(self.rows) > 1:
-            return mean_difference(self.rows[:, 0], other.rows[:, 0], resamples=resamples, seed=seed)
-        return bootstrap_difference(
-            self.rows, other.rows, self.make, possible=self.possible, resamples=resamples, seed=seed, method=self.method
-        )
+            return share_difference(a[:, 0] > 0, b[:, 0] > 0, clusters)
+        if self.family == "mean" and len(a) > 1:
+            return mean_difference(a[:, 0], b[:, 0], clusters)
+        return bootstrap_difference(a, b, self.make, possible=self.possible, method=self.method, clusters=clusters)
 
     def agrees_with(self, value: float) -> bool:
         """Returns whether the examples give the value that stands in metrics.json."""
@@ -177,7 +228,7 @@ def fraction(values: Floats) -> Contributions:
     """Returns the mean of (N,) values from 0 to 1, of which many may be equal."""
     # Answers that are wholly wrong or right could occur even where none did: the interval has to know of them.
     unseen, possible = np.array([[0.0], [1.0]]), np.array([[1.0, 0.0], [0.0, 1.0]])
-    return Contributions(values[:, None], "fraction", mean_statistic, unseen, possible, kinds="joined")
+    return Contributions(values[:, None], "fraction", mean_statistic, unseen, possible)
 
 
 def loss(sums: Floats, weights: NDArray[np.number]) -> Contributions:
@@ -222,12 +273,3 @@ def refuse_not_finite(values: NDArray[np.floating], what: str) -> None:
             f"{bad} of {values.size} {what} are not finite numbers",
             remedy="The model has diverged: lower optimizer.learning_rate, or set runtime.precision=fp32.",
         )
-
-
-def _unique(rows: Floats) -> tuple[Floats, NDArray[np.int64]]:
-    """Returns the different rows in lexicographic order, and how often each occurs."""
-    if rows.shape[1] == 1:  # many times faster than for rows of several numbers
-        values, counts = np.unique(rows[:, 0], return_counts=True)
-        return values[:, None], counts.astype(np.int64)
-    kinds, counts = np.unique(rows, axis=0, return_counts=True)
-    return kinds, counts.astype(np.int64)

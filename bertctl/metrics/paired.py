@@ -14,19 +14,24 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import NormalDist
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bertctl.metrics.clusters import Numbers, cluster_means, cluster_units, design_effect, number_of
 from bertctl.metrics.statistics import (
     CONFIDENCE,
     LARGE,
     SAME,
+    Method,
     Statistic,
     bootstrap_interval,
     chunk_sizes,
+    counted_kinds,
+    influence,
     mean_interval,
+    posterior_interval,
 )
 from bertctl.metrics.value import MetricValue
 
@@ -41,6 +46,7 @@ MANY = 2_000
 POWER = 0.8
 """How often a drop of the smallest detectable size is found."""
 
+_SEED = 0  # of PCG64: the same two runs differ by the same
 _EXACT_DISCORDANT = 10_000  # from here on the exact and the asymptotic p agree in all digits that are shown
 _EXACT_EXCHANGES = 4_096
 
@@ -57,6 +63,7 @@ class Difference:
         n: examples.
         method: how interval and p were found, in a few words.
         changed: examples on which the models differ in what the metric sees; None where not paired.
+        clusters: groups of examples that were drawn and exchanged together; None where each stands by itself.
     """
 
     value: float
@@ -66,11 +73,13 @@ class Difference:
     n: int
     method: str
     changed: int | None
+    clusters: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Returns the layout in the answers of `gate` and `compare`."""
         fields = asdict(self)
-        changed = fields.pop("changed")
+        changed, clusters = fields.pop("changed"), fields.pop("clusters")
+        fields |= {"clusters": clusters} if clusters else {}
         return fields | {"paired": changed is not None, "examples_changed": changed}
 
 
@@ -94,12 +103,18 @@ def mcnemar(only_a: int, only_b: int, *, exact: bool = True) -> float:
     return min(1.0, float(2 * total / 2**m))
 
 
-def share_difference(right_a: NDArray[np.bool_], right_b: NDArray[np.bool_]) -> Difference:
+def share_difference(
+    right_a: NDArray[np.bool_], right_b: NDArray[np.bool_], clusters: Numbers | None = None
+) -> Difference:
     """Returns the difference of two proportions on the same examples: Tango's interval, McNemar's exact p.
+
+    With clusters the interval is that of as many independent examples as would vary as much, and p comes from
+    exchanging whole clusters.
 
     Args:
         right_a: (N,) whether a answered an example rightly; N at least 1.
         right_b: (N,) the same for b.
+        clusters: (N,) number of each example's cluster.
     """
     n = int(right_a.size)
     only_a, only_b = int((right_a & ~right_b).sum()), int((right_b & ~right_a).sum())
@@ -107,10 +122,15 @@ def share_difference(right_a: NDArray[np.bool_], right_b: NDArray[np.bool_]) -> 
     p = mcnemar(only_a, only_b, exact=exact)
     low, high = _hold_zero(score_interval(only_a, only_b, n), p)
     method = f"McNemar, {'exact' if exact else 'asymptotic'}"
-    return Difference((only_a - only_b) / n, low, high, p, n, method, only_a + only_b)
+    if clusters is not None:
+        gaps = right_a.astype(np.float64) - right_b
+        effect = design_effect(gaps, clusters)
+        p, method = mean_difference(gaps, np.zeros(n), clusters).p, "score interval, exchange of clusters"
+        low, high = _hold_zero(score_interval(only_a / effect, only_b / effect, n / effect), p)
+    return Difference((only_a - only_b) / n, low, high, p, n, method, only_a + only_b, number_of(clusters))
 
 
-def score_interval(only_a: int, only_b: int, n: int) -> tuple[float, float]:
+def score_interval(only_a: float, only_b: float, n: float) -> tuple[float, float]:
     """Returns Tango's 95 % score interval (Statistics in Medicine 17, 1998) of a difference of paired proportions.
 
     It holds the differences that a score test, McNemar's for 0, does not reject. Without a discordant example it is
@@ -144,8 +164,8 @@ def bootstrap_difference(
     *,
     possible: Floats | None = None,
     resamples: int = RESAMPLES,
-    seed: int = 0,
-    method: Literal["bca", "percentile"] = "bca",
+    method: Method = "bca",
+    clusters: Numbers | None = None,
 ) -> Difference:
     """Returns the difference of any metric of the same examples: paired bootstrap and exchange test.
 
@@ -155,23 +175,25 @@ def bootstrap_difference(
         make: rows (M, S) to the metric as a function of how often each of them counts.
         possible: (P, 2 S) kinds that could occur, a's numbers before b's; used where the models never differ.
         resamples: how many times to draw, and to exchange.
-        seed: of PCG64.
-        method: see `bootstrap_interval`.
+        method: see `bootstrap_interval`, or `posterior`; with `posterior`, `possible` has every kind there can be.
+        clusters: (N,) number of each example's cluster.
     """
     n, S = rows_a.shape
     resamples = _affordable(resamples, n)
-    kinds, counts = np.unique(np.hstack([rows_a, rows_b]), axis=0, return_counts=True)
-    if possible is not None:
-        kinds = np.vstack([kinds, possible])
-        counts = np.concatenate([counts, np.zeros(len(possible), dtype=counts.dtype)])
-    counts = counts.astype(np.int64)
-    of_a, of_b = make(kinds[:, :S]), make(kinds[:, S:])
-
-    def difference(counts_RM: Floats) -> Floats:
-        return of_a(counts_RM) - of_b(counts_RM)
-
+    changed = int((rows_a != rows_b).any(axis=1).sum())
+    possible = np.empty((0, 2 * S)) if possible is None else possible
+    kinds, counts, place = counted_kinds(np.hstack([rows_a, rows_b]), possible)
+    difference = _difference_of(make, kinds)
     value = float(difference(counts[None, :].astype(np.float64))[0])
-    interval = bootstrap_interval(difference, counts, resamples=resamples, seed=seed, method=method)
+    interval = None
+    if method == "posterior":
+        effect = design_effect(influence(difference, counts)[place], clusters)
+        interval = posterior_interval(difference, counts / effect, seed=_SEED)
+    if clusters is not None:
+        (rows_a, rows_b), units, make = cluster_units(clusters, (rows_a, rows_b), possible.reshape(-1, S), make)
+        kinds, counts, _ = counted_kinds(np.hstack([rows_a, rows_b]), units.reshape(-1, 2))
+        S, difference = 1, _difference_of(make, kinds)
+    interval = interval or bootstrap_interval(difference, counts, resamples=resamples, seed=_SEED, method=method)
     differs = (kinds[:, :S] != kinds[:, S:]).any(axis=1)
     seen = counts > 0
     halves = kinds[seen & differs]
@@ -179,37 +201,50 @@ def bootstrap_difference(
     if len(halves):
         same = kinds[seen & ~differs, :S]
         pooled = make(np.vstack([same, halves[:, :S], halves[:, S:]]))
-        p = _exchange_p(pooled, counts[seen & ~differs], counts[seen & differs], resamples=resamples, seed=seed)
-    low, high = _hold_zero(interval, p)
-    return Difference(value, low, high, p, n, "paired bootstrap, exchange test", int(counts[differs].sum()))
+        p = _exchange_p(pooled, counts[seen & ~differs], counts[seen & differs], resamples=resamples)
+    low, high = _hold_zero((min(interval[0], value), max(interval[1], value)), p)
+    how = "posterior, " if method == "posterior" else "paired bootstrap, "
+    return Difference(value, low, high, p, n, how + _exchange(clusters), changed, number_of(clusters))
 
 
-def mean_difference(values_a: Floats, values_b: Floats, *, resamples: int = RESAMPLES, seed: int = 0) -> Difference:
+def _difference_of(make: Callable[[Floats], Statistic], kinds: Floats) -> Statistic:
+    """Returns a's metric less b's, as a function of how often each kind occurs: a's numbers, then b's."""
+    S = kinds.shape[1] // 2
+    of_a, of_b = make(kinds[:, :S]), make(kinds[:, S:])
+    return lambda counts: of_a(counts) - of_b(counts)
+
+
+def mean_difference(
+    values_a: Floats, values_b: Floats, clusters: Numbers | None = None, *, resamples: int = RESAMPLES, seed: int = 0
+) -> Difference:
     """Returns the difference of two means over the same examples: studentised bootstrap, exchange test.
 
     Args:
         values_a: (N,) finite; N at least 2.
         values_b: (N,).
+        clusters: (N,) number of each example's cluster.
         resamples: how many times to draw, and to exchange.
         seed: of PCG64.
     """
-    gaps = values_a - values_b
-    n, value = int(gaps.size), float(gaps.mean())
-    resamples = _affordable(resamples, n)
+    changed, n = int((values_a != values_b).sum()), int(values_a.size)
+    gaps = cluster_means(values_a - values_b, clusters)
+    G, value = int(gaps.size), float(gaps.mean())
+    resamples = _affordable(resamples, G)
     interval = mean_interval(gaps, resamples=resamples, seed=seed)
     if not gaps.any():
         p = 1.0
-    elif n >= LARGE:
-        p = math.erfc(abs(value) / (float(gaps.std(ddof=1)) / math.sqrt(n)) / math.sqrt(2))
+    elif G >= LARGE:
+        p = math.erfc(abs(value) / (float(gaps.std(ddof=1)) / math.sqrt(G)) / math.sqrt(2))
     else:
         rng = np.random.Generator(np.random.PCG64(seed))
         reached = 0
-        for rows in chunk_sizes(resamples, n):
-            signs = 2.0 * rng.integers(0, 2, (rows, n), dtype=np.int8) - 1
-            reached += int((np.abs(np.einsum("rn,n->r", signs, gaps)) / n >= abs(value) - SAME).sum())
+        for rows in chunk_sizes(resamples, G):
+            signs = 2.0 * rng.integers(0, 2, (rows, G), dtype=np.int8) - 1
+            reached += int((np.abs(np.einsum("rn,n->r", signs, gaps)) / G >= abs(value) - SAME).sum())
         p = (1 + reached) / (1 + resamples)
     low, high = _hold_zero(interval, p)
-    return Difference(value, low, high, p, n, "paired bootstrap, exchange test", int((gaps != 0).sum()))
+    how = "paired bootstrap, " + _exchange(clusters)
+    return Difference(value, low, high, p, n, how, changed, number_of(clusters))
 
 
 def unpaired_difference(a: MetricValue, b: MetricValue) -> Difference:
@@ -258,6 +293,10 @@ def detectable(low: float, high: float) -> float:
     return (high - low) / 2 * (sure + normal.inv_cdf(POWER)) / sure
 
 
+def _exchange(clusters: Numbers | None) -> str:
+    return "exchange test" if clusters is None else "exchange of clusters"
+
+
 def _affordable(resamples: int, n: int) -> int:
     return resamples if n <= MANY else min(resamples, RESAMPLES // 2)
 
@@ -267,7 +306,7 @@ def _hold_zero(interval: tuple[float, float], p: float) -> tuple[float, float]:
     return (min(low, 0.0), max(high, 0.0)) if p > 1 - CONFIDENCE else (low, high)
 
 
-def _tango_score(only_a: int, only_b: int, n: int, shift: float) -> float:
+def _tango_score(only_a: float, only_b: float, n: float, shift: float) -> float:
     """Returns how many standard errors the observed difference lies from `shift`, the other share at its likeliest."""
     # The likeliest share q of examples that only b answers, given that only a's is q + shift: a quadratic equation.
     linear = -only_a - only_b + (2 * n - only_a + only_b) * shift
@@ -281,7 +320,7 @@ def _tango_score(only_a: int, only_b: int, n: int, shift: float) -> float:
 
 
 def _exchange_p(
-    statistic: Statistic, same_K: NDArray[np.int64], changed_J: NDArray[np.int64], *, resamples: int, seed: int
+    statistic: Statistic, same_K: NDArray[np.int64], changed_J: NDArray[np.int64], *, resamples: int
 ) -> float:
     """Returns how often exchanging answers at random moves the models as far apart as they are.
 
@@ -290,7 +329,6 @@ def _exchange_p(
         same_K: how often each kind answered alike occurs.
         changed_J: how often each of the others occurs.
         resamples: exchanges drawn where there are too many to go through.
-        seed: of PCG64.
     """
 
     def distance(exchanged_RJ: Floats) -> Floats:
@@ -304,7 +342,7 @@ def _exchange_p(
         exchanges = np.indices(tuple(changed_J + 1)).reshape(changed_J.size, -1).T
         chance = np.exp([sum(map(_log_choose, changed_J.tolist(), row)) for row in exchanges.tolist()])
         return min(1.0, float(chance[distance(exchanges.astype(np.float64)) >= observed - SAME].sum()))
-    rng = np.random.Generator(np.random.PCG64(seed))
+    rng = np.random.Generator(np.random.PCG64(_SEED))
     reached = 0
     for rows in chunk_sizes(resamples, same_K.size + 2 * changed_J.size):
         drawn = rng.binomial(changed_J, 0.5, size=(rows, changed_J.size)).astype(np.float64)

@@ -14,6 +14,7 @@ class MetricValue:
         high: upper end.
         n: examples it was computed from.
         higher_is_better: direction.
+        clusters: groups of examples that belong together, such as documents; None where each stands by itself.
     """
 
     value: float
@@ -21,7 +22,9 @@ class MetricValue:
     high: float | None
     n: int
     higher_is_better: bool = True
+    clusters: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Returns the layout of metrics.json."""
-        return asdict(self)
+        fields = asdict(self)
+        return fields if self.clusters else {name: value for name, value in fields.items() if name != "clusters"}

@@ -17,7 +17,7 @@ from bertctl.reporting.document import Column, TableBlock
 from bertctl.reporting.markdown import code_span, escaped, table_lines
 from bertctl.reporting.outcomes import calibration_error
 from bertctl.reporting.report import RunContents, decision_words, gather
-from bertctl.reporting.summary import figure, results_table
+from bertctl.reporting.summary import figure, results_table, selection_sentences
 from bertctl.run_folder import DAMAGED, RunFolder
 from bertctl.tasks.registry import TASKS, find_metric
 from bertctl.writing import write_text
@@ -80,6 +80,8 @@ def _results(run: RunContents, row: DatasetRow | None) -> "list[EvalResult]":
     found = []
     for split, by_name in run.metrics["metrics"].items():
         config, revision = _source(row, split)
+        selected = run.metrics.get("selected_on", {})
+        chosen = [name for name, entry in selected.items() if entry["split"] == split]
         for name in sorted(by_name, key=lambda name: name != run.primary):
             if name.startswith("best_"):  # chosen on the examples that they are scored on
                 continue
@@ -94,6 +96,7 @@ def _results(run: RunContents, row: DatasetRow | None) -> "list[EvalResult]":
                     metric_type=_hub_name(name),
                     metric_name=name,
                     metric_value=round(by_name[name]["value"], 6),
+                    metric_args={"chosen on this split": sorted(chosen)} if chosen else None,
                 )
             )
     return found
@@ -142,7 +145,7 @@ def _summary(run: RunContents) -> str:
 
 
 def _results_table(run: RunContents) -> str:
-    caption = "majority: the answer that ignores the text."
+    caption = " ".join(["majority: the answer that ignores the text.", *selection_sentences(run.metrics)])
     return table_lines(replace(results_table(run.metrics), caption=caption)).rstrip("\n")
 
 

@@ -1,7 +1,7 @@
 """Runs side by side: metrics with intervals, differences with p values, what was set, what was read, what changed.
 
 Every run is compared with the first. Where their predictions are about the same examples, differences are paired by id;
-else they are unpaired, and that is said. With several runs the p values of a metric are adjusted by Holm's method.
+else they are unpaired, and that is said. The p values of all runs and all metrics are adjusted by Holm's method.
 """
 
 from collections.abc import Sequence
@@ -100,7 +100,7 @@ def _differences(
 ) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for name in names:
-        differences: dict[int, Difference] = {}
+        better = runs[0].metric(split, name).higher_is_better
         for number, run in enumerate(runs[1:], start=1):
             try:
                 difference = _difference(runs, number, split, name, pairs)
@@ -108,22 +108,12 @@ def _differences(
                 difference, why = None, f"{run.path} has no difference from {runs[0].path} ({name}): {error.message}"
                 notes += [why] if not any(note.startswith(why.partition(" (")[0]) for note in notes) else []
             if difference is not None:
-                differences[number] = difference
-        better = runs[0].metric(split, name).higher_is_better
-        adjusted = holm([difference.p for difference in differences.values()])
-        for (number, difference), p in zip(differences.items(), adjusted, strict=True):
-            up = (difference.value > 0) == better
-            verdict = "undecided" if p >= _ALPHA else "better" if up else "worse"
-            found.append(
-                {
-                    "run": str(runs[number].path),
-                    "against": str(runs[0].path),
-                    "metric": name,
-                    **difference.as_json(),
-                    "p_adjusted": p,
-                    "verdict": verdict,
-                }
-            )
+                way = "better" if (difference.value > 0) == better else "worse"
+                entry = {"run": str(run.path), "against": str(runs[0].path), "metric": name, **difference.as_json()}
+                found.append(entry | {"verdict": way})
+    for entry, p in zip(found, holm([entry["p"] for entry in found]), strict=True):
+        entry["p_adjusted"] = p
+        entry["verdict"] = "undecided" if p >= _ALPHA else entry["verdict"]
     return found
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from bertctl.reporting.escape import one_line
 from bertctl.reporting.github import TextTable
-from bertctl.reporting.summary import figure, interval
+from bertctl.reporting.summary import clusters_text, figure, interval
 
 _FACTS = {
     "recipes differ in": "recipe",
@@ -29,7 +29,7 @@ def tables(found: Mapping[str, Any], names: Sequence[str]) -> list[TextTable]:
         for name, values in found["metrics"].items()
     ]
     made.append((f"metrics of {found['split']}", ["metric", *names], rows))
-    several = len(names) > 2
+    several = len(found["differences"]) > 1
     rows = [
         [
             one["metric"],
@@ -38,7 +38,7 @@ def tables(found: Mapping[str, Any], names: Sequence[str]) -> list[TextTable]:
             f"{one['low']:+.4f} to {one['high']:+.4f}",
             f"{one['p']:.2g}",
             *([f"{one['p_adjusted']:.2g}"] if several else []),
-            one["method"],
+            one["method"] + (f", {clusters_text(one)} clusters" if "clusters" in one else ""),
             one["verdict"],
         ]
         for one in found["differences"]

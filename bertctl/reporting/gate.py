@@ -2,8 +2,14 @@
 
 A check passes when the whole 95 % interval is on the good side of its limit, fails when all of it is on the bad side,
 and is inconclusive in between. Each check is judged by itself; the worst verdict is the gate's.
+
+Where the split that is looked at has chosen the weights, the best of k evaluations, the interval is widened to one that
+holds for all k together (Bonferroni): on the bad side only, as the choice makes scores too good. Two runs that were
+chosen among equally many need no correction of their difference. Nothing passes that gives one answer to everything, or
+is not above the best constant answer.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +17,15 @@ from typing import Any
 
 from bertctl.documents import loading
 from bertctl.errors import ExitCode, UsageError
+from bertctl.metrics.clusters import FEW
 from bertctl.metrics.paired import Difference, detectable, score_interval
 from bertctl.metrics.value import MetricValue
 from bertctl.reporting.findings import Check
-from bertctl.reporting.limits import GateVerdict, Limit, Policy, decide
+from bertctl.reporting.limits import GateVerdict, Limit, Policy, against_constant, decide, simultaneous
 from bertctl.reporting.pairing import Pair, not_computable, unpaired
 from bertctl.reporting.runs import FinishedRun, read_run
 from bertctl.reporting.slices import slice_contributions
+from bertctl.reporting.summary import baseline_of, choice_text
 from bertctl.run_folder import DAMAGED
 from bertctl.tasks.answers import Line
 from bertctl.tasks.registry import answer_type
@@ -33,6 +41,7 @@ class Judgement:
         metric: of the run (or its slice), with its interval.
         change: run minus baseline, for drops.
         baseline: the baseline's value, for drops.
+        corrected: the interval for the best of all that was compared on the split; the plain one without a choice.
         detectable: smallest distance from the limit that these examples show in 4 of 5 cases; None without interval.
         message: a sentence.
     """
@@ -42,14 +51,14 @@ class Judgement:
     metric: MetricValue
     change: Difference | None
     baseline: float | None
+    corrected: tuple[float | None, float | None]
     detectable: float | None
     message: str
 
     @property
     def judged(self) -> tuple[float, float | None, float | None]:
         """Returns value, low and high of what is compared: the change for drops, else the metric."""
-        found = self.change or self.metric
-        return found.value, found.low, found.high
+        return (self.change or self.metric).value, *self.corrected
 
     def as_json(self) -> dict[str, Any]:
         """Returns one entry of the answer's `checks`."""
@@ -62,6 +71,7 @@ class Judgement:
             "limit": limit.limit,
             "verdict": self.verdict,
             **self.metric.as_json(),
+            "corrected": dict(zip(("low", "high"), self.corrected, strict=True)),
             "detectable": self.detectable,
             "message": self.message,
         }
@@ -156,7 +166,13 @@ class GateResult:
 
 
 def gate(
-    run: Path, limits: Sequence[Limit], *, baseline: Path | None = None, split: str | None = None, policy: Policy
+    run: Path,
+    limits: Sequence[Limit],
+    *,
+    baseline: Path | None = None,
+    split: str | None = None,
+    policy: Policy,
+    allow_constant: bool = False,
 ) -> GateResult:
     """Judges a run.
 
@@ -166,6 +182,7 @@ def gate(
         baseline: what drops are measured from: a run's folder (paired), or a metrics.json (unpaired).
         split: see `FinishedRun.split`.
         policy: strict, point or lenient.
+        allow_constant: whether a run may pass that is not above the best constant answer.
 
     Raises:
         UsageError: no limit, drops without a baseline or a baseline without drops, a metric that is not there or not a
@@ -187,10 +204,10 @@ def gate(
     ours = read_run(run)
     theirs = read_run(baseline) if baseline is not None else None
     chosen = ours.split(split)
-    judge = _Judge(ours, theirs, chosen)
     with loading(f"the run {run}" + (f" or {baseline}" if baseline else ""), remedy=DAMAGED):
+        judge = _Judge(ours, theirs, chosen, allow_constant=allow_constant)
         judgements = tuple(judge.verdict_on(limit, policy) for limit in limits)
-    notes = list(judge.notes)
+    notes = [*judge.notes, *_cautions(ours, chosen, judgements, policy)]
     if split is None and chosen != "validation":
         notes.append(f"looked at the split '{chosen}', as there is no 'validation'")
     return GateResult(ours, theirs, chosen, policy, judgements, tuple(notes))
@@ -199,11 +216,15 @@ def gate(
 class _Judge:
     """Judges a run, and what it is measured against; predictions are read when the first limit needs them."""
 
-    def __init__(self, ours: FinishedRun, theirs: FinishedRun | None, split: str) -> None:
-        self.ours, self.theirs, self.split = ours, theirs, split
+    def __init__(self, ours: FinishedRun, theirs: FinishedRun | None, split: str, *, allow_constant: bool) -> None:
+        self.ours, self.theirs, self.split, self.allow_constant = ours, theirs, split, allow_constant
+        self.compared = math.prod(ours.chosen_on(split).values())
         self.notes: list[str] = []
         self._lines: list[Line] | None = None
         self._pair: Pair | None = None
+        self.constant: str | None = None
+        if not allow_constant and ours.folder is not None and ours.folder.predictions(split).exists():
+            self.constant = answer_type(str(ours.task)).from_lines(self.lines()).constant_prediction(self.lines())
 
     def verdict_on(self, limit: Limit, policy: Policy) -> Judgement:
         """Returns the verdict on one limit."""
@@ -217,13 +238,30 @@ class _Judge:
                 f"--{limit.kind} {limit.metric}: the {limit.metric} is better when {better}",
                 remedy=f"Type {option} {limit.metric}={limit.limit:g}.",
             )
-        verdict = decide(metric.value, metric.low, metric.high, limit.limit, at_least=at_least, policy=policy)
+        ends = simultaneous(metric.value, (metric.low, metric.high), self.compared, at_least=at_least)
+        verdict = decide(metric.value, *ends, limit.limit, at_least=at_least, policy=policy)
         where = f" of {limit.slice[0]}={limit.slice[1]}" if limit.slice else ""
-        interval = "" if metric.low is None else f" ({metric.low:.4f} to {metric.high:.4f})"
-        found = f"{limit.metric}{where} is {metric.value:.4f}{interval} on {metric.n} examples"
-        ends = (metric.low, metric.high)
+        best = f", best of {self.compared}" if self.compared > 1 else ""
+        interval = "" if ends[0] is None else f" ({ends[0]:.4f} to {ends[1]:.4f}{best})"
+        together = f" in {metric.clusters} clusters" if metric.clusters else ""
+        found = f"{limit.metric}{where} is {metric.value:.4f}{interval} on {metric.n} examples{together}"
         message = _sentence(found, verdict, policy, ends, f"{'at least' if at_least else 'at most'} {limit.limit:g}")
-        return Judgement(limit, verdict, metric, None, None, _detectable(*ends, n=metric.n), message)
+        verdict, message = self._above_constant(limit, metric, policy, verdict, message)
+        return Judgement(limit, verdict, metric, None, None, ends, _detectable(*ends, n=metric.n), message)
+
+    def _above_constant(
+        self, limit: Limit, metric: MetricValue, policy: Policy, verdict: GateVerdict, message: str
+    ) -> tuple[GateVerdict, str]:
+        """Returns verdict and sentence, the worse ones where the run is no better than an answer that reads nothing."""
+        if self.constant is not None:
+            return "fail", f"{message}; but the run answers {self.constant} to everything"
+        baseline = baseline_of(self.ours.metrics, self.split, limit.metric)
+        if self.allow_constant or baseline is None or limit.slice is not None or verdict == "fail":
+            return verdict, message
+        most = against_constant(metric, baseline, policy)
+        if most == "pass":
+            return verdict, message
+        return most, f"{message}; but it is not clearly better than the best constant answer's {baseline:.4f}"
 
     def lines(self) -> list[Line]:
         """Returns the run's predictions."""
@@ -244,18 +282,22 @@ class _Judge:
         change = self._change(name, theirs)
         at_least = metric.higher_is_better
         bound = -limit.limit if at_least else limit.limit
-        low, high = (None, None) if change is None else (change.low, change.high)
+        k = math.ceil(self.compared / math.prod(theirs.chosen_on(theirs.split(self.split)).values()))
+        ends = (None, None) if change is None else (change.low, change.high)
+        low, high = simultaneous(metric.value - baseline.value, ends, k, at_least=at_least)
         verdict = decide(metric.value - baseline.value, low, high, bound, at_least=at_least, policy=policy)
         found = f"{name} is {metric.value:.4f} against {baseline.value:.4f}"
         if change is not None:
             differing = "" if change.changed is None else f", {change.changed} of {change.n} examples differ"
             found += (
-                f", a change of {change.value:+.4f} ({change.low:+.4f} to {change.high:+.4f}; {change.method}, "
-                f"p {change.p:.2g}{differing})"
+                f", a change of {change.value:+.4f} ({low:+.4f} to {high:+.4f}; {change.method}, "
+                f"p {change.p:.2g}{differing}{f', {change.clusters} clusters' if change.clusters else ''})"
             )
         allowed = f"a {'drop' if at_least else 'rise'} of at most {limit.limit:g}"
         message = _sentence(found, verdict, policy, (low, high), allowed)
-        return Judgement(limit, verdict, metric, change, baseline.value, _detectable(low, high, n=metric.n), message)
+        verdict, message = self._above_constant(limit, metric, policy, verdict, message)
+        detectable = _detectable(low, high, n=metric.n)
+        return Judgement(limit, verdict, metric, change, baseline.value, (low, high), detectable, message)
 
     def _change(self, name: str, theirs: FinishedRun) -> Difference | None:
         if self.ours.folder is not None and theirs.folder is not None:
@@ -270,6 +312,21 @@ class _Judge:
         )
         self.notes += [] if note in self.notes else [note]
         return unpaired(self.ours, theirs, self.split, name)
+
+
+def _cautions(ours: FinishedRun, split: str, judgements: Sequence[Judgement], policy: Policy) -> list[str]:
+    """Returns what else should be known of the verdict: choices made on this split, few clusters, several checks."""
+    chosen, k, notes = ours.chosen_on(split), len(judgements), []
+    if chosen:
+        names = ", ".join(choice_text(name, of) for name, of in chosen.items())
+        notes.append(f"{split} has also chosen: {names}; intervals allow for it, and --split test would not need it")
+    clusters = [judgement.metric.clusters for judgement in judgements if judgement.metric.clusters]
+    if clusters and min(clusters) < FEW:
+        notes.append(f"{min(clusters)} clusters are few: intervals from fewer than {FEW} are rough")
+    if k > 1 and policy != "point":
+        chance = f"up to {min(100, 2.5 * k):g} % (2.5 % each)"
+        notes.append(f"a model that is exactly at all {k} limits fails at least one check with a chance of {chance}")
+    return notes
 
 
 def _sentence(

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bertctl.errors import UsageError
+from bertctl.metrics.statistics import CONFIDENCE, quantile_of_normal
+from bertctl.metrics.value import MetricValue
 from bertctl.tasks.registry import find_metric
 
 Policy = Literal["strict", "point", "lenient"]
@@ -71,6 +73,45 @@ def parse_limit(kind: Kind, text: str) -> Limit:
     if kind == "max-drop" and limit < 0:
         raise UsageError(f"--max-drop {text}: a drop is 0 or more", remedy="Give how much may be lost, such as 0.005.")
     return Limit(kind, metric, limit, (where["column"].strip(), where["value"].strip()) if where else None)
+
+
+def simultaneous(
+    value: float, ends: tuple[float | None, float | None], k: int, *, at_least: bool
+) -> tuple[float | None, float | None]:
+    """Returns an interval whose bad end holds for the best of k, each with an interval like this (Bonferroni).
+
+    Args:
+        value: of the best.
+        ends: of its 95 % interval; None where there is none.
+        k: how many were compared on the same examples.
+        at_least: whether the low end is the bad one.
+    """
+    low, high = ends
+    if low is None or high is None or k <= 1:
+        return ends
+    wider = quantile_of_normal(1 - (1 - CONFIDENCE) / k) / quantile_of_normal()
+    return (value - (value - low) * wider, high) if at_least else (low, value + (high - value) * wider)
+
+
+def against_constant(metric: MetricValue, baseline: float, policy: Policy) -> GateVerdict:
+    """Returns the best verdict that a run can have which may be no better than the best constant answer.
+
+    That answer's score on these examples is no more certain than the run's, so the run's own interval stands for both;
+    only a metric that is 0 for every constant answer is known. What is not clear is not let through by `lenient`.
+
+    Args:
+        metric: of the run.
+        baseline: of the answer that ignores the input.
+        policy: `point` goes by the values alone.
+    """
+    sign = 1.0 if metric.higher_is_better else -1.0
+    gap, end = sign * (metric.value - baseline), metric.low if metric.higher_is_better else metric.high
+    if gap <= _SAME:
+        return "fail"
+    half = 0.0 if policy == "point" else math.inf if end is None else sign * (metric.value - end)
+    if gap > half * (math.sqrt(2) if baseline else 1.0):
+        return "pass"
+    return "fail" if policy == "lenient" else "inconclusive"
 
 
 def decide(

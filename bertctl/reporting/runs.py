@@ -98,8 +98,20 @@ class FinishedRun:
             )
         entry = found if isinstance(found, dict) else {}
         low, high = (entry.get(end) if _is_finite(entry.get(end)) else None for end in ("low", "high"))
-        n = entry.get("n") if isinstance(entry.get("n"), int) else 0
-        return MetricValue(float(value), low, high, n or 0, bool(entry.get("higher_is_better", True)))
+        counts = {key: entry[key] for key in ("n", "clusters") if isinstance(entry.get(key), int)}
+        higher = bool(entry.get("higher_is_better", True))
+        return MetricValue(float(value), low, high, counts.get("n", 0), higher, counts.get("clusters"))
+
+    def chosen_on(self, split: str) -> dict[str, int]:
+        """Returns what was chosen on a split (epoch, threshold, setting, ...) and among how many, as far as is known.
+
+        A run of a sweep was chosen among its settings, too; `sweep.json` beside the folder of its runs says so.
+        """
+        entries = dict(self.metrics.get("selected_on", {}))
+        of_sweep = self.path.resolve().parent.parent / "sweep.json"
+        if self.path.resolve().parent.name == "cells" and of_sweep.is_file():
+            entries |= read_json(of_sweep).get("selected_on", {})
+        return {name: int(entry.get("of", 1)) for name, entry in entries.items() if entry.get("split") == split}
 
     def lines(self, split: str) -> list[Line]:
         """Returns the prediction lines of a split, in the order of the file.

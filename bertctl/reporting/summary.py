@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bertctl.catalog.datasets import builtin_datasets
+from bertctl.metrics.clusters import FEW
 from bertctl.reporting.document import Cell, Column, TableBlock
 
 
@@ -17,7 +18,8 @@ def results_table(metrics: Mapping[str, Any], *, dataset: str | None = None) -> 
         metrics: content of metrics.json.
         dataset: catalog name, for the published score; shown beside its own metric with the split it stands for.
     """
-    numbers = ("value", "95 % interval", "n", "majority")
+    grouped = any("clusters" in metric for by_name in metrics["metrics"].values() for metric in by_name.values())
+    numbers = ("value", "95 % interval", "n", *(("clusters",) if grouped else ()), "majority")
     columns = [Column("split"), Column("metric"), *(Column(name, number=True) for name in numbers), Column("published")]
     primary = metrics["primary"]
     row = builtin_datasets().get(dataset or "")
@@ -34,13 +36,32 @@ def results_table(metrics: Mapping[str, Any], *, dataset: str | None = None) -> 
                     split,
                     *(Cell(text, strong=strong) for text in (name, figure(metric["value"]), interval(metric))),
                     f"{metric['n']:,}",
+                    *([clusters_text(metric)] if grouped else []),
                     "" if baseline is None else figure(baseline),
                     f"{figure(published.value)} ({published.split})" if published else "",
                 ]
             )
+    caption = " ".join([*([f"Published: {source}."] if source else []), *selection_sentences(metrics)])
     if not source:
-        return TableBlock(columns[:-1], [row[:-1] for row in rows])
-    return TableBlock(columns, rows, f"Published: {source}.")
+        return TableBlock(columns[:-1], [row[:-1] for row in rows], caption)
+    return TableBlock(columns, rows, caption)
+
+
+def selection_sentences(metrics: Mapping[str, Any]) -> list[str]:
+    """Returns a sentence for each split on which something was chosen: scores there are a little too good."""
+    chosen: dict[str, list[str]] = {}
+    for name, entry in metrics.get("selected_on", {}).items():
+        chosen.setdefault(entry["split"], []).append(choice_text(name, entry.get("of", 1)))
+    too_good = "; its scores are a little too good"
+    return [
+        f"Chosen on {split}: {', '.join(names)}{too_good if split in metrics['metrics'] else ''}."
+        for split, names in chosen.items()
+    ]
+
+
+def choice_text(name: str, of: int) -> str:
+    """Returns `epoch (best of 4)`, or the name alone where it is not known of how many."""
+    return f"{name} (best of {of})" if of > 1 else name
 
 
 def baseline_of(metrics: Mapping[str, Any], split: str, name: str) -> float | None:
@@ -67,6 +88,12 @@ def rich_table(table: TableBlock, *, title: str | None = None) -> Table:
 def figure(value: float) -> str:
     """Returns four decimals: a set of 872 examples has steps of 0.0011."""
     return f"{value:.4f}"
+
+
+def clusters_text(metric: Mapping[str, Any]) -> str:
+    """Returns how many groups of examples an interval stands on, and whether they are few; nothing without."""
+    number = metric.get("clusters")
+    return "" if number is None else f"{number:,}{' (few: rough)' if number < FEW else ''}"
 
 
 def interval(metric: Mapping[str, Any]) -> str:

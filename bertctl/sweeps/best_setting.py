@@ -3,25 +3,24 @@
 The setting with the best mean over its seeds on the selection split is chosen; with `best-run` the setting of the best
 single run. Ties go to the setting with fewer epochs, then to the earlier one of the plan.
 
-The first two settings are compared on the same examples: examples are drawn with replacement, a setting's score is the
-mean over its seeds (the seeds stay as they are), both settings' answers to an example are drawn together, and the p
-value comes from exchanging them (`metrics.paired`). Both were picked on these very examples, the first as the best of
-all: p is rather too small than too large.
+The first two settings are compared on the same examples, with seeds and examples both as samples of others
+(`seeds_and_examples`): equal settings are called different in at most 6 % of sweeps, however far their seeds lie apart.
+With one seed per setting nothing is said of settings. Where the best run chooses, the two best runs are compared.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bertctl.errors import UnavailableError
+from bertctl.metrics.clusters import number_of
 from bertctl.metrics.contributions import Contributions
-from bertctl.metrics.paired import MANY, RESAMPLES, Difference
-from bertctl.metrics.statistics import Statistic
+from bertctl.metrics.paired import Difference
 from bertctl.reporting.runs import aligned
 from bertctl.sweeps.plan import Choose, SweepPlan
 from bertctl.sweeps.results import CellResult, Score, SettingScores, read_lines, score_lines
+from bertctl.sweeps.seeds_and_examples import scores_of_the_choice, two_way_difference
 from bertctl.tasks.answers import Line
 
 ALPHA = 0.05
@@ -96,12 +95,13 @@ def compare_settings(plan: SweepPlan, first: SettingScores, second: SettingScore
     if not compared:
         raise UnavailableError("the two have no seed with predictions in common")
     difference = _difference(plan, compared)
+    told = difference.p < ALPHA and (len(compared) > 1 or plan.choose == "best-run")
     taken = {id(score) for pair in compared for score in pair}
     left_out = [score for one in (first, second) for score in one.scores if id(score) not in taken]
     return SettingComparison(
         tuple(a.seed for a, _ in compared),
         difference,
-        "different" if difference.p < ALPHA else "undecided",
+        "different" if told else "undecided",
         () if plan.choose == "best-run" else tuple(left_out),
     )
 
@@ -112,34 +112,54 @@ def _answered(one: SettingScores) -> dict[int, Score]:
 
 
 def _difference(plan: SweepPlan, compared: Sequence[tuple[Score, Score]]) -> Difference:
-    lines: list[list[Line]] = []
-    for score in (score for pair in compared for score in pair):
-        read = read_lines(plan, score.cells)
-        names = (compared[0][0].cells[0].name, score.cells[0].name)
-        lines.append(aligned(lines[0], read, names=names) if lines else read)
-    scored = [score_lines(plan, one) for one in lines]
-    many = len(scored) // 2 * len(lines[0]) > MANY  # each resample takes as many metrics as there are seeds
-    return averaged(scored[0::2]).difference(averaged(scored[1::2]), resamples=RESAMPLES // 2 if many else RESAMPLES)
+    scored = contributions_of(plan, [score for pair in compared for score in pair])
+    if len(compared) == 1:
+        return scored[0].difference(scored[1])
+    a, b = (np.stack([one.linear_parts() for one in side], axis=1) for side in (scored[0::2], scored[1::2]))
+    return two_way_difference(a, b, n=len(scored[0].rows), clusters=number_of(scored[0].clusters))
 
 
-def averaged(scored: Sequence[Contributions]) -> Contributions:
-    """Returns the mean of a metric over several models on the same examples, again as what each example adds to it.
+def contributions_of(plan: SweepPlan, scores: Sequence[Score]) -> list[Contributions]:
+    """Returns what each example adds to each score, the examples in the same order.
 
-    Args:
-        scored: one per model, at least one, with the same metric and the same examples in the same order.
+    Raises:
+        BertctlError: predictions that are not there, or are of other examples.
     """
-    first, k = scored[0], len(scored)
-    if k == 1:
-        return first
-    if first.family in ("share", "mean"):  # a mean of means is the mean over the examples of what they add on average
-        rows = np.mean([one.rows for one in scored], axis=0)
-        return replace(first, rows=rows, family="mean" if first.family == "mean" else "fraction")
-    S = first.rows.shape[1]
+    lines: list[list[Line]] = []
+    for score in scores:
+        read = read_lines(plan, score.cells)
+        names = (scores[0].cells[0].name, score.cells[0].name)
+        lines.append(aligned(lines[0], read, names=names) if lines else read)
+    return [score_lines(plan, one) for one in lines]
 
-    def make(rows_MS: NDArray[np.float64]) -> Statistic:
-        blocks = [first.make(rows_MS[:, S * i : S * (i + 1)]) for i in range(k)]
-        return lambda counts: np.mean([block(counts) for block in blocks], axis=0)
 
-    possible = np.hstack([np.tile(first.possible[:, :S], k), np.tile(first.possible[:, S:], k)])
-    rows, unseen = np.hstack([one.rows for one in scored]), np.empty((0, S * k))
-    return replace(first, rows=rows, family="statistic", make=make, unseen=unseen, possible=possible, kinds="apart")
+@dataclass(frozen=True)
+class Expected:
+    """Holds what to expect of the choice, without the luck of having been the best of many.
+
+    Attributes:
+        of_new_seed: of the chosen setting with another seed, on other examples.
+        of_best_run: of its best run, on other examples.
+    """
+
+    of_new_seed: float
+    of_best_run: float
+
+
+def expect(plan: SweepPlan, found: Sequence[SettingScores]) -> Expected:
+    """Returns what to expect of the choice among these settings; diverged runs count with what they are worth.
+
+    Raises:
+        BertctlError: a score without predictions, or with others.
+    """
+    valued = [one for one in found if one.mean is not None]
+    answered = [score for one in valued for score in _answered(one).values()]
+    parts = {id(s): c.linear_parts() for s, c in zip(answered, contributions_of(plan, answered), strict=True)}
+    if len({part.size for part in parts.values()}) != 1:
+        raise UnavailableError("the runs were scored on different numbers of examples")
+    size = next(iter(parts.values())).size
+    tables = [
+        np.stack([parts.get(id(s), np.full(size, s.value)) for s in one.scores if s.value is not None], axis=1)
+        for one in valued
+    ]
+    return Expected(*scores_of_the_choice(tables, sign=-plan.sign, by_best_run=plan.choose == "best-run"))

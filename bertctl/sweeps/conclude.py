@@ -16,7 +16,7 @@ from bertctl.progress import SILENT, Listener
 from bertctl.reporting.html import render_html
 from bertctl.reporting.summary import figure
 from bertctl.run_folder import SCHEMA, RunFolder
-from bertctl.sweeps.best_setting import SettingComparison, best_score, compare_settings, is_whole, ranked
+from bertctl.sweeps.best_setting import ALPHA, SettingComparison, best_score, compare_settings, expect, is_whole, ranked
 from bertctl.sweeps.expected import expected_best
 from bertctl.sweeps.notes import footnotes
 from bertctl.sweeps.page import chosen_by, sweep_report
@@ -68,6 +68,8 @@ def describe(plan: SweepPlan, cells: Sequence[CellResult], *, test_split: bool =
     by_choice = ranked(plan, found, by=plan.choose)
     values = [value for one in found for value in one.reached]
     chosen = _chosen(plan, by_choice, len(values))
+    if chosen is not None:
+        chosen |= _expected(plan, found)
     higher = plan.primary.higher_is_better
     document: dict[str, Any] = {
         "schema": SCHEMA,
@@ -85,6 +87,7 @@ def describe(plan: SweepPlan, cells: Sequence[CellResult], *, test_split: bool =
         "scores": [_score(score) for one in found for score in one.scores],
         "runs": [_run(cell) for cell in cells],
         "chosen": chosen,
+        "selected_on": {"setting": {"split": plan.primary.split, "of": len(plan.settings)}},
         "comparison": _comparison(plan, by_choice),
         "expected_best": [vars(one) for one in expected_best(values, higher_is_better=higher)],
         "test": _test(plan, cells, chosen) if test_split else None,
@@ -156,9 +159,19 @@ def _chosen(plan: SweepPlan, order: Sequence[SettingScores], n: int) -> dict[str
     }
 
 
+def _expected(plan: SweepPlan, found: Sequence[SettingScores]) -> dict[str, Any]:
+    """Returns what to expect of the choice, corrected for its having been the best; else why not."""
+    try:
+        expected = expect(plan, found)
+    except BertctlError as error:
+        return {"expected": None, "run_expected": None, "not_corrected": _FOLDERS.sub("", error.message)}
+    return {"expected": expected.of_new_seed, "run_expected": expected.of_best_run, "not_corrected": ""}
+
+
 def _comparison(plan: SweepPlan, order: Sequence[SettingScores]) -> dict[str, Any]:
     """Returns the comparison of the first two settings, or why they are not compared."""
-    pair = [one for one in order if one.mean is not None][:2]
+    scored = [one for one in order if one.mean is not None]
+    pair = scored[:2]
     if len(pair) < 2:
         return _not_compared("there is one setting only" if len(order) < 2 else "fewer than two settings have a score")
     first, second = pair
@@ -173,8 +186,9 @@ def _comparison(plan: SweepPlan, order: Sequence[SettingScores]) -> dict[str, An
         "seeds": list(found.seeds),
         "difference": found.difference.value,
         **difference,
+        "of": len(scored),
         "verdict": found.verdict,
-        "sentence": _verdict(plan, found, [setting_text(one.values, plan.axes) for one in pair]),
+        "sentence": _verdict(plan, found, [setting_text(one.values, plan.axes) for one in pair], len(scored)),
     }
 
 
@@ -182,15 +196,20 @@ def _not_compared(why: str) -> dict[str, Any]:
     return {"verdict": "not compared", "sentence": f"the first two settings are not compared: {why}"}
 
 
-def _verdict(plan: SweepPlan, found: SettingComparison, names: Sequence[str]) -> str:
+def _verdict(plan: SweepPlan, found: SettingComparison, names: Sequence[str], of: int) -> str:
     difference = found.difference
     digits = f"{difference.value:+.4f}, 95 % {difference.low:+.4f} to {difference.high:+.4f}, p {difference.p:.2g}"
-    better = (difference.value > 0) == plan.primary.higher_is_better
-    said = f"{names[0]} is {'better' if better else 'worse'} than {names[1]}"
-    if found.verdict == "undecided":
-        said = f"no real difference between {names[0]} and {names[1]}"
+    better = "better" if (difference.value > 0) == plan.primary.higher_is_better else "worse"
+    said = f"{names[0]} is {better} than {names[1]}"
     seeds = count(len(found.seeds), "seed")
     what = "the best run of each" if plan.choose == "best-run" else f"the mean over {seeds} of each"
+    if found.verdict == "undecided":
+        said = f"{names[0]} and {names[1]} are not told apart"
+        said += ", which takes two seeds" if difference.p < ALPHA else ""
+    elif plan.choose == "best-run":
+        said = f"the best run of {names[0]} is {better} than that of {names[1]}"
+    if of > 2:
+        what += f", the first two of {of} settings"
     said += f" ({digits}; {difference.method}, {count(difference.n, 'example')}, {what})"
     if found.left_out:
         away = count(len(found.left_out), "score")
@@ -235,6 +254,11 @@ def _header(plan: SweepPlan, chosen: Mapping[str, Any]) -> Iterator[str]:
     yield f"Run {chosen['run']} of the sweep '{plan.name}' ({seed}{held_out}){value}."
     yield f"Chosen by {chosen_by(chosen)}: {setting_text(chosen['values'], plan.axes)}."
     spread = "" if chosen["deviation"] is None else f" ± {figure(chosen['deviation'])}"
-    yield f"Expect of a new seed: {figure(chosen['mean'])}{spread} (mean over {count(chosen['n'], 'seed')})."
+    measured = f"{figure(chosen['mean'])}{spread} (mean over {count(chosen['n'], 'seed')}, on the split that chose)"
+    if chosen["expected"] is None:
+        yield f"Expect of a new seed at most {measured}."
+    else:
+        yield f"Expect of a new seed: {figure(chosen['expected'])}, corrected for the choice; measured {measured}."
+        yield f"Expect of this run on new examples: {figure(chosen['run_expected'])}."
     if chosen["fold"] is not None:
         yield "To train on more rows, take out data.folds and data.fold."

@@ -25,7 +25,7 @@ def footnotes(document: Mapping[str, Any]) -> list[str]:
     counts, chosen = document["counts"], document["chosen"]
     baseline = document["baseline"]
     majority = (
-        "without answers; the majority's score is not known, so it is in no mean"
+        "without answers; the majority's score is not known, so it counts with the worst score of all runs"
         if baseline is None
         else f"without answers; counts with the majority's score, {figure(baseline)}"
     )
@@ -41,10 +41,12 @@ def footnotes(document: Mapping[str, Any]) -> list[str]:
     if chosen["by"] == "best-run":
         notes.append(
             f"chosen as the best of {count(chosen['of'], 'run')}: its score is too good to be expected again, "
-            "the mean of its setting is not"
+            "and says nothing of the setting's other seeds"
         )
-    if document["comparison"]["verdict"] == "different":
-        notes.append("the first setting was chosen on the examples of the comparison: its p is rather too small")
+    if chosen["expected"] is None:
+        notes.append(f"what to expect is not corrected for the choice: {chosen['not_corrected']}")
+    elif all(row["n"] == 1 for row in document["settings"] if row["n"]):
+        notes.append("with one seed per setting, what to expect still holds the luck of that seed")
     if chosen["run"] is None:
         notes.append("no run of the chosen setting was trained to its end, so there is no best.yaml")
     if any(row["n"] > chosen["n"] for row in document["settings"]):

@@ -69,6 +69,8 @@ def _tiles(document: Document) -> Iterator[Tile]:
             yield Tile(label, figure(chosen["value"]), f"a run of {words}")
         spread = "" if chosen["deviation"] is None else f"± {figure(chosen['deviation'])}; "
         yield Tile(f"{what}, mean over {count(chosen['n'], 'seed')}", figure(chosen["mean"]), spread + words)
+        if chosen["expected"] is not None:
+            yield Tile("expected of a new seed", figure(chosen["expected"]), _corrected(document))
         best = document["expected_best"]
         of_one = f"of one run: {figure(best[0]['value'])}"
         yield Tile(f"expected best of {count(len(best), 'run')}", figure(best[-1]["value"]), of_one)
@@ -80,6 +82,11 @@ def _tiles(document: Document) -> Iterator[Tile]:
     stopped = ", ".join(f"{counts[state]} {state}" for state in STOPPED if counts[state])
     yield Tile("runs", f"{counts['runs']:,}", stopped or "all trained to their end")
     yield Tile("computing", human_seconds(document["performance"]["seconds"]), "all runs together")
+
+
+def _corrected(document: Document) -> str:
+    settings = count(len(document["settings"]), "setting")
+    return f"corrected for the choice among {settings} (bootstrap, Tsamardinos et al. 2018)"
 
 
 def _result(document: Document) -> Section:
@@ -94,6 +101,10 @@ def _findings(document: Document) -> Iterator[tuple[str, str]]:
     chosen, counts = document["chosen"], document["counts"]
     if chosen is not None:
         yield f"chosen by {chosen_by(chosen)}", chosen["sentence"]
+        if chosen["expected"] is not None:
+            run = f"; of its best run on new examples {figure(chosen['run_expected'])}"
+            said = f"{figure(chosen['expected'])}, {_corrected(document)}; measured {figure(chosen['mean'])}"
+            yield "expect of a new seed", said + run
         yield "comparison", document["comparison"]["sentence"]
         best = document["expected_best"]
         parts = [

@@ -1,14 +1,14 @@
 """The results of a sweep's runs: read from its folder, put together by seed and by setting. Nothing is dropped.
 
 A run that diverged has no answers; it counts with what it would be worth, the score of the answer that ignores the
-input. Runs that collapsed count with the best score they had reached. Runs that failed and those that are not there
-can't be valued: they are counted beside the others.
+input, or where that is not known (a loss) the worst score of the sweep. Runs that collapsed count with the best score
+they had reached. Runs that failed and those that are not there can't be valued: they are counted beside the others.
 """
 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,7 +39,8 @@ class CellResult:
         seed: number in the plan's seeds.
         fold: number of the fold that is held out, from 1; None without folds.
         state: see `State`; a run that is not finished is missing.
-        value: primary metric on the selection split; for a diverged run that of the majority; None for the last two.
+        value: primary metric on the selection split; for a diverged run that of the majority, or the worst of all runs
+            where that is not known; None for the last two states.
         message: why it failed or was stopped.
         seconds: what its phases took; 0 where that is not known.
     """
@@ -142,7 +143,13 @@ def read_cells(folder: Path) -> tuple[SweepPlan, list[CellResult]]:
         DataError: a plan.json that is damaged.
     """
     plan = read_plan(folder)
-    return plan, [read_cell(folder, plan, cell) for cell in plan.cells]
+    cells = [read_cell(folder, plan, cell) for cell in plan.cells]
+    worst = max(
+        (cell.value for cell in cells if cell.value is not None), key=lambda value: plan.sign * value, default=None
+    )
+    return plan, [
+        replace(cell, value=worst) if cell.state == "diverged" and cell.value is None else cell for cell in cells
+    ]
 
 
 def read_cell(folder: Path, plan: SweepPlan, cell: PlannedCell) -> CellResult:

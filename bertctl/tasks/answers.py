@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from bertctl.errors import DataError
 from bertctl.metrics import contributions
+from bertctl.metrics.clusters import numbered
 from bertctl.metrics.contributions import LOSS, Contributions, Metric
 from bertctl.metrics.statistics import wilson_interval
 from bertctl.metrics.value import MetricValue
@@ -117,23 +118,24 @@ model = {auto_class}.from_pretrained(MODEL)"""
         """
         metric = next((metric for metric in (*self.metrics, LOSS) if metric.name == name), None)
         found = metric.contribute(self, lines) if metric and metric.contribute else None
-        return replace(found, higher_is_better=metric.higher_is_better) if metric and found else None
+        return clustered(replace(found, higher_is_better=metric.higher_is_better), lines) if metric and found else None
 
     def all_contributions(self, lines: Lines) -> dict[str, Contributions]:
         """Returns what each line adds to every metric that the lines give, without `loss`."""
         found = {metric.name: self.contributions(lines, metric.name) for metric in self.metrics}
         return {name: each for name, each in found.items() if each is not None}
 
-    def score(self, lines: Lines, *, resamples: int, seed: int) -> dict[str, MetricValue]:
+    def score(self, lines: Lines, *, resamples: int, seed: int, thorough: bool = False) -> dict[str, MetricValue]:
         """Returns all metrics but `loss`, with 95 % intervals, as metrics.json has them.
 
         Args:
             lines: labelled, at least one.
             resamples: of the bootstrap.
             seed: of the bootstrap.
+            thorough: see `Contributions.metric`.
         """
         found = self.all_contributions(lines)
-        scored = {name: each.metric(resamples=resamples, seed=seed) for name, each in found.items()}
+        scored = {name: each.metric(resamples=resamples, seed=seed, thorough=thorough) for name, each in found.items()}
         return scored | {
             name: MetricValue(value, None, None, len(lines)) for name, value in self.figures(lines).items()
         }
@@ -283,6 +285,13 @@ def field(line: Line, key: str) -> Any:
             remedy="Write the predictions again: bertctl evaluate RUN --split SPLIT.",
         )
     return line[key]
+
+
+def clustered(found: Contributions, lines: Lines) -> Contributions:
+    """Returns what these lines add, with the clusters that they name; where each stands by itself they name none."""
+    if found.clusters is not None or len(found.rows) != len(lines) or "cluster" not in lines[0]:
+        return found
+    return replace(found, clusters=numbered([field(line, "cluster") for line in lines]))
 
 
 def sides(lines: Lines) -> tuple[list[Any], list[Any]]:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -20,11 +21,14 @@ from bertctl.tasks.answers import (
     Line,
     Lines,
     Outcome,
+    clustered,
     counted_rows,
     field,
     sides,
 )
 from bertctl.words import listing
+
+_INTERVAL = "posterior (two labels), else bootstrap, BCa"
 
 
 def _accuracy(answers: "ClassAnswers", lines: Lines) -> Contributions:
@@ -70,13 +74,13 @@ answer = pipeline("text-classification", model=MODEL, top_k=None)
 answer({example})"""
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric("accuracy", _accuracy, "share of examples answered right (all labels, if several)", "Wilson"),
-        Metric("f1", _f1, "F1 of the second of two labels, else macro; multi-label: micro", "bootstrap, BCa"),
+        Metric("f1", _f1, "F1 of the second of two labels, else macro; multi-label: micro", _INTERVAL),
         Metric("f1_macro", _f1_macro, "multi-label: mean of the labels' F1", "bootstrap, BCa", hub_name="f1"),
         Metric(
             "matthews",
             _matthews,
             "Matthews correlation, -1 to 1; 0 for one answer to all",
-            "bootstrap, BCa",
+            _INTERVAL,
             hub_name="matthews_correlation",
         ),
     )
@@ -152,13 +156,13 @@ answer({example})"""
             return None
         gold, predicted = (np.array([label in _names(each) for each in side]) for side in sides(lines))
         if name == "recall":
-            return contributions.share(predicted[gold])
+            return clustered(contributions.share(predicted[gold]), list(compress(lines, gold)))
         if name == "precision" and not predicted.any():
             raise UsageError(f"the precision of '{label}' is undefined: the model never answers '{label}'")
         if name == "precision":
-            return contributions.share(gold[predicted])
+            return clustered(contributions.share(gold[predicted]), list(compress(lines, predicted)))
         rows = np.stack([gold, predicted, gold & predicted], axis=1)
-        return entity_score("entity_f1", rows.astype(int).tolist())
+        return clustered(entity_score("entity_f1", rows.astype(int).tolist()), lines)
 
     def outcome(self, lines: Lines) -> Outcome:
         """Returns a row per label, and the confusions where labels exclude each other."""

@@ -1,6 +1,7 @@
 """What words of a text mean as an answer: extractive question answering."""
 
 from functools import partial
+from itertools import compress
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,7 +11,7 @@ from bertctl.metrics import contributions
 from bertctl.metrics.contributions import Contributions, Floats, Metric
 from bertctl.metrics.squad import Version, answer_exact, answer_f1, best_threshold, raw_scores
 from bertctl.metrics.statistics import wilson_interval
-from bertctl.tasks.answers import Answers, Line, Lines, Outcome, Value, field, sides
+from bertctl.tasks.answers import Answers, Line, Lines, Outcome, Value, clustered, field, sides
 
 NO_ANSWER = ""
 """The prediction that says that there is no answer."""
@@ -29,21 +30,23 @@ def raw(lines: Lines) -> tuple[Floats, Floats, NDArray[np.bool_]]:
 
 def _exact(_: Any, lines: Lines, *, answerable: bool | None = None) -> Contributions | None:
     found = _of_kind(lines, answerable)
-    return contributions.share(found[0] > 0) if found else None
+    return clustered(contributions.share(found[0] > 0), found[2]) if found else None
 
 
 def _f1(_: Any, lines: Lines, *, answerable: bool | None = None) -> Contributions | None:
     found = _of_kind(lines, answerable)
-    return contributions.fraction(found[1]) if found else None
+    return clustered(contributions.fraction(found[1]), found[2]) if found else None
 
 
-def _of_kind(lines: Lines, answerable: bool | None) -> tuple[Floats, Floats] | None:
-    """Returns exact matches and F1 of one kind of question, or of all; None where only those with an answer occur."""
+def _of_kind(lines: Lines, answerable: bool | None) -> tuple[Floats, Floats, Lines] | None:
+    """Returns exact matches, F1 and lines of one kind of question, or of all; None where all have an answer."""
     exact, f1, has_answer = raw(lines)
     if answerable is None:
-        return exact, f1
+        return exact, f1, lines
     chosen = has_answer == answerable
-    return None if has_answer.all() or not chosen.any() else (exact[chosen], f1[chosen])
+    if has_answer.all() or not chosen.any():
+        return None
+    return exact[chosen], f1[chosen], list(compress(lines, chosen))
 
 
 _has_answer_exact, _no_answer_exact = (partial(_exact, answerable=kind) for kind in (True, False))

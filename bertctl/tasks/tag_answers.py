@@ -20,12 +20,13 @@ from bertctl.tasks.answers import (
     Line,
     Lines,
     Outcome,
+    clustered,
     counted_rows,
     field,
     sides,
 )
 
-_INTERVAL = "bootstrap of sentences, BCa"
+_INTERVAL = "bootstrap of sentences (documents, where known), BCa"
 
 
 def _accuracy(answers: "TagAnswers", lines: Lines) -> Contributions:
@@ -96,14 +97,15 @@ answer("Ada Lovelace lived in London.")"""
             return super().contributions(lines, name)
         if not self.mark_entities or what not in tagging.ENTITY_METRICS:
             return None
-        return entity_score(what, _counts_by_type(lines).get(kind, [(0, 0, 0)] * len(lines)))
+        return clustered(entity_score(what, _counts_by_type(lines).get(kind, [(0, 0, 0)] * len(lines))), lines)
 
     def all_contributions(self, lines: Lines) -> dict[str, Contributions]:
         """Returns what each line adds to every metric, those of each type too where the model knows several."""
         found = super().all_contributions(lines)
         if self.mark_entities and len({tagging.split_tag(tag)[1] for tag in self.labels if tag != "O"}) > 1:
             for kind, counts in _counts_by_type(lines).items():
-                found |= {f"{name}:{kind}": entity_score(name, counts) for name in tagging.ENTITY_METRICS}
+                scores = {name: entity_score(name, counts) for name in tagging.ENTITY_METRICS}
+                found |= {f"{name}:{kind}": clustered(score, lines) for name, score in scores.items()}
         return found
 
     def losses(self, lines: Lines) -> Contributions | None:
@@ -165,13 +167,13 @@ answer("Ada Lovelace lived in London.")"""
         counts = _counts_by_type(lines)[label]
         if name == "precision" and not any(answered for _, answered, _ in counts):
             raise UsageError(f"the precision of '{label}' is undefined: the model never answers '{label}'")
-        return entity_score(f"entity_{name}", counts)
+        return clustered(entity_score(f"entity_{name}", counts), lines)
 
     def group_score(self, lines: Lines) -> tuple[str, Contributions]:
         """Returns F1 of entities, or accuracy of words where there are none."""
         if self.mark_entities:
-            return "entity F1", entity_score("entity_f1", entity_counts(*sides(lines)))
-        return "accuracy of words", _accuracy(self, lines)
+            return "entity F1", clustered(entity_score("entity_f1", entity_counts(*sides(lines))), lines)
+        return "accuracy of words", clustered(_accuracy(self, lines), lines)
 
     def outcome(self, lines: Lines) -> Outcome:
         """Returns a row per type of entity, or per tag."""

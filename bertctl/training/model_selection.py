@@ -87,6 +87,7 @@ class ModelSelection:
         for split in dict.fromkeys((job.selection, *job.evaluated)):
             if split not in self.results:
                 self.score(split)
+            self.results[split] = self.results[split].thorough(job.recipe)
 
     def finish(self) -> None:
         """Brings RUN/model to its final state; the network holds the weights that stay."""

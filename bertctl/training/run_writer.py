@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -68,7 +69,11 @@ def run_metrics(
     job: Job, results: Mapping[str, SplitResult], state: TrainingState, average: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Returns the content of metrics.json."""
-    steps = {"best_step": state.best_step, "steps": state.step}
+    every = job.recipe.training.evaluate_every or job.steps_per_epoch
+    compared = math.ceil(state.step / every) + bool(average)
+    chosen: dict[str, Any] = {"epoch": {"split": job.selection, "of": compared}} if compared > 1 else {}
+    chosen |= {"threshold": {"split": job.selection}} if results[job.selection].decision else {}
+    steps = {"best_step": state.best_step, "steps": state.step, "selected_on": chosen}
     return job.metrics(results) | steps | ({"average": average} if average else {})
 
 

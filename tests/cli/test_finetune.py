@@ -54,6 +54,9 @@ def test_metrics_have_values_intervals_and_counts(tiny_run):
     assert metrics["baseline"]["validation"]["accuracy"] == 0.5
     assert metrics["data"]["train"]["examples"] == 12
     assert metrics["steps"] == 20
+    assert metrics["selected_on"] == {"epoch": {"split": "validation", "of": 20}}
+    card = (tiny_run.path / "model" / "README.md").read_text()
+    assert "Chosen on validation: epoch (best of 20); its scores are a little too good." in card
 
 
 def test_metrics_hold_no_time_no_path_no_date(tiny_run):
@@ -148,7 +151,8 @@ def test_the_answer_is_one_table(tiny_run):
     assert table[0].split() == ["split", "metric", "value", "95", "%", "interval", "n", "majority"]
     assert table[1].split()[:4] == ["validation", "accuracy", "*", "1.0000"]
     assert "0.5000" in table[1], "the majority class stands beside it"
-    assert {line.split()[1] for line in table[1:]} == METRICS
+    assert {line.split()[1] for line in table[1:-1]} == METRICS
+    assert table[-1].strip() == "Chosen on validation: epoch (best of 20); its scores are a little too good."
 
 
 def test_a_replay_gives_the_same_bytes_and_weights_and_json_is_one_document(bertctl, tiny_run, tmp_path):

@@ -81,6 +81,10 @@ def test_a_run_holds_scores_of_both_kinds_a_threshold_and_lines(trained):
     thresholds = ["best_exact", "best_exact_thresh", "best_f1", "best_f1_thresh"]
     assert sorted(validation) == sorted([*SHOWN, *thresholds, "loss"])
     assert validation["f1"]["value"] > metrics["baseline"]["validation"]["f1"] == pytest.approx(1 / 3)
+    chosen = {name: entry["split"] for name, entry in metrics["selected_on"].items()}
+    assert chosen == {"epoch": "validation", "threshold": "validation"}
+    assert "epoch (best of 12), threshold" in (run / "model" / "README.md").read_text(), "f1 is marked as best_f1 is"
+    assert validation["f1"]["clusters"] == 8, "questions about one text are drawn together"
     decision = json.loads((run / "decision.json").read_text())
     assert (decision["fitted_on"], isinstance(decision["null_threshold"], float)) == ("validation", True)
     lines = [json.loads(line) for line in (run / "predictions" / "validation.jsonl").read_text().splitlines()]

@@ -62,6 +62,7 @@ def test_every_command_runs(page: Path, nursery: Nursery, tmp_path: Path) -> Non
     for command in runnable(page):
         fewer = r"\1 \2 --max-train-rows 32 --max-eval-rows 32 --epochs 1 "
         shortened = re.sub(r"(finetune) (demo[a-z-]*|mine.yaml)(?!\S)(?! --dry)", fewer, command)
+        shortened = re.sub(r"(bertctl gate) ", r"\1 --allow-constant ", shortened)  # so few rows may teach nothing
         done = subprocess.run(
             ["bash", "-c", f"set -o pipefail; {shortened}"],  # the very line, on fewer rows
             cwd=tmp_path,

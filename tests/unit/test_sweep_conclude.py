@@ -70,7 +70,7 @@ def test_the_best_recipe_is_that_of_the_row_it_names(tmp_path: Path) -> None:
     row = next(run for run in document["runs"] if run["run"] == chosen["run"])
     assert text.startswith(f"# Run {chosen['run']} of the sweep 'made' (seed {chosen['seed'] + 1})")
     assert f"accuracy on validation {row['value']:.4f}" in text
-    assert f"{chosen['mean']:.4f} ± {chosen['deviation']:.4f} (mean over 3 seeds)" in text
+    assert f"{chosen['mean']:.4f} ± {chosen['deviation']:.4f} (mean over 3 seeds, on the split that chose)" in text
     assert load_recipe(str(folder / "best.yaml")) == load_recipe(str(folder / "cells" / chosen["run"] / "recipe.yaml"))
     assert load_recipe(str(folder / "best.yaml")).optimizer.learning_rate == 3e-5
 

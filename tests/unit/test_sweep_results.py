@@ -2,19 +2,21 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from bertctl.errors import DataError, UnavailableError
-from bertctl.sweeps.best_setting import averaged, best_cell, ranked
+from bertctl.sweeps.best_setting import best_cell, compare_settings, expect, ranked
 from bertctl.sweeps.conclude import conclude
 from bertctl.sweeps.results import by_setting, read_cells
 from bertctl.tasks.class_answers import ClassAnswers
-from tests.made_sweeps import BASELINE, RATES, accuracy, answers, document_of, made_cell, made_sweep, shown
+from tests.made_sweeps import BASELINE, PAPER, RATES, accuracy, answers, document_of, made_cell, made_sweep, shown
 
 
 def value(folder: Path, setting: int, seed: int) -> float:
@@ -43,11 +45,13 @@ def test_a_diverged_run_counts_with_the_majority(tmp_path: Path) -> None:
     assert any(note.startswith("diverged, 1 run") and "0.6000" in note for note in document["notes"])
 
 
-def test_a_diverged_run_without_a_baseline_is_in_no_mean(tmp_path: Path) -> None:
-    folder = made_sweep(tmp_path, RATES[:1], [0.9], states={(0, 1): "diverged"}, plan={"baseline": {}})
+def test_a_diverged_run_whose_majority_is_not_known_counts_with_the_worst_score(tmp_path: Path) -> None:
+    folder = made_sweep(tmp_path, RATES[:2], [0.9, 0.8], states={(0, 1): "diverged"}, plan={"baseline": {}})
     document = document_of(folder)
-    assert document["settings"][0]["n"] == 2
-    assert any("majority's score" in note for note in document["notes"])
+    worst = min(value(tmp_path, s, seed) for s in range(2) for seed in range(3) if (s, seed) != (0, 1))
+    row = next(row for row in document["settings"] if row["setting"] == 0)
+    assert (row["n"], row["min"]) == (3, worst)
+    assert any("worst score of all runs" in note for note in document["notes"])
 
 
 @pytest.mark.parametrize("state", ["failed", "missing"])
@@ -91,7 +95,7 @@ def test_a_damaged_run_is_a_failed_one_and_the_others_are_read(tmp_path: Path) -
     cells = read_cells(folder)[1]
     assert [cell.state for cell in cells] == ["failed", "failed", "done"]
     assert "metrics.json" in cells[0].message
-    assert "'validation'" in cells[1].message
+    assert "primary: field required" in cells[1].message
 
 
 def test_no_sweep_and_a_damaged_plan_are_refused(tmp_path: Path) -> None:
@@ -232,7 +236,8 @@ def test_nothing_is_chosen_where_nothing_has_a_score(tmp_path: Path) -> None:
 def test_equal_models_are_not_told_apart_and_different_ones_are(tmp_path: Path) -> None:
     near = document_of(made_sweep(tmp_path / "near", RATES[:2], [0.8, 0.8]))["comparison"]
     assert near["verdict"] == "undecided"
-    assert near["sentence"].startswith("no real difference")
+    assert "are not told apart" in near["sentence"]
+    assert near["of"] == 2
     far = document_of(made_sweep(tmp_path / "far", RATES[:2], [0.95, 0.7]))
     found = far["comparison"]
     assert (found["verdict"], found["first"], found["second"], found["seeds"]) == ("different", 0, 1, [0, 1, 2])
@@ -241,31 +246,58 @@ def test_equal_models_are_not_told_apart_and_different_ones_are(tmp_path: Path) 
     assert "5e-05 is better than learning_rate 3e-05" in found["sentence"]
 
 
-def test_the_interval_is_that_of_resampled_examples(tmp_path: Path) -> None:
+def test_the_interval_counts_seeds_and_examples_as_noise(tmp_path: Path) -> None:
+    """By hand: variance over examples and over seeds, less what is in both, and Satterthwaite's degrees of freedom."""
     found = document_of(made_sweep(tmp_path, RATES[:2], [0.85, 0.8]))["comparison"]
-    hits = [
-        np.mean(
-            [[a["gold"] == a["prediction"] for a in answers(share, seed=100 * s + seed)] for seed in range(3)], axis=0
-        )
-        for s, share in ((found["first"], [0.85, 0.8][found["first"]]), (found["second"], [0.85, 0.8][found["second"]]))
-    ]
-    rng = np.random.default_rng(0)
-    drawn = rng.integers(0, 200, (20_000, 200))
-    gaps = (hits[0] - hits[1])[drawn].mean(axis=1)
-    low, high = np.quantile(gaps, [0.025, 0.975])
-    assert found["low"] == pytest.approx(low, abs=0.008)
-    assert found["high"] == pytest.approx(high, abs=0.008)
+    tables = [
+        np.array([[a["gold"] == a["prediction"] for a in answers([0.85, 0.8][s], seed=100 * s + seed)]
+                  for seed in range(3)], dtype=float)
+        for s in (found["first"], found["second"])
+    ]  # fmt: skip
+    of_examples = np.var(tables[0].mean(axis=0) - tables[1].mean(axis=0), ddof=1) / 200
+    of_seeds = [np.var(table.mean(axis=1), ddof=1) / 3 for table in tables]
+    rests = [table - table.mean(axis=0) - table.mean(axis=1, keepdims=True) + table.mean() for table in tables]
+    both = sum((rest**2).sum() / (199 * 2 * 200 * 3) for rest in rests)
+    variance = of_examples + max(0, sum(of_seeds) - both)
+    freedom = variance**2 / (of_examples**2 / 199 + sum(each**2 / 2 for each in of_seeds))
+    half = stats.t.ppf(0.975, freedom) * np.sqrt(variance)
+    assert (found["high"] - found["low"]) / 2 == pytest.approx(half)
+    assert found["p"] == pytest.approx(2 * stats.t.sf(found["difference"] / np.sqrt(variance), freedom))
 
 
-def test_a_mean_over_models_is_the_mean_of_their_metrics() -> None:
-    labels = ["negative", "positive"]
-    lines = [answers(share, seed=seed) for seed, share in enumerate((0.6, 0.8, 0.9))]
-    for name in ("accuracy", "f1", "matthews", "loss"):
-        parts = [ClassAnswers(tuple(labels), multi_label=False).contributions(one, name) for one in lines]
-        found = [part for part in parts if part is not None]
-        assert averaged(found).value == pytest.approx(mean(part.value for part in found))
-        difference = averaged(found[:2]).difference(averaged(found[1:]))
-        assert difference.value == pytest.approx((found[0].value - found[2].value) / 2)
+def test_one_seed_tells_no_settings_apart(tmp_path: Path) -> None:
+    found = document_of(made_sweep(tmp_path, RATES[:2], [0.95, 0.7], seeds=1))["comparison"]
+    assert found["p"] < 1e-6
+    assert found["verdict"] == "undecided"
+    assert "not told apart, which takes two seeds" in found["sentence"]
+
+
+def test_what_to_expect_is_corrected_for_the_choice_and_both_numbers_are_said(tmp_path: Path) -> None:
+    folder = made_sweep(tmp_path, PAPER, [0.8] * 18, n=60)
+    document = conclude(folder)
+    chosen = document["chosen"]
+    assert chosen["expected"] < chosen["mean"] - 0.01
+    assert chosen["run_expected"] < chosen["run_value"] - 0.01
+    assert document["selected_on"] == {"setting": {"split": "validation", "of": 18}}
+    assert document["comparison"]["of"] == 18
+    assert "the first two of 18 settings" in document["comparison"]["sentence"]
+    both = f"{chosen['expected']:.4f}, corrected for the choice"
+    assert both in (folder / "best.yaml").read_text()
+    assert both in shown(document)
+    assert f"measured {chosen['mean']:.4f}" in shown(document)
+
+
+def test_what_to_expect_of_a_metric_that_is_no_mean(tmp_path: Path) -> None:
+    """F1: of one setting nothing is chosen, so that the mean over draws is near the mean over seeds."""
+    primary = {"split": "validation", "name": "f1", "higher_is_better": True}
+    plan, cells = read_cells(made_sweep(tmp_path, RATES[:1], [0.8], plan={"primary": primary}))
+    cells = [replace(cell, state="done", value=0.8, message="") for cell in cells]
+    found = by_setting(plan, cells)
+    lines = [answers(0.8, seed=seed) for seed in range(3)]
+    f1 = [ClassAnswers.from_lines(one).contributions(one, "f1").value for one in lines]
+    assert expect(plan, found).of_new_seed == pytest.approx(mean(f1), abs=0.005)
+    twice = compare_settings(plan, found[0], found[0])
+    assert (twice.difference.value, twice.verdict) == (0, "undecided")
 
 
 def test_a_seed_without_predictions_is_left_out_of_the_comparison_and_that_is_said(tmp_path: Path) -> None:

@@ -1,0 +1,106 @@
+"""Examples that belong together: sentences of a document, questions about an article, hypotheses of one premise.
+
+A model that errs on one of them errs on others, so they say less than as many independent ones; they are drawn, and
+exchanged between two models, as a whole.
+
+Letters: N examples, G clusters, S numbers that describe an example, K units, M kinds of examples, R resamples.
+"""
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.metrics.statistics import CHUNK, SAME, Statistic, counted_kinds, quantile_of_normal
+
+Floats = NDArray[np.float64]
+Numbers = NDArray[np.int64]
+
+FEW = 40
+"""Clusters below which an interval is said to be rough: the spread between so few is not known well."""
+
+
+def numbered(keys: Sequence[Hashable]) -> Numbers | None:
+    """Returns (N,) the number of each example's cluster, from 0; None where each has its own.
+
+    A few texts that stand twice make no clusters: below 5 % of the examples they change no interval.
+    """
+    numbers: dict[Hashable, int] = {}
+    found = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
+    return found if len(numbers) <= 0.95 * len(keys) else None
+
+
+def number_of(clusters_N: Numbers | None) -> int | None:
+    """Returns G; None without clusters."""
+    return None if clusters_N is None else int(clusters_N.max()) + 1
+
+
+def design_effect(linear_N: Floats, clusters_N: Numbers | None) -> float:
+    """Returns how many times as much a mean varies as that of independent examples; at least 1, and 1 without clusters.
+
+    The few degrees of freedom of few clusters are in it: an interval with it is as wide as Student's distribution asks.
+
+    Args:
+        linear_N: values whose mean is the metric.
+        clusters_N: number of each example's cluster.
+    """
+    if clusters_N is None:
+        return 1.0
+    centred = linear_N - linear_N.mean()
+    G, alone = int(clusters_N.max()) + 1, float((centred**2).sum())
+    if G < 2 or alone <= SAME:
+        return linear_N.size / G
+    together = G / (G - 1) * float((np.bincount(clusters_N, centred) ** 2).sum())
+    z = quantile_of_normal()
+    return max(1.0, together / alone) * (1 + (z * z + 1) / (4 * (G - 1))) ** 2
+
+
+def cluster_means(values_N: Floats, clusters_N: Numbers | None) -> Floats:
+    """Returns (G,) values with the same mean as these, one a cluster, in proportion to its sum."""
+    if clusters_N is None:
+        return values_N
+    sums: Floats = np.bincount(clusters_N, values_N).astype(np.float64)
+    return sums * (sums.size / values_N.size)
+
+
+def cluster_units(
+    clusters_N: Numbers, models: Sequence[Floats], unseen: Floats, make: Callable[[Floats], Statistic]
+) -> tuple[list[Floats], Floats, Callable[[Floats], Statistic]]:
+    """Returns clusters in the place of examples, so that whatever draws or exchanges examples does so with clusters.
+
+    Args:
+        clusters_N: number of each example's cluster.
+        models: (N, S) rows of one model, or of each of two.
+        unseen: (P, S) kinds of examples that could occur.
+        make: rows (M, S) to the metric as a function of how often each counts.
+
+    Returns:
+        For each model (G, 1) numbers of units, the same one where two models answer a cluster alike; (P, 1) units of
+        unseen kinds, each as large as the mean cluster; and `make` for such rows.
+    """
+    from scipy import sparse
+
+    N, G = clusters_N.size, int(clusters_N.max()) + 1
+    kinds, _, place = counted_kinds(np.vstack([*models, unseen]))
+    owner = np.concatenate([clusters_N + G * number for number in range(len(models))])
+    units = G * len(models) + np.arange(len(unseen))
+    sizes = np.concatenate([np.ones(owner.size), np.full(units.size, N / G)])
+    shape = (G * len(models) + units.size, len(kinds))
+    content = sparse.csr_array((sizes, (np.concatenate([owner, units]), place)), shape=shape)
+
+    def of_units(units_K1: Floats) -> Statistic:
+        inside = content[units_K1[:, 0].astype(np.int64)]
+        of_kinds = make(kinds)
+
+        def statistic(counts_RK: Floats) -> Floats:
+            parts = np.array_split(counts_RK, math.ceil(len(counts_RK) * len(kinds) / CHUNK))
+            return np.concatenate([of_kinds(np.asarray((inside.T @ part.T).T)) for part in parts])
+
+        return statistic
+
+    numbers = [np.arange(G)[:, None] for _ in models]
+    if len(models) > 1:
+        differs = np.bincount(clusters_N, (models[0] != models[1]).any(axis=1)) > 0
+        numbers[1] = numbers[1] + G * differs[:, None]
+    return [each.astype(np.float64) for each in numbers], units[:, None].astype(np.float64), of_units

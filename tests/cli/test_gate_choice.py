@@ -1,0 +1,95 @@
+"""`bertctl gate` on splits that chose, constant answers, clusters and several checks, through the real process."""
+
+import json
+
+import pytest
+
+from bertctl.metrics.statistics import wilson_interval
+from tests.made_runs import LABELS, classified, made_run, scored
+from tests.scoring import contributions_of
+
+
+def _metrics(lines, task, names, **more):
+    found = {name: contributions_of(lines, task, name).metric(resamples=200).as_json() for name in names}
+    return {"metrics": {"validation": found}, "baseline": {}, **more}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    good, task = classified(400), "text-classification"
+    chosen = {"epoch": {"split": "validation", "of": 4}, "threshold": {"split": "other"}}
+    made_run(folder / "plain", good, metrics=_metrics(good, task, ["accuracy", "f1"]))
+    made_run(folder / "chosen", good, metrics=_metrics(good, task, ["accuracy", "f1"], selected_on=chosen))
+    rows = [line | {"gold": LABELS[i % 10 > 2], "prediction": LABELS[1]} for i, line in enumerate(classified(400))]
+    made_run(folder / "collapsed", rows, metrics=_metrics(rows, task, ["accuracy", "f1"]), primary="f1")
+    means = [line | {"prediction": 2.5} for line in scored()]
+    regression = _metrics(means, "text-regression", ["pearson", "spearman", "mse"])
+    made_run(folder / "mean", means, task="text-regression", primary="spearman", metrics=regression)
+    near = _metrics(good, task, ["accuracy"]) | {"baseline": {"validation": {"accuracy": 0.78}}}
+    made_run(folder / "near", good, metrics=near)
+    grouped = [line | {"cluster": i // 20} for i, line in enumerate(good)]
+    made_run(folder / "grouped", grouped, metrics=_metrics(grouped, task, ["accuracy"]))
+    other = [line | {"prediction": line["gold"]} if i < 30 else line for i, line in enumerate(grouped)]
+    made_run(folder / "other", other, metrics=_metrics(other, task, ["accuracy"]))
+    return folder
+
+
+def _gate(bertctl, runs, *arguments, code):
+    result = bertctl("gate", *arguments, "--json", cwd=runs)
+    assert result.returncode == code, result.stdout + result.stderr
+    return json.loads(result.stdout)
+
+
+def test_what_the_split_chose_widens_the_interval_and_is_said(bertctl, runs):
+    value = _gate(bertctl, runs, "plain", "--min", "accuracy=0.5", code=0)["checks"][0]["value"]
+    low = wilson_interval(round(400 * value), 400)[0]
+    limit = f"accuracy={low - 0.005:.4f}"
+    assert not _gate(bertctl, runs, "plain", "--min", limit, code=0)["notes"]
+    found = _gate(bertctl, runs, "chosen", "--min", limit, code=8)
+    (check,) = found["checks"]
+    assert check["low"] == pytest.approx(low), "the plain interval stays"
+    assert check["corrected"]["low"] == pytest.approx(value - (value - low) * 2.4977 / 1.95996, abs=1e-4)
+    assert check["corrected"]["high"] == check["high"], "a choice makes scores too good, not too bad"
+    assert "best of 4" in check["message"]
+    assert any("epoch (best of 4)" in note and "--split test" in note for note in found["notes"])
+    assert "threshold" not in " ".join(found["notes"]), "it was chosen on another split"
+
+
+def test_runs_that_were_chosen_among_equally_many_are_compared_as_they_are(bertctl, runs):
+    drop = ["--max-drop", "accuracy=0.001"]
+    (same,) = _gate(bertctl, runs, "chosen", "--baseline", "chosen", *drop, code=0)["checks"]
+    assert same["corrected"] == {"low": 0.0, "high": 0.0}
+
+
+@pytest.mark.parametrize("policy", ["strict", "lenient", "point"])
+def test_one_answer_to_everything_passes_nothing_unless_asked(bertctl, runs, policy):
+    arguments = ["collapsed", "--min", "f1=0.75", "--policy", policy]
+    (check,) = _gate(bertctl, runs, *arguments, code=7)["checks"]
+    assert "answers 'positive' to everything" in check["message"]
+    assert _gate(bertctl, runs, *arguments, "--allow-constant", code=0)["verdict"] == "pass"
+    (check,) = _gate(bertctl, runs, "mean", "--min", "spearman=0.5", "--policy", policy, code=7)["checks"]
+    assert "answers 2.500 to everything" in check["message"]
+
+
+def test_nothing_passes_that_is_not_clearly_above_the_constant_answer(bertctl, runs):
+    arguments = ["near", "--min", "accuracy=0.6"]
+    (check,) = _gate(bertctl, runs, *arguments, code=8)["checks"]
+    assert "not clearly better than the best constant answer's 0.7800" in check["message"]
+    _gate(bertctl, runs, *arguments, "--policy", "lenient", code=7)
+    _gate(bertctl, runs, *arguments, "--policy", "point", code=0)
+    _gate(bertctl, runs, *arguments, "--allow-constant", code=0)
+
+
+def test_clusters_are_counted_and_several_checks_are_warned_of(bertctl, runs):
+    limits = ["--min", "accuracy=0.5", "--min-slice", "source=a:accuracy=0.5"]
+    found = _gate(bertctl, runs, "grouped", *limits, code=0)
+    assert [check["clusters"] for check in found["checks"]] == [20, 20]
+    assert "on 400 examples in 20 clusters" in found["checks"][0]["message"]
+    assert any("20 clusters are few" in note for note in found["notes"])
+    assert any("exactly at all 2 limits" in note and "up to 5 %" in note for note in found["notes"])
+    drop = _gate(bertctl, runs, "other", "--baseline", "grouped", "--max-drop", "accuracy=0.2", code=0)
+    assert drop["checks"][0]["change"]["clusters"] == 20
+    assert drop["checks"][0]["change"]["method"] == "score interval, exchange of clusters"
+    compared = bertctl("compare", "grouped", "other", cwd=runs)
+    assert "exchange of clusters, 20 (few: rough) clusters" in " ".join(compared.stdout.split())

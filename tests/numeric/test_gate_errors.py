@@ -1,0 +1,75 @@
+"""How often a gate lets a model pass that is exactly at its limit: after a choice, and against the constant answer."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from bertctl.metrics import classification, contributions
+from bertctl.reporting.limits import against_constant, decide, simultaneous
+
+TRIALS = 2_000
+MOST = 0.035
+
+
+def _right(rng, evaluations, n, share=0.85):
+    """(evaluations, n) right answers of models of the same quality that were trained one from the other."""
+    hard = math.sqrt(0.7) * rng.normal(size=n) + math.sqrt(0.3) * rng.normal(size=(evaluations, n))
+    return hard < stats.norm.ppf(share)
+
+
+def _f1(gold, right):
+    return classification.f1_of_labels(gold, np.where(right, gold, 1 - gold), n_labels=2, positive=1)
+
+
+def _passes(value, ends, k, limit):
+    low, high = simultaneous(value, ends, k, at_least=True)
+    return decide(value, low, high, limit, at_least=True, policy="strict") == "pass"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [150, 400, 872])
+@pytest.mark.parametrize("evaluations", [1, 4, 20])
+def test_the_best_of_many_evaluations_passes_its_limit_in_at_most_3_5_percent(n, evaluations):
+    rng = np.random.default_rng([n, evaluations])
+    passed = dict.fromkeys(["accuracy", "accuracy, plain interval", "f1", "drop", "drop from one evaluation"], 0)
+    for _ in range(TRIALS):
+        gold = rng.integers(0, 2, n)
+        ours, theirs = _right(rng, evaluations, n), _right(rng, evaluations, n)
+        best, other = (side[side.mean(axis=1).argmax()] for side in (ours, theirs))
+        share = contributions.share(best)
+        metric, f1 = share.metric(), _f1(gold, best).metric()
+        passed["accuracy"] += _passes(metric.value, (metric.low, metric.high), evaluations, 0.85)
+        passed["accuracy, plain interval"] += _passes(metric.value, (metric.low, metric.high), 1, 0.85)
+        passed["f1"] += _passes(f1.value, (f1.low, f1.high), evaluations, 0.85)
+        for name, against, k in (("drop", other, 1), ("drop from one evaluation", theirs[0], evaluations)):
+            change = share.difference(contributions.share(against))
+            passed[name] += _passes(change.value, (change.low, change.high), k, 0.0)
+    said = f"n {n}, best of {evaluations}: { ({name: 100 * count / TRIALS for name, count in passed.items()}) }"
+    print(said)  # noqa: T201 - the figures of the documents
+    passed.pop("accuracy, plain interval")
+    assert max(passed.values()) <= MOST * TRIALS, said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [150, 400, 872])
+@pytest.mark.parametrize("policy", ["strict", "lenient"])
+def test_a_model_as_good_as_the_constant_answer_passes_in_at_most_3_5_percent(n, policy):
+    """It answers as often right as the majority, but not on the same examples."""
+    rng = np.random.default_rng([n, len(policy)])
+    passed = dict.fromkeys(["accuracy", "f1", "matthews"], 0)
+    for _ in range(TRIALS):
+        gold = (rng.random(n) < 0.68).astype(np.int64)
+        said = np.where(rng.random(n) < 0.68, gold, 1 - gold)  # as accurate as the majority
+        one = (rng.random(n) < 0.95).astype(np.int64)  # reads nothing
+        everything = np.ones(n, dtype=np.int64)
+        f1 = classification.f1_of_labels(gold, one, n_labels=2, positive=1).metric()
+        constant = classification.f1_of_labels(gold, everything, n_labels=2, positive=1).value
+        matthews = classification.matthews(gold, one, n_labels=2).metric()
+        pairs = ((contributions.share(said == gold).metric(), float(gold.mean())), (f1, constant), (matthews, 0.0))
+        for name, (metric, baseline) in zip(passed, pairs, strict=True):
+            passed[name] += against_constant(metric, baseline, policy) == "pass"
+    said = f"n {n}, {policy}: { ({name: 100 * count / TRIALS for name, count in passed.items()}) }"
+    print(said)  # noqa: T201 - the figures of the documents
+    assert max(passed.values()) <= MOST * TRIALS, said

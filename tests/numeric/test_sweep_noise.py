@@ -1,0 +1,69 @@
+"""Sweeps of equal settings: how often two of them are called different, and what is said of the best of many."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from bertctl.metrics import contributions
+from bertctl.sweeps.best_setting import ALPHA
+from bertctl.sweeps.seeds_and_examples import scores_of_the_choice, two_way_difference
+
+TRIALS = 1_000
+N = 400
+
+
+def _runs(rng, settings, seeds, deviation, n=N, share=0.85):
+    """Right answers to the same examples, (settings, n, seeds), and the runs' true accuracies with this deviation."""
+    accuracy = np.clip(share + deviation * rng.normal(size=(settings, 1, seeds)), 0.02, 0.98)
+    hard = rng.normal(size=(1, n, 1)) * math.sqrt(0.7) + rng.normal(size=(settings, n, seeds)) * math.sqrt(0.3)
+    return hard < stats.norm.ppf(accuracy), accuracy[:, 0, :]
+
+
+def _table(right):
+    return np.stack([contributions.share(one).linear_parts() for one in right.T], axis=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("deviation", [0.0, 0.004, 0.01, 0.03])
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_equal_settings_are_called_different_in_at_most_6_percent(seeds, deviation):
+    rng = np.random.default_rng([seeds, round(1000 * deviation)])
+    different = blind = 0
+    for _ in range(2 * TRIALS):
+        (a, b), _ = _runs(rng, 2, seeds, deviation)
+        different += two_way_difference(_table(a), _table(b), n=N, clusters=None).p < ALPHA
+        gaps = a.mean(axis=1) - b.mean(axis=1)
+        blind += abs(gaps.mean()) > 1.96 * gaps.std() / math.sqrt(N)
+    said = f"{seeds} seeds, deviation {deviation}: {50 * different / TRIALS} %, seeds fixed {50 * blind / TRIALS} %"
+    print(said)  # noqa: T201 - the figures of the documents
+    assert 100 * different / (2 * TRIALS) <= 6, said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by_best_run", [False, True])
+@pytest.mark.parametrize("deviation", [0.004, 0.01, 0.03])
+def test_what_is_expected_of_18_equal_settings_is_at_most_0_3_points_off(deviation, by_best_run):
+    rng = np.random.default_rng([18, round(1000 * deviation)])
+    off = {"measured": [], "new seed": [], "best run measured": [], "best run": []}
+    for _ in range(TRIALS):
+        right, accuracy = _runs(rng, 18, 3, deviation, n=200)
+        means = right.mean(axis=1)
+        chosen = (means.max(axis=1) if by_best_run else means.mean(axis=1)).argmax()
+        new_seed, best_run = scores_of_the_choice([_table(one) for one in right], sign=1.0, by_best_run=by_best_run)
+        truth = accuracy[chosen][means[chosen].argmax()]
+        found = {
+            "measured": means[chosen].mean() - 0.85,
+            "new seed": new_seed - 0.85,
+            "best run measured": means[chosen].max() - truth,
+            "best run": best_run - truth,
+        }
+        for name, value in found.items():
+            off[name].append(100 * value)
+    said = (
+        f"deviation {deviation}, best run {by_best_run}: { ({name: round(np.mean(x), 2) for name, x in off.items()}) }"
+    )
+    print(said)  # noqa: T201 - the figures of the documents
+    assert abs(np.mean(off["new seed"])) <= 0.3, said
+    assert abs(np.mean(off["best run"])) <= 0.3, said
