@@ -46,17 +46,17 @@ def replacing(path: Path) -> Iterator[Path]:
             yield path
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _part_in(path.parent) as part:
+        with part_in(path.parent) as part:
             aside = part / path.name
             yield aside
-            sync(aside)
+            _sync(aside)
             if aside.is_dir() and path.is_dir() and not path.is_symlink():
                 for file in aside.iterdir():
                     file.replace(path / file.name)
-                _sync_entry(path)
+                _sync(path, inside=False)
             else:
                 aside.replace(path)
-                _sync_entry(path.parent)
+                _sync(path.parent, inside=False)
 
 
 @contextmanager
@@ -171,15 +171,10 @@ def open_in_place(path: Path, flags: int) -> int:
     return os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
 
 
-def sync(path: Path) -> None:
-    """Makes a file, or a folder with all that is in it, outlive a loss of power."""
-    if path.is_dir():
-        for entry in path.iterdir():
-            sync(entry)
-    _sync_entry(path)
-
-
-def _sync_entry(path: Path) -> None:
+def _sync(path: Path, *, inside: bool = True) -> None:
+    """Makes a file, or a folder, perhaps with all that is in it, outlive a loss of power."""
+    for entry in path.iterdir() if inside and path.is_dir() else ():
+        _sync(entry)
     number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)
@@ -195,11 +190,9 @@ def _descriptor(path: Path) -> int | None:
 
 def _is_stream(path: Path) -> bool:
     """Returns whether a name stands for a pipe, a terminal or a device, which is never replaced by a file."""
-    try:
-        kind = stat.S_IFMT(path.lstat().st_mode)
-    except OSError:
-        return False
-    return _descriptor(path) is not None or kind not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
+    if _descriptor(path) is not None or not os.path.lexists(path):
+        return _descriptor(path) is not None
+    return stat.S_IFMT(path.lstat().st_mode) not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
 
 
 def sweep(folder: Path, *, deep: bool = False) -> None:
@@ -258,7 +251,7 @@ def refuse_links(*folders: Path) -> None:
 
 
 @contextmanager
-def _part_in(folder: Path) -> Iterator[Path]:
+def part_in(folder: Path) -> Iterator[Path]:
     """Yields a new folder of this process's own, which is gone afterwards."""
     sweep(folder)
     held = -1

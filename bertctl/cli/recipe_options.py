@@ -19,7 +19,6 @@ from bertctl.cli.completion import model_names, one_of, recipe_fields, recipe_na
 from bertctl.cli.folding import Decorator, folds, parameter
 from bertctl.cli.help import RARE
 from bertctl.config.field_docs import field_docs
-from bertctl.writing import protect
 
 if TYPE_CHECKING:
     from bertctl.config.schema import Recipe
@@ -166,14 +165,13 @@ class RecipeRequest:
             UsageError: there is no such recipe, or something in it is wrong.
             UnavailableError: its file can't be read.
         """
-        from bertctl.config.load import load_recipe, named_files, refuse_unnamed
+        from bertctl.config.load import load_recipe, refuse_unnamed
         from bertctl.config.recipe_files import expanded_path
 
         recipe = load_recipe(name or self.name, sets=self.sets, options={**self.options, **(options or {})})
         file = expanded_path(name or self.name)
         if file.name == "recipe.yaml" and (file.parent / "status.json").exists():
             refuse_unnamed(recipe, file, [*self.options, *(given.partition("=")[0].strip() for given in self.sets)])
-        protect(*named_files(recipe))
         return recipe
 
 
@@ -195,12 +193,9 @@ class RunRequest:
         Raises:
             UnavailableError: there is no finished run.
         """
-        from bertctl.config.load import named_files
         from bertctl.inference.trained import open_run
 
-        trained = open_run(self.path, options={**self.options, **(options or {})})
-        protect(*named_files(trained.recipe))
-        return trained
+        return open_run(self.path, options={**self.options, **(options or {})})
 
 
 def is_data_file(name: str) -> bool:

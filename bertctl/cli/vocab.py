@@ -200,13 +200,14 @@ def train(
     Examples:
         bertctl vocab train abstracts.txt --size 8000 -o medical-vocab
     """
-    from bertctl.tokenization.train import save
+    from bertctl.tokenization.train import FILES, save
     from bertctl.tokenization.train import train as learn
 
     source = _with_files(source, files)
     if output is None:
         raise UsageError("there is no place for the vocabulary", remedy="Name a folder: -o DIR.")
-    if output.exists() and not (output.is_dir() and (overwrite or not any(output.iterdir()))):
+    there = {path.name for path in output.iterdir()} if output.is_dir() else {str(output)} if output.exists() else set()
+    if there - set(FILES if overwrite else ()):
         raise UsageError(
             f"{output} exists already", remedy="Choose another folder with -o, or add --overwrite for a vocabulary."
         )

@@ -1,5 +1,6 @@
 """Recipes by name or path: file, `--set` and options laid over the defaults; all that is wrong is said at once."""
 
+import functools
 import os
 import re
 import shlex
@@ -20,6 +21,7 @@ from bertctl.config.schema import Recipe, fields, sections
 from bertctl.config.strict_yaml import MOST_CHARACTERS, read_document, read_value
 from bertctl.documents import read_text
 from bertctl.errors import UsageError
+from bertctl.writing import protect
 
 DATASETS_FILE = "datasets.yaml"
 """Name of the file beside a recipe that may hold data sets of a person's own."""
@@ -63,7 +65,9 @@ def load_recipe(name_or_path: str, *, sets: Sequence[str] = (), options: Mapping
     layers.add_environment()
     layers.add_datasets_file()
     layers.add_preset()
-    return layers.recipe()
+    recipe = layers.recipe()
+    protect(*named_files(recipe))
+    return recipe
 
 
 def refuse_unnamed(
@@ -94,7 +98,7 @@ def refuse_unnamed(
 
 def named_files(recipe: Recipe) -> list[Path]:
     """Returns the files and folders that a recipe names, and what else would be one by its name."""
-    values = [getattr(getattr(recipe, section), name) for section, _, name in (f.partition(".") for f in _PATH_FIELDS)]
+    values: list[Any] = [functools.reduce(getattr, dotted.split("."), recipe) for dotted in _PATH_FIELDS]
     return [Path(one) for value in values if value for one in (value if isinstance(value, list) else [value])]
 
 

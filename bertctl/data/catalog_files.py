@@ -23,6 +23,7 @@ from bertctl.data.text_files import read_text, require_file
 from bertctl.errors import DataError, UnavailableError
 from bertctl.progress import Listener
 from bertctl.words import unknown
+from bertctl.writing import protect
 
 _NO_LABEL = ("", "-", "-1")
 
@@ -77,6 +78,7 @@ def read_from_folder(row: DatasetRow, split: SplitRow, folder: Path, listener: L
         raise UnavailableError(
             f"{folder} has no {split.name} file of '{row.name}'; tried:\n{tried}", remedy=_files_wanted(row)
         )
+    protect(path)
     if path.suffix == ".parquet":
         return _read_parquet(row, split, path, str(path), listener)
     if row.layout == "glue":

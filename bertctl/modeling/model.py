@@ -92,7 +92,7 @@ class Model:
             weights = head.folded(weights or self.copy_weights(), name)
         network: Any = self.network
         with replacing(folder) as aside:
-            with failures_of(folder / "model.safetensors"):
+            with failures_of(folder / "model.safetensors", replaced=True):
                 network.save_pretrained(aside, state_dict=None if weights is None else dict(weights))
             self.saved_tokenizer.save_pretrained(aside)
             for path in aside.iterdir():  # safetensors lets only the owner read, whatever the umask says

@@ -12,7 +12,7 @@ from pathlib import Path
 from bertctl.errors import UnavailableError
 from bertctl.reporting.escape import command_message, command_property, markdown, one_line
 from bertctl.reporting.findings import Check, Verdict, counts, worst_first
-from bertctl.writing import append_text, write_failure
+from bertctl.writing import append_text, failures_of
 
 TextTable = tuple[str, list[str], list[list[str]]]
 """Title, header and rows of a table of plain texts."""
@@ -61,7 +61,7 @@ def write_summary(make: Callable[[int], str]) -> None:
     if not name:
         return
     path = Path(name)
-    try:
+    with failures_of(path):
         used = path.stat().st_size if path.exists() else 0
         content = ("\n" if used else "") + make(SUMMARY_LIMIT - used)
         if used + _size([content]) > SUMMARY_LIMIT:
@@ -69,8 +69,6 @@ def write_summary(make: Callable[[int], str]) -> None:
                 f"{path}: the step's summary is full (1 MiB)", remedy="Write less to it before, or use another step."
             )
         append_text(path, content)
-    except OSError as error:
-        raise write_failure(path, error) from error
 
 
 def checks_summary(

@@ -145,7 +145,6 @@ def find_plan(folder: Path) -> SweepPlan | None:
 
 def write_plan(folder: Path, plan: SweepPlan) -> None:
     """Writes plan.json; the folder is made."""
-    folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / PLAN, plan.model_dump(by_alias=True))
 
 

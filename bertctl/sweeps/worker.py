@@ -158,7 +158,6 @@ def note_failure(folder: RunFolder, message: str) -> None:
     status = folder.read(folder.status) if folder.status.exists() else {}
     if status.get("state") == "failed" and status.get("message") == message:
         return
-    folder.path.mkdir(parents=True, exist_ok=True)
     folder.set_status("failed", step=status.get("step", 0), message=message, reason="error")
 
 

@@ -10,7 +10,10 @@ from bertctl.errors import DataError, UsageError
 from bertctl.tokenization.reference import tokens_by_id
 from bertctl.tokenization.stream import TextChunk
 from bertctl.tokenization.tokenizer_files import SPECIAL_TOKENS, read_vocab_txt
-from bertctl.writing import write_json, write_text
+from bertctl.writing import replacing, write_json, write_text
+
+FILES = CONFIG, VOCAB, TOKENIZER = ("tokenizer_config.json", "vocab.txt", "tokenizer.json")
+"""What a vocabulary's folder holds."""
 
 
 def train(
@@ -82,7 +85,6 @@ def save(tokenizer: Tokenizer, folder: Path, *, lowercase: bool) -> Tokenizer:
     Raises:
         UnavailableError: it can't be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     config = {
         "tokenizer_class": "BertTokenizer",
         "do_lower_case": lowercase,
@@ -91,8 +93,9 @@ def save(tokenizer: Tokenizer, folder: Path, *, lowercase: bool) -> Tokenizer:
         "model_max_length": 512,
         **{f"{token.strip('[]').lower()}_token": token for token in SPECIAL_TOKENS},
     }
-    write_json(folder / "tokenizer_config.json", config)
-    write_text(folder / "vocab.txt", "".join(f"{token}\n" for token in tokens_by_id(tokenizer)))
-    complete = read_vocab_txt(folder / "vocab.txt", lowercase=lowercase)
-    write_text(folder / "tokenizer.json", complete.to_str(pretty=True))
+    with replacing(folder) as aside:
+        write_json(aside / CONFIG, config)
+        write_text(aside / VOCAB, "".join(f"{token}\n" for token in tokens_by_id(tokenizer)))
+        complete = read_vocab_txt(aside / VOCAB, lowercase=lowercase)
+        write_text(aside / TOKENIZER, complete.to_str(pretty=True))
     return complete

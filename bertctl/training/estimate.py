@@ -7,7 +7,6 @@ twice, the second time counts for all, the difference once for each shape.
 """
 
 import json
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,7 @@ from bertctl.training.snapshot import random_states, take
 from bertctl.training.step import training_step
 from bertctl.training.training_engine import build_engine
 from bertctl.words import human_bytes
+from bertctl.writing import part_in
 
 TIMED_STEPS = 10
 """Batches that are timed, each twice."""
@@ -77,8 +77,8 @@ def estimate_run(
         listener.warn(
             f"about {human_bytes(job.memory)} will be needed, {human_bytes(free)} of memory is free: this may end here"
         )
-    with tempfile.TemporaryDirectory(prefix=".bertctl-estimate-", dir=existing_folder(place)) as scratch:
-        rehearsal = Rehearsal(job, Path(scratch))
+    with part_in(existing_folder(place)) as scratch:
+        rehearsal = Rehearsal(job, scratch)
         train, spread = rehearsal.training(steps, listener)
         evaluate, line_bytes = rehearsal.evaluation(listener)
         checkpoints = _checkpoints(job, train)

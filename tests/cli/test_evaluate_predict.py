@@ -338,6 +338,10 @@ def test_a_submission_for_sst2_through_the_process(bertctl, glue_folder, tiny_mo
     predictions = _submission(tmp_path / "submission" / "SST-2.tsv")
     assert len(predictions) == 5
     assert set(predictions) <= {"0", "1"}
+    official = glue_folder / "SST-2" / "test.tsv"
+    before = official.read_bytes()
+    assert bertctl("predict", "run", "--split", "test", "-o", official).returncode == 2, "it is read"
+    assert official.read_bytes() == before
     result = bertctl("evaluate", "run", "--split", "test")
     assert result.returncode == 3, "the server keeps the labels"
     assert "no labels" in result.stderr

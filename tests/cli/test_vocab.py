@@ -73,6 +73,13 @@ def test_train_then_use_then_diff(bertctl: Run, tmp_path: Path, source: str) -> 
     again = bertctl("vocab", "train", "t.txt", "--size", "60", "-o", "new")
     assert again.returncode == ExitCode.USAGE
     assert "--overwrite" in again.stderr
+    replace = ("vocab", "train", tmp_path / "t.txt", "--size", "60", "-o", "new", "--overwrite")
+    (tmp_path / "t.txt").write_text(texts)
+    assert bertctl(*replace).returncode == 0
+    (tmp_path / "new" / "model.safetensors").write_text("trained with the old vocabulary")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "new").iterdir()}
+    assert bertctl(*replace).returncode == ExitCode.USAGE, "more than a vocabulary"
+    assert {path.name: path.read_bytes() for path in (tmp_path / "new").iterdir()} == before
 
 
 @pytest.mark.parametrize(
