@@ -187,6 +187,7 @@ class RunFolder:
             raise UnavailableError(
                 f"{path} {what}",
                 remedy="Give the folder that `bertctl finetune` named in its last line, such as runs/sst2-1a2b3c4d.",
+                file=path,
             )
         return cls(path)
 

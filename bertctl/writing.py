@@ -91,11 +91,13 @@ def write_failure(path: Path, error: OSError, *, replaced: bool = False) -> Unav
             f"{path}: the disk is full{_FULL[error.errno]}{kept}",
             remedy=f"Free some space on the disk of {path.parent} ({human_bytes(shutil.disk_usage(place).free)} are "
             "free), or choose another folder with -o.",
+            file=path,
         )
     why = "it is a link, and none is followed" if error.errno == errno.ELOOP else error.strerror or error
     return UnavailableError(
         f"{path}: can't be written ({why})",
         remedy="Check that the folder exists and that you may write there, or choose another with -o.",
+        file=path,
     )
 
 

@@ -263,6 +263,39 @@ class Nursery:
             socket.send_fds(door, [(json.dumps(request) + "\n").encode()], streams)
         return Child(door, ["bertctl", *arguments], pipes)
 
+    def verdict(
+        self, arguments: Sequence[str], places: Mapping[int, str], *, cwd: Path, env: Mapping[str, str] | None = None
+    ) -> int:
+        """Runs a command whose streams lead elsewhere, and returns its exit code.
+
+        Args:
+            arguments: what is typed.
+            places: by number `gone` (a pipe that nobody reads), `closed`, or the path of a file; else /dev/null.
+            cwd: its folder.
+            env: its environment.
+        """
+        closed = "".join(str(number) for number, place in places.items() if place == "closed")
+        with contextlib.ExitStack() as sent:
+            streams = []
+            for number in range(3):
+                place = places.get(number, "closed")
+                if place == "gone":
+                    ours, its = os.pipe()
+                    os.close(ours)
+                else:
+                    its = os.open(os.devnull if place == "closed" else place, os.O_RDWR)
+                sent.callback(os.close, its)
+                streams.append(its)
+            child = self.start(
+                arguments,
+                cwd=cwd,
+                env={**(env or self.env), "NURSERY_CLOSES": closed},
+                stdin=streams[0],
+                stdout=streams[1],
+                stderr=streams[2],
+            )
+        return child.wait(300)
+
     def run(
         self,
         arguments: Sequence[object],
@@ -375,6 +408,9 @@ def _be_bertctl(request: dict[str, object], streams: Sequence[int], doors: Seque
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
             os.close(stream)
+        for number in map(int, os.environ.pop("NURSERY_CLOSES", "")):
+            os.close(number)
+            setattr(sys, ("stdin", "stdout", "stderr")[number], None)  # as Python has it then
         sys.argv = ["bertctl", *request["arguments"]]  # type: ignore[misc]
         for name in os.environ.pop("NURSERY_IMPORTS", "").split():
             sys.path[:0] = [str(Path(__file__).with_name(folder)) for folder in ("contract", "faults")]

@@ -43,7 +43,9 @@ def read_datasets(path: Path, *, taken: Collection[str] = (), home: Path | None 
     try:
         document = read_document(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
-        raise UnavailableError(f"{path} can't be read: {getattr(error, 'strerror', None) or error}") from error
+        raise UnavailableError(
+            f"{path} can't be read: {getattr(error, 'strerror', None) or error}", file=path
+        ) from error
     found: dict[str, DatasetRow] = {}
     problems = list(document.problems)
     adapter = TypeAdapter(DatasetRow)

@@ -115,6 +115,7 @@ def _refuse(name: str) -> LocatedModel:
             f"the model folder {name} does not exist",
             remedy="Give a folder with config.json, a tokenizer and model.safetensors, a run folder, a hub id "
             "(org/name), or a name from `bertctl recipes ls --models`.",
+            file=name,
         )
     hint = did_you_mean(name, MODELS)
     raise UsageError(

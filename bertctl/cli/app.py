@@ -148,7 +148,7 @@ def with_output(function: VerbFunction, on_output: OnOutput, *, prints: bool = F
         flags.pop("help_all")
         if flags.pop("offline"):  # read by huggingface_hub, datasets and transformers when they are imported: later
             os.environ["HF_HUB_OFFLINE"] = "1"
-        out = Output(**flags, is_printed=prints and given.get("output") is None)
+        out = Output(**flags, is_printed=prints and not given.get("output", given.get("destination")))
         on_output(out)
         protect_inputs(given)
         enter("working")

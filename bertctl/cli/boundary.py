@@ -101,6 +101,7 @@ def _usage(arguments: Sequence[str], error: typer.TyperException) -> UsageError:
 
 def _translate(error: Exception, arguments: "Sequence[str]") -> BertctlError:
     """Returns one of our errors for what can go wrong anywhere; anything else is a bug of ours."""
+    odd = [one for one in arguments if one != one.encode("utf-8", "ignore").decode()]
     if is_out_of_memory(error):
         translated: BertctlError = DeviceError(
             "out of memory",
@@ -111,17 +112,15 @@ def _translate(error: Exception, arguments: "Sequence[str]") -> BertctlError:
             "another process of this job ended without a message (killed, or out of memory)",
             remedy="Look at the machine's log. --resume continues a training run from its last checkpoint.",
         )
-    elif "surrogate" in str(error) or (
-        isinstance(error, UnicodeEncodeError) and sys.getfilesystemencoding() != "utf-8"
-    ):
-        odd = next((repr(one) for one in arguments if one != one.encode("utf-8", "ignore").decode()), "a name")
-        translated = UsageError(f"{odd} is not UTF-8", remedy="Rename it, or run in a UTF-8 locale (LC_ALL=C.UTF-8).")
     elif isinstance(error, OSError) and error.filename is not None:
         translated = UnavailableError(f"{error.filename}: {error.strerror or error}", file=error.filename)
     elif isinstance(error, OSError) and error.errno == errno.ENOSPC:
         translated = UnavailableError("the disk is full", remedy="Free some space, or write to another place.")
     elif isinstance(error, OSError) and error.strerror:
         translated = UnavailableError(error.strerror)
+    elif odd or (isinstance(error, UnicodeEncodeError) and sys.getfilesystemencoding() != "utf-8"):
+        what = repr(odd[0]) if odd else "the name of a file"
+        translated = UsageError(f"{what} is not UTF-8", remedy="Rename it, or take a UTF-8 locale (LC_ALL=C.UTF-8).")
     else:
         translated = BertctlError(
             f"{type(error).__name__}: {error}",

@@ -35,12 +35,13 @@ def find_recipe(name_or_path: str) -> Path:
         remedy = (
             f"Its recipe is {inside}." if inside.is_file() else "Give a YAML file, or a name from `bertctl recipes ls`."
         )
-        raise UsageError(f"{name_or_path} is a folder, not a recipe", remedy=remedy)
+        raise UsageError(f"{name_or_path} is a folder, not a recipe", remedy=remedy, file=path)
     if looks_like_path:
         hint = did_you_mean(path.stem, builtin)
         raise UnavailableError(
             f"the recipe file {name_or_path} does not exist" + (f"; for a built-in recipe: {hint}" if hint else ""),
             remedy="Check the path, or copy a recipe with `bertctl recipes cp NAME FILE`.",
+            file=path,
         )
     hint = did_you_mean(name_or_path, builtin)
     raise UsageError(

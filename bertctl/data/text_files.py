@@ -35,13 +35,15 @@ def require_file(path: Path) -> None:
     if path.is_file():
         return
     if path.is_dir():
-        raise UnavailableError(f"{path} is a folder, not a file", remedy=_names_in(path))
+        raise UnavailableError(f"{path} is a folder, not a file", remedy=_names_in(path), file=path)
     if path.exists():  # a pipe, /dev/stdin
         return
     if not path.parent.is_dir():
-        raise UnavailableError(f"{path} does not exist, nor does the folder {path.parent}")
+        raise UnavailableError(f"{path} does not exist, nor does the folder {path.parent}", file=path)
     hint = did_you_mean(path.name, (p.name for p in path.parent.iterdir()))
-    raise UnavailableError(f"{path} does not exist" + (f": {hint}" if hint else ""), remedy=_names_in(path.parent))
+    raise UnavailableError(
+        f"{path} does not exist" + (f": {hint}" if hint else ""), remedy=_names_in(path.parent), file=path
+    )
 
 
 def _names_in(folder: Path) -> str:

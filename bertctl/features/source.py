@@ -66,6 +66,7 @@ class Input:
             raise UnavailableError(
                 f"{self.name} does not exist" + (f"; for a data set: {hint}" if hint else ""),
                 remedy="Give a file, - for stdin, or a data set's name (`bertctl recipes ls --data`).",
+                file=self.name,
             )
         row = find_dataset(self.name)
         split = self.split or "train"

@@ -121,6 +121,7 @@ def read_plan(folder: Path) -> SweepPlan:
         raise UnavailableError(
             f"{folder} holds no sweep: {path} can't be read ({error.strerror})",
             remedy="Give the folder that `bertctl sweep` was given with -o.",
+            file=path,
         ) from error
     except (ValueError, KeyError) as error:
         raise DataError(

@@ -168,7 +168,9 @@ def _locate(name: str | None, listener: Listener) -> LocatedModel:
     if name not in MODELS:
         if path.suffix in (".json", ".txt") and (path.exists() or path.parent != Path()):
             if not path.is_file():
-                raise UnavailableError(f"{path} does not exist", remedy="Give a tokenizer.json or a vocab.txt.")
+                raise UnavailableError(
+                    f"{path} does not exist", remedy="Give a tokenizer.json or a vocab.txt.", file=path
+                )
             return LocatedModel(name, path, None)
         if path.is_dir() and any((path / file).is_file() for file in ("tokenizer.json", "vocab.txt")):
             return LocatedModel(name, path, None)

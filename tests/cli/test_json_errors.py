@@ -1,0 +1,130 @@
+"""With --json an error is one document on stdout, whatever the verb and the code; stderr says the same to people."""
+
+import functools
+import importlib
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from bertctl import errors
+from bertctl.cli.main import main
+from bertctl.config.problems import RecipeError
+from bertctl.runtime.stopping import Terminated
+from tests.cli.test_surface import COMMANDS
+from tests.cli.verbs import REFUSED, typed
+from tests.documents.schemas import check
+
+RAISED = {
+    "bug": (KeyError("surprise"), 1),
+    "usage": (RecipeError("my.yaml", ["my.yaml:3: training.epochs: -1 given", "my.yaml:4: no"]), 2),
+    "data": (errors.DataError("rows.csv:7: the label 'x' is not one the model knows", remedy="Labels: y."), 3),
+    "unavailable": (FileNotFoundError(2, "No such file or directory", "gone.csv"), 4),
+    "device": (MemoryError(), 5),
+    "diverged": (errors.DivergedError("training diverged at step 1"), 6),
+    "collapsed": (errors.CollapsedError("one answer to everything"), 6),
+    "interrupted": (KeyboardInterrupt(), 130),
+    "terminated": (Terminated(), 143),
+}
+PLACES = {
+    "usage": {"file": "my.yaml", "line": 3, "field": "training.epochs"},
+    "data": {"file": "rows.csv", "line": 7, "field": None, "remedy": "Labels: y."},
+    "unavailable": {"file": "gone.csv", "line": None, "field": None},
+}
+
+
+def one_document(out: str, code: int) -> dict[str, object]:
+    document = json.loads(out)
+    check("error", document, "stdout")
+    assert document["error"]["code"] == code
+    return document["error"]
+
+
+def test_the_table_has_every_verb() -> None:
+    assert REFUSED.keys() == COMMANDS.keys()
+    assert len(REFUSED) * len(RAISED) == 252
+
+
+@pytest.mark.parametrize("verb", [verb for verb in REFUSED if REFUSED[verb][0] not in (["--surprise"], ["surplus"])])
+def test_every_verb_answers_every_error_with_one_document(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The verb itself is what fails; what it is typed with is read, and its error leaves, as always."""
+    _refused_with_each(verb, typed(verb), tmp_path, monkeypatch, capsys)
+
+
+@pytest.mark.parametrize("verb", ["recipes ls", "recipes schema"])
+def test_verbs_that_take_nothing_too(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _refused_with_each(verb, verb.split(), tmp_path, monkeypatch, capsys)
+
+
+def _refused_with_each(
+    verb: str, words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    group, _, name = verb.partition(" ")
+    module = importlib.import_module(f"bertctl.cli.{group.replace('-', '_')}")
+    function = module.COMMANDS[name] if name else getattr(module, group.replace("-", "_"))
+    for kind, (raised, code) in RAISED.items():
+
+        def fails(*_: object, raised: BaseException = raised, **__: object) -> None:
+            raise raised
+
+        broken = functools.update_wrapper(fails, function)
+        if name:
+            monkeypatch.setitem(module.COMMANDS, name, broken)
+        else:
+            monkeypatch.setattr(module, group.replace("-", "_"), broken)
+        assert main([*words, "--json"]) == code, kind
+        said = capsys.readouterr()
+        document = one_document(said.out, code)
+        assert document["kind"] == ("interrupted" if kind == "terminated" else kind)
+        assert {key: document[key] for key in PLACES.get(kind, {})} == PLACES.get(kind, {})
+        assert f"error: {document['message']}\n" in said.err
+
+
+@pytest.mark.parametrize("verb", REFUSED)
+def test_what_is_refused_in_earnest(verb: str, bertctl) -> None:
+    """A file that is not there (or another refusal of the verb's own), and an option that no verb has."""
+    code = REFUSED[verb][1]
+    done = bertctl(*typed(verb), "--json")
+    assert done.returncode == code, done.stderr
+    document = one_document(done.stdout, code)
+    assert f"error: {document['message']}\n" in done.stderr
+    if code == 4:
+        assert "nowhere" in str(document["file"])
+    surplus = bertctl(*verb.split(), "--json", "--surprise")
+    assert surplus.returncode == 2
+    assert "--surprise" in str(one_document(surplus.stdout, 2)["message"])
+
+
+def test_no_verb_at_all_and_ranks_that_are_no_numbers(bertctl) -> None:
+    for words in (["--json"], ["nix", "--json"], ["vocab", "--json"]):
+        done = bertctl(*words)
+        assert done.returncode == 2
+        one_document(done.stdout, 2)
+    for environment in ({"RANK": "x", "WORLD_SIZE": "2"}, {"RANK": "0", "WORLD_SIZE": "-2"}, {"RANK": ""}):
+        done = bertctl("docs", "--json", env=environment)
+        name = next(name for name, given in environment.items() if given != "0" and given != "2")
+        assert done.returncode == 2
+        assert f"{name}={environment[name]!r}" in str(one_document(done.stdout, 2)["message"])
+        assert "Traceback" not in done.stderr
+
+
+def test_an_answer_and_then_an_error_are_one_document(bertctl, tiny_run, tmp_path: Path) -> None:
+    """The gate has judged, then a report can't be written; predict has answered 2,048 rows, then one is damaged."""
+    done = bertctl("gate", tiny_run.path, "--min", "accuracy=0.1", "--junit", tmp_path, "--json")
+    assert done.returncode == 4, done.stderr
+    assert one_document(done.stdout, 4)["file"] == str(tmp_path)
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"text": "good film"}\n' * 2100 + '{"text": 3\n')
+    done = bertctl("predict", tiny_run.path, rows, "--json")
+    assert done.returncode == 3, done.stderr
+    place = one_document(done.stdout, 3)
+    assert (os.path.basename(str(place["file"])), place["line"]) == ("rows.jsonl", 2101)  # noqa: PTH119
+    done = bertctl("predict", tiny_run.path, rows)
+    assert done.returncode == 3
+    assert len(done.stdout.splitlines()) == 2048, "whole lines that were ready are there without --json"

@@ -1,0 +1,233 @@
+"""Streams that are closed, full or no longer read: the verdict's code stays, and work goes on.
+
+The table: every verb x the places that its streams may lead to (a pipe whose reader has left, a closed descriptor, a
+full disk), once with a refusal for a verdict and once with an answer. All of it runs before a release; by default each
+verb's worst places do.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_surface import COMMANDS
+from tests.cli.verbs import REFUSED, typed
+from tests.conftest import TinyRun
+from tests.nursery import Nursery
+
+FULL = "/dev/full"
+PLACES: Mapping[str, dict[int, str]] = {
+    "stdout | true": {1: "gone"},
+    "stderr | true": {2: "gone"},
+    "both | true": {1: "gone", 2: "gone"},
+    ">&-": {1: "closed"},
+    "2>&-": {2: "closed"},
+    "<&-": {0: "closed"},
+    "<&- >&- 2>&-": {0: "closed", 1: "closed", 2: "closed"},
+    "> /dev/full": {1: FULL},
+    "2> /dev/full": {2: FULL},
+    "> /dev/full 2>&1": {1: FULL, 2: FULL},
+}
+WORST = ("both | true", "<&- >&- 2>&-", "> /dev/full 2>&1")
+
+ON_FILES = ["--train-file", "opinions.csv", "--model", "MODEL", "--max-length", "16", "--epochs", "1"]
+SMALL = [*ON_FILES, "--precision", "fp32", "--set", "evaluation.bootstrap_resamples=100"]
+PRINTED: dict[str, list[str]] = {
+    "compare": ["RUN", "RUN"],
+    "docs": ["tutorial"],
+    "predict": ["RUN", "opinions.csv"],
+    "recipes ls": [],
+    "recipes show": ["demo"],
+    "recipes schema": ["--json"],
+    "recipes validate": ["demo"],
+    "report": ["RUN", "--format", "md"],
+    "tokenize": ["a film", "--format", "ids"],
+    "vocab coverage": ["opinions.csv", "--model", "MODEL"],
+    "vocab diff": ["MODEL", "minilm"],
+    "vocab search": ["film", "MODEL"],
+    "vocab show": ["MODEL"],
+    "vocab stats": ["MODEL", "--json"],
+}
+"""Verbs whose answer is what they print: cut off they end with 141, with 4 where it can't be written."""
+JUDGED: dict[str, tuple[list[str], int]] = {
+    "gate": (["RUN", "--min", "accuracy=0.01"], 0),
+    "gate, undecided": (["RUN", "--min", "accuracy=0.99"], 8),
+    "gate, not met": (["RUN", "--max", "loss=1e-9"], 7),
+    "data check": (["faulty.csv", "--strict"], 3),
+    "recipes cp": (["demo", "copy.yaml", "--overwrite"], 0),
+    "doctor": (["demo", "--model", "minilm"], 0),
+    "predict, to a file": (["RUN", "opinions.csv", "-o", "answers.jsonl"], 0),
+    "tokenize, to a file": (["--file", "opinions.csv", "-o", "tokens.jsonl"], 0),
+    "report, to a file": (["RUN", "-o", "report.html"], 0),
+    "vocab train": (["opinions.csv", "--size", "100", "-o", "vocabulary", "--overwrite"], 0),
+}
+"""Verbs whose answer is their exit code or a file."""
+SLOW: dict[str, tuple[list[str], int]] = {
+    "finetune": (["text-classification", *SMALL, "-o", "run", "--overwrite"], 0),
+    "sweep": (["text-classification", *SMALL, "--grid", "optimizer.learning_rate=1e-3,2e-3", "-o", "sweep"], 0),
+    "probe": (["opinions.csv", "--model", "MODEL", "-o", "probe", "--overwrite"], 0),
+    "evaluate": (["OWN", "--split", "test"], 0),
+    "extract-features": (["opinions.csv", "--model", "MODEL", "-o", "features.npy", "--overwrite"], 0),
+    "estimate": (["text-classification", *SMALL], 0),
+    "lr-find": (["text-classification", *SMALL], 0),
+}
+"""Verbs that train or compute for seconds; estimate and lr-find print."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, opinions: Path) -> Path:
+    (tmp_path / "faulty.csv").write_text("text,label\na,x\na,y\n,x\n")
+    return tmp_path
+
+
+def words_of(verb: str, words: list[str], run: Path, model: Path, folder: Path) -> list[str]:
+    own = folder / "own"
+    if "OWN" in words and not own.exists():
+        shutil.copytree(run, own)
+    found = {"RUN": str(run), "MODEL": str(model), "OWN": str(own)}
+    return [*verb.partition(",")[0].split(), *(found.get(word, word) for word in words)]
+
+
+def expected(code: int, place: Mapping[int, str], *, printed: bool) -> int:
+    if code or not printed:
+        return code
+    return {"gone": 141, FULL: 4}.get(place.get(1, ""), 0)
+
+
+def test_the_tables_have_every_verb() -> None:
+    assert REFUSED.keys() == COMMANDS.keys()
+    answered = {verb.partition(",")[0] for verb in (*PRINTED, *JUDGED, *SLOW)}
+    assert COMMANDS.keys() - answered == {"push", "sweep-merge"}, "they need a hub; a sweep's shards"
+    assert len(REFUSED) * len(PLACES) == 280
+    assert (len(PRINTED) + len(JUDGED) + len(SLOW)) * len(PLACES) == 310
+
+
+def _refused(nursery: Nursery, verb: str, places: Mapping[str, Mapping[int, str]], cwd: Path) -> None:
+    code = REFUSED[verb][1]
+    got = {name: nursery.verdict(typed(verb), place, cwd=cwd) for name, place in places.items()}
+    assert got == dict.fromkeys(places, code)
+
+
+@pytest.mark.parametrize("verb", REFUSED)
+def test_a_refusal_keeps_its_code(nursery: Nursery, tmp_path: Path, verb: str) -> None:
+    _refused(nursery, verb, {name: PLACES[name] for name in WORST}, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", REFUSED)
+def test_a_refusal_keeps_its_code_in_every_place(nursery: Nursery, tmp_path: Path, verb: str) -> None:
+    _refused(nursery, verb, PLACES, tmp_path)
+
+
+def _answered(
+    nursery: Nursery, verb: str, places: Mapping[str, Mapping[int, str]], run: Path, model: Path, folder: Path
+) -> None:
+    printed = verb in PRINTED or verb in ("estimate", "lr-find")
+    words, code = (PRINTED[verb], 0) if verb in PRINTED else (JUDGED | SLOW)[verb]
+    line = words_of(verb, words, run, model, folder)
+    got = {name: nursery.verdict(line, place, cwd=folder) for name, place in places.items()}
+    assert got == {name: expected(code, place, printed=printed) for name, place in places.items()}
+
+
+@pytest.mark.parametrize("verb", [*PRINTED, *JUDGED])
+def test_an_answer_keeps_its_code(
+    nursery: Nursery, tiny_run: TinyRun, tiny_model: Path, folder: Path, verb: str
+) -> None:
+    _answered(nursery, verb, {name: PLACES[name] for name in WORST}, tiny_run.path, tiny_model, folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", [*PRINTED, *JUDGED, *SLOW])
+def test_an_answer_keeps_its_code_in_every_place(
+    nursery: Nursery, tiny_run: TinyRun, tiny_model: Path, folder: Path, verb: str
+) -> None:
+    _answered(nursery, verb, PLACES, tiny_run.path, tiny_model, folder)
+
+
+@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_training_that_nobody_reads_is_finished(
+    nursery: Nursery, tiny_run: TinyRun, tiny_model: Path, folder: Path, count: int
+) -> None:
+    """`bertctl finetune ... 2>&1 | true`, and a log line each step."""
+    more = ["--set", "training.log_every=1", "--num-processes", str(count)]
+    line = words_of("finetune", SLOW["finetune"][0], tiny_run.path, tiny_model, folder) + more
+    assert nursery.verdict(line, {1: "gone", 2: "gone"}, cwd=folder) == 0
+    assert json.loads((folder / "run" / "status.json").read_text())["state"] == "done"
+    assert (folder / "run" / "model" / "model.safetensors").exists()
+
+
+def test_from_the_first_line_of_a_real_process(tmp_path: Path) -> None:
+    """A shell closes what it says, and no file that is opened later gets its number."""
+    line = f"{sys.executable} -m bertctl vocab train - --size 60 -o vocabulary"
+    for place in ("<&- >&- 2>&-", "<&- 2> /dev/full", "2>&- >&- <&-"):
+        done = subprocess.run(["bash", "-c", f"{line} {place}"], cwd=tmp_path, capture_output=True, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (3, b"", b""), place
+    done = subprocess.run(
+        ["bash", "-c", f"echo a film was good good good | {line} >&- 2>&-"],
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    lines = (tmp_path / "vocabulary" / "vocab.txt").read_text().splitlines()
+    assert lines[0] == "[PAD]"
+    assert "good" in lines
+
+
+def test_an_encoding_that_lacks_the_letters(tmp_path: Path) -> None:
+    """Neither a traceback nor an answer that is no JSON."""
+    text = "café ☃ 😀"
+    for environment in (
+        {"PYTHONIOENCODING": "ascii"},
+        {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "bertctl", "tokenize", "-q", "-", "--model", "minilm"],
+            input=f"{text}\n".encode(),
+            capture_output=True,
+            cwd=tmp_path,
+            env={**os.environ, **environment},
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.isascii()
+        assert json.loads(done.stdout)["pieces"] == ["[CLS]", "cafe", "[UNK]", "[UNK]", "[SEP]"]
+        refused = subprocess.run(
+            [sys.executable, "-m", "bertctl", "docs", text, "--json"],
+            capture_output=True,
+            cwd=tmp_path,
+            env={**os.environ, **environment},
+            check=False,
+        )
+        assert refused.returncode == 2, refused.stderr
+        assert json.loads(refused.stdout)["error"]["kind"] == "usage"
+        assert b"Traceback" not in refused.stderr
+
+
+def test_names_that_are_not_utf8(nursery: Nursery, tiny_run: TinyRun, tiny_model: Path, tmp_path: Path) -> None:
+    """They work, or are refused in a sentence."""
+    odd = os.fsdecode(b"caf\xe9")
+    shutil.copy(tiny_run.data, tmp_path / f"{odd}.csv")
+    lines = {
+        (0,): [
+            ["predict", str(tiny_run.path), f"{odd}.csv"],
+            ["tokenize", "--file", f"{odd}.csv", "-o", f"{odd}.jsonl"],
+            ["gate", str(tiny_run.path), "--min", "accuracy=0", "--junit", f"{odd}.xml"],
+        ],
+        (2,): [
+            ["data", "check", f"{odd}.csv"],
+            ["finetune", "text-classification", "--train-file", f"{odd}.csv", "--model", str(tiny_model), "-o", "r"],
+        ],
+        (2, 4): [["evaluate", odd], ["predict", odd, "x.csv"], ["docs", odd], ["recipes", "show", odd], [odd]],
+        (3, 4): [["tokenize", odd, "--format", "ids"], ["vocab", "search", odd], ["vocab", "show", f"./{odd}"]],
+    }
+    for codes, each in lines.items():
+        for words in each:
+            done = nursery.run(words, cwd=tmp_path)
+            assert done.returncode in codes, (words, done.stderr)
+            assert "Traceback" not in done.stderr

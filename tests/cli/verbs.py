@@ -1,0 +1,40 @@
+"""A command line of every verb that is refused at once, for tables of verbs x cases.
+
+Each is typed in a folder of its own that holds nothing; the code is that of the refusal.
+"""
+
+REFUSED: dict[str, tuple[list[str], int]] = {
+    "finetune": (["nowhere.yaml"], 4),
+    "sweep": (["nowhere.yaml", "--grid", "training.epochs=1,2"], 4),
+    "sweep-merge": (["nowhere", "elsewhere", "-o", "merged"], 4),
+    "probe": (["nowhere.yaml"], 4),
+    "evaluate": (["nowhere"], 4),
+    "predict": (["nowhere", "x.csv", "--split", "test"], 2),
+    "extract-features": (["nowhere.txt", "--model", "minilm", "-o", "x.npy"], 4),
+    "report": (["nowhere"], 4),
+    "push": (["nowhere", "me/mine"], 4),
+    "gate": (["nowhere", "--min", "accuracy=0.9"], 4),
+    "compare": (["nowhere", "elsewhere"], 4),
+    "recipes ls": (["--surprise"], 2),
+    "recipes show": (["nowhere.yaml"], 4),
+    "recipes cp": (["nowhere", "x.yaml"], 2),
+    "recipes validate": (["nowhere.yaml"], 4),
+    "recipes schema": (["surplus"], 2),
+    "data check": (["nowhere.csv"], 4),
+    "doctor": (["nowhere.yaml"], 4),
+    "estimate": (["nowhere.yaml"], 4),
+    "lr-find": (["nowhere.yaml"], 4),
+    "tokenize": (["--file", "nowhere.txt", "-o", "x.jsonl"], 4),
+    "vocab show": (["./nowhere"], 4),
+    "vocab search": (["qqqqq", "minilm"], 3),
+    "vocab stats": (["./nowhere"], 4),
+    "vocab coverage": (["nowhere.txt"], 4),
+    "vocab diff": (["./nowhere", "minilm"], 4),
+    "vocab train": (["nowhere.txt"], 2),
+    "docs": (["nowhere"], 2),
+}
+
+
+def typed(verb: str) -> list[str]:
+    """What is typed after `bertctl`."""
+    return [*verb.split(), *REFUSED[verb][0]]
