@@ -4,6 +4,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import sys
 import time
 import traceback
@@ -61,7 +62,7 @@ class Output(Listener):
     def say(self, text: str) -> None:
         """Writes a line to stderr; nothing with `--quiet`."""
         if not self.quiet:
-            self.talk.print(_text(text))
+            self.talk.print(_text(_one_line(text)))
 
     def detail(self, text: str) -> None:
         """Writes a line to stderr with `--verbose` only."""
@@ -70,7 +71,7 @@ class Output(Listener):
 
     def warn(self, text: str) -> None:
         """Writes a warning to stderr, with `--quiet` too."""
-        self.talk.print(_text(("warning: ", "bold yellow"), text))
+        self.talk.print(_text(("warning: ", "bold yellow"), _one_line(text)))
 
     def show(self, renderable: "RenderableType") -> None:
         """Writes more than a line (a table, an aligned view) to stderr."""
@@ -218,7 +219,14 @@ def _text(*parts: "str | tuple[str, str]") -> "Text":
     """Returns words, each as it is or with a style; nothing in them is markup."""
     from rich.text import Text
 
-    return Text.assemble(*parts)
+    # Text drops some of the control characters that the console would show.
+    shown = [(part, "") if isinstance(part, str) else part for part in parts]
+    return Text.assemble(*((harmless(text, keep="\n\t"), style) for text, style in shown))
+
+
+def _one_line(text: str) -> str:
+    """Returns a line of talk, with its indented lines below it; other ends of lines are those of a text or a name."""
+    return re.sub(r"\n(?! )", r"\\n", text)
 
 
 def _console(stream: Any) -> "Console":

@@ -15,6 +15,7 @@ from bertctl.config.recipe_sections import ProbeSection
 from bertctl.config.removed import REMOVED
 from bertctl.config.schema import Recipe, fields
 from bertctl.config.strict_yaml import Dumper, Prose
+from bertctl.words import harmless
 
 _WIDTH = 110
 
@@ -73,7 +74,7 @@ def dump_recipe(recipe: Recipe, *, command: str) -> str:
         recipe: what to write.
         command: such as `bertctl finetune RUN/recipe.yaml`.
     """
-    lines = [f"# {' '.join(command.split())}"]
+    lines = [f"# {harmless(' '.join(command.split()))}"]
     section_before = ""
     for dotted, value in own_fields(recipe):
         section, _, name = dotted.rpartition(".")
