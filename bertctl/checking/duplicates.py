@@ -1,9 +1,11 @@
 """Rows that stand twice: exactly or nearly, inside a split or in two of them, with one label or with several."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import combinations, product
 from typing import Any
+
+import numpy as np
 
 from bertctl.checking.findings import SHOWN_EXAMPLES, Example, Finding, FindingRules, examples_at, shorten
 from bertctl.checking.near import SIMILARITY, near_duplicates, similarity
@@ -13,6 +15,9 @@ from bertctl.words import count_of
 
 _RULES = FindingRules("duplicates")
 
+_LOOKED_UP, _READ = 500, 2_000_000_000  # texts that are looked up, and letters that are read for it: 1 to 2 s
+_PHRASE = 3  # words from which a text that stands inside another one says something
+_CONTAINED = 0.05  # share of the texts from which scores are too good
 _MANY = 0.01  # share of a split's rows from which repeats inside it weigh on training
 
 Place = tuple[str, int]
@@ -34,6 +39,7 @@ def check_duplicates(subject: Subject) -> Iterator[Finding]:
     yield from _exact_across(subject, groups)
     yield from _conflicts(subject, groups)
     yield from _near(subject, groups)
+    yield from _contained(subject)
     yield from _shared_contexts(subject)
 
 
@@ -171,6 +177,33 @@ def _shared_contexts(subject: Subject) -> Iterator[Finding]:
                 examples_at(rows, sorted(shared.values()), subject.texts(other)["context"].__getitem__),
                 noun="paragraph",
                 says=f"are in {one} too",
+            )
+
+
+def _contained(subject: Subject) -> Iterator[Finding]:
+    """Yields texts that stand, whole, inside longer ones that are trained on, which no similarity of both shows.
+
+    Where there is nothing but training rows, in other ones of them: some of these rows will be held out.
+    """
+    train = subject.texts("train") if "train" in subject.splits else {}
+    if len(train) != 1:
+        return
+    [column] = train.values()
+    texts = [f" {normalised(text)} " for text in column]
+    whole, copies = "\n".join(texts), Counter(texts)
+    for split in [name for name in subject.splits if name != "train"] or ["train"]:
+        [column] = subject.texts(split).values()
+        many = min(_LOOKED_UP, max(1, _READ // (len(whole) + 1)))
+        looked = [int(i) for i in np.linspace(0, len(column) - 1, min(many, len(column)))]
+        keys = {i: f" {normalised(column[i])} " for i in looked}
+        found = [i for i, key in keys.items() if len(key.split()) >= _PHRASE and whole.count(key) > copies[key]]
+        if len(found) > _CONTAINED * len(looked):
+            yield _RULES.finding(
+                "contained" if split == "train" else "contained-across-splits",
+                split,
+                (len(found), len(looked)),
+                examples_at(subject.splits[split], found, column.__getitem__),
+                noun="row" if len(looked) == len(column) else "sampled row",
             )
 
 

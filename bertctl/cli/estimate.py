@@ -73,4 +73,10 @@ def estimate_table(document: Mapping[str, Any]) -> "Table":
     table.add_row("disk", human_bytes(disk["run"]), f"{human_bytes(disk['while_running'])} while it runs; {free}")
     if cells > 1:
         table.add_row(f"disk of {cells} such runs", human_bytes(document["sweep"]["disk_bytes"]), "")
+    for split, apart in document["detectable"].items():
+        table.add_row(
+            f"{document['examples'][split]:,} {split} rows show",
+            f"{100 * apart['runs']:.1f} points",
+            f"between two runs; {100 * apart['limit']:.1f} points from a limit, in 4 of 5 cases",
+        )
     return table

@@ -123,13 +123,14 @@ def _decide(
         chosen = calibrate_run(run, split=split, calibrate=calibrate, rule=rule, workers=workers, listener=listener)
     if not workers.is_first:
         return
-    decision, metrics, error = chosen["decision"], chosen["metrics"], chosen["calibration_error"]
+    decision, metrics = chosen["decision"], chosen["metrics"]
     numbers = ("before", "with the decision")
     table = plain_table(f"on {decision['fitted_on']}", *numbers, right=numbers)
     for name, after in metrics["after"].items():
         table.add_row(name, f"{metrics['before'][name]['value']:.4f}", f"{after['value']:.4f}")
-    if error["before"] is not None:
-        table.add_row("calibration error", f"{error['before']:.4f}", f"{error['after']:.4f}")
+    for name in ("calibration_error", "classwise_calibration_error", "brier"):
+        if chosen[name]["before"] is not None:
+            table.add_row(name.replace("_", " "), *(f"{chosen[name][when]:.4f}" for when in ("before", "after")))
     out.answer({"run": str(run.folder.path), **chosen}, table)
     if decision["temperature"] is not None:
         out.say(f"temperature {decision['temperature']:.4g}: logits are divided by it before they become probabilities")

@@ -2,12 +2,19 @@
 
 from typing import Any
 
+import numpy as np
+
 from bertctl.data.recipe_data import load_data
 from bertctl.errors import UsageError
 from bertctl.inference.decision import ThresholdRule, fit_decision, read_decision, write_decision
 from bertctl.inference.score_run import score_splits
 from bertctl.inference.trained import TrainedRun
-from bertctl.metrics.calibration import expected_calibration_error, scaled_probabilities
+from bertctl.metrics.calibration import (
+    brier_score,
+    classwise_calibration_error,
+    expected_calibration_error,
+    scaled_probabilities,
+)
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.tasks.text_classification import TextClassification
@@ -33,8 +40,9 @@ def calibrate_run(
         listener: hears of progress.
 
     Returns:
-        The decision, the metrics and the expected calibration error (None with several labels per example) before and
-        after it, as plain values; on the rows it was chosen on, where scores are a little too good.
+        The decision, the metrics, the Brier score, the calibration error (None with several labels) and its mean over
+        the labels, before and after it, as plain values; on the rows it was chosen on, where scores are a little too
+        good.
 
     Raises:
         UsageError: the run's task has no such decision, or more than two labels of which one is chosen.
@@ -62,17 +70,20 @@ def calibrate_run(
         resamples=settings.bootstrap_resamples,
         seed=run.recipe.training.seed,
     )
-    errors: list[float | None] = [None, None]
-    if not task.multi_label:
-        for place, temperature in enumerate((1.0, decision.temperature or 1.0)):
-            probabilities = scaled_probabilities(logits, temperature, multi_label=False)
-            correct = probabilities.argmax(axis=1) == gold
-            errors[place] = expected_calibration_error(probabilities.max(axis=1), correct)
+    names = ("calibration_error", "classwise_calibration_error", "brier")
+    errors: dict[str, dict[str, float | None]] = {name: {} for name in names}
+    right = gold if task.multi_label else gold[:, None] == np.arange(logits.shape[1])
+    for when, temperature in {"before": 1.0, "after": decision.temperature or 1.0}.items():
+        p = scaled_probabilities(logits, temperature, multi_label=task.multi_label)
+        answer = None if task.multi_label else expected_calibration_error(p.max(axis=1), p.argmax(axis=1) == gold)
+        errors["calibration_error"][when] = answer
+        errors["classwise_calibration_error"][when] = classwise_calibration_error(p, right)
+        errors["brier"][when] = brier_score(p, right, multi_label=task.multi_label)
     return {
         "decision": decision.as_json(),
         "metrics": {
             "before": {name: value.as_json() for name, value in result.metrics.items()},
             "after": {name: value.as_json() for name, value in after.items()},
         },
-        "calibration_error": {"before": errors[0], "after": errors[1]},
+        **errors,
     }

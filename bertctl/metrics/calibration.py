@@ -107,6 +107,32 @@ def expected_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, bin
     return float(_errors(confidence_N, correct_N[None, :].astype(np.float64), bins)[0])
 
 
+def classwise_calibration_error(probabilities: ArrayLike, gold: ArrayLike, *, bins: int = BINS) -> float:
+    """Returns the mean over the labels of the ECE of each one's probability (Kull et al. 2019, section 2; Nixon et al.
+    2019): the ECE of the answers alone does not see those of the other labels.
+
+    Args:
+        probabilities: (N, C).
+        gold: (N, C) whether each label is right.
+        bins: M, of equal width.
+    """
+    pairs = zip(np.asarray(probabilities).T, np.asarray(gold).T, strict=True)
+    return float(np.mean([expected_calibration_error(*pair, bins=bins) for pair in pairs]))
+
+
+def brier_score(probabilities: ArrayLike, gold: ArrayLike, *, multi_label: bool = False) -> float:
+    """Returns the Brier score: the squared distance of the probabilities from what is right, 0 to 2, summed over labels
+    that exclude each other (Brier 1950) and averaged over those that don't.
+
+    Args:
+        probabilities: (N, C).
+        gold: (N, C) whether each label is right.
+        multi_label: whether each label has its own sigmoid.
+    """
+    squares = (np.asarray(probabilities, dtype=np.float64) - np.asarray(gold)) ** 2
+    return float(squares.mean() if multi_label else squares.sum(axis=1).mean())
+
+
 def honest_calibration_error(
     confidence: ArrayLike, *, bins: int = BINS, draws: int = 500, seed: int = 0
 ) -> tuple[float, float]:

@@ -46,6 +46,9 @@ MANY = 2_000
 POWER = 0.8
 """How often a drop of the smallest detectable size is found."""
 
+DISAGREEMENT = 0.1
+"""Share of the answers in which two fine-tuned runs of one recipe differ, about: what power is reckoned with."""
+
 _SEED = 0  # of PCG64: the same two runs differ by the same
 _EXACT_DISCORDANT = 10_000  # from here on the exact and the asymptotic p agree in all digits that are shown
 _EXACT_EXCHANGES = 4_096
@@ -295,6 +298,20 @@ def detectable(low: float, high: float) -> float:
 
 def _exchange(clusters: Numbers | None) -> str:
     return "exchange test" if clusters is None else "exchange of clusters"
+
+
+def detectable_shares(n: int) -> dict[str, float]:
+    """Returns how far apart shares of right answers must be for n examples to show it in 4 of 5 cases.
+
+    Returns:
+        `runs`: of two runs that answer a tenth (`DISAGREEMENT`) of the examples differently, by McNemar's test;
+        `limit`: of a run from a fixed limit, where nine in ten answers are right.
+    """
+    normal = NormalDist()
+    sure = normal.inv_cdf((1 + CONFIDENCE) / 2)
+    variances = {"runs": DISAGREEMENT, "limit": 0.9 * 0.1}
+    errors = {name: math.sqrt(variance / n) for name, variance in variances.items()}
+    return {name: detectable(-sure * error, sure * error) for name, error in errors.items()}
 
 
 def _affordable(resamples: int, n: int) -> int:

@@ -107,7 +107,7 @@ def calibration_section(lines: Lines, answers: Answers, *, calibrated: bool) -> 
     _, limit = calibration.honest_calibration_error(probability)
     caption = "Share right by the probability given, with 95 % intervals; honest probabilities lie on the dotted line."
     blocks: list[Block] = [
-        Note(_calibration_words(probability, held, error, limit)),
+        Note(_calibration_words(probability, held, error, limit) + _of_all_labels(lines, answers)),
         Chart(partial(charts.reliability_chart, bins), caption),
         _reliability_table(bins),
     ]
@@ -132,6 +132,17 @@ def _calibration_words(probability: NDArray[np.float64], held: NDArray[np.bool_]
         f"Expected calibration error (ECE, {calibration.BINS} bins of equal width): {figure(error)}. "
         f"Mean probability {figure(mean)}, share right {figure(share)}. "
         f"{verdict}: honest probabilities have an ECE below {figure(limit)} in 19 of 20 such sets."
+    )
+
+
+def _of_all_labels(lines: Lines, answers: Answers) -> str:
+    found = answers.distributions(lines)
+    if found is None:
+        return ""
+    several = bool(found[1].sum(axis=1).max() != 1 or found[1].sum(axis=1).min() != 1)
+    return (
+        f" Over all labels: ECE {figure(calibration.classwise_calibration_error(*found))} on average, Brier score "
+        f"{figure(calibration.brier_score(*found, multi_label=several))} (0 is perfect)."
     )
 
 

@@ -256,6 +256,10 @@ model = {auto_class}.from_pretrained(MODEL)"""
         probabilities = np.array([probability or 0.0 for probability, _ in pairs])
         return np.clip(probabilities, 0.0, 1.0), np.array([right for _, right in pairs], dtype=np.bool_)
 
+    def distributions(self, lines: Lines) -> tuple[NDArray[np.float64], NDArray[np.bool_]] | None:
+        """Returns (N, C) probabilities of the labels and which are right; None where lines don't give all of them."""
+        return None
+
     def calibrated(self, lines: Lines) -> tuple[float, NDArray[np.float64], NDArray[np.bool_]] | None:
         """Returns a temperature fitted on these lines and what `stated` gives with it; None where none can be."""
         return None

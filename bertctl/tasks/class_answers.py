@@ -182,13 +182,19 @@ answer({example})"""
         pairs = [(p, name in line["gold"]) for line in lines for name, p in line["probabilities"].items()]
         return np.clip([p for p, _ in pairs], 0.0, 1.0), np.array([held for _, held in pairs], dtype=np.bool_)
 
-    def calibrated(self, lines: Lines) -> tuple[float, NDArray[np.float64], NDArray[np.bool_]] | None:
-        """Returns a temperature fitted on these lines and what `stated` gives with it; None where none can be."""
+    def distributions(self, lines: Lines) -> tuple[NDArray[np.float64], NDArray[np.bool_]] | None:
+        """Returns (N, C) probabilities of the labels and which are right; None where lines don't give all of them."""
         if not isinstance(lines[0].get("probabilities"), Mapping):
             return None
-
         probabilities = [[line["probabilities"].get(name, 0.0) for name in self.labels] for line in lines]
-        logits = calibration.log_odds(probabilities, multi_label=self.multi_label)
+        return np.array(probabilities), self.present(lines)[0]
+
+    def calibrated(self, lines: Lines) -> tuple[float, NDArray[np.float64], NDArray[np.bool_]] | None:
+        """Returns a temperature fitted on these lines and what `stated` gives with it; None where none can be."""
+        found = self.distributions(lines)
+        if found is None:
+            return None
+        logits = calibration.log_odds(found[0], multi_label=self.multi_label)
         gold = self.targets(lines)
         try:
             temperature = calibration.fit_temperature(logits, gold, multi_label=self.multi_label)

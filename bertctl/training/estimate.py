@@ -18,6 +18,7 @@ from bertctl.config.schema import Recipe
 from bertctl.errors import UsageError
 from bertctl.inference.engine import Engine
 from bertctl.inference.evaluate import evaluate_split, prediction_lines
+from bertctl.metrics.paired import detectable_shares
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, RunFolder
 from bertctl.runtime.batching import Plan
@@ -122,6 +123,9 @@ def _about_the_run(job: Job) -> dict[str, Any]:
         "epochs": job.epochs,
         "steps": job.steps,
         "examples": {split: len(rows) for split, rows in job.data.splits.items()},
+        "detectable": {
+            split: detectable_shares(len(rows)) for split, rows in job.data.splits.items() if split != "train"
+        },
     }
 
 

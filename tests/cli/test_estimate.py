@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
+import pytest
+
 Run = Callable[..., CompletedProcess[str]]
 
 SETTINGS = ("--max-length", 32, "--epochs", 2, "--batch-size", 4, "--set", "evaluation.bootstrap_resamples=100")
@@ -31,6 +33,7 @@ def test_steps_disk_and_memory_are_those_of_the_run(
     assert said["disk_bytes"]["while_running"] >= said["disk_bytes"]["run"] + 9 * weights
     peak = json.loads((run / "performance.json").read_text())["peak_memory_bytes"]
     assert 0.7 * peak < said["peak_memory_bytes"]["process"] < 1.3 * peak
+    assert said["detectable"]["validation"]["runs"] == pytest.approx(2.802 * (0.1 / 2) ** 0.5, abs=1e-3)
     assert said["sweep"]["cells"] == 18
     assert said["sweep"]["disk_bytes"] == 18 * said["disk_bytes"]["run"]
 
@@ -51,6 +54,7 @@ def test_a_person_gets_a_table_with_the_sweep(bertctl: Run, opinions: Path, tiny
         "memory",
         "disk",
         "disk of 3 such runs",
+        "2 validation rows show",
     ]
 
 

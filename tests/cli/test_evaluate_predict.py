@@ -423,7 +423,9 @@ def test_a_decision_is_stored_and_applied_by_predict(bertctl, tiny_run, tmp_path
     assert decision == json.loads((run / "decision.json").read_text())
     assert (decision["fitted_on"], decision["positive"]) == ("test", "pos")
     assert decision["temperature"] < 0.5
-    assert set(document["calibration_error"]) == {"before", "after"}
+    for name in ("calibration_error", "classwise_calibration_error", "brier"):
+        assert set(document[name]) == {"before", "after"}
+    assert document["brier"]["after"] <= 2
     after = json.loads(bertctl("predict", run, "-", input="a fine film\n").stdout)["probabilities"]
     odds = [math.log(p["pos"] / p["neg"]) for p in (before, after)]
     assert odds[0] / odds[1] == pytest.approx(decision["temperature"], rel=1e-3)

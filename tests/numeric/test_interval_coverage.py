@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from bertctl.metrics.paired import detectable_shares
 from bertctl.metrics.statistics import wilson_interval
 from tests.scoring import classification_metrics, loss_metric, regression_metrics
 
@@ -158,3 +159,16 @@ def test_intervals_cover_in_a_quick_simulation():
 @pytest.mark.parametrize("name", list(SAMPLERS))
 def test_intervals_cover_93_to_97_percent(name, n):
     _assert_covers(name, n, LONG)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [150, 400, 872])
+def test_the_difference_that_estimate_promises_is_found_in_four_of_five_cases(n):
+    """Two runs that answer a tenth of the examples differently, compared by McNemar's test as `compare` does."""
+    rng = np.random.default_rng(11)
+    apart = detectable_shares(n)["runs"]
+    found = 0
+    for _ in range(1000):
+        wins, losses, _ = rng.multinomial(n, [(0.1 + apart) / 2, (0.1 - apart) / 2, 0.9])
+        found += stats.binomtest(int(wins), int(wins + losses)).pvalue < 0.05 if wins + losses else 0
+    assert 700 <= found <= 950  # the binomial test is exact, so in steps; a difference near a tenth varies less

@@ -1,5 +1,6 @@
 """What is said of official sets is true of them: counted again here in another way."""
 
+import json
 from collections import defaultdict
 from functools import cache
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from bertctl.checking.check import check_data
 from bertctl.checking.findings import DataReport, Finding
 from bertctl.config.load import load_recipe
+from tests.conftest import Run
 
 
 @cache
@@ -93,3 +95,27 @@ def test_the_bundled_set_is_clean(tmp_path: Path) -> None:
         ("train", 600), ("validation", 150), ("test", 150)
     ]  # fmt: skip
     assert len(report.skipped) == 1
+
+
+@pytest.mark.slow
+def test_phrases_of_sst2_stand_inside_other_phrases(bertctl: Run, shared_data: Path, tmp_path: Path) -> None:
+    """Counted again in another way. GLUE's training file has each sentence with its parts; 500 rows are held out."""
+    phrases = [line.split("\t")[0] for line in (shared_data / "glue/SST-2/train.tsv").read_text().splitlines()[1:]]
+    held, kept = phrases[::130][:500], [text for i, text in enumerate(phrases) if i % 130 or i >= 65_000]
+    for name, texts in {"train": kept, "validation": held}.items():
+        rows = "\n".join(f"{text.strip()}\t{i % 2}" for i, text in enumerate(texts))
+        (tmp_path / f"{name}.tsv").write_text(f"sentence\tlabel\n{rows}\n")
+    done = bertctl("data", "check", tmp_path / "train.tsv", tmp_path / "validation.tsv", "--json")
+    found = next(f for f in json.loads(done.stdout)["findings"] if f["code"] == "contained-across-splits")
+    padded = [f" {' '.join(text.lower().split())} " for text in kept]
+    by_word: dict[str, list[str]] = defaultdict(list)
+    for text in padded:
+        for word in set(text.split()):
+            by_word[word].append(text)
+    inside = 0
+    for text in {i: f" {' '.join(text.lower().split())} " for i, text in enumerate(held)}.values():
+        words = text.split()
+        rarest = min(words, key=lambda word: len(by_word[word]))
+        inside += len(words) >= 3 and any(text in other and text != other for other in by_word[rarest])
+    assert found["count"] == inside > 350
+    assert found["total"] == 500

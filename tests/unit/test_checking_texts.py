@@ -72,6 +72,12 @@ def _only(rows: list[Row], label: str, keep: int) -> None:
     rows[:] = [row for row in rows if row["label"] != label or any(row is one for one in kept)]
 
 
+def _half(rows: list[Row], index: int) -> str:
+    """The first half of a long text: too little of it to be nearly the same."""
+    words = [row["text"].split() for row in rows if len(row["text"].split()) >= 8][index]
+    return " ".join(words[: len(words) // 2])
+
+
 def _cut_off(train: list[Row], validation: list[Row]) -> None:
     long = " ".join(row["text"] for row in train)
     for k in range(8):
@@ -94,6 +100,7 @@ TEXT_PLANTS: list[tuple[str, Plant, set[str]]] = [
     ("duplicate", lambda t, v: t.append({**t[3], "text": t[3]["text"].upper() + " "}), set()),
     ("near-duplicate", lambda t, v: t.append({**_long(t, 3), "text": "so " + _long(t, 3)["text"]}), set()),
     ("duplicate-across-splits", lambda t, v: v.append(dict(t[3])), set()),
+    ("contained-across-splits", lambda t, v: _every(v[:40], lambda i, row: _set(v, i, _half(t, i))), set()),
     (
         "near-duplicate-across-splits",
         lambda t, v: v.append({**_long(t, 3), "text": _long(t, 3)["text"] + " ok"}),

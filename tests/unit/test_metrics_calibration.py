@@ -8,12 +8,14 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit, softmax
 from scipy.stats import norm
 from sklearn.calibration import calibration_curve
-from sklearn.metrics import f1_score, log_loss
+from sklearn.metrics import brier_score_loss, f1_score, log_loss
 
 from bertctl.errors import DataError
 from bertctl.metrics.calibration import (
     MANY,
     best_f1_threshold,
+    brier_score,
+    classwise_calibration_error,
     expected_calibration_error,
     fit_temperature,
     honest_calibration_error,
@@ -51,6 +53,24 @@ def test_table_equals_scikit_learns():
     assert [bin_.confidence for bin_ in table] == pytest.approx(list(predicted))
     gaps = np.abs(true - predicted) @ [bin_.n for bin_ in table] / 2000
     assert expected_calibration_error(confidence, correct) == pytest.approx(gaps)
+
+
+def test_brier_score_and_the_error_over_all_labels():
+    rng = np.random.default_rng(2)
+    probability, gold = rng.dirichlet([1, 1, 1], 500), rng.integers(0, 3, 500)
+    right = np.eye(3, dtype=bool)[gold]
+    assert brier_score(probability, right) == pytest.approx(
+        sum(brier_score_loss(right[:, c], probability[:, c]) for c in range(3))
+    )
+    assert brier_score(probability, right, multi_label=True) == pytest.approx(brier_score(probability, right) / 3)
+    errors = [expected_calibration_error(probability[:, c], gold == c) for c in range(3)]
+    assert classwise_calibration_error(probability, right) == pytest.approx(np.mean(errors))
+    # Of the answers alone the error is 0: each is right as often as it says. That of the other labels is not.
+    sure = np.array([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5]] * 2)
+    gold = np.array([0, 2, 1, 0])
+    assert expected_calibration_error(sure.max(axis=1), sure.argmax(axis=1) == gold) == 0
+    assert classwise_calibration_error(sure, np.eye(3, dtype=bool)[gold]) == 0
+    assert brier_score(np.eye(3), np.eye(3)) == 0
 
 
 def test_honest_probabilities_stay_below_their_limit_nineteen_times_in_twenty():
