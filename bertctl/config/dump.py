@@ -28,6 +28,7 @@ NOT_IN_HASH = frozenset(
         "data.train_file",
         "data.validation_file",
         "data.test_file",
+        "data.longest_line",
         "model.name",
         "model.revision",
         "training.log_every",
@@ -43,6 +44,7 @@ NOT_IN_HASH = frozenset(
 
 _LATER = frozenset(
     {
+        "data.longest_line",
         "data.folds",
         "data.fold",
         "data.split_seed",

@@ -12,7 +12,7 @@ from bertctl.config.schema import Recipe, fields, sections
 from bertctl.config.strict_yaml import read_document, read_value
 from bertctl.config.task_names import task_names
 from bertctl.errors import UsageError
-from bertctl.words import did_you_mean
+from bertctl.words import did_you_mean, harmless
 
 SHOWN = 20
 """Problems that are said of one recipe."""
@@ -26,11 +26,11 @@ class RecipeError(UsageError):
     """
 
     def __init__(self, what: str, problems: Sequence[str], *, more: int = 0, remedy: str = "") -> None:
-        self.problems = tuple(problems[:SHOWN])
+        self.problems = tuple(harmless(problem) for problem in problems[:SHOWN])
         more += len(problems) - len(self.problems)
         lines = [f"{what}: {len(self.problems) + more} problems", *(f"  {problem}" for problem in self.problems)]
         lines += [f"  ... and {more:,} more"] if more else []
-        super().__init__(problems[0] if len(problems) == 1 else "\n".join(lines), remedy=remedy)
+        super().__init__(self.problems[0] if len(problems) == 1 else "\n".join(lines), remedy=remedy)
 
 
 def place(error: Mapping[str, Any]) -> tuple[str, ...]:

@@ -68,6 +68,8 @@ class DataSection(RecipeSection):
     """Whether CSV and TSV files begin with column names. Default: detected."""
     encoding: Text | None = None
     """Encoding of text files, such as `utf-8` or `latin-1`. Default: UTF-8, with or without a byte-order mark."""
+    longest_line: PositiveInt = 16
+    """Longest line of a text file, in megabytes. A longer one is refused, before it fills the memory."""
     validation_fraction: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1
     """Share of the training rows held out where there is no validation file. The rows are chosen by `data.split_seed`,
     stratified by label; what hangs together (`data.group_column`) stays on one side."""

@@ -5,6 +5,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, get_args
 
@@ -12,6 +13,7 @@ from bertctl.data.delimited import SAMPLE_LINES, detect_dialect, records
 from bertctl.data.reading import OnBadRecord, ReadOptions
 from bertctl.data.table import Table, in_chunks, table_of_objects, table_of_records
 from bertctl.data.text_files import Source, decoded_lines, open_bytes, require_file, source_name
+from bertctl.documents import loading
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT
 from bertctl.words import unknown
@@ -105,10 +107,11 @@ def _tables(source: Source, kind: FileKind, options: ReadOptions) -> Iterator[Ta
             yield from _delimited_tables(source, lines, options, tabs=kind == "tsv")
 
 
-def text_lines(file: BinaryIO, name: str, options: ReadOptions) -> Iterator[str]:
+def text_lines(file: BinaryIO, name: str, options: ReadOptions, *, longest: int = 0) -> Iterator[str]:
     """Yields the lines of an open file; where bad records are left out, bytes that are no text become U+FFFD."""
     errors: Literal["strict", "replace"] = "replace" if options.on_bad_record else "strict"
-    return decoded_lines(file, name, options.settings.encoding, options.listener, errors=errors)
+    settings, longest = options.settings, max(longest, options.settings.longest_line * 1_000_000)
+    return decoded_lines(file, name, settings.encoding, options.listener, errors=errors, longest=longest)
 
 
 def _delimited_tables(source: Source, lines: Iterator[str], options: ReadOptions, *, tabs: bool) -> Iterator[Table]:
@@ -125,7 +128,7 @@ def _delimited_tables(source: Source, lines: Iterator[str], options: ReadOptions
             dialect = detect_dialect(sample, sample, tabs=tabs, settings=settings, source=name, listener=listener)
         else:  # a file can be read twice, so quoting is judged by all of it
             with open_bytes(source) as again:
-                of_all = decoded_lines(again, name, settings.encoding, SILENT)
+                of_all = text_lines(again, name, replace(options, listener=SILENT, on_bad_record=None))
                 dialect = detect_dialect(sample, of_all, tabs=tabs, settings=settings, source=name, listener=listener)
     found = records(everything, dialect, source=name, listener=listener, on_bad_record=options.on_bad_record)
     if options.whole:
@@ -170,18 +173,15 @@ def _parquet_tables(file: BinaryIO, source: str, chunk_rows: int | None) -> Iter
     Raises:
         DataError: not Parquet, or damaged.
     """
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
+    with loading(source, remedy="Write the file again, with columns of texts, numbers or lists of them."):
         parquet = pq.ParquetFile(file)
         if chunk_rows is None:
             yield Table(parquet.read().to_pydict(), source)
             return
         for batch in parquet.iter_batches(batch_size=chunk_rows):
             yield Table(batch.to_pydict(), source)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise DataError(f"{source} is not a Parquet file that can be read: {str(error).splitlines()[0]}") from error
 
 
 def _seekable(file: BinaryIO, source: Source, spool: BinaryIO) -> BinaryIO:

@@ -9,7 +9,7 @@ from typing import Any
 from bertctl.data.files import json_objects, text_lines
 from bertctl.data.reading import ReadOptions
 from bertctl.data.table import Table, in_chunks, table_of_objects
-from bertctl.data.text_files import Source, open_bytes, source_name
+from bertctl.data.text_files import LONGEST_DOCUMENT, Source, open_bytes, source_name
 from bertctl.errors import DataError
 
 FORMS = (
@@ -50,7 +50,7 @@ def json_tables(source: Source, options: ReadOptions) -> Iterator[Table]:
     """Yields the questions of a JSON file or of stdin, one table per chunk."""
     name = source_name(source)
     with open_bytes(source) as file:
-        lines = text_lines(file, name, options)
+        lines = text_lines(file, name, options, longest=LONGEST_DOCUMENT)
         head, document = opened(lines, name)
         if document is None:
             objects = json_objects(itertools.chain(head, lines), name, options.on_bad_record)

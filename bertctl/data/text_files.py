@@ -13,10 +13,13 @@ from typing import BinaryIO, Literal, cast
 
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.progress import Listener
-from bertctl.words import did_you_mean
+from bertctl.words import did_you_mean, human_bytes
 
 Source = Path | Literal["-"]
 """A file, or `-` for stdin."""
+
+LONGEST_LINE, LONGEST_DOCUMENT = 16_000_000, 250_000_000
+"""Bytes of a line, and of what can only be read as a whole (a JSON document, UTF-16), unless asked for otherwise."""
 
 _UTF16_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -103,22 +106,28 @@ def decoded_lines(
     listener: Listener,
     *,
     errors: Literal["strict", "replace"] = "strict",
+    longest: int = LONGEST_LINE,
 ) -> Iterator[str]:
     """Yields the lines of an open file with their ends, decoded one by one, without the byte-order mark.
 
-    Only a file without any line feed is split at carriage returns.
+    Only a file without any line feed is split at carriage returns. A line of more than `longest` bytes is refused
+    before it is in memory; so is a file that is decoded as a whole and has more than `LONGEST_DOCUMENT`.
 
     Raises:
         UsageError: no such encoding.
-        DataError: empty; bytes that are not the encoding, where `errors` is strict.
+        DataError: empty; a line that is too long; bytes that are not the encoding, where `errors` is strict.
     """
     check_encoding(encoding)
-    first = file.readline()
+    first = file.readline(longest + 1)
     if not first:
         raise DataError(f"{source} is empty: it has no rows", remedy="Give a file with rows.")
     used = encoding or _encoding_of(first[:4096], source, listener)
-    if not first.endswith(b"\n") or codecs.lookup(used).name.startswith(("utf-16", "utf-32")):
-        data = first + file.read()
+    is_wide = codecs.lookup(used).name.startswith(("utf-16", "utf-32"))
+    if is_wide or not first.endswith(b"\n"):
+        most = max(longest, LONGEST_DOCUMENT) if is_wide or b"\r" in first else longest
+        data = first + file.read(most + 1 - len(first))
+        if len(data) > most:
+            raise _too_long(source, 1, most)
         try:
             whole = data.decode(used, errors).removeprefix("\ufeff")
         except UnicodeDecodeError as error:
@@ -126,13 +135,22 @@ def decoded_lines(
         yield from io.StringIO(whole if "\n" in whole else whole.replace("\r", "\n"), newline="\n")
         return
     offset = 0
-    for lines, line in enumerate(itertools.chain([first], file)):
+    for lines, line in enumerate(itertools.chain([first], iter(lambda: file.readline(longest + 1), b""))):
+        if len(line) > longest:
+            raise _too_long(source, lines + 1, longest)
         try:
             text = line.decode(used, errors)
         except UnicodeDecodeError as error:
             raise _undecodable(line + file.read(4096), error.start, used, source, (lines, offset)) from error
         yield text if lines else text.removeprefix("\ufeff")
         offset += len(line)
+
+
+def _too_long(source: str, line: int, longest: int) -> DataError:
+    return DataError(
+        f"{source}:{line}: this line has more than {human_bytes(longest)}",
+        remedy="If it is meant to, add --set data.longest_line=MEGABYTES.",
+    )
 
 
 def check_encoding(encoding: str | None) -> None:

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from bertctl.errors import DataError
+from bertctl.words import human_bytes
 
-BLOCK = 1 << 20
-"""Bytes read at once."""
+BLOCK, LONGEST_LINE = 1 << 20, 256 << 20
+"""Bytes read at once, and of a line."""
 
 
 class LineReader:
@@ -45,6 +46,11 @@ class LineReader:
             end = chunk.rfind(b"\n")
             if end < 0:
                 rest.append(chunk)
+                if len(rest) * BLOCK > LONGEST_LINE:
+                    raise DataError(
+                        f"{self._source}:{self._lines + 1}: this line has more than {human_bytes(LONGEST_LINE)}",
+                        remedy="Cut it at the ends of sentences or documents.",
+                    )
                 continue
             yield self._split(b"".join([*rest, chunk[:end]]))
             rest = [chunk[end + 1 :]] if end + 1 < len(chunk) else []

@@ -1,11 +1,18 @@
 """Models and runs of somebody else: nothing that they name is run or fetched, and what is wrong with them is said."""
 
+import gzip
 import json
 import os
 import shutil
+import tracemalloc
 from pathlib import Path
 
+import pytest
 import yaml
+
+from bertctl.data.text_files import decoded_lines, open_bytes
+from bertctl.errors import DataError
+from bertctl.progress import SILENT
 
 EVIL = """import pathlib
 
@@ -164,3 +171,29 @@ def test_a_recipe_that_is_a_bomb_is_refused_in_a_few_lines(bertctl, tmp_path):
             wrong.append((text[:40], done.returncode, done.stderr[:600]))
     assert wrong == []
     assert len(RECIPES) == 10
+
+
+def test_a_line_that_fills_the_memory_is_refused_unless_it_is_asked_for(bertctl, tmp_path):
+    with gzip.open(tmp_path / "rows.csv.gz", "wb", compresslevel=1) as out:
+        out.write(b"text,label\ngood,x\nbad,y\n" + b"good " * 3_500_000 + b",x\nbad,y\n")
+    typed = ("finetune", "text-classification", "--train-file", "rows.csv.gz", "--model", "nowhere/tiny")
+    done = bertctl("data", "check", "rows.csv.gz")
+    assert done.returncode == 3, done.stderr
+    assert "rows.csv.gz:4: this line has more than 16 MB" in done.stdout.replace("\n", " ")
+    for megabytes, code, words in ((16, 3, "--set data.longest_line=MEGABYTES"), (18, 4, "'nowhere/tiny'")):
+        done = bertctl(*typed, "--set", f"data.longest_line={megabytes}")
+        assert done.returncode == code, done.stderr
+        assert words in done.stderr
+
+
+def test_a_line_is_refused_before_it_is_in_memory(tmp_path):
+    with gzip.open(tmp_path / "rows.csv.gz", "wb", compresslevel=1) as out:
+        out.write(b"text,label\n")
+        for _ in range(40):
+            out.write(b"a" * 10_000_000)
+    tracemalloc.start()
+    with open_bytes(tmp_path / "rows.csv.gz") as file, pytest.raises(DataError, match=r":2: this line has more"):
+        list(decoded_lines(file, "rows", None, SILENT))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 60_000_000
