@@ -143,11 +143,12 @@ class _Worker:
         self._process.stdout.close()  # type: ignore[union-attr]
         if self._in_hand is None:
             if code:
-                raise RuntimeError(f"the worker could not begin:\n{(self._folder / 'stderr').read_text()[-3000:]}")
+                raise RuntimeError(f"the worker could not begin:\n{(self._folder / 'stderr').read_text()[-3_000:]}")
             self.is_done = True
             return
         took = time.monotonic() - self._since
-        yield Told(self._in_hand, "?", code=code, wrong=[f"the process ended with {code} after {took:.0f} s"])
+        said = (self._folder / "stderr").read_text(encoding="utf-8", errors="replace")[-600:]
+        yield Told(self._in_hand, "?", code=code, wrong=[f"the process ended with {code} after {took:.0f} s"], said=said)
         self._next = self._in_hand + self._arguments[2]
         if self._next >= self._arguments[1]:
             self.is_done = True

@@ -103,7 +103,11 @@ def of_yaml(content: bytes, random: Random) -> bytes:
         document = yaml.load(content, yaml.CSafeLoader)
     except (yaml.YAMLError, ValueError, RecursionError):
         return of_bytes(content, random)
-    text = yaml.dump(_of_tree(document, random), Dumper=yaml.CSafeDumper, allow_unicode=True, sort_keys=False)
+    changed = _of_tree(document, random)
+    try:
+        text = yaml.dump(changed, Dumper=yaml.CSafeDumper, allow_unicode=True, sort_keys=False)
+    except UnicodeEncodeError:  # half of a surrogate pair: JSON is YAML too, and can say it
+        text = json.dumps(changed, indent=1)
     return text.encode("utf-8", "surrogatepass").replace(DEEP.encode(), b"[" * random.choice((40, 400, 4_000)))
 
 

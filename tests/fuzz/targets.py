@@ -115,7 +115,7 @@ def models(_: Path) -> tuple[Target, ...]:
         ("tokenize", "the film was aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa fine", "--model", "{here}/model"),
         ("vocab", "stats", "--model", "{here}/model"),
         ("data", "check", "{here}/rows.csv", "--model", "{here}/model"),
-        ("extract-features", "{here}/few.txt", "--model", "{here}/model", "-o", "{here}/vectors.npy"),
+        ("extract-features", "{here}/few.txt", "--model", "{here}/model", "-o", "{here}/v.npy", "--max-length", "16"),
         ("finetune", "text-classification", "--train-file", "{here}/rows.csv", "--model", "{here}/model", "-o",
          "{here}/run", *_FINETUNE),
     ]  # fmt: skip
@@ -141,7 +141,16 @@ def runs(folder: Path) -> tuple[Target, ...]:
             ("report", "{here}/run", "-o", "{here}/page.md"),
             ("predict", "{here}/run", f"{{trained}}/{file}", "-o", "{here}/answers.jsonl"),
             ("evaluate", "{here}/run"),
-            ("extract-features", "{here}/base/few.txt", "--model", "{here}/run", "-o", "{here}/vectors.npy"),
+            (
+                "extract-features",
+                "{here}/base/few.txt",
+                "--model",
+                "{here}/run",
+                "-o",
+                "{here}/v.npy",
+                "--max-length",
+                "32",
+            ),
             (*resume, *(("--resume",) if resume[0] == "finetune" else ("--overwrite",))),
         ]
         tree["base/few.txt"] = b"the film was fine\n"

@@ -98,6 +98,7 @@ class Boundary:
         self._main = main
         self.watch = Watch()
         self._streams = [os.memfd_create(name) for name in ("stdout", "stderr")]
+        self._own = os.fdopen(os.dup(2), "w", encoding="utf-8")
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 
     def __call__(self, words: list[str], here: Path) -> tuple[int, str, str]:
@@ -119,6 +120,7 @@ class Boundary:
             os.chdir("/")
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
+        sys.stdout = sys.stderr = self._own
         out, err = (os.pread(stream, 1 << 22, 0).decode("utf-8", "replace") for stream in self._streams)
         return code, out, err
 

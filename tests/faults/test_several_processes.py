@@ -1,0 +1,81 @@
+"""A training by two processes that are killed or stopped, one or all: nobody stays behind, nothing is lost."""
+
+import signal
+import subprocess
+import time
+from pathlib import Path
+from random import Random
+
+import psutil
+import pytest
+
+from tests.stopping import Training, difference
+
+pytestmark = pytest.mark.slow
+
+_RANDOM = Random(14)  # noqa: S311 - moments, not secrets
+WHOM = ("launcher", "worker 0", "worker 1", "everybody")
+KILLS = [(WHOM[i % 4], _RANDOM.randrange(1, 47)) for i in range(20)]
+"""Who is killed, after how many of the 48 steps."""
+
+
+@pytest.fixture(scope="module")
+def training(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Training:
+    return Training(tmp_path_factory.mktemp("training"), tiny_model)
+
+
+@pytest.fixture(scope="module")
+def by_two(training: Training, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("two") / "run"
+    done = training.start(run, "--num-processes", "2")
+    assert done.returncode == 0, done.stderr
+    return run
+
+
+def family(process: "subprocess.Popen[str]") -> list[psutil.Process]:
+    """The launcher, torchrun and the workers."""
+    return [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+
+
+def workers_of(process: "subprocess.Popen[str]") -> list[psutil.Process]:
+    return [p for p in family(process) if "bertctl" in p.cmdline() and "RANK" in p.environ()]
+
+
+def struck(training: Training, run: Path, whom: str, number: signal.Signals, steps: int) -> tuple[int, str]:
+    """Starts a run, sends the signal after so many steps; returns exit code and talk when nobody is left."""
+    process = training.popen(run, "--num-processes", "2")
+    training.wait_for_steps(run, steps, process)
+    everybody = family(process)
+    workers = {f"worker {worker.environ()['RANK']}": worker for worker in workers_of(process)}
+    for one in everybody if whom == "everybody" else [workers.get(whom, everybody[0])]:
+        one.send_signal(number)
+    started = time.monotonic()
+    _, err = process.communicate(timeout=60)
+    psutil.wait_procs(everybody, timeout=30)
+    assert time.monotonic() - started < 30
+    assert not [p for p in everybody if p.is_running() and p.status() != psutil.STATUS_ZOMBIE], "somebody stayed behind"
+    return process.returncode or 0, err
+
+
+def gone_on_with(training: Training, run: Path, by_two: Path) -> None:
+    done = training.start(run, "--num-processes", "2", "--resume-if-any")
+    assert done.returncode == 0, done.stderr
+    assert difference(by_two, run) is None
+    assert not (run / "checkpoints").exists()
+    assert not [path for path in run.rglob("*") if path.name.endswith(".part")]
+
+
+@pytest.mark.parametrize(("whom", "steps"), KILLS)
+def test_killed(training: Training, by_two: Path, tmp_path: Path, whom: str, steps: int) -> None:
+    run = tmp_path / "run"
+    code, err = struck(training, run, whom, signal.SIGKILL, steps)
+    assert code == (5 if whom.startswith("worker") else -9), err
+    gone_on_with(training, run, by_two)
+
+
+@pytest.mark.parametrize("whom", WHOM[:3])
+def test_stopped(training: Training, by_two: Path, tmp_path: Path, whom: str) -> None:
+    run = tmp_path / "run"
+    code, err = struck(training, run, whom, signal.SIGTERM, 10)
+    assert code == 143, err
+    gone_on_with(training, run, by_two)
