@@ -148,7 +148,9 @@ class _Worker:
             return
         took = time.monotonic() - self._since
         said = (self._folder / "stderr").read_text(encoding="utf-8", errors="replace")[-600:]
-        yield Told(self._in_hand, "?", code=code, wrong=[f"the process ended with {code} after {took:.0f} s"], said=said)
+        yield Told(
+            self._in_hand, "?", code=code, wrong=[f"the process ended with {code} after {took:.0f} s"], said=said
+        )
         self._next = self._in_hand + self._arguments[2]
         if self._next >= self._arguments[1]:
             self.is_done = True

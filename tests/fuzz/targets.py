@@ -1,11 +1,12 @@
 """What is fuzzed: for each reader, right inputs and the commands that read them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.faults.hostile_models import HOSTILE
 from tests.fuzz import originals, trained
+from tests.fuzz.found import FOUND
 from tests.fuzz.originals import Tree, read_tree
 from tests.fuzz.places import Place
 
@@ -38,7 +39,7 @@ def _under(folder: str, tree: Tree) -> Tree:
     return {f"{folder}/{name}": content for name, content in tree.items()}
 
 
-def light(_: Path) -> tuple[Target, ...]:
+def light(_: Path | None = None) -> tuple[Target, ...]:
     """Readers that need no torch, and so no time."""
     tiny = _under("tiny", originals.model())
     model = {name: content for name, content in tiny.items() if not name.endswith("safetensors")}
@@ -107,7 +108,7 @@ def _read(name: str, task: str, content: bytes, model: Tree) -> Target:
 _FINETUNE = ("--epochs", "1", "--batch-size", "8", "--max-length", "16", "--set", "evaluation.bootstrap_resamples=100")
 
 
-def models(_: Path) -> tuple[Target, ...]:
+def models(_: Path | None = None) -> tuple[Target, ...]:
     """The hostile models, each through five verbs."""
     rows = {"rows.csv": originals.as_table(originals.rows("text-classification")), "few.txt": b"the film was fine\n"}
     tiny = originals.model()
@@ -125,8 +126,9 @@ def models(_: Path) -> tuple[Target, ...]:
     )
 
 
-def runs(folder: Path) -> tuple[Target, ...]:
+def runs(folder: Path | None) -> tuple[Target, ...]:
     """Real runs, each damaged folder through seven verbs."""
+    assert folder is not None
     found = []
     for task in (*trained.TASKS, "stopped"):
         run, base = read_tree(folder / task), read_tree(folder / ("text-classification" if task == "stopped" else task))
@@ -160,5 +162,28 @@ def runs(folder: Path) -> tuple[Target, ...]:
     return tuple(found)
 
 
-KINDS: Mapping[str, Callable[[Path], tuple[Target, ...]]] = {"light": light, "models": models, "runs": runs}
-"""The tables, by name; each is made from the folder of what was trained."""
+def found(_: Path | None = None) -> tuple[Target, ...]:
+    """What found.py keeps, as it is, through every command of its target."""
+    targets: dict[str, Target] = {}
+    for target in light():
+        for name in target.damaged:
+            named = f"{target.name} {name.removeprefix('run/')}" if len(target.damaged) > 1 else target.name
+            targets[named] = replace(target, damaged=(name,))
+    made = []
+    for named, content in FOUND:
+        target = targets[named]
+        [name] = target.damaged
+        report = targets[named.replace("run of", "report of")] if named.startswith("run of") else None
+        commands = [*target.commands, *(report.commands if report else ())]
+        words = [tuple(word.replace("{file}", f"{{here}}/{name}") for word in command) for command in commands]
+        made.append(Target(named, 0, {**target.tree, name: content}, (), words, all_commands=True))
+    return tuple(made)
+
+
+KINDS: Mapping[str, Callable[[Path | None], tuple[Target, ...]]] = {
+    "light": light,
+    "models": models,
+    "runs": runs,
+    "found": found,
+}
+"""The tables, by name; `runs` is made from the folder of what was trained."""

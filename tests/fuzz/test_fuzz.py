@@ -1,0 +1,36 @@
+"""Damaged inputs through the command line: never a traceback, never for long, never much memory, nothing outside."""
+
+import pytest
+
+from tests.fuzz.__main__ import by_cause
+from tests.fuzz.crew import BYTES, SECONDS, taken
+from tests.fuzz.found import FOUND
+
+EVERY_DAY = 2_000
+BEFORE_A_RELEASE = 100_000
+MINUTES = 15.0
+"""On two cores."""
+
+
+def test_two_thousand_inputs() -> None:
+    figures = taken(seed=1, inputs=EVERY_DAY)
+    assert figures.inputs == EVERY_DAY
+    assert figures.failed == [], by_cause(figures)
+    assert figures.longest[0] < SECONDS
+    assert figures.highest[0] < BYTES
+    assert len(figures.targets) > 25
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_inputs() -> None:
+    figures = taken(seed=2, inputs=BEFORE_A_RELEASE, jobs=2)
+    print(figures)  # noqa: T201 - the bar asks for the figures
+    assert figures.failed == [], by_cause(figures)
+    assert figures.inputs == BEFORE_A_RELEASE
+
+
+def test_what_was_found_once() -> None:
+    """Every input of found.py, by its own content, not by a number that another fuzzer would make something else of."""
+    figures = taken(seed=0, inputs=len(FOUND), kind="found")
+    assert figures.failed == [], by_cause(figures)
+    assert figures.inputs == len(FOUND) > 30
