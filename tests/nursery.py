@@ -55,7 +55,11 @@ HEAVY = (
     "pyarrow.pandas_compat",
     "matplotlib.backends.backend_agg",
     "matplotlib.backends.backend_svg",
+    "matplotlib.figure",
+    "packaging.requirements",
     "PIL.features",
+    "PIL.JpegImagePlugin",
+    "py3langid.langid",
     "rensa",
 )
 """What else they import besides the modules of `bertctl`, all of which are imported."""

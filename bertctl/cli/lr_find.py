@@ -61,6 +61,11 @@ def lr_find(
             out.say(f"written: {', '.join(str(path) for path in (output, *pictures(output)))}")
     if document["suggestion"] is None:
         out.warn("the loss never fell, so there is nothing to suggest; try more --steps, or a higher --to")
+    elif document["fall"] < document["noise"]:
+        out.warn(
+            f"the loss falls by {document['fall']:.4f}, and as much as {document['noise']:.4f} can be chance: the "
+            "suggestion is a guess, and training may collapse at it; try more --steps, or 2e-5 to 5e-5"
+        )
     out.answer(document, rates_table(document))
 
 

@@ -191,8 +191,8 @@ class OptimizerSection(RecipeSection):
     """Decoupled weight decay of every weight except biases and normalisation. google-research/bert does the same."""
     warmup_fraction: Fraction = 0.1
     """Share of all steps in which the learning rate rises from 0 to its peak. It then falls in a straight line to 0.
-    google-research/bert starts the falling line at step 0, so its peak is 10 % lower and the warm-up ends with a step
-    down."""
+    google-research/bert starts the falling line at step 0: its peak is 0.989 to 0.9997 of this one (90 to 3,000 steps
+    of warm-up), and after a step down its line is 10 % lower than this one."""
     beta1: Fraction = 0.9
     """Decay of the gradient's running mean."""
     beta2: Fraction = 0.999

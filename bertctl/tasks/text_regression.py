@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from bertctl.tasks.objectives import Objective
 
 
+_LARGEST = 3.4e38
+"""Scores are learned in 32 bits, which end there."""
+
+
 @dataclass(frozen=True)
 class TextRegression(Task):
     """One number for each text or pair.
@@ -122,9 +126,9 @@ def _score(rows: Rows, index: int) -> float:
         score = float(label)
     except (TypeError, ValueError):
         score = math.nan
-    if not math.isfinite(score):
+    if not abs(score) < _LARGEST:
         raise DataError(
-            f"{rows.where(index)}: the label {label!r} is no finite number",
+            f"{rows.where(index)}: the label {label!r} is no finite number in 32 bits",
             remedy="To learn classes use the recipe text-classification; else check --label-column.",
         )
     return score

@@ -36,7 +36,7 @@ def _folded(texts: list[str]) -> list[str]:
 
 @pytest.mark.parametrize(
     ("name", "folder", "column", "test_column", "header"),
-    [("sst2", "SST-2", 0, 1, True), ("cola", "CoLA", 3, 1, False)],
+    [pytest.param("sst2", "SST-2", 0, 1, True, marks=pytest.mark.slow), ("cola", "CoLA", 3, 1, False)],
 )
 def test_own_duplicates_across_splits(
     name: str, folder: str, column: int, test_column: int, header: bool, shared_data: Path
@@ -66,6 +66,7 @@ def test_own_duplicates_across_splits(
     assert found["duplicate", "train"][0].count == repeats
 
 
+@pytest.mark.slow
 def test_nothing_untrue_is_said_of_sst2(shared_data: Path) -> None:
     report = _checked("sst2", shared_data / "glue")
     assert not report.of("error")
@@ -74,6 +75,12 @@ def test_nothing_untrue_is_said_of_sst2(shared_data: Path) -> None:
     }  # fmt: skip
     lone = next(f for f in report.findings if f.code == "no-words")
     assert {example.text for example in lone.examples} == {"'( '", "') '"}
+
+
+def test_no_error_is_found_in_cola(shared_data: Path) -> None:
+    report = _checked("cola", shared_data / "glue")
+    assert not report.of("error")
+    assert {"duplicate", "near-duplicate", "conflicting-labels"} <= report.codes()
 
 
 def test_conflicting_labels_of_medical_abstracts(shared_data: Path) -> None:

@@ -253,5 +253,7 @@ def test_published_scores_stand_beside_their_split():
     assert mnli.published_for("validation_matched", "accuracy").value == 0.846
     assert builtin_datasets()["swag"].published_for("validation", "accuracy").value == 0.816
     assert builtin_datasets()["swag"].published_for("test", "accuracy") is None
+    assert builtin_datasets()["qqp"].published_for("validation", "f1").value == 0.875
+    assert builtin_datasets()["qqp"].published_for("test", "f1").value == 0.712
     assert builtin_datasets()["wnli"].published_for("validation", "accuracy") is None
     assert builtin_datasets()["mrpc"].published_for("validation", "accuracy") is None

@@ -37,8 +37,7 @@ def problem(n_labels: int, *, n: int = 600, size: int = 12, seed: int = 0) -> tu
     return vectors, (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
 
 
-@pytest.mark.parametrize("n_labels", [2, 3])
-@pytest.mark.parametrize("balanced", [False, True])
+@pytest.mark.parametrize(("n_labels", "balanced"), [(2, True), (3, False)])
 def test_the_strength_is_chosen_as_by_cross_validation_with_scikit_learn(n_labels, balanced):
     vectors, labels = problem(n_labels)
     folds = StratifiedKFold(5, shuffle=True, random_state=3)

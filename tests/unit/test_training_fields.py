@@ -318,6 +318,12 @@ def test_the_rates_of_a_known_curve() -> None:
     assert math.log10(found["minimum"]) == pytest.approx(-2.0, abs=0.1)
     assert found["minimum_tenth"] == found["minimum"] / 10
     assert found["suggestion"] == min(found["steepest"], found["minimum_tenth"])
+    assert found["fall"] == pytest.approx(1.0, abs=0.05)
+    assert found["noise"] < 0.2
+    rng = np.random.default_rng(0)
+    idle = [suggest(rates[:100].tolist(), rng.normal(0.6, 0.1, 100).tolist()) for _ in range(1000)]
+    fallen = [one["fall"] > one["noise"] for one in idle if one["fall"] is not None]
+    assert np.mean(fallen) < 0.03
     rising = suggest(rates.tolist(), (1.0 + position).tolist())
     assert [rising[name] for name in ("steepest", "minimum", "minimum_tenth", "suggestion")] == [None] * 4
 
