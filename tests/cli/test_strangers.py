@@ -3,7 +3,10 @@
 import gzip
 import json
 import os
+import shlex
 import shutil
+import subprocess
+import sys
 import tracemalloc
 from pathlib import Path
 
@@ -197,3 +200,13 @@ def test_a_line_is_refused_before_it_is_in_memory(tmp_path):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 60_000_000
+
+
+def test_python_without_docstrings_and_too_little_room_are_said_as_such(tiny_model, tmp_path):
+    (tmp_path / "few.txt").write_text("the film was good\n")
+    words = ["-m", "bertctl", "extract-features", "few.txt", "--model", tiny_model, "--max-length", "16", "-o", "x.npy"]
+    wanted = (("ulimit -v 1000000", 5, "`ulimit -v` allows"), ("export PYTHONOPTIMIZE=2", 2, "-OO"))
+    for before, code, said in wanted:
+        line = f"{before}; {shlex.join(map(str, [sys.executable, *words]))}"
+        done = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=100)
+        assert (done.returncode, said in done.stderr) == (code, True), done.stderr
