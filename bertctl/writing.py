@@ -7,6 +7,7 @@ under the final name is replaced itself; what it points to stays as it is. Pipes
 
 import errno
 import fcntl
+import gzip
 import io
 import json
 import os
@@ -14,9 +15,9 @@ import re
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO, TextIO, cast
 
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.words import human_bytes
@@ -111,9 +112,13 @@ def replacing_file(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def replacing_text(path: Path) -> Iterator[TextIO]:
-    """Yields a text file (UTF-8) that takes the name `path` when it is whole; see `replacing`."""
-    with replacing_file(path) as raw, io.TextIOWrapper(raw, encoding="utf-8", newline="\n") as out:
-        yield out
+    """Yields a text file (UTF-8) that takes the name `path` when it is whole; packed if that ends with `.gz`."""
+    with ExitStack() as stack:
+        raw = stack.enter_context(replacing_file(path))
+        if path.suffix == ".gz":
+            packed = gzip.GzipFile("", "wb", fileobj=raw, mtime=0)  # the same bytes at any time
+            raw = cast(BinaryIO, stack.enter_context(packed))
+        yield stack.enter_context(io.TextIOWrapper(raw, encoding="utf-8", newline="\n"))
 
 
 def atomic_write(path: Path, write: Callable[[Path], object]) -> None:

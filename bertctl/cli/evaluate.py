@@ -13,6 +13,7 @@ from bertctl.cli.recipe_options import (
     COMPUTE,
     DATA,
     EVALUATION,
+    LAYOUT,
     OverwriteOption,
     RunRequest,
     only,
@@ -47,7 +48,9 @@ ThresholdOption = Annotated[
 ]
 
 
-@takes_run(only(DATA, "--data-dir", *COLUMNS, "--max-eval-rows"), COMPUTE, EVALUATION, only(ANSWERS, "--scheme"))
+@takes_run(
+    only(DATA, "--data-dir", *COLUMNS, *LAYOUT, "--max-eval-rows"), COMPUTE, EVALUATION, only(ANSWERS, "--scheme")
+)
 def evaluate(
     out: Output,
     run: RunRequest,

@@ -8,7 +8,17 @@ import typer
 from bertctl.cli.completion import dataset_names
 from bertctl.cli.output import Output
 from bertctl.cli.processes import NumProcessesOption, in_processes
-from bertctl.cli.recipe_options import COLUMNS, COMPUTE, DATA, MODEL, RecipeRequest, names_in, only, takes_recipe
+from bertctl.cli.recipe_options import (
+    COLUMNS,
+    COMPUTE,
+    DATA,
+    LAYOUT,
+    MODEL,
+    RecipeRequest,
+    names_in,
+    only,
+    takes_recipe,
+)
 
 InputArgument = Annotated[
     str,
@@ -87,7 +97,7 @@ ResumeFlag = Annotated[bool, typer.Option("--resume", help="Continue where an ea
 OverwriteFlag = Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")]
 
 
-@takes_recipe(MODEL, only(DATA, "--data-dir", *COLUMNS), COMPUTE, named=False, sets=False)
+@takes_recipe(MODEL, only(DATA, "--data-dir", *COLUMNS, *LAYOUT), COMPUTE, named=False, sets=False)
 def extract_features(
     out: Output,
     settings: RecipeRequest,

@@ -10,7 +10,7 @@ from bertctl.cli import streams
 from bertctl.cli.completion import dataset_names
 from bertctl.cli.output import Output
 from bertctl.cli.processes import NumProcessesOption, in_processes, this_worker
-from bertctl.cli.recipe_options import ANSWERS, COMPUTE, DATA, EVALUATION, RunRequest, only, takes_run
+from bertctl.cli.recipe_options import ANSWERS, COMPUTE, DATA, EVALUATION, LAYOUT, RunRequest, only, takes_run
 from bertctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,12 +32,12 @@ DataOption = Annotated[
     ),
 ]
 FormatOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--format",
         metavar="NAME",
-        help="Layout of the answers: jsonl, json or csv; glue for the GLUE server; conll or spacy for tagging; squad "
-        "for question answering.",
+        help="Layout of the answers: jsonl, json, csv or tsv; glue for the GLUE server; conll or spacy for tagging; "
+        "squad for question answering. Default: by the suffix of -o, else jsonl.",
     ),
 ]
 SafeCsvOption = Annotated[
@@ -68,7 +68,10 @@ AnswersOption = Annotated[
 
 
 @takes_run(
-    only(DATA, "--data-dir", "--text-column", "--pair-column"), COMPUTE, only(EVALUATION, "--text/--no-text"), ANSWERS
+    only(DATA, "--data-dir", "--text-column", "--pair-column", *LAYOUT, "--max-eval-rows"),
+    COMPUTE,
+    only(EVALUATION, "--text/--no-text"),
+    ANSWERS,
 )
 def predict(
     out: Output,
@@ -77,7 +80,7 @@ def predict(
     split: SplitOption = None,
     data: DataOption = None,
     output: AnswersOption = None,
-    layout: FormatOption = "jsonl",
+    layout: FormatOption = None,
     safe_csv: SafeCsvOption = False,
     question: QuestionOption = None,
     context: ContextOption = None,
@@ -99,18 +102,21 @@ def predict(
         raise UsageError(
             "--question and --context need each other", remedy='Such as --question "Who wrote it?" --context text.txt'
         )
-    _check(file or question or "", split, data, output, layout)
+    from bertctl.inference.layouts import check_format, check_known, layout_of
+
     if out.as_json and output is None:
-        if layout != "jsonl":
+        if layout not in (None, "jsonl"):
             raise UsageError(
                 f"--json and --format {layout} exclude each other", remedy="Leave one out, or add -o FILE."
             )
         layout = "json"
-    if safe_csv and layout != "csv":
+    layout = layout or layout_of(output)
+    check_known(layout)
+    _check(file or question or "", split, data, output, layout)
+    if safe_csv and layout not in ("csv", "tsv"):
         raise UsageError("--safe-csv is about CSV", remedy="Add --format csv, or leave it out.")
     in_processes(num_processes, out)
     trained = run.open({"evaluation.batch_size": batch_size} if batch_size else {})
-    from bertctl.inference.layouts import check_format
     from bertctl.inference.predict import (
         Destination,
         in_chunks,
@@ -147,9 +153,6 @@ def predict(
 
 
 def _check(file: str, split: str | None, data: str | None, output: Path | None, layout: str) -> None:
-    from bertctl.inference.layouts import check_known
-
-    check_known(layout)
     if file and (split or data):
         raise UsageError("a file and --split (or --data) exclude each other", remedy="Give one of the two.")
     if not file and not split and not data:

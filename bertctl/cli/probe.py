@@ -19,6 +19,7 @@ from bertctl.cli.recipe_options import (
     OverwriteOption,
     RecipeRequest,
     is_data_file,
+    names_in,
     only,
     takes_recipe,
 )
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 _WORD_SUFFIXES = (".conll", ".conllu")
 
 PROBE = (
-    FieldOption("probe.layers", "--layers", metavar="all|paper|NAME,...", listed=True),
-    FieldOption("probe.pooling", "--pooling", metavar="cls,mean,max,...", listed=True),
+    FieldOption("probe.layers", "--layers", metavar="all|paper|NAME,...", parse=names_in),
+    FieldOption("probe.pooling", "--pooling", metavar="cls,mean,max,...", parse=names_in),
     FieldOption("probe.classifier", "--classifier"),
     FieldOption("probe.class_weight", "--class-weight"),
     FieldOption("probe.special_tokens", "--special-tokens/--no-special-tokens", bool),

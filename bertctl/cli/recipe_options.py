@@ -19,6 +19,7 @@ from bertctl.cli.completion import model_names, one_of, recipe_fields, recipe_na
 from bertctl.cli.folding import Decorator, folds, parameter
 from bertctl.cli.help import RARE
 from bertctl.config.field_docs import field_docs
+from bertctl.errors import UsageError
 
 if TYPE_CHECKING:
     from bertctl.config.schema import Recipe
@@ -36,7 +37,7 @@ class FieldOption:
         metavar: what stands for the value in the help; the choices of the field where it has some.
         panel: heading in the help; the verb's own options' where it is None.
         complete: what a shell completes the value with.
-        listed: whether several values are typed with commas between them.
+        parse: turns what was typed into the field's value.
     """
 
     field: str
@@ -45,7 +46,7 @@ class FieldOption:
     metavar: str | None = None
     panel: str | None = None
     complete: Callable[[str], list[str]] | None = None
-    listed: bool = False
+    parse: Callable[[Any], Any] | None = None
 
     @property
     def name(self) -> str:
@@ -66,7 +67,19 @@ class FieldOption:
 
     def value(self, typed: Any) -> Any:
         """Returns what the field is set to."""
-        return names_in(typed) if self.listed and typed else typed
+        return self.parse(typed) if self.parse and typed else typed
+
+
+def separator(typed: str) -> str:
+    """Returns the character that separates fields; a tab may be typed as a word.
+
+    Raises:
+        UsageError: not one character.
+    """
+    given = {"tab": "\t", "\\t": "\t"}.get(typed, typed)
+    if len(given) != 1:
+        raise UsageError(f"--delimiter: '{typed}' is not one character", remedy="Such as --delimiter ';' or tab.")
+    return given
 
 
 MODEL = (
@@ -81,9 +94,13 @@ DATA = (
     FieldOption("data.text_column", "--text-column", metavar="NAME", panel="Data"),
     FieldOption("data.pair_column", "--pair-column", metavar="NAME", panel="Data"),
     FieldOption("data.label_column", "--label-column", metavar="NAME", panel="Data"),
+    FieldOption("data.encoding", "--encoding", metavar="NAME", panel="Data"),
+    FieldOption("data.delimiter", "--delimiter", metavar="CHAR|tab", panel="Data", parse=separator),
+    FieldOption("data.header", "--header/--no-header", bool, panel="Data"),
     FieldOption("data.max_train_rows", "--max-train-rows", int, panel="Data"),
     FieldOption("data.max_eval_rows", "--max-eval-rows", int, panel="Data"),
 )
+LAYOUT = ("--encoding", "--delimiter", "--header/--no-header")
 COLUMNS = ("--text-column", "--pair-column", "--label-column")
 TRAINING = (
     FieldOption("training.epochs", "--epochs", int),

@@ -9,6 +9,7 @@ import typer
 
 from bertctl.cli.completion import dataset_names, model_names
 from bertctl.cli.folding import folds, parameter
+from bertctl.cli.recipe_options import separator
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.tokenization.stream import TextChunk
@@ -31,6 +32,9 @@ _OPTIONS = {
     "data_dir": _option("--data-dir", "Folder with its official files.", Path, metavar="DIR"),
     "text_column": _option("--text-column", "Column with the text.", metavar="NAME"),
     "pair_column": _option("--pair-column", "Column with the second text of a pair.", metavar="NAME"),
+    "encoding": _option("--encoding", "Encoding of the files. Default: utf-8.", metavar="NAME"),
+    "delimiter": _option("--delimiter", "Field separator of tables. Default: detected.", metavar="CHAR|tab"),
+    "header": _option("--header/--no-header", "Whether tables begin with column names. Default: detected.", bool),
     "input_format": _option("--input-format", "Format of the input. Default: by the suffix, else lines.", _Format),
     "errors": _option("--errors", "What to do with bytes that are not UTF-8. Default: strict.", _Errors),
 }
@@ -60,6 +64,9 @@ class TextSource:
         data_dir: folder with its official files.
         text_column: column of tables.
         pair_column: column with second texts.
+        encoding: of the files; UTF-8 when None.
+        delimiter: of tables; detected when None.
+        header: whether tables begin with column names; detected when None.
         input_format: lines, csv, tsv, jsonl or parquet; by the suffix when None, lines where that says nothing.
         replace: whether bytes that are not UTF-8 are replaced (lines only).
     """
@@ -70,6 +77,9 @@ class TextSource:
     data_dir: Path | None = None
     text_column: str | None = None
     pair_column: str | None = None
+    encoding: str | None = None
+    delimiter: str | None = None
+    header: bool | None = None
     input_format: str | None = None
     replace: bool = False
 
@@ -85,7 +95,7 @@ class TextSource:
             yield from self._of_data_set(self.data, listener)
         for file in self.files:
             kind = self.input_format or _kind(file)
-            if kind == "lines":
+            if kind == "lines" and self.encoding is None:
                 yield from self._of_lines(file, listener)
             else:
                 yield from self._of_table(file, kind, listener)
@@ -121,9 +131,15 @@ class TextSource:
 
         if self.replace:
             raise UsageError(
-                "--errors replace is for lines of text", remedy="Convert the table to UTF-8 first (iconv)."
+                "--errors replace is for lines of UTF-8", remedy="Name the encoding instead: --encoding NAME."
             )
-        settings = DataSection(text_column=self.text_column, pair_column=self.pair_column)
+        settings = DataSection(
+            text_column=self.text_column,
+            pair_column=self.pair_column,
+            encoding=self.encoding,
+            delimiter=self.delimiter and separator(self.delimiter),
+            header=self.header,
+        )
         source: Source = "-" if file == "-" else Path(file)
         for rows in TEXT_READER.stream(source, settings, kind=kind, listener=listener):
             yield TextChunk(rows.columns["text"], rows.columns.get("pair"))

@@ -67,7 +67,7 @@ class DataSection(RecipeSection):
     header: bool | None = None
     """Whether CSV and TSV files begin with column names. Default: detected."""
     encoding: Text | None = None
-    """Encoding of text files, such as `utf-8` or `latin-1`. Default: UTF-8, with or without a byte-order mark."""
+    """Encoding of text files, such as `latin-1`. Default: UTF-8. A byte-order mark is left out."""
     longest_line: PositiveInt = 16
     """Longest line of a text file, in megabytes. A longer one is refused, before it fills the memory."""
     validation_fraction: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1
@@ -89,7 +89,7 @@ class DataSection(RecipeSection):
     max_train_rows: PositiveInt | None = None
     """Train on a sample of at most this many rows, chosen by `data.split_seed`."""
     max_eval_rows: PositiveInt | None = None
-    """Score at most this many rows of each split, from its beginning."""
+    """Score a sample of at most this many rows of each split, chosen by `data.split_seed`."""
 
     @property
     def own_files(self) -> dict[str, str | None]:

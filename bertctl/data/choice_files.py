@@ -271,7 +271,7 @@ def _guess_headerless(table: Table, settings: DataSection, listener: Listener) -
         raise UsageError(
             f"{table.source}: it has no header, and which of its {len(names)} columns are the choices can't be seen",
             remedy="Name them by number: --text-column column1 --label-column column4 --set "
-            "data.choice_columns='[column2, column3]'; if the first line is a header, add --set data.header=true.",
+            "data.choice_columns='[column2, column3]'; if the first line is a header, add --header.",
         )
     found = ChoiceColumns(settings.id_column, names[1], None, tuple(names[2:6]), names[6] if len(names) == 7 else None)
     _say_guesses(table, found, settings, listener)

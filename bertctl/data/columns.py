@@ -149,8 +149,7 @@ def absent_column(name: str, table: Table) -> DataError:
     hint = did_you_mean(name, table.columns)
     return DataError(
         f"{table.source} has no column '{name}'" + (f": {hint}" if hint else ""),
-        remedy=shown_columns(table)
-        + ("" if table.header else " (No header was found: --set data.header=true says there is.)"),
+        remedy=shown_columns(table) + ("" if table.header else " (No header was found: --header says there is.)"),
     )
 
 

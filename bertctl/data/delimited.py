@@ -17,7 +17,6 @@ SAMPLE_LINES = 1000
 _DELIMITERS = (",", "\t", ";", "|")
 _CLEARLY = 0.6  # share of like records from which a separator that the suffix doesn't suggest is believed
 _WORDS = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
-_SPELLINGS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "pipe": "|", "bar": "|"}
 _FIELD_LIMIT = 2**31 - 1  # a C long on every platform; the library's own limit of 131,072 refuses long documents
 _NUMBER = re.compile(r"[-+]?\d+([.,]\d+)?([eE][-+]?\d+)?")
 
@@ -76,7 +75,7 @@ def detect_dialect(
         if repeated:
             raise DataError(
                 f"{source}:1: two columns are called '{repeated}'",
-                remedy="Rename one of them; if the first line is data, add --set data.header=false.",
+                remedy="Rename one of them; if the first line is data, add --no-header.",
             )
     else:
         names = tuple(f"column{i}" for i in range(1, len(records[0]) + 1))
@@ -155,7 +154,7 @@ def _wrong_width(fields: Sequence[str], line: int, dialect: Dialect, source: str
     return DataError(
         f"{source}:{line}: {count(len(fields), 'field')} where {said_by} {len(dialect.names)} "
         f"({', '.join(dialect.names)}): {_start_of(dialect.delimiter.join(fields))}",
-        remedy=remedy + " Separator and header can be said: --set data.delimiter=tab, --set data.header=false.",
+        remedy=remedy + " Separator and header can be said: --delimiter tab, --no-header.",
     )
 
 
@@ -177,13 +176,11 @@ def _start_of(text: str, limit: int = 80) -> str:
 
 def _delimiter(sample: Sequence[str], expected: str, settings: DataSection) -> str:
     if settings.delimiter is not None:
-        given = _SPELLINGS.get(settings.delimiter, settings.delimiter)
-        if len(given) != 1 or given in '"\r\n':
+        if settings.delimiter in '"\r\n':
             raise UsageError(
-                f"data.delimiter: '{settings.delimiter}' is not one character",
-                remedy="Give one character, or one of the words tab, comma, semicolon, bar.",
+                f"{settings.delimiter!r} can't separate fields", remedy="Give another one, such as --delimiter tab."
             )
-        return given
+        return settings.delimiter
     best, best_score = expected, 0.0
     for candidate in (expected, *(d for d in _DELIMITERS if d != expected)):
         score = _consistency(sample, candidate)

@@ -47,6 +47,7 @@ class ReadOptions:
         chunk_rows: rows per chunk; None for the whole file at once.
         listener: told of what is guessed and detected.
         on_bad_record: told of records that can't be read; without it they refuse the file.
+        hints: fields of `settings` that were said of another file: they count where this one has such columns.
     """
 
     settings: DataSection
@@ -57,11 +58,19 @@ class ReadOptions:
     chunk_rows: int | None = None
     listener: Listener = SILENT
     on_bad_record: OnBadRecord | None = None
+    hints: frozenset[str] = frozenset()
 
     @property
     def whole(self) -> bool:
         """Whether the file is read at once."""
         return self.chunk_rows is None
+
+    def fitting(self, table: Table) -> "ReadOptions":
+        """Returns the options without the hints that mean nothing in this file."""
+        named = {field: getattr(self.settings, field) or () for field in self.hints}
+        wanted = {field: {name} if isinstance(name, str) else set(name) for field, name in named.items()}
+        absent = {field: None for field, names in wanted.items() if not names <= table.columns.keys()}
+        return replace(self, settings=self.settings.model_copy(update=absent))
 
 
 class Reader(ABC):
@@ -111,6 +120,7 @@ class Reader(ABC):
         count = blank = 0
         for table in tables:
             if known is None:
+                options = options.fitting(table)
                 known = self.columns_of(table, options)
                 labels = table.columns[known.label] if known.label is not None else ()
                 unlabelled = not options.label_needed and all(label in self.no_label for label in labels)
@@ -133,8 +143,9 @@ class Reader(ABC):
         label_needed: bool,
         listener: Listener = SILENT,
         on_bad_record: OnBadRecord | None = None,
+        hints: frozenset[str] = frozenset(),
     ) -> Reading:
-        """Returns a whole file.
+        """Returns a whole file; see `ReadOptions`.
 
         Raises:
             UsageError: an unknown suffix, columns that can't be guessed.
@@ -142,7 +153,7 @@ class Reader(ABC):
             UnavailableError: the file does not exist.
         """
         options = ReadOptions(
-            settings, split, label_needed=label_needed, listener=listener, on_bad_record=on_bad_record
+            settings, split, label_needed=label_needed, listener=listener, on_bad_record=on_bad_record, hints=hints
         )
         [reading] = self.readings(path, options)
         return reading
@@ -155,6 +166,7 @@ class Reader(ABC):
         kind: str | None = None,
         chunk_rows: int = 2048,
         listener: Listener = SILENT,
+        hints: frozenset[str] = frozenset(),
     ) -> Iterator[Rows]:
         """Yields the rows of a file or of stdin (`-`) in chunks of at most `chunk_rows`, labels optional.
 
@@ -164,7 +176,13 @@ class Reader(ABC):
             UnavailableError: the file does not exist.
         """
         options = ReadOptions(
-            settings, "predict", keep_labels=self.streams_labels, kind=kind, chunk_rows=chunk_rows, listener=listener
+            settings,
+            "predict",
+            keep_labels=self.streams_labels,
+            kind=kind,
+            chunk_rows=chunk_rows,
+            listener=listener,
+            hints=hints,
         )
         for reading in self.readings(source, options):
             yield reading.rows

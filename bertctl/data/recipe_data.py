@@ -118,15 +118,14 @@ def groups_of(rows: Rows, recipe: Recipe, columns: Mapping[str, str], *, require
 
 
 def _limited(splits: Mapping[str, Rows], recipe: Recipe, listener: Listener) -> dict[str, Rows]:
-    """Returns a sample of the training rows and the first ones of the other splits, where the recipe says how many."""
+    """Returns a sample of the splits that have more rows than the recipe says."""
     found = dict(splits)
     seed = recipe.data.split_seed
     for name, rows in splits.items():
         limit = recipe.data.max_train_rows if name == "train" else recipe.data.max_eval_rows
         if limit is not None and len(rows) > limit:
-            found[name] = sample(rows, limit, seed=seed) if name == "train" else first(rows, limit)
-            how = f"a sample, seed {seed}" if name == "train" else "the first ones"
-            listener.say(f"{name}: {limit} of {len(rows)} rows ({how})")
+            found[name] = sample(rows, limit, seed=seed)
+            listener.say(f"{name}: {limit} of {len(rows)} rows (a sample, seed {seed})")
     return found
 
 

@@ -158,7 +158,7 @@ def _guess_headerless(table: Table, free: Sequence[str], label: str | None) -> s
     raise UsageError(
         f"{table.source}: it has no header, and which of its {len(table.columns)} columns is the text can't be seen",
         remedy="Name them: --text-column column1 --label-column column2, as the numbers are; "
-        "if the first line is a header, add --set data.header=true.",
+        "if the first line is a header, add --header.",
     )
 
 

@@ -177,7 +177,7 @@ def _encoding_of(head: bytes, source: str, listener: Listener) -> str:
     if head.count(0) > len(head) // 10:
         raise DataError(
             f"{source} is not text: its beginning is full of NUL bytes",
-            remedy="If it is UTF-16 without a byte-order mark, add --set data.encoding=utf-16-le; "
+            remedy="If it is UTF-16 without a byte-order mark, add --encoding utf-16-le; "
             "if it is Parquet or packed, give it the suffix .parquet or .gz.",
         )
     return "utf-8"
@@ -198,7 +198,7 @@ def _undecodable(data: bytes, at: int, encoding: str, source: str, before: tuple
     likely = "cp1252" if any(0x80 <= byte < 0xA0 for byte in data[at : at + 4096]) else "latin-1"
     known = codecs.lookup(encoding).name
     remedy = (
-        f"It looks like {likely}: add --set data.encoding={likely}"
+        f"It looks like {likely}: add --encoding {likely}"
         if known == "utf-8"
         else "Leave data.encoding out for UTF-8, or name another encoding."
     )

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, ValidationError
+from scipy.special import expit, logit
 
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.metrics.calibration import (
@@ -122,8 +123,8 @@ def fit_decision(
         fitted_on: name of the split.
         calibrate: whether to fit the temperature.
         rule: how to choose the threshold; None for none.
-        before: the run's decision so far; a temperature in it stays where `calibrate` is off, a threshold of it is
-            dropped with a new temperature.
+        before: the run's decision so far; a temperature in it stays where `calibrate` is off, and a threshold of it
+            goes on deciding as it did, whatever the temperature is now.
 
     Raises:
         UsageError: a threshold for more than two labels of which one is to be chosen.
@@ -136,11 +137,16 @@ def fit_decision(
             remedy="Leave --threshold out; --calibrate works with any number of labels.",
         )
     decision = before or Decision(fitted_on=fitted_on)
-    if calibrate:
-        decision = Decision(temperature=fit_temperature(logits, gold, multi_label=multi_label), fitted_on=fitted_on)
     changes: dict[str, Any] = {"fitted_on": fitted_on, "n": len(logits), "null_threshold": None}
+    if calibrate:
+        temperature = fit_temperature(logits, gold, multi_label=multi_label)
+        changes["temperature"] = temperature
+        if decision.threshold is not None:  # the same logit, under its new probability
+            scale = (decision.temperature or 1.0) / temperature
+            changes["threshold"] = float(expit(logit(decision.threshold) * scale))
     if rule is not None:
-        probabilities = scaled_probabilities(logits, decision.temperature or 1.0, multi_label=multi_label)
+        temperature = changes.get("temperature", decision.temperature) or 1.0
+        probabilities = scaled_probabilities(logits, temperature, multi_label=multi_label)
         is_yes = np.asarray(gold) == 1
         yes = probabilities.ravel() if multi_label else probabilities[:, 1]
         positive = None if multi_label else labels[1]

@@ -10,13 +10,14 @@ from typing import Any, TextIO
 from bertctl.catalog.dataset_row import DatasetRow, SplitRow
 from bertctl.catalog.datasets import find_dataset
 from bertctl.config.recipe_sections import DataSection
+from bertctl.data.files import suffix_of
 from bertctl.errors import UsageError
 from bertctl.inference.trained import TrainedRun
 from bertctl.tasks.registry import TASKS
 from bertctl.words import unknown
 from bertctl.writing import replacing_text
 
-GENERAL_FORMATS = ("jsonl", "json", "csv", "glue")
+GENERAL_FORMATS = ("jsonl", "json", "csv", "tsv", "glue")
 """Layouts of answers that every task has; a task's own are in `Task.formats`. `glue` is for the GLUE server."""
 
 GLUE_WORDS = ("mnli", "qnli", "rte", "ax")
@@ -25,6 +26,12 @@ GLUE_WORDS = ("mnli", "qnli", "rte", "ax")
 
 _FORMULA = re.compile(r"[=+\-@\t\r\n]")
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
+
+
+def layout_of(output: Path | None) -> str:
+    """Returns the layout that the suffix of a file says, before .gz; JSON Lines where it says none."""
+    name = suffix_of(output).removeprefix(".") if output else ""
+    return name if name in ("json", "csv", "tsv", "conll") else "jsonl"
 
 
 def check_known(layout: str) -> None:
@@ -55,7 +62,7 @@ def check_format(run: TrainedRun, layout: str, *, to_file: bool) -> None:
 
 
 def write_answers(answers: Iterable[dict[str, Any]], out: TextIO, *, layout: str, safe_csv: bool = False) -> None:
-    """Writes answers as they come: `jsonl`, `json` (one array), or `csv` with one probability column per label.
+    """Writes answers as they come: `jsonl`, `json` (one array), or `csv` and `tsv` with a column per probability.
 
     With `safe_csv`, a text that a spreadsheet would take for a formula has an apostrophe before it (OWASP, "CSV
     Injection"); what is a number stays.
@@ -82,7 +89,7 @@ def write_answers(answers: Iterable[dict[str, Any]], out: TextIO, *, layout: str
             else:
                 flat[name] = json.dumps(value, ensure_ascii=False) if isinstance(value, list | bool) else value
         if writer is None:
-            writer = csv.DictWriter(out, list(flat), lineterminator="\n")
+            writer = csv.DictWriter(out, list(flat), lineterminator="\n", delimiter="\t" if layout == "tsv" else ",")
             writer.writeheader()
         writer.writerow({name: _no_formula(cell) if safe_csv else cell for name, cell in flat.items()})
 

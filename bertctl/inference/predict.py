@@ -14,7 +14,7 @@ from bertctl.data.question_files import one_question
 from bertctl.data.readers import READERS
 from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
-from bertctl.data.text_files import read_text, require_file
+from bertctl.data.text_files import Source, read_text, require_file
 from bertctl.errors import UsageError
 from bertctl.inference.evaluate import truncation_counts, warn_of_truncation
 from bertctl.inference.layouts import glue_splits, write_answers, write_glue
@@ -125,7 +125,8 @@ def unlabelled_rows(
         listener: hears what was guessed.
     """
     reader = READERS[run.recipe.task]
-    chunks = reader.stream("-" if source == "-" else Path(source), run.recipe.data, kind=kind, listener=listener)
+    named: Source = "-" if source == "-" else Path(source)
+    chunks = reader.stream(named, run.file_settings, kind=kind, listener=listener, hints=run.column_hints)
     first = next(chunks, None)
     if first is None:
         return iter(())
@@ -158,7 +159,7 @@ def question_rows(run: TrainedRun, question: str, context: Path, *, listener: Li
             remedy="Leave --question and --context out, or give a run of question-answering.",
         )
     require_file(context)
-    return one_question(question, read_text(context, run.recipe.data.encoding, listener), source=str(context))
+    return one_question(question, read_text(context, run.file_settings.encoding, listener), source=str(context))
 
 
 def in_chunks(rows: Rows) -> Iterator[Rows]:

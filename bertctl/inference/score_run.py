@@ -77,7 +77,9 @@ def evaluate_file(
         DataError: rows without labels, or with labels the model doesn't know.
     """
     reader = READERS[run.recipe.task]
-    reading = reader.read(path, run.recipe.data, split="file", label_needed=True, listener=listener)
+    reading = reader.read(
+        path, run.file_settings, split="file", label_needed=True, listener=listener, hints=run.column_hints
+    )
     groups = groups_of(reading.rows, run.recipe, reading.columns, required=False)
     results = score_splits(run, {"file": replace(reading.rows, groups=groups)}, workers, listener)
     trained = run.folder.read(run.folder.metrics) if run.folder.metrics.exists() else {}

@@ -8,7 +8,7 @@ from bertctl.catalog.datasets import find_dataset
 from bertctl.catalog.hub import NotCachedError, cache_only
 from bertctl.catalog.models import MODELS
 from bertctl.config.load import load_recipe
-from bertctl.config.recipe_sections import ModelSection
+from bertctl.config.recipe_sections import DataSection, ModelSection
 from bertctl.config.schema import Recipe
 from bertctl.data.readers import READERS
 from bertctl.data.rows import Rows
@@ -22,6 +22,9 @@ from bertctl.runtime.device import choose_compute
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.tasks.base import Task
 from bertctl.tasks.registry import TASKS
+
+_FORM = ("encoding", "delimiter", "header")
+_COLUMNS = ("text_column", "pair_column", "label_column", "choice_columns", "id_column")
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,17 @@ class TrainedRun:
     task: Task
     pairs: bool | None
     named: tuple[str, ...] = ()
+
+    @property
+    def file_settings(self) -> DataSection:
+        """Is how a file is read that is not the run's own: its form is detected anew, unless the caller said it."""
+        form = {field: None for field in _FORM if f"data.{field}" not in self.named}
+        return self.recipe.data.model_copy(update=form)
+
+    @property
+    def column_hints(self) -> frozenset[str]:
+        """Are the columns that only the run's own recipe names: such a file may call them otherwise."""
+        return frozenset(field for field in _COLUMNS if f"data.{field}" not in self.named)
 
     def check_pairs(self, rows: Rows) -> None:
         """Refuses pairs where single texts were learned, and the other way round.
@@ -91,6 +105,8 @@ def open_run(path: Path, *, options: dict[str, object] | None = None) -> Trained
             remedy="Wait for it to finish, or train again with --overwrite.",
         )
     recipe = load_recipe(str(folder.recipe), options=options)
+    if "data.max_eval_rows" not in (options or {}):  # a limit holds for the call that named it
+        recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"max_eval_rows": None})})
     if is_probe(path):  # its encoder is where it was, its head in the run
         model_config = read_probe(path)[1]["head"]
         source = _encoder(recipe.model, path)

@@ -81,6 +81,6 @@ class LineReader:
         return DataError(
             f"{self._source}:{line}: byte {column} of the line (0x{block[at]:02x}, byte {self.bytes + at + 1} of the "
             f"file) is not UTF-8" + (": the file begins like UTF-16" if wide else ""),
-            remedy=f"Convert it (iconv -f {'utf-16' if wide else 'latin1'} -t utf-8), or add --errors replace, which "
+            remedy=f"Name its encoding: --encoding {'utf-16' if wide else 'latin-1'}. Or add --errors replace, which "
             "counts what it replaces.",
         )

@@ -431,3 +431,13 @@ def test_a_decision_is_stored_and_applied_by_predict(bertctl, tiny_run, tmp_path
     assert odds[0] / odds[1] == pytest.approx(decision["temperature"], rel=1e-3)
     assert (run / "metrics.json").read_bytes() == (tiny_run.path / "metrics.json").read_bytes()
     assert bertctl("evaluate", run, "--file", tiny_run.data, "--calibrate").returncode == 2
+
+    shutil.copy(tiny_run.path / "metrics.json", run / "metrics.json")
+    (run / "decision.json").unlink()
+    assert bertctl("evaluate", run, "--split", "test", "--threshold", "f1").returncode == 0
+    answers = [json.loads(line)["prediction"] for line in bertctl("predict", run, other).stdout.splitlines()]
+    again = bertctl("evaluate", run, "--split", "test", "--calibrate", "--json")
+    assert json.loads(again.stdout)["decision"]["threshold"] is not None, again.stderr
+    assert answers == [
+        line["prediction"] for line in map(json.loads, bertctl("predict", run, other).stdout.splitlines())
+    ]

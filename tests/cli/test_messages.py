@@ -50,7 +50,7 @@ def test_data_error(refusal, tmp_path):
         ExitCode.DATA,
         f"error: {tmp_path}/rows.csv:3: 1 field where the header has 2 (text, label): 'b'\n"
         "A comma inside a field needs quotes around the field. Separator and header can be said: "
-        "--set data.delimiter=tab, --set data.header=false.\n",
+        "--delimiter tab, --no-header.\n",
     )
 
 

@@ -47,13 +47,20 @@ def test_a_threshold_cuts_the_calibrated_probabilities():
     assert (decision.positive, decision.fitted_on, decision.n) == ("spam", "validation", 400)
 
 
-def test_a_new_temperature_ends_an_old_threshold_and_a_new_threshold_keeps_an_old_temperature():
+def test_a_new_threshold_keeps_an_old_temperature_and_under_a_new_one_an_old_threshold_decides_as_before():
     logits, gold = _binary()
     first = _fit(logits, gold, calibrate=True, rule=ThresholdRule())
     again = _fit(logits, gold, calibrate=False, rule=ThresholdRule(0.8), before=first)
     assert again.temperature == first.temperature
     assert again.threshold > first.threshold
-    assert _fit(logits, gold, calibrate=True, rule=None, before=first).threshold is None
+    alone = _fit(logits, gold, calibrate=False, rule=ThresholdRule())
+    both = _fit(logits, gold, calibrate=True, rule=None, before=alone)
+    assert both.temperature == first.temperature
+    assert both.positive == "spam"
+    decided = [
+        scaled_probabilities(logits, one.temperature or 1.0)[:, 1] >= one.threshold - 1e-12 for one in (alone, both)
+    ]
+    assert (decided[0] == decided[1]).all()
 
 
 def test_several_labels_share_one_threshold_and_no_label_is_the_positive_one():

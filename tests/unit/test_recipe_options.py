@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from bertctl.cli import recipe_options
 from bertctl.cli.app import with_output
 from bertctl.cli.recipe_options import (
+    ANSWERS,
     COMPUTE,
     DATA,
     DETERMINISTIC,
@@ -29,7 +30,7 @@ from bertctl.config.field_docs import field_docs
 from bertctl.config.problems import field_schema
 from bertctl.config.schema import fields
 
-ROWS = [*MODEL, *DATA, *TRAINING, *COMPUTE, *EVALUATION, *LONG_RUNS, *DETERMINISTIC]
+ROWS = [*MODEL, *DATA, *TRAINING, *COMPUTE, *EVALUATION, *LONG_RUNS, *DETERMINISTIC, *ANSWERS]
 KINDS = {"string": (str, Path), "integer": (int,), "number": (float,), "boolean": (bool,), "array": (list,)}
 
 
@@ -47,9 +48,10 @@ def run(verb, *words: str) -> list[object]:
 def test_every_group_is_looked_at():
     groups = {name for name, value in vars(recipe_options).items() if name.isupper() and isinstance(value, tuple)}
     assert groups == {
-        "MODEL", "DATA", "TRAINING", "COMPUTE", "EVALUATION", "LONG_RUNS", "DETERMINISTIC", "COLUMNS",
+        "MODEL", "DATA", "TRAINING", "COMPUTE", "EVALUATION", "LONG_RUNS", "DETERMINISTIC", "COLUMNS", "LAYOUT",
+        "ANSWERS",
     }  # fmt: skip
-    assert len({row.field for row in ROWS}) == len({row.name for row in ROWS}) == len(ROWS) == 24
+    assert len({row.field for row in ROWS}) == len({row.name for row in ROWS}) == len(ROWS) == 28
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.flags)

@@ -1,0 +1,110 @@
+"""A file says itself how it is read: encoding, separator, header and columns of the training file stay with it.
+
+What a run was trained on, and how many of its rows were scored then, decides nothing about a later call's file.
+"""
+
+import csv
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Run, TinyRun
+from tests.nursery import Nursery
+
+TWO = ["Zürich war good", "Genève était bad"]
+
+
+@pytest.fixture(scope="module")
+def latin(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, nursery: Nursery) -> Path:
+    """A run on Latin-1 rows between semicolons without a header, of which four were scored."""
+    folder = tmp_path_factory.mktemp("latin")
+    opinions = [("Zürich war good", "pos"), ("Genève était bad", "neg")]
+    rows = [f"{text} {i};{label}" for i in range(8) for text, label in opinions]
+    for name in ("train", "test"):
+        (folder / f"{name}.txt").write_bytes("\n".join(rows).encode("latin-1"))
+    words = ["finetune", "text-classification", "--train-file", "train.txt", "--validation-file", "train.txt"]
+    words += ["--test-file", "test.txt", "--model", tiny_model, "-o", "run", "--epochs", "1", "--max-length", "16"]
+    words += ["--encoding", "latin-1", "--delimiter", ";", "--no-header", "--max-eval-rows", "4"]
+    words += ["--text-column", "column1", "--label-column", "column2", "--set", "evaluation.bootstrap_resamples=100"]
+    done = nursery.run(words, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder / "run"
+
+
+def test_a_later_file_is_read_as_it_is(latin: Path, bertctl: Run, tmp_path: Path) -> None:
+    line = '{"text": "Zürich war good"}\n'
+    answered = bertctl("predict", latin, "-", "--input-format", "jsonl", input=line)
+    assert json.loads(answered.stdout)["text"] == "Zürich war good"
+
+    with_header = tmp_path / "new.csv"
+    with_header.write_text("review,label\nZürich war good,pos\nGenève était bad,neg\n", encoding="utf-8")
+    answered = bertctl("predict", latin, with_header)
+    assert [json.loads(line)["text"] for line in answered.stdout.splitlines()] == [
+        "Zürich war good",
+        "Genève était bad",
+    ]
+    scored = bertctl("evaluate", latin, "--file", with_header, "--json")
+    assert json.loads(scored.stdout)["metrics"]["file"]["accuracy"]["n"] == 2, scored.stderr
+
+
+def test_a_call_says_itself_how_its_file_is_read(latin: Path, bertctl: Run, tmp_path: Path) -> None:
+    old = tmp_path / "old.csv"
+    old.write_bytes("Zürich war good|pos\nGenève était bad|neg\n".encode("cp1252"))
+    form = ("--encoding", "cp1252", "--delimiter", "|", "--no-header", "--text-column", "column1")
+    answered = bertctl("predict", latin, old, *form)
+    assert [json.loads(line)["text"] for line in answered.stdout.splitlines()] == [
+        "Zürich war good",
+        "Genève était bad",
+    ]
+    refused = bertctl("predict", latin, old, "--delimiter", "|", "--no-header", "--text-column", "column1")
+    assert refused.returncode == 3
+    assert "add --encoding latin-1" in refused.stderr
+    scored = bertctl("evaluate", latin, "--file", old, *form, "--label-column", "column2", "--json")
+    assert json.loads(scored.stdout)["metrics"]["file"]["accuracy"]["n"] == 2, scored.stderr
+
+
+@pytest.mark.parametrize("verb", ["tokenize", "extract-features", "data check", "vocab train"])
+def test_every_verb_that_reads_files_takes_their_encoding(
+    verb: str, tiny_model: Path, bertctl: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "old.csv").write_bytes("text;label\nZürich war good;pos\nGenève était bad;neg\n".encode("latin-1"))
+    words = {
+        "tokenize": ["tokenize", "--model", tiny_model, "--file", "old.csv"],
+        "extract-features": ["extract-features", "old.csv", "--model", tiny_model, "-o", "v.npy", "--max-length", "16"],
+        "data check": ["data", "check", "old.csv", "--model", tiny_model, "--max-length", "16"],
+        "vocab train": ["vocab", "train", "old.csv", "--size", "60", "-o", "vocabulary"],
+    }[verb]
+    refused = bertctl(*words)
+    assert refused.returncode == 3
+    assert "--encoding latin-1" in refused.stderr + refused.stdout
+    read = bertctl(*words, "--encoding", "latin-1", "--delimiter", ";")
+    assert read.returncode == 0, read.stderr
+
+
+def test_a_limit_holds_for_the_call_that_named_it(latin: Path, bertctl: Run) -> None:
+    assert json.loads((latin / "metrics.json").read_text())["metrics"]["validation"]["accuracy"]["n"] == 4
+    answered = bertctl("predict", latin, "--split", "test", cwd=latin.parent)
+    assert len(answered.stdout.splitlines()) == 16
+    answered = bertctl("predict", latin, "--split", "test", "--max-eval-rows", "5", cwd=latin.parent)
+    assert len(answered.stdout.splitlines()) == 5
+    assert "test: 5 of 16 rows (a sample, seed 42)" in answered.stderr
+    assert [json.loads(line)["id"] for line in answered.stdout.splitlines()] != [str(i) for i in range(5)]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.tsv", "a.csv.gz", "a.jsonl.gz"])
+def test_the_suffix_decides_how_answers_are_written(name: str, tiny_run: TinyRun, bertctl: Run, tmp_path: Path) -> None:
+    done = bertctl("predict", tiny_run.path, tiny_run.data, "-o", tmp_path / name)
+    assert done.returncode == 0, done.stderr
+    raw = (tmp_path / name).read_bytes()
+    text = (gzip.decompress(raw) if name.endswith(".gz") else raw).decode()
+    if ".json" in name:
+        rows = json.loads(text) if ".jsonl" not in name else [json.loads(line) for line in text.splitlines()]
+    else:
+        rows = list(csv.DictReader(text.splitlines(), delimiter="\t" if ".tsv" in name else ","))
+    assert len(rows) == 16
+    assert {row["prediction"] for row in rows} == {"pos", "neg"}
+    if name != "a.json":
+        again = bertctl("predict", tiny_run.path, tmp_path / name, "--text-column", "text", "-o", tmp_path / "b.jsonl")
+        assert again.returncode == 0, again.stderr
