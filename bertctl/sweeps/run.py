@@ -1,6 +1,7 @@
 """A sweep from its plan to its last run: parallel workers run what is missing; what is done is kept."""
 
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -87,6 +88,9 @@ def run_sweep(sweep: Sweep, *, started: float | None = None, listener: Listener 
     begun = time.perf_counter() if started is None else started
     with locked(sweep.folder, sweep.request.shard) as locks:
         sweep = replace(sweep, plan=settle_plan(sweep.plan, sweep.folder))
+        for cell in read_cells(sweep.folder)[1]:
+            if cell.state in ("done", "collapsed"):  # killed before it could clear them away itself
+                shutil.rmtree(RunFolder(cell.path).checkpoints, ignore_errors=True)
         runner = SweepRunner(sweep, locks, listener)
         summary = runner.run(begun)
         if sweep.request.test:
