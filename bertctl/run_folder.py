@@ -28,6 +28,9 @@ from bertctl.documents import read_json
 from bertctl.errors import BertctlError, UnavailableError, UsageError
 from bertctl.writing import PARTS, failures_of, open_in_place, refuse_input, refuse_links, sweep, write_json
 
+CONFIRM = "confirm"
+"""The split of validation rows that chose nothing, with `data.confirm_fraction`."""
+
 SCHEMA = 1
 """Version of the JSON layouts below."""
 

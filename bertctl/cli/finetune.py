@@ -9,6 +9,7 @@ from bertctl.cli.output import Output
 from bertctl.cli.processes import AccelerateConfigOption, NumProcessesOption, in_processes, this_worker
 from bertctl.cli.recipe_options import (
     COMPUTE,
+    CONFIRMING,
     DATA,
     DETERMINISTIC,
     EVALUATION,
@@ -51,7 +52,7 @@ StrictFlag = Annotated[
 ]
 
 
-@takes_recipe(MODEL, DATA, TRAINING, COMPUTE, EVALUATION, LONG_RUNS, DETERMINISTIC)
+@takes_recipe(MODEL, DATA, CONFIRMING, TRAINING, COMPUTE, EVALUATION, LONG_RUNS, DETERMINISTIC)
 def finetune(
     out: Output,
     recipe: RecipeRequest,

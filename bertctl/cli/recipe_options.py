@@ -101,6 +101,7 @@ DATA = (
     FieldOption("data.max_eval_rows", "--max-eval-rows", int, panel="Data"),
 )
 LAYOUT = ("--encoding", "--delimiter", "--header/--no-header")
+CONFIRMING = (FieldOption("data.confirm_fraction", "--confirm-fraction", float, panel="Data"),)
 COLUMNS = ("--text-column", "--pair-column", "--label-column")
 TRAINING = (
     FieldOption("training.epochs", "--epochs", int),

@@ -11,6 +11,7 @@ from bertctl.cli.completion import one_of
 from bertctl.cli.output import Output, plain_table
 from bertctl.cli.recipe_options import (
     COMPUTE,
+    CONFIRMING,
     DATA,
     DETERMINISTIC,
     EVALUATION,
@@ -76,7 +77,7 @@ DryRunFlag = Annotated[
 ]
 
 
-@takes_recipe(MODEL, DATA, TRAINING, COMPUTE, DETERMINISTIC, only(EVALUATION, "--text/--no-text"))
+@takes_recipe(MODEL, DATA, CONFIRMING, TRAINING, COMPUTE, DETERMINISTIC, only(EVALUATION, "--text/--no-text"))
 def sweep(
     out: Output,
     recipe: RecipeRequest,

@@ -48,6 +48,7 @@ _LATER = frozenset(
         "data.folds",
         "data.fold",
         "data.split_seed",
+        "data.confirm_fraction",
         "data.group_column",
         "token_classification.scheme",
         "training.max_steps",

@@ -76,6 +76,9 @@ class DataSection(RecipeSection):
     split_seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 42
     """Seed of which rows are held out, of folds and of samples. `training.seed` moves none of them, so that runs with
     several seeds are scored on the same rows."""
+    confirm_fraction: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
+    """Share of the validation rows kept out of every choice, as a split of its own, `confirm`. It is scored once, at
+    the end, and `gate` looks at it: the choice of the epoch or the setting has not flattered it."""
     group_column: Text | None = None
     """Column whose equal values hang together, such as the author or the patient: they stay on one side of hold-outs
     and folds. Default: the article or context, the document, the first sentence of a pair, the text."""

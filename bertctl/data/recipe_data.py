@@ -18,6 +18,7 @@ from bertctl.data.rows import Rows
 from bertctl.data.splits import content_hash, first, hold_out, hold_out_fold, joined, sample
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT, Listener
+from bertctl.run_folder import CONFIRM
 from bertctl.words import unknown
 
 
@@ -69,14 +70,19 @@ def load_data(
     """
     notes = _Notes(listener)
     source: _Source = _CatalogSource(recipe, notes) if recipe.data.name else _OwnFiles(recipe, notes)
-    named = list(recipe.evaluation.splits if splits is None else splits)
+    validation = source.validation_splits(optional_too=splits is not None)
+    confirms = recipe.data.confirm_fraction is not None and bool(validation) and not whole
+    wanted = recipe.evaluation.splits if splits is None else splits
+    named = [validation[0] if confirms and name == CONFIRM else name for name in wanted]
     for name in named:
         source.require(name)
-    validation = source.validation_splits(optional_too=splits is not None)
     if splits is None:
         source.require("train")
         named = list(dict.fromkeys(["train", *validation, *named]))
     read = source.read_whole(named) if whole else _limited(source.read(named), recipe, notes)
+    if confirms and validation[0] in read:
+        read |= _confirming(read[validation[0]], recipe, source.columns, notes)
+        validation = (*validation, CONFIRM)
     _check_slice_columns(recipe, read)
     scored = {
         name: replace(rows, groups=groups_of(rows, recipe, source.columns))
@@ -93,6 +99,19 @@ def load_data(
         hashes=_hashes(recipe, read, source.dataset),
         recipe=recipe,
     )
+
+
+def _confirming(rows: Rows, recipe: Recipe, columns: Mapping[str, str], listener: Listener) -> dict[str, Rows]:
+    """Returns validation rows in two: those that choose, and those that confirm the choice."""
+    chooses, confirms, _ = hold_out(
+        rows,
+        fraction=recipe.data.confirm_fraction or 0.0,
+        seed=recipe.data.split_seed,
+        stratify=READERS[recipe.task].stratify,
+        groups=groups_of(rows, recipe, columns),
+    )
+    listener.say(f"{rows.split}: {len(confirms)} of {len(rows)} rows choose nothing and are scored as '{CONFIRM}'")
+    return {rows.split: replace(chooses, split=rows.split), CONFIRM: replace(confirms, split=CONFIRM)}
 
 
 def groups_of(rows: Rows, recipe: Recipe, columns: Mapping[str, str], *, required: bool = True) -> list[Hashable]:

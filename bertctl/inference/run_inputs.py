@@ -13,7 +13,7 @@ from bertctl.config.schema import Recipe
 from bertctl.data.recipe_data import LoadedData
 from bertctl.errors import DataError, UsageError
 from bertctl.inference.evaluate import SplitResult, metrics_document, truncation_counts
-from bertctl.run_folder import RunFolder
+from bertctl.run_folder import CONFIRM, RunFolder
 from bertctl.runtime.device import Compute
 from bertctl.tasks.base import Features, Task
 from bertctl.tasks.registry import TASKS
@@ -93,6 +93,7 @@ def fit_task(recipe: Recipe, data: LoadedData, *, labels_checked: bool = False) 
         UsageError: a split that there is none of.
     """
     evaluated = tuple(recipe.evaluation.splits) or data.validation_splits
+    evaluated += (CONFIRM,) if CONFIRM in data.splits and CONFIRM not in evaluated else ()
     if not len(data.splits["train"]):
         raise DataError("there are no training rows")
     for split in evaluated:

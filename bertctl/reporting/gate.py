@@ -26,7 +26,7 @@ from bertctl.reporting.pairing import Pair, not_computable, unpaired
 from bertctl.reporting.runs import FinishedRun, read_run
 from bertctl.reporting.slices import slice_contributions
 from bertctl.reporting.summary import baseline_of, choice_text
-from bertctl.run_folder import DAMAGED
+from bertctl.run_folder import CONFIRM, DAMAGED
 from bertctl.tasks.answers import Line
 from bertctl.tasks.registry import answer_type
 
@@ -208,7 +208,7 @@ def gate(
         judge = _Judge(ours, theirs, chosen, allow_constant=allow_constant)
         judgements = tuple(judge.verdict_on(limit, policy) for limit in limits)
     notes = [*judge.notes, *_cautions(ours, chosen, judgements, policy)]
-    if split is None and chosen != "validation":
+    if split is None and chosen not in ("validation", CONFIRM):
         notes.append(f"looked at the split '{chosen}', as there is no 'validation'")
     return GateResult(ours, theirs, chosen, policy, judgements, tuple(notes))
 
@@ -218,7 +218,7 @@ class _Judge:
 
     def __init__(self, ours: FinishedRun, theirs: FinishedRun | None, split: str, *, allow_constant: bool) -> None:
         self.ours, self.theirs, self.split, self.allow_constant = ours, theirs, split, allow_constant
-        self.compared = math.prod(ours.chosen_on(split).values())
+        self.compared = ours.compared_on(split)
         self.notes: list[str] = []
         self._lines: list[Line] | None = None
         self._pair: Pair | None = None
@@ -282,7 +282,7 @@ class _Judge:
         change = self._change(name, theirs)
         at_least = metric.higher_is_better
         bound = -limit.limit if at_least else limit.limit
-        k = math.ceil(self.compared / math.prod(theirs.chosen_on(theirs.split(self.split)).values()))
+        k = math.ceil(self.compared / theirs.compared_on(theirs.split(self.split)))
         ends = (None, None) if change is None else (change.low, change.high)
         low, high = simultaneous(metric.value - baseline.value, ends, k, at_least=at_least)
         verdict = decide(metric.value - baseline.value, low, high, bound, at_least=at_least, policy=policy)

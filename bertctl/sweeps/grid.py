@@ -39,6 +39,7 @@ _NOT_IN_A_GRID: Mapping[str, str] = {
     "data.validation_file": _SAME_ROWS,
     "data.validation_fraction": _SAME_ROWS,
     "data.split_seed": _SAME_ROWS,
+    "data.confirm_fraction": _SAME_ROWS,
     "data.group_column": _SAME_ROWS,
     "data.test_file": _SAME_ROWS,
     "training.seed": "seeds are varied with --seeds (training.seed is of the whole sweep)",

@@ -93,3 +93,33 @@ def test_clusters_are_counted_and_several_checks_are_warned_of(bertctl, runs):
     assert drop["checks"][0]["change"]["method"] == "score interval, exchange of clusters"
     compared = bertctl("compare", "grouped", "other", cwd=runs)
     assert "exchange of clusters, 20 (few: rough) clusters" in " ".join(compared.stdout.split())
+
+
+def test_rows_that_confirm_choose_nothing_and_are_what_the_gate_looks_at(bertctl, opinions, tiny_model, tmp_path):
+    done = bertctl(
+        "finetune", "text-classification", "--train-file", opinions, "--model", tiny_model, "--epochs", "2",
+        "-o", "run", "--confirm-fraction", "0.5", "--set", "data.validation_fraction=0.5", "--max-length", "32",
+        "--precision", "fp32",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "validation: 4 of 8 rows choose nothing and are scored as 'confirm'" in done.stderr
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert {split: by_name["loss"]["n"] for split, by_name in metrics["metrics"].items()} == {
+        "validation": 4,
+        "confirm": 4,
+    }
+    assert metrics["selected_on"] == {"epoch": {"split": "validation", "of": 2}}
+    ids = [
+        {json.loads(line)["id"] for line in (tmp_path / "run/predictions" / f"{split}.jsonl").read_text().splitlines()}
+        for split in ("validation", "confirm")
+    ]
+    assert not ids[0] & ids[1]
+    limits = ["--max", "loss=9", "--allow-constant"]
+    assert _gate(bertctl, tmp_path, "run", *limits, code=0)["split"] == "confirm"
+    on_both = [
+        _gate(bertctl, tmp_path, "run", *limits, "--split", split, code=0) for split in ("confirm", "validation")
+    ]
+    assert [bool(found["notes"]) for found in on_both] == [False, True]
+    again = bertctl("evaluate", "run", "--split", "confirm", "--json", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["metrics"]["confirm"] == metrics["metrics"]["confirm"]

@@ -8,6 +8,7 @@ from scipy import stats
 
 from bertctl.metrics import classification, contributions
 from bertctl.reporting.limits import against_constant, decide, simultaneous
+from bertctl.reporting.runs import FITTED
 
 TRIALS = 2_000
 MOST = 0.035
@@ -73,3 +74,31 @@ def test_a_model_as_good_as_the_constant_answer_passes_in_at_most_3_5_percent(n,
     said = f"n {n}, {policy}: { ({name: 100 * count / TRIALS for name, count in passed.items()}) }"
     print(said)  # noqa: T201 - the figures of the documents
     assert max(passed.values()) <= MOST * TRIALS, said
+
+
+def _true_f1(threshold, distance, positive):
+    found = positive * stats.norm.sf(threshold - distance)
+    return 2 * found / (found + (1 - positive) * stats.norm.sf(threshold) + positive)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [150, 400, 872])
+@pytest.mark.parametrize("positive", [0.2, 0.5])
+def test_a_threshold_fitted_on_the_split_passes_the_models_true_f1_in_at_most_3_5_percent(n, positive):
+    rng = np.random.default_rng([n, round(10 * positive)])
+    passed = dict.fromkeys([1, FITTED], 0)
+    for _ in range(TRIALS):
+        gold = (rng.random(n) < positive).astype(np.int64)
+        score = rng.normal(size=n) + 2.0 * gold
+        order = np.argsort(-score)
+        f1 = 2 * np.cumsum(gold[order]) / (np.arange(1, n + 1) + gold.sum())
+        threshold = score[order][f1.argmax()]
+        answers = (score >= threshold).astype(np.int64)
+        metric = classification.f1_of_labels(gold, answers, n_labels=2, positive=1).metric()
+        for k in passed:
+            passed[k] += _passes(metric.value, (metric.low, metric.high), k, _true_f1(threshold, 2.0, positive))
+    said = (
+        f"n {n}, {positive} positive, threshold fitted: { ({k: 100 * count / TRIALS for k, count in passed.items()}) }"
+    )
+    print(said)  # noqa: T201 - the figures of the documents
+    assert passed[FITTED] <= MOST * TRIALS, said
