@@ -88,7 +88,7 @@ class Output(Listener):
                 self.answers.print(_text(part) if isinstance(part, str) else part)
 
     def deliver(self) -> None:
-        """Writes the document, once nothing can fail any more: an error is a document in its place."""
+        """Writes the document, once nothing can fail any more: an error stands in it, beside what was found."""
         if self._document is not None:
             text = json.dumps(self._document, indent=2, ensure_ascii=False, allow_nan=False)
             sys.stdout.write(harmless(text, keep="\n") + "\n")
@@ -102,7 +102,7 @@ class Output(Listener):
         if error.remedy:
             self.talk.print(_text(error.remedy))
         if self.as_json:
-            self._document = error.as_json()
+            self._document = {**(self._document or {}), **error.as_json()}
             self.deliver()
 
     def commands(self, lines: Iterable[str]) -> None:

@@ -54,6 +54,17 @@ def test_every_verb_answers_every_error_with_one_document(
     _refused_with_each(verb, typed(verb), tmp_path, monkeypatch, capsys)
 
 
+def test_what_was_found_stands_beside_the_error(bertctl, tmp_path: Path) -> None:
+    """A verdict of `data check` is an error of its exit code, and its findings are what the person wants."""
+    rows = "text,label\n" + "good film,yes\ngood film,no\n" * 4
+    (tmp_path / "rows.csv").write_text(rows, encoding="utf-8")
+    (tmp_path / "held.csv").write_text("text,label\ngood film,maybe\n", encoding="utf-8")
+    done = bertctl("data", "check", "rows.csv", "held.csv", "--model", "none/such", "--offline", "--json")
+    assert done.returncode == 3
+    assert one_document(done.stdout, 3)["kind"] == "data"
+    assert any(finding["severity"] == "error" for finding in json.loads(done.stdout)["findings"])
+
+
 @pytest.mark.parametrize("verb", ["recipes ls", "recipes schema"])
 def test_verbs_that_take_nothing_too(
     verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
