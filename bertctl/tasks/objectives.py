@@ -8,6 +8,7 @@ Letters: B windows in a batch, T tokens, C classes.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -54,7 +55,7 @@ class Objective(ABC):
         return network(**batch.inputs)
 
     @abstractmethod
-    def counts(self, batch: Any) -> dict[str, int]:
+    def counts(self, batch: Any) -> Mapping[str, float]:
         """Returns by name how many things each loss of this batch is a sum over."""
 
     @abstractmethod
@@ -94,7 +95,7 @@ class HeadObjective(Objective):
         logits: Tensor = output.logits
         return logits
 
-    def counts(self, batch: Batch) -> dict[str, int]:
+    def counts(self, batch: Batch) -> Mapping[str, float]:
         """Returns how many examples there are."""
         return {"loss": len(batch.gold)}
 
@@ -126,11 +127,22 @@ class ClassObjective(HeadObjective):
         return None if self.class_weights is None else tensor.new_tensor(self.class_weights)
 
 
+@dataclass(frozen=True)
 class CrossEntropy(ClassObjective):
-    """Cross-entropy of one class per example (B, C), or per word (B, T, C)."""
+    """Cross-entropy of one class per example (B, C), or per word (B, T, C).
 
-    def counts(self, batch: Batch) -> dict[str, int]:
-        """Returns how many examples or words have a label."""
+    Attributes:
+        per_window: things that a window has on average over the training rows. Each then weighs the same in training:
+            divided by those of its own batch, whose windows are of like lengths, a word of a short sentence would weigh
+            several times as much as one of a long sentence. None divides by those that are there.
+    """
+
+    per_window: float | None = None
+
+    def counts(self, batch: Batch) -> Mapping[str, float]:
+        """Returns how many examples or words have a label, or would have on average."""
+        if self.per_window is not None:
+            return {"loss": len(batch.gold) * self.per_window}
         return {"loss": int((batch.gold != IGNORED).sum())}
 
     def window_losses(self, outputs: Tensor, batch: Batch) -> Tensor:
@@ -203,7 +215,7 @@ class SpanCrossEntropy(HeadObjective):
         """Returns the start and end score of each token, (B, T, 2)."""
         return stack([output.start_logits, output.end_logits], dim=2)
 
-    def counts(self, batch: Batch) -> dict[str, int]:
+    def counts(self, batch: Batch) -> Mapping[str, float]:
         """Returns how many windows have an answer that can be found, or none."""
         return {"loss": int((batch.gold[:, 0] != IGNORED).sum())}
 

@@ -155,13 +155,15 @@ class TokenClassification(Task):
     def objective(
         self, padding: Padding, training: TrainingSection | None = None, train: WordFeatures | None = None
     ) -> "Objective":
-        """Returns cross-entropy of the first tokens of the words; balanced weights are counted by words."""
+        """Returns cross-entropy of the first tokens of the words, each of the same weight in training; balanced weights
+        are counted by words.
+        """
         from bertctl.tasks.objectives import CrossEntropy
 
         if training is None or train is None:
             return CrossEntropy(padding)
         weights = class_weights(training, present(train.labels), self.labels)
-        return CrossEntropy(padding, weights, training.label_smoothing)
+        return CrossEntropy(padding, weights, training.label_smoothing, float(train.weights.mean()))
 
     def collect_outputs(
         self, logits: "Tensor", batch: WordBatch, features: WordFeatures, indices: NDArray[np.int64]

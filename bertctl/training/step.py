@@ -112,11 +112,11 @@ def training_step(
 
 def _global_counts(
     objective: "Objective", batches: Sequence[Batch], parts: Sequence[NDArray[np.int64]], workers: Workers
-) -> dict[str, int]:
+) -> dict[str, float]:
     """Returns what the losses count in all micro-batches of all processes, so that an uneven split changes nothing."""
     found = [objective.counts(batch) for batch, part in zip(batches, parts, strict=True) if len(part)]
     names = list(objective.counts(batches[0]))
-    mine = np.array([sum(counts[name] for counts in found) for name in names], dtype=np.int64)
+    mine = np.array([sum(counts[name] for counts in found) for name in names], dtype=np.float64)
     return dict(zip(names, workers.sum(mine).tolist(), strict=True))
 
 
