@@ -232,6 +232,7 @@ _CONTENT = {
     "": (
         *(f"{name}.json" for name in ("environment", "metrics", "performance", "decision", "probe")),
         *("recipe.yaml", "history.jsonl", "log.txt", "report.html", "probe.safetensors", "probe.png", "probe.svg"),
+        "predictions.skipped.jsonl",
         "status.json",
     ),
 }

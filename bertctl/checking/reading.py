@@ -139,7 +139,9 @@ def _read_past(path: Path, recipe: Recipe, split: str, on_bad_record: OnBadRecor
     """Returns the rows of a person's own file that are sound; None where nothing can be made of it."""
     reader, needed = READERS[recipe.task], split != "test"
     try:
-        return reader.read(path, recipe.data, split=split, label_needed=needed, on_bad_record=on_bad_record).rows
+        options = ReadOptions(recipe.data, split, label_needed=needed, on_bad_record=on_bad_record)
+        [reading] = reader.readings(path, options)
+        return reading.rows
     except (DataError, UsageError):
         return _span_rows(path, recipe, split) if "words" in reader.columns else None
 

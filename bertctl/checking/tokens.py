@@ -10,6 +10,7 @@ from bertctl.catalog.models import MODELS
 from bertctl.checking.findings import Example, Finding, FindingRules, Severity, shorten
 from bertctl.checking.subject import Subject
 from bertctl.data.rows import Rows
+from bertctl.tasks.registry import answer_type
 from bertctl.tokenization.encode import EncodedTexts, encode_texts
 from bertctl.words import percent
 
@@ -24,16 +25,18 @@ _ONLY_SPECIAL = 3
 
 
 def check_tokens(subject: Subject) -> Iterator[Finding]:
-    """Yields truncated texts and unknown tokens; nothing without a tokenizer, or where texts are cut in windows."""
+    """Yields truncated texts and unknown tokens; nothing without a tokenizer, nor of questions about texts."""
     if subject.tokenizer is None or "answers" in subject.checks:
         return
+    in_windows = answer_type(subject.recipe.task).in_windows
     for split, rows in subject.splits.items():
         texts = subject.texts(split)
         if not len(rows) or not texts:
             continue
         first, second = _sides(rows, texts)
         encoded = encode_texts(subject.tokenizer, first, second, max_length=subject.recipe.model.max_length)
-        yield from _cut(subject, split, encoded, first)
+        if not in_windows:
+            yield from _cut(subject, split, encoded, first)
         yield from _unknown(subject, split, encoded, first, second)
 
 

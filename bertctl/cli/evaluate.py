@@ -14,6 +14,7 @@ from bertctl.cli.recipe_options import (
     DATA,
     EVALUATION,
     LAYOUT,
+    OnErrorOption,
     OverwriteOption,
     RunRequest,
     only,
@@ -60,6 +61,7 @@ def evaluate(
     overwrite: OverwriteOption = False,
     calibrate: CalibrateFlag = False,
     threshold: ThresholdOption = None,
+    on_error: OnErrorOption = None,
     num_processes: NumProcessesOption = 1,
 ) -> None:
     """Score a run on a split of its data, or on a file of your own.
@@ -89,19 +91,24 @@ def evaluate(
         RunFolder.check_free(target, overwrite=overwrite)
     in_processes(num_processes, out)
     trained = run.open()
+    from bertctl.data.reading import SkippedRows
     from bertctl.inference.score_run import evaluate_file, evaluate_run
 
     workers, listener = this_worker(out)
+    skipped = SkippedRows() if on_error == "skip" else None
     if calibrate or threshold is not None:
         _decide(out, trained, split, calibrate, threshold, workers, listener)
         return
     with out.third_party_kept():
         if file:
-            metrics = evaluate_file(trained, file, target, overwrite=overwrite, workers=workers, listener=listener)
+            metrics = evaluate_file(
+                trained, file, target, overwrite=overwrite, workers=workers, listener=listener, skipped=skipped
+            )
         else:
-            metrics = evaluate_run(trained, split=split, workers=workers, listener=listener)
+            metrics = evaluate_run(trained, split=split, workers=workers, listener=listener, skipped=skipped)
     if not workers.is_first:
         return
+    left_out = skipped.finish(target / "predictions", out) if skipped else {}
 
     from bertctl.reporting.card import write_card
     from bertctl.reporting.summary import results_table, rich_table
@@ -109,7 +116,7 @@ def evaluate(
     if not file:
         write_card(trained.folder)
     out.answer(
-        {"run": str(target), **metrics},
+        {"run": str(target), **metrics, **left_out},
         rich_table(results_table(metrics, dataset=None if file else trained.recipe.data.name)),
     )
     out.say(f"written to {target}")

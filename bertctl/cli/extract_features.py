@@ -14,6 +14,7 @@ from bertctl.cli.recipe_options import (
     DATA,
     LAYOUT,
     MODEL,
+    OnErrorOption,
     RecipeRequest,
     names_in,
     only,
@@ -116,6 +117,7 @@ def extract_features(
     backend: BackendOption = "torch",
     resume: ResumeFlag = False,
     overwrite: OverwriteFlag = False,
+    on_error: OnErrorOption = None,
     num_processes: NumProcessesOption = 1,
 ) -> None:
     """Read vectors out of an encoder: of texts, tokens or words, any layer, any amount of text.
@@ -134,6 +136,7 @@ def extract_features(
     recipe = settings.load("text-classification")
     check_backend(backend, device=recipe.runtime.device, precision=recipe.runtime.precision)
     in_processes(num_processes, out)
+    from bertctl.data.reading import SkippedRows
     from bertctl.features.extract import extract_features as extract_into
     from bertctl.features.extract_job import ExtractJob, VectorNames
     from bertctl.features.source import Input
@@ -144,11 +147,13 @@ def extract_features(
     job = ExtractJob(
         output, recipe.model.max_length, input, stride, dtype, keep_text, backend, resume=resume, overwrite=overwrite
     )
-    rows = Input(input, recipe.data, kind=input_format, split=split)
+    skipped = SkippedRows() if on_error == "skip" else None
+    rows = Input(input, recipe.data, kind=input_format, split=split, skipped=skipped)
     with out.third_party_kept():
         document = extract_into(recipe, rows, vectors, job, workers=shared, listener=out)
     if shared.rank:
         return
-    out.answer({"output": str(output), **document})
+    left_out = skipped.finish(output, out) if skipped else {}
+    out.answer({"output": str(output), **document, **left_out})
     shape = " x ".join(map(str, document["shape"]))
     out.say(f"{document['rows']} rows, {shape} {dtype}, written to {output}")

@@ -10,7 +10,17 @@ from bertctl.cli import streams
 from bertctl.cli.completion import dataset_names
 from bertctl.cli.output import Output
 from bertctl.cli.processes import NumProcessesOption, in_processes, this_worker
-from bertctl.cli.recipe_options import ANSWERS, COMPUTE, DATA, EVALUATION, LAYOUT, RunRequest, only, takes_run
+from bertctl.cli.recipe_options import (
+    ANSWERS,
+    COMPUTE,
+    DATA,
+    EVALUATION,
+    LAYOUT,
+    OnErrorOption,
+    RunRequest,
+    only,
+    takes_run,
+)
 from bertctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -56,7 +66,8 @@ InputFormatOption = Annotated[
     ),
 ]
 QuestionOption = Annotated[
-    str | None, typer.Option("--question", metavar="TEXT", help="Ask one question (question answering).")
+    list[str] | None,
+    typer.Option("--question", metavar="TEXT", help="Ask a question (question answering); repeatable."),
 ]
 ContextOption = Annotated[
     Path | None, typer.Option("--context", metavar="FILE", help="File with the text that --question is about.")
@@ -86,6 +97,7 @@ def predict(
     context: ContextOption = None,
     input_format: InputFormatOption = None,
     batch_size: Annotated[int | None, typer.Option("--batch-size", min=1, help="Examples per forward pass.")] = None,
+    on_error: OnErrorOption = None,
     num_processes: NumProcessesOption = 1,
 ) -> None:
     """Predict with a run: label names and probabilities, in the order of the input, for files of any size.
@@ -98,7 +110,7 @@ def predict(
         bertctl predict RUN --split test --format glue -o submission
         bertctl predict RUN --question "When was it built?" --context tower.txt
     """
-    if (question is None) != (context is None):
+    if (not question) != (context is None):
         raise UsageError(
             "--question and --context need each other", remedy='Such as --question "Who wrote it?" --context text.txt'
         )
@@ -112,11 +124,12 @@ def predict(
         layout = "json"
     layout = layout or layout_of(output)
     check_known(layout)
-    _check(file or question or "", split, data, output, layout)
+    _check(file or " ".join(question or ()), split, data, output, layout)
     if safe_csv and layout not in ("csv", "tsv"):
         raise UsageError("--safe-csv is about CSV", remedy="Add --format csv, or leave it out.")
     in_processes(num_processes, out)
     trained = run.open({"evaluation.batch_size": batch_size} if batch_size else {})
+    from bertctl.data.reading import SkippedRows
     from bertctl.inference.predict import (
         Destination,
         in_chunks,
@@ -130,6 +143,7 @@ def predict(
     check_format(trained, layout, to_file=output is not None)
 
     workers, listener = this_worker(out)
+    skipped = SkippedRows() if on_error == "skip" else None
     with streams.whole() if layout == "json" else streams.data() as answers, out.third_party_kept():
         if layout == "glue" and output is not None:
             written = predict_glue(
@@ -138,15 +152,21 @@ def predict(
         else:
             chunks: Iterable[Rows]
             total = 0
-            if question is not None and context is not None:
-                chunks, total = [question_rows(trained, question, context, listener=listener)], 1
+            if question and context is not None:
+                chunks, total = [question_rows(trained, question, context, listener=listener)], len(question)
             elif split or data:
-                rows = split_rows(trained, split or "test", data=data, listener=listener)
+                rows = split_rows(
+                    trained, split or "test", data=data, layout=layout, listener=listener, skipped=skipped
+                )
                 chunks, total = in_chunks(rows), len(rows)
             else:
-                chunks = unlabelled_rows(trained, file, kind=input_format, listener=listener)
+                chunks = unlabelled_rows(
+                    trained, file, kind=input_format, layout=layout, listener=listener, skipped=skipped
+                )
             destination = Destination(output, layout, answers, safe_csv=safe_csv)
             written = predict_rows(trained, chunks, destination, total=total, workers=workers, listener=listener)
+    if skipped is not None and workers.is_first:
+        written |= skipped.finish(output, out)
     if output and workers.is_first:
         out.answer({"run": str(run.path), **written})
         out.say(f"{written['examples']} answers written to {', '.join(written['files'])}")

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -119,7 +119,14 @@ EVALUATION = (
     FieldOption("evaluation.keep_text", "--text/--no-text", bool),
     FieldOption("evaluation.metric_scripts", "--metric", list[str], "PATH", RARE),
 )
-ANSWERS = (FieldOption("token_classification.scheme", "--scheme", panel="Answers"),)
+ANSWERS = (
+    FieldOption("model.max_length", "--max-length", int, panel="Answers"),
+    FieldOption("token_classification.scheme", "--scheme", panel="Answers"),
+    FieldOption("token_classification.entity_threshold", "--entity-threshold", float, panel="Answers"),
+    FieldOption("question_answering.n_best", "--n-best", int, panel="Answers"),
+    FieldOption("question_answering.max_answer_length", "--max-answer-length", int, panel="Answers"),
+    FieldOption("question_answering.null_threshold", "--null-threshold", float, panel="Answers"),
+)
 LONG_RUNS = (
     FieldOption("training.checkpoint_every", "--checkpoint-every", metavar="'N steps'|'N minutes'|off", panel=RARE),
     FieldOption(
@@ -144,6 +151,14 @@ RunArgument = Annotated[
 ]
 OutputOption = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="DIR", help="Run folder. Default: runs/RECIPE-HASH.")
+]
+OnErrorOption = Annotated[
+    Literal["stop", "skip"] | None,
+    typer.Option(
+        "--on-error",
+        help="What becomes of rows that can't be read. skip leaves them out, counts them and writes them beside the "
+        "answers (OUT.skipped.jsonl). Default: stop.",
+    ),
 ]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace the run that is in the folder.")]
 SetOption = Annotated[

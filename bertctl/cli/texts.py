@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _BAR_FROM = 64 << 20  # bytes of input from which a job shows how far it is
 _Format = Literal["lines", "csv", "tsv", "jsonl", "parquet"]
 _Errors = Literal["strict", "replace"]
+_OnError = Literal["stop", "skip"]
 
 
 def _option(flag: str, help_text: str, kind: Any = str, **settings: Any) -> Any:
@@ -36,6 +37,7 @@ _OPTIONS = {
     "delimiter": _option("--delimiter", "Field separator of tables. Default: detected.", metavar="CHAR|tab"),
     "header": _option("--header/--no-header", "Whether tables begin with column names. Default: detected.", bool),
     "input_format": _option("--input-format", "Format of the input. Default: by the suffix, else lines.", _Format),
+    "on_error": _option("--on-error", "What becomes of rows of tables that can't be read. Default: stop.", _OnError),
     "errors": _option("--errors", "What to do with bytes that are not UTF-8. Default: strict.", _Errors),
 }
 LowercaseOption = Annotated[
@@ -69,6 +71,8 @@ class TextSource:
         header: whether tables begin with column names; detected when None.
         input_format: lines, csv, tsv, jsonl or parquet; by the suffix when None, lines where that says nothing.
         replace: whether bytes that are not UTF-8 are replaced (lines only).
+        skip: whether rows of tables that can't be read are left out, and told ...
+        beside: ... and written beside this file.
     """
 
     files: Sequence[str] = ()
@@ -82,6 +86,8 @@ class TextSource:
     header: bool | None = None
     input_format: str | None = None
     replace: bool = False
+    skip: bool = False
+    beside: Path | None = None
 
     def chunks(self, listener: Listener = SILENT) -> Iterator[TextChunk]:
         """Yields the texts, in order.
@@ -127,6 +133,7 @@ class TextSource:
 
     def _of_table(self, file: str, kind: str, listener: Listener) -> Iterator[TextChunk]:
         from bertctl.config.recipe_sections import DataSection
+        from bertctl.data.reading import SkippedRows
         from bertctl.data.text_rows import TEXT_READER
 
         if self.replace:
@@ -140,9 +147,12 @@ class TextSource:
             delimiter=self.delimiter and separator(self.delimiter),
             header=self.header,
         )
+        skipped = SkippedRows() if self.skip else None
         source: Source = "-" if file == "-" else Path(file)
-        for rows in TEXT_READER.stream(source, settings, kind=kind, listener=listener):
+        for rows in TEXT_READER.stream(source, settings, kind=kind, listener=listener, skipped=skipped):
             yield TextChunk(rows.columns["text"], rows.columns.get("pair"))
+        if skipped is not None:
+            skipped.finish(self.beside, listener)
 
     def _of_data_set(self, name: str, listener: Listener) -> Iterator[TextChunk]:
         from bertctl.catalog.datasets import find_dataset
@@ -163,7 +173,8 @@ class TextSource:
 
 def _fold(given: dict[str, Any]) -> TextSource:
     options = {name: value for name in _OPTIONS if (value := given.pop(name)) is not None}
-    return TextSource(replace=options.pop("errors", "") == "replace", **options)
+    replaced, skip = options.pop("errors", "") == "replace", options.pop("on_error", "") == "skip"
+    return TextSource(replace=replaced, skip=skip, **options)
 
 
 takes_texts = folds([], [parameter(name, option, None) for name, option in _OPTIONS.items()], _fold)

@@ -97,7 +97,7 @@ def tokenize(
     from bertctl.tokenization.windows import Truncation
 
     files, given = _inputs(texts, file, source.data, pair)
-    source = replace(source, files=files)
+    source = replace(source, files=files, beside=output)
     if layout == "pieces":
         out.say("--format pieces is now called --format tokens")
         layout = "tokens"

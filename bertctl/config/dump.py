@@ -50,6 +50,8 @@ _LATER = frozenset(
         "data.split_seed",
         "data.confirm_fraction",
         "data.group_column",
+        "question_answering.null_threshold",
+        "token_classification.entity_threshold",
         "token_classification.scheme",
         "training.max_steps",
         "training.init_seed",

@@ -8,7 +8,7 @@ after `--set`; `~` is the home folder. `load.load_recipe` makes them absolute, s
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
 
 from bertctl.config.task_names import require_task_name, write_task_names
 
@@ -279,6 +279,8 @@ class TokenClassificationSection(TaskSettings):
     scheme: Literal["iob1", "iob2", "bioes", "bilou"] | None = None
     """Scheme in which entities are answered, and gold tags shown beside them. Default: that of the labelled file, else
     that of the training file."""
+    entity_threshold: Fraction = 0.0
+    """Probability from which an entity is answered: that of its least sure word. Default: any."""
 
 
 class QuestionAnsweringSection(TaskSettings):
@@ -292,6 +294,8 @@ class QuestionAnsweringSection(TaskSettings):
     """Longest answer in tokens (`run_squad.py`: 30)."""
     n_best: PositiveInt = 20
     """Answers kept per question, with probabilities (`run_squad.py`: 20)."""
+    null_threshold: FiniteFloat | None = None
+    """Null odds above which there is no answer. Default: chosen on the validation rows, where some have none."""
     misplaced_answers: Literal["refuse", "leave-out"] = "refuse"
     """Refuse or leave out questions whose answer's text is not at its offset in the context. Those left out are
     counted, and train nothing: their loss does not count."""

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from bertctl.config.recipe_sections import DataSection
+from bertctl.data.reading import ReadOptions
 from bertctl.errors import DataError, UsageError
-from bertctl.progress import Listener
 from bertctl.words import did_you_mean
 
 _UD_NAMES = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
@@ -78,25 +78,22 @@ class ConllLayout:
         return f"{word}, tags from column {self.tag} ({self.names[self.tag]}) of {len(self.names)}"
 
 
-def conll_sentences(
-    lines: Iterable[str], source: str, settings: DataSection, *, ud: bool, tags_needed: bool, listener: Listener
-) -> Iterator[Sentence]:
+def conll_sentences(lines: Iterable[str], source: str, options: ReadOptions, *, ud: bool) -> Iterator[Sentence]:
     """Yields the sentences of a column file.
 
     Args:
         lines: with their ends, without a byte-order mark.
         source: the file, for messages.
-        settings: `text_column` and `label_column` are positions counted from 0 (negative ones from the end) or names;
-            left out, the words stand in the first column (in the second after one that counts them) and the tags in
-            the last; in CoNLL-U `form` and `upos`. `header` says that the first line has names.
+        options: in their settings `text_column` and `label_column` are positions counted from 0 (negative ones from
+            the end) or names; left out, the words stand in the first column (in the second after one that counts them)
+            and the tags in the last; in CoNLL-U `form` and `upos`. `header` says that the first line has names.
         ud: whether it is CoNLL-U.
-        tags_needed: whether to refuse words without tags.
-        listener: told which columns were taken.
 
     Raises:
         DataError: no such column, a line with more or fewer columns than the first, a word without a tag, no
             sentence at all; with file and line.
     """
+    settings, tags_needed = options.settings, options.label_needed
     numbered = (_Line(number, text) for number, text in enumerate(lines, start=1))
     layout: ConllLayout | None = None
     names: tuple[str, ...] | None = _UD_NAMES if ud else None
@@ -118,11 +115,17 @@ def conll_sentences(
         if block:
             if layout is None:
                 layout = _layout(block, source, settings, names=names, ud=ud, tags_needed=tags_needed)
-                listener.say(f"{source}: {layout.sentence()}")
-            sentence = _sentence(block, layout, source, document, tags_needed=tags_needed)
-            if sentence.words:
-                yield sentence
-                count += 1
+                options.listener.say(f"{source}: {layout.sentence()}")
+            try:
+                sentence = _sentence(block, layout, source, document, tags_needed=tags_needed)
+            except DataError as error:
+                if options.skipped is None:
+                    raise
+                options.skipped.errors.append(error)
+            else:
+                if sentence.words:
+                    yield sentence
+                    count += 1
             block = []
         document += line.text.startswith("-DOCSTART-")
     if not count:

@@ -109,7 +109,8 @@ def _tables(source: Source, kind: FileKind, options: ReadOptions) -> Iterator[Ta
 
 def text_lines(file: BinaryIO, name: str, options: ReadOptions, *, longest: int = 0) -> Iterator[str]:
     """Yields the lines of an open file; where bad records are left out, bytes that are no text become U+FFFD."""
-    errors: Literal["strict", "replace"] = "replace" if options.on_bad_record else "strict"
+    lenient = options.on_bad_record is not None and options.skipped is None
+    errors: Literal["strict", "replace"] = "replace" if lenient else "strict"
     settings, longest = options.settings, max(longest, options.settings.longest_line * 1_000_000)
     return decoded_lines(file, name, settings.encoding, options.listener, errors=errors, longest=longest)
 
@@ -180,8 +181,10 @@ def _parquet_tables(file: BinaryIO, source: str, chunk_rows: int | None) -> Iter
         if chunk_rows is None:
             yield Table(parquet.read().to_pydict(), source)
             return
+        first = 0
         for batch in parquet.iter_batches(batch_size=chunk_rows):
-            yield Table(batch.to_pydict(), source)
+            yield Table(batch.to_pydict(), source, first=first)
+            first += len(batch)
 
 
 def _seekable(file: BinaryIO, source: Source, spool: BinaryIO) -> BinaryIO:

@@ -5,6 +5,7 @@ development sets have several answers), `title` where the file has one. `answer_
 where the file gives no offset and the text does not occur in the context.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -19,7 +20,7 @@ from bertctl.data.squad_json import FORMS, NestedTable, json_tables
 from bertctl.data.table import Table, is_whole
 from bertctl.data.text_files import Source, source_name
 from bertctl.errors import DataError, UsageError
-from bertctl.progress import Listener
+from bertctl.words import count
 
 _USUAL = {
     "question": ("--text-column", ("question", "query")),
@@ -59,12 +60,12 @@ class QuestionReader(Reader):
     def columns_of(self, table: Table, options: ReadOptions) -> "QuestionColumns":
         """Returns which column of a file is which."""
         settings = _SQUAD if isinstance(table, NestedTable) else options.settings
-        found = find_columns(table, settings, label_needed=options.label_needed, listener=options.listener)
+        found = find_columns(table, settings, options)
         return NestedColumns(**vars(found)) if isinstance(table, NestedTable) else found
 
     def rows_of(self, table: Table, columns: "QuestionColumns", options: ReadOptions, *, first_id: int) -> Rows:
         """Returns a file's columns under their canonical names."""
-        return rows_of_questions(table, columns, split=options.split, first_id=first_id)
+        return rows_of_questions(table, columns, options, first_id=first_id)
 
 
 @dataclass(frozen=True)
@@ -95,14 +96,13 @@ class NestedColumns(QuestionColumns):
     settings_of: ClassVar[Mapping[str, str]] = {}
 
 
-def find_columns(table: Table, settings: DataSection, *, label_needed: bool, listener: Listener) -> QuestionColumns:
+def find_columns(table: Table, settings: DataSection, options: ReadOptions) -> QuestionColumns:
     """Finds which column is which, as the person said or by the usual names; what was guessed is told.
 
     Args:
         table: the file as it was read.
         settings: `text_column` is the question, `pair_column` the context, `label_column` the answers.
-        label_needed: whether to refuse a table without answers.
-        listener: told of guesses.
+        options: whether to refuse a table without answers, and who is told of guesses.
 
     Raises:
         DataError: a column that was named is not there (those there are shown).
@@ -113,6 +113,7 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool, lis
         settings = settings.model_copy(update={"text_column": None, "pair_column": None, "label_column": None})
     roles = {"question": settings.text_column, "context": settings.pair_column, "answers": settings.label_column}
     named = {**roles, "id": settings.id_column}
+    label_needed = options.label_needed
     taken = columns_named(named, table, optional="" if label_needed else "answers")
     free = {folded(name): name for name in table.columns if name not in taken}
     guessed: dict[str, str] = {}
@@ -127,38 +128,66 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool, lis
             )
     if any(role != name for role, name in guessed.items()):
         said = ", ".join(f"{role} from '{name}'" for role, name in guessed.items())
-        listener.say(f"{table.source}: {said} (guessed)")
+        options.listener.say(f"{table.source}: {said} (guessed)")
     label = roles["answers"] if roles["answers"] in table.columns else None
-    identity = settings.id_column or _usable_ids(table, free.get("id"), listener)
+    identity = settings.id_column or _usable_ids(table, free.get("id"), options)
     return QuestionColumns(identity, str(roles["question"]), str(roles["context"]), label)
 
 
-def _usable_ids(table: Table, name: str | None, listener: Listener) -> str | None:
-    """Returns a column called `id` that nobody named, where each of its values is there once."""
-    if name is None:
-        return None
-    values = [str(value) for value in table.columns[name] if value is not None and value != ""]
-    if len(set(values)) == len(table):
-        return name
-    listener.warn(f"{table.source}: ids in '{name}' are blank or stand twice; the questions are numbered instead")
+def _usable_ids(table: Table, name: str | None, options: ReadOptions) -> str | None:
+    """Returns a column called `id` that nobody named; where rows are labelled, only if each value is there once."""
+    values = [str(value) for value in table.columns[name] if not _is_blank(value)] if name is not None else []
+    if not values or len(set(values)) == len(table) or not options.keep_labels:
+        return name if values else None
+    options.listener.warn(
+        f"{table.source}: ids in '{name}' are blank or stand twice; the questions are numbered instead"
+    )
     return None
 
 
-def rows_of_questions(table: Table, names: QuestionColumns, *, split: str, first_id: int = 0) -> Rows:
+def _is_blank(value: Any) -> bool:
+    return value is None or value == ""
+
+
+def require_distinct_ids(rows: Rows) -> None:
+    """Refuses questions of which some have the same id, or have none where others do; numbers stand for no ids at all.
+
+    Raises:
+        DataError: with both rows.
+    """
+    seen: dict[str, int] = {}
+    ids = rows.columns.get("id", rows.ids)
+    for index, value in enumerate(ids if not all(map(_is_blank, ids)) else ()):
+        if _is_blank(value) or str(value) in seen:
+            what = f"'{value}' stands at {rows.where(seen[str(value)])} already" if not _is_blank(value) else "is blank"
+            raise DataError(
+                f"{rows.where(index)}: the id {what}, and these answers are written by their ids",
+                remedy="Give each question an id of its own, or take --format jsonl, which has a line per row.",
+            )
+        seen[str(value)] = index
+
+
+def rows_of_questions(table: Table, names: QuestionColumns, options: ReadOptions, *, first_id: int = 0) -> Rows:
     """Returns a file's columns under their canonical names.
 
     Args:
         table: the file as it was read.
         names: which column is which.
-        split: what the rows are to be called.
+        options: where labels are kept, an id that is blank or stands twice is refused; else a blank one becomes the
+            row's number, beside the column as it is.
         first_id: number of the first row, where there is no id column.
 
     Raises:
         DataError: a question that is no text or has no context, answers that can't be read, an id that stands twice,
             with file, line and id.
     """
-    names.require(table)
-    ids = ids_of(table, names.id, first_id=first_id)
+    distinct_ids = options.keep_labels
+    names.require(table, optional=() if distinct_ids or names.id is None else (names.id,))
+    ids = ids_of(table, names.id if distinct_ids else None, first_id=first_id)
+    given = table.columns.get(names.id, ()) if names.id is not None and not distinct_ids else ()
+    complete = not any(map(_is_blank, given))
+    if given:
+        ids = [number if _is_blank(value) else str(value) for number, value in zip(ids, given, strict=True)]
     found: dict[str, Sequence[Any]] = {"question": [], "context": []}
     for canonical, name in (("question", names.question), ("context", names.context)):
         found[canonical] = [_text(table, i, value, canonical, ids) for i, value in enumerate(table.columns[name])]
@@ -166,23 +195,31 @@ def rows_of_questions(table: Table, names: QuestionColumns, *, split: str, first
         nothing: Sequence[Any] = [None] * len(table)
         impossible = table.columns.get("is_impossible", nothing)
         starts = table.columns.get("answer_start", nothing)
-        found["label"] = [
-            _answers(None if no is True else _with_start(answers, start), found["context"][i], no is True)
-            or _refuse_answers(answers, table, i, ids)
-            for i, (answers, start, no) in enumerate(zip(table.columns[names.label], starts, impossible, strict=True))
-        ]
-    found |= other_columns(table, (*names.used, names.id), _CANONICAL)
-    return Rows(split, found, ids, table.source, table.lines)
+        several: list[str] = []
+        labels: list[dict[str, list[Any]]] = []
+        for i, (answers, start, no) in enumerate(zip(table.columns[names.label], starts, impossible, strict=True)):
+            blank = "answer_start" in table.columns and _is_blank(answers) and _is_blank(start)
+            none = no is True or str(no).lower() in ("true", "1") or blank
+            label = _answers(None if none else _with_start(answers, start), found["context"][i], none, several)
+            labels.append(label or _refuse_answers(answers, table, i, ids))
+        found["label"] = labels
+        if several:
+            options.listener.warn(
+                f"{table.source}: {count(len(several), 'answer')} without an offset stand at several places of their "
+                f"contexts, such as {several[0]!r}: the first one is taken, of whole words where there are any"
+            )
+    found |= other_columns(table, (*names.used, names.id if complete else None), _CANONICAL)
+    return Rows(options.split, found, ids, table.source, table.lines)
 
 
-def one_question(question: str, context: str, *, source: str = "the question") -> Rows:
-    """Returns one question as a split of one row, with the id 0.
+def questions_about(questions: Sequence[str], context: str, *, source: str = "the question") -> Rows:
+    """Returns questions about one text as a split, numbered from 0.
 
     Raises:
         DataError: the context is blank.
     """
-    table = Table({"question": [question], "context": [context]}, source)
-    return rows_of_questions(table, QuestionColumns(None, "question", "context"), split="predict")
+    table = Table({"question": questions, "context": [context] * len(questions)}, source)
+    return rows_of_questions(table, QuestionColumns(None, "question", "context"), ReadOptions(DataSection(), "predict"))
 
 
 def _text(table: Table, index: int, value: Any, role: str, ids: Sequence[str]) -> str:
@@ -210,8 +247,24 @@ def _with_start(answers: Any, start: Any) -> Any:
     return {"text": answers, "answer_start": start}
 
 
-def _answers(value: Any, context: str, impossible: bool) -> dict[str, list[Any]] | None:
-    """Returns answers in the canonical form; None where they can't be read."""
+def _place(text: str, context: str, several: list[str]) -> int:
+    """Returns where an answer stands that has no offset, whole words first; -1 if nowhere.
+
+    Args:
+        text: the answer.
+        context: where it is looked for.
+        several: gets the answer where it stands at several places.
+    """
+    for pattern in (rf"(?<!\w){re.escape(text)}(?!\w)", re.escape(text)):
+        places = [match.start() for match in re.finditer(pattern, context)]
+        if places:
+            several += [text] * (len(places) > 1)
+            return places[0]
+    return -1
+
+
+def _answers(value: Any, context: str, impossible: bool, several: list[str]) -> dict[str, list[Any]] | None:
+    """Returns answers in the canonical form; None where they can't be read, or one is blank."""
     if impossible:
         return {"text": [], "answer_start": []}
     if isinstance(value, str):
@@ -233,9 +286,10 @@ def _answers(value: Any, context: str, impossible: bool) -> dict[str, list[Any]]
             start = int(start)
         if start is not None and (not isinstance(start, int) or isinstance(start, bool)):
             return None
-        if text.strip():  # a blank answer is none
-            found["text"].append(text)
-            found["answer_start"].append(context.find(text) if start is None else start)
+        if not text.strip():
+            return None
+        found["text"].append(text)
+        found["answer_start"].append(_place(text, context, several) if start is None else start)
     return found
 
 
@@ -246,5 +300,10 @@ def _as_list(value: Any) -> list[Any] | None:
 
 
 def _refuse_answers(value: Any, table: Table, index: int, ids: Sequence[str]) -> dict[str, list[Any]]:
-    what = "there are no answers" if value is None else f"these answers can't be read: {value!r:.120}"
-    raise DataError(f"{table.where(index)} (id '{ids[index]}'): {what}", remedy=_ANSWERS)
+    what, remedy = "there are no answers" if value is None else f"these answers can't be read: {value!r:.120}", _ANSWERS
+    texts = value.get("text") if isinstance(value, Mapping) else value
+    texts = [each.get("text") if isinstance(each, Mapping) else each for each in _as_list(texts) or ()]
+    if any(isinstance(text, str) and not text.strip() for text in texts):
+        what = f"an answer is blank: {value!r:.120}"
+        remedy = "Has the question no answer? Then write [], or true in a column `is_impossible`."
+    raise DataError(f"{table.where(index)} (id '{ids[index]}'): {what}", remedy=remedy)

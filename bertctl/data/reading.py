@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,42 @@ from bertctl.data.table import Table
 from bertctl.data.text_files import Source
 from bertctl.errors import DataError
 from bertctl.progress import SILENT, Listener
+from bertctl.words import count
+from bertctl.writing import write_jsonl
+
+_SHOWN = 5
 
 OnBadRecord = Callable[[DataError], None]
 """Is told of a record that can't be read, which is then left out."""
+
+
+@dataclass
+class SkippedRows:
+    """Rows that can't be read and are left out, as they are found.
+
+    Attributes:
+        errors: what is wrong with each, with its place.
+    """
+
+    errors: list[DataError] = field(default_factory=list)
+
+    def finish(self, output: Path | None, listener: Listener) -> dict[str, Any]:
+        """Tells how many there are, and writes them beside the answers, as `OUT.skipped.jsonl`.
+
+        Returns:
+            Their number and the file, for the answer of a verb; nothing where there are none.
+        """
+        if not self.errors:
+            return {}
+        first = "\n".join(f"  {error.message}" for error in self.errors[:_SHOWN])
+        more = f"\n  ... and {len(self.errors) - _SHOWN} more" if len(self.errors) > _SHOWN else ""
+        listener.warn(f"{count(len(self.errors), 'row')} left out (--on-error skip):\n{first}{more}")
+        found: dict[str, Any] = {"skipped": len(self.errors)}
+        if output is not None:
+            path = output.with_name(f"{output.name}.skipped.jsonl")
+            write_jsonl(path, (error.as_json()["error"] for error in self.errors))
+            found["skipped_file"] = str(path)
+        return found
 
 
 @dataclass(frozen=True)
@@ -48,6 +81,7 @@ class ReadOptions:
         listener: told of what is guessed and detected.
         on_bad_record: told of records that can't be read; without it they refuse the file.
         hints: fields of `settings` that were said of another file: they count where this one has such columns.
+        skipped: gets rows that are not what the task needs, too; without it they refuse the file.
     """
 
     settings: DataSection
@@ -59,6 +93,7 @@ class ReadOptions:
     listener: Listener = SILENT
     on_bad_record: OnBadRecord | None = None
     hints: frozenset[str] = frozenset()
+    skipped: SkippedRows | None = None
 
     @property
     def whole(self) -> bool:
@@ -71,6 +106,10 @@ class ReadOptions:
         wanted = {field: {name} if isinstance(name, str) else set(name) for field, name in named.items()}
         absent = {field: None for field, names in wanted.items() if not names <= table.columns.keys()}
         return replace(self, settings=self.settings.model_copy(update=absent))
+
+    def skipping(self, skipped: SkippedRows | None) -> "ReadOptions":
+        """Returns the same, where `skipped` gets what can't be read; None changes nothing."""
+        return self if skipped is None else replace(self, skipped=skipped, on_bad_record=skipped.errors.append)
 
 
 class Reader(ABC):
@@ -117,7 +156,7 @@ class Reader(ABC):
     ) -> Iterator[Reading]:
         """Yields the rows of columns that are read already; the first table decides which column is which."""
         known: Any = columns
-        count = blank = 0
+        total = blank = 0
         for table in tables:
             if known is None:
                 options = options.fitting(table)
@@ -127,12 +166,40 @@ class Reader(ABC):
                 known = replace(known, label=None) if unlabelled or not options.keep_labels else known
             else:
                 known = self.further_columns(known, table, options)
-            rows = self.rows_of(table, known, options, first_id=count)
-            count += len(rows)
+            rows = self._sound_rows(table, known, options, first_id=total)
+            total += len(table)
+            if not len(rows):
+                continue
             blank += sum(not text.strip() for text in rows.columns[self.columns[0]]) if self.noun else 0
             yield Reading(rows, known.names(), known.as_settings(options.settings, header=table.header))
-        if count:
-            say_blank(blank, count, table.source, options.listener, noun=self.noun)
+        if total:
+            say_blank(blank, total, table.source, options.listener, noun=self.noun)
+
+    def _sound_rows(self, table: Table, columns: Any, options: ReadOptions, *, first_id: int) -> Rows:
+        """Returns the rows without those that are to be skipped; numbers stay those of the file.
+
+        Raises:
+            DataError: rows that are not what they should be; all of them, or such as nobody wants to skip.
+        """
+        try:
+            return self.rows_of(table, columns, options, first_id=first_id)
+        except DataError:
+            if options.skipped is None:
+                raise
+            alone, kept, bad = replace(options, listener=SILENT), [], []
+            for index in range(len(table)):
+                try:
+                    self.rows_of(table.select([index]), columns, alone, first_id=first_id + index)
+                    kept.append(index)
+                except DataError as error:
+                    if table.lines:
+                        error.file, error.line = table.source, table.lines[index]
+                    bad.append(error)
+            if not bad or (options.whole and not kept):
+                raise
+        options.skipped.errors += bad
+        rows = self.rows_of(table.select(kept), columns, options, first_id=first_id)
+        return rows if columns.id is not None else replace(rows, ids=[str(first_id + index) for index in kept])
 
     def read(
         self,
@@ -142,8 +209,8 @@ class Reader(ABC):
         split: str,
         label_needed: bool,
         listener: Listener = SILENT,
-        on_bad_record: OnBadRecord | None = None,
         hints: frozenset[str] = frozenset(),
+        skipped: SkippedRows | None = None,
     ) -> Reading:
         """Returns a whole file; see `ReadOptions`.
 
@@ -152,8 +219,8 @@ class Reader(ABC):
             DataError: an empty file, bytes, records or columns that are not what they should be, with file and line.
             UnavailableError: the file does not exist.
         """
-        options = ReadOptions(
-            settings, split, label_needed=label_needed, listener=listener, on_bad_record=on_bad_record, hints=hints
+        options = ReadOptions(settings, split, label_needed=label_needed, listener=listener, hints=hints).skipping(
+            skipped
         )
         [reading] = self.readings(path, options)
         return reading
@@ -164,11 +231,14 @@ class Reader(ABC):
         settings: DataSection,
         *,
         kind: str | None = None,
-        chunk_rows: int = 2048,
+        chunk_rows: int | None = 2048,
         listener: Listener = SILENT,
         hints: frozenset[str] = frozenset(),
+        skipped: SkippedRows | None = None,
     ) -> Iterator[Rows]:
-        """Yields the rows of a file or of stdin (`-`) in chunks of at most `chunk_rows`, labels optional.
+        """Yields the rows of a file or of stdin (`-`) in chunks of at most `chunk_rows` (None: all), labels optional.
+
+        `skipped` gets those that can't be read.
 
         Raises:
             UsageError: an unknown kind or suffix, columns that can't be guessed.
@@ -183,6 +253,6 @@ class Reader(ABC):
             chunk_rows=chunk_rows,
             listener=listener,
             hints=hints,
-        )
+        ).skipping(skipped)
         for reading in self.readings(source, options):
             yield reading.rows

@@ -14,6 +14,7 @@ from bertctl.config.schema import Recipe
 from bertctl.data import catalog_files
 from bertctl.data.groups import group_keys
 from bertctl.data.readers import READERS
+from bertctl.data.reading import SkippedRows
 from bertctl.data.rows import Rows
 from bertctl.data.splits import content_hash, first, hold_out, hold_out_fold, joined, sample
 from bertctl.errors import DataError, UsageError
@@ -52,7 +53,12 @@ class LoadedData:
 
 
 def load_data(
-    recipe: Recipe, *, listener: Listener = SILENT, splits: Sequence[str] | None = None, whole: bool = False
+    recipe: Recipe,
+    *,
+    listener: Listener = SILENT,
+    splits: Sequence[str] | None = None,
+    whole: bool = False,
+    skipped: SkippedRows | None = None,
 ) -> LoadedData:
     """Reads the rows that a recipe names.
 
@@ -62,6 +68,7 @@ def load_data(
         splits: which splits; None is training, validation and those in `recipe.evaluation.splits`. `test` is read
             only where it is named. `validation` works without a validation file too: it is held out from training.
         whole: read every row of each split: nothing is held out, sampled or cut off.
+        skipped: gets the rows of own files that can't be read.
 
     Raises:
         UsageError: unknown data set or split, no data named, columns that can't be guessed.
@@ -69,7 +76,7 @@ def load_data(
         UnavailableError: files that are not there, a hub out of reach.
     """
     notes = _Notes(listener)
-    source: _Source = _CatalogSource(recipe, notes) if recipe.data.name else _OwnFiles(recipe, notes)
+    source: _Source = _CatalogSource(recipe, notes) if recipe.data.name else _OwnFiles(recipe, notes, skipped)
     validation = source.validation_splits(optional_too=splits is not None)
     confirms = recipe.data.confirm_fraction is not None and bool(validation) and not whole
     wanted = recipe.evaluation.splits if splits is None else splits
@@ -316,9 +323,10 @@ class _CatalogSource(_Source):
 class _OwnFiles(_Source):
     """A person's own files. Columns are chosen by the first file that is read, and stay."""
 
-    def __init__(self, recipe: Recipe, listener: Listener) -> None:
+    def __init__(self, recipe: Recipe, listener: Listener, skipped: SkippedRows | None) -> None:
         super().__init__(recipe, listener)
         section = recipe.data
+        self._skipped = skipped
         self._settings: DataSection = section
         self._files = section.own_files
         if not any(self._files.values()):
@@ -343,7 +351,12 @@ class _OwnFiles(_Source):
     def _read(self, split: str) -> Rows:
         path = Path(self._files[split] or "").expanduser()
         reading = READERS[self._recipe.task].read(
-            path, self._settings, split=split, label_needed=split != "test", listener=self._listener
+            path,
+            self._settings,
+            split=split,
+            label_needed=split != "test",
+            listener=self._listener,
+            skipped=self._skipped,
         )
         if not self.columns:
             self.columns, self._settings = reading.columns, reading.settings

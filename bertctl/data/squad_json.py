@@ -61,7 +61,7 @@ def json_tables(source: Source, options: ReadOptions) -> Iterator[Table]:
         size = options.chunk_rows or len(table)
         for first in range(0, len(table), size):
             part = {column: values[first : first + size] for column, values in table.columns.items()}
-            yield replace(table, columns=part)
+            yield replace(table, columns=part, first=first)
 
 
 def table_of_document(document: Any, source: str) -> Table:
@@ -80,21 +80,19 @@ def table_of_document(document: Any, source: str) -> Table:
 
 def _flat_questions(articles: Iterable[dict[str, Any]], source: str) -> Iterator[dict[str, Any]]:
     """Yields the questions of SQuAD's articles, one dictionary each."""
-    count = 0
     for number, article in enumerate(articles, start=1):
         place = f"{source}, article {number} ('{article.get('title', '')}')"
         for at, paragraph in enumerate(_list_of(article, "paragraphs", place), start=1):
             inner = f"{place}, paragraph {at}"
             for question in _list_of(paragraph, "qas", inner):
                 flat = {
-                    "id": str(question.get("id", count)),
+                    "id": question.get("id"),
                     "title": article.get("title"),
                     "question": question.get("question"),
                     "context": paragraph.get("context"),
                 }
                 if "answers" in question or "is_impossible" in question:
                     flat["answers"] = [] if question.get("is_impossible") is True else question.get("answers")
-                count += 1
                 yield flat
 
 

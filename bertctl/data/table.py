@@ -2,8 +2,8 @@
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Self, TypeVar
 
 from bertctl.errors import DataError
 
@@ -20,19 +20,27 @@ class Table:
         source: the file, for messages.
         lines: line where each row begins, counted from 1; empty where there are no lines (Parquet).
         header: whether the names come from the file, or are `column1`, `column2`, ...
+        first: how many rows of the file stand before these.
     """
 
     columns: Mapping[str, Sequence[Any]]
     source: str
     lines: Sequence[int] = ()
     header: bool = True
+    first: int = 0
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), ()))
 
     def where(self, index: int) -> str:
         """Returns `file:line` (or `file, row n`) of a row, for messages."""
-        return f"{self.source}:{self.lines[index]}" if self.lines else f"{self.source}, row {index + 1}"
+        return f"{self.source}:{self.lines[index]}" if self.lines else f"{self.source}, row {self.first + index + 1}"
+
+    def select(self, indices: Sequence[int]) -> Self:
+        """Returns the rows at these positions."""
+        columns = {name: [values[i] for i in indices] for name, values in self.columns.items()}
+        lines = [self.lines[i] for i in indices] if self.lines else ()
+        return replace(self, columns=columns, lines=lines, first=self.first + min(indices, default=0))
 
 
 def in_chunks(items: Iterable[_Item], size: int | None) -> Iterator[list[_Item]]:

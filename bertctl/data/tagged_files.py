@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 
 from bertctl.data.conll import Sentence, conll_sentences
 from bertctl.data.files import SUFFIXES, read_tables, suffix_of, text_lines
-from bertctl.data.reading import Reader, Reading, ReadOptions
+from bertctl.data.reading import Reader, Reading, ReadOptions, SkippedRows
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table, in_chunks
 from bertctl.data.tag_schemes import TagKind, tag_kind
@@ -60,6 +60,8 @@ class TaggingReader(Reader):
     def _tags_of(self, source: Source, kind: TaggedKind, options: ReadOptions) -> TagKind | None:
         """Returns what the tags of a whole file are, whose words are read in chunks; None where it has none."""
         with_tags = replace(options, keep_labels=True, listener=SILENT)
+        if options.skipped is not None:
+            with_tags = with_tags.skipping(SkippedRows())
         chunks = (reading.rows for reading in self._readings(source, kind, with_tags))
         tagged = itertools.takewhile(lambda rows: rows.has("label"), chunks)
         try:
@@ -157,9 +159,7 @@ def _look_like_columns(lines: Sequence[str]) -> bool:
 
 
 def _rows_of_columns(lines: Iterable[str], name: str, options: ReadOptions, *, ud: bool) -> Iterator[Rows]:
-    sentences = conll_sentences(
-        lines, name, options.settings, ud=ud, tags_needed=options.label_needed, listener=options.listener
-    )
+    sentences = conll_sentences(lines, name, options, ud=ud)
     chunks = [list(sentences)] if options.chunk_rows is None else _whole_documents(sentences, options.chunk_rows)
     count = 0
     for chunk in chunks:

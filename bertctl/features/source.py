@@ -8,6 +8,7 @@ from bertctl.catalog.datasets import builtin_datasets, find_dataset
 from bertctl.config.recipe_sections import DataSection
 from bertctl.config.schema import Recipe
 from bertctl.data.files import suffix_of
+from bertctl.data.reading import Reader, SkippedRows
 from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
 from bertctl.data.tagged_files import TaggingReader
@@ -33,12 +34,14 @@ class Input:
         settings: columns and folder, where they were said.
         kind: format of a file; by its suffix when None.
         split: of a data set.
+        skipped: gets the rows of a file that can't be read.
     """
 
     name: str
     settings: DataSection
     kind: str | None = None
     split: str | None = None
+    skipped: SkippedRows | None = None
 
     def stream(self, *, listener: Listener = SILENT) -> Iterator[Rows]:
         """Returns the rows in order, `READ_ROWS` at once.
@@ -53,12 +56,12 @@ class Input:
         if self.split:
             raise UsageError("--split is for a data set by its name", remedy="Leave it out for a file.")
         source: Source = "-" if self.name == "-" else Path(self.name)
-        if self.kind in WORD_FORMATS or (self.kind is None and suffix_of(Path(self.name)) in _WORD_SUFFIXES):
-            sentences = TaggingReader().stream(
-                source, self.settings, kind=self.kind, chunk_rows=READ_ROWS, listener=listener
-            )
-            return map(_with_text, sentences)
-        return TEXT_READER.stream(source, self.settings, kind=self.kind, chunk_rows=READ_ROWS, listener=listener)
+        words = self.kind in WORD_FORMATS or (self.kind is None and suffix_of(Path(self.name)) in _WORD_SUFFIXES)
+        reader: Reader = TaggingReader() if words else TEXT_READER
+        rows = reader.stream(
+            source, self.settings, kind=self.kind, chunk_rows=READ_ROWS, listener=listener, skipped=self.skipped
+        )
+        return map(_with_text, rows)
 
     def _of_data_set(self, listener: Listener) -> Rows:
         if self.name not in builtin_datasets() and ("/" in self.name or "." in self.name):

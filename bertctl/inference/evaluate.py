@@ -119,13 +119,18 @@ def _measured(
 
 
 def truncation_counts(features: Features) -> dict[str, int]:
-    """Returns what a split has lost: truncated examples, truncated and unknown tokens; and the tokens read."""
+    """Returns what a split has lost: truncated examples, truncated and unknown tokens; and the tokens read.
+
+    `windowed` counts the examples that are read in several windows, where there are any.
+    """
+    windowed = int((np.bincount(features.rows) > 1).sum()) if len(features) else 0
     return {
         "examples": len(features.tokens),
         "truncated": int((features.truncated_tokens > 0).sum()),
         "lost_tokens": int(features.truncated_tokens.sum()),
         "unknown_tokens": int(features.unknown.sum()),
         "tokens": int(features.tokens.sum()),
+        **({"windowed": windowed} if windowed else {}),
     }
 
 
@@ -145,6 +150,11 @@ def warn_of_truncation(
             listener.warn(f"{text}; {message.remedy}")
         else:
             listener.say(text)
+    if counts.get("windowed"):
+        listener.say(
+            f"{split}: {counts['windowed']} of {examples} examples are longer than {max_length} tokens: they are read "
+            "in overlapping windows, and nothing of them is cut off"
+        )
     unknown = counts["unknown_tokens"]
     if unknown > TRUNCATION_WARNING_SHARE * max(1, counts["tokens"]):
         listener.warn(

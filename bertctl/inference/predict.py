@@ -3,15 +3,16 @@
 import collections
 import functools
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
 from bertctl.catalog.datasets import find_dataset
 from bertctl.config.schema import Recipe
-from bertctl.data.question_files import one_question
+from bertctl.data.question_files import questions_about, require_distinct_ids
 from bertctl.data.readers import READERS
+from bertctl.data.reading import SkippedRows
 from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
 from bertctl.data.text_files import Source, read_text, require_file
@@ -114,7 +115,13 @@ class Predictor:
 
 
 def unlabelled_rows(
-    run: TrainedRun, source: str, *, kind: str | None = None, listener: Listener = SILENT
+    run: TrainedRun,
+    source: str,
+    *,
+    kind: str | None = None,
+    layout: str = "jsonl",
+    listener: Listener = SILENT,
+    skipped: SkippedRows | None = None,
 ) -> Iterator[Rows]:
     """Returns the rows of a file or of stdin (`-`), some at a time, without labels; the first ones are checked now.
 
@@ -122,32 +129,66 @@ def unlabelled_rows(
         run: says how the rows are read.
         source: path, or `-`.
         kind: format of the file; by its suffix when None.
+        layout: of the answers. Where they are written by their ids, all rows are looked at first.
         listener: hears what was guessed.
+        skipped: gets the rows that can't be read.
+
+    Raises:
+        DataError: two rows have the same id, where answers are written by it.
     """
     reader = READERS[run.recipe.task]
+    by_id = _is_by_id(run, layout)
     named: Source = "-" if source == "-" else Path(source)
-    chunks = reader.stream(named, run.file_settings, kind=kind, listener=listener, hints=run.column_hints)
+    chunks = reader.stream(
+        named,
+        run.file_settings,
+        kind=kind,
+        chunk_rows=None if by_id else _CHUNK,
+        listener=listener,
+        hints=run.column_hints,
+        skipped=skipped,
+    )
     first = next(chunks, None)
     if first is None:
         return iter(())
     run.check_pairs(first)
+    if by_id:
+        require_distinct_ids(first)
+        return in_chunks(first)
     return map(_without_label, itertools.chain([first], chunks))
 
 
-def split_rows(run: TrainedRun, split: str, *, data: str | None = None, listener: Listener = SILENT) -> Rows:
+def _is_by_id(run: TrainedRun, layout: str) -> bool:
+    return layout in run.task.formats and run.task.formats[layout].by_id
+
+
+def split_rows(
+    run: TrainedRun,
+    split: str,
+    *,
+    data: str | None = None,
+    layout: str = "jsonl",
+    listener: Listener = SILENT,
+    skipped: SkippedRows | None = None,
+) -> Rows:
     """Returns a split of the run's own data, or of another catalog data set with the same labels.
 
     Args:
         run: opened.
         split: its name.
         data: another data set's catalog name.
+        layout: of the answers.
         listener: hears what was guessed.
+        skipped: gets the rows that can't be read.
     """
-    return load_data(_about(run, data), splits=[split], listener=listener).splits[split]
+    rows = load_data(_about(run, data), splits=[split], listener=listener, skipped=skipped).splits[split]
+    if _is_by_id(run, layout):
+        require_distinct_ids(rows)
+    return rows
 
 
-def question_rows(run: TrainedRun, question: str, context: Path, *, listener: Listener = SILENT) -> Rows:
-    """Returns one question about a text file.
+def question_rows(run: TrainedRun, questions: Sequence[str], context: Path, *, listener: Listener = SILENT) -> Rows:
+    """Returns questions about a text file.
 
     Raises:
         UsageError: a run that answers no questions.
@@ -159,7 +200,7 @@ def question_rows(run: TrainedRun, question: str, context: Path, *, listener: Li
             remedy="Leave --question and --context out, or give a run of question-answering.",
         )
     require_file(context)
-    return one_question(question, read_text(context, run.file_settings.encoding, listener), source=str(context))
+    return questions_about(questions, read_text(context, run.file_settings.encoding, listener), source=str(context))
 
 
 def in_chunks(rows: Rows) -> Iterator[Rows]:

@@ -9,6 +9,7 @@ from bertctl.catalog.hub import cache_only
 from bertctl.config.dump import dump_recipe
 from bertctl.config.load import REACHING, refuse_unnamed
 from bertctl.data.readers import READERS
+from bertctl.data.reading import SkippedRows
 from bertctl.data.recipe_data import groups_of, load_data
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
@@ -29,7 +30,12 @@ from bertctl.writing import write_json, write_text
 
 
 def evaluate_run(
-    run: TrainedRun, *, split: str | None = None, workers: Workers = ALONE, listener: Listener = SILENT
+    run: TrainedRun,
+    *,
+    split: str | None = None,
+    workers: Workers = ALONE,
+    listener: Listener = SILENT,
+    skipped: SkippedRows | None = None,
 ) -> dict[str, Any]:
     """Scores splits of the run's own data; each is added to the run's metrics.json and predictions.
 
@@ -38,6 +44,7 @@ def evaluate_run(
         split: which; the data's validation splits when left out.
         workers: the processes that share the work; the first one writes.
         listener: hears of progress.
+        skipped: gets the rows that can't be read.
 
     Returns:
         The new content of metrics.json.
@@ -46,7 +53,7 @@ def evaluate_run(
         DataError: a split without labels, or with labels the model doesn't know.
     """
     with cache_only() if run.recipe.data.datasets_file else nullcontext():  # data that the run describes itself
-        data = load_data(run.recipe, splits=[split] if split else None, listener=listener)
+        data = load_data(run.recipe, splits=[split] if split else None, listener=listener, skipped=skipped)
     names = (split,) if split else data.validation_splits
     results = score_splits(run, {name: data.splits[name] for name in names}, workers, listener)
     metrics = run.folder.read(run.folder.metrics)
@@ -70,15 +77,24 @@ def evaluate_file(
     overwrite: bool = False,
     workers: Workers = ALONE,
     listener: Listener = SILENT,
+    skipped: SkippedRows | None = None,
 ) -> dict[str, Any]:
     """Scores a labelled file; the result is a folder of its own that `gate` and `compare` read like a run.
+
+    `skipped` gets the rows that can't be read.
 
     Raises:
         DataError: rows without labels, or with labels the model doesn't know.
     """
     reader = READERS[run.recipe.task]
     reading = reader.read(
-        path, run.file_settings, split="file", label_needed=True, listener=listener, hints=run.column_hints
+        path,
+        run.file_settings,
+        split="file",
+        label_needed=True,
+        listener=listener,
+        hints=run.column_hints,
+        skipped=skipped,
     )
     groups = groups_of(reading.rows, run.recipe, reading.columns, required=False)
     results = score_splits(run, {"file": replace(reading.rows, groups=groups)}, workers, listener)

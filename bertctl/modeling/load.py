@@ -12,7 +12,7 @@ from bertctl.catalog.hub import cut_off
 from bertctl.documents import loading
 from bertctl.errors import UnavailableError
 from bertctl.modeling.model import Model
-from bertctl.modeling.source import ModelSource
+from bertctl.modeling.source import ModelSource, model_positions
 from bertctl.runtime.batching import Padding
 from bertctl.tokenization.reference import load_tokenizer
 
@@ -77,7 +77,7 @@ def load_model(
                 scores = use_score_head(network, *config.score_scale)
                 if kept:
                     scores.unfold()
-        saved_tokenizer.model_max_length = source.max_length
+        saved_tokenizer.model_max_length = model_positions(source.config) or saved_tokenizer.model_max_length
         pad_left, has_segments = config.model_type in _PADS_LEFT, _has_segments(network, config)
         _agree(saved_tokenizer, pad_left=pad_left, has_segments=has_segments)
         return Model(

@@ -13,6 +13,7 @@ from bertctl.catalog.dataset_row import DatasetRow
 from bertctl.catalog.datasets import builtin_datasets
 from bertctl.catalog.models import MODELS
 from bertctl.documents import loading
+from bertctl.modeling.source import model_positions
 from bertctl.reporting.document import Column, TableBlock
 from bertctl.reporting.markdown import code_span, escaped, table_lines
 from bertctl.reporting.outcomes import calibration_error
@@ -125,7 +126,7 @@ def _page(run: RunContents, config: Mapping[str, Any]) -> str:
         parts.append(f"Expected calibration error on {escaped(run.split)}, 15 bins: {figure(ece)}.")
     if run.decision is not None:
         parts.append(f"In `bertctl predict`, not in plain transformers: {escaped(decision_words(run.decision))}")
-    parts += ["## Use", _use(run)]
+    parts += ["## Use", _use(run, config)]
     labels = _labels(config)
     if labels:
         parts += ["## Labels", labels]
@@ -149,12 +150,16 @@ def _results_table(run: RunContents) -> str:
     return table_lines(replace(results_table(run.metrics), caption=caption)).rstrip("\n")
 
 
-def _use(run: RunContents) -> str:
+def _use(run: RunContents, config: Mapping[str, Any]) -> str:
     code = run.answers.usage_snippet(run.lines[0] if run.lines else {}, TASKS[run.task].auto_class)
     limit = run.recipe["model"].get("max_length")
-    return f'```python\nMODEL = "."  # this folder, or its id on the hub\n\n{code}\n```\n\n' + (
-        f"It was trained on inputs of at most {limit} tokens; what is longer was cut." if limit else ""
-    )
+    trained = ""
+    if limit:
+        longer = "read in overlapping windows" if run.answers.in_windows else "cut"
+        trained = f"It was trained on inputs of at most {limit} tokens; what is longer was {longer}."
+        positions = model_positions(dict(config))
+        trained += f" The encoder takes {positions} tokens." if positions else ""
+    return f'```python\nMODEL = "."  # this folder, or its id on the hub\n\n{code}\n```\n\n{trained}'
 
 
 def _labels(config: Mapping[str, Any]) -> str:
@@ -187,6 +192,7 @@ def _training(run: RunContents) -> str:
     counts = run.metrics.get("data", {})
     settings |= {f"examples, {split}": count["examples"] for split, count in counts.items()}
     settings |= {f"cut at the longest input, {split}": count["truncated"] for split, count in counts.items()}
+    settings |= {f"read in windows, {split}": count.get("windowed") for split, count in counts.items()}
     settings |= {"bertctl": run.environment.get("bertctl"), "recipe hash": run.environment.get("recipe_hash")}
     for name in ("torch", "transformers"):
         settings[name] = run.environment.get("packages", {}).get(name)

@@ -44,6 +44,11 @@ class Candidate:
         """What answers are ranked by."""
         return self.start_logit + self.end_logit
 
+    @property
+    def place(self) -> dict[str, int | None]:
+        """Its first character in the context and the one after its last."""
+        return {"start": self.start, "end": None if self.start is None else self.start + len(self.text)}
+
 
 def best_spans(
     logits_BT2: "Tensor", starts_BT: "Tensor", ends_BT: "Tensor", *, longest: int, n_best: int
@@ -194,8 +199,9 @@ def answer(
         n_best: how many of the candidates are shown, "no answer" among them where it is one.
 
     Returns:
-        prediction; probability, its share in the softmax over the candidates shown; start, its first character in the
-        context; null_odds, the score of "no answer" minus that of the best other; n_best, the candidates.
+        prediction; probability, its share in the softmax over the candidates shown; start and end, its first character
+        in the context and the one after its last; null_odds, the score of "no answer" minus that of the best other;
+        n_best, the candidates.
     """
     odds = null.score - candidates[0].score if candidates else NEVER
     shown = list(candidates)
@@ -210,11 +216,12 @@ def answer(
     return {
         "prediction": shown[chosen].text,
         "probability": probabilities[chosen],
-        "start": shown[chosen].start,
+        **shown[chosen].place,
         "null_odds": odds,
         "n_best": [
             {
                 "text": candidate.text,
+                **candidate.place,
                 "probability": probability,
                 "start_logit": candidate.start_logit,
                 "end_logit": candidate.end_logit,

@@ -76,6 +76,7 @@ class Answers:
         metrics: definitions, in the order of metrics.json; `loss` comes last and is every task's. By the first one
             reports compare groups of lines.
         checks: families of checks that `data check` runs for this task only.
+        in_windows: whether a long row is read in overlapping windows, so that nothing of it is cut off.
         pipeline: the task's name on the Hugging Face hub, where that is another one.
         tags: of the model card, besides the task's name.
         usage: Python code that asks a trained model in plain transformers; `{example}` is filled in, and
@@ -86,6 +87,7 @@ class Answers:
     columns: ClassVar[tuple[str, ...]]
     metrics: ClassVar[tuple[Metric, ...]]
     checks: ClassVar[frozenset[str]] = frozenset()
+    in_windows: ClassVar[bool] = False
     pipeline: ClassVar[str | None] = None
     tags: ClassVar[tuple[str, ...]] = ()
     usage: ClassVar[str] = """from transformers import {auto_class}, AutoTokenizer

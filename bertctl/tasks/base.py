@@ -38,11 +38,13 @@ class AnswerFormat:
         description: in a few words.
         write: writes the answers (the dictionaries that `predict` makes, `id` first) as text.
         extra: files beside the main one, by suffix such as `.nbest.json`; they need `-o FILE`.
+        by_id: whether answers are written by their ids, so that no two rows may have the same.
     """
 
     description: str
     write: Callable[[Iterable[dict[str, Any]], TextIO], None]
     extra: Mapping[str, Callable[[Iterable[dict[str, Any]], TextIO], None]] = field(default_factory=dict)
+    by_id: bool = False
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,7 @@ class QuestionAnswering(Task):
             "the official predictions file, with n-best answers and null odds beside it",
             partial(_write_by_id, "prediction"),
             {".nbest.json": partial(_write_by_id, "n_best"), ".null_odds.json": partial(_write_by_id, "null_odds")},
+            by_id=True,
         )
     }
     truncation: ClassVar[TruncationMessage] = TruncationMessage(
@@ -79,7 +80,7 @@ class QuestionAnswering(Task):
             DataError: an answer's text is not at its offset, unless such answers are left out.
         """
         unanswerable = any(not label["text"] for label in train.columns["label"])
-        task = cls(recipe.question_answering, unanswerable)
+        task = cls._of(recipe, unanswerable)
         task.check(train)
         return task
 
@@ -87,7 +88,12 @@ class QuestionAnswering(Task):
     def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "QuestionAnswering":
         """Returns the task as it was trained; the threshold comes with `with_decision`."""
         outputs = {str(name) for name in (model_config.get("id2label") or {}).values()}
-        return cls(recipe.question_answering, unanswerable=outputs == set(_HEADS[True]))
+        return cls._of(recipe, outputs == set(_HEADS[True]))
+
+    @classmethod
+    def _of(cls, recipe: Recipe, unanswerable: bool) -> "QuestionAnswering":
+        settings = recipe.question_answering
+        return cls(settings, unanswerable, settings.null_threshold or 0.0)
 
     def head(self) -> dict[str, Any]:
         """Returns two outputs per token. (`problem_type`: a span is one start and one end out of all tokens.)"""
@@ -129,7 +135,7 @@ class QuestionAnswering(Task):
         """Returns the `null_threshold` with the best F1, where the model and the rows know both kinds of questions."""
         gold = features.gold or ()
         answerable = np.array([len(texts) > 0 for texts in gold], dtype=np.bool_)
-        if not self.unanswerable or not answerable.any() or answerable.all():
+        if not self.unanswerable or self._is_asked or not answerable.any() or answerable.all():
             return {}
         always = replace(self, null_threshold=float("inf")).decode(outputs, features, rows)
         _, f1 = raw_scores([line["prediction"] for line in always], gold, version=2)
@@ -139,13 +145,18 @@ class QuestionAnswering(Task):
     def with_decision(self, decision: Mapping[str, Any]) -> "QuestionAnswering":
         """Returns the task with the threshold that was chosen on validation rows."""
         threshold = decision.get("null_threshold")
-        return self if threshold is None else replace(self, null_threshold=float(threshold))
+        return self if threshold is None or self._is_asked else replace(self, null_threshold=float(threshold))
+
+    @property
+    def _is_asked(self) -> bool:
+        """Whether a person said the threshold."""
+        return self.settings.null_threshold is not None
 
     def decode(self, outputs: Outputs, features: AnswerFeatures, rows: Rows) -> list[dict[str, Any]]:
-        """Returns prediction, probability, start, null_odds and n_best per question (see `answer_decoding.answer`)."""
-        n_best = self.settings.n_best
+        """Returns the answer to each question (see `answer_decoding.answer`)."""
+        n_best, may_be_none = self.settings.n_best, self.unanswerable or self._is_asked
         return [
-            answer(found, null, unanswerable=self.unanswerable, threshold=self.null_threshold, n_best=n_best)
+            answer(found, null, unanswerable=may_be_none, threshold=self.null_threshold, n_best=n_best)
             for found, null in ranked_answers(outputs, features, rows.columns["context"], n_best=n_best)
         ]
 

@@ -59,6 +59,7 @@ class SpanAnswers(Answers):
     texts: ClassVar[tuple[str, ...]] = ("question", "context")
     columns: ClassVar[tuple[str, ...]] = ("question", "context")
     checks: ClassVar[frozenset[str]] = frozenset({"answers"})
+    in_windows: ClassVar[bool] = True
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric("exact_match", _exact, "share of answers that equal a gold one, normalised as by SQuAD", "Wilson"),
         Metric("f1", _f1, "mean of the F1 of each answer's words", "bootstrap, BCa"),

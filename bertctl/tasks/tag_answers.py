@@ -66,6 +66,7 @@ class TagAnswers(Answers):
     texts: ClassVar[tuple[str, ...]] = ("words",)
     columns: ClassVar[tuple[str, ...]] = ("text", "words", "offsets", "document")
     checks: ClassVar[frozenset[str]] = frozenset({"tags", "spans"})
+    in_windows: ClassVar[bool] = True
     usage: ClassVar[str] = """from transformers import pipeline
 
 answer = pipeline("token-classification", model=MODEL, aggregation_strategy="simple")

@@ -47,6 +47,7 @@ class TokenClassification(Task):
         context: whether a sentence is read with its document's neighbours.
         keep_text: whether answers hold the words of entities.
         asked: scheme of all answers, and of the gold tags beside them, where a person asked for one.
+        threshold: probability from which an entity is answered.
     """
 
     labels: tuple[str, ...]
@@ -54,6 +55,7 @@ class TokenClassification(Task):
     context: bool
     keep_text: bool = True
     asked: Scheme | None = None
+    threshold: float = 0.0
 
     name: ClassVar[str] = "token-classification"
     auto_class: ClassVar[str] = "AutoModelForTokenClassification"
@@ -102,7 +104,7 @@ class TokenClassification(Task):
             names = ["O", *(f"{letter}-{name}" if name else letter for name in types for letter in "BI")]
             if set(named) == set(names):
                 names = named
-        task = cls(tuple(names), kind.answered, context, recipe.evaluation.keep_text, _asked(recipe))
+        task = cls(tuple(names), kind.answered, context, *_of_answers(recipe))
         task.check(train)
         return task
 
@@ -115,7 +117,7 @@ class TokenClassification(Task):
             scheme = "IOB2"  # a model that was trained elsewhere
         known = cast(Scheme, scheme) if scheme in SCHEMES else None
         context = recipe.token_classification.context == "document"
-        return cls(labels, known, context, recipe.evaluation.keep_text, _asked(recipe))
+        return cls(labels, known, context, *_of_answers(recipe))
 
     def head(self) -> dict[str, Any]:
         """Returns the names of the tags and the scheme of the answers."""
@@ -188,8 +190,9 @@ class TokenClassification(Task):
             if scheme is None:
                 answers.append({"prediction": tags})
                 continue
-            spans = entities(tags)
-            described = [self._entity(span, rows, i, probabilities[start:end]) for span in spans]
+            of_row = probabilities[start:end]
+            spans = [span for span in entities(tags) if of_row[span[1] : span[2]].min() >= self.threshold]
+            described = [self._entity(span, rows, i, of_row) for span in spans]
             answers.append({"prediction": write_tags(spans, len(tags), scheme), "entities": described})
         return answers
 
@@ -237,9 +240,11 @@ class TokenClassification(Task):
         return entity | {"probability": float(probabilities[start:end].min())}
 
 
-def _asked(recipe: Recipe) -> Scheme | None:
-    scheme = recipe.token_classification.scheme
-    return cast(Scheme, scheme.upper()) if scheme else None
+def _of_answers(recipe: Recipe) -> tuple[bool, Scheme | None, float]:
+    """Returns whether words are shown, the scheme that is asked for, and the threshold of entities."""
+    settings = recipe.token_classification
+    scheme = cast(Scheme, settings.scheme.upper()) if settings.scheme else None
+    return recipe.evaluation.keep_text, scheme, settings.entity_threshold
 
 
 def _tags(rows: Rows, index: int) -> list[str]:

@@ -6,6 +6,7 @@ import pytest
 
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.conll import conll_sentences
+from bertctl.data.reading import ReadOptions
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import Listener
 
@@ -22,8 +23,8 @@ class Heard(Listener):
 
 def read(text: str, *, ud: bool = False, needed: bool = True, heard: Listener | None = None, **settings: object):
     lines = text.splitlines(keepends=True)
-    section = DataSection(**settings)
-    return list(conll_sentences(lines, "f", section, ud=ud, tags_needed=needed, listener=heard or Listener()))
+    options = ReadOptions(DataSection(**settings), "train", label_needed=needed, listener=heard or Listener())
+    return list(conll_sentences(lines, "f", options, ud=ud))
 
 
 CONLL2003 = """-DOCSTART- -X- -X- O
@@ -159,7 +160,7 @@ def test_real_files_are_read_whole(shared_data: Path):
     for name, is_ud in (("wnut17/wnut17train.conll", False), ("bc5cdr/dev.txt", False),
                         ("ud-english-ewt/en_ewt-ud-dev.conllu", True)):  # fmt: skip
         with (shared_data / name).open(encoding="utf-8", newline="\n") as file:
-            found = list(conll_sentences(file, name, DataSection(), ud=is_ud, tags_needed=True, listener=Listener()))
+            found = list(conll_sentences(file, name, ReadOptions(DataSection(), "x", label_needed=True), ud=is_ud))
         counts[name] = (len(found), sum(len(s.words) for s in found), found[-1].document + 1)
     assert counts == {
         "wnut17/wnut17train.conll": (3394, 62730, 0),
