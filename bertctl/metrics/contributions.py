@@ -147,6 +147,7 @@ class Contributions:
         """
         if thorough:
             width = max(len(self.rows), 1 if self.family in ("mean", "ratio") else len(self._counted[0]))
+            width *= 10 if self.kinds == "single" else 1  # ranks and sums of pairs take that much longer
             resamples = max(resamples, min(DRAWS, CHEAP // width))
         low, high = self._interval(resamples, seed)
         n, clusters = len(self.rows), number_of(self.clusters)

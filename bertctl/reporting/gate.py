@@ -10,6 +10,7 @@ is not above the best constant answer.
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,8 @@ from bertctl.reporting.summary import baseline_of, choice_text
 from bertctl.run_folder import CONFIRM, DAMAGED
 from bertctl.tasks.answers import Line
 from bertctl.tasks.registry import answer_type
+
+_RARE = 5  # examples of a label below which its F1 is hardly known: of 20 such labels macro F1 is covered in 81 %
 
 
 @dataclass(frozen=True)
@@ -224,7 +227,13 @@ class _Judge:
         self._pair: Pair | None = None
         self.constant: str | None = None
         if not allow_constant and ours.folder is not None and ours.folder.predictions(split).exists():
-            self.constant = answer_type(str(ours.task)).from_lines(self.lines()).constant_prediction(self.lines())
+            answers = answer_type(str(ours.task)).from_lines(self.lines())
+            self.constant = answers.constant_prediction(self.lines())
+            labels = Counter(name for line in self.lines() for name in answers.labels_of(line) or ())
+            rare = sum(count < _RARE for count in labels.values())
+            if rare and len(labels) > 2 and "f1" in ours.metrics["metrics"][split]:
+                seldom = f"{rare} of {len(labels)} labels have fewer than {_RARE} examples"
+                self.notes.append(f"{seldom}: intervals of means over labels, such as macro F1, are too short")
 
     def verdict_on(self, limit: Limit, policy: Policy) -> Judgement:
         """Returns the verdict on one limit."""

@@ -32,6 +32,8 @@ def runs(tmp_path_factory):
     made_run(folder / "grouped", grouped, metrics=_metrics(grouped, task, ["accuracy"]))
     other = [line | {"prediction": line["gold"]} if i < 30 else line for i, line in enumerate(grouped)]
     made_run(folder / "other", other, metrics=_metrics(other, task, ["accuracy"]))
+    many = classified(60, [f"label {i:02}" for i in range(20)])
+    made_run(folder / "rare", many, metrics=_metrics(many, task, ["f1"]), primary="f1")
     return folder
 
 
@@ -93,6 +95,11 @@ def test_clusters_are_counted_and_several_checks_are_warned_of(bertctl, runs):
     assert drop["checks"][0]["change"]["method"] == "score interval, exchange of clusters"
     compared = bertctl("compare", "grouped", "other", cwd=runs)
     assert "exchange of clusters, 20 (few: rough) clusters" in " ".join(compared.stdout.split())
+
+
+def test_macro_f1_of_rare_labels_is_warned_of(bertctl, runs):
+    (note,) = _gate(bertctl, runs, "rare", "--min", "f1=0.1", code=0)["notes"]
+    assert "14 of 18 labels have fewer than 5 examples" in note
 
 
 def test_rows_that_confirm_choose_nothing_and_are_what_the_gate_looks_at(bertctl, opinions, tiny_model, tmp_path):

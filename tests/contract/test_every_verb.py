@@ -85,10 +85,12 @@ def test_a_task_goes_through_every_verb(task: str, bertctl: Run, tiny_model: Pat
 
     better = metrics["metrics"]["validation"][primary]["higher_is_better"]
     limit = f"{primary}={value - 1 if better else value + 1}"
-    verdict = json.loads(run("gate", one, "--min" if better else "--max", limit, "--policy", "point", "--json"))
+    verdict = json.loads(
+        run("gate", one, "--min" if better else "--max", limit, "--policy", "point", "--allow-constant", "--json")
+    )
     assert verdict["verdict"] == "pass"
     allowed = ["--max-drop", f"{primary}={1 if better else 100}", "--policy", "lenient"]
-    drop = json.loads(run("gate", one, "--baseline", other, *allowed, "--json"))
+    drop = json.loads(run("gate", one, "--baseline", other, *allowed, "--allow-constant", "--json"))
     assert drop["checks"][0]["metric"] == primary, "the difference of two runs is known"
     compared = json.loads(run("compare", one, other, "--json"))
     assert primary in json.dumps(compared["differences"])

@@ -31,7 +31,7 @@ _OURS = (
 
 COMMANDS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     # words, what may be written beside the run's own folder
-    (("gate", "run", "--min", "accuracy=0.1", "--policy", "point"), ()),
+    (("gate", "run", "--min", "accuracy=0.1", "--policy", "point", "--allow-constant"), ()),
     (("compare", "run", "base"), ()),
     (("report", "run", "-o", "page.html"), ("page.html",)),
     (("predict", "run", "{trained}/rows.csv", "-o", "answers.jsonl"), ("answers.jsonl",)),
