@@ -77,8 +77,8 @@ class DataSection(RecipeSection):
     """Seed of which rows are held out, of folds and of samples. `training.seed` moves none of them, so that runs with
     several seeds are scored on the same rows."""
     confirm_fraction: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
-    """Share of the validation rows kept out of every choice, as a split of its own, `confirm`. It is scored once, at
-    the end, and `gate` looks at it: the choice of the epoch or the setting has not flattered it."""
+    """Share of the validation rows that no choice sees: the split `confirm`. It is scored once, at the end, and `gate`
+    looks at it: the choice of the epoch or the setting has not flattered it."""
     group_column: Text | None = None
     """Column whose equal values hang together, such as the author or the patient: they stay on one side of hold-outs
     and folds. Default: the article or context, the document, the first sentence of a pair, the text."""
@@ -92,7 +92,7 @@ class DataSection(RecipeSection):
     max_train_rows: PositiveInt | None = None
     """Train on a sample of at most this many rows, chosen by `data.split_seed`."""
     max_eval_rows: PositiveInt | None = None
-    """Score a sample of at most this many rows of each split, chosen by `data.split_seed`."""
+    """Score a sample of at most this many rows per split. It is chosen by `data.split_seed`."""
 
     @property
     def own_files(self) -> dict[str, str | None]:
@@ -127,7 +127,7 @@ class TrainingSection(RecipeSection):
     accumulation_steps: PositiveInt = 1
     """Micro-batches per optimizer step, computed one after the other to save memory. The numbers stay the same."""
     seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 42
-    """Seed of the new head, the data order and dropout, and of the bootstrap's draws."""
+    """Seed of the new head, the data order, dropout and the bootstrap's draws."""
     init_seed: Annotated[int, Field(ge=0, le=2**32 - 1)] | None = None
     """Seed of the new head and of dropout alone. Default: `training.seed`."""
     order_seed: Annotated[int, Field(ge=0, le=2**32 - 1)] | None = None
