@@ -66,4 +66,5 @@ def test_what_is_expected_of_18_equal_settings_is_at_most_0_3_points_off(deviati
     )
     print(said)  # noqa: T201 - the figures of the documents
     assert abs(np.mean(off["new seed"])) <= 0.3, said
-    assert abs(np.mean(off["best run"])) <= 0.3, said
+    # A best run that is truly better is found a little less often on fewer examples: too low by that, never too high.
+    assert -1.0 <= np.mean(off["best run"]) <= 0.3, said
