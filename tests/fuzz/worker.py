@@ -92,10 +92,11 @@ class Boundary:
     """The command line inside this process: each command with streams of its own, its code, and what was seen of it."""
 
     def __init__(self) -> None:
-        from bertctl.cli.main import main
+        from bertctl.cli import main, streams
         from tests.fuzz.watch import Watch
 
-        self._main = main
+        self._main = main.main
+        self._doors = streams
         self.watch = Watch()
         self._streams = [os.memfd_create(name) for name in ("stdout", "stderr")]
         self._own = os.fdopen(os.dup(2), "w", encoding="utf-8")
@@ -107,7 +108,9 @@ class Boundary:
             os.ftruncate(stream, 0)
             os.lseek(stream, 0, os.SEEK_SET)
             os.dup2(stream, number)
-        sys.stdout, sys.stderr = (open(number, "w", encoding="utf-8", closefd=False) for number in (1, 2))  # noqa: SIM115
+        self._doors.lost.clear()
+        self._doors._opened.clear()  # those of the command before
+        self._doors.open_streams()
         os.chdir(here)
         self.watch.inside = str(here)
         try:
