@@ -11,6 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from bertctl.documents import loading
+from bertctl.errors import UnavailableError
+from bertctl.tokenization.reference import OTHER_TOKENIZER
+
 Ints = NDArray[np.int64]
 
 
@@ -77,6 +81,7 @@ class Layout:
         return sum(len(slot.ids) for slot in self.slots[:place])
 
     @classmethod
+    @loading("the tokenizer", kind=UnavailableError, remedy=OTHER_TOKENIZER)
     def of(cls, tokenizer: Tokenizer, *, pair: bool, special_tokens: bool = True) -> "Layout":
         """Reads the layout off an encoded example."""
         example = tokenizer.encode("a", "b" if pair else None, add_special_tokens=special_tokens)
