@@ -24,6 +24,7 @@ TOPICS = (
     "python",
     "run-folder",
     "training",
+    "security",
     "benchmarks",
     "changes",
 )

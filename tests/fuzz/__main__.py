@@ -19,6 +19,8 @@ def main() -> int:
     given = parser.parse_args()
     figures = taken(given.seed, given.inputs, jobs=given.jobs, kind=given.kind, first=given.first)
     sys.stdout.write(f"{figures}\n{by_cause(figures)}")
+    for target, count in figures.targets.most_common():
+        sys.stdout.write(f"{count:7} {1000 * figures.costs[target] / count:6.1f} ms {target}\n")
     return bool(figures.failed)
 
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +33,7 @@ class Figures:
         inputs: how many there were.
         codes: exit code -> commands that ended so (the last of each input).
         targets: target -> inputs.
+        costs: target -> seconds of the processor.
         failed: inputs of which something was wrong.
         longest: seconds of the slowest input, and which.
         highest: bytes of the largest peak, and which.
@@ -42,6 +43,7 @@ class Figures:
     inputs: int = 0
     codes: Counter[int] = field(default_factory=Counter)
     targets: Counter[str] = field(default_factory=Counter)
+    costs: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     failed: list[Told] = field(default_factory=list)
     longest: tuple[float, int] = (0.0, -1)
     highest: tuple[int, int] = (0, -1)
@@ -52,6 +54,7 @@ class Figures:
         self.inputs += 1
         self.codes[told.code] += 1
         self.targets[told.target] += 1
+        self.costs[told.target] += told.seconds
         self.longest = max(self.longest, (told.seconds, told.number))
         self.highest = max(self.highest, (told.peak, told.number))
         if told.seconds > SECONDS:
