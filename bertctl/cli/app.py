@@ -14,7 +14,7 @@ import typer
 from bertctl import __version__
 from bertctl.cli import streams
 from bertctl.cli.folding import VerbFunction, parameter, protect_inputs
-from bertctl.cli.help import SHARED, VerbCommand, VerbGroup, show_all
+from bertctl.cli.help import SHARED, VerbCommand, VerbGroup, described, show_all
 from bertctl.errors import InterruptedRunError
 from bertctl.runtime.stopping import Terminated, asked, enter
 
@@ -136,8 +136,15 @@ def _imported(verb: Verb, on_output: OnOutput) -> Any:
 
 
 def with_output(function: VerbFunction, on_output: OnOutput, *, prints: bool = False) -> VerbFunction:
-    """Returns a verb `verb(out, ...)` with the shared options; it gets the `Output` made from them as `out`."""
+    """Returns a verb `verb(out, ...)` with the shared options; it gets the `Output` made from them as `out`.
+
+    The help of an option is that of its Typer object, or what stands under `Args:` in the docstring of the verb.
+    """
     _, *own = inspect.signature(function).parameters.values()
+    text, texts = described(function.__doc__ or "")
+    for one in own:
+        [option] = one.annotation.__metadata__
+        option.help = option.help or texts.get(one.name)  # without docstrings (-OO) there is none
     shared = [parameter(name, option, False) for name, option in _SHARED.items()]
 
     @functools.wraps(function)
@@ -164,7 +171,7 @@ def with_output(function: VerbFunction, on_output: OnOutput, *, prints: bool = F
             out.close()
 
     parameters = [*(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own), *shared]
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__doc__, command.__signature__ = text, inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {one.name: one.annotation for one in parameters}
     return command
 

@@ -12,32 +12,27 @@ from bertctl.cli.pipelines import publish_tables
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-RunsArgument = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="RUN RUN...",
-        help="Finished runs (or metrics.json files); the first is the reference.",
-        autocompletion=run_folders,
-    ),
-]
-SplitOption = Annotated[
-    str | None,
-    typer.Option("--split", help="Split to look at. Default: validation, or the one that chose the weights."),
-]
-ExamplesOption = Annotated[
-    int, typer.Option("--examples", min=0, help="Number of examples that changed sides to show per run.")
-]
 
 _COLOURS = {"better": "green", "worse": "red"}
 _WORDS = ("runs", "method", "")
 
 
-def compare(out: Output, runs: RunsArgument, split: SplitOption = None, examples: ExamplesOption = 10) -> None:
+def compare(
+    out: Output,
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN...", autocompletion=run_folders)],
+    split: Annotated[str | None, typer.Option("--split")] = None,
+    examples: Annotated[int, typer.Option("--examples", min=0)] = 10,
+) -> None:
     """Compare runs with the first of them.
 
     The answer shows metrics with 95 % intervals, differences with p values (paired by example, adjusted by Holm's
     method where there are several runs), differences of the recipes and the data, examples that changed sides, and
     speed.
+
+    Args:
+        runs: Finished runs (or metrics.json files); the first is the reference.
+        split: Split to look at. Default: validation, or the one that chose the weights.
+        examples: Number of examples that changed sides to show per run.
 
     Examples:
         bertctl compare runs/old runs/new

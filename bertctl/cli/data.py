@@ -23,27 +23,14 @@ if TYPE_CHECKING:
 
 _SPLITS = ("train", "validation", "test")
 
-SubjectArgument = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="RECIPE|FILES",
-        help="A built-in recipe or a YAML file; or your own files: training, then validation, then test rows.",
-        autocompletion=recipe_names,
-    ),
-]
-TaskOption = Annotated[
-    str | None, typer.Option("--task", help="Task of files of your own. Default: text-classification.", metavar="TASK")
-]
-StrictFlag = Annotated[bool, typer.Option("--strict", help="Exit with code 3 on warnings too, not on errors alone.")]
-
 
 @takes_recipe(without(DATA, "--max-train-rows", "--max-eval-rows"), MODEL, named=False)
 def check(
     out: Output,
     settings: RecipeRequest,
-    subject: SubjectArgument,
-    task: TaskOption = None,
-    strict: StrictFlag = False,
+    subject: Annotated[list[str], typer.Argument(metavar="RECIPE|FILES", autocompletion=recipe_names)],
+    task: Annotated[str | None, typer.Option("--task", metavar="TASK")] = None,
+    strict: Annotated[bool, typer.Option("--strict")] = False,
     junit: JunitOption = None,
     gitlab_codequality: GitlabCodeQualityOption = None,
 ) -> None:
@@ -55,6 +42,11 @@ def check(
     to do.
 
     The exit code is 3 where there are errors: training would refuse the rows, or learn what is not there.
+
+    Args:
+        subject: A built-in recipe or a YAML file; or your own files: training, then validation, then test rows.
+        task: Task of files of your own. Default: text-classification.
+        strict: Exit with code 3 on warnings too, not on errors alone.
 
     Examples:
         bertctl data check train.csv validation.csv --text-column review

@@ -30,13 +30,14 @@ TOPICS = (
 )
 """The pages in the order in which they are listed."""
 
-TopicArgument = Annotated[
-    str | None, typer.Argument(metavar="[TOPIC]", help="Page to show.", autocompletion=one_of(*TOPICS))
-]
 
-
-def docs(out: Output, topic: TopicArgument = None) -> None:
+def docs(
+    out: Output, topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", autocompletion=one_of(*TOPICS))] = None
+) -> None:
     """Show a page of the documentation; without a topic, list the pages.
+
+    Args:
+        topic: Page to show.
 
     Examples:
         bertctl docs tutorial

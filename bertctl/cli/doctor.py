@@ -14,27 +14,25 @@ from bertctl.errors import UsageError, all_of
 if TYPE_CHECKING:
     from rich.table import Table
 
-OptionalRecipe = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="[RECIPE]",
-        autocompletion=recipe_names,
-        help="Recipe whose needs are checked too: its name, or a YAML file.",
-    ),
-]
-PlaceOption = Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder that runs go to.")]
 
 _MAIN_PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "datasets", "huggingface-hub", "numpy")
 
 
 @takes_recipe(MODEL, only(DATA, "--data-dir", "--train-file", "--validation-file"), COMPUTE, named=False)
 def doctor(
-    out: Output, settings: RecipeRequest, recipe: OptionalRecipe = None, output: PlaceOption = Path("runs")
+    out: Output,
+    settings: RecipeRequest,
+    recipe: Annotated[str | None, typer.Argument(metavar="[RECIPE]", autocompletion=recipe_names)] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR")] = Path("runs"),
 ) -> None:
     """Check whether this machine is ready: versions, devices, memory, folders, the hub, and what a recipe needs.
 
     Nothing is downloaded; with --offline nothing is asked. The exit code is 0 when a run could start, 4 when something
     it needs can't be had, 5 when the device it asks for is absent, 3 or 2 when its data or settings are wrong.
+
+    Args:
+        recipe: Recipe whose needs are checked too: its name, or a YAML file.
+        output: Folder that runs go to.
 
     Examples:
         bertctl doctor

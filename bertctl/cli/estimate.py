@@ -12,26 +12,23 @@ from bertctl.cli.recipe_options import COMPUTE, DATA, MODEL, TRAINING, RecipeReq
 if TYPE_CHECKING:
     from rich.table import Table
 
-PlaceOption = Annotated[
-    Path, typer.Option("--output", "-o", metavar="DIR", help="Folder that the run would go to. Its disk is measured.")
-]
-StepsOption = Annotated[int, typer.Option("--steps", metavar="N", help="Batches to time, each twice.")]
-CellsOption = Annotated[
-    int, typer.Option("--cells", metavar="N", help="Number of runs of a sweep, by which the estimates are multiplied.")
-]
-
 
 @takes_recipe(MODEL, without(DATA, "--test-file"), without(TRAINING, "--learning-rate"), COMPUTE)
 def estimate(
     out: Output,
     recipe: RecipeRequest,
-    output: PlaceOption = Path("runs"),
-    steps: StepsOption = 10,
-    cells: CellsOption = 1,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR")] = Path("runs"),
+    steps: Annotated[int, typer.Option("--steps", metavar="N")] = 10,
+    cells: Annotated[int, typer.Option("--cells", metavar="N")] = 1,
 ) -> None:
     """Time a few steps, then estimate time, memory and disk of the whole run. Nothing is kept.
 
     A sweep of the BERT paper's grid is 18 runs per seed: --cells 18.
+
+    Args:
+        output: Folder that the run would go to. Its disk is measured.
+        steps: Batches to time, each twice.
+        cells: Number of runs of a sweep, by which the estimates are multiplied.
 
     Examples:
         bertctl estimate sst2 --model minilm --data-dir glue

@@ -22,32 +22,6 @@ from bertctl.cli.recipe_options import (
 )
 from bertctl.errors import UsageError
 
-SplitOption = Annotated[
-    str | None, typer.Option("--split", help="Split of the run's own data. Default: its validation splits.")
-]
-FileOption = Annotated[
-    Path | None, typer.Option("--file", metavar="FILE", help="A labelled file of your own: CSV, TSV, JSONL or Parquet.")
-]
-OutputOption = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", metavar="DIR", help="Folder for the scores of --file. Default: RUN-on-FILE."),
-]
-CalibrateFlag = Annotated[
-    bool,
-    typer.Option(
-        "--calibrate", help="Fit a temperature on the split, which calibrates the probabilities of later predictions."
-    ),
-]
-ThresholdOption = Annotated[
-    str | None,
-    typer.Option(
-        "--threshold",
-        metavar="f1|precision=P",
-        help="Choose on the split the probability from which later predictions take the positive label: for F1, or for "
-        "recall at a precision that new examples keep, P at least, with 95 % confidence.",
-    ),
-]
-
 
 @takes_run(
     only(DATA, "--data-dir", *COLUMNS, *LAYOUT, "--max-eval-rows"), COMPUTE, EVALUATION, only(ANSWERS, "--scheme")
@@ -55,12 +29,12 @@ ThresholdOption = Annotated[
 def evaluate(
     out: Output,
     run: RunRequest,
-    split: SplitOption = None,
-    file: FileOption = None,
-    output: OutputOption = None,
+    split: Annotated[str | None, typer.Option("--split")] = None,
+    file: Annotated[Path | None, typer.Option("--file", metavar="FILE")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="DIR")] = None,
     overwrite: OverwriteOption = False,
-    calibrate: CalibrateFlag = False,
-    threshold: ThresholdOption = None,
+    calibrate: Annotated[bool, typer.Option("--calibrate")] = False,
+    threshold: Annotated[str | None, typer.Option("--threshold", metavar="f1|precision=P")] = None,
     on_error: OnErrorOption = None,
     num_processes: NumProcessesOption = 1,
 ) -> None:
@@ -68,6 +42,14 @@ def evaluate(
 
     The scores of a split are added to RUN's metrics.json and predictions. Those of a file go to a folder of their own:
     that of -o, or RUN-on-FILE beside RUN.
+
+    Args:
+        split: Split of the run's own data. Default: its validation splits.
+        file: A labelled file of your own: CSV, TSV, JSONL or Parquet.
+        output: Folder for the scores of --file. Default: RUN-on-FILE.
+        calibrate: Fit a temperature on the split, which calibrates the probabilities of later predictions.
+        threshold: Choose on the split the probability from which later predictions take the positive label: for F1, or
+            for recall at a precision that new examples keep, P at least, with 95 % confidence.
 
     Examples:
         bertctl evaluate runs/sst2-1a2b3c4d --split test

@@ -21,106 +21,52 @@ from bertctl.cli.recipe_options import (
     takes_recipe,
 )
 
-InputArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="INPUT",
-        help="Lines, CSV, TSV, JSONL, Parquet or CoNLL columns (.gz too), - for stdin, or a data set's name.",
-        autocompletion=dataset_names,
-    ),
-]
-OutputFileOption = Annotated[
-    Path,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="OUT",
-        help="File to write: .npy, .npz, .safetensors, .parquet, .jsonl or .h5. OUT.json beside it describes it.",
-    ),
-]
-LayersOption = Annotated[
-    str,
-    typer.Option(
-        "--layers",
-        metavar="NAME,...",
-        help="Layers by number or name, or `all`.\n\n"
-        "0 is the embeddings, -1 the last layer. Names: word-embeddings, embeddings, second-to-last, last, sum-last-4, "
-        "concat-last-4, sum-all.",
-    ),
-]
-PoolingOption = Annotated[
-    str,
-    typer.Option(
-        "--pooling",
-        metavar="cls|mean|max|mean-max|pooler|none",
-        help="How the vectors of the tokens become one per text; `none` keeps one per token.",
-    ),
-]
-WordsOption = Annotated[
-    Literal["first", "last", "mean"] | None,
-    typer.Option("--words", help="Write one vector per word: of its first token, its last, or the mean of all."),
-]
-SpecialTokensFlag = Annotated[
-    bool,
-    typer.Option(
-        "--special-tokens/--no-special-tokens",
-        help="Whether [CLS], [SEP] and other special tokens count in mean and max.",
-    ),
-]
-NormalizeFlag = Annotated[bool, typer.Option("--normalize", help="Scale each vector to length 1.")]
-StrideOption = Annotated[
-    int | None,
-    typer.Option(
-        "--stride",
-        min=0,
-        metavar="TOKENS",
-        help="Read long texts in windows that overlap by this many tokens, pooled together. Default: truncate.",
-    ),
-]
-DtypeOption = Annotated[Literal["float32", "float16"], typer.Option("--dtype", help="Type of the numbers in the file.")]
-SplitOption = Annotated[str | None, typer.Option("--split", help="Split of a data set. Default: train.")]
-InputFormatOption = Annotated[
-    str | None,
-    typer.Option(
-        "--input-format",
-        metavar="lines|csv|tsv|jsonl|parquet|conll|conllu",
-        help="Layout of the input. Default: by its suffix; lines on stdin.",
-    ),
-]
-TextFlag = Annotated[bool, typer.Option("--text/--no-text", help="Whether .parquet holds the texts.")]
-BackendOption = Annotated[
-    Literal["torch", "onnx", "openvino"],
-    typer.Option(
-        "--backend", help="What computes on a CPU. The model is converted once, and checked against torch each time."
-    ),
-]
-ResumeFlag = Annotated[bool, typer.Option("--resume", help="Continue where an earlier attempt stopped.")]
-OverwriteFlag = Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")]
-
 
 @takes_recipe(MODEL, only(DATA, "--data-dir", *COLUMNS, *LAYOUT), COMPUTE, named=False, sets=False)
 def extract_features(
     out: Output,
     settings: RecipeRequest,
-    input: InputArgument,
-    output: OutputFileOption,
-    layers: LayersOption = "last",
-    pooling: PoolingOption = "mean",
-    words: WordsOption = None,
-    special_tokens: SpecialTokensFlag = True,
-    normalize: NormalizeFlag = False,
-    stride: StrideOption = None,
-    dtype: DtypeOption = "float32",
-    split: SplitOption = None,
-    input_format: InputFormatOption = None,
-    keep_text: TextFlag = True,
-    backend: BackendOption = "torch",
-    resume: ResumeFlag = False,
-    overwrite: OverwriteFlag = False,
+    input: Annotated[str, typer.Argument(metavar="INPUT", autocompletion=dataset_names)],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT")],
+    layers: Annotated[str, typer.Option("--layers", metavar="NAME,...")] = "last",
+    pooling: Annotated[str, typer.Option("--pooling", metavar="cls|mean|max|mean-max|pooler|none")] = "mean",
+    words: Annotated[Literal["first", "last", "mean"] | None, typer.Option("--words")] = None,
+    special_tokens: Annotated[bool, typer.Option("--special-tokens/--no-special-tokens")] = True,
+    normalize: Annotated[bool, typer.Option("--normalize")] = False,
+    stride: Annotated[int | None, typer.Option("--stride", min=0, metavar="TOKENS")] = None,
+    dtype: Annotated[Literal["float32", "float16"], typer.Option("--dtype")] = "float32",
+    split: Annotated[str | None, typer.Option("--split")] = None,
+    input_format: Annotated[
+        str | None, typer.Option("--input-format", metavar="lines|csv|tsv|jsonl|parquet|conll|conllu")
+    ] = None,
+    keep_text: Annotated[bool, typer.Option("--text/--no-text")] = True,
+    backend: Annotated[Literal["torch", "onnx", "openvino"], typer.Option("--backend")] = "torch",
+    resume: Annotated[bool, typer.Option("--resume")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite")] = False,
     on_error: OnErrorOption = None,
     num_processes: NumProcessesOption = 1,
 ) -> None:
     """Read vectors out of an encoder: of texts, tokens or words, any layer, any amount of text.
+
+    Args:
+        input: Lines, CSV, TSV, JSONL, Parquet or CoNLL columns (.gz too), - for stdin, or a data set's name.
+        output: File to write: .npy, .npz, .safetensors, .parquet, .jsonl or .h5. OUT.json beside it describes it.
+        layers: Layers by number or name, or `all`.
+
+            0 is the embeddings, -1 the last layer. Names: word-embeddings, embeddings, second-to-last, last,
+            sum-last-4, concat-last-4, sum-all.
+        pooling: How the vectors of the tokens become one per text; `none` keeps one per token.
+        words: Write one vector per word: of its first token, its last, or the mean of all.
+        special_tokens: Whether [CLS], [SEP] and other special tokens count in mean and max.
+        normalize: Scale each vector to length 1.
+        stride: Read long texts in windows that overlap by this many tokens, pooled together. Default: truncate.
+        dtype: Type of the numbers in the file.
+        split: Split of a data set. Default: train.
+        input_format: Layout of the input. Default: by its suffix; lines on stdin.
+        keep_text: Whether .parquet holds the texts.
+        backend: What computes on a CPU. The model is converted once, and checked against torch each time.
+        resume: Continue where an earlier attempt stopped.
+        overwrite: Replace OUT.
 
     Examples:
         bertctl extract-features reviews.csv -o reviews.npy --model minilm

@@ -22,35 +22,6 @@ from bertctl.cli.recipe_options import (
     takes_recipe,
 )
 
-DryRunFlag = Annotated[
-    bool,
-    typer.Option(
-        "--dry-run",
-        help="Do everything but the training: read, check, count steps, estimate memory.",
-        rich_help_panel="Run",
-    ),
-]
-ResumeFlag = Annotated[
-    bool,
-    typer.Option(
-        "--resume", help="Continue from the last checkpoint of the run; there must be one.", rich_help_panel="Run"
-    ),
-]
-ResumeIfAnyFlag = Annotated[
-    bool,
-    typer.Option(
-        "--resume-if-any",
-        help="Continue from the last checkpoint if there is one, else start the run.",
-        rich_help_panel="Run",
-    ),
-]
-StrictFlag = Annotated[
-    bool,
-    typer.Option(
-        "--strict", help="Exit with code 6 where the model predicts one label for every example.", rich_help_panel="Run"
-    ),
-]
-
 
 @takes_recipe(MODEL, DATA, CONFIRMING, TRAINING, COMPUTE, EVALUATION, LONG_RUNS, DETERMINISTIC)
 def finetune(
@@ -58,17 +29,23 @@ def finetune(
     recipe: RecipeRequest,
     output: OutputOption = None,
     overwrite: OverwriteOption = False,
-    resume: ResumeFlag = False,
-    resume_if_any: ResumeIfAnyFlag = False,
-    strict: StrictFlag = False,
+    resume: Annotated[bool, typer.Option("--resume", rich_help_panel="Run")] = False,
+    resume_if_any: Annotated[bool, typer.Option("--resume-if-any", rich_help_panel="Run")] = False,
+    strict: Annotated[bool, typer.Option("--strict", rich_help_panel="Run")] = False,
     num_processes: NumProcessesOption = 1,
     accelerate_config: AccelerateConfigOption = None,
-    dry_run: DryRunFlag = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", rich_help_panel="Run")] = False,
 ) -> None:
     """Fine-tune an encoder on a data set or on your own files.
 
     The weights with the best primary metric on the validation rows are kept. The run folder holds the model, every
     prediction, the metrics and the complete recipe. What is not given as an option is as the recipe says.
+
+    Args:
+        resume: Continue from the last checkpoint of the run; there must be one.
+        resume_if_any: Continue from the last checkpoint if there is one, else start the run.
+        strict: Exit with code 6 where the model predicts one label for every example.
+        dry_run: Do everything but the training: read, check, count steps, estimate memory.
 
     Examples:
         bertctl finetune sst2 --data-dir glue --model minilm

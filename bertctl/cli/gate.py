@@ -14,68 +14,18 @@ if TYPE_CHECKING:
 
     from bertctl.reporting.gate import GateResult
 
-RunOrMetrics = Annotated[
-    Path, typer.Argument(metavar="RUN", help="Folder of a finished run, or a metrics.json.", autocompletion=run_folders)
-]
-MinOption = Annotated[
-    list[str] | None, typer.Option("--min", metavar="METRIC=X", help="The metric must be at least X; repeatable.")
-]
-MaxOption = Annotated[
-    list[str] | None, typer.Option("--max", metavar="METRIC=X", help="The metric must be at most X; repeatable.")
-]
-MinSliceOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--min-slice",
-        metavar="COLUMN=VALUE:METRIC=X",
-        help="The metric on a slice of the split must be at least X; repeatable.\n\n"
-        "label=neg:recall=0.85 names a gold label (precision, recall, f1); other slices name a column of the "
-        "prediction file and a value.",
-    ),
-]
-BaselineOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--baseline",
-        metavar="RUN2",
-        autocompletion=run_folders,
-        help="Run to compare with: a run folder (paired by example) or a metrics.json (unpaired).",
-    ),
-]
-MaxDropOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--max-drop", metavar="METRIC=X", help="The metric may be at most X worse than the baseline's; repeatable."
-    ),
-]
-PolicyOption = Annotated[
-    Literal["strict", "point", "lenient"],
-    typer.Option(
-        "--policy",
-        help="strict: decide by the 95 % interval. point: by the value alone. lenient: as strict, but inconclusive "
-        "checks pass with a warning.",
-    ),
-]
-AllowConstantOption = Annotated[
-    bool, typer.Option("--allow-constant", help="Let a run pass that is no better than the best constant answer.")
-]
-SplitOption = Annotated[
-    str | None,
-    typer.Option("--split", help="Split to look at. Default: validation, or the one that chose the weights."),
-]
-
 
 def gate(
     out: Output,
-    run: RunOrMetrics,
-    minimum: MinOption = None,
-    maximum: MaxOption = None,
-    min_slice: MinSliceOption = None,
-    baseline: BaselineOption = None,
-    max_drop: MaxDropOption = None,
-    policy: PolicyOption = "strict",
-    split: SplitOption = None,
-    allow_constant: AllowConstantOption = False,
+    run: Annotated[Path, typer.Argument(metavar="RUN", autocompletion=run_folders)],
+    minimum: Annotated[list[str] | None, typer.Option("--min", metavar="METRIC=X")] = None,
+    maximum: Annotated[list[str] | None, typer.Option("--max", metavar="METRIC=X")] = None,
+    min_slice: Annotated[list[str] | None, typer.Option("--min-slice", metavar="COLUMN=VALUE:METRIC=X")] = None,
+    baseline: Annotated[Path | None, typer.Option("--baseline", metavar="RUN2", autocompletion=run_folders)] = None,
+    max_drop: Annotated[list[str] | None, typer.Option("--max-drop", metavar="METRIC=X")] = None,
+    policy: Annotated[Literal["strict", "point", "lenient"], typer.Option("--policy")] = "strict",
+    split: Annotated[str | None, typer.Option("--split")] = None,
+    allow_constant: Annotated[bool, typer.Option("--allow-constant")] = False,
     junit: JunitOption = None,
     gitlab_metrics: GitlabMetricsOption = None,
     gitlab_codequality: GitlabCodeQualityOption = None,
@@ -87,6 +37,21 @@ def gate(
 
     Intervals allow for what the split has chosen (the best of the epochs); --split test needs no such allowance. A run
     that is not above the best constant answer does not pass.
+
+    Args:
+        run: Folder of a finished run, or a metrics.json.
+        minimum: The metric must be at least X; repeatable.
+        maximum: The metric must be at most X; repeatable.
+        min_slice: The metric on a slice of the split must be at least X; repeatable.
+
+            label=neg:recall=0.85 names a gold label (precision, recall, f1); other slices name a column of the
+            prediction file and a value.
+        baseline: Run to compare with: a run folder (paired by example) or a metrics.json (unpaired).
+        max_drop: The metric may be at most X worse than the baseline's; repeatable.
+        policy: strict: decide by the 95 % interval. point: by the value alone. lenient: as strict, but inconclusive
+            checks pass with a warning.
+        split: Split to look at. Default: validation, or the one that chose the weights.
+        allow_constant: Let a run pass that is no better than the best constant answer.
 
     Examples:
         bertctl gate runs/new --min accuracy=0.9

@@ -4,7 +4,9 @@
 rich, so help comes at once.
 """
 
+import inspect
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -23,6 +25,15 @@ _OPTIONS = "Options"
 _WIDEST = 100  # longer lines are hard to read
 _NARROW = 20  # flags up to this width have their text beside them
 _METAVARS = {"<int>": "N", "<int range>": "N", "<float>": "X", "<str>": "NAME"}
+
+
+def described(docstring: str) -> tuple[str, dict[str, str]]:
+    """Returns the help of a verb, and that of its options by parameter: a docstring without its `Args:`, and those."""
+    before, _, rest = inspect.cleandoc(docstring).partition("\n\nArgs:\n")
+    section, title, examples = rest.partition("\n\nExamples:\n")
+    entries = re.split(r"^(\w+):", textwrap.dedent(section), flags=re.MULTILINE)
+    texts = ["\n\n".join(" ".join(one.split()) for one in entry.split("\n\n")) for entry in entries[2::2]]
+    return before + title + examples, dict(zip(entries[1::2], texts, strict=True))
 
 
 class VerbCommand(TyperCommand):

@@ -13,32 +13,28 @@ from bertctl.errors import UsageError
 if TYPE_CHECKING:
     from rich.table import Table
 
-FromOption = Annotated[float, typer.Option("--from", metavar="X", help="Learning rate of the first step.")]
-ToOption = Annotated[float, typer.Option("--to", metavar="X", help="Learning rate of the last step.")]
-StepsOption = Annotated[int, typer.Option("--steps", metavar="N", help="Steps over which the learning rate rises.")]
-FileOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--output", "-o", metavar="FILE.json", help="Write the losses here, and a picture beside it as .png and .svg."
-    ),
-]
-OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")]
-
 
 @takes_recipe(MODEL, without(DATA, "--test-file", "--max-eval-rows"), only(TRAINING, "--batch-size", "--seed"), COMPUTE)
 def lr_find(
     out: Output,
     recipe: RecipeRequest,
-    output: FileOption = None,
-    low: FromOption = 1e-7,
-    high: ToOption = 1.0,
-    steps: StepsOption = 100,
-    overwrite: OverwriteOption = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE.json")] = None,
+    low: Annotated[float, typer.Option("--from", metavar="X")] = 1e-7,
+    high: Annotated[float, typer.Option("--to", metavar="X")] = 1.0,
+    steps: Annotated[int, typer.Option("--steps", metavar="N")] = 100,
+    overwrite: Annotated[bool, typer.Option("--overwrite")] = False,
 ) -> None:
     """Find a learning rate: train while it rises, until the loss explodes (range test, Smith 2017).
 
     The model is thrown away, and no run folder is made. Take the suggestion as the start of a sweep: 2e-5 to 5e-5, as
     in the BERT paper, fit most data sets.
+
+    Args:
+        output: Write the losses here, and a picture beside it as .png and .svg.
+        low: Learning rate of the first step.
+        high: Learning rate of the last step.
+        steps: Steps over which the learning rate rises.
+        overwrite: Replace existing files.
 
     Examples:
         bertctl lr-find sst2 --model minilm --data-dir glue -o rates.json

@@ -26,57 +26,6 @@ from bertctl.errors import UsageError
 if TYPE_CHECKING:
     from bertctl.data.rows import Rows
 
-FileArgument = Annotated[
-    str, typer.Argument(metavar="[FILE|-]", help="Lines, CSV, TSV, JSONL or Parquet (.gz too); - is stdin.")
-]
-SplitOption = Annotated[
-    str | None, typer.Option("--split", help="Predict a split of the run's own data instead of a file.")
-]
-DataOption = Annotated[
-    str | None,
-    typer.Option(
-        "--data",
-        metavar="NAME",
-        help="Predict a split of this catalog data set, such as ax.",
-        autocompletion=dataset_names,
-    ),
-]
-FormatOption = Annotated[
-    str | None,
-    typer.Option(
-        "--format",
-        metavar="NAME",
-        help="Layout of the answers: jsonl, json, csv or tsv; glue for the GLUE server; conll or spacy for tagging; "
-        "squad for question answering. Default: by the suffix of -o, else jsonl.",
-    ),
-]
-SafeCsvOption = Annotated[
-    bool,
-    typer.Option(
-        "--safe-csv",
-        help="In CSV, put ' before texts that a spreadsheet would take for a formula: = + - @, tab or return first.",
-    ),
-]
-InputFormatOption = Annotated[
-    str | None,
-    typer.Option(
-        "--input-format",
-        metavar="lines|csv|tsv|jsonl|parquet|conll|conllu|json",
-        help="Layout of the input, among those that the run's task reads. Default: by its suffix; lines on stdin.",
-    ),
-]
-QuestionOption = Annotated[
-    list[str] | None,
-    typer.Option("--question", metavar="TEXT", help="Ask a question (question answering); repeatable."),
-]
-ContextOption = Annotated[
-    Path | None, typer.Option("--context", metavar="FILE", help="File with the text that --question is about.")
-]
-AnswersOption = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", metavar="PATH", help="File for the answers (glue: folder). Default: stdout."),
-]
-
 
 @takes_run(
     only(DATA, "--data-dir", "--text-column", "--pair-column", *LAYOUT, "--max-eval-rows"),
@@ -87,22 +36,38 @@ AnswersOption = Annotated[
 def predict(
     out: Output,
     run: RunRequest,
-    file: FileArgument = "",
-    split: SplitOption = None,
-    data: DataOption = None,
-    output: AnswersOption = None,
-    layout: FormatOption = None,
-    safe_csv: SafeCsvOption = False,
-    question: QuestionOption = None,
-    context: ContextOption = None,
-    input_format: InputFormatOption = None,
-    batch_size: Annotated[int | None, typer.Option("--batch-size", min=1, help="Examples per forward pass.")] = None,
+    file: Annotated[str, typer.Argument(metavar="[FILE|-]")] = "",
+    split: Annotated[str | None, typer.Option("--split")] = None,
+    data: Annotated[str | None, typer.Option("--data", metavar="NAME", autocompletion=dataset_names)] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="PATH")] = None,
+    layout: Annotated[str | None, typer.Option("--format", metavar="NAME")] = None,
+    safe_csv: Annotated[bool, typer.Option("--safe-csv")] = False,
+    question: Annotated[list[str] | None, typer.Option("--question", metavar="TEXT")] = None,
+    context: Annotated[Path | None, typer.Option("--context", metavar="FILE")] = None,
+    input_format: Annotated[
+        str | None, typer.Option("--input-format", metavar="lines|csv|tsv|jsonl|parquet|conll|conllu|json")
+    ] = None,
+    batch_size: Annotated[int | None, typer.Option("--batch-size", min=1)] = None,
     on_error: OnErrorOption = None,
     num_processes: NumProcessesOption = 1,
 ) -> None:
     """Predict with a run: label names and probabilities, in the order of the input, for files of any size.
 
     Each answer is written at once as a line of JSON. --format csv makes a table of them, and --json one array.
+
+    Args:
+        file: Lines, CSV, TSV, JSONL or Parquet (.gz too); - is stdin.
+        split: Predict a split of the run's own data instead of a file.
+        data: Predict a split of this catalog data set, such as ax.
+        output: File for the answers (glue: folder). Default: stdout.
+        layout: Layout of the answers: jsonl, json, csv or tsv; glue for the GLUE server; conll or spacy for tagging;
+            squad for question answering. Default: by the suffix of -o, else jsonl.
+        safe_csv: In CSV, put ' before texts that a spreadsheet would take for a formula: = + - @, tab or return first.
+        question: Ask a question (question answering); repeatable.
+        context: File with the text that --question is about.
+        input_format: Layout of the input, among those that the run's task reads. Default: by its suffix; lines on
+            stdin.
+        batch_size: Examples per forward pass.
 
     Examples:
         echo "a fine film" | bertctl predict runs/sst2-1a2b3c4d -

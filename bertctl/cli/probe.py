@@ -41,34 +41,23 @@ PROBE = (
     FieldOption("probe.normalize", "--normalize", bool),
 )
 
-InputArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="INPUT|RECIPE",
-        help="A file with texts and labels, or a recipe (`bertctl recipes ls`).",
-        autocompletion=recipe_names,
-    ),
-]
-TaskOption = Annotated[
-    str | None,
-    typer.Option(
-        "--task",
-        metavar="text-classification|text-regression|token-classification",
-        help="What the labels of a file are. Default: labels of texts, or of words for .conll and .conllu.",
-    ),
-]
-
 
 @takes_recipe(PROBE, MODEL, DATA, only(TRAINING, "--seed"), COMPUTE, only(EVALUATION, "--text/--no-text"), named=False)
 def probe(
     out: Output,
     settings: RecipeRequest,
-    input: InputArgument,
+    input: Annotated[str, typer.Argument(metavar="INPUT|RECIPE", autocompletion=recipe_names)],
     output: OutputOption = None,
-    task: TaskOption = None,
+    task: Annotated[
+        str | None, typer.Option("--task", metavar="text-classification|text-regression|token-classification")
+    ] = None,
     overwrite: OverwriteOption = False,
 ) -> None:
     """Train a linear classifier on a frozen encoder, and see which layer and pooling suit the task best.
+
+    Args:
+        input: A file with texts and labels, or a recipe (`bertctl recipes ls`).
+        task: What the labels of a file are. Default: labels of texts, or of words for .conll and .conllu.
 
     Examples:
         bertctl probe reviews.csv --model minilm --layers all --pooling cls,mean,max

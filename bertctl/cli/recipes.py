@@ -28,10 +28,15 @@ _DATASET_FIELDS = ("name", "task", "description", "labels", "metrics", "primary_
 
 def ls(
     out: Output,
-    models: Annotated[bool, typer.Option("--models", help="List the models by name instead.")] = False,
-    data: Annotated[bool, typer.Option("--data", help="List the data sets by name instead.")] = False,
+    models: Annotated[bool, typer.Option("--models")] = False,
+    data: Annotated[bool, typer.Option("--data")] = False,
 ) -> None:
-    """List the built-in recipes, or the models and data sets of the catalog."""
+    """List the built-in recipes, or the models and data sets of the catalog.
+
+    Args:
+        models: List the models by name instead.
+        data: List the data sets by name instead.
+    """
     asked = [listed for listed, wanted in ((_models, models), (_datasets, data)) if wanted]
     parts = [listed() for listed in asked or [_recipes]]
     document = {name: rows for name, rows, _ in parts}
@@ -55,13 +60,16 @@ def show(out: Output, recipe: RecipeRequest) -> None:
 
 def cp(
     out: Output,
-    recipe: Annotated[
-        str, typer.Argument(metavar="NAME", help="Name of a built-in recipe.", autocompletion=recipe_names)
-    ],
-    destination: Annotated[str, typer.Argument(metavar="DEST", help="File to write, or a folder for NAME.yaml.")],
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace DEST.")] = False,
+    recipe: Annotated[str, typer.Argument(metavar="NAME", autocompletion=recipe_names)],
+    destination: Annotated[str, typer.Argument(metavar="DEST")],
+    overwrite: Annotated[bool, typer.Option("--overwrite")] = False,
 ) -> None:
     """Copy a built-in recipe to a file of your own, to edit and run.
+
+    Args:
+        recipe: Name of a built-in recipe.
+        destination: File to write, or a folder for NAME.yaml.
+        overwrite: Replace DEST.
 
     Examples:
         bertctl recipes cp sst2 mine.yaml
@@ -73,13 +81,13 @@ def cp(
 
 
 def validate(
-    out: Output,
-    recipes: Annotated[
-        list[str],
-        typer.Argument(metavar="RECIPE...", help="Names of built-in recipes, or files.", autocompletion=recipe_names),
-    ],
+    out: Output, recipes: Annotated[list[str], typer.Argument(metavar="RECIPE...", autocompletion=recipe_names)]
 ) -> None:
-    """Check recipes without running them: keys, values, names of models and data sets. No file in them is read."""
+    """Check recipes without running them: keys, values, names of models and data sets. No file in them is read.
+
+    Args:
+        recipes: Names of built-in recipes, or files.
+    """
     found = {recipe: check_recipe(recipe) for recipe in dict.fromkeys(recipes)}
     lines = [f"{recipe}: {'ok' if error is None else 'refused'}" for recipe, error in found.items()]
     rows = [{"recipe": recipe, "ok": error is None, "problems": _sentences(error)} for recipe, error in found.items()]

@@ -9,36 +9,24 @@ from bertctl.cli.output import Output
 from bertctl.cli.recipe_options import RunArgument
 from bertctl.errors import UsageError
 
-ReportFileOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--output", "-o", metavar="FILE", help="File to write. Default: RUN/report.html for HTML, stdout for Markdown."
-    ),
-]
-FormatOption = Annotated[
-    Literal["html", "md"] | None,
-    typer.Option(
-        "--format",
-        help="HTML page that opens anywhere, or Markdown for a pull request. Default: by the suffix of the file.",
-    ),
-]
-SplitOption = Annotated[
-    str | None, typer.Option("--split", help="Split whose answers are shown. Default: the one that chose the weights.")
-]
-ErrorsOption = Annotated[int, typer.Option("--errors", metavar="N", min=0, help="Number of errors to show.")]
-
 _SUFFIXES = {".html": "html", ".htm": "html", ".md": "md", ".markdown": "md"}
 
 
 def report(
     out: Output,
     run: RunArgument,
-    output: ReportFileOption = None,
-    format: FormatOption = None,
-    split: SplitOption = None,
-    errors: ErrorsOption = 30,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE")] = None,
+    format: Annotated[Literal["html", "md"] | None, typer.Option("--format")] = None,
+    split: Annotated[str | None, typer.Option("--split")] = None,
+    errors: Annotated[int, typer.Option("--errors", metavar="N", min=0)] = 30,
 ) -> None:
     """Show a run in one file: result, curves, confusions, calibration, slices, the most confident errors.
+
+    Args:
+        output: File to write. Default: RUN/report.html for HTML, stdout for Markdown.
+        format: HTML page that opens anywhere, or Markdown for a pull request. Default: by the suffix of the file.
+        split: Split whose answers are shown. Default: the one that chose the weights.
+        errors: Number of errors to show.
 
     Examples:
         bertctl report runs/sst2-1a2b3c4d -o report.html

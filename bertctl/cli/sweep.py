@@ -26,78 +26,49 @@ from bertctl.errors import UsageError
 if TYPE_CHECKING:
     from rich.table import Table
 
-SweepFolderOption = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="DIR", help="Sweep folder. Default: runs/sweep-RECIPE-HASH.")
-]
-GridOption = Annotated[
-    str | None,
-    typer.Option(
-        "--grid",
-        metavar="NAME|'FIELD=V,V FIELD=V'|FILE.yaml",
-        help="Settings to try: the grid `paper` or `glue`, or recipe fields with their values.\n\n"
-        "paper: batch size 16, 32; learning rate 5e-5, 3e-5, 2e-5; epochs 2, 3, 4. glue: batch size 32, 3 epochs, "
-        "learning rate 5e-5, 4e-5, 3e-5, 2e-5.",
-        autocompletion=one_of("paper", "glue"),
-    ),
-]
-RandomOption = Annotated[
-    int | None, typer.Option("--random", metavar="N", help="Run a seeded sample of N of the settings.")
-]
-SeedsOption = Annotated[
-    str,
-    typer.Option(
-        "--seeds",
-        metavar="N|init=N,order=N",
-        help="Number of seeds per setting, from the recipe's on; each changes initialisation and data order.\n\n"
-        "init=N,order=M runs each of N initialisations with each of M data orders.",
-    ),
-]
-FoldsOption = Annotated[
-    int | None,
-    typer.Option(
-        "--folds",
-        metavar="K",
-        help="Cross-validation for data without validation rows: K stratified folds, each held out once.",
-    ),
-]
-JobsOption = Annotated[
-    int | None, typer.Option("--jobs", metavar="N", help="Number of parallel runs. Default: one per GPU, or 1 on CPU.")
-]
-ShardOption = Annotated[
-    str | None, typer.Option("--shard", metavar="K/N", help="Run shard K of N; `sweep-merge` puts the shards together.")
-]
-KeepOption = Annotated[Literal["best", "all", "none"], typer.Option("--keep", help="Which models to keep on disk.")]
-ChooseOption = Annotated[
-    Literal["mean", "best-run"],
-    typer.Option("--choose", help="Choose the setting by its mean over the seeds, or by the best single run."),
-]
-TestFlag = Annotated[bool, typer.Option("--test", help="Score the chosen model on the test split, once.")]
-DryRunFlag = Annotated[
-    bool, typer.Option("--dry-run", help="Time a few steps; estimate the number of runs, time and disk space.")
-]
-
 
 @takes_recipe(MODEL, DATA, CONFIRMING, TRAINING, COMPUTE, DETERMINISTIC, only(EVALUATION, "--text/--no-text"))
 def sweep(
     out: Output,
     recipe: RecipeRequest,
-    grid: GridOption = None,
-    random: RandomOption = None,
-    seeds: SeedsOption = "1",
-    folds: FoldsOption = None,
-    jobs: JobsOption = None,
-    shard: ShardOption = None,
-    keep: KeepOption = "best",
-    choose: ChooseOption = "mean",
-    test: TestFlag = False,
-    dry_run: DryRunFlag = False,
-    output: SweepFolderOption = None,
+    grid: Annotated[
+        str | None,
+        typer.Option("--grid", metavar="NAME|'FIELD=V,V FIELD=V'|FILE.yaml", autocompletion=one_of("paper", "glue")),
+    ] = None,
+    random: Annotated[int | None, typer.Option("--random", metavar="N")] = None,
+    seeds: Annotated[str, typer.Option("--seeds", metavar="N|init=N,order=N")] = "1",
+    folds: Annotated[int | None, typer.Option("--folds", metavar="K")] = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", metavar="N")] = None,
+    shard: Annotated[str | None, typer.Option("--shard", metavar="K/N")] = None,
+    keep: Annotated[Literal["best", "all", "none"], typer.Option("--keep")] = "best",
+    choose: Annotated[Literal["mean", "best-run"], typer.Option("--choose")] = "mean",
+    test: Annotated[bool, typer.Option("--test")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run")] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="DIR")] = None,
 ) -> None:
     """Run a recipe with every setting of a grid and several seeds, and choose the setting by the mean.
 
     Each run has an ordinary run folder under DIR/cells. After Ctrl-C, a crash or a failed run, the same command runs
     only what is missing. Runs that diverge or collapse stop early and are counted. A run that fails with an error does
     not stop the others; the exit code is that of the first of them.
+
+    Args:
+        grid: Settings to try: the grid `paper` or `glue`, or recipe fields with their values.
+
+            paper: batch size 16, 32; learning rate 5e-5, 3e-5, 2e-5; epochs 2, 3, 4. glue: batch size 32, 3 epochs,
+            learning rate 5e-5, 4e-5, 3e-5, 2e-5.
+        random: Run a seeded sample of N of the settings.
+        seeds: Number of seeds per setting, from the recipe's on; each changes initialisation and data order.
+
+            init=N,order=M runs each of N initialisations with each of M data orders.
+        folds: Cross-validation for data without validation rows: K stratified folds, each held out once.
+        jobs: Number of parallel runs. Default: one per GPU, or 1 on CPU.
+        shard: Run shard K of N; `sweep-merge` puts the shards together.
+        keep: Which models to keep on disk.
+        choose: Choose the setting by its mean over the seeds, or by the best single run.
+        test: Score the chosen model on the test split, once.
+        dry_run: Time a few steps; estimate the number of runs, time and disk space.
+        output: Sweep folder. Default: runs/sweep-RECIPE-HASH.
 
     Examples:
         bertctl sweep mrpc --data-dir glue --model minilm --grid paper --seeds 5

@@ -7,16 +7,19 @@ import typer
 
 from bertctl.cli.output import Output
 
-FoldersArgument = Annotated[
-    list[Path], typer.Argument(metavar="DIR...", help="Folders that `bertctl sweep --shard` was given with -o.")
-]
-IntoOption = Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for the whole sweep.")]
 
-
-def sweep_merge(out: Output, folders: FoldersArgument, output: IntoOption) -> None:
+def sweep_merge(
+    out: Output,
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR")],
+) -> None:
     """Merge the shards of a sweep: copy their runs into one folder and compute the result from all of them.
 
     The shards must belong to one sweep: the same recipe, grid, seeds, data and model. Missing runs are reported.
+
+    Args:
+        folders: Folders that `bertctl sweep --shard` was given with -o.
+        output: Folder for the whole sweep.
 
     Examples:
         bertctl sweep-merge shard1 shard2 -o whole

@@ -21,72 +21,46 @@ if TYPE_CHECKING:
     from bertctl.tokenization.tokenizer_files import OpenTokenizer
     from bertctl.tokenization.windows import Truncation
 
-TextArguments = Annotated[
-    list[str] | None, typer.Argument(metavar="[TEXT ...|-]", help="Texts; - reads lines from stdin.")
-]
-FileOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--file",
-        "-f",
-        metavar="FILE|-",
-        help="Lines, CSV, TSV, JSONL or Parquet (.gz too), or - for stdin; repeatable.",
-    ),
-]
-PairOption = Annotated[str | None, typer.Option("--pair", metavar="TEXT", help="Second text of the pair.")]
-FormatOption = Annotated[
-    Literal["view", "jsonl", "ids", "tokens", "parquet", "pieces"] | None,
-    typer.Option(
-        "--format",
-        metavar="view|jsonl|ids|tokens|parquet",
-        help="Format of the answer. Default: the aligned view on a terminal (tokens for files), jsonl in a pipe.",
-    ),
-]
-OutputOption = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="FILE", help="File to write. Default: stdout.")
-]
-LengthOption = Annotated[
-    int | None, typer.Option("--max-length", min=1, metavar="N", help="Longest row in tokens. Default: no limit.")
-]
-TruncationOption = Annotated[
-    Literal["longest_first", "only_first", "only_second"],
-    typer.Option("--truncation", help="Which text of a pair is truncated."),
-]
-StrideOption = Annotated[
-    int | None,
-    typer.Option(
-        "--stride",
-        min=0,
-        metavar="N",
-        help="Cut long texts into windows that overlap by this many tokens, instead of dropping the rest.",
-    ),
-]
-SpecialFlag = Annotated[bool, typer.Option("--special-tokens/--no-special-tokens", help="Add [CLS] and [SEP].")]
-DecodeFlag = Annotated[bool, typer.Option("--decode", help="Turn ids (one text per line) back into text.")]
-StatsFlag = Annotated[bool, typer.Option("--stats", help="Show statistics of the texts instead.")]
-CompareOption = Annotated[str | None, typer.Option("--compare", metavar="MODEL", help="Second tokenizer for --stats.")]
-
 
 @takes_texts
 def tokenize(
     out: Output,
     source: TextSource,
-    texts: TextArguments = None,
-    file: FileOption = None,
-    pair: PairOption = None,
+    texts: Annotated[list[str] | None, typer.Argument(metavar="[TEXT ...|-]")] = None,
+    file: Annotated[list[str] | None, typer.Option("--file", "-f", metavar="FILE|-")] = None,
+    pair: Annotated[str | None, typer.Option("--pair", metavar="TEXT")] = None,
     model: ModelOption = None,
     lowercase: LowercaseOption = None,
-    layout: FormatOption = None,
-    output: OutputOption = None,
-    max_length: LengthOption = None,
-    truncation: TruncationOption = "longest_first",
-    stride: StrideOption = None,
-    special_tokens: SpecialFlag = True,
-    decode: DecodeFlag = False,
-    stats: StatsFlag = False,
-    compare: CompareOption = None,
+    layout: Annotated[
+        Literal["view", "jsonl", "ids", "tokens", "parquet", "pieces"] | None,
+        typer.Option("--format", metavar="view|jsonl|ids|tokens|parquet"),
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE")] = None,
+    max_length: Annotated[int | None, typer.Option("--max-length", min=1, metavar="N")] = None,
+    truncation: Annotated[
+        Literal["longest_first", "only_first", "only_second"], typer.Option("--truncation")
+    ] = "longest_first",
+    stride: Annotated[int | None, typer.Option("--stride", min=0, metavar="N")] = None,
+    special_tokens: Annotated[bool, typer.Option("--special-tokens/--no-special-tokens")] = True,
+    decode: Annotated[bool, typer.Option("--decode")] = False,
+    stats: Annotated[bool, typer.Option("--stats")] = False,
+    compare: Annotated[str | None, typer.Option("--compare", metavar="MODEL")] = None,
 ) -> None:
     """Show what the model reads: the tokens and ids of texts, or statistics of a whole corpus.
+
+    Args:
+        texts: Texts; - reads lines from stdin.
+        file: Lines, CSV, TSV, JSONL or Parquet (.gz too), or - for stdin; repeatable.
+        pair: Second text of the pair.
+        layout: Format of the answer. Default: the aligned view on a terminal (tokens for files), jsonl in a pipe.
+        output: File to write. Default: stdout.
+        max_length: Longest row in tokens. Default: no limit.
+        truncation: Which text of a pair is truncated.
+        stride: Cut long texts into windows that overlap by this many tokens, instead of dropping the rest.
+        special_tokens: Add [CLS] and [SEP].
+        decode: Turn ids (one text per line) back into text.
+        stats: Show statistics of the texts instead.
+        compare: Second tokenizer for --stats.
 
     Examples:
         bertctl tokenize "a visually stunning rumination on love"

@@ -61,11 +61,14 @@ def _lines(tokens: Iterable[tuple[int, str]]) -> str:
 
 def search(
     out: Output,
-    pattern: Annotated[str, typer.Argument(metavar="PATTERN", help="A token, a glob such as 'embed*', or an id.")],
+    pattern: Annotated[str, typer.Argument(metavar="PATTERN")],
     model: ModelArgument = None,
     lowercase: LowercaseOption = None,
 ) -> None:
     """Find tokens by name, glob or id; exit code 3 where there is none.
+
+    Args:
+        pattern: A token, a glob such as 'embed*', or an id.
 
     Examples:
         bertctl vocab search 'embed*'
@@ -115,10 +118,13 @@ def coverage(
     source: TextSource,
     files: FilesArgument = None,
     model: ModelOption = None,
-    top: Annotated[int, typer.Option("--top", min=1, metavar="N", help="How many words to show.")] = 20,
+    top: Annotated[int, typer.Option("--top", min=1, metavar="N")] = 20,
     lowercase: LowercaseOption = None,
 ) -> None:
     """Show the words of a corpus that are not a single token, and what a domain vocabulary would gain.
+
+    Args:
+        top: How many words to show.
 
     Examples:
         bertctl vocab coverage abstracts.txt --top 50
@@ -151,12 +157,18 @@ def coverage(
 
 def diff(
     out: Output,
-    first: Annotated[str, typer.Argument(metavar="A", help="A model, folder, tokenizer.json or vocab.txt.")],
-    second: Annotated[str, typer.Argument(metavar="B", help="What it is compared with.")],
+    first: Annotated[str, typer.Argument(metavar="A")],
+    second: Annotated[str, typer.Argument(metavar="B")],
     lowercase: LowercaseOption = None,
-    top: Annotated[int, typer.Option("--top", min=1, metavar="N", help="How many tokens of each side to show.")] = 20,
+    top: Annotated[int, typer.Option("--top", min=1, metavar="N")] = 20,
 ) -> None:
-    """Show how two vocabularies differ: tokens only in one, tokens under other ids."""
+    """Show how two vocabularies differ: tokens only in one, tokens under other ids.
+
+    Args:
+        first: A model, folder, tokenizer.json or vocab.txt.
+        second: What it is compared with.
+        top: How many tokens of each side to show.
+    """
     from bertctl.tokenization.tokenizer_files import open_tokenizer
     from bertctl.tokenization.vocab import diff as compare
 
@@ -183,19 +195,20 @@ def train(
     out: Output,
     source: TextSource,
     files: FilesArgument = None,
-    size: Annotated[
-        int, typer.Option("--size", min=1, metavar="N", help="Upper limit of tokens, special ones included.")
-    ] = 30522,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Folder for the vocabulary.")
-    ] = None,
-    lowercase: Annotated[
-        bool, typer.Option("--lowercase/--cased", help="Whether texts are lower-cased and accents stripped first.")
-    ] = True,
-    min_frequency: Annotated[int, typer.Option("--min-frequency", min=1, help="How often a token must be seen.")] = 2,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the vocabulary in the folder.")] = False,
+    size: Annotated[int, typer.Option("--size", min=1, metavar="N")] = 30522,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="DIR")] = None,
+    lowercase: Annotated[bool, typer.Option("--lowercase/--cased")] = True,
+    min_frequency: Annotated[int, typer.Option("--min-frequency", min=1)] = 2,
+    overwrite: Annotated[bool, typer.Option("--overwrite")] = False,
 ) -> None:
     """Train a new WordPiece vocabulary on texts; its folder can then be given to --model.
+
+    Args:
+        size: Upper limit of tokens, special ones included.
+        output: Folder for the vocabulary.
+        lowercase: Whether texts are lower-cased and accents stripped first.
+        min_frequency: How often a token must be seen.
+        overwrite: Replace the vocabulary in the folder.
 
     Examples:
         bertctl vocab train abstracts.txt --size 8000 -o medical-vocab

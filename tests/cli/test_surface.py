@@ -3,6 +3,7 @@
 After a change that is meant: python -m tests.cli.test_surface > tests/cli/surface.txt
 """
 
+import inspect
 import re
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import typer
 from typer.core import TyperArgument, TyperGroup, TyperOption
 
 from bertctl.cli.app import VERBS, build
-from bertctl.cli.help import RARE, SHARED, group_help, verb_help
+from bertctl.cli.help import RARE, SHARED, described, group_help, verb_help
 
 SURFACE = Path(__file__).with_name("surface.txt")
 
@@ -89,6 +90,14 @@ def test_every_option_says_what_it_does_and_only_rare_ones_wait_for_help_all(nam
             shown = re.compile(rf"^  .*{re.escape(parameter.opts[0])}\b", re.MULTILINE)
             assert shown.search(everything), parameter.opts
             assert bool(shown.search(usual)) == (parameter.rich_help_panel != RARE), parameter.opts
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_docstring_of_a_verb_describes_options_that_it_has(name):
+    command = COMMANDS[name].command
+    text, texts = described(inspect.unwrap(command.callback).__doc__)
+    assert texts.keys() <= {parameter.name for parameter in command.params}
+    assert text == command.help
 
 
 def test_help_all_says_more_than_help(bertctl):
