@@ -45,7 +45,8 @@ def predict(
     question: Annotated[list[str] | None, typer.Option("--question", metavar="TEXT")] = None,
     context: Annotated[Path | None, typer.Option("--context", metavar="FILE")] = None,
     input_format: Annotated[
-        str | None, typer.Option("--input-format", metavar="lines|csv|tsv|jsonl|parquet|conll|conllu|json")
+        str | None,
+        typer.Option("--input-format", metavar="lines|csv|tsv|jsonl|parquet|conll|conllu|json|brat|pubtator|docbin"),
     ] = None,
     batch_size: Annotated[int | None, typer.Option("--batch-size", min=1)] = None,
     on_error: OnErrorOption = None,
@@ -60,8 +61,9 @@ def predict(
         split: Predict a split of the run's own data instead of a file.
         data: Predict a split of this catalog data set, such as ax.
         output: File for the answers (glue: folder). Default: stdout.
-        layout: Layout of the answers: jsonl, json, csv or tsv; glue for the GLUE server; conll or spacy for tagging;
-            squad for question answering. Default: by the suffix of -o, else jsonl.
+        layout: Layout of the answers: jsonl, json, csv or tsv; glue for the GLUE server; squad for
+            question answering; for tagging conll, conlleval (the file's columns and the answer), conllu, spacy,
+            label-studio, brat, pubtator, bioc, docbin. Default: by the suffix of -o, else jsonl.
         safe_csv: In CSV, put ' before texts that a spreadsheet would take for a formula: = + - @, tab or return first.
         question: Ask a question (question answering); repeatable.
         context: File with the text that --question is about.

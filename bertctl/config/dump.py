@@ -47,6 +47,7 @@ _LATER = frozenset(
         "data.longest_line",
         "data.folds",
         "data.fold",
+        "data.overlapping_spans",
         "data.split_seed",
         "data.confirm_fraction",
         "data.group_column",

@@ -70,6 +70,9 @@ class DataSection(RecipeSection):
     """Encoding of text files, such as `latin-1`. Default: UTF-8. A byte-order mark is left out."""
     longest_line: PositiveInt = 16
     """Longest line of a text file, in megabytes. A longer one is refused, before it fills the memory."""
+    overlapping_spans: Literal["refuse", "longest"] = "refuse"
+    """What becomes of character spans over each other (token classification). `longest` keeps the longest, and the
+    others are counted."""
     validation_fraction: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1
     """Share of the training rows held out where there is no validation file. The rows are chosen by `data.split_seed`,
     stratified by label; what hangs together (`data.group_column`) stays on one side."""

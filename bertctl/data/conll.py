@@ -35,12 +35,15 @@ class Sentence(NamedTuple):
         document: number of its document, from 0; -1 before any has begun.
         words: as written.
         tags: one per word; None where the file has none.
+        lines: all lines, comments too, and whether each is a word; only where a file is read in chunks, for answers
+            that are written beside them.
     """
 
     line: int
     document: int
     words: list[str]
     tags: list[str] | None
+    lines: Sequence[tuple[str, bool]] = ()
 
 
 class _Line(NamedTuple):
@@ -107,6 +110,7 @@ def conll_sentences(lines: Iterable[str], source: str, options: ReadOptions, *, 
             else:
                 block.append(line)
             continue
+        all_lines = block
         comments = [entry.text for entry in block if ud and entry.text.startswith("#")]
         block = [entry for entry in block if not (ud and entry.text.startswith("#"))]
         for comment in comments:
@@ -124,6 +128,10 @@ def conll_sentences(lines: Iterable[str], source: str, options: ReadOptions, *, 
                 options.skipped.errors.append(error)
             else:
                 if sentence.words:
+                    if not options.whole:
+                        words = {entry.number for entry in block if not ud or entry.text.split("\t")[0].isdecimal()}
+                        shown = [(entry.text.rstrip("\r\n"), entry.number in words) for entry in all_lines]
+                        sentence = sentence._replace(lines=shown)
                     yield sentence
                     count += 1
             block = []

@@ -23,8 +23,12 @@ class Misaligned:
         count: how many were widened to whole words.
         lost: how many could not be kept, since other spans have their words.
         examples: the first ones, with file and line.
+        longest: whether of spans over each other the longest is kept; else they are refused.
+        overlapping: how many were left out so.
     """
 
+    longest: bool = False
+    overlapping: int = 0
     count: int = 0
     lost: int = 0
     examples: list[str] = field(default_factory=list)
@@ -38,6 +42,8 @@ class Misaligned:
 
     def tell(self, source: str, total: int, listener: Listener) -> None:
         """Tells what was found; nothing where all was well."""
+        if self.overlapping:
+            listener.warn(f"{source}: {self.overlapping} of {total} spans lie over longer ones and are left out")
         if not self.examples:
             return
         lost = f", {self.lost} can't be kept because other spans have their words" if self.lost else ""
@@ -91,7 +97,9 @@ def tags_of_spans(
     starts, ends = [start for start, _ in offsets], [end for _, end in offsets]
     found: list[tuple[str, int, int]] = []
     last_end, last_span = 0, ""
-    for start, end, label in sorted(spans):
+    kept = _longest(spans) if misaligned.longest else spans
+    misaligned.overlapping += len(spans) - len(kept)
+    for start, end, label in sorted(kept):
         shown = f"{text[max(start, 0) : end]!r} ({start} to {end}, {label})"
         if not 0 <= start < end <= len(text) or not text[start:end].strip():
             raise DataError(
@@ -101,7 +109,8 @@ def tags_of_spans(
         if start < last_end:
             raise DataError(
                 f"{where}: the spans {last_span} and {shown} overlap; a word has one tag",
-                remedy="Keep one of the two; for nested entities train a run for each layer.",
+                remedy="Keep one of the two, or of all the longest: --set data.overlapping_spans=longest; for nested "
+                "entities train a run for each layer.",
             )
         last_end, last_span = end, shown
         first, after = bisect_right(ends, start), bisect_left(starts, end)
@@ -114,3 +123,12 @@ def tags_of_spans(
             misaligned.add(f"{where}: {shown}: taken as {whole!r}", lost=False)
         found.append((label, free, after))
     return write_tags(found, len(offsets), "IOB2")
+
+
+def _longest(spans: Sequence[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
+    """Returns spans of which none lies over another: the longest first, of equal ones the one that begins first."""
+    kept: list[tuple[int, int, str]] = []
+    for start, end, label in sorted(spans, key=lambda span: (span[0] - span[1], span)):
+        if all(end <= other[0] or start >= other[1] for other in kept):
+            kept.append((start, end, label))
+    return kept

@@ -30,9 +30,11 @@ def opened(lines: Iterator[str], source: str) -> tuple[list[str], Any]:
         raise DataError(f"{source} is empty", remedy=FORMS)
     try:
         first = json.loads(head[-1])
-        is_document = isinstance(first, list) or (isinstance(first, dict) and isinstance(first.get("data"), list))
+        lists = [first.get(name) for name in ("data", "documents")] if isinstance(first, dict) else [first]
+        is_document = any(isinstance(each, list) for each in lists)
     except (ValueError, RecursionError):
-        is_document = head[-1].strip() in ("{", "[") or head[-1].lstrip().startswith(('{"data"', '{"version"', "["))
+        begun = ("[", '{"data"', '{"version"', '{"source"')
+        is_document = head[-1].strip() == "{" or head[-1].lstrip().startswith(begun)
     if not is_document:
         return head, None
     try:

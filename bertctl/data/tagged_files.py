@@ -10,8 +10,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
+from bertctl.data.annotations.tables import SUFFIXES as ANNOTATED
+from bertctl.data.annotations.tables import AnnotatedTable, annotated_tables
 from bertctl.data.conll import Sentence, conll_sentences
 from bertctl.data.files import SUFFIXES, read_tables, suffix_of, text_lines
 from bertctl.data.reading import Reader, Reading, ReadOptions, SkippedRows
@@ -25,7 +27,7 @@ from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT
 from bertctl.words import unknown
 
-TaggedKind = Literal["lines", "conll", "conllu", "jsonl", "parquet"]
+TaggedKind = Literal["lines", "conll", "conllu", "jsonl", "json", "parquet", "brat", "pubtator", "docbin"]
 TAGGED_KINDS: tuple[TaggedKind, ...] = get_args(TaggedKind)
 
 _COLUMN_SUFFIXES = (".conll", ".iob", ".iob2", ".bio", ".tsv")
@@ -76,6 +78,9 @@ class TaggingReader(Reader):
         if kind == "jsonl" or kind == "parquet":
             yield from self.table_readings(read_tables(source, kind, options), options)
             return
+        if kind not in ("lines", "conll", "conllu"):
+            yield from self.table_readings(annotated_tables(source, kind, options), options)
+            return
         name = source_name(source)
         with open_bytes(source) as file:
             lines = text_lines(file, name, options)
@@ -89,6 +94,8 @@ class TaggingReader(Reader):
     def columns_of(self, table: Table, options: ReadOptions) -> TaggedColumns:
         """Returns which column of a file is which."""
         listener = options.listener if options.keep_labels else SILENT
+        if isinstance(table, AnnotatedTable):
+            return TaggedColumns("id", None, "text", "spans")
         return find_columns(table, options.settings, label_needed=options.label_needed, listener=listener)
 
     def rows_of(self, table: Table, columns: TaggedColumns, options: ReadOptions, *, first_id: int) -> Rows:
@@ -127,14 +134,15 @@ def _kind_of(path: Path) -> TaggedKind | None:
     if suffix == ".csv":
         raise UsageError(
             f"{path}: CSV has no place for a tag per word",
-            remedy="Give CoNLL columns (.conll, .tsv), CoNLL-U (.conllu), JSONL or Parquet.",
+            remedy="Give CoNLL columns (.conll, .tsv), CoNLL-U (.conllu), JSONL, Parquet, or what an annotation tool "
+            "writes (.json of Label Studio or BioC, .ann, .pubtator, .spacy).",
         )
     if suffix in _COLUMN_SUFFIXES:
         return "conll"
     if suffix in _UD_SUFFIXES:
         return "conllu"
-    kind = SUFFIXES.get(suffix)
-    return kind if kind == "jsonl" or kind == "parquet" else None
+    kind = ANNOTATED.get(suffix) or SUFFIXES.get(suffix)
+    return cast(TaggedKind, kind) if kind in TAGGED_KINDS and kind != "lines" else None
 
 
 def _sniffed_kind(source: Path, options: ReadOptions) -> TaggedKind:
@@ -200,6 +208,8 @@ def _rows_of_sentences(sentences: Sequence[Sentence], source: str, *, split: str
     columns: dict[str, Sequence[Any]] = {"words": [sentence.words for sentence in sentences]}
     if all(sentence.tags is not None for sentence in sentences):
         columns["label"] = [sentence.tags for sentence in sentences]
+    if any(sentence.lines for sentence in sentences):
+        columns["lines"] = [sentence.lines for sentence in sentences]
     if any(sentence.document >= 0 for sentence in sentences):
         columns["document"] = [sentence.document for sentence in sentences]
     ids = [str(i) for i in range(first_id, first_id + len(sentences))]

@@ -126,7 +126,7 @@ def rows_of_table(table: Table, columns: TaggedColumns, options: ReadOptions, *,
     offsets: list[Offsets | None] = []
     texts: list[str | None] = []
     labels: list[list[str] | None] = []
-    misaligned = Misaligned()
+    misaligned = Misaligned(longest=options.settings.overlapping_spans == "longest")
     spans = 0
     given = table.columns[columns.label] if columns.label is not None else [None] * len(table)
     for i, label in enumerate(given):

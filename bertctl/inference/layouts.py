@@ -57,8 +57,9 @@ def check_format(run: TrainedRun, layout: str, *, to_file: bool) -> None:
         raise UsageError(
             unknown(f"format of {run.task.name}", layout, known), remedy=f"Choose from {', '.join(known)}."
         )
-    if layout in own and own[layout].extra and not to_file:
-        raise UsageError(f"--format {layout} writes several files", remedy="Say where: -o FILE.")
+    if layout in own and (own[layout].extra or own[layout].to_file) and not to_file:
+        what = "writes several files" if own[layout].extra else "is no text for a terminal or a pipe"
+        raise UsageError(f"--format {layout} {what}", remedy="Say where: -o FILE.")
 
 
 def write_answers(answers: Iterable[dict[str, Any]], out: TextIO, *, layout: str, safe_csv: bool = False) -> None:

@@ -81,18 +81,20 @@ class Predictor:
         self.counts: dict[str, int] = {}
 
     def predict(
-        self, chunks: Iterable[Rows], *, total: int = 0, listener: Listener = SILENT
+        self, chunks: Iterable[Rows], *, reads: Sequence[str] = (), total: int = 0, listener: Listener = SILENT
     ) -> Iterator[dict[str, Any]]:
         """Yields an answer per row, in order: id, texts, prediction, probabilities, tokens, truncated.
 
         Args:
             chunks: rows, some at a time; memory holds one chunk.
+            reads: further columns to be shown, where the rows have them.
             total: rows in all the chunks, where that is known.
             listener: hears of progress.
         """
         settings = self.run.recipe.evaluation
         done = 0
-        for rows in chunks:
+        for given in chunks:
+            rows = _without_label(given)
             features = self.run.task.encode(rows, self._engine.tokenizer, max_length=self.run.recipe.model.max_length)
             passed = self._engine.forward(self.run.task, features, batch_size=settings.batch_size)
             for name, count in truncation_counts(features).items():
@@ -103,7 +105,7 @@ class Predictor:
             for i, answer in enumerate(task.decode(passed.outputs, features, rows)):
                 line: dict[str, Any] = {"id": rows.ids[i]}
                 if settings.keep_text:
-                    line |= rows.fields(i, task.answers.columns)
+                    line |= given.fields(i, (*task.answers.columns, *reads))
                 yield line | answer | {"tokens": int(lengths[i]), "truncated": bool(truncated[i])}
 
     def finish(self, listener: Listener) -> None:
@@ -155,7 +157,7 @@ def unlabelled_rows(
     if by_id:
         require_distinct_ids(first)
         return in_chunks(first)
-    return map(_without_label, itertools.chain([first], chunks))
+    return itertools.chain([first], chunks)
 
 
 def _is_by_id(run: TrainedRun, layout: str) -> bool:
@@ -204,9 +206,9 @@ def question_rows(run: TrainedRun, questions: Sequence[str], context: Path, *, l
 
 
 def in_chunks(rows: Rows) -> Iterator[Rows]:
-    """Yields the rows, some at a time, without labels."""
+    """Yields the rows, some at a time."""
     for first in range(0, len(rows), _CHUNK):
-        yield _without_label(rows.select(range(first, min(first + _CHUNK, len(rows)))))
+        yield rows.select(range(first, min(first + _CHUNK, len(rows))))
 
 
 def predict_rows(
@@ -229,11 +231,13 @@ def predict_rows(
         listener: hears of progress.
     """
     predictor = Predictor(run, workers)
-    answers = predictor.predict(chunks, total=total, listener=destination.bar_for(listener))
+    own = run.task.formats.get(destination.layout)
+    reads = own.reads if own else ()
+    answers = predictor.predict(chunks, reads=reads, total=total, listener=destination.bar_for(listener))
     if not workers.is_first:
         collections.deque(answers, maxlen=0)  # its share of the work is done, and another one writes
         return dict(predictor.counts)
-    files = destination.write(answers, run.task.formats.get(destination.layout))
+    files = destination.write(answers, own)
     predictor.finish(listener)
     return {"examples": 0, **predictor.counts, "files": files}
 

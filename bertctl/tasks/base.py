@@ -38,12 +38,16 @@ class AnswerFormat:
         description: in a few words.
         write: writes the answers (the dictionaries that `predict` makes, `id` first) as text.
         extra: files beside the main one, by suffix such as `.nbest.json`; they need `-o FILE`.
+        reads: further columns of the rows that it writes, where they have them.
+        to_file: whether it is no text for a terminal or a pipe.
         by_id: whether answers are written by their ids, so that no two rows may have the same.
     """
 
     description: str
     write: Callable[[Iterable[dict[str, Any]], TextIO], None]
     extra: Mapping[str, Callable[[Iterable[dict[str, Any]], TextIO], None]] = field(default_factory=dict)
+    reads: tuple[str, ...] = ()
+    to_file: bool = False
     by_id: bool = False
 
 

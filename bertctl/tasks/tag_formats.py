@@ -1,13 +1,18 @@
-"""Layouts of answers of token classification: CoNLL columns, and texts with character spans as spaCy and Prodigy have
-them.
+"""Layouts of answers of token classification: CoNLL columns, and texts with character spans as annotation tools have
+them (`data/annotations`).
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TextIO
 
+from bertctl.data.annotations import bioc, brat, docbin, label_studio, pubtator
+from bertctl.data.annotations.document import Document
 from bertctl.errors import UsageError
 from bertctl.tasks.base import AnswerFormat
+
+_UD_COLUMNS, _UPOS = 10, 3
 
 
 def write_conll(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
@@ -26,6 +31,65 @@ def write_conll(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
         for word, tag in zip(_words(answer), answer["prediction"], strict=True):
             out.write(f"{'_'.join(word.split()) or '_'}\t{tag}\n")
         out.write("\n")
+
+
+def write_conlleval(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
+    """Writes the file's lines with the answer behind each word: what conlleval reads, where the gold tag comes last.
+
+    Rows that are no lines of columns become word, gold tag (where there is one) and answer. Lines of `-DOCSTART-`,
+    which conlleval would count as words, are left out.
+    """
+    for answer in answers:
+        tags = iter(answer["prediction"])
+        if "lines" in answer:
+            for line, is_word in answer["lines"]:
+                out.write(line + (("\t" if "\t" in line else " ") + next(tags) if is_word else "") + "\n")
+        else:
+            words = ("_".join(word.split()) or "_" for word in _words(answer))
+            gold = [answer["label"]] if answer.get("label") else []
+            for columns in zip(words, *gold, tags, strict=True):
+                out.write("\t".join(columns) + "\n")
+        out.write("\n")
+
+
+def write_conllu(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
+    """Writes CoNLL-U, the file's own lines where it is that, with parts of speech in UPOS and entities in MISC."""
+    for answer in answers:
+        tags = iter(answer["prediction"])
+        lines = answer.get("lines") or ()
+        if not any(is_word and line.count("\t") == _UD_COLUMNS - 1 for line, is_word in lines):
+            blank = "\t_" * (_UD_COLUMNS - 2)
+            lines = [(f"{number}\t{word}{blank}", True) for number, word in enumerate(_words(answer), start=1)]
+        for line, is_word in lines:
+            columns = line.split("\t")
+            if is_word and "entities" not in answer:
+                columns[_UPOS] = next(tags)
+            elif is_word and (tag := next(tags)) != "O":
+                misc = [] if columns[-1] == "_" else columns[-1].split("|")
+                columns[-1] = "|".join([*(each for each in misc if not each.startswith("NER=")), f"NER={tag}"])
+            out.write("\t".join(columns) + "\n")
+        out.write("\n")
+
+
+def documents_of(answers: Iterable[dict[str, Any]]) -> Iterator[Document]:
+    """Yields answers as documents of annotation tools.
+
+    Raises:
+        UsageError: the answers were made without their words, or mark no entities.
+    """
+    for answer in answers:
+        if "entities" not in answer:
+            raise UsageError("these answers mark no entities", remedy="Take --format conll, conllu or jsonl.")
+        text, offsets = _placed(answer, _words(answer))
+        found = answer["entities"]
+        spans = [(offsets[each["start"]][0], offsets[each["end"] - 1][1], each["type"]) for each in found]
+        yield Document(str(answer["id"]), text, spans, [each["probability"] for each in found])
+
+
+def _annotations(
+    description: str, write: Callable[[Iterable[Document], TextIO], None], *, to_file: bool = False
+) -> AnswerFormat:
+    return AnswerFormat(description, lambda answers, out: write(documents_of(answers), out), to_file=to_file)
 
 
 def write_spacy(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
@@ -82,5 +146,15 @@ def _placed(answer: Mapping[str, Any], words: Sequence[str]) -> tuple[str, Seque
 
 FORMATS: Mapping[str, AnswerFormat] = {
     "conll": AnswerFormat("CoNLL columns: word and tag, in the tags' own scheme", write_conll),
+    "conlleval": AnswerFormat("the file's columns, then the answer", write_conlleval, reads=("lines", "label")),
+    "conllu": AnswerFormat("CoNLL-U: parts of speech in UPOS, entities in MISC", write_conllu, reads=("lines",)),
     "spacy": AnswerFormat("JSON Lines of texts with tokens and character spans, as spaCy and Prodigy", write_spacy),
+    "label-studio": _annotations("Label Studio's tasks with predictions", label_studio.write),
+    "brat": replace(
+        _annotations("brat's annotations, and their text beside them", brat.write),
+        extra={".txt": lambda answers, out: brat.write_text(documents_of(answers), out)},
+    ),
+    "pubtator": _annotations("PubTator's titles and spans", pubtator.write),
+    "bioc": _annotations("BioC's JSON", bioc.write),
+    "docbin": _annotations("spaCy's DocBin", docbin.write, to_file=True),
 }

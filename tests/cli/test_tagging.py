@@ -139,3 +139,65 @@ def test_an_unknown_type_is_refused_with_both_lists(bertctl, tag_run, tmp_path):
     assert "other.conll:1, word 2 ('bad'): " in done.stderr
     assert "'TAST'" in done.stderr
     assert "'MOOD', 'TASTE'" in done.stderr
+
+
+TEXTS = "the bad food was dull\nit was very good\n"
+ANNOTATED = {
+    "label-studio": "a.json", "bioc": "a.json", "pubtator": "a.pubtator", "brat": "a.ann", "docbin": "a.spacy",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", ANNOTATED)
+def test_what_annotation_tools_take_reads_back_with_the_same_entities(bertctl, tag_run, tmp_path, layout):
+    if layout == "docbin":
+        pytest.importorskip("spacy")
+    name = ANNOTATED[layout]
+    done = bertctl("predict", tag_run.path, "-", "--format", layout, "-o", name, input=TEXTS)
+    assert done.returncode == 0, done.stderr
+    again = bertctl("evaluate", tag_run.path, "--file", name, "-o", "again", "--json")
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["metrics"]["file"]["entity_f1"]["value"] == 1.0
+    lines = [json.loads(line) for line in (tmp_path / "again/predictions/file.jsonl").read_text().splitlines()]
+    found = [(entity["type"], entity["text"]) for line in lines for entity in line["entities"]]
+    assert found == [("TASTE", "bad food"), ("MOOD", "good")]
+    if layout == "brat":
+        assert (tmp_path / "a.ann").read_text() == "T1\tTASTE 4 12\tbad food\nT2\tMOOD 34 38\tgood\n"
+        assert (tmp_path / "a.txt").read_text() == TEXTS
+    elif layout == "label-studio":
+        first = json.loads((tmp_path / "a.json").read_text())[0]["predictions"][0]["result"][0]
+        assert first["value"] == {"start": 4, "end": 12, "text": "bad food", "labels": ["TASTE"]}
+        assert 0 < first["score"] <= 1
+
+
+def test_the_files_other_columns_and_its_gold_stay(bertctl, tag_run, tmp_path):
+    (tmp_path / "four.conll").write_text("-DOCSTART- -X- -X- O\n\nthe DT I-NP O\nbad JJ I-NP S-TASTE\n\ndull JJ O O\n")
+    done = bertctl("predict", tag_run.path, "four.conll", "--format", "conlleval")
+    assert done.returncode == 0, done.stderr
+    words = done.stdout.split("\n\n")[0].splitlines()
+    assert [line.rsplit(" ", 1)[0] for line in words] == ["the DT I-NP O", "bad JJ I-NP S-TASTE"]
+    assert words[0].endswith(" O O")
+    split = bertctl("predict", tag_run.path, "--split", "validation", "--format", "conlleval")
+    assert split.stdout.splitlines()[1] == "bad\tB-TASTE\tB-TASTE"
+    ud = "# sent_id = 1\n1-2\tthe bad\t_\t_\t_\t_\t_\t_\t_\t_\n1\tthe\t_\tDET\t_\t_\t2\tdet\t_\t_\n" + (
+        "2\tbad\t_\tADJ\t_\t_\t3\tamod\t_\tX=1\n3\tfood\t_\tNOUN\t_\t_\t0\troot\t_\t_\n\n"
+    )
+    (tmp_path / "ud.conllu").write_text(ud)
+    done = bertctl("predict", tag_run.path, "ud.conllu", "--format", "conllu", "--scheme", "iob2")
+    assert done.stdout == ud.replace("X=1", "X=1|NER=B-TASTE").replace("root\t_\t_", "root\t_\tNER=I-TASTE")
+    made = bertctl("predict", tag_run.path, "-", "--format", "conllu", input="dull was\n")
+    assert made.stdout.splitlines()[0] == "1\tdull\t_\t_\t_\t_\t_\t_\t_\tNER=S-MOOD"
+
+
+def test_a_threshold_of_entities_and_spans_over_each_other(bertctl, tag_run, tmp_path):
+    sure = bertctl("predict", tag_run.path, "-", "--entity-threshold", "0.9999999", input=TEXTS)
+    assert sure.returncode == 0, sure.stderr
+    for line in map(json.loads, sure.stdout.splitlines()):
+        assert (line["entities"], set(line["prediction"])) == ([], {"O"})
+    row = {"text": "the bad food", "spans": [[4, 12, "TASTE"], [4, 7, "MOOD"], [8, 12, "MOOD"]]}
+    (tmp_path / "nested.jsonl").write_text(json.dumps(row) + "\n")
+    refused = bertctl("evaluate", tag_run.path, "--file", "nested.jsonl", "-o", "s")
+    assert (refused.returncode, "data.overlapping_spans=longest" in refused.stderr) == (3, True)
+    arguments = ["--train-file", "nested.jsonl", "--validation-file", tag_run.data, "--model", tag_run.path]
+    sets = ["data.overlapping_spans=longest", "training.max_steps=1", "model.max_length=16"]
+    done = bertctl("finetune", "token-classification", *arguments, "-o", "r", *(w for s in sets for w in ("--set", s)))
+    assert "2 of 3 spans lie over longer ones and are left out" in done.stderr

@@ -1,0 +1,47 @@
+"""spaCy's DocBin (`.spacy`), by spaCy itself, which comes with the extra `spacy`."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, TextIO
+
+from bertctl.data.annotations.document import Document
+from bertctl.data.reading import ReadOptions
+from bertctl.data.text_files import Source, open_bytes, source_name
+from bertctl.documents import loading
+from bertctl.errors import DataError, UnavailableError
+
+
+def read(source: Source, options: ReadOptions) -> Iterator[Document]:  # noqa: ARG001 - as the other formats
+    """Yields the documents with their entities."""
+    spacy = _spacy()
+    name = source_name(source)
+    with open_bytes(source) as file:
+        data = file.read()
+    with loading(name, kind=DataError, remedy="Write it anew with DocBin.to_disk of spaCy."):
+        docs = list(spacy.tokens.DocBin().from_bytes(data).get_docs(spacy.blank("xx").vocab))
+    for number, doc in enumerate(docs):
+        spans = [(entity.start_char, entity.end_char, entity.label_) for entity in doc.ents]
+        yield Document(str(number), doc.text, spans, [])
+
+
+def write(documents: Iterable[Document], out: TextIO) -> None:
+    """Writes the bytes of a DocBin; spans that cut one of spaCy's tokens are widened to it."""
+    spacy = _spacy()
+    nlp, found = spacy.blank("xx"), spacy.tokens.DocBin()
+    for document in documents:
+        doc = nlp.make_doc(document.text)
+        spans = [doc.char_span(start, end, kind, alignment_mode="expand") for start, end, kind in document.spans]
+        doc.set_ents(spacy.util.filter_spans([span for span in spans if span is not None]))
+        found.add(doc)
+    out.buffer.write(found.to_bytes())
+
+
+def _spacy() -> Any:
+    try:
+        import spacy.tokens
+        import spacy.util
+    except ImportError as error:
+        raise UnavailableError(
+            "spaCy's DocBin needs the package spacy",
+            remedy="Install it: pip install 'bertctl[spacy]'; or take --format spacy, which is JSON Lines.",
+        ) from error
+    return spacy

@@ -1,0 +1,46 @@
+"""Label Studio's JSON (labelstud.io/guide/export): a list of tasks, each with a text and the spans of annotators."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TextIO
+
+from bertctl.data.annotations.document import Document, Span, part
+
+
+def documents_of(tasks: Sequence[Mapping[str, Any]], source: str) -> Iterator[Document]:
+    """Yields the texts with the spans of their first annotation that was not cancelled, else of predictions."""
+    for number, task in enumerate(tasks, start=1):
+        where = f"{source}, task {number}"
+        text = part(part(task, "data", dict, where), "text", str, where)
+        given = [each for each in task.get("annotations") or () if not each.get("was_cancelled")]
+        results = (given or task.get("predictions") or [{}])[0].get("result") or ()
+        spans: list[Span] = []
+        for result in results:
+            if result.get("type") == "labels":
+                value = part(result, "value", dict, where)
+                start, end = (part(value, name, int, where) for name in ("start", "end"))
+                spans += [(start, end, str(label)) for label in part(value, "labels", list, where)[:1]]
+        yield Document(str(task.get("id", number - 1)), text, spans, [])
+
+
+def write(documents: Iterable[Document], out: TextIO) -> None:
+    """Writes tasks with predictions, for the usual configuration of text and labels."""
+    opening = "["
+    for document in documents:
+        result = [
+            {
+                "from_name": "label",
+                "to_name": "text",
+                "type": "labels",
+                "value": {"start": start, "end": end, "text": document.text[start:end], "labels": [kind]},
+                **({} if score is None else {"score": score}),
+            }
+            for (start, end, kind), score in document.scored
+        ]
+        task = {
+            "data": {"id": document.id, "text": document.text},
+            "predictions": [{"model_version": "bertctl", "result": result}],
+        }
+        out.write(f"{opening}\n{json.dumps(task, ensure_ascii=False)}")
+        opening = ","
+    out.write("[]\n" if opening == "[" else "\n]\n")

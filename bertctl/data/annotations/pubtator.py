@@ -1,0 +1,48 @@
+"""PubTator (ncbi.nlm.nih.gov/research/pubtator): title and abstract, then a line with tabs for each span.
+
+1|t|Naloxone reverses the effect of clonidine.
+1|a|In rats, ...
+1	0	8	Naloxone	Chemical	D009270
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import TextIO
+
+from bertctl.data.annotations.document import Document, Span, whole_text
+from bertctl.data.reading import ReadOptions
+from bertctl.data.text_files import Source, source_name
+from bertctl.errors import DataError
+
+_SPAN_COLUMNS = 5  # identifiers may follow; lines of other widths are relations
+
+
+def read(source: Source, options: ReadOptions) -> Iterator[Document]:
+    """Yields the documents: title and abstract are one text, a blank between."""
+    texts: dict[str, list[str]] = {}
+    spans: dict[str, list[Span]] = {}
+    for number, line in enumerate(whole_text(source, options).split("\n"), start=1):
+        where = f"{source_name(source)}:{number}"
+        name, bar, rest = line.removesuffix("\r").partition("|")
+        if bar and rest[:2] in ("t|", "a|") and "\t" not in name:
+            texts.setdefault(name, []).append(rest[2:])
+            continue
+        columns = line.removesuffix("\r").split("\t")
+        if len(columns) < _SPAN_COLUMNS:
+            if line.strip() and len(columns) == 1:
+                raise DataError(f"{where}: this is neither a text nor a span of PubTator: {line!r:.80}")
+            continue
+        if columns[0] not in texts or not (columns[1].isdecimal() and columns[2].isdecimal()):
+            raise DataError(f"{where}: this is no span of a text above it: {line!r:.80}")
+        spans.setdefault(columns[0], []).append((int(columns[1]), int(columns[2]), columns[4]))
+    for name, parts in texts.items():
+        yield Document(name, " ".join(parts).rstrip(), spans.get(name, []), [])
+
+
+def write(documents: Iterable[Document], out: TextIO) -> None:
+    """Writes texts as titles, and their spans."""
+    for document in documents:
+        text = "".join(" " if character in "\r\n" else character for character in document.text)
+        out.write(f"{document.id}|t|{text}\n{document.id}|a|\n")
+        for start, end, kind in document.spans:
+            out.write(f"{document.id}\t{start}\t{end}\t{' '.join(text[start:end].split())}\t{kind}\n")
+        out.write("\n")
