@@ -19,8 +19,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from bertctl.catalog.dataset_row import Columns, DatasetRow, Hub, PublishedScore, SplitRow
 from bertctl.config.problems import RecipeError
-from bertctl.config.strict_yaml import Document, read_document
-from bertctl.errors import UnavailableError
+from bertctl.config.strict_yaml import MOST_CHARACTERS, Document, read_document
+from bertctl.documents import read_text
 from bertctl.words import did_you_mean
 
 _NOT_WRITTEN = ("name", "home")
@@ -40,12 +40,7 @@ def read_datasets(path: Path, *, taken: Collection[str] = (), home: Path | None 
         RecipeError: with everything that is wrong in the file, each with its line.
         UnavailableError: the file can't be read.
     """
-    try:
-        document = read_document(path.read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UnavailableError(
-            f"{path} can't be read: {getattr(error, 'strerror', None) or error}", file=path
-        ) from error
+    document = read_document(read_text(path, limit=MOST_CHARACTERS))
     found: dict[str, DatasetRow] = {}
     problems = list(document.problems)
     adapter = TypeAdapter(DatasetRow)

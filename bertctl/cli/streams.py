@@ -105,21 +105,6 @@ def data() -> Iterator[TextIO]:
     stream.flush()
 
 
-class TextBytes(io.RawIOBase):
-    """Is a stream that takes whole lines of UTF-8 for one that takes text."""
-
-    def __init__(self, text: TextIO) -> None:
-        self._text = text
-
-    def write(self, lines: bytes) -> None:  # type: ignore[override]
-        """Writes lines that are whole."""
-        self._text.write(lines.decode())
-
-    def flush(self) -> None:
-        """Writes what still waits."""
-        self._text.flush()
-
-
 def flush() -> None:
     """Writes what still waits."""
     for stream in (*_opened, sys.stdout, sys.stderr):

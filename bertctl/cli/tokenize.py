@@ -2,11 +2,10 @@
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -14,7 +13,7 @@ from bertctl.cli import streams
 from bertctl.cli.output import Output
 from bertctl.cli.texts import LowercaseOption, ModelOption, TextSource, takes_texts
 from bertctl.errors import DataError, UsageError
-from bertctl.writing import replacing_file
+from bertctl.writing import replacing_text
 
 if TYPE_CHECKING:
     from bertctl.tokenization.stream import TextChunk, Totals
@@ -196,7 +195,7 @@ def _write(
     from bertctl.tokenization.windows import WindowEncoder
 
     windows = WindowEncoder(opened.tokenizer, limits, special_tokens=special_tokens)
-    with _opened(output) as file:
+    with replacing_text(output) if output else streams.data() as file:
         if layout == "jsonl":
             return run(chunks, windows, partial(write_records, file, limits))
         from bertctl.tokenization.encode import EncodedTexts, FlatEncoder, TextEncoder
@@ -221,28 +220,18 @@ def _report(out: Output, totals: "Totals", limits: "Truncation", output: Path | 
         out.say(f"{totals.texts:,} texts, {totals.tokens:,} tokens, {totals.unknown:,} unknown, written to {output}")
 
 
-@contextmanager
-def _opened(output: Path | None) -> Iterator[BinaryIO]:
-    if output is not None:
-        with replacing_file(output) as file:
-            yield file
-        return
-    with streams.data() as out:
-        yield out.buffer if not getattr(out, "guarded", False) else cast(BinaryIO, streams.TextBytes(out))
-
-
 def _decode(out: Output, opened: "OpenTokenizer", chunks: "Iterator[TextChunk]", output: Path | None) -> None:
     from bertctl.tokenization.decode import Decoder
 
     decoder = Decoder(opened.tokenizer)
-    with _opened(output) as file:
+    with replacing_text(output) if output else streams.data() as file:
         texts: list[str] = []
         for chunk in chunks:
             lines = decoder.decode(chunk.texts)
             if out.as_json:
                 texts += lines
             else:
-                file.write("".join(f"{line}\n" for line in lines).encode())
+                file.write("".join(f"{line}\n" for line in lines))
                 file.flush()
     out.answer({"model": opened.name, "texts": texts})
 

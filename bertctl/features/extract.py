@@ -19,6 +19,7 @@ import numpy as np
 
 from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
+from bertctl.documents import read_json
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.features.backends import open_encoder
 from bertctl.features.chunks import chunks, require_rows, split_for_memory
@@ -261,12 +262,8 @@ def _left_by_an_earlier_attempt(
     output = job.output
     if job.overwrite or not (output.exists() or state_path.exists()):
         return None
-    state: dict[str, Any] | None = None
-    if state_path.exists():
-        try:
-            state = json.loads(state_path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise DataError(f"{state_path} is no JSON: {error}", remedy="Start again with --overwrite.") from error
+    remedy = "Start again with --overwrite."
+    state = read_json(state_path, kind=DataError, remedy=remedy) if state_path.exists() else None
     if not job.resume:
         unfinished = state is not None and not state["complete"]
         how = f"unfinished, {state['rows']} rows are whole" if state and unfinished else "there"

@@ -8,7 +8,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertctl.errors import UnavailableError, UsageError
+from bertctl.documents import loading, read_text
+from bertctl.errors import UsageError
 from bertctl.progress import SILENT, Listener
 
 _KINDS = ("NO", "MULTI_CPU", "MULTI_GPU")
@@ -44,12 +45,8 @@ def read_accelerate_config(path: Path) -> AccelerateConfig:
     """
     import yaml
 
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UnavailableError(f"{path}: {error.strerror or error}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is no YAML file: {str(error).splitlines()[0]}") from error
+    with loading(path, kind=UsageError):
+        document = yaml.safe_load(read_text(path, limit=2**20, kind=UsageError))
     if not isinstance(document, dict) or "distributed_type" not in document:
         raise UsageError(
             f"{path} is no configuration of accelerate: it has no distributed_type",
@@ -60,7 +57,7 @@ def read_accelerate_config(path: Path) -> AccelerateConfig:
         raise _unsupported(str(path), f"distributed_type: {kind}")
     if document.get("parallelism_config"):
         raise _unsupported(str(path), "parallelism_config")
-    try:
+    with loading(path, kind=UsageError):
         return AccelerateConfig(
             kind,
             int(document.get("num_processes") or 1),
@@ -69,8 +66,6 @@ def read_accelerate_config(path: Path) -> AccelerateConfig:
             str(document.get("main_process_ip") or "127.0.0.1"),
             int(document.get("main_process_port") or 29500),
         )
-    except ValueError as error:
-        raise UsageError(f"{path}: {error}") from error
 
 
 def check_environment(*, listener: Listener = SILENT) -> None:

@@ -11,8 +11,9 @@ import numpy as np
 from bertctl.config.load import read_field
 from bertctl.config.problems import RecipeError, unknown_key
 from bertctl.config.schema import Recipe, fields, sections
-from bertctl.config.strict_yaml import read_document
-from bertctl.errors import UnavailableError, UsageError
+from bertctl.config.strict_yaml import MOST_CHARACTERS, read_document
+from bertctl.documents import read_text
+from bertctl.errors import UsageError
 from bertctl.words import unknown
 
 Setting = dict[str, Any]
@@ -154,13 +155,7 @@ def _from_line(text: str) -> tuple[list[tuple[str, list[Any]]], list[str]]:
 
 
 def _from_file(name: str) -> tuple[list[tuple[str, list[Any]]], list[str]]:
-    path = Path(name).expanduser()
-    try:
-        document = read_document(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise UnavailableError(f"the grid {name} can't be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"the grid {name} is not UTF-8", remedy="Save it as UTF-8.") from error
+    document = read_document(read_text(Path(name).expanduser(), limit=MOST_CHARACTERS, kind=UsageError))
     problems = [f"{name}:{line}: {sentence}" for line, sentence in document.problems]
     pairs: list[tuple[str, list[Any]]] = []
     for key, value in document.values.items():

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from bertctl.config.dump import recipe_hash
 from bertctl.config.removed import drop_removed
 from bertctl.config.schema import Recipe
+from bertctl.documents import loading, read_json
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.run_folder import SCHEMA
 from bertctl.writing import write_json
@@ -113,20 +114,13 @@ def read_plan(folder: Path) -> SweepPlan:
         UnavailableError: there is no sweep.
         DataError: the plan is damaged.
     """
-    path = folder / PLAN
-    try:
-        plan = SweepPlan.model_validate_json(path.read_text(encoding="utf-8"))
+    path, remedy = folder / PLAN, "Give the folder that `bertctl sweep` was given with -o."
+    if not path.exists():
+        raise UnavailableError(f"{folder} holds no sweep: there is no {path}", remedy=remedy, file=path)
+    document = read_json(path, kind=DataError, remedy=remedy)
+    with loading(f"{path}, the plan of a sweep,", remedy=remedy):
+        plan = SweepPlan.model_validate(document)
         plan.base_recipe()
-    except OSError as error:
-        raise UnavailableError(
-            f"{folder} holds no sweep: {path} can't be read ({error.strerror})",
-            remedy="Give the folder that `bertctl sweep` was given with -o.",
-            file=path,
-        ) from error
-    except (ValueError, KeyError) as error:
-        raise DataError(
-            f"{path} is no plan of a sweep: {str(error).splitlines()[0]}", remedy="Choose another folder with -o."
-        ) from error
     return plan
 
 

@@ -6,7 +6,7 @@ Letters: V tokens in the vocabulary.
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from tokenizers import Tokenizer
 
@@ -17,26 +17,26 @@ if TYPE_CHECKING:  # numpy is slow to import, and one text as JSON needs none of
     from bertctl.tokenization.encode import EncodedTexts
 
 
-def write_records(out: BinaryIO, truncation: Truncation, texts: Sequence[TextWindows]) -> None:
+def write_records(out: TextIO, truncation: Truncation, texts: Sequence[TextWindows]) -> None:
     """Writes one JSON document per window; what was written can be read at once."""
     for text in texts:
         for document in text.records(truncation):
-            out.write(json.dumps(document, ensure_ascii=False).encode() + b"\n")
+            out.write(json.dumps(document, ensure_ascii=False) + "\n")
     out.flush()
 
 
 @contextmanager
-def id_writer(layout: str, out: BinaryIO, tokenizer: Tokenizer) -> Iterator[Callable[["EncodedTexts"], None]]:
+def id_writer(layout: str, out: TextIO, tokenizer: Tokenizer) -> Iterator[Callable[["EncodedTexts"], None]]:
     """Opens the writer of `ids`, `tokens` or `parquet`; what a file ends with is written when it is left."""
     if layout == "parquet":
-        with _parquet_writer(out) as write:
+        with _parquet_writer(out.buffer) as write:
             yield write
     else:
         tokens = tokens_by_id(tokenizer)
         yield _line_writer(out, tokens if layout == "tokens" else list(map(str, range(len(tokens)))))
 
 
-def _line_writer(out: BinaryIO, names: Sequence[str]) -> Callable[["EncodedTexts"], None]:
+def _line_writer(out: TextIO, names: Sequence[str]) -> Callable[["EncodedTexts"], None]:
     """Returns what writes one line per text: the (V,) name of each of its ids, with a space between."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -46,7 +46,7 @@ def _line_writer(out: BinaryIO, names: Sequence[str]) -> Callable[["EncodedTexts
     def write(encoded: "EncodedTexts") -> None:
         rows = pa.LargeListArray.from_arrays(encoded.starts, known.take(pa.array(encoded.ids)))
         lines = pc.binary_join(rows, pa.scalar(" ", pa.large_string()))
-        out.write("".join(f"{line}\n" for line in lines.to_pylist()).encode())
+        out.write("".join(f"{line}\n" for line in lines.to_pylist()))
         out.flush()
 
     return write

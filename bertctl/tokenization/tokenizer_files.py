@@ -10,6 +10,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from bertctl.catalog.models import MODELS, LocatedModel, locate_model
+from bertctl.documents import loading, read_json, read_text
 from bertctl.errors import BertctlError, DataError, UnavailableError, UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.tokenization.reference import load_tokenizer
@@ -116,7 +117,7 @@ def read_vocab_txt(file: Path, *, lowercase: bool) -> Tokenizer:
 
 def _read_tokens(file: Path) -> dict[str, int]:
     vocabulary: dict[str, int] = {}
-    for number, line in enumerate(_read_text(file).removesuffix("\n").split("\n")):
+    for number, line in enumerate(read_text(file, kind=DataError).removesuffix("\n").split("\n")):
         token = line.removesuffix("\r")
         if token in vocabulary:
             raise DataError(
@@ -129,17 +130,6 @@ def _read_tokens(file: Path) -> dict[str, int]:
     return vocabulary
 
 
-def _read_text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{file}: byte {error.start} is not UTF-8", remedy="Give a vocab.txt or a tokenizer.json."
-        ) from error
-    except OSError as error:
-        raise UnavailableError(f"{file} can't be read: {error.strerror}") from error
-
-
 def _no_unknown(file: Path, token: str) -> DataError:
     return DataError(
         f"{file} has no token {token}, which a WordPiece vocabulary needs for words it has no tokens for",
@@ -148,14 +138,11 @@ def _no_unknown(file: Path, token: str) -> DataError:
 
 
 def _read_json(file: Path) -> Tokenizer:
-    text = _read_text(file)
-    try:
+    text = read_text(file, kind=DataError)
+    with loading(
+        f"{file} as a tokenizer", remedy="Give the tokenizer.json that save_pretrained wrote, or the vocab.txt."
+    ):
         tokenizer = load_tokenizer(text)
-    except Exception as error:  # the library raises bare Exception
-        raise DataError(
-            f"{file} is no tokenizer that the library `tokenizers` can read: {error}",
-            remedy="Give the tokenizer.json that save_pretrained wrote, or the vocab.txt.",
-        ) from error
     if isinstance(tokenizer.model, models.WordPiece) and tokenizer.token_to_id(tokenizer.model.unk_token) is None:
         raise _no_unknown(file, tokenizer.model.unk_token)
     return tokenizer
@@ -225,13 +212,7 @@ def _lowercase_of(file: Path, said: bool | None) -> bool:
 
 
 def _read_config(file: Path) -> dict[str, Any]:
-    try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise DataError(f"{file} can't be read as JSON: {error}", remedy="Repair it, or move it away.") from error
-    return document if isinstance(document, dict) else {}
+    return read_json(file, kind=DataError, remedy="Repair it, or move it away.") if file.exists() else {}
 
 
 def _type(document: dict[str, Any], part: str) -> str:

@@ -102,7 +102,7 @@ def test_no_sweep_and_a_damaged_plan_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="no sweep"):
         read_cells(tmp_path)
     (tmp_path / "plan.json").write_text("{", encoding="utf-8")
-    with pytest.raises(DataError, match="no plan"):
+    with pytest.raises(DataError, match="no JSON"):
         read_cells(tmp_path)
 
 

@@ -89,5 +89,5 @@ def test_a_damaged_plan_and_another_folder_are_refused(tmp_path: Path, damage: s
     with pytest.raises(UsageError, match="no sweep"):
         find_plan(tmp_path)
     (tmp_path / "plan.json").write_text(damage)
-    with pytest.raises(DataError, match=r"plan\.json .*no plan"):
+    with pytest.raises(DataError, match=r"plan\.json(: no JSON|, the plan of a sweep, can't be used)"):
         find_plan(tmp_path)

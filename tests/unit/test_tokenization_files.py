@@ -121,8 +121,8 @@ def test_lower_casing_that_contradicts_a_tokenizer_json_is_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "content", "error", "words"),
     [
-        ("tokenizer.json", "{}", DataError, "no tokenizer"),
-        ("tokenizer.json", "not json", DataError, "no tokenizer"),
+        ("tokenizer.json", "{}", DataError, "as a tokenizer can.t be used"),
+        ("tokenizer.json", "not json", DataError, "as a tokenizer can.t be used"),
         ("tokenizer.json", b"\xff\xfe", DataError, "not UTF-8"),
         ("vocab.txt", b"[UNK]\ncaf\xe9\n", DataError, "not UTF-8"),
     ],

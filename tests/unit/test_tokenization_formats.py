@@ -23,11 +23,12 @@ CHUNKS = [TextChunk(TEXTS[:2]), TextChunk(TEXTS[2:])]
 def written(
     layout: str, *, tokenizer: Tokenizer = MINILM, special_tokens: bool = True, chunks: list[TextChunk] = CHUNKS
 ) -> io.BytesIO:
-    out = io.BytesIO()
+    written = io.BytesIO()
+    out = io.TextIOWrapper(written, encoding="utf-8")
     with formats.id_writer(layout, out, tokenizer) as write:
         totals = run(chunks, FlatEncoder(TextEncoder(tokenizer, special_tokens=special_tokens)), write)
     assert totals.texts == sum(len(chunk.texts) for chunk in chunks)
-    return io.BytesIO(out.getvalue())
+    return io.BytesIO(written.getvalue())
 
 
 @pytest.mark.parametrize("special_tokens", [True, False])
@@ -85,7 +86,7 @@ def test_windows_as_ids_know_the_length_before_truncation() -> None:
 def records(
     truncation: Truncation, texts: list[str], pairs: list[str] | None = None
 ) -> tuple[list[dict[str, object]], Totals]:
-    out = io.BytesIO()
+    out = io.StringIO()
     totals = run(
         [TextChunk(texts, pairs)], WindowEncoder(MINILM, truncation), partial(formats.write_records, out, truncation)
     )
