@@ -45,14 +45,14 @@ def check(
 
     Args:
         subject: A built-in recipe or a YAML file; or your own files: training, then validation, then test rows.
-        task: Task of files of your own. Default: text-classification.
+        task: Task of files of your own. Default: guessed, else text-classification.
         strict: Exit with code 3 on warnings too, not on errors alone.
 
     Examples:
         bertctl data check train.csv validation.csv --text-column review
         bertctl data check sst2 --data-dir glue
     """
-    recipe = _recipe(settings, subject, task)
+    recipe = _recipe(out, settings, subject, task)
     from bertctl.checking.check import check_data
 
     with out.third_party_kept():
@@ -72,7 +72,7 @@ def check(
     _verdict(report, strict=strict)
 
 
-def _recipe(settings: RecipeRequest, subject: Sequence[str], task: str | None) -> "Recipe":
+def _recipe(out: Output, settings: RecipeRequest, subject: Sequence[str], task: str | None) -> "Recipe":
     """Returns the recipe that was named, or the generic one of the task around the files that were."""
     from bertctl.config.task_names import task_names
 
@@ -99,7 +99,12 @@ def _recipe(settings: RecipeRequest, subject: Sequence[str], task: str | None) -
     for split in _SPLITS[: len(files)]:
         if f"data.{split}_file" in settings.options:
             raise UsageError(f"the {split} file is given twice", remedy=f"Leave --{split}-file out.")
-    generic = task or "text-classification"
+    from bertctl.data.guessing import guess_task
+
+    guessed = None if task else guess_task(Path(files[0]))
+    if guessed:
+        out.say(f"{files[0]}: looks like {guessed}; --task NAME says otherwise")
+    generic = task or guessed or "text-classification"
     if generic not in task_names():
         raise UsageError(unknown("task", generic, task_names()), remedy=f"Tasks: {', '.join(task_names())}.")
     return settings.load(generic, {f"data.{split}_file": file for split, file in zip(_SPLITS, files, strict=False)})

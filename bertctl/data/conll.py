@@ -24,6 +24,8 @@ _UD_NAMES = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "
 _USUAL_NAMES = {1: ("word",), 2: ("word", "tag"), 3: ("word", "pos", "tag"), 4: ("word", "pos", "chunk", "ner")}
 """What columns can be called where a file names none; four are those of CoNLL-2003."""
 _BLANKS = " \t\r\n"
+_COMMENT = re.compile(r"#\s*(?:id|sent_id|text|newdoc)\b")
+_TAG = re.compile(r"\s(?:O|[BIESLU]-\S+)\s*$")
 _SPACES = re.compile(r"[ \t]+")
 
 
@@ -102,6 +104,7 @@ def conll_sentences(lines: Iterable[str], source: str, options: ReadOptions, *, 
     names: tuple[str, ...] | None = _UD_NAMES if ud else None
     document = -1
     count = 0
+    left_out = 0
     block: list[_Line] = []
     for line in itertools.chain(numbered, [_Line(0, "")]):
         if line.text.strip(_BLANKS) and not line.text.startswith("-DOCSTART-"):
@@ -111,6 +114,9 @@ def conll_sentences(lines: Iterable[str], source: str, options: ReadOptions, *, 
                 block.append(line)
             continue
         all_lines = block
+        while not ud and _is_comment(block):
+            block = block[1:]
+            left_out += 1
         comments = [entry.text for entry in block if ud and entry.text.startswith("#")]
         block = [entry for entry in block if not (ud and entry.text.startswith("#"))]
         for comment in comments:
@@ -136,8 +142,18 @@ def conll_sentences(lines: Iterable[str], source: str, options: ReadOptions, *, 
                     count += 1
             block = []
         document += line.text.startswith("-DOCSTART-")
+    if left_out:
+        options.listener.say(f"{source}: {left_out} lines that begin with # before a sentence are taken as comments")
     if not count:
         raise DataError(f"{source} has no sentences", remedy="Give a file with a word and its tag on each line.")
+
+
+def _is_comment(block: Sequence[_Line]) -> bool:
+    """Whether a sentence begins with a line such as `# id 7 domain=train`, not with the word `#`."""
+    if len(block) < 2 or not block[0].text.startswith("#"):
+        return False
+    (_, text), (_, after) = block[:2]
+    return len(text.split()) != len(after.split()) or (_COMMENT.match(text) is not None and not _TAG.search(text))
 
 
 def _global_columns(comment: str) -> tuple[str, ...] | None:
@@ -231,6 +247,11 @@ def _sentence(
             raise _wrong_width(f"{source}:{number}", len(fields), layout.names, text)
         if layout.ud and not fields[0].isdecimal():  # 3-4 is a contraction, 8.1 a word that is not in the text
             continue
+        if not fields[layout.word].strip(" "):
+            raise DataError(
+                f"{source}:{number}: there is no word: {text.rstrip()!r:.80}",
+                remedy="Write the word, or take the line out; blank lines part sentences.",
+            )
         words.append(fields[layout.word])
         if layout.tag is not None:
             tag = fields[layout.tag].strip(" ")

@@ -179,12 +179,29 @@ def _parquet_tables(file: BinaryIO, source: str, chunk_rows: int | None) -> Iter
     with loading(source, remedy="Write the file again, with columns of texts, numbers or lists of them."):
         parquet = pq.ParquetFile(file)
         if chunk_rows is None:
-            yield Table(parquet.read().to_pydict(), source)
+            yield Table(_with_class_names(parquet.read().to_pydict(), parquet.schema_arrow.metadata), source)
             return
         first = 0
         for batch in parquet.iter_batches(batch_size=chunk_rows):
-            yield Table(batch.to_pydict(), source, first=first)
+            named = _with_class_names(batch.to_pydict(), parquet.schema_arrow.metadata)
+            yield Table(named, source, first=first)
             first += len(batch)
+
+
+def _with_class_names(columns: dict[str, list[Any]], metadata: dict[bytes, bytes] | None) -> dict[str, list[Any]]:
+    """Returns columns whose lists of numbers stand for names, as `datasets` writes tags, with the names."""
+    try:
+        features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
+    except (KeyError, TypeError, ValueError):
+        return columns
+    for column, values in columns.items():
+        feature = features.get(column) if isinstance(features, dict) else None
+        inner = feature.get("feature") if isinstance(feature, dict) else feature[0] if feature else None
+        names = inner.get("names") if isinstance(inner, dict) else None
+        if isinstance(names, list):
+            known = {number: str(name) for number, name in enumerate(names)}
+            columns[column] = [row and [known.get(number, number) for number in row] for row in values]
+    return columns
 
 
 def _seekable(file: BinaryIO, source: Source, spool: BinaryIO) -> BinaryIO:

@@ -100,6 +100,7 @@ def tag_kind(sentences: Iterable[Sequence[str]], where: Callable[[int], str]) ->
             for word, tag in enumerate(tags, start=1):
                 found.setdefault(tag, (row, word))
     if not _mark_entities(set(found)):
+        _refuse_lower_case(found, where)
         return TagKind(entities=False)
     _refuse_strangers(found, where)
     marks = sum(times for (_, tag), times in steps.items() if tag != "O")
@@ -162,6 +163,16 @@ def _mark_entities(found: set[str]) -> bool:
     if "O" not in found:
         return False
     return found <= _ALL_LETTERS or any(tag[:1].isupper() and tag[1:2] == "-" and tag[2:] for tag in found)
+
+
+def _refuse_lower_case(found: Mapping[str, tuple[int, int]], where: Callable[[int], str]) -> None:
+    small = [tag for tag in found if tag[:2] in ("b-", "i-") and tag[2:]]
+    if small:
+        index, word = found[small[0]]
+        raise DataError(
+            f"{where(index)}, word {word}: the tag {small[0]!r} looks like one of a scheme, in small letters",
+            remedy=f"Write the prefixes in capitals, such as {small[0][0].upper()}{small[0][1:]} and O.",
+        )
 
 
 def _refuse_strangers(found: Mapping[str, tuple[int, int]], where: Callable[[int], str]) -> None:

@@ -8,6 +8,7 @@ end what is open.
 Letters: N sentences, M kinds of sentences, R resamples.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -105,6 +106,72 @@ def entity_score(name: str, counts: Sequence[tuple[int, int, int]]) -> Contribut
         counts: of each sentence, at least one: entities there, answered, right (see `entity_counts`).
     """
     return _of_sentences(name, counts, _POSSIBLE, [(1, 1, 1, 1, 0, 0), (1, 0, 0, 1, 1, 1)])
+
+
+def macro_f1(counts: Sequence[Sequence[tuple[int, int, int]]]) -> Contributions:
+    """Returns the mean of the F1 of K types.
+
+    Args:
+        counts: of each type, of each sentence, as for `entity_score`.
+    """
+    K = len(counts)
+    kinds = np.array(_POSSIBLE, dtype=np.float64)
+    of_type: NDArray[np.float64] = np.eye(K)
+    changes = [(kinds[2], kinds[0]), (kinds[0], kinds[2])]
+    pairs = [np.concatenate([np.kron(row, half) for half in both]) for row in of_type for both in changes]
+    unseen = [np.kron(row, kind) for row in of_type for kind in kinds]
+
+    def make(rows_MS: NDArray[np.float64]) -> Statistic:
+        def statistic(times: NDArray[np.float64]) -> NDArray[np.float64]:
+            there, answered, right = np.moveaxis((times @ rows_MS).reshape(len(times), K, 3), 2, 0)
+            mean: NDArray[np.float64] = ratio(2 * right, there + answered).mean(axis=1)
+            return mean
+
+        return statistic
+
+    rows = np.concatenate([np.array(of_one, dtype=np.float64) for of_one in counts], axis=1)
+    return Contributions(rows, "statistic", make, np.array(unseen), np.array(pairs))
+
+
+def _overlap(one: Entity, other: Entity) -> bool:
+    return one[1] < other[2] and other[1] < one[2]
+
+
+def relaxed_counts(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> list[tuple[int, int, int]]:
+    """Returns the counts of `entity_counts`, where an answer of the right type that shares a word is right, once."""
+    counts = []
+    for gold_tags, tags in _sentences(gold, predicted):
+        wanted, found = entity_set(tuple(gold_tags)), entity_set(tuple(tags))
+        left = sorted(found - wanted, key=lambda entity: entity[1])
+        right = len(wanted & found)
+        for entity in sorted(wanted - found, key=lambda entity: entity[1]):
+            match = next((other for other in left if other[0] == entity[0] and _overlap(entity, other)), None)
+            if match is not None:
+                left.remove(match)
+                right += 1
+        counts.append((len(wanted), len(found), right))
+    return counts
+
+
+ENTITY_ERRORS = ("wrong boundary", "wrong type", "missed", "invented")
+
+
+def entity_errors(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, Counter[str]]:
+    """Returns for each kind of error how many entities of each type have it.
+
+    An entity is missed where no answer shares a word with it; of those that do, one of its type has the wrong boundary,
+    others the wrong type. An answer that shares no word with any entity is invented.
+    """
+    errors: dict[str, Counter[str]] = {name: Counter() for name in ENTITY_ERRORS}
+    for gold_tags, tags in _sentences(gold, predicted):
+        wanted, found = entity_set(tuple(gold_tags)), entity_set(tuple(tags))
+        for entity in wanted - found:
+            types = {other[0] for other in found if _overlap(entity, other)}
+            name = "missed" if not types else "wrong boundary" if entity[0] in types else "wrong type"
+            errors[name][entity[0]] += 1
+        invented = [answer for answer in found if not any(_overlap(answer, entity) for entity in wanted)]
+        errors["invented"].update(kind for kind, _, _ in invented)
+    return errors
 
 
 def _of_sentences(

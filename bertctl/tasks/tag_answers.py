@@ -40,6 +40,17 @@ def _of_entities(name: str, answers: "TagAnswers", lines: Lines) -> Contribution
 _precision, _recall, _f1 = (partial(_of_entities, name) for name in tagging.ENTITY_METRICS)
 
 
+def _relaxed(answers: "TagAnswers", lines: Lines) -> Contributions | None:
+    return entity_score("entity_f1", tagging.relaxed_counts(*sides(lines))) if answers.mark_entities else None
+
+
+def _macro(answers: "TagAnswers", lines: Lines) -> Contributions | None:
+    """Returns the mean over the types that are there: the same ones for all models."""
+    by_type = _counts_by_type(lines) if answers.mark_entities else {}
+    there = [counts for counts in by_type.values() if any(wanted for wanted, _, _ in counts)]
+    return tagging.macro_f1(there) if there else None
+
+
 def _counts_by_type(lines: Lines) -> dict[str, list[tuple[int, int, int]]]:
     """Returns for each type of entity, of each line: how many are there, were answered, are right."""
     found = [[entity_set(tuple(tags)) for tags in pair] for pair in zip(*sides(lines), strict=True)]
@@ -82,6 +93,8 @@ answer("Ada Lovelace lived in London.")"""
         ),
         Metric("entity_recall", _recall, "share of the entities there that are answered", _INTERVAL, hub_name="recall"),
         Metric("entity_f1", _f1, "harmonic mean of the two, as conlleval counts", _INTERVAL, hub_name="f1"),
+        Metric("entity_f1_macro", _macro, "mean of the entity_f1 of the types that are there", _INTERVAL),
+        Metric("entity_f1_relaxed", _relaxed, "entity_f1 where the right type and a common word are enough", _INTERVAL),
     )
 
     @classmethod
@@ -182,7 +195,10 @@ answer("Ada Lovelace lived in London.")"""
         if self.mark_entities:
             for kind, counts in _counts_by_type(lines).items():
                 gold[kind], predicted[kind], right[kind] = map(sum, zip(*counts, strict=True))
-            return Outcome("By type", ("type", *COUNTED), counted_rows(list(gold), gold, predicted, right))
+            errors = tagging.entity_errors(*sides(lines))
+            rows = counted_rows(list(gold), gold, predicted, right)
+            rows = [[*row, *(of_kind[str(row[0])] for of_kind in errors.values())] for row in rows]
+            return Outcome("By type", ("type", *COUNTED, *errors), rows)
         for wanted, found in zip(*sides(lines), strict=True):
             gold.update(wanted)
             predicted.update(found)

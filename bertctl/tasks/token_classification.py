@@ -48,6 +48,7 @@ class TokenClassification(Task):
         keep_text: whether answers hold the words of entities.
         asked: scheme of all answers, and of the gold tags beside them, where a person asked for one.
         threshold: probability from which an entity is answered.
+        numbered: names that tags stand for which are numbers.
     """
 
     labels: tuple[str, ...]
@@ -56,6 +57,7 @@ class TokenClassification(Task):
     keep_text: bool = True
     asked: Scheme | None = None
     threshold: float = 0.0
+    numbered: tuple[str, ...] = ()
 
     name: ClassVar[str] = "token-classification"
     auto_class: ClassVar[str] = "AutoModelForTokenClassification"
@@ -82,8 +84,15 @@ class TokenClassification(Task):
             DataError: sentences without tags, an unknown scheme, one tag only, documents asked for and not there.
         """
         settings = recipe.token_classification
-        tags = [_tags(train, i) for i in range(len(train))]
-        kind = train.tag_kind or tag_kind(tags, train.where)
+        numbered = tuple(settings.labels or ())
+        tags = [_tags(train, i, numbered) for i in range(len(train))]
+        if any(tags) and all(tag.isdecimal() for row in tags for tag in row):
+            raise DataError(
+                f"{train.source}: the tags are numbers, and nothing says what they stand for",
+                remedy="Name them, from 0 on: --set token_classification.labels='[O, B-PER, I-PER]'.",
+            )
+        of_file = train.tag_kind
+        kind = of_file if of_file and of_file.entities else tag_kind(tags, train.where)
         context = settings.context == "document"
         if context and not train.has("document"):
             raise DataError(
@@ -132,7 +141,7 @@ class TokenClassification(Task):
         known = set(self.labels)
         what, names = ("tag", self.labels) if self.scheme is None else ("entity type", entity_types(self.labels))
         for i in range(len(rows)):
-            tags = self._learned(_tags(rows, i))
+            tags = self._learned(_tags(rows, i, self.numbered))
             for word, tag in enumerate(tags):
                 if tag not in known:
                     name = tag if self.scheme is None else tag.partition("-")[2]
@@ -151,7 +160,7 @@ class TokenClassification(Task):
         if not rows.has("label"):
             return features
         number = {name: i for i, name in enumerate(self.labels)}
-        tags = (tag for i in range(len(rows)) for tag in self._learned(_tags(rows, i)))
+        tags = (tag for i in range(len(rows)) for tag in self._learned(_tags(rows, i, self.numbered)))
         return replace(features, labels=np.array([number[tag] for tag in tags], dtype=np.int64))
 
     def objective(
@@ -199,14 +208,14 @@ class TokenClassification(Task):
     def describe(self, rows: Rows) -> str:
         """Returns how many entities of each type, or words of each tag, and the scheme of the tags."""
         if self.scheme is None:
-            counts = Counter(tag for i in range(len(rows)) for tag in _tags(rows, i))
+            counts = Counter(tag for i in range(len(rows)) for tag in _tags(rows, i, self.numbered))
             return _counted(counts, "tags")
-        counts = Counter(kind for i in range(len(rows)) for kind, _, _ in entities(_tags(rows, i)))
+        counts = Counter(kind for i in range(len(rows)) for kind, _, _ in entities(_tags(rows, i, self.numbered)))
         return f"{_counted(counts, 'types')}; learned in IOB2, answered in {self._scheme_of(rows)}"
 
     def gold(self, rows: Rows, index: int) -> list[str]:
         """Returns the tags of a row as the file has them; in the scheme that was asked for, where one was."""
-        tags = _tags(rows, index)
+        tags = _tags(rows, index, self.numbered)
         return tags if self.scheme is None or self.asked is None else write_tags(entities(tags), len(tags), self.asked)
 
     def _scheme_of(self, rows: Rows) -> Scheme | None:
@@ -240,15 +249,15 @@ class TokenClassification(Task):
         return entity | {"probability": float(probabilities[start:end].min())}
 
 
-def _of_answers(recipe: Recipe) -> tuple[bool, Scheme | None, float]:
-    """Returns whether words are shown, the scheme that is asked for, and the threshold of entities."""
+def _of_answers(recipe: Recipe) -> tuple[bool, Scheme | None, float, tuple[str, ...]]:
+    """Returns whether words are shown, the scheme that is asked for, the threshold, and what numbers stand for."""
     settings = recipe.token_classification
     scheme = cast(Scheme, settings.scheme.upper()) if settings.scheme else None
-    return recipe.evaluation.keep_text, scheme, settings.entity_threshold
+    return recipe.evaluation.keep_text, scheme, settings.entity_threshold, tuple(settings.labels or ())
 
 
-def _tags(rows: Rows, index: int) -> list[str]:
-    """Returns the tags of a row as the file has them.
+def _tags(rows: Rows, index: int, numbered: Sequence[str]) -> list[str]:
+    """Returns the tags of a row as the file has them; numbers as the names that they stand for.
 
     Raises:
         DataError: none, or not one per word.
@@ -261,7 +270,15 @@ def _tags(rows: Rows, index: int) -> list[str]:
             f"{rows.where(index)}: a sentence of {len(words)} words has {found}",
             remedy="Every row of a labelled split needs a tag for each word.",
         )
-    return list(tags)
+    if not numbered or not all(tag.isdecimal() for tag in tags):
+        return list(tags)
+    beyond = next((tag for tag in tags if int(tag) >= len(numbered)), None)
+    if beyond is not None:
+        raise DataError(
+            f"{rows.where(index)}: the tag {beyond} is the number of none of the {len(numbered)} names",
+            remedy="Complete token_classification.labels; numbers count from 0.",
+        )
+    return [numbered[int(tag)] for tag in tags]
 
 
 def _too_few(train: Rows, what: str) -> DataError:

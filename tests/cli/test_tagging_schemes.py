@@ -129,6 +129,13 @@ def test_conlleval_finds_the_metrics_in_the_written_file(bertctl, iob1_run, tmp_
     assert 0.3 < values[-1] < 1
     if scheme != "mixed":
         assert f"tags in {scheme}" in done.stderr
+    of_types = [metrics[f"entity_f1:{kind}"]["value"] for kind in ("MOOD", "OTHER", "TASTE")]
+    assert metrics["entity_f1_macro"]["value"] == pytest.approx(sum(of_types) / 3)
+    assert metrics["entity_f1"]["value"] < metrics["entity_f1_relaxed"]["value"] <= 1
+    assert metrics["entity_f1_macro"]["low"] < metrics["entity_f1_macro"]["value"] < metrics["entity_f1_macro"]["high"]
+    assert bertctl("report", "scores", "-o", "r.html").returncode == 0
+    page = (tmp_path / "r.html").read_text()
+    assert all(kind in page for kind in ("wrong boundary", "wrong type", "missed", "invented"))
 
 
 def test_a_scheme_can_be_asked_for(bertctl, iob1_run, tmp_path, tiny_run):

@@ -1,0 +1,74 @@
+"""Files of tags as people have them: numbers for names, comments, small letters, nothing to learn."""
+
+import json
+
+import pytest
+
+NAMES = ["O", "B-MOOD", "I-MOOD"]
+ROWS = [(["the", "film", "was", "good"], [0, 0, 0, 1]), (["dull", "dull"], [1, 2])]
+
+
+def trained(bertctl, tiny_model, name, *more):
+    return bertctl("finetune", "token-classification", "--train-file", name, "--validation-file", name, "--model",
+                   tiny_model, "-o", "run", "--overwrite", "--max-length", "16", "--set", "training.max_steps=1",
+                   "--set", "evaluation.bootstrap_resamples=100", *more)  # fmt: skip
+
+
+def gold(folder):
+    lines = (folder / "run/predictions/validation.jsonl").read_text().splitlines()
+    return [json.loads(line)["gold"] for line in lines]
+
+
+def test_numbers_are_indexes_into_the_names_of_the_recipe_or_of_the_file(bertctl, tiny_model, tmp_path):
+    datasets = pytest.importorskip("datasets")
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"tokens": w, "ner_tags": t}) + "\n" for w, t in ROWS))
+    unnamed = trained(bertctl, tiny_model, "a.jsonl")
+    assert unnamed.returncode == 3
+    assert "the tags are numbers" in unnamed.stderr
+    labels = f"token_classification.labels=[{', '.join(NAMES)}]"
+    named = trained(bertctl, tiny_model, "a.jsonl", "--set", labels)
+    assert named.returncode == 0, named.stderr
+    wanted = [[NAMES[number] for number in tags] for _, tags in ROWS]
+    assert gold(tmp_path) == wanted
+    config = json.loads((tmp_path / "run/model/config.json").read_text())
+    assert (config["tag_scheme"], list(config["id2label"].values())) == ("IOB2", NAMES)
+    features = datasets.Features(
+        {"tokens": datasets.Sequence(datasets.Value("string")),
+         "ner_tags": datasets.Sequence(datasets.ClassLabel(names=NAMES))}
+    )  # fmt: skip
+    columns = {"tokens": [words for words, _ in ROWS], "ner_tags": [tags for _, tags in ROWS]}
+    datasets.Dataset.from_dict(columns, features=features).to_parquet(tmp_path / "a.parquet")
+    own = trained(bertctl, tiny_model, "a.parquet")
+    assert own.returncode == 0, own.stderr
+    assert gold(tmp_path) == wanted
+
+
+def test_comments_are_comments_and_small_letters_and_missing_words_are_asked_about(bertctl, tiny_model, tmp_path):
+    multiconer = "# id 1f domain=train\nthe _ _ O\ngood _ _ B-MOOD\n\n# _ _ O\nfilm _ _ O\n"
+    (tmp_path / "a.conll").write_text(multiconer)
+    done = trained(bertctl, tiny_model, "a.conll")
+    assert done.returncode == 0, done.stderr
+    assert "1 lines that begin with # before a sentence are taken as comments" in done.stderr
+    assert gold(tmp_path) == [["O", "B-MOOD"], ["O", "O"]]
+    for content, said in (("the o\ngood b-mood\n", "a.conll:1, word 2: the tag 'b-mood' looks like one of a scheme"),
+                          ("the\tO\n\tB-MOOD\n", "a.conll:2: there is no word"),
+                          ("the O\nfilm O\n", "the training rows have no entity")):  # fmt: skip
+        (tmp_path / "a.conll").write_text(content)
+        refused = trained(bertctl, tiny_model, "a.conll")
+        assert refused.returncode == 3
+        assert said in refused.stderr
+
+
+def test_data_check_guesses_the_task_and_right_tags_are_right(bertctl, tmp_path):
+    sentences = ["the O\ngood I-MOOD\nfilm O\n", "dull I-MOOD\ndull B-MOOD\nfood O\n"]
+    (tmp_path / "a.conll").write_text("\n".join(sentences * 30) + "\nbad B-MOOD\n")
+    checked = bertctl("data", "check", "a.conll", "--model", "none/such", "--offline", "--json")
+    assert "looks like token-classification" in checked.stderr
+    report = json.loads(checked.stdout)
+    found = [finding for finding in report["findings"] if finding["code"] == "tag-scheme"]
+    assert [finding["count"] for finding in found] == [1]
+    assert "B-MOOD at 'bad' follows nothing, which IOB1 does not allow" in found[0]["examples"][0]["text"]
+    question = {"question": "who?", "context": "Ada did", "answers": {"text": ["Ada"], "answer_start": [0]}}
+    (tmp_path / "q.jsonl").write_text(json.dumps(question) + "\n")
+    checked = bertctl("data", "check", "q.jsonl", "--model", "none/such", "--offline", "--json")
+    assert "looks like question-answering" in checked.stderr
