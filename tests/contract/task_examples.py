@@ -34,6 +34,7 @@ class Example:
         agrees: asserts that a prediction line is what plain transformers says, with its own tokenizer and no batch.
         again: recipe fields that name a prediction file's columns, to score it again.
         settings: further recipe fields.
+        passes: over the rows until they are learned by heart.
     """
 
     rows: tuple[dict[str, Any], ...]
@@ -42,6 +43,7 @@ class Example:
     agrees: Agrees
     again: Mapping[str, object]
     settings: Mapping[str, object] = field(default_factory=dict)
+    passes: int = 60
 
 
 def class_agrees(network: torch.nn.Module, tokenizer: Any, line: Line) -> None:
@@ -140,7 +142,7 @@ EXAMPLES: Mapping[str, Example] = {
         texts=("text",),
         agrees=score_agrees,
         again={"data.label_column": "gold", "data.text_column": "text"},
-        settings={"training.epochs": 120, "training.evaluate_every": 240},
+        passes=120,
     ),
     "multiple-choice": Example(
         rows=(
