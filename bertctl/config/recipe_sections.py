@@ -83,8 +83,8 @@ class DataSection(RecipeSection):
     """Share of the validation rows that no choice sees: the split `confirm`. It is scored once, at the end, and `gate`
     looks at it: the choice of the epoch or the setting has not flattered it."""
     group_column: Text | None = None
-    """Column whose equal values hang together, such as the author or the patient: they stay on one side of hold-outs
-    and folds. Default: the article or context, the document, the first sentence of a pair, the text."""
+    """Column whose equal values stay on one side of hold-outs and folds, such as the author or the patient. Without it,
+    rows of one article, context, document, first sentence of a pair or text stay together."""
     folds: Annotated[int, Field(ge=2)] | None = None
     """Number of folds for cross-validation. The training rows are cut into folds, stratified by label, and the
     fold `data.fold` is held out instead of `data.validation_fraction`. `bertctl sweep --folds` runs all of them."""
