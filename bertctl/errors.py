@@ -13,7 +13,7 @@ Codes 7 (a gate is not met) and 8 (undecided) are verdicts, not errors: `gate` r
 
 A message has three parts: what was given, what fits, what to type. The first is `message`, the rest is
 `remedy`; the command line prints them on lines of their own, on stderr. A message about a place begins with it:
-`FILE:LINE: `, `SECTION.FIELD: ` or both; `file`, `line` and `field` are read from there unless they are given.
+`FILE:LINE: `, `SECTION.FIELD: ` or both; `file`, `line` and `field` are read from there.
 """
 
 import re
@@ -64,11 +64,11 @@ class BertctlError(Exception):
     Args:
         message: what was given and why it does not work, one or more lines.
         remedy: what fits and what to type; may be empty where the message says it all.
-        file: what the error is about, where it is a file or a folder.
-        line: in that file, counted from 1.
-        field: of the recipe, dotted.
+        file: what the error is about, where it is a file or a folder that the message does not begin with.
 
     Attributes:
+        line: in that file, counted from 1; None where the message names none.
+        field: of the recipe, dotted; None where the message names none.
         exit_code: what the process returns.
         kind: the class of errors in a word, for programs.
     """
@@ -76,16 +76,14 @@ class BertctlError(Exception):
     exit_code: ExitCode = ExitCode.BUG
     kind: str = "bug"
 
-    def __init__(
-        self, message: str, *, remedy: str = "", file: object = None, line: int | None = None, field: str | None = None
-    ) -> None:
+    def __init__(self, message: str, *, remedy: str = "", file: object = None) -> None:
         super().__init__(message)
         self.message = message
         self.remedy = remedy
         said = _PLACE.search(message)
         self.file = str(file) if file is not None else said and said["file"]
-        self.line = line if line is not None else int(said["line"]) if said and said["line"] else None
-        self.field = field or (said and said["field"])
+        self.line = int(said["line"]) if said and said["line"] else None
+        self.field = said and said["field"]
 
     def as_json(self) -> dict[str, Any]:
         """Returns the document that `--json` answers with, as `schemas/error.json` describes it."""

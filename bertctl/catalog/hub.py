@@ -6,9 +6,10 @@ Nothing here imports torch or transformers.
 import contextlib
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -108,16 +109,9 @@ def fetch_file(
     cached = try_to_load_from_cache(repo, filename, revision=revision, repo_type=repo_type)
     if isinstance(cached, str):
         return Path(cached)
-    _refuse_unreachable(
-        f"{wanted} ({repo}/{filename} on the hub)",
-        HubFiles(repo, repo_type, revision, (filename,)),
-        filename,
-        _ways(wanted, ways),
-    )
-    try:
-        return Path(hf_hub_download(repo, filename, revision=revision, repo_type=repo_type))
-    except Exception as error:
-        raise _failure(f"{wanted} ({repo}/{filename})", error, _ways(wanted, ways)) from error
+    fetch = partial(hf_hub_download, repo, filename, revision=revision, repo_type=repo_type)
+    files = HubFiles(repo, repo_type, revision, (filename,))
+    return _fetched(fetch, files, filename, f"{wanted} ({repo}/{filename}", _ways(wanted, ways))
 
 
 def fetch_folder(
@@ -140,23 +134,16 @@ def fetch_folder(
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
+    fetch = partial(snapshot_download, repo, revision=revision, allow_patterns=list(patterns))
     try:
-        cached = Path(snapshot_download(repo, revision=revision, allow_patterns=list(patterns), local_files_only=True))
+        cached = Path(fetch(local_files_only=True))
     except LocalEntryNotFoundError:
         pass
     else:
         if (cached / "config.json").exists() and any((cached / name).exists() for name in required):
             return cached
-    _refuse_unreachable(
-        f"{wanted} ({repo} on the hub)",
-        HubFiles(repo, "model", revision, tuple(required)),
-        "config.json",
-        _ways(wanted, ways),
-    )
-    try:
-        return Path(snapshot_download(repo, revision=revision, allow_patterns=list(patterns)))
-    except Exception as error:
-        raise _failure(f"{wanted} ({repo})", error, _ways(wanted, ways)) from error
+    files = HubFiles(repo, "model", revision, tuple(required))
+    return _fetched(fetch, files, "config.json", f"{wanted} ({repo}", _ways(wanted, ways))
 
 
 def remote_size(wanted: HubFiles) -> int | None:
@@ -204,7 +191,9 @@ def has_token() -> bool:
     return bool(get_token())
 
 
-def _refuse_unreachable(what: str, wanted: HubFiles, asked: str, ways: str) -> None:
+def _fetched(fetch: Callable[[], str], wanted: HubFiles, asked: str, name: str, ways: str) -> Path:
+    """Returns what the hub gives, asked for one of the files first; `name` is for messages, its bracket still open."""
+    what = f"{name} on the hub)"
     if _cache_only.get():
         raise NotCachedError(f"{what} is not in the cache", remedy=ways, wanted=wanted)
     if is_offline():
@@ -214,6 +203,10 @@ def _refuse_unreachable(what: str, wanted: HubFiles, asked: str, ways: str) -> N
         raise UnavailableError(
             f"{what} is not in the cache, and the hub at {endpoint()} can't be reached: {problem}", remedy=ways
         )
+    try:
+        return Path(fetch())
+    except Exception as error:
+        raise _failure(f"{name})", error, ways) from error
 
 
 _answers: dict[str, str] = {}

@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from bertctl.errors import DataError, InterruptedRunError
+from bertctl.errors import DataError, InterruptedRunError, UnavailableError
 
 _AHEAD = 2  # chunks that may wait for the writer
 
@@ -85,7 +85,7 @@ def _encode(encoder: ChunkEncoder, chunk: TextChunk) -> Any:
     before = encoder.totals.texts
     try:
         return encoder.encode(chunk)
-    except (TypeError, UnicodeEncodeError) as error:
+    except UnavailableError as error:
         for number, text in enumerate(chunk.texts):
             both = text if chunk.pairs is None else text + chunk.pairs[number]
             if any("\ud800" <= c <= "\udfff" for c in both):
