@@ -1,6 +1,7 @@
 """`python -m tests.fuzz --inputs 100000 --seed 1 --jobs 2`: the long run, its figures, and what failed by its cause."""
 
 import argparse
+import math
 import sys
 from collections import defaultdict
 
@@ -16,8 +17,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--kind", default="light", help="which table of tests/fuzz/targets.py")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="stop then, with the figures so far")
     given = parser.parse_args()
-    figures = taken(given.seed, given.inputs, jobs=given.jobs, kind=given.kind, first=given.first)
+    figures = taken(**vars(given))
     sys.stdout.write(f"{figures}\n{by_cause(figures)}")
     for target, count in figures.targets.most_common():
         sys.stdout.write(f"{count:7} {1000 * figures.costs[target] / count:6.1f} ms {target}\n")

@@ -1,6 +1,7 @@
 """Workers that share the inputs out, are watched, and are replaced when one of them dies or takes too long."""
 
 import json
+import math
 import os
 import select
 import shutil
@@ -73,8 +74,10 @@ class Figures:
         )
 
 
-def taken(seed: int, inputs: int, *, jobs: int = 1, kind: str = "light", first: int = 0) -> Figures:
-    """Takes so many inputs, from `first` on, through the command line in `jobs` processes at once."""
+def taken(
+    seed: int, inputs: int, *, jobs: int = 1, kind: str = "light", first: int = 0, minutes: float = math.inf
+) -> Figures:
+    """Takes so many inputs, from `first` on, through the command line in `jobs` processes at once; stops in time."""
     figures = Figures()
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
@@ -89,7 +92,8 @@ def taken(seed: int, inputs: int, *, jobs: int = 1, kind: str = "light", first: 
             for worker in list(workers):
                 for told in worker.heard(worker.pipe in ready):
                     figures.add(told)
-                if worker.is_done:
+                if worker.is_done or time.monotonic() - started > 60 * minutes:
+                    worker.stop()
                     workers.remove(worker)
     figures.seconds = time.monotonic() - started
     return figures
@@ -123,6 +127,11 @@ class _Worker:
         self._in_hand: int | None = None
         self._since = time.monotonic()
         self.is_done = False
+
+    def stop(self) -> None:
+        """Ends it, if it has not ended."""
+        self._process.kill()
+        self._process.wait()
 
     def heard(self, ready: bool) -> Iterator[Told]:
         """Yields the inputs that are over."""
