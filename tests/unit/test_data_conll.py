@@ -76,8 +76,8 @@ def test_a_first_column_that_counts_is_not_the_words():
 
 
 def test_tabs_keep_spaces_in_words_and_other_blanks():
-    found = read("New York\tB-LOC\n\u00a0\tO\n\u200b\tO\r\n \t \n\tO\n")
-    assert [s.words for s in found] == [["New York", "\u00a0", "\u200b"], [""]]
+    found = read("New York\tB-LOC\n\u00a0\tO\n\u200b\tO\r\n \t \nRome\tO\n")
+    assert [s.words for s in found] == [["New York", "\u00a0", "\u200b"], ["Rome"]]
 
 
 def test_runs_of_spaces_are_one_separator_and_carriage_returns_go():
