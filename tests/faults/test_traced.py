@@ -36,7 +36,10 @@ COMMANDS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (("report", "run", "-o", "page.html"), ("page.html",)),
     (("predict", "run", "{trained}/rows.csv", "-o", "answers.jsonl"), ("answers.jsonl",)),
     (("evaluate", "run"), ("run",)),
-    (("extract-features", "few.txt", "--model", "run", "--max-length", "32", "-o", "v.npy"), ("v.npy", "v.npy.json")),
+    (
+        ("extract-features", "few.txt", "--model", "run", "--max-length", "32", "-o", "v.npy"),
+        ("v.npy", "v.npy.json", "v.npy.parts"),
+    ),
     (("tokenize", "--file", "few.txt", "--model", "run", "--format", "ids", "-o", "ids"), ("ids",)),
     (("finetune", "run/recipe.yaml", "-o", "again"), ("again",)),
 )
