@@ -206,7 +206,7 @@ def _fetched(fetch: Callable[[], str], wanted: HubFiles, asked: str, name: str, 
     try:
         return Path(fetch())
     except Exception as error:
-        raise _failure(f"{name})", error, ways) from error
+        raise UnavailableError(f"{name}) can't be had from the hub: {_said(error)}", remedy=ways) from error
 
 
 _answers: dict[str, str] = {}
@@ -247,10 +247,6 @@ def _ask(address: str) -> str:
     except (OSError, HTTPException, ValueError) as error:
         return str(error) or type(error).__name__
     return ""
-
-
-def _failure(what: str, error: Exception, ways: str) -> UnavailableError:
-    return UnavailableError(f"{what} can't be had from the hub: {_said(error)}", remedy=ways)
 
 
 def _said(error: Exception) -> str:
