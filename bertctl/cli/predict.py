@@ -44,10 +44,7 @@ def predict(
     safe_csv: Annotated[bool, typer.Option("--safe-csv")] = False,
     question: Annotated[list[str] | None, typer.Option("--question", metavar="TEXT")] = None,
     context: Annotated[Path | None, typer.Option("--context", metavar="FILE")] = None,
-    input_format: Annotated[
-        str | None,
-        typer.Option("--input-format", metavar="lines|csv|tsv|jsonl|parquet|conll|conllu|json|brat|pubtator|docbin"),
-    ] = None,
+    input_format: Annotated[str | None, typer.Option("--input-format", metavar="NAME")] = None,
     batch_size: Annotated[int | None, typer.Option("--batch-size", min=1)] = None,
     on_error: OnErrorOption = None,
     num_processes: NumProcessesOption = 1,
@@ -67,8 +64,8 @@ def predict(
         safe_csv: In CSV, put ' before texts that a spreadsheet would take for a formula: = + - @, tab or return first.
         question: Ask a question (question answering); repeatable.
         context: File with the text that --question is about.
-        input_format: Layout of the input, among those that the run's task reads. Default: by its suffix; lines on
-            stdin.
+        input_format: Layout of the input, among those that the run's task reads: lines, csv, tsv, jsonl, parquet,
+            conll, conllu, json, brat, pubtator or docbin. Default: by its suffix; lines on stdin.
         batch_size: Examples per forward pass.
 
     Examples:
