@@ -152,7 +152,7 @@ FORMATS: Mapping[str, AnswerFormat] = {
     "label-studio": _annotations("Label Studio's tasks with predictions", label_studio.write),
     "brat": replace(
         _annotations("brat's annotations, and their text beside them", brat.write),
-        extra={".txt": lambda answers, out: brat.write_text(documents_of(answers), out)},
+        extra={".txt": lambda answers, out: brat.write_texts(documents_of(answers), out)},
     ),
     "pubtator": _annotations("PubTator's titles and spans", pubtator.write),
     "bioc": _annotations("BioC's JSON", bioc.write),

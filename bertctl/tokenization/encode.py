@@ -167,11 +167,14 @@ class TextEncoder:
         self._characters = 0
         self._unknown_id = unknown_id(tokenizer)
 
-    @loading("the tokenizer", kind=UnavailableError, remedy=OTHER_TOKENIZER)
     def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> EncodedTexts:
         """Returns N encoded texts, or N pairs."""
-        if pairs is not None and len(pairs) != len(texts):
+        if pairs is not None and len(pairs) != len(texts):  # of whoever calls this, not of the tokenizer
             raise ValueError(f"{len(texts)} texts and {len(pairs)} second sentences")
+        return self._encode(texts, pairs)
+
+    @loading("the tokenizer", kind=UnavailableError, remedy=OTHER_TOKENIZER)
+    def _encode(self, texts: Sequence[str], pairs: Sequence[str] | None) -> EncodedTexts:
         if self._undecided:
             self._decide(texts, pairs or ())
         if self.route is None:

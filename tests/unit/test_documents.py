@@ -24,7 +24,7 @@ PAGES = [ROOT / "README.md", *sorted(FOLDER.glob("*.md"))]
 
 def test_every_page_is_a_topic_and_stands_in_the_readme() -> None:
     assert sorted(TOPICS) == sorted(path.stem for path in PAGES[1:])
-    assert len(TOPICS) == 13
+    assert len(TOPICS) == 14
     readme = PAGES[0].read_text(encoding="utf-8")
     assert set(re.findall(r"^\| \[[\w ]+\]\(bertctl/docs/([\w-]+)\.md\)", readme, re.IGNORECASE | re.MULTILINE)) == set(
         TOPICS

@@ -12,6 +12,7 @@ from bertctl.cli.app import with_output
 from bertctl.cli.recipe_options import (
     ANSWERS,
     COMPUTE,
+    CONFIRMING,
     DATA,
     DETERMINISTIC,
     EVALUATION,
@@ -30,7 +31,7 @@ from bertctl.config.field_docs import field_docs
 from bertctl.config.problems import field_schema
 from bertctl.config.schema import fields
 
-ROWS = [*MODEL, *DATA, *TRAINING, *COMPUTE, *EVALUATION, *LONG_RUNS, *DETERMINISTIC, *ANSWERS]
+ROWS = [*MODEL, *DATA, *TRAINING, *COMPUTE, *EVALUATION, *LONG_RUNS, *DETERMINISTIC, *ANSWERS, *CONFIRMING]
 KINDS = {"string": (str, Path), "integer": (int,), "number": (float,), "boolean": (bool,), "array": (list,)}
 
 
@@ -49,9 +50,10 @@ def test_every_group_is_looked_at():
     groups = {name for name, value in vars(recipe_options).items() if name.isupper() and isinstance(value, tuple)}
     assert groups == {
         "MODEL", "DATA", "TRAINING", "COMPUTE", "EVALUATION", "LONG_RUNS", "DETERMINISTIC", "COLUMNS", "LAYOUT",
-        "ANSWERS",
+        "ANSWERS", "CONFIRMING",
     }  # fmt: skip
-    assert len({row.field for row in ROWS}) == len({row.name for row in ROWS}) == len(ROWS) == 28
+    assert len({row.field for row in ROWS}) == len({row.name for row in ROWS}) == 33
+    assert len(ROWS) == 33 + 1, "--max-length is an option of models and of answers"
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.flags)

@@ -38,7 +38,7 @@ def read(source: Source, options: ReadOptions) -> Iterator[Document]:
 
 
 def write(documents: Iterable[Document], out: TextIO) -> None:
-    """Writes the annotations of texts that `write_text` joins."""
+    """Writes the annotations of texts that `write_texts` joins."""
     before = number = 0
     for document in documents:
         for start, end, kind in document.spans:
@@ -48,7 +48,7 @@ def write(documents: Iterable[Document], out: TextIO) -> None:
         before += len(document.text) + 1
 
 
-def write_text(documents: Iterable[Document], out: TextIO) -> None:
+def write_texts(documents: Iterable[Document], out: TextIO) -> None:
     """Writes the texts, a line end after each."""
     for document in documents:
         out.write(f"{document.text}\n")
