@@ -16,6 +16,7 @@ from bertctl.cli.recipe_options import (
     DATA,
     EVALUATION,
     LAYOUT,
+    MODEL,
     OnErrorOption,
     RunRequest,
     only,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     only(DATA, "--data-dir", "--text-column", "--pair-column", *LAYOUT, "--max-eval-rows"),
     COMPUTE,
     only(EVALUATION, "--text/--no-text"),
+    only(MODEL, "--max-length"),
     ANSWERS,
 )
 def predict(

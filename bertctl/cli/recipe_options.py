@@ -120,7 +120,6 @@ EVALUATION = (
     FieldOption("evaluation.metric_scripts", "--metric", list[str], "PATH", RARE),
 )
 ANSWERS = (
-    FieldOption("model.max_length", "--max-length", int, panel="Answers"),
     FieldOption("token_classification.scheme", "--scheme", panel="Answers"),
     FieldOption("token_classification.entity_threshold", "--entity-threshold", float, panel="Answers"),
     FieldOption("question_answering.n_best", "--n-best", int, panel="Answers"),
