@@ -200,7 +200,8 @@ class Nursery:
         return held
 
     def _started(self, folder: Path) -> "subprocess.Popen[bytes]":
-        Path(self._address).unlink(missing_ok=True)
+        for left in (self._address, self._address + _EARLIER):  # of one that has ended
+            Path(left).unlink(missing_ok=True)
         self.bin.mkdir(exist_ok=True)
         program = self.bin / "bertctl"
         program.write_text(_ON_PATH.format(python=sys.executable, address=self._address), encoding="utf-8")

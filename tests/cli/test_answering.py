@@ -136,7 +136,7 @@ def test_rows_that_cannot_be_read_are_skipped_counted_and_written_beside(bertctl
     for name in ("s/predictions.skipped.jsonl", "t.jsonl.skipped.jsonl", "x.npy.skipped.jsonl"):
         assert json.loads((tmp_path / name).read_text())["line"] == 2
     (tmp_path / "words.conll").write_text("the O\nfilm O\n\nfine\n\nit O\n")
-    words = ["extract-features", "words.conll", "--model", tiny_run.path, "-o", "w.npy", "--words", "first",
+    words = ["extract-features", "words.conll", "--model", tiny_run.path, "-o", "w.jsonl", "--words", "first",
              "--max-length", "32"]  # fmt: skip
     assert bertctl(*words).returncode == 3
     assert bertctl(*words, "--on-error", "skip").returncode == 0

@@ -6,7 +6,6 @@ import os
 import pty
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -76,21 +75,24 @@ def test_what_verbs_say_and_print(bertctl, nasty: Path, tiny_model: Path, tmp_pa
     assert texts[0] == f"{NASTY} 0", "JSON is what it was"
 
 
-def test_a_terminal_is_not_moved(nasty: Path, tiny_run, tmp_path: Path) -> None:
+def test_a_terminal_is_not_moved(nursery, nasty: Path, tiny_run, tmp_path: Path) -> None:
     """Answers that are data go to files and pipes as they are, and to a terminal with their codes."""
-    line = f"{sys.executable} -m bertctl predict {tiny_run.path} {json.dumps('-')} --input-format lines --format csv"
+    line = f"bertctl predict {tiny_run.path} {json.dumps('-')} --input-format lines --format csv"
     ours, theirs = pty.openpty()
+    env = {**nursery.env, "PATH": f"{nursery.bin}:{os.environ['PATH']}"}
     text = "good \x1b]0;owned\x07 \u202efilm\n"
     done = subprocess.run(
         ["bash", "-c", line], input=text.encode(), stdout=theirs, stderr=subprocess.PIPE, cwd=tmp_path, check=False,
-        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        env=env,
     )  # fmt: skip
     os.close(theirs)
     shown = os.read(ours, 1 << 16).decode()
     os.close(ours)
     assert done.returncode == 0, done.stderr
     assert "good \\u001b]0;owned\\u0007 \\u202efilm" in shown
-    piped = subprocess.run(["bash", "-c", line], input=text.encode(), capture_output=True, cwd=tmp_path, check=False)
+    piped = subprocess.run(
+        ["bash", "-c", line], input=text.encode(), capture_output=True, cwd=tmp_path, check=False, env=env
+    )
     assert text.strip() in piped.stdout.decode()
 
 

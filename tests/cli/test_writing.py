@@ -1,10 +1,7 @@
 """What commands leave alone: inputs, foreign files, files behind links, whole old versions; and what is cleared."""
 
 import os
-import resource
 import shutil
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -193,7 +190,7 @@ def test_pipes_and_open_files_get_what_comes(bertctl: Run, tiny_run: TinyRun, ti
     assert (full.returncode, "/dev/full: the disk is full" in full.stderr) == (4, True), full.stderr
 
 
-def test_a_full_disk_leaves_no_half_file(tiny_run: TinyRun, tiny_model: Path, tmp_path: Path) -> None:
+def test_a_full_disk_leaves_no_half_file(bertctl: Run, tiny_run: TinyRun, tiny_model: Path, tmp_path: Path) -> None:
     """A limit on the size of each file stands for the full disk."""
     many = tmp_path / "many.txt"
     many.write_text("the film was good and very fine\n" * 400)
@@ -206,11 +203,7 @@ def test_a_full_disk_leaves_no_half_file(tiny_run: TinyRun, tiny_model: Path, tm
         out = tmp_path / name
         if before is not None:
             out.write_bytes(before)
-        done = subprocess.run(
-            [sys.executable, "-m", "bertctl", *map(str, words), "-o", str(out)],
-            capture_output=True, text=True, timeout=120, check=False,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000)),
-        )  # fmt: skip
+        done = bertctl(*words, "-o", out, env={"NURSERY_IMPORTS": "small_disk", "SMALL_DISK": "60000"})
         assert done.returncode == 4, (words, done.stderr)
         assert f"{out}: the disk is full" in done.stderr
         assert " are free" in done.stderr

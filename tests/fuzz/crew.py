@@ -113,14 +113,15 @@ class _Worker:
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True)
         words = [self._folder, seed, self._next, before, step, kind]
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.fuzz.worker", *map(str, words)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=(self._folder / "stderr").open("wb"),
-            cwd=_ROOT,
-            start_new_session=True,
-        )
+        with (self._folder / "stderr").open("wb") as said:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.fuzz.worker", *map(str, words)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                cwd=_ROOT,
+                start_new_session=True,
+            )
         assert self._process.stdout is not None
         self.pipe = self._process.stdout.fileno()
         self._left = b""
