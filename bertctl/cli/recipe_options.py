@@ -197,13 +197,14 @@ class RecipeRequest:
             UsageError: there is no such recipe, or something in it is wrong.
             UnavailableError: its file can't be read.
         """
-        from bertctl.config.load import load_recipe, refuse_unnamed
+        from bertctl.config.load import CODE, REACHING, load_recipe, refuse_unnamed
         from bertctl.config.recipe_files import expanded_path
 
         recipe = load_recipe(name or self.name, sets=self.sets, options={**self.options, **(options or {})})
         file = expanded_path(name or self.name)
-        if file.name == "recipe.yaml" and (file.parent / "status.json").exists():
-            refuse_unnamed(recipe, file, [*self.options, *(given.partition("=")[0].strip() for given in self.sets)])
+        of_run = file.name == "recipe.yaml" and (file.parent / "status.json").exists()
+        typed = [*self.options, *(given.partition("=")[0].strip() for given in self.sets)]
+        refuse_unnamed(recipe, file, typed, REACHING if of_run else CODE)
         return recipe
 
 

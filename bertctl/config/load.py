@@ -26,7 +26,10 @@ from bertctl.writing import protect
 DATASETS_FILE = "datasets.yaml"
 """Name of the file beside a recipe that may hold data sets of a person's own."""
 
-REACHING = {"evaluation.metric_scripts": "--metric", "runtime.log_to": "--log-to"}
+CODE = {"evaluation.metric_scripts": "--metric"}
+"""Fields that name code, with their options: no file is trusted with them, the person's own neither."""
+
+REACHING = {**CODE, "runtime.log_to": "--log-to"}
 """Fields that name code or a place on the network, with their options."""
 
 _PATH_FIELDS = (
@@ -73,11 +76,11 @@ def load_recipe(name_or_path: str, *, sets: Sequence[str] = (), options: Mapping
 def refuse_unnamed(
     recipe: Recipe, file: Path, named: Collection[str], flags: Mapping[str, str] = MappingProxyType(REACHING)
 ) -> None:
-    """Refuses what a run's own recipe would have run or connected to, unless the command line names it too.
+    """Refuses what a recipe's file would have run or connected to, unless the command line names it too.
 
     Args:
         recipe: as it was read.
-        file: RUN/recipe.yaml.
+        file: the recipe's.
         named: dotted fields that stand on the command line.
         flags: field -> option of those that matter.
 
@@ -90,7 +93,7 @@ def refuse_unnamed(
         if own[section][name] and dotted not in named:
             raise UsageError(
                 f"{dotted}: {', '.join(own[section][name])}: named by {file}, and not on the command line",
-                remedy=f"What a run names is not run. If you know what it is and trust it, type it: "
+                remedy=f"What a file names is not run. If you know what it is and trust it, type it: "
                 f"{' '.join(f'{flag} {shlex.quote(each)}' for each in own[section][name])}; or take it out of {file}.",
                 file=file,
             )

@@ -231,7 +231,8 @@ class EvaluationSection(RecipeSection):
     keep_text: bool = True
     """Whether prediction files hold the texts."""
     metric_scripts: list[Text] = []
-    """Local `evaluate` metric scripts to compute as well. They are run: name only code you trust."""
+    """Local `evaluate` metric scripts to compute as well. They are run where `--metric` names them on the command
+    line, and nowhere else."""
 
 
 class RuntimeSection(RecipeSection):

@@ -134,11 +134,15 @@ def test_the_code_that_a_run_names_is_not_run_unless_it_is_typed(bertctl, tiny_r
         ("evaluate", run, "--file", tiny_run.data, "-o", "scores"),
         ("evaluate", run, "--calibrate"),
         ("finetune", run / "recipe.yaml", "-o", "again"),
+        ("finetune", tmp_path / "theirs.yaml", "-o", "again"),
+        ("sweep", tmp_path / "theirs.yaml", "--seeds", 2, "-o", "again"),
     )
+    shutil.copy(run / "recipe.yaml", tmp_path / "theirs.yaml")
     for command in commands:
         done = bertctl(*command)
         assert done.returncode == 2, (command, done.stderr)
-        assert f"evaluation.metric_scripts: {script}: named by {run / 'recipe.yaml'}" in done.stderr
+        named_by = next((word for word in command if str(word).endswith(".yaml")), run / "recipe.yaml")
+        assert f"evaluation.metric_scripts: {script}: named by {named_by}" in done.stderr
         assert f"--metric {script}" in done.stderr
     tracked = bertctl("finetune", run / "recipe.yaml", "--metric", script, "-o", "again")
     assert (tracked.returncode, "runtime.log_to: wandb: named by" in tracked.stderr) == (2, True)
