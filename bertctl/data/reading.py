@@ -222,8 +222,10 @@ class Reader(ABC):
         options = ReadOptions(settings, split, label_needed=label_needed, listener=listener, hints=hints).skipping(
             skipped
         )
-        [reading] = self.readings(path, options)
-        return reading
+        found = list(self.readings(path, options))
+        if not found:  # every record was left out
+            raise DataError(f"{path} has no rows that can be read", remedy="Give a file with rows.")
+        return found[0]
 
     def stream(
         self,
