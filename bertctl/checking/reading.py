@@ -140,8 +140,7 @@ def _read_past(path: Path, recipe: Recipe, split: str, on_bad_record: OnBadRecor
     reader, needed = READERS[recipe.task], split != "test"
     try:
         options = ReadOptions(recipe.data, split, label_needed=needed, on_bad_record=on_bad_record)
-        found = list(reader.readings(path, options))
-        return found[0].rows if found else None  # nothing is left where every record is bad
+        return reader.read_whole(path, options).rows
     except (DataError, UsageError):
         return _span_rows(path, recipe, split) if "words" in reader.columns else None
 

@@ -219,9 +219,11 @@ class Reader(ABC):
             DataError: an empty file, bytes, records or columns that are not what they should be, with file and line.
             UnavailableError: the file does not exist.
         """
-        options = ReadOptions(settings, split, label_needed=label_needed, listener=listener, hints=hints).skipping(
-            skipped
-        )
+        options = ReadOptions(settings, split, label_needed=label_needed, listener=listener, hints=hints)
+        return self.read_whole(path, options.skipping(skipped))
+
+    def read_whole(self, path: Path, options: ReadOptions) -> Reading:
+        """Returns a whole file, read as `options` say; see `read`."""
         found = list(self.readings(path, options))
         if not found:  # every record was left out
             raise DataError(f"{path} has no rows that can be read", remedy="Give a file with rows.")

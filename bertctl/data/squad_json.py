@@ -4,7 +4,7 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, BinaryIO
 
 from bertctl.data.files import json_objects, text_lines
 from bertctl.data.reading import ReadOptions
@@ -19,7 +19,17 @@ FORMS = (
 """What such a file can look like, for remedies."""
 
 
-def opened(lines: Iterator[str], source: str) -> tuple[list[str], Any]:
+def document_or_tables(file: BinaryIO, source: str, options: ReadOptions) -> tuple[Any, Iterator[Table]]:
+    """Returns a whole JSON document and no tables; or None, and the objects that stand one per line as tables."""
+    lines = text_lines(file, source, options, longest=LONGEST_DOCUMENT)
+    head, document = _opened(lines, source)
+    if document is not None:
+        return document, iter(())
+    objects = json_objects(itertools.chain(head, lines), source, options.on_bad_record)
+    return None, (table_of_objects(chunk, source) for chunk in in_chunks(objects, options.chunk_rows))
+
+
+def _opened(lines: Iterator[str], source: str) -> tuple[list[str], Any]:
     """Returns the lines read so far and None where each line is an object; else nothing and the whole document."""
     head: list[str] = []
     for line in lines:
@@ -52,12 +62,9 @@ def json_tables(source: Source, options: ReadOptions) -> Iterator[Table]:
     """Yields the questions of a JSON file or of stdin, one table per chunk."""
     name = source_name(source)
     with open_bytes(source) as file:
-        lines = text_lines(file, name, options, longest=LONGEST_DOCUMENT)
-        head, document = opened(lines, name)
+        document, tables = document_or_tables(file, name, options)
         if document is None:
-            objects = json_objects(itertools.chain(head, lines), name, options.on_bad_record)
-            for chunk in in_chunks(objects, options.chunk_rows):
-                yield table_of_objects(chunk, name)
+            yield from tables
             return
         table = table_of_document(document, name)
         size = options.chunk_rows or len(table)

@@ -1,16 +1,14 @@
 """Files of annotation tools as tables of texts with spans."""
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from bertctl.data.annotations import bioc, brat, docbin, label_studio, pubtator
 from bertctl.data.annotations.document import Document
-from bertctl.data.files import json_objects, text_lines
 from bertctl.data.reading import ReadOptions
-from bertctl.data.squad_json import opened, table_of_document
-from bertctl.data.table import Table, in_chunks, table_of_objects
-from bertctl.data.text_files import LONGEST_DOCUMENT, Source, open_bytes, source_name
+from bertctl.data.squad_json import document_or_tables, table_of_document
+from bertctl.data.table import Table, in_chunks
+from bertctl.data.text_files import Source, open_bytes, source_name
 
 _READERS: Mapping[str, Callable[[Source, ReadOptions], Iterator[Document]]] = {
     "brat": brat.read,
@@ -38,12 +36,9 @@ def annotated_tables(source: Source, kind: str, options: ReadOptions) -> Iterato
         return
     name = source_name(source)
     with open_bytes(source) as file:
-        lines = text_lines(file, name, options, longest=LONGEST_DOCUMENT)
-        head, document = opened(lines, name)
+        document, tables = document_or_tables(file, name, options)
         if document is None:
-            objects = json_objects(itertools.chain(head, lines), name, options.on_bad_record)
-            for chunk in in_chunks(objects, options.chunk_rows):
-                yield table_of_objects(chunk, name)
+            yield from tables
         elif isinstance(document, dict) and "documents" in document:
             yield from _tables(bioc.documents_of(document, name), name, options)
         elif isinstance(document, list) and document and isinstance(document[0], dict) and "data" in document[0]:
