@@ -36,6 +36,7 @@ NOT_IN_HASH = frozenset(
         "training.preset",
         "evaluation.slice_columns",
         "evaluation.keep_text",
+        "evaluation.settings_compared",
         "evaluation.metric_scripts",
         "runtime.log_to",
     }

@@ -230,6 +230,8 @@ class EvaluationSection(RecipeSection):
     """Columns copied into the prediction files, to compare parts of a split later."""
     keep_text: bool = True
     """Whether prediction files hold the texts."""
+    settings_compared: PositiveInt = 1
+    """Among how many settings a sweep chose, or will choose, this one by these scores. Sweeps write it."""
     metric_scripts: list[Text] = []
     """Local `evaluate` metric scripts to compute as well. They are run where `--metric` names them on the command
     line, and nowhere else."""

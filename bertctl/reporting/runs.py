@@ -107,14 +107,8 @@ class FinishedRun:
         return MetricValue(float(value), low, high, counts.get("n", 0), higher, counts.get("clusters"))
 
     def chosen_on(self, split: str) -> dict[str, int]:
-        """Returns what was chosen on a split (epoch, threshold, setting, ...) and among how many, as far as is known.
-
-        A run of a sweep was chosen among its settings, too; `sweep.json` beside the folder of its runs says so.
-        """
-        entries = dict(self.metrics.get("selected_on", {}))
-        of_sweep = self.path.resolve().parent.parent / "sweep.json"
-        if self.path.resolve().parent.name == "cells" and of_sweep.is_file():
-            entries |= read_json(of_sweep).get("selected_on", {})
+        """Returns what was chosen on a split (epoch, threshold, setting, ...) and among how many, where it is known."""
+        entries = self.metrics.get("selected_on", {})
         return {name: int(entry.get("of", 1)) for name, entry in entries.items() if entry.get("split") == split}
 
     def compared_on(self, split: str) -> int:

@@ -164,6 +164,7 @@ def _cells(base: Recipe, request: SweepRequest) -> list[SweepCell]:
     combinations = itertools.product(enumerate(request.settings), enumerate(request.seeds), folds)
     for (i, setting), (j, seed), fold in combinations:
         values = {**setting, "training.init_seed": seed["init"], "training.order_seed": seed["order"]}
+        values["evaluation.settings_compared"] = len(request.settings)
         if fold is not None:
             values |= {"data.folds": request.folds, "data.fold": fold}
         try:

@@ -72,6 +72,8 @@ def run_metrics(
     every = job.recipe.training.evaluate_every or job.steps_per_epoch
     compared = math.ceil(state.step / every) + bool(average)
     chosen: dict[str, Any] = {"epoch": {"split": job.selection, "of": compared}} if compared > 1 else {}
+    if (settings := job.recipe.evaluation.settings_compared) > 1:
+        chosen["setting"] = {"split": job.selection, "of": settings}
     chosen |= {"threshold": {"split": job.selection}} if results[job.selection].decision else {}
     steps = {"best_step": state.best_step, "steps": state.step, "selected_on": chosen}
     return job.metrics(results) | steps | ({"average": average} if average else {})

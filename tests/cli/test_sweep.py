@@ -98,7 +98,11 @@ def test_a_cell_is_what_finetune_makes_of_its_recipe(bertctl: Run, swept: Path, 
     best = bertctl("finetune", swept / "best.yaml", "-o", tmp_path / "best", "--json")
     primary = plan["primary"]
     chosen = json.loads((swept / "sweep.json").read_text())["chosen"]
-    assert json.loads(best.stdout)["metrics"][primary["split"]][primary["name"]]["value"] == chosen["run_value"]
+    metrics = json.loads(best.stdout)
+    assert metrics["metrics"][primary["split"]][primary["name"]]["value"] == chosen["run_value"]
+    assert metrics["selected_on"]["setting"] == {"split": primary["split"], "of": 2}
+    gate = bertctl("gate", tmp_path / "best", "--min", f"{primary['name']}=0", "--allow-constant", "--json")
+    assert "setting (best of 2)" in " ".join(json.loads(gate.stdout)["notes"]), gate.stdout + gate.stderr
 
 
 def test_a_second_call_runs_nothing_and_other_settings_are_refused(
