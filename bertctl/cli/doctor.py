@@ -62,13 +62,14 @@ def doctor(
     out.say(f"ready for `bertctl finetune {recipe}`" if recipe else "ready")
 
 
-def _tables(document: Mapping[str, Any]) -> "Iterator[Table]":
+def _tables(document: Mapping[str, Any]) -> "Iterator[Table | str]":
     table = plain_table("this machine", "")
     for name, what in _machine_lines(document):
         table.add_row(name, what)
     yield table
     if document.get("needs"):
-        needs = plain_table(f"\n{document['recipe']} needs", "\n", "\nwhere")
+        yield ""
+        needs = plain_table(f"{document['recipe']} needs", "", "where")
         words = {"here": "there", "hub": "to be fetched", "refused": "missing"}
         for need in document["needs"]:
             needs.add_row(need["what"], words[need["state"]], need["found"])

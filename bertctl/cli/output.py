@@ -9,6 +9,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -209,7 +210,8 @@ def plain_table(*headers: str, title: str | None = None, right: tuple[str, ...] 
     """Returns an empty table as all tables look: no box, a bold header, the columns named in `right` right-aligned."""
     from rich.table import Table
 
-    table = Table(title=title, box=None, title_justify="left", header_style="bold", pad_edge=False)
+    shown = None if title is None else _text(title)  # a string would be written on one line
+    table = Table(title=shown, box=None, title_justify="left", header_style="bold", pad_edge=False)
     for header in headers:
         table.add_column(header, justify="right" if header in right else "left")
     return table
@@ -232,14 +234,24 @@ def _one_line(text: str) -> str:
 def _console(stream: Any) -> "Console":
     from rich.console import Console, ConsoleOptions
     from rich.segment import Segment
+    from rich.table import Table
+
+    from bertctl.reporting.document import filled
 
     class HarmlessConsole(Console):
-        """Shows control characters of texts instead of sending them to the terminal; a string in a table has a line."""
+        """Shows control characters of texts instead of sending them to the terminal; a string in a table has a line.
+
+        Columns of a table in which no row has anything are left out.
+        """
 
         def render_str(self, text: str, **options: Any) -> "Text":
             return super().render_str(harmless(text), **options)
 
         def render(self, renderable: "RenderableType", options: ConsoleOptions | None = None) -> Iterable[Segment]:
+            if isinstance(renderable, Table):
+                rows = list(zip(*(column.cells for column in renderable.columns), strict=True))
+                kept = [renderable.columns[i] for i in filled(len(renderable.columns), rows)]
+                renderable.columns = [replace(column, _index=i) for i, column in enumerate(kept)]
             for part in super().render(renderable, options):
                 yield part if part.control else Segment(harmless(part.text, keep="\n\t"), part.style)
 

@@ -66,10 +66,11 @@ class ReadyRun:
 
     def metrics(self, results: Mapping[str, SplitResult]) -> dict[str, Any]:
         """Returns what every metrics.json has: the metrics, those of the constant answer, what truncation took."""
-        train = self.data.splits["train"]
+        constant = self.task.constant_answer(self.data.splits["train"])
         return {
             **metrics_document(results, primary=self.primary, selection=self.selection),
-            "baseline": {split: self.task.baseline(train, result.rows) for split, result in results.items()},
+            "constant_answer": constant,
+            "baseline": {split: self.task.baseline(constant, result.rows) for split, result in results.items()},
             "data": {split: truncation_counts(features) for split, features in self.features.items()},
         }
 
@@ -119,7 +120,8 @@ def primary_metric(recipe: Recipe, data: LoadedData, task: Task) -> str:
     Raises:
         UsageError: the recipe names one that the selection split does not give.
     """
-    known = [*task.baseline(data.splits["train"], data.splits[data.validation_splits[0]]), "loss"]
+    constant = task.constant_answer(data.splits["train"])
+    known = [*task.baseline(constant, data.splits[data.validation_splits[0]]), "loss"]
     asked = recipe.evaluation.primary_metric
     if asked is not None and asked not in known:
         raise UsageError(

@@ -1,5 +1,6 @@
 """`evaluate`: score a trained run on one of its splits, or on a person's file."""
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -59,6 +60,7 @@ def evaluate_run(
     metrics = run.folder.read(run.folder.metrics)
     fresh = metrics_document(results, primary=metrics["primary"]["name"], selection=metrics["primary"]["split"])
     metrics["metrics"] |= fresh["metrics"]
+    metrics["baseline"] = metrics.get("baseline", {}) | _baseline(run, metrics, results)
     decision = read_decision(run.folder)
     if decision is not None and decision.selected():
         metrics["selected_on"] = metrics.get("selected_on", {}) | decision.selected()
@@ -101,6 +103,7 @@ def evaluate_file(
     trained = run.folder.read(run.folder.metrics) if run.folder.metrics.exists() else {}
     primary = trained.get("primary", {}).get("name", run.task.primary_metric)
     metrics = metrics_document(results, primary=primary, selection="file")
+    metrics["baseline"] = _baseline(run, trained, results)
     metrics["data"] = {"file": truncation_counts(results["file"].features)}
     if not workers.is_first:
         return metrics
@@ -139,6 +142,15 @@ def score_splits(
         result = evaluate_split(engine, run.task, rows, features, recipe=run.recipe, listener=listener)
         results[name] = result.thorough(run.recipe)
     return results
+
+
+def _baseline(
+    run: TrainedRun, trained: Mapping[str, Any], results: Mapping[str, SplitResult]
+) -> dict[str, dict[str, float]]:
+    """Returns the metrics of the run's constant answer by split; nothing where its metrics.json has no such answer."""
+    if "constant_answer" not in trained:
+        return {}
+    return {split: run.task.baseline(trained["constant_answer"], one.rows) for split, one in results.items()}
 
 
 def _write(run: TrainedRun, folder: RunFolder, results: dict[str, SplitResult], metrics: dict[str, Any]) -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from bertctl.errors import BertctlError, UsageError
+from bertctl.metrics.contributions import LOSS
 from bertctl.metrics.paired import Difference, holm
 from bertctl.reporting.escape import one_line
-from bertctl.reporting.pairing import Pair, unpaired
+from bertctl.reporting.pairing import Pair, UnlikeRunsError, refuse_other_task, unpaired
 from bertctl.reporting.runs import FinishedRun, flat, read_run
 from bertctl.run_folder import SCHEMA
 from bertctl.tasks.answers import Answers, Line
@@ -43,7 +44,7 @@ def compare(paths: Sequence[Path], *, split: str | None = None, examples: int = 
         examples: how many of the examples that changed sides are shown, for each run.
 
     Raises:
-        UsageError: fewer than two, a split that one of them lacks, no metric in common.
+        UsageError: fewer than two, a split that one of them lacks, different tasks or labels, no metric in common.
         UnavailableError: no finished run.
     """
     if len(paths) < 2:
@@ -51,11 +52,12 @@ def compare(paths: Sequence[Path], *, split: str | None = None, examples: int = 
     runs = tuple(read_run(path) for path in paths)
     chosen = runs[0].split(split)
     for run in runs[1:]:
+        refuse_other_task(run, runs[0])
         run.split(chosen)
     by_name = [run.metrics["metrics"][chosen] for run in runs]
     names = sorted(dict.fromkeys(name for found in by_name for name in found), key=lambda name: name != runs[0].primary)
     common = [name for name in names if all(name in found for found in by_name)]
-    if not common:
+    if not {*common} - {LOSS.name}:  # which is another one for each task
         raise UsageError(f"the runs have no metric of '{chosen}' in common", remedy="Compare runs of the same task.")
     metrics = {
         name: [
@@ -90,6 +92,8 @@ def _pairs(runs: Sequence[FinishedRun], split: str, notes: list[str]) -> dict[in
         try:
             lines = runs[0].lines(split) if lines is None else lines
             pairs[number] = Pair(run, runs[0], split, lines=run.lines(split), their_lines=lines)
+        except UnlikeRunsError:
+            raise
         except BertctlError as error:
             notes.append(f"{run.path} can't be paired: {error.message}")
     return pairs

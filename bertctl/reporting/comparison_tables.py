@@ -1,11 +1,12 @@
 """A comparison as tables of texts, for a terminal and for Markdown alike."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bertctl.reporting.escape import one_line
 from bertctl.reporting.github import TextTable
 from bertctl.reporting.summary import clusters_text, figure, interval
+from bertctl.words import human_bytes, human_seconds
 
 _FACTS = {
     "recipes differ in": "recipe",
@@ -13,6 +14,16 @@ _FACTS = {
     "environments differ in": "environment",
     "speed": "speed",
 }
+_SPEED: Mapping[str, tuple[str, Callable[[float], str]]] = {
+    "seconds.train": ("training", human_seconds),
+    "seconds.evaluate": ("evaluation", human_seconds),
+    "seconds.predict": ("prediction", human_seconds),
+    "examples_per_second": ("examples per second", "{:,.1f}".format),
+    "tokens_per_second": ("tokens per second", "{:,.0f}".format),
+    "padding_share": ("padding", "{:.1%}".format),
+    "peak_memory_bytes": ("peak memory", human_bytes),
+}
+"""What a person reads for a figure of `speed`, and how the figure is written."""
 
 
 def tables(found: Mapping[str, Any], names: Sequence[str]) -> list[TextTable]:
@@ -47,7 +58,7 @@ def tables(found: Mapping[str, Any], names: Sequence[str]) -> list[TextTable]:
     made.append(("differences", header, rows))
     for title, key in _FACTS.items():
         if found[key]:
-            made.append((title, ["", *names], _fact_rows(found[key])))
+            made.append((title, ["", *names], _fact_rows(found[key], counts=key == "data")))
     for changed in found["changed_sides"]:
         name = named[changed["run"]]
         title = f"examples that changed sides: {name} wins {changed['won']} and loses {changed['lost']}"
@@ -68,8 +79,14 @@ def _metric(metric: Mapping[str, Any]) -> str:
     return figure(metric["value"]) + (f" ({interval(metric)})" if interval(metric) else "")
 
 
-def _fact_rows(facts: Mapping[str, Sequence[Any]]) -> list[list[str]]:
-    return [[name, *("" if value is None else _short(value) for value in values)] for name, values in facts.items()]
+def _fact_rows(facts: Mapping[str, Sequence[Any]], *, counts: bool) -> list[list[str]]:
+    """Returns a row per fact; `counts`: whether whole numbers count something, or stand as they do in a recipe."""
+    rows = []
+    for name, values in facts.items():
+        shown, written = _SPEED.get(name, (name, "{:,}".format if counts else _short))
+        texts = ("" if v is None else written(v) if isinstance(v, int | float) else _short(v) for v in values)
+        rows.append([shown, *texts])
+    return rows
 
 
 def _short(value: Any) -> str:

@@ -28,6 +28,10 @@ class Cell:
     wrong: bool = False
     code: bool = False
 
+    def __str__(self) -> str:
+        """Returns the text."""
+        return self.text
+
 
 @dataclass(frozen=True)
 class Column:
@@ -44,9 +48,14 @@ class Column:
     data: bool = False
 
 
+def filled(columns: int, rows: Sequence[Sequence[object]]) -> list[int]:
+    """Returns the numbers of the columns in which some row has something; all of them where there are no rows."""
+    return [i for i in range(columns) if not rows or any(str(row[i]).strip() for row in rows)]
+
+
 @dataclass(frozen=True)
 class TableBlock:
-    """Holds rows under headings.
+    """Holds rows under headings; columns in which no row has anything are left out.
 
     Attributes:
         columns: the headings.
@@ -61,6 +70,11 @@ class TableBlock:
     caption: str = ""
     stacked: bool = False
     brief: int | None = None
+
+    def __post_init__(self) -> None:
+        kept = filled(len(self.columns), self.rows)
+        object.__setattr__(self, "columns", [self.columns[i] for i in kept])
+        object.__setattr__(self, "rows", [[row[i] for i in kept] for row in self.rows])
 
     def cells(self) -> list[list[Cell]]:
         """Returns all rows with every cell as a `Cell`."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from bertctl.errors import UnavailableError
+from bertctl.reporting.document import filled
 from bertctl.reporting.escape import command_message, command_property, markdown, one_line
 from bertctl.reporting.findings import Check, Verdict, counts, worst_first
 from bertctl.writing import append_text, failures_of
@@ -91,11 +92,11 @@ def checks_summary(
 
 
 def tables_summary(title: str, tables: Sequence[TextTable], *, limit: int = SUMMARY_LIMIT) -> str:
-    """Returns tables as Markdown in fewer than `limit` bytes; those without rows are left out."""
-    found = [
-        ([f"### {markdown(heading)}", "", *_table_head(header)], [_row(row) for row in rows])
-        for heading, header, rows in tables
-    ]
+    """Returns tables as Markdown in fewer than `limit` bytes; those without rows are left out, and empty columns."""
+    found = []
+    for heading, header, rows in tables:
+        head, *kept = ([row[i] for i in filled(len(header), rows)] for row in (header, *rows))
+        found.append(([f"### {markdown(heading)}", "", *_table_head(head)], [_row(row) for row in kept]))
     return _fitted([f"## {markdown(title)}", ""], found, [], limit)
 
 

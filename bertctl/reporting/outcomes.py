@@ -241,13 +241,9 @@ def _slices(column: str, values: Sequence[str], lines: Lines, answers: Answers) 
     for value, line in zip(values, lines, strict=True):
         groups.get(value, rest).append(line)
     scores = [(value, _group_score(group, answers)) for value, group in groups.items()]
-    table = _score_table(column, scores, answers.group_score(lines)[0], data=True)
-    if not rest:
-        return table
-    others = _group_score(rest, answers)
-    name = f"{len(counted) - len(groups)} other values"
-    last: list[str | Cell] = [name, f"{others['n']:,}", figure(others["value"]), interval(others)]
-    return TableBlock(table.columns, [*table.rows, last])
+    if rest:
+        scores.append((f"{len(counted) - len(groups)} other values", _group_score(rest, answers)))
+    return _score_table(column, scores, answers.group_score(lines)[0], data=True)
 
 
 def _slice_value(value: object) -> str:

@@ -8,6 +8,24 @@ from bertctl.metrics.paired import Difference, unpaired_difference
 from bertctl.reporting.runs import FinishedRun, aligned
 from bertctl.tasks.answers import Answers, Line
 from bertctl.tasks.registry import answer_type
+from bertctl.words import listing
+
+
+class UnlikeRunsError(UsageError):
+    """Two runs that were asked different things: of other tasks, or with other labels."""
+
+
+def refuse_other_task(ours: FinishedRun, theirs: FinishedRun) -> None:
+    """Refuses runs of different tasks, as far as their tasks are known.
+
+    Raises:
+        UnlikeRunsError: they are.
+    """
+    if None not in (ours.task, theirs.task) and ours.task != theirs.task:
+        raise UnlikeRunsError(
+            f"{ours.path} and {theirs.path} are of different tasks: {ours.task} and {theirs.task}",
+            remedy="Compare runs of one task, on the same data.",
+        )
 
 
 class Pair:
@@ -21,23 +39,20 @@ class Pair:
         their_lines: theirs, in any order.
 
     Raises:
-        UsageError: other tasks, labels or data.
+        UnlikeRunsError: other tasks or labels.
+        UsageError: other data.
     """
 
     def __init__(
         self, ours: FinishedRun, theirs: FinishedRun, split: str, *, lines: list[Line], their_lines: list[Line]
     ) -> None:
+        refuse_other_task(ours, theirs)
         names = (str(ours.path), str(theirs.path))
-        if ours.task != theirs.task:
-            raise UsageError(
-                f"{names[0]} and {names[1]} are of different tasks: {ours.task} and {theirs.task}",
-                remedy="Compare runs on the same data.",
-            )
         self.ours, self.theirs, self.split = ours, theirs, split
         self.task = str(ours.task)
         self.lines = lines
+        self.answers = _common_answers(self.task, lines, their_lines, names)
         self.their_lines = aligned(lines, their_lines, names=names)
-        self.answers = _common_answers(self.task, lines, self.their_lines, names)
         self.one_model = _is_one_model(lines, self.their_lines)
 
     def difference(self, name: str) -> Difference:
@@ -94,15 +109,23 @@ def unpaired(ours: FinishedRun, theirs: FinishedRun, split: str, name: str) -> D
 def _common_answers(task: str, ours: Sequence[Line], theirs: Sequence[Line], names: tuple[str, str]) -> Answers:
     """Returns what the answers of both mean."""
     kind = answer_type(task)
-    a, b = kind.from_lines(ours).labels, kind.from_lines(theirs).labels
-    named = all("probabilities" in lines[0] for lines in (ours, theirs))
+    a, b = _labels(kind, ours), _labels(kind, theirs)
     # With two labels the second is the one whose F1 is taken; with more the order means nothing.
-    if named and (set(a) != set(b) or (len(a) == 2 and a != b)):
-        raise UsageError(
-            f"{names[0]} and {names[1]} have different labels: {', '.join(a)} and {', '.join(b)}",
+    if set(a) != set(b) or (len(a) == 2 and a != b):
+        only = [[name for name in one if name not in other] or one for one, other in ((a, b), (b, a))]
+        raise UnlikeRunsError(
+            f"{names[0]} and {names[1]} have different labels: {listing(only[0])} and {listing(only[1])}",
             remedy="Compare models that answer with the same labels, in the same order.",
         )
     return kind.from_lines([*ours, *theirs])
+
+
+def _labels(kind: type[Answers], lines: Sequence[Line]) -> Sequence[str]:
+    """Returns the labels of a model where its lines name all of them, else those that are there, such as entities."""
+    answers = kind.from_lines(lines)
+    if "probabilities" in lines[0]:
+        return answers.labels
+    return sorted({name for line in lines for name in answers.labels_of(line) or ()})
 
 
 def _is_one_model(ours: Sequence[Line], theirs: Sequence[Line]) -> bool:

@@ -20,21 +20,18 @@ def probe_table(metrics: Mapping[str, Any]) -> TableBlock:
         metrics: content of metrics.json.
     """
     probe, primary, split = metrics["probe"], metrics["primary"]["name"], metrics["primary"]["split"]
-    numbers = ["C", "cross-validation", f"{split} {primary}", "95 % interval"]
-    if any("hold_outs" in row for row in probe["table"]):
-        numbers += ["mean of hold-outs", "deviation"]
+    numbers = ["C", "cross-validation", f"{split} {primary}", "95 % interval", "mean of hold-outs", "deviation"]
     columns = [Column("layer"), Column("pooling"), *(Column(name, number=True) for name in numbers)]
     rows: list[list[str | Cell]] = []
     for row in probe["table"]:
         is_best = {"layer": row["layer"], "pooling": row["pooling"]} == probe["best"]
         cells = [row["layer"], row["pooling"], f"{row['strength']:g}", figure(row["cross_validation"])]
         cells += [figure(row[primary]["value"]), interval(row[primary])]
-        if "hold_outs" in row:
-            cells += [figure(row["hold_outs"]["mean"]), figure(row["hold_outs"]["deviation"])]
+        cells += [figure(row["hold_outs"][name]) if "hold_outs" in row else "" for name in ("mean", "deviation")]
         rows.append([Cell(cell, strong=is_best) for cell in cells])
     baseline = baseline_of(metrics, split, primary)
     if baseline is not None:
-        rows.append(["no text", "majority", "", "", figure(baseline), *[""] * (len(columns) - 5)])
+        rows.append(["no text", "majority", "", "", figure(baseline), "", "", ""])
     return TableBlock(columns, rows, f"{probe['classifier']}; the choice by cross-validation is bold.")
 
 

@@ -18,8 +18,7 @@ def results_table(metrics: Mapping[str, Any], *, dataset: str | None = None) -> 
         metrics: content of metrics.json.
         dataset: catalog name, for the published score; shown beside its own metric with the split it stands for.
     """
-    grouped = any("clusters" in metric for by_name in metrics["metrics"].values() for metric in by_name.values())
-    numbers = ("value", "95 % interval", "n", *(("clusters",) if grouped else ()), "majority")
+    numbers = ("value", "95 % interval", "n", "clusters", "majority")
     columns = [Column("split"), Column("metric"), *(Column(name, number=True) for name in numbers), Column("published")]
     primary = metrics["primary"]
     row = builtin_datasets().get(dataset or "")
@@ -36,14 +35,12 @@ def results_table(metrics: Mapping[str, Any], *, dataset: str | None = None) -> 
                     split,
                     *(Cell(text, strong=strong) for text in (name, figure(metric["value"]), interval(metric))),
                     f"{metric['n']:,}",
-                    *([clusters_text(metric)] if grouped else []),
+                    clusters_text(metric),
                     "" if baseline is None else figure(baseline),
                     f"{figure(published.value)} ({published.split})" if published else "",
                 ]
             )
     caption = " ".join([*([f"Published: {source}."] if source else []), *selection_sentences(metrics)])
-    if not source:
-        return TableBlock(columns[:-1], [row[:-1] for row in rows], caption)
     return TableBlock(columns, rows, caption)
 
 

@@ -229,15 +229,14 @@ def _expected(document: Document) -> Section:
 def _runs(document: Document) -> Section:
     values = {row["setting"]: row["values"] for row in document["settings"]}
     seconds = document["performance"]["runs"]
-    fold = [Column("fold", number=True)] if document["folds"] is not None else []
-    columns = [Column("run"), Column("setting"), Column("seed"), *fold]
+    columns = [Column("run"), Column("setting"), Column("seed"), Column("fold", number=True)]
     columns += [Column("state"), Column("score", number=True), Column("time", number=True), Column("")]
     rows: list[list[str | Cell]] = [
         [
             Cell(run["run"], code=True),
             setting_text(values[run["setting"]], document["axes"]),
             seed_text(document["seeds"][run["seed"]]).removeprefix("seed "),
-            *([str(run["fold"])] if fold else []),
+            "" if run["fold"] is None else str(run["fold"]),
             run["state"],
             _figure(run["value"]),
             human_seconds(time) if (time := seconds.get(run["run"])) else "",

@@ -224,15 +224,13 @@ class Task(ABC):
         """Returns one answer per labelled row with its gold answer: what metrics are computed from."""
         return [{"gold": self.gold(rows, i), **answer} for i, answer in enumerate(self.decode(outputs, features, rows))]
 
-    def baseline(self, train: "Rows", rows: "Rows") -> dict[str, float]:
-        """Returns the metrics of the answer that ignores the input.
+    def constant_answer(self, train: "Rows") -> Any:
+        """Returns the answer that ignores the input, chosen on the training rows; a value of JSON."""
+        return self.answers.baseline_answer([self.gold(train, i) for i in range(len(train))])
 
-        Args:
-            train: training rows, which the answer is chosen on.
-            rows: labelled rows, which it is scored on.
-        """
+    def baseline(self, constant: Any, rows: "Rows") -> dict[str, float]:
+        """Returns the metrics of the answer that ignores the input, scored on labelled rows."""
         lines = [{"gold": self.gold(rows, i), **rows.fields(i, self.answers.columns)} for i in range(len(rows))]
-        constant = self.answers.baseline_answer([self.gold(train, i) for i in range(len(train))])
         return self.answers.baseline(constant, lines)
 
     @abstractmethod

@@ -131,7 +131,8 @@ class Inputs:
     @property
     def baseline(self) -> dict[str, float]:
         """Returns the metrics of the answer that ignores the text, on the selection split."""
-        return self.task.baseline(self.data.splits["train"], self.data.splits[self.data.validation_splits[0]])
+        constant = self.task.constant_answer(self.data.splits["train"])
+        return self.task.baseline(constant, self.data.splits[self.data.validation_splits[0]])
 
 
 def check(recipe: Recipe, encoded: Encoded) -> Inputs:

@@ -23,7 +23,8 @@ def _write(path, *, task, lines, metrics, seed, rate, digest):
     data = {"validation": {"examples": len(lines), "truncated": seed}}
     write_json(folder.metrics, {"schema": 1, "metrics": {"validation": by_name}, "primary": primary, "data": data})
     write_json(folder.environment, {"data_hashes": {"train": digest}, "threads": 2, "packages": {"torch": "2.13"}})
-    write_json(folder.performance, {"seconds": {"train": 10.0 * seed}, "examples_per_second": 100.0})
+    speed = {"seconds": {"train": 100.0 * seed}, "examples_per_second": 100.0, "peak_memory_bytes": 1_707_405_312}
+    write_json(folder.performance, speed)
     write_jsonl(folder.predictions("validation"), lines)
     folder.set_status("done", step=10)
     return path
@@ -66,6 +67,11 @@ def runs(tmp_path_factory):
     _labels_run(folder / "other", seed=4, right=0.9, n=N - 1)
     _scores_run(folder / "s1", seed=1)
     _scores_run(folder / "s2", seed=2)
+    _labels_run(folder / "renamed", seed=2, right=0.95)
+    lines = folder / "renamed" / "predictions" / "validation.jsonl"
+    lines.write_text(lines.read_text().replace('"neg"', '"negative"'))
+    loss = {"value": 9.0, "low": 8.0, "high": 10.0, "n": N, "higher_is_better": False}
+    write_json(folder / "scores.json", {"metrics": {"validation": {"spearman": loss, "loss": loss}}})
     return folder
 
 
@@ -102,7 +108,8 @@ def test_what_the_runs_differ_in_is_told_and_nothing_else(bertctl, runs):
     assert document["recipe"] == {"training.seed": [1, 3], "optimizer.learning_rate": [1e-5, pytest.approx(3e-5)]}
     assert document["data"] == {"train.content": ["aaaaaaaa", "bbbbbbbb"], "validation.truncated": [1, 3]}
     assert document["environment"] == {}
-    assert document["speed"] == {"seconds.train": [10.0, 30.0], "examples_per_second": [100.0, 100.0]}
+    figures = {"examples_per_second": [100.0, 100.0], "peak_memory_bytes": [1_707_405_312] * 2}
+    assert document["speed"] == {"seconds.train": [100.0, 300.0], **figures}
 
 
 def test_the_examples_are_those_that_changed_sides_the_lost_ones_first(bertctl, runs):
@@ -130,6 +137,11 @@ def test_a_person_sees_tables_and_no_text_breaks_them(bertctl, runs):
     ):
         assert heading in result.stdout
     assert "McNemar, exact" in result.stdout
+    assert "\\n" not in result.stdout.partition("examples that changed sides")[0]
+    tables = [line.split("  ") for line in result.stdout.splitlines()]
+    shown = [[cell.strip() for cell in line if cell.strip()] for line in tables]
+    assert ["training", "1 min 40 s", "3 min 20 s"] in shown
+    assert ["peak memory", "1.7 GB", "1.7 GB"] in shown
     assert "\x1b" not in result.stdout
     assert not any(line.lstrip().startswith("::") for line in result.stdout.splitlines())
 
@@ -162,7 +174,9 @@ def test_scores_have_differences_but_no_sides(bertctl, runs):
     [
         (["a"], 2, "one run"),
         (["a", "nothing"], 4, "does not exist"),
-        (["a", "s1"], 2, "metric of 'validation'"),
+        (["a", "s1"], 2, "different tasks: text-regression and text-classification"),
+        (["a", "scores.json"], 2, "no metric of 'validation' in common"),
+        (["a", "renamed"], 2, "different labels: 'negative' and 'neg'"),
         (["a", "b", "--split", "test"], 2, "split 'test'"),
     ],
 )

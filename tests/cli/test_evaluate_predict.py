@@ -62,6 +62,7 @@ def test_a_split_that_is_named_is_added_to_the_run(copied_run):
     assert metrics == read(copied_run / "metrics.json")
     assert metrics["metrics"]["validation"] == before["metrics"]["validation"]
     assert metrics["metrics"]["test"]["accuracy"]["n"] == 16
+    assert metrics["baseline"]["test"]["accuracy"] == 0.5, "the answer that training rows gave, on these"
     assert metrics["primary"] == before["primary"]
     assert len((copied_run / "predictions" / "test.jsonl").read_text().splitlines()) == 16
 
@@ -73,6 +74,10 @@ def test_a_file_of_ones_own_is_scored_into_a_folder_of_its_own(bertctl, tiny_run
     result = bertctl("evaluate", tiny_run.path, "--file", "mine.csv", *columns, "-o", "scores", "--no-text")
     assert result.returncode == 0, result.stderr
     assert "accuracy *  0.6667" in result.stdout
+    constant = read(tmp_path / "scores" / "metrics.json")["baseline"]["file"]["accuracy"]
+    answer = read(tiny_run.path / "metrics.json")["constant_answer"]
+    assert constant == pytest.approx({"pos": 1 / 3, "neg": 2 / 3}[answer])
+    assert f"{constant:.4f}" in next(line for line in result.stdout.splitlines() if "accuracy" in line).split()[-1]
     assert "written to scores" in result.stderr
     assert read(tmp_path / "scores" / "status.json")["state"] == "done"
     assert read(tmp_path / "scores" / "metrics.json")["primary"] == {"split": "file", "name": "accuracy"}

@@ -241,6 +241,19 @@ def test_pairs_with_other_labels_from_the_weights_of_another_run(bertctl, tiny_r
     assert "--pair-column NAME" in wrong.stderr
 
 
+def test_scores_that_are_all_about_the_mean_are_warned_of(bertctl, tiny_model, tmp_path):
+    """A new head that learns nothing; its answers are no two the same."""
+    rows = [f"the film was good {i},{100 * i}" for i in range(16)]
+    (tmp_path / "scores.csv").write_text("\n".join(["text,score", *rows]) + "\n")
+    arguments = ["--train-file", "scores.csv", "--label-column", "score", "--model", tiny_model, "-o", "run"]
+    settings = ["--max-length", "32", "--epochs", "1", "--learning-rate", "1e-9", "--precision", "fp32"]
+    result = bertctl("finetune", "text-regression", *arguments, *settings)
+    assert result.returncode == 0, result.stderr
+    answers = {row["prediction"] for row in lines(tmp_path / "run" / "predictions" / "validation.jsonl")}
+    assert len(answers) > 1
+    assert f"the model answers about {np.mean(list(answers)):.3g} to every example of validation" in result.stderr
+
+
 def test_several_labels_from_a_separator_and_from_lists(bertctl, tiny_model, tmp_path):
     """Training rows are a CSV with `a|b`, validation rows JSONL with lists: the same labels."""
     (tmp_path / "train.csv").write_text(

@@ -416,7 +416,7 @@ def test_the_threshold_is_chosen_for_f1_and_applied():
 
 def test_the_baseline_answers_nothing():
     rows, _ = _scored([0.0] * 4, ["Rome", "Oslo", "Ada", "Ben"], [["Rome"], [], [], []])
-    baseline = _task().baseline(rows, rows)
+    baseline = _task().baseline(_task().constant_answer(rows), rows)
     assert (baseline["f1"], baseline["has_answer_f1"], baseline["no_answer_f1"]) == (0.75, 0.0, 1.0)
 
 
