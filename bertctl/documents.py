@@ -9,7 +9,7 @@ import functools
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from bertctl.words import human_bytes
 JSON_LIMIT = 64 * 2**20
 """Bytes of a JSON file; the largest tokenizer.json in use (Gemma's, 256,000 tokens) has half of it."""
 
+_MOST_IDS = 2**24
 _SCHEMAS = Path(__file__).with_name("schemas")
 
 
@@ -107,14 +108,29 @@ def read_json_lines(path: Path, schema: str, *, limit: int = 2**32, remedy: str 
     return [_parsed(text, path, i, schema, DataError, remedy) for i, text in lines if text.strip()]
 
 
+def refuse_far_ids(ids: Iterable[object], file: Path) -> None:
+    """Refuses a vocabulary of which `tokenizers` would list 2^31 ids that are not in use, in 8 GB of memory.
+
+    Raises:
+        DataError: an id of it is too high.
+    """
+    highest = max((index for index in ids if isinstance(index, int)), default=0)
+    if highest >= _MOST_IDS:
+        raise DataError(
+            f"{file}: a token has the id {highest}, and no vocabulary in use has {_MOST_IDS:,} ids",
+            remedy="Number its tokens from 0 on, without gaps.",
+            file=file,
+        )
+
+
 def _parsed(
     text: str, path: Path, line: int | None, schema: str, kind: type[BertctlError], remedy: str
 ) -> dict[str, Any]:
     where = f"{path}:{line}" if line else str(path)
     try:
         document = json.loads(text)
-        if "\\ud" in text.lower():
-            json.dumps(document, ensure_ascii=False).encode()
+        if (schema and line is None) or "\\ud" in text.lower():  # what runs hold has no infinity: JSON has none
+            json.dumps(document, ensure_ascii=False, allow_nan=not schema).encode()
     except UnicodeEncodeError as error:
         raise kind(f"{where}: half of a surrogate pair, which is no character", remedy=remedy, file=path) from error
     except (ValueError, RecursionError) as error:

@@ -187,8 +187,9 @@ def _mapping(node: yaml.MappingNode, path: KeyPath, document: Document) -> dict[
     values: dict[str, Any] = {}
     for key_node, value_node in node.value:
         line = key_node.start_mark.line + 1
-        if not isinstance(key_node, yaml.ScalarNode):
-            document.problems.append((line, "a list or mapping stands where a key should be"))
+        if not isinstance(key_node, yaml.ScalarNode) or _HALF.search(key_node.value):
+            what = "a list or mapping" if not isinstance(key_node, yaml.ScalarNode) else "half of a surrogate pair"
+            document.problems.append((line, f"{what} stands where a key should be"))
             continue
         key: str = key_node.value
         where = (*path, key)

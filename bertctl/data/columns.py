@@ -8,7 +8,7 @@ from bertctl.config.recipe_sections import DataSection
 from bertctl.data.table import Table
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import Listener
-from bertctl.words import did_you_mean
+from bertctl.words import did_you_mean, shorten
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def say_guesses(table: Table, guessed: Sequence[str], used: Collection[str | Non
     """Tells which columns were guessed, and which others there are."""
     if guessed:
         others = [name for name in table.columns if name not in used]
-        also = f"; also there: {', '.join(others)}" if others else ""
+        also = f"; also there: {shorten(', '.join(others), 600)}" if others else ""
         listener.say(f"{table.source}: {', '.join(guessed)} (guessed{also})")
 
 
@@ -155,4 +155,4 @@ def absent_column(name: str, table: Table) -> DataError:
 
 def shown_columns(table: Table) -> str:
     """Returns the columns of a table, for a remedy."""
-    return f"Columns there: {', '.join(table.columns)}."
+    return f"Columns there: {shorten(', '.join(table.columns), 600)}."

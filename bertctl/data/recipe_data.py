@@ -20,7 +20,7 @@ from bertctl.data.splits import content_hash, first, hold_out, hold_out_fold, jo
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import CONFIRM
-from bertctl.words import unknown
+from bertctl.words import shorten, unknown
 
 
 @dataclass(frozen=True)
@@ -377,5 +377,5 @@ def _require_column(rows: Rows, column: str, field: str) -> None:
     if not rows.has(column):
         raise DataError(
             f"{field}: in {rows.source} {unknown('column', column, rows.columns)}",
-            remedy=f"Columns there: {', '.join(rows.columns)}.",
+            remedy=f"Columns there: {shorten(', '.join(rows.columns), 600)}.",
         )

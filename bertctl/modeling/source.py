@@ -7,7 +7,7 @@ from typing import Any
 
 from bertctl.catalog.models import TOKENIZER_FILES, file_sha256, locate_model
 from bertctl.config.recipe_sections import ModelSection
-from bertctl.documents import loading, read_json, read_text
+from bertctl.documents import loading, read_json, read_text, refuse_far_ids
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.runtime.machine import require_memory
 
@@ -94,6 +94,7 @@ def inspect_model(settings: ModelSection) -> ModelSource:
     with loading(f"the model in {folder}", kind=UnavailableError, remedy="Give files that save_pretrained wrote."):
         _check_length(settings, config)
         _check_size(config, folder)
+        _check_ids(folder)
         _check_case(settings, folder)
     return ModelSource(settings.name, folder, config, settings.max_length, settings.lowercase)
 
@@ -155,6 +156,14 @@ def _check_size(config: dict[str, Any], folder: Path) -> None:
     described = (vocabulary + positions) * hidden + layers * (4 * hidden + 2 * (inner or 4 * hidden)) * hidden
     stored = sum(path.stat().st_size for path in folder.glob("model*.safetensors"))
     require_memory(max(4 * described, stored), f"the model in {folder}")
+
+
+def _check_ids(folder: Path) -> None:
+    for file in (folder / "tokenizer.json", folder / "vocab.json"):
+        document = read_json(file) if file.exists() else {}
+        model = document.get("model")
+        vocabulary = model.get("vocab") if isinstance(model, dict) else document
+        refuse_far_ids(vocabulary.values() if isinstance(vocabulary, dict) else (), file)
 
 
 def _check_length(settings: ModelSection, config: dict[str, Any]) -> None:

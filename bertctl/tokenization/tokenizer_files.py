@@ -10,7 +10,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from bertctl.catalog.models import MODELS, LocatedModel, locate_model
-from bertctl.documents import loading, read_json, read_text
+from bertctl.documents import loading, read_json, read_text, refuse_far_ids
 from bertctl.errors import BertctlError, DataError, UnavailableError, UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.tokenization.reference import load_tokenizer
@@ -143,6 +143,7 @@ def _read_json(file: Path) -> Tokenizer:
         f"{file} as a tokenizer", remedy="Give the tokenizer.json that save_pretrained wrote, or the vocab.txt."
     ):
         tokenizer = load_tokenizer(text)
+    refuse_far_ids(tokenizer.get_vocab().values(), file)
     if isinstance(tokenizer.model, models.WordPiece) and tokenizer.token_to_id(tokenizer.model.unk_token) is None:
         raise _no_unknown(file, tokenizer.model.unk_token)
     return tokenizer

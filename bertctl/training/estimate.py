@@ -8,6 +8,7 @@ twice, the second time counts for all, the difference once for each shape.
 
 import json
 import time
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ _LEAST_SPREAD = 0.25
 _BUSY = 0.5  # timed steps that are off by this share of what their sizes explain
 _SCORED_ROWS = 256
 _HISTORY_LINE = 200  # bytes
+_MOST_PLANNED = 20_000  # batches; those of further epochs are like them
 
 
 def estimate_run(
@@ -138,9 +140,8 @@ class Rehearsal:
         self.engine = build_engine(job, self.folder, ALONE)
         self.engine.network.train()
         self.features = job.features["train"]
-        self.plan: Plan = [
-            batch for epoch in range(job.epochs) for batch in plan_epoch(job.recipe, self.features, epoch)
-        ][: job.steps]
+        epochs = (plan_epoch(job.recipe, self.features, epoch) for epoch in range(job.epochs))
+        self.plan: Plan = [*islice(chain.from_iterable(epochs), min(job.steps, _MOST_PLANNED))]
         self.evaluations = _evaluations(job)
 
     def training(self, count: int, listener: Listener) -> tuple[float, float]:
@@ -162,7 +163,7 @@ class Rehearsal:
                 listener.advance("timing", number * count + done + 1, 2 * count)
         listener.finish("timing")
         first, again = rounds
-        whole, error = extrapolate(shapes[picked], again, shapes)
+        whole, error = (self.job.steps / len(order) * one for one in extrapolate(shapes[picked], again, shapes))
         whole += max(0.0, float(np.median(first - again))) * len(np.unique(shapes, axis=0))
         return whole, max(_LEAST_SPREAD, 2 * error / whole)
 

@@ -43,7 +43,9 @@ def find_run(job: Job, output: Path | None, *, needed: bool, listener: Listener 
     if path is None or not (path / "status.json").exists():
         if needed:
             raise UnavailableError(
-                f"{path} holds no run" if path else f"there is no run of '{job.recipe.name}' with these settings",
+                f"{path} holds no run (no status.json)"
+                if path
+                else f"there is no run of '{job.recipe.name}' with these settings",
                 remedy="Leave --resume out to start one, or name the folder of the run with -o.",
             )
         return None

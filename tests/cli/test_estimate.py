@@ -58,6 +58,16 @@ def test_a_person_gets_a_table_with_the_sweep(bertctl: Run, opinions: Path, tiny
     ]
 
 
+def test_an_absurd_number_of_epochs_takes_no_longer(bertctl: Run, opinions: Path, tiny_model: Path) -> None:
+    """Its batches are not all laid out: that took memory without an end."""
+    arguments = ("text-classification", "--train-file", opinions, "--model", tiny_model, *SETTINGS)
+    done = bertctl("estimate", *arguments, "--steps", 1, "--epochs", 2**31, "--json")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["steps"] == 4 * 2**31
+    assert said["seconds"]["train"]["estimate"] > 1e6
+
+
 def test_what_finetune_would_refuse_is_refused(bertctl: Run) -> None:
     done = bertctl("estimate", "sst2", "--offline")
     assert (done.returncode, done.stdout) == (4, "")

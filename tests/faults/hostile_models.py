@@ -150,6 +150,8 @@ HOSTILE: dict[str, Mapping[str, Any]] = {
     "tokenizer is not UTF-8": {"tokenizer.json": MODEL["tokenizer.json"].replace(b"film", b"\xff\xfe")},
     "tokenizer without a vocabulary": tokenizer(model={}),
     "tokenizer of no model": tokenizer(model=None),
+    "a token far away": _vocabulary({**_IDS, "d": 2**31}),
+    "a token far away in vocab.json": {**_BARE, "vocab.json": json.dumps({**_IDS, "d": 2**31}).encode()},
     "tokenizer of another model": tokenizer(model={"type": "Evil", "vocab": {}}),
     "a list of tokens": _vocabulary(list(_IDS)),
     "no tokens": _vocabulary({}),

@@ -1,6 +1,9 @@
 """What the fuzzer has found, kept: target -> the content of the one file that was damaged."""
 
 _DEEP = b"[" * 100_000
+_FAR = b"""{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+"pre_tokenizer": null, "post_processor": null, "decoder": null, "model": {"type": "WordPiece", "unk_token": "[UNK]",
+"continuing_subword_prefix": "##", "max_input_chars_per_word": 100, "vocab": {"[UNK]": 0, "d": 2147483648}}}"""
 
 FOUND: tuple[tuple[str, bytes], ...] = (
     # recipes
@@ -17,9 +20,11 @@ FOUND: tuple[tuple[str, bytes], ...] = (
     ("recipe", b"".join(b"k%d: 1\n" % i for i in range(20_000))),
     ("recipe", b"name: " + b"x" * 2_000_000 + b"\n"),
     ("recipe", b"data: " + b"[" * 5_000 + b"\n"),
+    ("recipe", b'"\\uD800": "~"\n'),
     ("recipe", b"name: !!python/object/apply:os.system ['touch pwned']\n"),
     ("data sets", b'mine: {columns: {"a\\0b": text}}\n'),
     ("data sets", b'mine: {columns: {"first\\n::error file=a.py::second": text}}\n'),
+    ("tokenizer tiny/tokenizer.json", _FAR),
     # rows
     ("rows in questions.json", b'{"version": "1.1", "data": []}'),
     ("rows in questions.json", b'{"data": [{"paragraphs": []}]}'),
@@ -29,6 +34,10 @@ FOUND: tuple[tuple[str, bytes], ...] = (
     ("rows in rows.jsonl", b'{"text": "a", "label": "\\ud800"}\n{"text": "b", "label": "x"}\n'),
     ("rows in rows.jsonl", b'{"text": "a", "label": 99999999999999999999999999}\n'),
     ("rows in rows.jsonl", _DEEP),
+    (
+        "rows in choices.jsonl",
+        b'{"context": "a", "choices": ["b", "c"], "label": 0, "x": "%s"}\n{"%s": 1}\n' % (b"x", b"x" * 50_000),
+    ),
     # runs
     ("run of text-classification status.json", b'"x"'),
     ("run of text-classification status.json", b'{"schema": 1, "state": "first\\n::error file=a.py::second"}'),
@@ -36,6 +45,7 @@ FOUND: tuple[tuple[str, bytes], ...] = (
     ("run of text-classification metrics.json", b'{"metrics": {"validation": {"accuracy": {"value": Infinity}}}}'),
     ("run of text-classification metrics.json", b'{"metrics": {"validation": {"accuracy": 1e999}}, "primary": "x"}'),
     ("run of text-classification performance.json", b'{"seconds": "long", "examples_per_second": Infinity}'),
+    ("run of text-classification performance.json", b'{"seconds": {}, "tokens_per_second": 1e999}'),
     ("run of text-classification performance.json", b'{"seconds": {"train": {}}}'),
     ("run of text-classification recipe.yaml", b"name: \x99\n"),
     ("run of text-classification recipe.yaml", b"name: made\n"),

@@ -58,7 +58,7 @@ def light(_: Path | None = None) -> tuple[Target, ...]:
             [("recipes", "validate", "{here}/mine.yaml")],
         ),
         Target(
-            "grid", 4,
+            "grid", 2,
             {"mine.yaml": originals.RECIPE, "grid.yaml": originals.GRID, "rows.csv": rows, **tiny},
             ["grid.yaml"],
             [("sweep", "{here}/mine.yaml", "--grid", "{here}/grid.yaml", "--dry-run", "-o", "{here}/sweep")],
@@ -67,7 +67,7 @@ def light(_: Path | None = None) -> tuple[Target, ...]:
             "tokenizer", 10, {**model, **texts}, [*model],
             [("tokenize", "the film", "--model", "{here}/tiny"),
              ("tokenize", "--file", "{here}/few.txt", "--model", "{file}", "--format", "ids"),
-             ("vocab", "stats", "--model", "{here}/tiny"), ("vocab", "search", "fi*", "--model", "{file}"),
+             ("vocab", "stats", "{here}/tiny"), ("vocab", "search", "fi*", "{file}"),
              ("vocab", "diff", "{here}/tiny", "{file}")],
         ),
         Target(
@@ -121,7 +121,7 @@ def models(_: Path | None = None) -> tuple[Target, ...]:
     tiny = originals.model()
     commands = [
         ("tokenize", "the film was aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa fine", "--model", "{here}/model"),
-        ("vocab", "stats", "--model", "{here}/model"),
+        ("vocab", "stats", "{here}/model"),
         ("data", "check", "{here}/rows.csv", "--model", "{here}/model"),
         ("extract-features", "{here}/few.txt", "--model", "{here}/model", "-o", "{here}/v.npy", "--max-length", "16"),
         ("finetune", "text-classification", "--train-file", "{here}/rows.csv", "--model", "{here}/model", "-o",
