@@ -96,10 +96,10 @@ def listing(names: Sequence[object], limit: int = 12) -> str:
     return head + (f", ... ({len(names)} in all)" if len(names) > limit else "")
 
 
-def did_you_mean(given: str, known: Iterable[str], *, limit: int = 3) -> str:
-    """Returns the nearest of the known words as `did you mean a or b?`, or an empty string."""
-    by_lower = {word.lower(): word for word in known}
-    nearest = difflib.get_close_matches(given.lower(), by_lower, n=limit, cutoff=0.6)
+def did_you_mean(given: str, known: Iterable[str], *, mark: str = "") -> str:
+    """Returns the nearest of the known words as `did you mean a or b?`, or an empty string; all begin with `mark`."""
+    by_lower = {word.lower().removeprefix(mark): word for word in known}
+    nearest = difflib.get_close_matches(given.lower().removeprefix(mark), by_lower, n=3, cutoff=0.6)
     return f"did you mean {' or '.join(by_lower[word] for word in nearest)}?" if nearest else ""
 
 

@@ -4,7 +4,7 @@ import errno
 import signal
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -21,7 +21,7 @@ from bertctl.errors import (
 )
 from bertctl.runtime.launch import check_ranks, die_with_parent, is_first_worker, is_worker, note_exit
 from bertctl.runtime.stopping import asked, enter
-from bertctl.words import unknown
+from bertctl.words import did_you_mean, unknown
 
 if TYPE_CHECKING:
     from bertctl.cli.output import Output
@@ -89,6 +89,8 @@ def _delivered(code: int, outputs: "Sequence[Output]") -> int:
 
 
 def _usage(arguments: Sequence[str], error: typer.TyperException) -> UsageError:
+    if hasattr(error, "option_name"):
+        return _unknown_option(arguments, error)
     message = error.format_message().replace("Value error, ", "")
     typed = next((word for word in arguments if not word.startswith("-")), "")
     names = [verb.name for verb in VERBS]
@@ -97,6 +99,25 @@ def _usage(arguments: Sequence[str], error: typer.TyperException) -> UsageError:
             unknown("verb", typed, names), remedy=f"Verbs: {', '.join(names)}. Type `bertctl --help` for what they do."
         )
     return UsageError(message, remedy=f"Type `bertctl {typed} --help` for what it takes." if typed else "")
+
+
+def _unknown_option(arguments: Sequence[str], error: Any) -> UsageError:
+    """Returns the refusal of an option: with what we call it, where another program has it, else the nearest."""
+    from bertctl.cli.recipe_options import FLAGS
+    from bertctl.config.problems import meant
+
+    typed = next((word for word in arguments if word.startswith(error.option_name)), error.option_name).partition("=")
+    options = [flag for one in error.ctx.command.get_params(error.ctx) for flag in (*one.opts, *one.secondary_opts)]
+    hints = []
+    for name, _, value in (one.partition("=") for one in meant(typed[0].lstrip("-").replace("-", "_").lower())):
+        flag = FLAGS.get(name, name)
+        if flag in options:
+            hints.append(f"say {flag} {value}".rstrip())
+        elif not name.startswith("-") and "--set" in options:
+            hints.append(f"say --set {name}={value or 'VALUE'}" if "." in name else f"say {name}")
+    hints.append(did_you_mean(typed[0], (flag for flag in options if flag.startswith("--")), mark="--"))
+    what = f"there is no option {typed[0]}" + (f": {hints[0]}" if hints[0] else "")
+    return UsageError(what, remedy=f"Type `{error.ctx.command_path} --help` for what it takes.")
 
 
 def _translate(error: Exception, arguments: "Sequence[str]") -> BertctlError:

@@ -46,7 +46,7 @@ def evaluate(
     Args:
         split: Split of the run's own data. Default: its validation splits.
         file: A labelled file of your own: CSV, TSV, JSONL or Parquet.
-        output: Folder for the scores of --file. Default: RUN-on-FILE.
+        output: Folder for the scores of --file. Default: beside RUN, such as RUN-on-new for new.csv.
         calibrate: Fit a temperature on the split, which calibrates the probabilities of later predictions.
         threshold: Choose on the split the probability from which later predictions take the positive label: for F1, or
             for recall at a precision that new examples keep, P at least, with 95 % confidence.

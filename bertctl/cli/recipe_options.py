@@ -134,6 +134,13 @@ LONG_RUNS = (
     FieldOption("runtime.log_to", "--log-to", list[str], panel=RARE),
 )
 
+FLAGS = {
+    row.field: row.flags.partition("/")[0]
+    for group in (MODEL, DATA, CONFIRMING, TRAINING, COMPUTE, DETERMINISTIC, EVALUATION, ANSWERS, LONG_RUNS)
+    for row in group
+}
+"""The options by their field."""
+
 RecipeArgument = Annotated[
     str,
     typer.Argument(

@@ -106,10 +106,8 @@ def _nearest(path: str) -> list[str]:
         elsewhere.setdefault(name.split(".")[-1], []).append(name)
     if word in own:
         return [own[word]]
-    if word in elsewhere:
-        return elsewhere[word]
-    if word in (others := _other_names()):
-        return [others[word]]
+    if found := [name.partition("=")[0] for name in meant(word)]:
+        return [name for name in found if name in known]
     near = difflib.get_close_matches(word, own, n=1)
     if near:
         return [own[near[0]]]
@@ -117,9 +115,15 @@ def _nearest(path: str) -> list[str]:
     return elsewhere[near[0]] if near else []
 
 
+def meant(word: str) -> list[str]:
+    """Returns the fields of a recipe that have this name (with `_`), else what other programs mean by it."""
+    own = [name for name in fields() if name.rpartition(".")[2] == word]
+    return own or [name for other, name in _other_names().items() if other == word]
+
+
 @functools.cache
 def _other_names() -> Mapping[str, str]:
-    """Returns the fields of a recipe by what other programs call them."""
+    """Returns fields of a recipe (some with a value), options and commands, by what other programs call them."""
     return read_document(Path(__file__).with_name("other_names.yaml").read_text(encoding="utf-8")).values
 
 

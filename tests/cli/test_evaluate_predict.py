@@ -56,6 +56,12 @@ def test_evaluate_gives_the_numbers_of_the_training(bertctl, copied_run):
     assert json.loads(result.stdout) == {"run": str(copied_run), **json.loads(before)}
 
 
+def test_the_help_names_the_folder_of_a_files_scores(bertctl, copied_run, tiny_run):
+    assert "Default: beside RUN, such as RUN-on-new for new.csv." in " ".join(bertctl("evaluate", "-h").stdout.split())
+    assert bertctl("evaluate", copied_run, "--file", tiny_run.data, "-q").returncode == 0
+    assert (copied_run.parent / "run-on-opinions" / "metrics.json").exists()
+
+
 def test_a_split_that_is_named_is_added_to_the_run(copied_run):
     before = read(copied_run / "metrics.json")
     metrics = evaluate_run(open_run(copied_run), split="test")
