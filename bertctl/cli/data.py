@@ -99,15 +99,15 @@ def _recipe(out: Output, settings: RecipeRequest, subject: Sequence[str], task: 
     for split in _SPLITS[: len(files)]:
         if f"data.{split}_file" in settings.options:
             raise UsageError(f"the {split} file is given twice", remedy=f"Leave --{split}-file out.")
-    from bertctl.data.guessing import guess_task
-
-    guessed = None if task else guess_task(Path(files[0]))
-    if guessed:
-        out.say(f"{files[0]}: looks like {guessed}; --task NAME says otherwise")
-    generic = task or guessed or "text-classification"
-    if generic not in task_names():
-        raise UsageError(unknown("task", generic, task_names()), remedy=f"Tasks: {', '.join(task_names())}.")
-    return settings.load(generic, {f"data.{split}_file": file for split, file in zip(_SPLITS, files, strict=False)})
+    if task and task not in task_names():
+        raise UsageError(unknown("task", task, task_names()), remedy=f"Tasks: {', '.join(task_names())}.")
+    others = {f"data.{split}_file": file for split, file in zip(_SPLITS[1:], files[1:], strict=False)}
+    try:
+        return settings.load(files[0], others, listener=out, task=task or "")
+    except (DataError, UsageError):
+        if task:
+            raise
+        return settings.load(files[0], others, task=task_names()[0])  # what is wrong with the file is said of it
 
 
 def _document(recipe: "Recipe", report: "DataReport") -> dict[str, Any]:

@@ -45,7 +45,7 @@ def doctor(
             remedy="Name one: bertctl doctor sst2 --model minilm",
         )
     # The bundled recipe stands in where none is named: it checks the options of device and precision.
-    resolved = settings.load(recipe or "demo")
+    resolved = settings.load(recipe or "demo", listener=out)
 
     from bertctl.training.readiness import examine
 

@@ -34,7 +34,7 @@ def estimate(
         bertctl estimate sst2 --model minilm --data-dir glue
         bertctl estimate my-recipe.yaml --cells 90
     """
-    resolved = recipe.load()
+    resolved = recipe.load(listener=out)
     from bertctl.training.estimate import estimate_run
 
     with out.third_party_kept():

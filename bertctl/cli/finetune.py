@@ -49,10 +49,10 @@ def finetune(
 
     Examples:
         bertctl finetune sst2 --data-dir glue --model minilm
-        bertctl finetune text-classification --train-file a.csv --epochs 2
+        bertctl finetune reviews.csv --epochs 2
     """
     started = time.perf_counter()
-    resolved = recipe.load()
+    resolved = recipe.load(listener=out)
     from bertctl.run_folder import default_folder
     from bertctl.training.start import Resume, check_place
 

@@ -40,7 +40,7 @@ def lr_find(
         bertctl lr-find sst2 --model minilm --data-dir glue -o rates.json
         bertctl lr-find text-classification --train-file a.csv --to 1e-2 --steps 200
     """
-    resolved = recipe.load()
+    resolved = recipe.load(listener=out)
     if output is not None:
         check_file(output, overwrite=overwrite)
     from bertctl.training.lr_find import check_range, find_rate

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from bertctl.features.selection import ProbeJob
     from bertctl.run_folder import RunFolder
 
-_WORD_SUFFIXES = (".conll", ".conllu")
-
 PROBE = (
     FieldOption("probe.layers", "--layers", metavar="all|paper|NAME,...", parse=names_in),
     FieldOption("probe.pooling", "--pooling", metavar="cls,mean,max,...", parse=names_in),
@@ -57,7 +55,7 @@ def probe(
 
     Args:
         input: A file with texts and labels, or a recipe (`bertctl recipes ls`).
-        task: What the labels of a file are. Default: labels of texts, or of words for .conll and .conllu.
+        task: What the labels of a file are. Default: guessed.
 
     Examples:
         bertctl probe reviews.csv --model minilm --layers all --pooling cls,mean,max
@@ -67,20 +65,11 @@ def probe(
 
     started = time.perf_counter()
     bound_caches()
-    recipe = _recipe(settings, input, task)
+    if task and not is_data_file(input):
+        raise UsageError(f"--task is for a file with rows, and {input} is a recipe", remedy="Leave it out.")
+    recipe = settings.load(input, listener=out, task=task or "")
     job, folder, metrics = _run(out, recipe, output, overwrite=overwrite)
     _answer(out, job, folder, metrics, total=time.perf_counter() - started)
-
-
-def _recipe(settings: RecipeRequest, input: str, task: str | None) -> "Recipe":
-    """Returns the recipe that is named, or the generic one of the task for a file with rows."""
-    if not is_data_file(input):
-        if task is not None:
-            raise UsageError(f"--task is for a file with rows, and {input} is a recipe", remedy="Leave it out.")
-        return settings.load(input)
-    of_suffix = "token-classification" if Path(input).suffix in _WORD_SUFFIXES else "text-classification"
-    recipe = settings.load(task or of_suffix, {"data.train_file": Path(input)})
-    return recipe.model_copy(update={"name": f"probe-{Path(input).name.partition('.')[0]}"[:100]})
 
 
 def _run(

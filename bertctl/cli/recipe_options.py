@@ -4,10 +4,11 @@ A verb names groups of them and gets what was typed in one value; its own option
 
     @takes_recipe(MODEL, DATA, TRAINING)
     def finetune(out: Output, recipe: RecipeRequest, output: OutputOption = None) -> None:
-        resolved = recipe.load()
+        resolved = recipe.load(listener=out)
 """
 
 import inspect
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,10 +17,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from bertctl.cli.completion import model_names, one_of, recipe_fields, recipe_names, run_folders
-from bertctl.cli.folding import Decorator, folds, parameter
+from bertctl.cli.folding import Decorator, VerbFunction, folds, parameter
 from bertctl.cli.help import RARE
 from bertctl.config.field_docs import field_docs
 from bertctl.errors import UsageError
+from bertctl.progress import SILENT, Listener
 
 if TYPE_CHECKING:
     from bertctl.config.schema import Recipe
@@ -144,8 +146,8 @@ FLAGS = {
 RecipeArgument = Annotated[
     str,
     typer.Argument(
-        metavar="RECIPE",
-        help="Name of a built-in recipe (`bertctl recipes ls`), or a YAML file.",
+        metavar="RECIPE|FILE",
+        help="A recipe (`bertctl recipes ls`), a YAML file, or a file of rows.",
         autocompletion=recipe_names,
     ),
 ]
@@ -187,32 +189,66 @@ class RecipeRequest:
         name: of a built-in recipe, or a YAML file; empty where the verb finds out itself which one is meant.
         sets: the values of `--set`.
         options: value by dotted field, for the options that were given.
+        verb: that was typed.
     """
 
     name: str = ""
     sets: Sequence[str] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
+    verb: str = field(default="finetune", compare=False)
 
-    def load(self, name: str = "", options: Mapping[str, Any] | None = None) -> "Recipe":
-        """Returns the recipe, complete and checked.
+    def load(
+        self, name: str = "", options: Mapping[str, Any] | None = None, *, listener: Listener = SILENT, task: str = ""
+    ) -> "Recipe":
+        """Returns the recipe, complete and checked; for a file of rows the generic one of its task.
 
         Args:
-            name: of the recipe, where it was not typed as such.
+            name: of the recipe or the file, where it was not typed as such.
             options: values that the verb adds, or puts in place of those that were typed.
+            listener: hears which task a file is for, where that is guessed.
+            task: of a file, where it is known.
 
         Raises:
-            UsageError: there is no such recipe, or something in it is wrong.
+            UsageError: there is no such recipe, something in it is wrong, or what a file is for can't be told.
             UnavailableError: its file can't be read.
         """
-        from bertctl.config.load import CODE, REACHING, load_recipe, refuse_unnamed
+        from bertctl.config.load import CODE, REACHING, load_recipe, recipe_name, refuse_unnamed
         from bertctl.config.recipe_files import expanded_path
 
-        recipe = load_recipe(name or self.name, sets=self.sets, options={**self.options, **(options or {})})
-        file = expanded_path(name or self.name)
+        named, given = name or self.name, {**self.options, **(options or {})}
+        if is_data_file(named):
+            if "data.train_file" in self.options:
+                raise UsageError(f"the train file is given twice, as {named} too", remedy="Leave --train-file out.")
+            fields = {"name": recipe_name(Path(named).name.partition(".")[0]), "data.train_file": Path(named)}
+            named, guessed = (task, {}) if task else self._guess(Path(named), listener)
+            given = {**fields, **guessed, **given}
+        recipe = load_recipe(named, sets=self.sets, options=given)
+        file = expanded_path(named)
         of_run = file.name == "recipe.yaml" and (file.parent / "status.json").exists()
         typed = [*self.options, *(given.partition("=")[0].strip() for given in self.sets)]
         refuse_unnamed(recipe, file, typed, REACHING if of_run else CODE)
         return recipe
+
+    def _guess(self, file: Path, listener: Listener) -> tuple[str, Mapping[str, Any]]:
+        """Returns the task of a file with rows, and the fields that were guessed with it."""
+        from bertctl.config.load import load_recipe
+        from bertctl.data.guessing import guess_task
+        from bertctl.data.readers import READERS
+        from bertctl.runtime.launch import is_worker
+
+        sets = [each for each in self.sets if each.startswith("data.")]
+        options = {field: value for field, value in self.options.items() if field.startswith("data.")}
+        generic = f"bertctl {self.verb} TASK --train-file {shlex.quote(str(file))}"
+        try:
+            found = guess_task(file, load_recipe(next(iter(READERS)), sets=sets, options=options).data)
+        except UsageError as error:
+            error.remedy = (
+                f"{error.remedy} Add it to the command, or name the task: {generic} (TASK: {', '.join(READERS)})."
+            )
+            raise
+        if not is_worker():
+            listener.say(f"{found.sentence}; another task: {generic}")
+        return found.task, found.fields
 
 
 @dataclass(frozen=True)
@@ -240,8 +276,10 @@ class RunRequest:
 
 def is_data_file(name: str) -> bool:
     """Returns whether a file of rows is meant, not a recipe: a file, or a name with a suffix, that is no YAML."""
+    from bertctl.config.recipe_files import builtin_recipes
+
     path = Path(name).expanduser()
-    if path.suffix.lower() in (".yaml", ".yml"):
+    if path.suffix.lower() in (".yaml", ".yml") or name in builtin_recipes():
         return False
     return path.is_file() or (bool(path.suffix) and not path.is_dir())
 
@@ -273,11 +311,15 @@ def takes_recipe(*groups: Sequence[FieldOption], named: bool = True, sets: bool 
     before = [parameter("recipe", RecipeArgument)] if named else []
     after = [row.parameter() for row in rows] + ([parameter("sets", SetOption, None)] if sets else [])
 
-    def fold(given: dict[str, Any]) -> RecipeRequest:
-        name = given.pop("recipe") if named else ""
-        return RecipeRequest(name, given.pop("sets", None) or (), _by_field(rows, given))
+    def decorate(verb: VerbFunction) -> VerbFunction:
+        def fold(given: dict[str, Any]) -> RecipeRequest:
+            name = given.pop("recipe") if named else ""
+            typed = verb.__name__.replace("_", "-")
+            return RecipeRequest(name, given.pop("sets", None) or (), _by_field(rows, given), typed)
 
-    return folds(before, after, fold)
+        return folds(before, after, fold)(verb)
+
+    return decorate
 
 
 def takes_run(*groups: Sequence[FieldOption]) -> Decorator:

@@ -80,7 +80,7 @@ def sweep(
     part = read_shard(shard)
     settings = read_grid(grid) if grid is not None else [{}]
     _refuse_both(settings[0], [*recipe.options, *(one.partition("=")[0].strip() for one in recipe.sets)])
-    base = recipe.load()
+    base = recipe.load(listener=out)
     if test and keep == "none":
         raise UsageError("--test needs the chosen model, and --keep none keeps none", remedy="Use --keep best.")
     if test and part is not None:

@@ -128,6 +128,11 @@ def read_field(dotted: str, given: Any) -> tuple[Any, list[str]]:
     return value, []
 
 
+def recipe_name(text: str) -> str:
+    """Returns a text as the name of a recipe."""
+    return re.sub(r"[^\w.-]+", "-", text).strip(".-")[:100] or "recipe"
+
+
 class _Origin(NamedTuple):
     """Where a value was given: its line in the file (or after the last), and what is shown of it."""
 
@@ -154,7 +159,7 @@ class _Layers:
         ]
         self._origins = {".".join(key): _Origin(line, f"{source}:{line}") for key, line in document.lines.items()}
         self._values = document.values
-        self._values.setdefault("name", re.sub(r"[^\w.-]+", "-", path.stem).strip(".-")[:100] or "recipe")
+        self._values.setdefault("name", recipe_name(path.stem))
         for section in sections():
             if self._values.get(section, self) is None:  # `training:` with every line below it commented out
                 self._values[section] = {}

@@ -4,7 +4,6 @@ Canonical columns: `context` (may be blank), `choices` (a list of at least two t
 `label` (the number of the right one, counted from 0).
 """
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,10 +11,11 @@ from typing import Any, ClassVar
 
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.choice_labels import choice_numbers
+from bertctl.data.column_contents import written_list
 from bertctl.data.columns import FileColumns, columns_named, ids_of, label_of, other_columns, say_guesses, shown_columns
 from bertctl.data.files import input_kind, read_tables
 from bertctl.data.names import ID_NAMES, folded
-from bertctl.data.reading import Reader, Reading, ReadOptions
+from bertctl.data.reading import Reader, Reading, ReadOptions, json_form
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table
 from bertctl.data.text_columns import texts_of
@@ -82,6 +82,7 @@ class ChoiceReader(Reader):
     columns: tuple[str, ...] = ("context", "choices", "label")
     no_label: tuple[Any, ...] = (None, "", -1, "-1")
     together: tuple[str, ...] = ("context",)
+    form: str = json_form('"context": "...", "choices": ["...", "..."], "label": 0')
 
     def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:
         """Yields the rows of a file or of stdin; labels only of whole files."""
@@ -188,13 +189,10 @@ def rows_of_choices(table: Table, columns: ChoiceColumns, *, split: str, first_i
 
 
 def _listed(table: Table, name: str, index: int) -> list[str]:
-    """Returns the choices of a row out of a column with lists, or with lists written as JSON (a CSV's cells)."""
+    """Returns the choices of a row out of a column with lists, or with lists written as texts (a CSV's cells)."""
     value = table.columns[name][index]
-    if isinstance(value, str) and value.lstrip().startswith("["):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            value = None
+    if isinstance(value, str):
+        value = written_list(value)
     if not isinstance(value, list | tuple):
         raise DataError(
             f"{table.where(index)}: column '{name}' holds {table.columns[name][index]!r:.80} where a list of choices "

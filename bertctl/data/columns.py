@@ -1,10 +1,12 @@
 """What every reader does with a file's columns: their names here and there, ids, and the columns that nobody reads."""
 
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from bertctl.config.recipe_sections import DataSection
+from bertctl.data.column_contents import names_with_values
 from bertctl.data.table import Table
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import Listener
@@ -141,7 +143,8 @@ def label_of(free: Mapping[str, str], usual: Sequence[str], table: Table, *, nee
     if not needed:
         return None
     what = f"several columns could be the label: {', '.join(found)}" if found else "no column is known as the label"
-    raise UsageError(f"{table.source}: {what}", remedy=f"Name it: --label-column NAME. {shown_columns(table)}")
+    choices = " or ".join(f"--label-column {shlex.quote(name)}" for name in found) or "--label-column NAME"
+    raise UsageError(f"{table.source}: {what}", remedy=f"Name it: {choices}. {shown_columns(table)}")
 
 
 def absent_column(name: str, table: Table) -> DataError:
@@ -154,5 +157,5 @@ def absent_column(name: str, table: Table) -> DataError:
 
 
 def shown_columns(table: Table) -> str:
-    """Returns the columns of a table, for a remedy."""
-    return f"Columns there: {shorten(', '.join(table.columns), 600)}."
+    """Returns the columns of a table, for a remedy; those without names with their first values."""
+    return f"Columns there: {shorten(names_with_values(table), 600)}."

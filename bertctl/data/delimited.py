@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from bertctl.config.recipe_sections import DataSection
+from bertctl.data.column_contents import names_with_values
 from bertctl.data.names import known_name
+from bertctl.data.table import Table
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import Listener
 from bertctl.words import count
@@ -80,7 +82,9 @@ def detect_dialect(
     else:
         names = tuple(f"column{i}" for i in range(1, len(records[0]) + 1))
         if settings.header is None:
-            listener.say(f"{source}: no header found, its columns are called {', '.join(names)}")
+            first = {name: [cell] for name, cell in zip(names, records[0], strict=True)}
+            shown = names_with_values(Table(first, source, header=False))
+            listener.say(f"{source}: no header found, its columns are called {shown}")
     return Dialect(delimiter, quoted, header, names)
 
 

@@ -1,5 +1,6 @@
-"""Files as columns: CSV, TSV, JSON Lines, Parquet and plain lines, also as .gz or from stdin, whole or in chunks."""
+"""Files as columns: CSV, TSV, JSON, JSONL, Parquet and plain lines, also as .gz or from stdin, whole or in chunks."""
 
+import io
 import itertools
 import json
 import shutil
@@ -7,12 +8,12 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, get_args
+from typing import Any, BinaryIO, Literal, cast, get_args
 
 from bertctl.data.delimited import SAMPLE_LINES, detect_dialect, records
-from bertctl.data.reading import OnBadRecord, ReadOptions
+from bertctl.data.reading import ReadOptions
 from bertctl.data.table import Table, in_chunks, table_of_objects, table_of_records
-from bertctl.data.text_files import Source, decoded_lines, open_bytes, require_file, source_name
+from bertctl.data.text_files import LONGEST_DOCUMENT, Source, decoded_lines, open_bytes, require_file, source_name
 from bertctl.documents import loading
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT
@@ -95,14 +96,18 @@ def _tables(source: Source, kind: FileKind, options: ReadOptions) -> Iterator[Ta
             with tempfile.TemporaryFile() as spool:
                 yield from _parquet_tables(_seekable(file, source, spool), name, options.chunk_rows)
             return
+        if kind == "jsonl":
+            is_list = cast(io.BufferedReader, file).peek(1)[:1] == b"["
+            document, tables = document_or_tables(file, name, options, longest=LONGEST_DOCUMENT if is_list else 0)
+            if document is not None:
+                tables = table_of_document(document, name, options).chunks(options.chunk_rows)
+            yield from tables
+            return
         lines = text_lines(file, name, options)
         if kind == "lines":
             numbered = enumerate((line.rstrip("\n").removesuffix("\r") for line in lines), start=1)
             for chunk in in_chunks(numbered, options.chunk_rows):
                 yield Table({"text": [text for _, text in chunk]}, name, [number for number, _ in chunk])
-        elif kind == "jsonl":
-            for objects in in_chunks(json_objects(lines, name, options.on_bad_record), options.chunk_rows):
-                yield table_of_objects(objects, name)
         else:
             yield from _delimited_tables(source, lines, options, tabs=kind == "tsv")
 
@@ -138,9 +143,58 @@ def _delimited_tables(source: Source, lines: Iterator[str], options: ReadOptions
         yield table_of_records(dialect.names, chunk, name, header=dialect.header)
 
 
-def json_objects(
-    lines: Iterable[str], source: str, on_bad_record: OnBadRecord | None = None
-) -> Iterator[tuple[int, dict[str, Any]]]:
+def document_or_tables(
+    file: BinaryIO, source: str, options: ReadOptions, *, longest: int = LONGEST_DOCUMENT
+) -> tuple[Any, Iterator[Table]]:
+    """Returns a whole JSON document and no tables; or None, and the objects that stand one per line as tables."""
+    lines = text_lines(file, source, options, longest=longest)
+    head, document = _opened(lines, source, options.form)
+    if document is not None:
+        return document, iter(())
+    objects = _json_objects(itertools.chain(head, lines), source, options)
+    return None, (table_of_objects(chunk, source) for chunk in in_chunks(objects, options.chunk_rows))
+
+
+def _opened(lines: Iterator[str], source: str, form: str) -> tuple[list[str], Any]:
+    """Returns the lines read so far and None where each line is an object; else nothing and the whole document."""
+    head: list[str] = []
+    for line in lines:
+        head.append(line)
+        if not line.isspace():
+            break
+    if not head:
+        raise DataError(f"{source} is empty", remedy=form)
+    try:
+        first = json.loads(head[-1])
+        lists = [first.get(name) for name in ("data", "documents")] if isinstance(first, dict) else [first]
+        is_document = any(isinstance(each, list) for each in lists)
+    except (ValueError, RecursionError):
+        begun = ("[", '{"data"', '{"version"', '{"source"')
+        is_document = head[-1].strip() == "{" or head[-1].lstrip().startswith(begun)
+    if not is_document:
+        return head, None
+    try:
+        return [], json.loads("".join([*head, *lines]))
+    except (ValueError, RecursionError) as error:
+        where = f"{source}:{error.lineno}" if isinstance(error, json.JSONDecodeError) else source
+        raise DataError(f"{where}: this is not JSON: {error}", remedy=form) from error
+
+
+def table_of_document(document: Any, source: str, options: ReadOptions) -> Table:
+    """Returns the objects of a whole JSON document as columns.
+
+    Raises:
+        DataError: there is no list of them.
+    """
+    entries = document["data"] if isinstance(document, dict) and "data" in document else document
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise DataError(f"{source}: this JSON has no list of objects", remedy=options.form)
+    if not entries:
+        raise DataError(f"{source} has no rows", remedy=options.form)
+    return replace(table_of_objects(list(enumerate(entries, start=1)), source), lines=())
+
+
+def _json_objects(lines: Iterable[str], source: str, options: ReadOptions) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yields line number and object of each line; blank lines are no rows.
 
     Raises:
@@ -150,21 +204,20 @@ def json_objects(
         if line.isspace():
             continue
         try:
-            yield number, _json_object(line, f"{source}:{number}")
+            yield number, _json_object(line, f"{source}:{number}", options.form)
         except DataError as error:
-            if on_bad_record is None:
+            if options.on_bad_record is None:
                 raise
-            on_bad_record(error)
+            options.on_bad_record(error)
 
 
-def _json_object(line: str, where: str) -> dict[str, Any]:
-    remedy = 'JSONL has one object per line: {"text": "...", "label": "..."}'
+def _json_object(line: str, where: str, form: str) -> dict[str, Any]:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{where}: this is not JSON: {error}: {line.strip()[:80]!r}", remedy=remedy) from error
+        raise DataError(f"{where}: this is not JSON: {error}: {line.strip()[:80]!r}", remedy=form) from error
     if not isinstance(value, dict):
-        raise DataError(f"{where}: {type(value).__name__} where an object is needed", remedy=remedy)
+        raise DataError(f"{where}: {type(value).__name__} where an object is needed", remedy=form)
     return value
 
 

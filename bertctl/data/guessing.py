@@ -1,45 +1,71 @@
-"""Which task a file is for, as far as its suffix and its beginning say."""
+"""Which task a file is for: the one whose reader makes sense of its first rows."""
 
-import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from bertctl.data.annotations.tables import SUFFIXES as ANNOTATED
-from bertctl.data.files import suffix_of
-from bertctl.data.text_files import open_bytes
+from bertctl.config.recipe_sections import DataSection
+from bertctl.data.readers import READERS
+from bertctl.data.reading import Reader, Reading, ReadOptions
+from bertctl.data.text_files import require_file
+from bertctl.errors import BertctlError, DataError, UsageError
+from bertctl.words import shorten
 
-_COLUMNS = (".conll", ".conllu", ".conllup", ".iob", ".iob2", ".bio")
-_HEAD = 1 << 18  # bytes
-_KEY = re.compile(r'"([^"\\]+)"\s*:')
-_QUESTIONS = ({"paragraphs"}, {"question", "context"})
-_TAGGED = ({"tokens", "ner_tags"}, {"tokens", "tags"}, {"words", "tags"}, {"words", "label"}, {"text", "spans"},
-           {"text", "entities"}, {"passages"}, {"annotations"})  # fmt: skip
-
-
-def guess_task(path: Path) -> str | None:
-    """Returns the task that a file is for, where it is one of words with tags or of questions about texts."""
-    suffix = suffix_of(path)
-    if suffix in _COLUMNS or (suffix in ANNOTATED and suffix != ".json"):
-        return "token-classification"
-    if suffix not in (".json", ".jsonl", ".ndjson", ".parquet", ".pq") or not path.is_file():
-        return None
-    names = _columns_of(path) if suffix in (".parquet", ".pq") else _keys_of(path)
-    if any(wanted <= names for wanted in _QUESTIONS):
-        return "question-answering"
-    return "token-classification" if any(wanted <= names for wanted in _TAGGED) else None
+_SEEN = 2048  # rows that are looked at
 
 
-def _columns_of(path: Path) -> set[str]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+@dataclass(frozen=True)
+class Guess:
+    """What a file is for.
 
-    try:
-        return set(pq.read_schema(path).names)
-    except pa.ArrowInvalid:  # it is refused where it is read
-        return set()
+    Attributes:
+        task: its name.
+        fields: values of recipe fields that were guessed, by dotted name.
+        sentence: what was guessed, for a person.
+    """
+
+    task: str
+    fields: Mapping[str, Any]
+    sentence: str
 
 
-def _keys_of(path: Path) -> set[str]:
-    """Returns the names that stand before a colon at the beginning of a JSON file, of any depth."""
-    with open_bytes(path) as file:
-        head = file.read(_HEAD).decode("utf-8", "replace")
-    return set(_KEY.findall(head))
+def guess_task(path: Path, settings: DataSection) -> Guess:
+    """Returns the task that a file is for, tried from the one with the most particular rows on.
+
+    Args:
+        path: the file, whose rows have labels.
+        settings: what is said of it.
+
+    Raises:
+        UnavailableError: it is not there.
+        UsageError: it can't be told, with what could be meant.
+        DataError: its rows are not what they should be.
+    """
+    require_file(path)
+    tasks: dict[Reader, str] = {}
+    for task, reader in READERS.items():  # of several tasks with one reader the first
+        tasks.setdefault(reader, task)
+    refusals: list[BertctlError] = []
+    for reader, task in reversed(tasks.items()):
+        options = ReadOptions(settings, "train", label_needed=True, chunk_rows=_SEEN, form=reader.form)
+        try:
+            reading = reader.guess(path, options)
+        except (UsageError, DataError) as error:
+            refusals.append(error)
+            continue
+        if reading is not None:
+            return _guess(path, task, reading, settings)
+    raise next((error for error in reversed(refusals) if isinstance(error, DataError)), refusals[-1])
+
+
+def _guess(path: Path, task: str, reading: Reading, settings: DataSection) -> Guess:
+    given = settings.model_dump()
+    found = {name: value for name, value in reading.settings.model_dump().items() if value != given[name]}
+    no_header = reading.settings.header is False
+    parts = ["it has no header"] if no_header and settings.header is None else []
+    for role, name in reading.columns.items():
+        value = reading.rows.columns[role][0] if no_header and reading.rows.has(role) else None
+        parts.append(f"{role} from '{name}'" + (f" ({shorten(value, 30)})" if value is not None else ""))
+    sentence = f"{path} looks like {task}" + (f": {', '.join(parts)}" if parts else "")
+    return Guess(task, {f"data.{name}": value for name, value in found.items()}, sentence)

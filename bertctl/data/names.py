@@ -2,23 +2,23 @@
 
 TEXT_NAMES = (
     "text", "sentence", "sentence1", "review", "content", "question1", "premise", "question", "document", "comment",
-    "tweet", "message", "body",
+    "tweet", "message", "body", "utterance", "query", "satz", "frage", "kommentar", "nachricht", "rezension",
+    "bewertungstext", "beitrag", "anfrage", "texte", "phrase", "texto",
 )  # fmt: skip
 PAIR_NAMES = (
-    ("text", "pair"),
-    ("sentence1", "sentence2"),
-    ("question1", "question2"),
-    ("premise", "hypothesis"),
-    ("question", "sentence"),
-    ("question", "answer"),
-    ("query", "passage"),
-    ("text1", "text2"),
-    ("text_a", "text_b"),
-    ("sentence_a", "sentence_b"),
-)
+    ("text", "pair"), ("sentence1", "sentence2"), ("question1", "question2"), ("premise", "hypothesis"),
+    ("question", "sentence"), ("question", "answer"), ("question", "passage"), ("question", "context"),
+    ("query", "passage"), ("query", "document"), ("text1", "text2"), ("text_1", "text_2"), ("text_a", "text_b"),
+    ("sentence_a", "sentence_b"), ("sentence_1", "sentence_2"), ("satz1", "satz2"), ("frage1", "frage2"),
+    ("frage", "antwort"), ("prämisse", "hypothese"),
+)  # fmt: skip
+SCORE_NAMES = (
+    "score", "rating", "similarity", "similarity_score", "relatedness", "relatedness_score", "stars", "sterne", "note",
+    "bewertung", "punkte", "ähnlichkeit",
+)  # fmt: skip
 LABEL_NAMES = (
-    "label", "labels", "gold_label", "class", "category", "sentiment", "target", "score", "rating", "is_duplicate",
-    "y",
+    "label", "labels", "gold_label", "class", "category", "sentiment", "target", "is_duplicate", "y", "intent", "topic",
+    "emotion", "klasse", "kategorie", "stimmung", "thema", "emotions", "categories", "topics", "genres", *SCORE_NAMES,
 )  # fmt: skip
 ID_NAMES = ("id", "idx", "index", "guid", "uid", "__index_level_0__")
 

@@ -8,9 +8,11 @@ where the file gives no offset and the text does not occur in the context.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 from bertctl.config.recipe_sections import DataSection
+from bertctl.data.column_contents import content_of
 from bertctl.data.columns import FileColumns, columns_named, ids_of, other_columns, shown_columns
 from bertctl.data.files import input_kind, read_tables
 from bertctl.data.names import folded
@@ -44,6 +46,7 @@ class QuestionReader(Reader):
     columns: tuple[str, ...] = _CANONICAL
     no_label: tuple[Any, ...] = (None,)
     noun: str = "questions"
+    form: str = FORMS
     together: tuple[str, ...] = ("title", "context")
 
     def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:
@@ -56,6 +59,15 @@ class QuestionReader(Reader):
             )
         tables = json_tables(source, options) if kind == "jsonl" else read_tables(source, kind, options)
         return self.table_readings(tables, options)
+
+    def guess(self, path: Path, options: ReadOptions) -> Reading | None:
+        """Returns the first questions of a file whose answers are found in their texts, and are no classes."""
+        reading = super().guess(path, options)
+        answers = reading.rows.columns["label"] if reading else ()
+        places = [place for answer in answers for place in answer["answer_start"]]
+        found = 2 * sum(place >= 0 for place in places) >= len(places)
+        is_class = content_of([text for answer in answers for text in answer["text"]]) == "class"
+        return reading if found and not (is_class and path.suffix in (".csv", ".tsv")) else None
 
     def columns_of(self, table: Table, options: ReadOptions) -> "QuestionColumns":
         """Returns which column of a file is which."""

@@ -23,6 +23,11 @@ OnBadRecord = Callable[[DataError], None]
 """Is told of a record that can't be read, which is then left out."""
 
 
+def json_form(fields: str) -> str:
+    """Returns what JSON of such rows looks like."""
+    return f"JSON has one object per line, or is a list of them: {{{fields}}}."
+
+
 @dataclass
 class SkippedRows:
     """Rows that can't be read and are left out, as they are found.
@@ -82,6 +87,7 @@ class ReadOptions:
         on_bad_record: told of records that can't be read; without it they refuse the file.
         hints: fields of `settings` that were said of another file: they count where this one has such columns.
         skipped: gets rows that are not what the task needs, too; without it they refuse the file.
+        form: what JSON of such rows looks like, for remedies.
     """
 
     settings: DataSection
@@ -94,6 +100,7 @@ class ReadOptions:
     on_bad_record: OnBadRecord | None = None
     hints: frozenset[str] = frozenset()
     skipped: SkippedRows | None = None
+    form: str = json_form('"text": "...", "label": "..."')
 
     @property
     def whole(self) -> bool:
@@ -122,6 +129,7 @@ class Reader(ABC):
         streams_labels: whether `stream` keeps labels.
         no_label: what stands for no label: where none is needed, a column of nothing else is left out.
         noun: what is said to be blank where the first canonical column is; empty where nothing is said.
+        form: what a JSON file of its rows looks like.
     """
 
     columns: tuple[str, ...]
@@ -130,6 +138,7 @@ class Reader(ABC):
     streams_labels: bool = False
     no_label: tuple[Any, ...] = ()
     noun: str = ""
+    form: str = ReadOptions.form
 
     def groups(self, rows: Rows) -> list[Hashable]:
         """Returns one key per row, the same for rows that hang together."""
@@ -138,6 +147,15 @@ class Reader(ABC):
     @abstractmethod
     def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:
         """Yields the rows of a file or of stdin, chunk by chunk."""
+
+    def guess(self, path: Path, options: ReadOptions) -> Reading | None:
+        """Returns the first rows of a file that is for this task by what is in it; None where it is for another one.
+
+        Raises:
+            UsageError: it can't be told, or the file can't be for this task.
+            DataError: its rows are not what this task needs.
+        """
+        return next(iter(self.readings(path, options)), None)
 
     @abstractmethod
     def columns_of(self, table: Table, options: ReadOptions) -> FileColumns:
@@ -224,7 +242,7 @@ class Reader(ABC):
 
     def read_whole(self, path: Path, options: ReadOptions) -> Reading:
         """Returns a whole file, read as `options` say; see `read`."""
-        found = list(self.readings(path, options))
+        found = list(self.readings(path, replace(options, form=self.form)))
         if not found:  # every record was left out
             raise DataError(f"{path} has no rows that can be read", remedy="Give a file with rows.")
         return found[0]
@@ -257,6 +275,7 @@ class Reader(ABC):
             chunk_rows=chunk_rows,
             listener=listener,
             hints=hints,
+            form=self.form,
         ).skipping(skipped)
         for reading in self.readings(source, options):
             yield reading.rows

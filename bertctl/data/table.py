@@ -36,6 +36,11 @@ class Table:
         """Returns `file:line` (or `file, row n`) of a row, for messages."""
         return f"{self.source}:{self.lines[index]}" if self.lines else f"{self.source}, row {self.first + index + 1}"
 
+    def chunks(self, size: int | None) -> Iterator[Self]:
+        """Yields the rows, at most `size` at a time; all at once where that is None."""
+        for numbers in in_chunks(range(len(self)), size):
+            yield self.select(numbers)
+
     def select(self, indices: Sequence[int]) -> Self:
         """Returns the rows at these positions."""
         columns = {name: [values[i] for i in indices] for name, values in self.columns.items()}

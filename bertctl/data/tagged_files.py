@@ -14,9 +14,10 @@ from typing import Any, Literal, cast, get_args
 
 from bertctl.data.annotations.tables import SUFFIXES as ANNOTATED
 from bertctl.data.annotations.tables import AnnotatedTable, annotated_tables
+from bertctl.data.column_contents import with_lists
 from bertctl.data.conll import Sentence, conll_sentences
 from bertctl.data.files import SUFFIXES, read_tables, suffix_of, text_lines
-from bertctl.data.reading import Reader, Reading, ReadOptions, SkippedRows
+from bertctl.data.reading import Reader, Reading, ReadOptions, SkippedRows, json_form
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table, in_chunks
 from bertctl.data.tag_schemes import TagKind, tag_kind
@@ -27,7 +28,7 @@ from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT
 from bertctl.words import unknown
 
-TaggedKind = Literal["lines", "conll", "conllu", "jsonl", "json", "parquet", "brat", "pubtator", "docbin"]
+TaggedKind = Literal["lines", "conll", "conllu", "csv", "jsonl", "json", "parquet", "brat", "pubtator", "docbin"]
 TAGGED_KINDS: tuple[TaggedKind, ...] = get_args(TaggedKind)
 
 _COLUMN_SUFFIXES = (".conll", ".iob", ".iob2", ".bio", ".tsv")
@@ -43,6 +44,7 @@ class TaggingReader(Reader):
 
     columns: tuple[str, ...] = ("words", "label", "document")
     together: tuple[str, ...] = ("document", "words")
+    form: str = json_form('"words": ["Anna", "sleeps"], "tags": ["B-PER", "O"]')
 
     def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:
         """Yields the rows of a file or of stdin; tags only of whole files.
@@ -58,6 +60,13 @@ class TaggingReader(Reader):
         tags = self._tags_of(source, kind, options)
         for reading in self._readings(source, kind, options):
             yield replace(reading, rows=replace(reading.rows, tag_kind=tags))
+
+    def guess(self, path: Path, options: ReadOptions) -> Reading | None:
+        """Returns the first rows of a file with words and tags; None where its lines do not look like columns."""
+        kind = _kind_of(path)
+        if (kind is None or suffix_of(path) == ".tsv") and not _are_sentences(_first_lines(path, options)):
+            return None
+        return next(self._readings(path, kind or "conll", options), None)
 
     def _tags_of(self, source: Source, kind: TaggedKind, options: ReadOptions) -> TagKind | None:
         """Returns what the tags of a whole file are, whose words are read in chunks; None where it has none."""
@@ -75,8 +84,9 @@ class TaggingReader(Reader):
         return found
 
     def _readings(self, source: Source, kind: TaggedKind, options: ReadOptions) -> Iterator[Reading]:
-        if kind == "jsonl" or kind == "parquet":
-            yield from self.table_readings(read_tables(source, kind, options), options)
+        if kind == "jsonl" or kind == "parquet" or kind == "csv":
+            tables = (_with_lists(table, kind, options) for table in read_tables(source, kind, options))
+            yield from self.table_readings(tables, options)
             return
         if kind not in ("lines", "conll", "conllu"):
             yield from self.table_readings(annotated_tables(source, kind, options), options)
@@ -125,18 +135,8 @@ def _said_kind(given: str | None) -> TaggedKind | None:
 
 
 def _kind_of(path: Path) -> TaggedKind | None:
-    """Returns what a file is, by its suffix (before .gz); None where that says nothing.
-
-    Raises:
-        UsageError: a suffix of a file that has no place for words and tags.
-    """
+    """Returns what a file is, by its suffix (before .gz); None where that says nothing."""
     suffix = suffix_of(path)
-    if suffix == ".csv":
-        raise UsageError(
-            f"{path}: CSV has no place for a tag per word",
-            remedy="Give CoNLL columns (.conll, .tsv), CoNLL-U (.conllu), JSONL, Parquet, or what an annotation tool "
-            "writes (.json of Label Studio or BioC, .ann, .pubtator, .spacy).",
-        )
     if suffix in _COLUMN_SUFFIXES:
         return "conll"
     if suffix in _UD_SUFFIXES:
@@ -145,14 +145,44 @@ def _kind_of(path: Path) -> TaggedKind | None:
     return cast(TaggedKind, kind) if kind in TAGGED_KINDS and kind != "lines" else None
 
 
+def _with_lists(table: Table, kind: TaggedKind, options: ReadOptions) -> Table:
+    """Returns a table whose lists are written as texts with lists.
+
+    Raises:
+        UsageError: labelled CSV without any.
+    """
+    columns = {name: with_lists(values) for name, values in table.columns.items()}
+    if (
+        kind == "csv"
+        and options.label_needed
+        and all(columns[name] is values for name, values in table.columns.items())
+    ):
+        raise UsageError(
+            f"{table.source}: CSV has no place for a tag per word but lists: \"['Anna', 'sleeps']\",\"['B-PER', 'O']\"",
+            remedy="Give CoNLL columns (.conll, .tsv), CoNLL-U (.conllu), JSONL, Parquet, or what an annotation tool "
+            "writes (.json of Label Studio or BioC, .ann, .pubtator, .spacy).",
+        )
+    return replace(table, columns=columns)
+
+
 def _sniffed_kind(source: Path, options: ReadOptions) -> TaggedKind:
-    with open_bytes(source) as file:
-        lines = decoded_lines(file, str(source), options.settings.encoding, SILENT)
-        first = list(itertools.islice(lines, _SNIFFED_LINES))
-    if not _look_like_columns(first):
+    if not _look_like_columns(_first_lines(source, options)):
         return "lines"
     options.listener.say(f"{source}: read as CoNLL columns; --input-format lines reads it as running text")
     return "conll"
+
+
+def _first_lines(source: Path, options: ReadOptions) -> list[str]:
+    with open_bytes(source) as file:
+        lines = decoded_lines(file, str(source), options.settings.encoding, SILENT)
+        return list(itertools.islice(lines, _SNIFFED_LINES))
+
+
+def _are_sentences(lines: Sequence[str]) -> bool:
+    """Whether lines look like columns, and are parted by blank lines or end in tags: not like a table's."""
+    filled = [line.split() for line in lines if line.strip()]
+    blank = any(not line.strip() for line in lines[:-1])
+    return _look_like_columns(lines) and (blank or all(_TAG.fullmatch(fields[-1]) for fields in filled))
 
 
 def _look_like_columns(lines: Sequence[str]) -> bool:

@@ -1,16 +1,22 @@
 """Which column is which: as the recipe says, or guessed from the usual names; then a file's columns as `Rows`."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from bertctl.config.recipe_sections import DataSection
+from bertctl.data.column_contents import content_of, filled, is_prose, numbers_in, with_lists
 from bertctl.data.columns import FileColumns, columns_named, ids_of, label_of, other_columns, say_guesses, shown_columns
-from bertctl.data.names import ID_NAMES, LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, folded
+from bertctl.data.names import ID_NAMES, LABEL_NAMES, PAIR_NAMES, SCORE_NAMES, TEXT_NAMES, folded
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import Listener
+from bertctl.words import shorten
+
+_FEW_CLASSES = 20
+"""Whole numbers that are classes, whatever their column is called."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,7 @@ def choose_columns(table: Table, settings: DataSection, *, label_needed: bool, l
     text, pair = settings.text_column, settings.pair_column
     guessed: list[str] = []
     if text is None:
-        text, partner = _guess_text(table, taken, pair=pair, label=label, header=table.header)
+        text, partner = _guess_text(table, taken, pair=pair, label=label, label_needed=label_needed)
         guessed.append(f"text from '{text}'")
         if pair is None and partner is not None:
             pair = partner
@@ -81,7 +87,7 @@ def rows_from(table: Table, names: TextColumns, *, split: str, first_id: int = 0
     """
     names.require(table)
     columns = {
-        canonical: table.columns[name] if canonical == "label" else texts_of(table, name)
+        canonical: with_lists(table.columns[name]) if canonical == "label" else texts_of(table, name)
         for canonical, name in names.names().items()
     }
     columns |= other_columns(table, names.used, ("text", "pair", "label"))
@@ -115,54 +121,112 @@ def _text(value: Any, name: str, index: int, table: Table) -> str:
 
 
 def _guess_text(
-    table: Table, taken: Sequence[str], *, pair: str | None, label: str | None, header: bool
+    table: Table, taken: Sequence[str], *, pair: str | None, label: str | None, label_needed: bool
 ) -> tuple[str, str | None]:
     """Returns the text column, and its partner where both have the names of a pair."""
     free = {folded(name): name for name in table.columns if name not in taken}
-    if not header:
-        return _guess_headerless(table, list(free.values()), label), None
+    if not table.header:
+        return _guess_headerless(table, list(free.values()), label)
     pairs = [(free[a], free[b]) for a, b in PAIR_NAMES if a in free and b in free]
     if pair is not None:
         pairs = [(free[a], pair) for a, b in PAIR_NAMES if b == folded(pair) and a in free]
     of_pairs = {name for found in pairs for name in found}
     singles = [free[name] for name in TEXT_NAMES if name in free and free[name] not in of_pairs]
+    rest = [name for key, name in free.items() if key not in (*LABEL_NAMES, *ID_NAMES)]
     if len(pairs) == 1 and not singles:
-        return pairs[0]
+        text, second = pairs[0]
+        is_label = label_needed and label is None and len(free) == len(rest) == 2
+        return (text, None) if is_label and content_of(table.columns[second]) == "class" else pairs[0]
     if not pairs and "text" in free:
         return free["text"], None
+    if not pairs and not singles:
+        singles = rest if len(rest) == 1 else texts_in(table, rest)
     if not pairs and len(singles) == 1:
         return singles[0], None
-    if not pairs and not singles:
-        rest = [name for key, name in free.items() if key not in (*LABEL_NAMES, *ID_NAMES)]
-        if len(rest) == 1:
-            return rest[0], None
-        what = "no column has one of the usual names for a text"
-    else:
-        candidates = ", ".join(dict.fromkeys([*(name for found in pairs for name in found), *singles]))
-        what = f"several columns could be the text: {candidates}"
+    candidates = list(dict.fromkeys([*(name for found in pairs for name in found), *singles]))
+    choices = " or ".join(f"--text-column {shlex.quote(name)}" for name in candidates) or "--text-column NAME"
+    what = (
+        f"several columns could be the text: {', '.join(candidates)}"
+        if candidates
+        else "no column is known as the text"
+    )
     raise UsageError(
         f"{table.source}: {what}",
-        remedy=f"Name it: --text-column NAME (and --pair-column NAME for a second sentence). {shown_columns(table)}",
+        remedy=f"Name it: {choices} (and --pair-column NAME for a second sentence). {shown_columns(table)}",
     )
 
 
-def _guess_headerless(table: Table, free: Sequence[str], label: str | None) -> str:
-    """Returns the text of two columns without names, the one with more different values; alone, it is the text."""
+def texts_in(table: Table, names: Sequence[str]) -> list[str]:
+    """Returns those of the columns that hold texts."""
+    return [name for name in names if content_of(table.columns[name]) == "text"]
+
+
+def _guess_headerless(table: Table, free: Sequence[str], label: str | None) -> tuple[str, str | None]:
+    """Returns the text of two columns without names, the one with more different values; alone, it is the text.
+
+    Of several columns, one or two that hold texts are the text and its partner.
+    """
     if len(free) == 1:
-        return free[0]
+        return free[0], None
     if len(free) == 2 and label is None:
         kinds = {name: len(set(table.columns[name])) for name in free}
         few, many = sorted(free, key=lambda name: kinds[name])
         if kinds[few] < kinds[many] or kinds[few] <= len(table) // 2:
-            return many
+            return many, None
+    texts = texts_in(table, free)
+    if len(free) > 2 and 1 <= len(texts) <= 2:
+        return texts[0], texts[1] if texts[1:] else None
     raise UsageError(
         f"{table.source}: it has no header, and which of its {len(table.columns)} columns is the text can't be seen",
         remedy="Name them: --text-column column1 --label-column column2, as the numbers are; "
-        "if the first line is a header, add --header.",
+        f"if the first line is a header, add --header. {shown_columns(table)}",
     )
 
 
 def _guess_label(table: Table, taken: Sequence[str], *, needed: bool) -> str | None:
     free = {folded(name): name for name in table.columns if name not in taken}
     usual = LABEL_NAMES if table.header else tuple(free) if len(free) == 1 else ()
+    if not free.keys() & set(usual):
+        usual = tuple(key for key, name in free.items() if content_of(table.columns[name]) in ("class", "score"))
     return label_of(free, usual, table, needed=needed)
+
+
+def refuse_other_texts(rows: Rows, columns: Mapping[str, str], settings: DataSection) -> None:
+    """Refuses rows with another text beside the one that was taken for it by its name.
+
+    Raises:
+        UsageError: with both columns.
+    """
+    text = columns["text"]
+    if settings.text_column or "pair" in columns or folded(text) == "text":
+        return
+    named = (*columns, *(name for name in rows.columns if folded(name) in (*ID_NAMES, *LABEL_NAMES)))
+    others = [name for name, values in rows.columns.items() if name not in named and is_prose(values)]
+    if others:
+        one, other = shlex.quote(text), shlex.quote(others[0])
+        raise UsageError(
+            f"{rows.source}: several columns could be the text: {', '.join([text, *others])}",
+            remedy=f"Name it: --text-column {one} or --text-column {other}; as a pair: --text-column {one} "
+            f"--pair-column {other}.",
+        )
+
+
+def label_kind(labels: Sequence[Any], name: str, source: str) -> Literal["class", "score"]:
+    """Returns whether labels are classes or scores.
+
+    Raises:
+        UsageError: they could be either, or are neither.
+    """
+    given, numbers = filled(labels), numbers_in(filled(labels))
+    kind, different = content_of(labels), len({str(label) for label in given})
+    if kind == "score" or (10 * len(numbers) < 9 * len(given) and not is_prose(given)):
+        return "score" if kind == "score" else "class"
+    named = folded(name) in LABEL_NAMES and folded(name) not in SCORE_NAMES and kind == "class"
+    whole = not any(isinstance(label, float) or "." in str(label) for label in given)
+    if whole and given and not is_prose(given) and (different <= _FEW_CLASSES or named):
+        return "class"
+    shown = f"{different} different values, such as {', '.join(shorten(each) for each in given[:2])}"
+    raise UsageError(
+        f"{source}: whether '{name}' holds classes or scores can't be seen: {shown}",
+        remedy="Say it by the task, or name another column: --label-column NAME.",
+    )

@@ -3,13 +3,14 @@
 from collections import Counter
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from bertctl.data.files import input_kind, read_tables
 from bertctl.data.groups import group_keys
 from bertctl.data.reading import Reader, Reading, ReadOptions
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table
-from bertctl.data.text_columns import TextColumns, choose_columns, rows_from
+from bertctl.data.text_columns import TextColumns, choose_columns, label_kind, refuse_other_texts, rows_from
 from bertctl.data.text_files import Source
 
 
@@ -32,10 +33,23 @@ class TextReader(Reader):
     def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:
         """Yields the rows of a file or of stdin. A .txt file is plain lines in a stream, else tab-separated."""
         kind = input_kind(source, options.kind)
-        if kind == "lines" and options.whole:
+        if kind == "lines" and (options.whole or options.label_needed):
             kind = "tsv"
         columns = TextColumns(None, "text") if kind == "lines" else None
         return self.table_readings(read_tables(source, kind, options), options, columns)
+
+    def guess(self, path: Path, options: ReadOptions) -> Reading | None:
+        """Returns the first rows of a file with classes, or with scores.
+
+        Raises:
+            UsageError: it has several texts, or labels that could be either.
+        """
+        reading = super().guess(path, options)
+        if reading is None:
+            return None
+        refuse_other_texts(reading.rows, reading.columns, options.settings)
+        kind = label_kind(reading.rows.columns["label"], reading.columns["label"], reading.rows.source)
+        return reading if (kind == "class") == self.stratify else None
 
     def columns_of(self, table: Table, options: ReadOptions) -> TextColumns:
         """Returns which column of a file is which."""

@@ -71,7 +71,7 @@ def test_a_pair_is_guessed_only_where_the_text_was():
     ("names", "message", "option"),
     [
         (("review", "comment", "label"), "the text: review, comment", "--text-column"),
-        (("a", "b", "label"), "no column .*names for a text", "--text-column"),
+        (("a", "b", "label"), "the text: a, b", "--text-column"),
         (("sentence1", "sentence2", "premise", "hypothesis", "label"), "the text: sentence1, ", "--text"),
         (("text", "score", "rating"), "the label: score, rating", "--label-column"),
         (("text", "colour"), "no column .*the label", "--label-column"),

@@ -204,7 +204,7 @@ def test_documents_that_are_no_questions_are_refused(tmp_path):
     for text, said in (
         ("{\n", r"x\.json:2: this is not JSON"),
         ('{"data": 3}', "no column .*the question"),
-        ('{"data": []}', "has no questions"),
+        ('{"data": []}', "has no rows"),
         ('{"data": [{"title": "t", "paragraphs": [{"context": "c"}]}]}', r"article 1 \('t'\), paragraph 1.*'qas'"),
         ('{"data": [{"title": "t", "paragraphs": 3}]}', "'paragraphs'"),
     ):

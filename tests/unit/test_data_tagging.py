@@ -189,7 +189,7 @@ def test_columns_that_cannot_be_guessed(tmp_path):
     with pytest.raises(DataError, match=r"column 'tgas': .*tags"):
         read(tmp_path / "a.jsonl", lines({"words": ["a"], "tags": ["O"]}), label_column="tgas")
     with pytest.raises(UsageError, match="CSV"):
-        read(tmp_path / "a.csv", "a,b\n")
+        read(tmp_path / "a.csv", "a,b\nAnna,O\n")
 
 
 def test_rows_without_tags_where_none_are_needed(tmp_path):

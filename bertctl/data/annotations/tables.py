@@ -5,8 +5,8 @@ from typing import Any
 
 from bertctl.data.annotations import bioc, brat, docbin, label_studio, pubtator
 from bertctl.data.annotations.document import Document
+from bertctl.data.files import document_or_tables, table_of_document
 from bertctl.data.reading import ReadOptions
-from bertctl.data.squad_json import document_or_tables, table_of_document
 from bertctl.data.table import Table, in_chunks
 from bertctl.data.text_files import Source, open_bytes, source_name
 
@@ -44,7 +44,7 @@ def annotated_tables(source: Source, kind: str, options: ReadOptions) -> Iterato
         elif isinstance(document, list) and document and isinstance(document[0], dict) and "data" in document[0]:
             yield from _tables(label_studio.documents_of(document, name), name, options)
         else:
-            yield table_of_document(document, name)
+            yield from table_of_document(document, name, options).chunks(options.chunk_rows)
 
 
 def _tables(documents: Iterator[Document], name: str, options: ReadOptions) -> Iterator[Table]:

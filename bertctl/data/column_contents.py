@@ -1,0 +1,91 @@
+"""What a column holds, as far as its values say: texts, classes or scores, whatever the column is called."""
+
+import ast
+import contextlib
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from bertctl.data.table import Table
+from bertctl.words import shorten
+
+Content = Literal["text", "class", "score", "other"]
+
+_SEEN = 2048  # values that are looked at
+_CLASS_WORDS = 4  # more words on average are a text's
+_NO_COMMAS = re.compile(r"""(['"])\s+(['"])""")
+
+
+def filled(values: Sequence[Any]) -> list[Any]:
+    """Returns the first values that say something."""
+    return [value for value in values[:_SEEN] if value is not None and value != ""]
+
+
+def is_prose(values: Sequence[Any]) -> bool:
+    """Whether a column holds texts of more words than names have."""
+    given = filled(values)
+    return content_of(given) == "text" and sum(len(value.split()) for value in given) > _CLASS_WORDS * len(given)
+
+
+def numbers_in(values: Sequence[Any]) -> list[float]:
+    """Returns the numbers among values."""
+    found = []
+    for value in values:
+        try:
+            found.append(float(value))
+        except (TypeError, ValueError):
+            continue
+    return [number for number in found if number == number]
+
+
+def content_of(values: Sequence[Any]) -> Content:
+    """Returns what a column holds: few values that repeat are classes, numbers with decimals scores, words texts."""
+    given = filled(values)
+    if not given or any(isinstance(value, list | dict) for value in given):
+        return "other"
+    numbers = numbers_in(given)
+    if 10 * len(numbers) >= 9 * len(given):
+        if not all(number.is_integer() for number in numbers):
+            return "score"
+        return "class" if _repeat(numbers) else "other"
+    shown = [str(value) for value in given]
+    words = sum(len(value.split()) for value in shown) / len(shown)
+    if words <= _CLASS_WORDS and _repeat(shown):
+        return "class"
+    return (
+        "text" if all(isinstance(value, str) for value in given) and (words > 1 or not _are_codes(shown)) else "other"
+    )
+
+
+def _are_codes(values: Sequence[str]) -> bool:
+    return all(value.isascii() for value in values)  # ids; languages without blanks between words are no ASCII
+
+
+def _repeat(values: Sequence[Any]) -> bool:
+    return len(set(values)) < len(values) and len(set(values)) <= max(2, len(values) // 2)
+
+
+def names_with_values(table: Table) -> str:
+    """Returns the names of a table's columns, with the first value of each where the file has no names."""
+    if table.header or not len(table):
+        return ", ".join(table.columns)
+    return ", ".join(f"{name} ('{shorten(values[0], 24)}')" for name, values in table.columns.items())
+
+
+def written_list(text: str) -> Any:
+    """Returns the list that is written as a text, in JSON, in Python or as numpy shows it; else the text."""
+    if not (text.lstrip().startswith("[") and text.rstrip().endswith("]")):
+        return text
+    for read in (json.loads, ast.literal_eval):
+        with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+            return read(text if "," in text else _NO_COMMAS.sub(r"\1, \2", text))
+    return text
+
+
+def with_lists(values: Sequence[Any]) -> Sequence[Any]:
+    """Returns a column with lists where all of its values are lists written as texts, and else as it is."""
+    if not all(isinstance(value, str) for value in values):
+        return values
+    found = [written_list(value) if value else None for value in values]
+    return found if all(value is None or isinstance(value, list) for value in found) and any(found) else values

@@ -1,0 +1,147 @@
+"""`bertctl finetune FILE`: the task is guessed and said, or the file is refused with what could be meant."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.conftest import Run
+
+GOOD = ["the film was good", "a very good film it was", "good food and a bright day", "it was not bad at all"]
+BAD = ["the film was bad", "a very bad film it was", "dull food on a poor day", "it was not good at all"]
+TEXTS = [text for pair in zip(GOOD, BAD, strict=True) for text in pair]
+OTHER = [f"and then {text}" for text in reversed(TEXTS)]
+ROWS = range(len(TEXTS))
+
+
+def table(separator: str, header: str, *columns: list) -> str:
+    out = io.StringIO()
+    rows = list(zip(*columns, strict=True))
+    csv.writer(out, delimiter=separator, lineterminator="\n").writerows([header.split(separator)] * bool(header) + rows)
+    return out.getvalue()
+
+
+def lines(**columns: list) -> str:
+    return "".join(json.dumps(row) + "\n" for row in records(**columns))
+
+
+def records(**columns: list) -> list[dict]:
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def cycle(*values: object) -> list:
+    return [values[i % len(values)] for i in ROWS]
+
+
+WORDS = [text.split() for text in TEXTS]
+TAGS = [["B-X"] + ["O"] * (len(words) - 1) for words in WORDS]
+PAIRS = [list(zip(words, tags, strict=True)) for words, tags in zip(WORDS, TAGS, strict=True)]
+CONLL = "\n".join("".join(f"{word} {tag}\n" for word, tag in pairs) for pairs in PAIRS)
+STARTS = [text.rindex(text.split()[-1]) for text in TEXTS]
+ANSWERS = [{"text": [text.split()[-1]], "answer_start": [s]} for text, s in zip(TEXTS, STARTS, strict=True)]
+SQUAD = {"data": [{"title": "t", "paragraphs": [
+    {"context": text, "qas": [{"id": str(i), "question": f"what is {i}?", "answers": [
+        {"text": text.split()[-1], "answer_start": STARTS[i]}]}]} for i, text in enumerate(TEXTS)]}]}  # fmt: skip
+ENDS = {f"ending{i}": [f"{word} {i}" for word in cycle("good", "bad")] for i in range(4)}
+CLASSES, SCORES, TAGGED, ASKED, CHOSEN = (
+    "text-classification", "text-regression", "token-classification", "question-answering", "multiple-choice",
+)  # fmt: skip
+
+RIGHT = {
+    "reviews.csv": (CLASSES, "review stars", table(",", "review,stars", TEXTS, cycle(1, 2, 3, 5))),
+    "text.tsv": (CLASSES, "text label", table("\t", "text\tlabel", TEXTS, cycle("pos", "neg"))),
+    "intents.csv": (CLASSES, "sentence intent", table(",", "sentence,intent", TEXTS, cycle("a_b", "c_d"))),
+    "saetze.csv": (CLASSES, "Satz Klasse", table(";", "Satz;Klasse", TEXTS, cycle("gut", "schlecht"))),
+    "bare.csv": (CLASSES, "column1 column2 good", table(",", "", TEXTS, cycle("pos", "neg"))),
+    "numbered.tsv": (CLASSES, "column2 column1", table("\t", "", cycle(0, 1), TEXTS)),
+    "unusual.csv": (CLASSES, "Aussage Art", table(",", "nr,Aussage,Art", list(ROWS), TEXTS, cycle("x", "y"))),
+    "several.jsonl": (CLASSES, "text labels", lines(text=TEXTS, labels=cycle(["a"], ["a", "b"], ["b"]))),
+    "array.json": (CLASSES, "text label", json.dumps(records(text=TEXTS, label=cycle(0, 1)), indent=1)),
+    "nli.jsonl": (CLASSES, "premise hypothesis label", lines(premise=TEXTS, hypothesis=OTHER, label=cycle("e", "n"))),
+    "faq.csv": (CLASSES, "frage antwort label", table(",", "frage,antwort,label", TEXTS, OTHER, cycle(0, 1))),
+    "pairs.tsv": (CLASSES, "column1 column2 column3", table("\t", "", TEXTS, OTHER, cycle("same", "not"))),
+    "sts.csv": (SCORES, "sentence1 sentence2 score",
+        table(",", "sentence1,sentence2,score", TEXTS, OTHER, cycle(0.5, 3.2))),
+    "valence.tsv": (SCORES, "tweet Bewertung", table("\t", "tweet\tBewertung", TEXTS, cycle(0.25, 0.5, 0.8))),
+    "train.conll": (TAGGED, "", CONLL),
+    "eng.train": (TAGGED, "", CONLL),
+    "ner.jsonl": (TAGGED, "tokens ner_tags", lines(id=list(ROWS), tokens=WORDS, ner_tags=TAGS)),
+    "ner.csv": (TAGGED, "tokens ner_tags", table(";", "tokens;ner_tags", WORDS, TAGS)),
+    "spans.json": (TAGGED, "text spans", json.dumps(
+        records(text=TEXTS, spans=[[{"start": 0, "end": len(w[0]), "label": "X"}] for w in WORDS]))),
+    "squad.json": (ASKED, "question context answers", json.dumps(SQUAD)),
+    "questions.jsonl": (ASKED, "question context answers",
+        lines(question=[f"what is {i}?" for i in ROWS], context=TEXTS, answers=ANSWERS)),
+    "swag.csv": (CHOSEN, "ctx ending0 ending3 label",
+        table(",", "ctx,ending0,ending1,ending2,ending3,label", TEXTS, *ENDS.values(), cycle(0, 1, 2, 3))),
+    "choices.jsonl": (CHOSEN, "question choices answer",
+        lines(question=TEXTS, choices=[["good", "bad"]] * len(TEXTS), answer=cycle("A", "B"))),
+}  # fmt: skip
+
+UNCLEAR = {
+    "only.csv": (table(",", "text", TEXTS), ["label", "--label-column"]),
+    "labels.csv": (table(",", "text,sentiment,topic", TEXTS, cycle("a", "b"), cycle("c", "d")),
+        ["--label-column sentiment or --label-column topic"]),
+    "texts.csv": (table(",", "title,body,label", OTHER, TEXTS, cycle("a", "b")),
+        ["--text-column body or --text-column title"]),
+    "unusual.csv": (table(",", "eins,zwei,label", OTHER, TEXTS, cycle("a", "b")),
+        ["--text-column eins or --text-column zwei"]),
+    "points.csv": (table(",", "text,score", TEXTS * 4, list(range(32))), ["classes or scores", "text-regression"]),
+    "floats.csv": (table(",", "text,score", TEXTS, cycle(1.0, 2.0)), ["classes or scores", "text-regression"]),
+    "bare.csv": (table(",", "", cycle("a", "b"), cycle(1, 2), cycle("c", "d")), ["no header", "column1 ('a')"]),
+    "words.csv": (table(",", "word,tag", *zip(*[pair for pairs in PAIRS for pair in pairs], strict=True)),
+        ["--text-column"]),
+    "faq.csv": (table(",", "frage,antwort", TEXTS, OTHER), ["label", "--label-column"]),
+    "choices.jsonl": (lines(question=TEXTS, choices=[["good", "bad"]] * len(TEXTS)), ["label"]),
+    "nothing.json": (json.dumps({"a": {"b": 1}}), ["text"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_file_is_enough(name: str, bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
+    task, columns, content = RIGHT[name]
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    planned = bertctl("finetune", name, "--model", tiny_model, "--max-length", "32", "--dry-run", "--json")
+    assert planned.returncode == 0, planned.stderr
+    [said] = [line for line in planned.stderr.splitlines() if line.startswith(f"{name} looks like {task}")]
+    assert all(column in said for column in columns.split())
+    assert f"bertctl finetune TASK --train-file {name}" in said
+    recipe = json.loads(planned.stdout)["recipe"]
+    assert recipe["task"] == task
+    assert recipe["name"] == name.partition(".")[0]
+
+
+@pytest.mark.parametrize("name", UNCLEAR)
+def test_an_unclear_file_is_refused_with_the_choices(name: str, bertctl: Run, tmp_path: Path) -> None:
+    content, said = UNCLEAR[name]
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    refused = bertctl("finetune", name)
+    assert refused.returncode == 2, refused.stderr
+    shown = " ".join(refused.stderr.split())
+    assert all(part in shown for part in said), shown
+    assert f"bertctl finetune TASK --train-file {name}" in shown
+    assert CHOSEN in shown
+
+
+def test_every_verb_that_takes_a_recipe_takes_a_file(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
+    rows = {"text": TEXTS * 3, "similarity": cycle(0.5, 1.5) * 3}
+    pq.write_table(pa.table(rows), tmp_path / "train.parquet")
+    (tmp_path / "dev.tsv").write_text(table("\t", "text\tsimilarity", TEXTS, cycle(0.5, 1.5)))
+    common = ("--model", tiny_model, "--max-length", "16")
+    for words in (
+        ("finetune", "train.parquet", "--validation-file", "dev.tsv", "--dry-run"),
+        ("sweep", "train.parquet", "--validation-file", "dev.tsv", "--seeds", "2", "--dry-run"),
+        ("estimate", "train.parquet", "--validation-file", "dev.tsv", "--steps", "1"),
+        ("probe", "train.parquet", "--validation-file", "dev.tsv", "--layers", "last"),
+        ("data check", "train.parquet", "dev.tsv"),
+    ):
+        done = bertctl(*words[0].split(), *words[1:], *common)
+        assert done.returncode == 0, done.stderr
+        assert f"looks like {SCORES}: text from 'text', label from 'similarity'" in done.stderr
+    gone = bertctl("finetune", "trian.parquet")
+    assert gone.returncode == 4
+    assert "did you mean train.parquet?" in gone.stderr
