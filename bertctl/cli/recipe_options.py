@@ -121,6 +121,7 @@ EVALUATION = (
     FieldOption("evaluation.keep_text", "--text/--no-text", bool),
     FieldOption("evaluation.metric_scripts", "--metric", list[str], "PATH", RARE),
 )
+KEEP_TEXT = (FieldOption("evaluation.keep_text", "--keep-text/--no-text", bool),)
 ANSWERS = (
     FieldOption("token_classification.scheme", "--scheme", panel="Answers"),
     FieldOption("token_classification.entity_threshold", "--entity-threshold", float, panel="Answers"),
@@ -151,10 +152,12 @@ RecipeArgument = Annotated[
         autocompletion=recipe_names,
     ),
 ]
-RunArgument = Annotated[
+_RUN_HELP = "Run folder, as `bertctl finetune` names it in its last line."
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help=_RUN_HELP, autocompletion=run_folders)]
+_ModelArgument = Annotated[
     Path,
     typer.Argument(
-        metavar="RUN", help="Run folder, as `bertctl finetune` names it in its last line.", autocompletion=run_folders
+        metavar="RUN", help=f"{_RUN_HELP} Or a fine-tuned model: folder or hub id.", autocompletion=run_folders
     ),
 ]
 OutputOption = Annotated[
@@ -263,7 +266,7 @@ class RunRequest:
     path: Path
     options: Mapping[str, Any]
 
-    def open(self, options: Mapping[str, Any] | None = None) -> "TrainedRun":
+    def open(self, options: Mapping[str, Any] | None = None, listener: Listener = SILENT) -> "TrainedRun":
         """Returns the trained model of the run.
 
         Raises:
@@ -271,7 +274,7 @@ class RunRequest:
         """
         from bertctl.inference.trained import open_run
 
-        return open_run(self.path, options={**self.options, **(options or {})})
+        return open_run(self.path, options={**self.options, **(options or {})}, listener=listener)
 
 
 def is_data_file(name: str) -> bool:
@@ -329,7 +332,7 @@ def takes_run(*groups: Sequence[FieldOption]) -> Decorator:
     def fold(given: dict[str, Any]) -> RunRequest:
         return RunRequest(given.pop("run"), _by_field(rows, given))
 
-    return folds([parameter("run", RunArgument)], [row.parameter() for row in rows], fold)
+    return folds([parameter("run", _ModelArgument)], [row.parameter() for row in rows], fold)
 
 
 def _by_field(rows: Sequence[FieldOption], given: dict[str, Any]) -> dict[str, Any]:
