@@ -54,9 +54,9 @@ def predict(
     on_error: OnErrorOption = None,
     num_processes: NumProcessesOption = 1,
 ) -> None:
-    """Predict with a run: label names and probabilities, in the order of the input, for files of any size.
+    """Predict with a run: label names and probabilities, in the input's order.
 
-    Each answer is written at once as a line of JSON. --format csv makes a table of them, and --json one array.
+    Each answer is a line of JSON; --format csv makes a table, --json one array.
 
     Args:
         file: Lines, CSV, TSV, JSON, JSONL or Parquet (.gz too); - is stdin; or a text.
@@ -71,7 +71,7 @@ def predict(
         safe_csv: In CSV, put ' before texts that a spreadsheet would take for a formula: = + - @, tab or return first.
         question: Ask a question (question answering); repeatable.
         context: File with the text that --question is about, or the text itself.
-        top_k: Answer with the N likeliest labels and their probabilities, as `top`, instead of all labels.
+        top_k: Answer with the N likeliest labels, as `top`, not with all.
         input_format: Layout of the input, among those that the run's task reads: lines, csv, tsv, jsonl, parquet,
             conll, conllu, json, brat, pubtator or docbin. Default: by its suffix; lines on stdin.
         batch_size: Examples per forward pass.
