@@ -215,14 +215,14 @@ class RecipeRequest:
             UsageError: there is no such recipe, something in it is wrong, or what a file is for can't be told.
             UnavailableError: its file can't be read.
         """
-        from bertctl.config.load import CODE, REACHING, load_recipe, recipe_name, refuse_unnamed
+        from bertctl.config.load import CODE, REACHING, load_recipe, refuse_unnamed
         from bertctl.config.recipe_files import expanded_path
 
         named, given = name or self.name, {**self.options, **(options or {})}
         if is_data_file(named):
             if "data.train_file" in self.options:
                 raise UsageError(f"the train file is given twice, as {named} too", remedy="Leave --train-file out.")
-            fields = {"name": recipe_name(Path(named).name.partition(".")[0]), "data.train_file": Path(named)}
+            fields = {"data.train_file": Path(named)}
             named, guessed = (task, {}) if task else self._guess(Path(named), listener)
             given = {**fields, **guessed, **given}
         recipe = load_recipe(named, sets=self.sets, options=given)

@@ -339,7 +339,10 @@ class RecipeFields(RecipeSection):
     """Holds every field of a recipe. `schema.Recipe` adds what only fits together."""
 
     name: Annotated[str, Field(pattern=r"^\w[\w.-]*$", max_length=100)] = "recipe"
-    """Short name of letters, digits, `.`, `_` and `-`, which names the run folder. Default: the recipe file's name."""
+    """Short name of letters, digits, `.`, `_` and `-`, which names the run folder. Default: the recipe file's name.
+
+    A recipe that has the name of a task takes that of the data set, or of the training file.
+    """
     description: str = ""
     """What the recipe is for, and why its settings are what they are."""
     task: Annotated[str, AfterValidator(require_task_name), Field(json_schema_extra=write_task_names)] = (
