@@ -49,6 +49,22 @@ def test_json_says_what_was_written(bertctl, run, tmp_path):
     assert text.startswith("## made\n")
 
 
+def test_numbers_are_slices_by_size_and_many_of_them_ranges(bertctl, tmp_path):
+    lines = classified(201)
+    for number, line in enumerate(lines):
+        line |= {"price": f"{number / 4:.2f}" if number else "", "stars": (number + 1) % 3, "shop": f"s{number % 25}"}
+    recipe = {"evaluation": {"slice_columns": ["price", "stars", "shop"]}}
+    text = bertctl("report", made_run(tmp_path / "sliced", lines, recipe=recipe), "--format", "md").stdout
+    text = text[text.index("### By slice") :]
+    names = [line.split("|")[1].strip(" `") for line in text.splitlines() if line.startswith("| ")]
+    parts = {"price": ["0.25 to 10", "10 to 20", "20 to 30", "30 to 40", "40 to 50", "(missing)"],
+             "stars": ["0", "1", "2"]}  # fmt: skip
+    for column, rows in parts.items():
+        start = names.index(column) + 2  # after the line below the heads
+        assert names[start : start + len(rows)] == rows
+    assert "5 other values" in names, "those of words stay as they are"
+
+
 def test_how_many_errors(bertctl, run):
     few, none = (bertctl("report", run, "--format", "md", "--errors", count).stdout for count in (3, 0))
     rows = few[few.index("### Most confident errors") :].split("###")[1].splitlines()
