@@ -317,7 +317,8 @@ def takes_recipe(*groups: Sequence[FieldOption], named: bool = True, sets: bool 
     def decorate(verb: VerbFunction) -> VerbFunction:
         def fold(given: dict[str, Any]) -> RecipeRequest:
             name = given.pop("recipe") if named else ""
-            typed = verb.__name__.replace("_", "-")
+            group = verb.__module__.rpartition(".")[2]  # `data check` is `check` in data.py
+            typed = " ".join(dict.fromkeys((group, verb.__name__))).replace("_", "-")
             return RecipeRequest(name, given.pop("sets", None) or (), _by_field(rows, given), typed)
 
         return folds(before, after, fold)(verb)

@@ -19,7 +19,7 @@ from bertctl.errors import BertctlError, UsageError, all_of
 from bertctl.words import unknown
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import RenderableType
 
     from bertctl.config.schema import Recipe
 
@@ -40,8 +40,8 @@ def ls(
         models: List the models by name instead.
         data: List the data sets by name instead.
     """
-    asked = [listed for listed, wanted in ((_models, models), (_datasets, data)) if wanted]
-    parts = [listed() for listed in asked or [_recipes]]
+    asked = [*([_models()] if models else []), *([_datasets()] if data else [])]
+    parts = asked or [_recipes()]
     document = {name: rows for name, rows, _ in parts}
     out.answer(document, *(shown for _, _, shown in parts))
     if not asked:
@@ -220,7 +220,7 @@ def _recipe_row(name: str) -> dict[str, Any]:
     }
 
 
-def _recipes() -> tuple[str, list[dict[str, Any]], "Table"]:
+def _recipes() -> "tuple[str, list[dict[str, Any]], RenderableType]":
     rows = [_recipe_row(name) for name in builtin_recipes()]
     table = plain_table("recipe", "what")
     for row in sorted(rows, key=lambda row: (row["task"], row["name"] != row["task"], row["name"])):
@@ -229,7 +229,7 @@ def _recipes() -> tuple[str, list[dict[str, Any]], "Table"]:
     return "recipes", rows, table
 
 
-def _models() -> tuple[str, list[dict[str, Any]], str]:
+def _models() -> "tuple[str, list[dict[str, Any]], RenderableType]":
     from bertctl.catalog.models import MODELS
 
     lines = [f"{'model':22} {'weights':>8} {'vocabulary':>11} {'longest':>8}  case"]
@@ -240,7 +240,7 @@ def _models() -> tuple[str, list[dict[str, Any]], str]:
     return "models", [asdict(row) for row in MODELS.values()], "\n".join(lines)
 
 
-def _datasets() -> tuple[str, list[dict[str, Any]], str]:
+def _datasets() -> "tuple[str, list[dict[str, Any]], RenderableType]":
     from bertctl.catalog.datasets import builtin_datasets
 
     lines, rows = [f"{'data':12} {'task':21} primary metric"], []

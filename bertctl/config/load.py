@@ -93,7 +93,7 @@ def _named_after_data(recipe: Recipe) -> Recipe:
 def _how_to(task: str) -> str | None:
     """Returns what the built-in recipe of a task says to those who choose it."""
     path = builtin_recipes().get(task)
-    return path and read_document(path.read_text(encoding="utf-8")).values["description"]
+    return str(read_document(path.read_text(encoding="utf-8")).values["description"]) if path else None
 
 
 def refuse_unnamed(
