@@ -49,7 +49,8 @@ MODELS: dict[str, ModelRow] = {
 }
 """The catalog, by name."""
 
-TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model")
+SENTENCEPIECE_FILES = ("spiece.model", "sentencepiece.bpe.model", "spm.model", "sentencepiece.model", "tokenizer.model")
+TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", *SENTENCEPIECE_FILES)
 """Files of which a model folder needs one to have a tokenizer."""
 
 _TOKENIZER_PATTERNS = ("*.json", "*.txt", "*.model")
@@ -138,12 +139,26 @@ def _model_folder(path: Path) -> Path:
     """Returns the folder with config.json: `path` itself, or `path/model` where `path` is a run."""
     folder = path / "model" if (path / "status.json").exists() else path
     if not (folder / "config.json").is_file():
+        refuse_adapter(folder)
         found = ", ".join(sorted(p.name for p in folder.iterdir())[:10]) if folder.is_dir() else "nothing"
         raise UnavailableError(
             f"{folder} holds no model: there is no config.json (found: {found or 'nothing'})",
             remedy="Give the folder that save_pretrained wrote, or a run folder of bertctl.",
         )
     return folder
+
+
+def refuse_adapter(folder: Path) -> None:
+    """Refuses the folder of an adapter such as LoRA.
+
+    Raises:
+        UnavailableError: what a folder names would have to be fetched.
+    """
+    if (folder / "adapter_config.json").exists():
+        raise UnavailableError(
+            f"{folder / 'adapter_config.json'}: an adapter names its model, and what a folder names is not fetched",
+            remedy="Merge it into its model once (merge_and_unload of peft), and save that with save_pretrained.",
+        )
 
 
 def _package_folder(row: ModelRow, *, weights: bool) -> Path | None:

@@ -72,9 +72,7 @@ def evaluate(
     if file:
         RunFolder.check_free(target, overwrite=overwrite)
     in_processes(num_processes, out)
-    trained = run.open(listener=out)
-    if not file:
-        trained.require_own_data()
+    trained = run.open()
     from bertctl.data.reading import SkippedRows
     from bertctl.inference.score_run import evaluate_file, evaluate_run
 

@@ -14,7 +14,7 @@ from bertctl.cli.recipe_options import (
     ANSWERS,
     COMPUTE,
     DATA,
-    KEEP_TEXT,
+    EVALUATION,
     LAYOUT,
     MODEL,
     OnErrorOption,
@@ -31,37 +31,32 @@ if TYPE_CHECKING:
 @takes_run(
     only(DATA, "--data-dir", "--text-column", "--pair-column", *LAYOUT, "--max-eval-rows"),
     COMPUTE,
-    KEEP_TEXT,
+    only(EVALUATION, "--text/--no-text"),
     only(MODEL, "--max-length"),
     ANSWERS,
 )
 def predict(
     out: Output,
     run: RunRequest,
-    file: Annotated[str, typer.Argument(metavar="[FILE|-|TEXT]")] = "",
-    text: Annotated[list[str] | None, typer.Option("--text", metavar="TEXT")] = None,
-    text_pair: Annotated[list[str] | None, typer.Option("--text-pair", metavar="TEXT")] = None,
+    file: Annotated[str, typer.Argument(metavar="[FILE|-]")] = "",
     split: Annotated[str | None, typer.Option("--split")] = None,
     data: Annotated[str | None, typer.Option("--data", metavar="NAME", autocompletion=dataset_names)] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="PATH")] = None,
     layout: Annotated[str | None, typer.Option("--format", metavar="NAME")] = None,
     safe_csv: Annotated[bool, typer.Option("--safe-csv")] = False,
     question: Annotated[list[str] | None, typer.Option("--question", metavar="TEXT")] = None,
-    context: Annotated[str | None, typer.Option("--context", metavar="FILE|TEXT")] = None,
-    top_k: Annotated[int | None, typer.Option("--top-k", min=1, metavar="N")] = None,
+    context: Annotated[Path | None, typer.Option("--context", metavar="FILE")] = None,
     input_format: Annotated[str | None, typer.Option("--input-format", metavar="NAME")] = None,
     batch_size: Annotated[int | None, typer.Option("--batch-size", min=1)] = None,
     on_error: OnErrorOption = None,
     num_processes: NumProcessesOption = 1,
 ) -> None:
-    """Predict with a run: label names and probabilities, in the input's order.
+    """Predict with a run: label names and probabilities, in the order of the input, for files of any size.
 
-    Each answer is a line of JSON; --format csv makes a table, --json one array.
+    Each answer is written at once as a line of JSON. --format csv makes a table of them, and --json one array.
 
     Args:
-        file: Lines, CSV, TSV, JSON, JSONL or Parquet (.gz too); - is stdin; or a text.
-        text: Answer this text, whatever it looks like; repeatable.
-        text_pair: Second text of a pair, one for each --text.
+        file: Lines, CSV, TSV, JSONL or Parquet (.gz too); - is stdin.
         split: Predict a split of the run's own data instead of a file.
         data: Predict a split of this catalog data set, such as ax.
         output: File for the answers (glue: folder). Default: stdout.
@@ -70,14 +65,13 @@ def predict(
             label-studio, brat, pubtator, bioc, docbin. Default: by the suffix of -o, else jsonl.
         safe_csv: In CSV, put ' before texts that a spreadsheet would take for a formula: = + - @, tab or return first.
         question: Ask a question (question answering); repeatable.
-        context: File with the text that --question is about, or the text itself.
-        top_k: Answer with the N likeliest labels, as `top`, not with all.
+        context: File with the text that --question is about.
         input_format: Layout of the input, among those that the run's task reads: lines, csv, tsv, jsonl, parquet,
             conll, conllu, json, brat, pubtator or docbin. Default: by its suffix; lines on stdin.
         batch_size: Examples per forward pass.
 
     Examples:
-        bertctl predict runs/sst2-1a2b3c4d "a fine film" --top-k 3
+        echo "a fine film" | bertctl predict runs/sst2-1a2b3c4d -
         bertctl predict RUN reviews.csv --format csv -o answers.csv
         bertctl predict RUN --split test --format glue -o submission
         bertctl predict RUN --question "When was it built?" --context tower.txt
@@ -86,7 +80,6 @@ def predict(
         raise UsageError(
             "--question and --context need each other", remedy='Such as --question "Who wrote it?" --context text.txt'
         )
-    from bertctl.data.text_files import is_text
     from bertctl.inference.layouts import check_format, check_known, layout_of
 
     if out.as_json and output is None:
@@ -97,15 +90,11 @@ def predict(
         layout = "json"
     layout = layout or layout_of(output)
     check_known(layout)
-    if file and is_text(file):
-        text, file = [file, *(text or ())], ""
-    _check(file, bool(text or question), split, data, output, layout)
+    _check(file or " ".join(question or ()), split, data, output, layout)
     if safe_csv and layout not in ("csv", "tsv"):
         raise UsageError("--safe-csv is about CSV", remedy="Add --format csv, or leave it out.")
     in_processes(num_processes, out)
-    trained = run.open({"evaluation.batch_size": batch_size} if batch_size else {}, out)
-    if split and not data:
-        trained.require_own_data()
+    trained = run.open({"evaluation.batch_size": batch_size} if batch_size else {})
     from bertctl.data.reading import SkippedRows
     from bertctl.inference.predict import (
         Destination,
@@ -114,7 +103,6 @@ def predict(
         predict_rows,
         question_rows,
         split_rows,
-        text_rows,
         unlabelled_rows,
     )
 
@@ -132,8 +120,6 @@ def predict(
             total = 0
             if question and context is not None:
                 chunks, total = [question_rows(trained, question, context, listener=listener)], len(question)
-            elif text:
-                chunks, total = [text_rows(trained, text, text_pair or ())], len(text)
             elif split or data:
                 rows = split_rows(
                     trained, split or "test", data=data, layout=layout, listener=listener, skipped=skipped
@@ -144,9 +130,7 @@ def predict(
                     trained, file, kind=input_format, layout=layout, listener=listener, skipped=skipped
                 )
             destination = Destination(output, layout, answers, safe_csv=safe_csv)
-            written = predict_rows(
-                trained, chunks, destination, total=total, top_k=top_k, workers=workers, listener=listener
-            )
+            written = predict_rows(trained, chunks, destination, total=total, workers=workers, listener=listener)
     if skipped is not None and workers.is_first:
         written |= skipped.finish(output, out)
     if output and workers.is_first:
@@ -154,16 +138,12 @@ def predict(
         out.say(f"{written['examples']} answers written to {', '.join(written['files'])}")
 
 
-def _check(file: str, asked: bool, split: str | None, data: str | None, output: Path | None, layout: str) -> None:
-    given = [bool(file), asked, bool(split or data)]
-    if sum(given) > 1:
+def _check(file: str, split: str | None, data: str | None, output: Path | None, layout: str) -> None:
+    if file and (split or data):
+        raise UsageError("a file and --split (or --data) exclude each other", remedy="Give one of the two.")
+    if not file and not split and not data:
         raise UsageError(
-            "a file, --text or --question, and --split or --data exclude each other", remedy="Give one of them."
-        )
-    if not any(given):
-        raise UsageError(
-            "nothing to predict",
-            remedy="Give a file, a text, - for stdin, or --split NAME for a split of the run's own data.",
+            "nothing to predict", remedy="Give a file, - for stdin, or --split NAME for a split of the run's own data."
         )
     if layout == "glue" and not (split or data):
         raise UsageError("--format glue answers a GLUE split", remedy="Add --split test, or --data ax.")

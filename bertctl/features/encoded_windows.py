@@ -15,7 +15,7 @@ from bertctl.data.rows import Rows
 from bertctl.errors import UsageError
 from bertctl.tokenization.encode import EncodedTexts, TextEncoder
 from bertctl.tokenization.layout import Layout, Ragged, longest_first
-from bertctl.tokenization.reference import chunks, unknown_id
+from bertctl.tokenization.reference import chunks, needs_space, unknown_id
 from bertctl.tokenization.sliding_windows import SlidingWindows, sliding_windows
 
 Ints = NDArray[np.int64]
@@ -160,7 +160,10 @@ class _Side:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, texts: Sequence[Any], *, are_words: bool) -> Self:
-        """Encodes texts, or lists of words."""
+        """Encodes texts, or lists of words: each word as it stands in a text, as fine-tuning reads it."""
+        space = 1 if are_words and needs_space(tokenizer) else 0
+        if space:
+            texts = [[f" {word}" for word in words] for words in texts]
         encodings = [
             encoding
             for chunk in ([texts] if are_words else chunks(texts))
@@ -170,7 +173,7 @@ class _Side:
         lengths = np.array([len(encoding) for encoding in encodings], dtype=np.int64)
         return cls(
             tokens=Ragged.joined(ids, lengths),
-            spans=np.array([o for e in encodings for o in e.offsets], dtype=np.int32).reshape(-1, 2),
+            spans=np.maximum(np.array([o for e in encodings for o in e.offsets], np.int32).reshape(-1, 2) - space, 0),
             words=np.array([w for e in encodings for w in e.word_ids], dtype=np.int64),
         )
 

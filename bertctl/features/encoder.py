@@ -15,7 +15,15 @@ from bertctl.errors import UsageError
 from bertctl.features.encoded_windows import EncodedWindows
 from bertctl.features.extract_job import VectorNames
 from bertctl.inference.engine import Engine, TorchBackend
-from bertctl.modeling.layers import LayerChoice, choose_layers, join_states, layer_count, read_states, states_needed
+from bertctl.modeling.layers import (
+    WORD_EMBEDDINGS,
+    LayerChoice,
+    choose_layers,
+    join_states,
+    layer_count,
+    read_states,
+    states_needed,
+)
 from bertctl.modeling.pooling import WORD_POOLINGS, check_poolings, pool, pool_words
 from bertctl.modeling.source import ModelSource
 from bertctl.runtime.batching import token_budget_plan
@@ -114,11 +122,13 @@ class Encoder:
     ) -> None:
         self.source, self.spec, self.engine = source, spec, engine
         self.n_layers = layer_count(source.config)
-        self.hidden = int(loaded.network.config.hidden_size)  # type: ignore[union-attr, arg-type]
         by_token = [(layer, spec.words or "none") for layer in spec.layers]
         self.pairs = by_token if spec.by_token else spec.pairs(self.n_layers)
         self.states = states_needed(spec.layers)
         self._table: nn.Module = loaded.network.get_input_embeddings()  # type: ignore[operator]
+        hidden = int(loaded.network.config.hidden_size)  # type: ignore[union-attr, arg-type]
+        table = int(self._table.weight.shape[1])  # ALBERT's is narrower
+        self.widths = {state: table if state == WORD_EMBEDDINGS else hidden for state in self.states}
         self._budget = budget or (CPU_BUDGET if engine.compute.device == "cpu" else GPU_BUDGET)
         self._special = sorted(special_ids(engine.tokenizer))
         self.cls_last = _cls_last(loaded) if "cls" in spec.poolings else False
@@ -129,7 +139,9 @@ class Encoder:
     def sizes(self) -> list[int]:
         """Returns D for each layer and pooling."""
         return [
-            layer.size(self.hidden) * (len(layer.states) if layer.is_learned else 1) * (2 if how == "mean-max" else 1)
+            layer.size(self.widths[layer.states[0]])
+            * (len(layer.states) if layer.is_learned else 1)
+            * (2 if how == "mean-max" else 1)
             for layer, how in self.pairs
         ]
 
@@ -223,11 +235,11 @@ class Encoder:
         """Yields batches of similar lengths."""
         import torch
 
-        device = self.engine.compute.device
+        device, padding = self.engine.compute.device, self.engine.padding
         special = torch.tensor(self._special, device=device)
         with self.engine.backend.inference():
-            for indices in token_budget_plan(encoded.lengths, self._budget):
-                inputs = padded_texts(encoded, indices, self.engine.padding)
+            for indices in token_budget_plan(encoded.lengths, self._budget, one_length=padding.unwanted):
+                inputs = padded_texts(encoded, indices, padding)
                 inputs = {name: tensor.to(device) for name, tensor in inputs.items()}
                 is_text = inputs["attention_mask"].bool()
                 counted = None

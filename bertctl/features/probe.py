@@ -24,6 +24,7 @@ from bertctl.inference.environment import describe_environment
 from bertctl.inference.evaluate import SplitResult, evaluate_split, report_truncation, write_predictions
 from bertctl.inference.run_inputs import encode_splits, fit_task, primary_metric, resolved_for
 from bertctl.modeling.build import load_frozen
+from bertctl.modeling.families import only_fp32
 from bertctl.modeling.layers import choose_layers, join_states, layer_count
 from bertctl.modeling.linear_head import FIRST_OF_WORD, LinearHead, with_head
 from bertctl.modeling.source import inspect_model
@@ -57,7 +58,7 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> ProbeJob:
     task, evaluated = fit_task(recipe, data)
     settings = _settings(recipe, task)
     read = time.perf_counter()
-    compute = choose_compute(recipe.runtime)
+    compute = choose_compute(recipe.runtime, only_fp32=only_fp32(source.config))
     resolved = resolved_for(recipe, compute)
     section = resolved.probe.model_copy(
         update={"layers": [layer.name for layer in layers], "pooling": poolings, "classifier": settings.classifier}
@@ -225,7 +226,7 @@ class WordVectors(Sequence[NDArray[np.float32]]):
     def __init__(self, encoder: Encoder, parts: Sequence[WordFeatures], done: Callable[[int], None]) -> None:
         self._encoder = encoder
         words = sum(part.num_predictions for part in parts)
-        self._states = {state: np.empty((words, encoder.hidden), dtype=np.float32) for state in encoder.states}
+        self._states = {state: np.empty((words, width), dtype=np.float32) for state, width in encoder.widths.items()}
         at = 0
         for part in parts:
             inside = slice(at, at + part.num_predictions)

@@ -137,7 +137,7 @@ class Engine:
         """
         workers, objective = self.workers, task.objective(self.padding)
         rng = WindowRandom(0)  # what an objective draws is the same in every evaluation
-        plan = evaluation_plan(features.lengths, batch_size)
+        plan = evaluation_plan(features.lengths, batch_size, one_length=self.padding.unwanted)
         # A process without a batch of its own computes the first one, to know the shapes; it adds nothing to the sum.
         mine = plan[workers.rank :: workers.count] or plan[:1]
         outputs: dict[str, NDArray[Any]] = {}

@@ -8,17 +8,21 @@ to read      load the bare encoder in the precision it computes in         load_
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bertctl.config.schema import Recipe
-from bertctl.errors import DataError
+from bertctl.errors import DataError, UsageError
+from bertctl.modeling.families import family_of, reads_padding
 from bertctl.modeling.layer_groups import freeze, reinitialise
 from bertctl.modeling.linear_head import is_probe, read_probe, with_head
-from bertctl.modeling.load import has_trained_head, keeps_head, load_model
+from bertctl.modeling.load import has_trained_head, keeps_head, load_model, require_head
 from bertctl.modeling.model import Adapter, Model
 from bertctl.modeling.source import ModelSource
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.device import Compute
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 def build_model(
@@ -44,17 +48,34 @@ def build_model(
         UnavailableError: files that transformers can't load.
         UsageError: layers that can't be told apart.
     """
+    require_head(source, auto_class)
+    if reads_padding(source.config):
+        why = f"padding changes its answers ({reads_padding(source.config)})"
+        listener.say(f"model: {why}, so only texts of one length share a batch when it answers")
     if has_trained_head(source):
-        kept = "its trained head is kept" if keeps_head(source, head) else "other labels, so it gets a new head"
+        is_kept = keeps_head(source, head, auto_class)
+        kept = "its trained head is kept" if is_kept else "other labels, so it gets a new head"
         listener.say(f"model: {source.name} was fine-tuned before; {kept}")
-    model = load_model(source, auto_class, head=head, dropout=recipe.model.dropout)
+    model = load_model(source, auto_class, head=head, dropout=recipe.model.dropout, listener=listener)
     if recipe.training.reinit_layers is not None:
         reinitialise(model.network, recipe.training.reinit_layers)
     freeze(model.network, recipe.training)
+    if recipe.training.gradient_checkpointing:
+        _recompute_activations(model.network, source)
     if adapter is not None:
         adapter.attach(model.network)
         model.adapter = adapter
     return model
+
+
+def _recompute_activations(network: "nn.Module", source: ModelSource) -> None:
+    try:
+        network.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
+    except ValueError as error:
+        raise UsageError(
+            f"training.gradient_checkpointing: transformers has none for {family_of(source.config)} ('{source.name}')",
+            remedy="Leave it out. A smaller --batch-size with more training.accumulation_steps takes less memory too.",
+        ) from error
 
 
 def load_trained(folder: Path, source: ModelSource, auto_class: str, compute: Compute) -> Model:

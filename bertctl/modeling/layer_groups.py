@@ -15,24 +15,26 @@ if TYPE_CHECKING:
 def parameter_depths(network: "nn.Module") -> dict[str, int]:
     """Returns the depth of each parameter by name, in the network's order.
 
-    What comes before the layers, or has embeddings in its name, is depth 0; what comes after them, or is no part of
-    the encoder, is L + 1.
+    What comes before the layers, or has embeddings (MPNet: relative positions) in its name, is depth 0; what comes
+    after them, the pooler, and what is no part of the encoder, is L + 1.
 
     Raises:
         UsageError: a network whose layers can't be told apart, such as ALBERT's, which share their weights.
     """
-    name, layers = _stack(network)
-    prefix, stack = f"{network.base_model_prefix}.", f"{name}."
+    stacks = _stacks(network)
+    prefix, count = f"{network.base_model_prefix}.", len(next(iter(stacks.values())))
     depths: dict[str, int] = {}
     above = False
     for name, _ in network.named_parameters():
-        if name.startswith(stack):
+        stack = next((f"{one}." for one in stacks if name.startswith(f"{one}.")), None)
+        rest = name.removeprefix(prefix)
+        if stack is not None:
             above = True
             depths[name] = int(name.removeprefix(stack).partition(".")[0]) + 1
-        elif name.startswith(prefix) and (not above or "emb" in name.removeprefix(prefix)):
+        elif rest != name and "pooler" not in rest and (not above or "emb" in rest or "relative" in rest):
             depths[name] = 0
         else:
-            depths[name] = len(layers) + 1
+            depths[name] = count + 1
     return depths
 
 
@@ -47,7 +49,7 @@ def reinitialise(network: "nn.Module", n_top: int) -> None:
         UsageError: a network whose layers can't be told apart.
     """
     encoder: Any = getattr(network, str(network.base_model_prefix))
-    modules = [*_stack(network)[1]][-n_top:] if n_top else []
+    modules = [module for stack in _stacks(network).values() for module in [*stack][-n_top:]] if n_top else []
     pooler = getattr(encoder, "pooler", None)
     for module in [*modules, *([] if pooler is None else [pooler])]:
         for parameter in module.parameters():
@@ -67,8 +69,10 @@ def freeze(network: "nn.Module", training: TrainingSection) -> None:
             parameter.requires_grad_(False)
 
 
-def _stack(network: "nn.Module") -> "tuple[str, nn.ModuleList]":
-    """Returns the encoder's layers and their name: the list that has as many as the config says.
+def _stacks(network: "nn.Module") -> "dict[str, nn.ModuleList]":
+    """Returns the encoder's layers by name: the list that has as many as the config says.
+
+    XLM keeps the parts of its layers in lists beside each other; all of them are returned.
 
     Raises:
         UsageError: there is none.
@@ -78,10 +82,14 @@ def _stack(network: "nn.Module") -> "tuple[str, nn.ModuleList]":
     prefix, config = str(network.base_model_prefix), network.config
     count = int(getattr(config, "num_hidden_layers", 0))
     encoder: Any = getattr(network, prefix, None)
+    found: dict[str, nn.ModuleList] = {}
     if isinstance(encoder, nn.Module) and not hasattr(config, "num_hidden_groups"):  # ALBERT's groups share weights
-        for name, module in encoder.named_modules():
-            if isinstance(module, nn.ModuleList) and len(module) == count:
-                return f"{prefix}.{name}", module
+        for name, module in encoder.named_modules(prefix=prefix):
+            beside = not found or name.rpartition(".")[0] == next(iter(found)).rpartition(".")[0]
+            if isinstance(module, nn.ModuleList) and len(module) == count and beside:
+                found[name] = module
+    if found:
+        return found
     raise UsageError(
         f"the {count} layers of this {type(network).__name__} can't be told apart",
         remedy="Leave out what the recipe says about layers, or choose another model.",

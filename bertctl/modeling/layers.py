@@ -72,8 +72,13 @@ def layer_count(config: Mapping[str, Any]) -> int:
     """Returns L, by the model's config.json.
 
     Raises:
-        UsageError: a config that does not say.
+        UsageError: a config that does not say, or two stacks of layers.
     """
+    if config.get("is_encoder_decoder"):
+        raise UsageError(
+            f"'{config.get('model_type')}' is an encoder and a decoder, so a layer's number says nothing",
+            remedy="Fine-tune it without settings of layers, or give a plain encoder (`bertctl recipes ls --models`).",
+        )
     for name in ("num_hidden_layers", "n_layers", "n_layer", "num_layers"):
         if isinstance(config.get(name), int):
             return int(config[name])
@@ -132,11 +137,7 @@ def states_needed(choices: Sequence[LayerChoice]) -> tuple[int, ...]:
 
 
 def read_states(
-    forward: Callable[..., Any],
-    table: "Callable[[Tensor], Tensor]",
-    inputs: Mapping[str, "Tensor"],
-    states: Sequence[int],
-    n_layers: int,
+    forward: Callable[..., Any], table: Any, inputs: Mapping[str, "Tensor"], states: Sequence[int], n_layers: int
 ) -> tuple[dict[int, "Tensor"], "Tensor | None"]:
     """Does one forward pass of a bare encoder; only what is asked for is kept.
 
@@ -152,7 +153,9 @@ def read_states(
     """
     found: dict[int, Tensor] = {}
     if WORD_EMBEDDINGS in states:
-        found[WORD_EMBEDDINGS] = table(inputs["input_ids"])
+        from torch.nn.functional import embedding
+
+        found[WORD_EMBEDDINGS] = embedding(inputs["input_ids"], table.weight)  # I-BERT's own call gives two tensors
     if tuple(states) == (WORD_EMBEDDINGS,):
         return found, None
     several = any(state not in (WORD_EMBEDDINGS, n_layers) for state in states)

@@ -3,18 +3,21 @@
 import contextlib
 import inspect
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, normalizers, pre_tokenizers
 
 from bertctl.catalog.hub import cut_off
 from bertctl.documents import loading
-from bertctl.errors import UnavailableError
+from bertctl.errors import UnavailableError, UsageError
+from bertctl.modeling.families import COUNTS_FROM_PAD, family_of, model_positions, reads_padding
 from bertctl.modeling.model import Model
-from bertctl.modeling.source import ModelSource, model_positions
+from bertctl.modeling.source import ModelSource
+from bertctl.progress import SILENT, Listener
 from bertctl.runtime.batching import Padding
-from bertctl.tokenization.reference import load_tokenizer
+from bertctl.tokenization.reference import load_tokenizer, needs_space
 
 if TYPE_CHECKING:
     from torch import nn
@@ -23,9 +26,12 @@ _DROPOUT_FIELDS = (
     "hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "classifier_dropout_prob",
     "dropout", "attention_dropout", "seq_classif_dropout", "qa_dropout", "summary_last_dropout", "pooler_dropout",
     "embedding_dropout", "mlp_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop", "summary_first_dropout",
+    "hidden_dropout", "activation_dropout", "dropout_rate", "classifier_dropout_rate",
 )  # fmt: skip
-"""What the families call it: bert, distilbert, xlnet, deberta, modernbert, gpt2."""
+"""What the families call it: bert, distilbert, xlnet, deberta, modernbert, gpt2, funnel, t5."""
 
+
+_HEADS = ("SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice")
 
 _PADS_LEFT = ("xlnet",)
 """Families whose heads read the last position. All others count positions from the left (BERT, GPT) or don't mind, and
@@ -33,7 +39,12 @@ find GPT's last token by the pad id: on the right padding changes nothing, which
 
 
 def load_model(
-    source: ModelSource, auto_class: str, *, head: Mapping[str, Any] | None, dropout: float | None = None
+    source: ModelSource,
+    auto_class: str,
+    *,
+    head: Mapping[str, Any] | None,
+    dropout: float | None = None,
+    listener: Listener = SILENT,
 ) -> Model:
     """Loads weights, config and tokenizer; nothing downloaded is executed.
 
@@ -42,6 +53,7 @@ def load_model(
         auto_class: name of the Auto class in transformers that has the head; a BERT becomes a BertFor...
         head: config fields of a new head (num_labels, id2label, ...); None keeps the head that was trained.
         dropout: for every dropout of the network; None leaves the model's own.
+        listener: hears which token fills up batches where the files name none.
 
     Raises:
         UnavailableError: files that transformers can't load.
@@ -51,7 +63,7 @@ def load_model(
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()  # "newly initialized: classifier" is what fine-tuning means
     with _loadable(source, auto_class):
-        config, saved_tokenizer, pad_id = _config_and_tokenizer(source, head)
+        config, saved_tokenizer, pad_id = _config_and_tokenizer(source, head, listener)
         for field in _DROPOUT_FIELDS:
             if dropout is not None and hasattr(config, field):
                 setattr(config, field, dropout)
@@ -65,27 +77,51 @@ def load_model(
             output_loading_info=True,
         )
         _refuse_random_encoder(network, info, source)
-        kept = head is None or (has_trained_head(source) and keeps_head(source, head))
+        kept = head is None or (has_trained_head(source) and keeps_head(source, head, auto_class))
         if not kept and has_trained_head(source):
             _renew_head(network)
-        if auto_class != "AutoModel":
-            from bertctl.modeling.heads import keep_in_fp32
+        if getattr(config, "score_scale", None) and auto_class != "AutoModel":
             from bertctl.modeling.score_head import use_score_head
 
-            if getattr(config, "score_scale", None):
-                scores = use_score_head(network, *(config.score_scale if head is not None else ()))
-                if head is not None and kept:
+            if head is None:
+                use_score_head(network)
+            else:
+                scores = use_score_head(network, *config.score_scale)
+                if kept:
                     scores.unfold()
-            keep_in_fp32(network)
         saved_tokenizer.model_max_length = model_positions(source.config) or saved_tokenizer.model_max_length
         pad_left, has_segments = config.model_type in _PADS_LEFT, _has_segments(network, config)
         _agree(saved_tokenizer, pad_left=pad_left, has_segments=has_segments)
         return Model(
             network=network,
-            tokenizer=_backend(saved_tokenizer, source),
+            tokenizer=_backend(saved_tokenizer, source, auto_class),
             saved_tokenizer=saved_tokenizer,
-            padding=Padding(pad_id, left=pad_left),
+            padding=Padding(pad_id, left=pad_left, unwanted=bool(reads_padding(source.config))),
             has_segments=has_segments,
+        )
+
+
+def require_head(source: ModelSource, auto_class: str) -> None:
+    """Refuses a family that has no network with the task's head in transformers.
+
+    Raises:
+        UsageError: naming families that have one; or one whose choices would depend on each other's length.
+    """
+    from transformers.models.auto import modeling_auto
+
+    family, kind = family_of(source.config), auto_class.removeprefix("AutoModelFor")
+    words = "_".join(re.findall("[A-Z][a-z]+", kind)).upper()
+    if family not in getattr(modeling_auto, f"MODEL_FOR_{words}_MAPPING_NAMES"):
+        raise UsageError(
+            f"transformers has no network of the family '{family}' for this task ({kind}): '{source.name}' can't be "
+            "trained for it",
+            remedy="Give an encoder that has one, such as BERT, RoBERTa or ModernBERT (`bertctl recipes ls --models`).",
+        )
+    reason = "its head reads the padding" if family == "roformer" else reads_padding(source.config)
+    if kind == "MultipleChoice" and reason:
+        raise UsageError(
+            f"the choices of a row are padded to one length, and '{family}' answers by its padding: {reason}",
+            remedy="Give another encoder, such as BERT, RoBERTa or ModernBERT (`bertctl recipes ls --models`).",
         )
 
 
@@ -96,11 +132,13 @@ def load_tokenizer_of(source: ModelSource, auto_class: str, *, head: Mapping[str
         UnavailableError: files that transformers can't load.
     """
     with _loadable(source, auto_class):
-        _, saved_tokenizer, _ = _config_and_tokenizer(source, head)
-        return _backend(saved_tokenizer, source)
+        _, saved_tokenizer, _ = _config_and_tokenizer(source, head, SILENT)
+        return _backend(saved_tokenizer, source, auto_class)
 
 
-def _config_and_tokenizer(source: ModelSource, head: Mapping[str, Any] | None) -> tuple[Any, Any, int]:
+def _config_and_tokenizer(
+    source: ModelSource, head: Mapping[str, Any] | None, listener: Listener
+) -> tuple[Any, Any, int]:
     """Returns the config with the head's fields, the tokenizer, and the id that fills up a batch."""
     import transformers
 
@@ -111,10 +149,22 @@ def _config_and_tokenizer(source: ModelSource, head: Mapping[str, Any] | None) -
     for field, value in (head or {}).items():
         if not hasattr(config, field):  # one of ours (a tagger's scheme): transformers keeps it, but never sets it
             setattr(config, field, value)
+    case = {} if source.lowercase is None else {"do_lower_case": source.lowercase}
     saved_tokenizer = transformers.AutoTokenizer.from_pretrained(
-        source.folder, trust_remote_code=False, clean_up_tokenization_spaces=False
+        source.folder, trust_remote_code=False, clean_up_tokenization_spaces=False, **case
     )
-    return config, saved_tokenizer, _ensure_pad(config, saved_tokenizer)
+    named = saved_tokenizer.pad_token
+    pad_id = _ensure_pad(config, saved_tokenizer)
+    if named is None:
+        listener.say(f"model: its tokenizer names no padding token; {saved_tokenizer.pad_token!r} fills up batches")
+    rows, tokens = getattr(config, "vocab_size", None), len(saved_tokenizer)
+    if isinstance(rows, int) and tokens > rows:
+        raise UnavailableError(
+            f"the tokenizer in {source.folder} has {tokens} tokens, the last one "
+            f"{saved_tokenizer.convert_ids_to_tokens(tokens - 1)!r}, and the model has vectors for {rows}",
+            remedy="Save both again: model.resize_token_embeddings(len(tokenizer)), then save_pretrained of both.",
+        )
+    return config, saved_tokenizer, pad_id
 
 
 @contextlib.contextmanager
@@ -135,7 +185,7 @@ def _has_segments(network: "nn.Module", config: Any) -> bool:
     if "token_type_ids" not in inspect.signature(network.forward).parameters:
         return False
     kinds = getattr(config, "type_vocab_size", None)
-    return bool(config.model_type == "xlnet" if kinds is None else kinds >= 2)
+    return bool(config.model_type in ("funnel", "xlnet") if kinds is None else kinds >= 2)
 
 
 def _agree(saved_tokenizer: Any, *, pad_left: bool, has_segments: bool) -> None:
@@ -146,6 +196,8 @@ def _agree(saved_tokenizer: Any, *, pad_left: bool, has_segments: bool) -> None:
     names = ["input_ids", *(["token_type_ids"] if has_segments else []), "attention_mask"]
     if set(saved_tokenizer.model_input_names) != set(names):
         saved_tokenizer.model_input_names = saved_tokenizer.init_kwargs["model_input_names"] = names
+    if saved_tokenizer.truncation_side != "right":  # where texts are cut here
+        saved_tokenizer.truncation_side = saved_tokenizer.init_kwargs["truncation_side"] = "right"
     side = "left" if pad_left else "right"
     if saved_tokenizer.padding_side != side:
         saved_tokenizer.padding_side = saved_tokenizer.init_kwargs["padding_side"] = side
@@ -160,7 +212,8 @@ def _refuse_random_encoder(network: "nn.Module", info: Mapping[str, Any], source
         UnavailableError: weights of the encoder are missing, or have other sizes than config.json says.
     """
     names = [*info.get("missing_keys", ()), *(name for name, *_ in info.get("mismatched_keys", ()))]
-    encoder = [name for name in names if name.startswith(f"{network.base_model_prefix}.") and ".pooler." not in name]
+    is_head = _is_head(network)
+    encoder = [name for name in names if not is_head(name) and "pooler" not in name]
     if encoder:
         shown = ", ".join(sorted(encoder)[:3]) + (f", ... ({len(encoder)} in all)" if len(encoder) > 3 else "")
         raise UnavailableError(
@@ -169,29 +222,54 @@ def _refuse_random_encoder(network: "nn.Module", info: Mapping[str, Any], source
         )
 
 
+def _is_head(network: "nn.Module") -> Callable[[str], bool]:
+    """Returns what tells a weight of the head, by its name, from one of the encoder.
+
+    A bare encoder has no head; T5's for questions holds the parts of its encoder itself, beside a linear layer.
+    """
+    from torch import nn
+
+    inside = f"{network.base_model_prefix}."
+    if hasattr(network, str(network.base_model_prefix)):
+        return lambda name: not name.startswith(inside)
+    is_bare = "For" not in type(network).__name__
+    heads = [name for name, child in network.named_children() if isinstance(child, nn.Linear) and not is_bare]
+    return lambda name: name.partition(".")[0] in heads
+
+
 def has_trained_head(source: ModelSource) -> bool:
     """Returns whether the model was fine-tuned for labels before (a run, say), or is a bare encoder."""
-    return "For" in str(source.config.get("architectures")) and "problem_type" in source.config
+    return any(f"For{kind}" in str(source.config.get("architectures")) for kind in _HEADS)
 
 
-def keeps_head(source: ModelSource, head: Mapping[str, Any]) -> bool:
-    """Returns whether a head that was trained answers the same labels, in the same order, as the one wanted."""
+def keeps_head(source: ModelSource, head: Mapping[str, Any], auto_class: str) -> bool:
+    """Returns whether a head that was trained answers the same labels, in the same order, as the one wanted.
+
+    On the hub few heads say their kind of problem, and those whose outputs are places have no names for them.
+    """
+    kind, problem = auto_class.removeprefix("AutoModelFor"), source.config.get("problem_type")
+    if kind not in str(source.config.get("architectures")):
+        return False
+    if problem is None and kind in ("QuestionAnswering", "MultipleChoice"):
+        return True
     trained = {int(number): name for number, name in source.config.get("id2label", {}).items()}
-    return trained == head["id2label"] and source.config.get("problem_type") == head.get("problem_type")
+    return trained == head["id2label"] and (problem or "single_label_classification") == head.get("problem_type")
 
 
 def _renew_head(network: "nn.Module") -> None:
     """Initialises everything that is not the encoder: equal sizes do not make another task's head fit."""
-    from bertctl.modeling.heads import head_modules
-
-    for _, module in head_modules(network):
-        if own := list(module.parameters(recurse=False)):
+    is_head = _is_head(network)
+    for name, module in network.named_modules():
+        own = list(module.parameters(recurse=False))
+        if own and is_head(f"{name}."):
             for parameter in own:
-                parameter._is_hf_initialized = False  # type: ignore[attr-defined]
+                parameter._is_hf_initialized = False
             network._init_weights(module)  # type: ignore[operator]
 
 
-def _backend(saved_tokenizer: Any, source: ModelSource) -> Tokenizer:
+def _backend(saved_tokenizer: Any, source: ModelSource, auto_class: str) -> Tokenizer:
+    """Returns the tokenizer of the library, as which it is saved too: for words, it marks them as in a text."""
+    of_words = auto_class == "AutoModelForTokenClassification"
     if not getattr(saved_tokenizer, "is_fast", False):
         raise UnavailableError(
             f"the tokenizer in {source.folder} has no fast form (tokenizer.json)",
@@ -201,21 +279,41 @@ def _backend(saved_tokenizer: Any, source: ModelSource) -> Tokenizer:
     backend.no_truncation()
     backend.no_padding()
     document = json.loads(backend.to_str())
-    normalizer = document.get("normalizer") or {}
-    if source.lowercase is not None and normalizer.get("type") == "BertNormalizer":
-        normalizer["lowercase"] = source.lowercase
-        changed = Tokenizer.from_str(json.dumps(document))
-        backend.normalizer = changed.normalizer
-        document = json.loads(changed.to_str())
-    return load_tokenizer(json.dumps(document))
+    if source.lowercase is not None and (document.get("normalizer") or {}).get("type") == "BertNormalizer":
+        document["normalizer"]["lowercase"] = source.lowercase
+    tokenizer = load_tokenizer(json.dumps(document))
+    if of_words and needs_space(tokenizer):
+        if isinstance(tokenizer.pre_tokenizer, pre_tokenizers.ByteLevel):
+            tokenizer.pre_tokenizer.add_prefix_space = True
+            saved_tokenizer.add_prefix_space = saved_tokenizer.init_kwargs["add_prefix_space"] = True
+        else:  # it would put a space before each part of a word
+            first = [tokenizer.normalizer] if tokenizer.normalizer else []
+            tokenizer.normalizer = normalizers.Sequence([*first, normalizers.Prepend(" ")])
+    if tokenizer.normalizer is not None:
+        backend.normalizer = tokenizer.normalizer
+    if tokenizer.pre_tokenizer is not None:
+        backend.pre_tokenizer = tokenizer.pre_tokenizer
+    return tokenizer
 
 
 def _ensure_pad(config: Any, saved_tokenizer: Any) -> int:
     """Gives families without a pad token (GPT) the end-of-text token, and tells the config so that the head finds the
-    last real token.
+    last real token. Files that name no special token at all have one called so, or the config knows its id.
+
+    Raises:
+        UnavailableError: nothing could be one.
     """
     if saved_tokenizer.pad_token_id is None:
-        saved_tokenizer.pad_token = saved_tokenizer.eos_token or saved_tokenizer.unk_token
+        vocabulary = saved_tokenizer.get_vocab()
+        of_config = saved_tokenizer.convert_ids_to_tokens(config.pad_token_id) if config.pad_token_id else None
+        called = next((name for name in ("[PAD]", "<pad>") if name in vocabulary), None)
+        saved_tokenizer.pad_token = of_config or called or saved_tokenizer.eos_token or saved_tokenizer.unk_token
+    if saved_tokenizer.pad_token_id is None:
+        raise UnavailableError(
+            "the model's tokenizer names no padding token, and nothing in it could be one",
+            remedy="Name one and save it: tokenizer.pad_token = '...'; tokenizer.save_pretrained(folder).",
+        )
     pad_id = int(saved_tokenizer.pad_token_id)
-    config.pad_token_id = pad_id
+    if config.pad_token_id is None or config.model_type not in COUNTS_FROM_PAD:
+        config.pad_token_id = pad_id
     return pad_id

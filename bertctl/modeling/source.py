@@ -1,14 +1,17 @@
 """What can be known, and refused, about a model before torch is imported: its config, its tokenizer, its case."""
 
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bertctl.catalog.models import TOKENIZER_FILES, file_sha256, locate_model
+from bertctl.catalog.models import SENTENCEPIECE_FILES, TOKENIZER_FILES, file_sha256, locate_model, refuse_adapter
 from bertctl.config.recipe_sections import ModelSection
 from bertctl.documents import loading, read_json, read_text, refuse_far_ids
 from bertctl.errors import UnavailableError, UsageError
+from bertctl.modeling.families import model_positions, refuse_family
 from bertctl.runtime.machine import require_memory
 
 _CASED_SHARE = 0.02
@@ -16,6 +19,9 @@ _CASED_SHARE = 0.02
 
 _CONFIG_LIMIT, _KEY_LIMIT, _LABEL_LIMIT = 8 * 2**20, 1000, 100_000
 """Bytes of a config.json, its keys, and the model's labels: transformers takes minutes for many more."""
+
+_CONVERTERS = {"sentencepiece": "sentencepiece", "google": "protobuf"}
+"""What converts a tokenizer of sentencepiece: modules, and the packages that bring them."""
 
 _ATTENTION, _EXPERTS = (None, "eager", "sdpa"), (None, "eager", "batched_mm", "grouped_mm")
 _HARMLESS: dict[str, tuple[str | None, ...]] = {
@@ -79,9 +85,17 @@ def inspect_model(settings: ModelSection) -> ModelSource:
         )
     located = locate_model(settings.name, revision=settings.revision)
     folder = located.folder
+    refuse_adapter(folder)
     config = read_json(folder / "config.json", limit=_CONFIG_LIMIT)
     _refuse_foreign(config, folder)
-    if not any((folder / name).exists() for name in TOKENIZER_FILES):
+    refuse_family(config, settings.name)
+    there = [name for name in TOKENIZER_FILES if (folder / name).exists()]
+    if there and set(there) <= set(SENTENCEPIECE_FILES) and not all(map(find_spec, _CONVERTERS)):
+        raise UnavailableError(
+            f"{folder / there[0]} is a tokenizer of sentencepiece, and what converts it is not installed",
+            remedy=f"pip install {' '.join(_CONVERTERS.values())}, or give a folder that has its tokenizer.json.",
+        )
+    if not there:
         raise UnavailableError(
             f"the model folder {folder} has no tokenizer (none of {', '.join(TOKENIZER_FILES)})",
             remedy="Save the tokenizer beside the model: tokenizer.save_pretrained(folder).",
@@ -95,8 +109,8 @@ def inspect_model(settings: ModelSection) -> ModelSource:
         _check_length(settings, config)
         _check_size(config, folder)
         _check_ids(folder)
-        _check_case(settings, folder)
-    return ModelSource(settings.name, folder, config, settings.max_length, settings.lowercase)
+        lowercase = _case(settings, folder)
+    return ModelSource(settings.name, folder, config, settings.max_length, lowercase)
 
 
 def _refuse_foreign(config: Any, folder: Path) -> None:
@@ -105,13 +119,8 @@ def _refuse_foreign(config: Any, folder: Path) -> None:
     Code that `auto_map` names is never run, whatever else is in the files.
 
     Raises:
-        UnavailableError: kernels for attention or experts, other formats of weights, backbones, an adapter.
+        UnavailableError: kernels for attention or experts, other formats of weights, backbones.
     """
-    if (folder / "adapter_config.json").exists():
-        raise UnavailableError(
-            f"{folder / 'adapter_config.json'}: an adapter names its model, and what a folder names is not fetched",
-            remedy="Merge it into its model once (merge_and_unload of peft), and save that with save_pretrained.",
-        )
     inside = config.values() if isinstance(config, dict) else config if isinstance(config, list) else ()
     for part in inside:
         if isinstance(part, dict | list):
@@ -175,37 +184,35 @@ def _check_length(settings: ModelSection, config: dict[str, Any]) -> None:
         )
 
 
-def model_positions(config: dict[str, Any]) -> int | None:
-    """Returns the longest input in tokens by the model's config.json, or None where it has no limit (XLNet)."""
-    positions = config.get("max_position_embeddings") or config.get("n_positions")
-    if not isinstance(positions, int) or positions <= 0:
-        return None
-    # RoBERTa's family counts positions from pad_token_id + 1 (fairseq's way): its table is longer than its input.
-    if config.get("model_type") in ("roberta", "xlm-roberta", "camembert", "longformer"):
-        positions -= int(config.get("pad_token_id", 1)) + 1
-    return positions
+def _case(settings: ModelSection, folder: Path) -> bool | None:
+    """Returns whether text is lower-cased; None leaves it to a tokenizer that is not BERT's.
 
-
-def _check_case(settings: ModelSection, folder: Path) -> None:
-    """Refuses lower-casing that contradicts the name or the vocabulary.
-
+    Where files say nothing, or one thing and its opposite, the vocabulary tells: transformers would lower-case.
     The idea of google-research/bert `tokenization.py::validate_case_matches_checkpoint`, which goes by the name alone.
+
+    Raises:
+        UsageError: lower-casing that contradicts the name or the vocabulary, or that nothing tells.
     """
-    lowercase = settings.lowercase if settings.lowercase is not None else _tokenizer_lowercase(folder)
-    if lowercase is None:
-        return
+    said = set(_said_lowercase(folder))
+    lowercase = settings.lowercase if settings.lowercase is not None else said.pop() if len(said) == 1 else None
     evidence = _case_evidence(settings.name, folder)
-    if evidence is None:
-        return
-    cased, because = evidence
-    if cased == lowercase:
-        said = "true" if lowercase else "false"
+    if lowercase is None:
+        bare = not said and (folder / "vocab.txt").exists() and not (folder / "tokenizer.json").exists()
+        if bare and evidence is None:
+            raise UsageError(
+                f"{folder} does not say whether its text is lower-cased (no tokenizer_config.json with do_lower_case)",
+                remedy="Add --set model.lowercase=false for a cased model, true for an uncased one.",
+            )
+        return not evidence[0] if evidence is not None and (bare or said) else None
+    if evidence is not None and evidence[0] == lowercase:
+        cased, because = evidence
         origin = "model.lowercase is" if settings.lowercase is not None else "its tokenizer's files say lower-casing is"
         raise UsageError(
-            f"{origin} {said}, but '{settings.name}' is {'cased' if cased else 'uncased'}: {because}",
+            f"{origin} {str(lowercase).lower()}, but '{settings.name}' is {'cased' if cased else 'uncased'}: {because}",
             remedy=f"Use --set model.lowercase={'false' if cased else 'true'}, or leave it out for a model whose "
             "tokenizer says it.",
         )
+    return lowercase
 
 
 def _case_evidence(name: str, folder: Path) -> tuple[bool, str] | None:
@@ -213,6 +220,8 @@ def _case_evidence(name: str, folder: Path) -> tuple[bool, str] | None:
     tokens = _vocabulary(folder)
     if tokens:
         capital = sum(not token.islower() and any(map(str.isupper, token)) for token in tokens) / len(tokens)
+        if capital <= _CASED_SHARE and 2 * sum(map(str.islower, tokens)) < len(tokens):
+            return None  # of a script without capitals, whose marks lower-casing would take away
         return capital > _CASED_SHARE, f"{100 * capital:.0f} % of its tokens have a capital letter"
     words = name.lower().replace("_", "-").replace("/", "-").split("-")
     if "uncased" in words:
@@ -235,16 +244,14 @@ def _vocabulary(folder: Path) -> list[str]:
     return [token for token in tokens if not (token.startswith("[") and token.endswith("]"))]
 
 
-def _tokenizer_lowercase(folder: Path) -> bool | None:
-    tokenizer = _tokenizer_json(folder)
-    if tokenizer is not None:
-        normalizer = tokenizer.get("normalizer") or {}
-        return normalizer.get("lowercase") if normalizer.get("type") == "BertNormalizer" else None
-    settings = folder / "tokenizer_config.json"
-    if settings.exists():
-        said = read_json(settings).get("do_lower_case")
-        return said if isinstance(said, bool) else None
-    return None
+def _said_lowercase(folder: Path) -> Iterator[bool]:
+    """Yields what each of the tokenizer's files says about lower-casing."""
+    tokenizer, settings = _tokenizer_json(folder), folder / "tokenizer_config.json"
+    normalizer = (tokenizer or {}).get("normalizer") or {}
+    found = [normalizer.get("lowercase") if normalizer.get("type") == "BertNormalizer" else None]
+    if settings.exists() and (tokenizer is None or found[0] is not None):
+        found.append(read_json(settings).get("do_lower_case"))
+    yield from (value for value in found if isinstance(value, bool))
 
 
 def _tokenizer_json(folder: Path) -> dict[str, Any] | None:

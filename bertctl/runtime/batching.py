@@ -23,11 +23,13 @@ class Padding:
         id: of the padding token.
         left: whether padding goes before the text (XLNet).
         width: length to fill up to; that of the longest window of the batch where it is None.
+        unwanted: whether it changes the model's answers, so that only windows of one length share a batch.
     """
 
     id: int
     left: bool = False
     width: int | None = None
+    unwanted: bool = False
 
     def mask(self, lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Returns (B, T) booleans: which positions of a batch of windows of these lengths (B,) are no padding."""
@@ -62,12 +64,20 @@ def training_plan(
     return batches
 
 
-def evaluation_plan(lengths: NDArray[np.int64], batch_size: int) -> Plan:
-    """Returns batches for a forward pass over all examples: longest first, so that memory peaks at the start."""
-    return _cut(np.argsort(-lengths, kind="stable"), batch_size)
+def evaluation_plan(lengths: NDArray[np.int64], batch_size: int, *, one_length: bool = False) -> Plan:
+    """Returns batches for a forward pass over all examples: longest first, so that memory peaks at the start.
+
+    Args:
+        lengths: (N,) tokens of each example.
+        batch_size: examples of a batch.
+        one_length: leave no padding in any batch.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    ends: NDArray[np.int64] | list[int] = np.flatnonzero(np.diff(lengths[order])) + 1 if one_length else []
+    return [batch for part in np.split(order, ends) for batch in _cut(part, batch_size)]
 
 
-def token_budget_plan(lengths: NDArray[np.int64], budget: int) -> Plan:
+def token_budget_plan(lengths: NDArray[np.int64], budget: int, *, one_length: bool = False) -> Plan:
     """Returns batches for a forward pass, longest first, each of about `budget` tokens with its padding.
 
     A batch ends early where the next example is shorter, once it is a quarter full: without padding there is no mask
@@ -76,6 +86,7 @@ def token_budget_plan(lengths: NDArray[np.int64], budget: int) -> Plan:
     Args:
         lengths: (N,) tokens of each example.
         budget: tokens; an example that is longer is a batch of its own.
+        one_length: leave no padding in any batch.
     """
     order = np.argsort(-lengths, kind="stable")
     sorted_lengths = lengths[order].tolist()
@@ -84,7 +95,8 @@ def token_budget_plan(lengths: NDArray[np.int64], budget: int) -> Plan:
     for i, length in enumerate(sorted_lengths):
         widest, count = sorted_lengths[first], i - first
         if count and (
-            widest * (count + 1) > budget or (length < sorted_lengths[i - 1] and 4 * widest * count >= budget)
+            widest * (count + 1) > budget
+            or (length < sorted_lengths[i - 1] and (one_length or 4 * widest * count >= budget))
         ):
             batches.append(order[first:i])
             first = i

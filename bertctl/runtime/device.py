@@ -28,8 +28,12 @@ class Compute:
     why: str
 
 
-def choose_compute(settings: "RuntimeSection") -> Compute:
+def choose_compute(settings: "RuntimeSection", *, only_fp32: str = "") -> Compute:
     """Resolves `auto`, checks what was asked for, and sets the number of CPU threads of this process.
+
+    Args:
+        settings: what was asked for.
+        only_fp32: why the model can't compute in half precision; empty where it can.
 
     Raises:
         DeviceError: the device is absent, or can't do the precision.
@@ -38,6 +42,8 @@ def choose_compute(settings: "RuntimeSection") -> Compute:
 
     device, device_why = _choose_device(settings.device)
     precision, precision_why = _choose_precision(settings.precision, device)
+    if only_fp32 and precision != "fp32":
+        precision, precision_why = "fp32", f"not {precision}: {only_fp32}"
     cores = available_cores()
     threads = settings.threads or max(1, cores // workers_here())
     torch.set_num_threads(threads)

@@ -17,7 +17,7 @@ from bertctl.tasks.batches import IGNORED, Batch
 from bertctl.tasks.sequences import padded_texts
 from bertctl.tokenization.encode import EncodedTexts
 from bertctl.tokenization.layout import Layout, Ragged, merge
-from bertctl.tokenization.reference import unknown_id
+from bertctl.tokenization.reference import needs_space, unknown_id
 from bertctl.tokenization.sliding_windows import sliding_windows
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def _tokens_of(vocabulary: list[str], tokenizer: "Tokenizer", layout: Layout, ro
     splits each by itself), so each different word is encoded once.
     """
     unknown = _unknown(tokenizer, layout)
-    prefix = " " if _needs_space(tokenizer) else ""
+    prefix = " " if needs_space(tokenizer) else ""
     lengths: list[int] = []
     flat: list[NDArray[np.int32]] = []
     for at in range(0, len(vocabulary), _WORDS_AT_ONCE):
@@ -201,16 +201,6 @@ def _unknown(tokenizer: "Tokenizer", layout: Layout) -> int:
     special = [i for slot in layout.slots for i in slot.ids]
     named = (tokenizer.token_to_id(name) for name in ("[UNK]", "<unk>"))
     return next((i for i in (unknown_id(tokenizer), *named, *special) if i is not None), 0)
-
-
-def _needs_space(tokenizer: "Tokenizer") -> bool:
-    """Returns whether words alone lack the mark of a space that they have in a text (RoBERTa, GPT-2, ModernBERT).
-
-    What transformers calls `add_prefix_space`, asked of the tokenizer itself.
-    """
-    in_text = tokenizer.encode("a a", add_special_tokens=False).tokens
-    alone = tokenizer.encode("a", add_special_tokens=False).tokens
-    return in_text[len(alone) :] != alone
 
 
 def _bounds(starts: Ints, documents: Sequence[Any] | None) -> tuple[Ints, Ints]:

@@ -64,6 +64,16 @@ def continuation_prefix(tokenizer: Tokenizer) -> str:
     return getattr(tokenizer.model, "continuing_subword_prefix", None) or ""
 
 
+def needs_space(tokenizer: Tokenizer) -> bool:
+    """Returns whether words alone lack the mark of a space that they have in a text (RoBERTa, GPT-2, ModernBERT).
+
+    What transformers calls `add_prefix_space`, asked of the tokenizer itself.
+    """
+    in_text = tokenizer.encode("a a", add_special_tokens=False).tokens
+    alone = tokenizer.encode("a", add_special_tokens=False).tokens
+    return in_text[len(alone) :] != alone
+
+
 def chunks(inputs: Sequence[Input]) -> Iterator[Sequence[Input]]:
     """Yields chunks that the library can take at once without much memory; a longer text is a chunk of its own."""
     first, characters = 0, 0

@@ -14,6 +14,7 @@ from bertctl.errors import BertctlError, UnavailableError
 from bertctl.inference.environment import describe_environment
 from bertctl.inference.run_inputs import ReadyRun, encode_splits, fit_task, primary_metric, resolved_for
 from bertctl.metrics.scripts import find_script
+from bertctl.modeling.families import only_fp32
 from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.device import Compute, choose_compute
@@ -164,7 +165,7 @@ def prepare(recipe: Recipe, *, encoded: Encoded | None = None, listener: Listene
 
     from bertctl.modeling.build import build_model
 
-    compute = choose_compute(recipe.runtime)
+    compute = choose_compute(recipe.runtime, only_fp32=only_fp32(source.config))
     resolved = resolved_for(recipe, compute)
     seed_everything(recipe.training.seed_of_init)
     if recipe.runtime.deterministic:
@@ -225,7 +226,8 @@ def _find(recipe: Recipe, listener: Listener) -> tuple[LoadedData, ModelSource]:
         try:
             inspect_model(recipe.model)
         except BertctlError as error:
-            said, remedy = f"{missing.message}\n{error.message}", f"{missing.remedy}\n{error.remedy}"
-            raise UnavailableError(said, remedy=remedy, file=missing.file or error.file) from missing
+            raise UnavailableError(
+                f"{missing.message}\n{error.message}", remedy=f"{missing.remedy}\n{error.remedy}"
+            ) from missing
         raise
     return data, inspect_model(recipe.model)

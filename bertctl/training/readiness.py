@@ -25,11 +25,14 @@ from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
 from bertctl.errors import BertctlError, UnavailableError
 from bertctl.metrics.scripts import find_script
-from bertctl.modeling.source import inspect_model
+from bertctl.modeling.families import only_fp32
+from bertctl.modeling.load import load_tokenizer_of, require_head
+from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.run_folder import SCHEMA
 from bertctl.runtime import machine
 from bertctl.runtime.device import choose_compute
 from bertctl.runtime.machine import free_bytes, is_writable
+from bertctl.tasks.registry import TASKS
 from bertctl.training.checkpoint import KEPT
 from bertctl.training.trackers import check_trackers
 from bertctl.words import human_bytes
@@ -104,9 +107,9 @@ def examine(recipe: Recipe | None, runtime: RuntimeSection, *, place: Path) -> D
     compute = ""
     try:
         devices = machine.devices()
-        compute = choose_compute(recipe.runtime if recipe else runtime).why
+        compute = "" if recipe else choose_compute(runtime).why
     except BertctlError as error:
-        problems += [] if recipe else [error]  # else it is among the recipe's needs
+        problems.append(error)
     except (ImportError, OSError) as error:
         problems.append(
             UnavailableError(f"torch can't be imported: {error}", remedy="Install it anew: pip install torch")
@@ -115,6 +118,7 @@ def examine(recipe: Recipe | None, runtime: RuntimeSection, *, place: Path) -> D
     processor, why = machine.processor(), unreachable()
     needs = recipe_needs(recipe, place=place) if recipe else []
     problems += [need.error for need in needs if need.error]
+    compute = needs[0].found if needs and not needs[0].error else compute
     document = {
         "schema": SCHEMA,
         "ready": not problems,
@@ -169,8 +173,10 @@ def recipe_needs(recipe: Recipe, *, place: Path) -> list[Need]:
         recipe: resolved.
         place: folder that runs go to.
     """
-    needs = [_need("device", lambda: choose_compute(recipe.runtime).why), *_data(recipe)]
-    model = _need(f"model {recipe.model.name}", lambda: inspect_model(recipe.model).folder)
+    known: list[ModelSource] = []
+    model = _need(f"model {recipe.model.name}", partial(_model, recipe, known.append))
+    why = only_fp32(known[0].config) if known else ""
+    needs = [_need("device", lambda: choose_compute(recipe.runtime, only_fp32=why).why), *_data(recipe)]
     if model.state == "here":
         model = replace(model, size=sum(file.stat().st_size for file in Path(model.found).glob("model*.safetensors")))
     needs += [
@@ -183,6 +189,15 @@ def recipe_needs(recipe: Recipe, *, place: Path) -> list[Need]:
     if downloads:
         needs.append(_room("disk for the downloads", cache_folder(), downloads))
     return needs
+
+
+def _model(recipe: Recipe, tell: Callable[[ModelSource], None]) -> Path:
+    source = inspect_model(recipe.model)
+    tell(source)
+    task = TASKS[recipe.task]
+    require_head(source, task.auto_class)
+    load_tokenizer_of(source, task.auto_class, head=None)
+    return source.folder
 
 
 def _data(recipe: Recipe) -> list[Need]:

@@ -82,8 +82,6 @@ def build_engine(job: "Job", folder: RunFolder, workers: Workers) -> TrainingEng
             f"{workers.count} processes share this job, and accelerate sees {accelerator.num_processes}",
             remedy="Start them with --num-processes, torchrun or `accelerate launch`.",
         )
-    if job.recipe.training.gradient_checkpointing:
-        network.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
     if workers.rank:
         seed = np.random.SeedSequence([job.recipe.training.seed_of_init, workers.rank]).generate_state(1)[0]
         torch.manual_seed(int(seed))

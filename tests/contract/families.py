@@ -245,3 +245,94 @@ def make_family(name: str, folder: Path, *, padding_side: str | None = None) -> 
     config = family.config(tokenizer)
     transformers.AutoModel.from_config(config).save_pretrained(folder)
     return folder
+
+
+def make_encoder(name: str, folder: Path, **fields: Any) -> Path:
+    """A folder with a tiny random network of any family that has a head in transformers, and BERT's tokenizer.
+
+    Args:
+        name: the family's `model_type`.
+        folder: to be filled.
+        fields: of its config, over those of `encoder_config`.
+    """
+    tokenizer = _bert_tokenizer("BertTokenizerFast")
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(0)
+    transformers.AutoModel.from_config(encoder_config(name, len(tokenizer), **fields)).save_pretrained(folder)
+    return folder
+
+
+_EVERY = {
+    "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 36, "pad_token_id": 0,
+    "max_position_embeddings": _POSITIONS,
+}  # fmt: skip
+_T5 = {
+    "d_model": 24,
+    "num_layers": 2,
+    "num_heads": 3,
+    "d_kv": 8,
+    "d_ff": 36,
+    "eos_token_id": 3,
+    "decoder_start_token_id": 0,
+}
+_XLM = {"max_position_embeddings": _POSITIONS, "pad_index": 0, "emb_dim": 24, "n_layers": 2, "n_heads": 3}
+_OWN: Mapping[str, Mapping[str, Any]] = {
+    "albert": {"embedding_size": 20},
+    "big_bird": {"block_size": 8, "num_random_blocks": 1},
+    "electra": {"embedding_size": 20},
+    "funnel": {
+        "block_sizes": [1, 1], "block_repeats": [1, 1], "num_decoder_layers": 1, "d_model": 24, "n_head": 3,
+        "d_head": 8, "d_inner": 36, "architectures": ["FunnelModel"],
+    },
+    "longformer": {"attention_window": 8},
+    "luke": {"entity_vocab_size": 10, "entity_emb_size": 8},
+    "mobilebert": {
+        "embedding_size": 12, "intra_bottleneck_size": 12, "true_hidden_size": 12, "num_feedforward_networks": 2,
+    },
+    "modernbert": {"local_attention": 16, "global_attn_every_n_layers": 2},
+    "roc_bert": {"enable_pronunciation": False, "enable_shape": False},
+    "squeezebert": {"embedding_size": 24},
+    "mt5": _T5,
+    "t5": _T5,
+    "umt5": _T5,
+    "xmod": {"languages": ["en_XX"], "default_language": "en_XX"},
+}  # fmt: skip
+"""What some families need besides, or in place of, the sizes of every family."""
+
+_ALONE: Mapping[str, Mapping[str, Any]] = {
+    "flaubert": _XLM,
+    "xlm": _XLM,
+    **{name: {"pad_token_id": 0} for name in ("funnel", "mt5", "t5", "umt5")},
+    "xlnet": {"pad_token_id": 0, "d_model": 24, "n_layer": 2, "n_head": 3, "d_inner": 36},
+}
+"""In place of the sizes of every family."""
+
+TRIED = (
+    "albert", "bert", "big_bird", "camembert", "convbert", "data2vec-text", "deberta", "deberta-v2", "distilbert",
+    "electra", "ernie", "esm", "esmc", "eurobert", "flaubert", "fnet", "funnel", "gpt2", "gte", "ibert",
+    "jina_embeddings_v3", "layoutlm", "lilt", "longformer", "luke", "megatron-bert", "mobilebert", "modernbert",
+    "mpnet", "mra", "mt5", "nomic_bert", "nystromformer", "openai-gpt", "rembert", "roberta", "roberta-prelayernorm",
+    "roc_bert", "roformer", "squeezebert", "t5", "ultrabert", "umt5", "xlm", "xlm-roberta", "xlm-roberta-xl", "xlnet",
+    "xmod", "yoso",
+)  # fmt: skip
+"""Families that the contract tries one by one."""
+
+STOOD_FOR: Mapping[str, tuple[str, ...]] = {
+    "gpt2": (
+        "apertus", "arcee", "axk1", "axk2", "biogpt", "bloom", "cohere_compass_text", "deepseek_v2", "deepseek_v3",
+        "diffllama", "doge", "exaone4", "falcon", "gemma", "gemma2", "gemma3_text", "glm", "glm4", "gpt-sw3",
+        "gpt_bigcode", "gpt_neo", "gpt_neox", "gpt_oss", "gptj", "helium", "hunyuan_v1_dense", "hunyuan_v1_moe",
+        "jamba", "jetmoe", "llama", "minicpm3", "minimax", "ministral", "ministral3", "mistral", "mistral4", "mixtral",
+        "modernbert-decoder", "mpt", "nemotron", "olmo", "olmo2", "olmo3", "openai_privacy_filter", "opt", "persimmon",
+        "phi", "phi3", "phimoe", "qwen2", "qwen2_moe", "qwen3", "qwen3_5", "qwen3_5_text", "qwen3_moe", "qwen3_next",
+        "seed_oss", "smollm3", "stablelm", "starcoder2", "zamba", "zamba2",
+    ),
+    "t5": ("bart", "bigbird_pegasus", "led", "mbart", "mvp", "plbart", "t5gemma"),
+}  # fmt: skip
+"""Families that are left to one of their kind: decoders, read by their last token; encoders with a decoder."""
+
+
+def encoder_config(name: str, tokens: int, **fields: Any) -> Any:
+    """The config of a tiny network."""
+    sizes = {**_ALONE.get(name, _EVERY), **_OWN.get(name, {}), **fields}
+    return transformers.AutoConfig.for_model(name, vocab_size=tokens, **sizes)

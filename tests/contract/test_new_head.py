@@ -41,7 +41,7 @@ def test_a_bare_encoder_has_no_trained_head(tiny_model: Path) -> None:
 def test_the_same_labels_keep_the_head(trained: tuple[ModelSource, dict[str, torch.Tensor]]) -> None:
     source, weights = trained
     assert has_trained_head(source)
-    assert keeps_head(source, head("no", "yes"))
+    assert keeps_head(source, head("no", "yes"), AUTO)
     again = load_model(source, AUTO, head=head("no", "yes")).network.state_dict()
     assert all(torch.equal(again[name], weights[name]) for name in weights)
 
@@ -59,7 +59,7 @@ def test_other_labels_get_a_new_head_and_keep_the_encoder(
     trained: tuple[ModelSource, dict[str, torch.Tensor]], other: dict[str, object]
 ) -> None:
     source, weights = trained
-    assert not keeps_head(source, other)
+    assert not keeps_head(source, other, AUTO)
     again = load_model(source, AUTO, head=other).network.state_dict()
     encoder = [name for name in weights if name.startswith("bert.")]
     assert len(encoder) > 30

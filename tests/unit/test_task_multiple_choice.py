@@ -146,10 +146,10 @@ def test_its_head_is_kept_by_itself_and_renewed_by_a_regression(tiny_model, tmp_
     loaded.save(tmp_path / "model")
     trained = inspect_model(ModelSection(name=str(tmp_path / "model"), max_length=32))
     assert has_trained_head(trained)
-    assert keeps_head(trained, TASK.head())
+    assert keeps_head(trained, TASK.head(), TASK.auto_class)
     assert load_model(trained, TASK.auto_class, head=TASK.head()).network.classifier.weight.min() == 1.0
     regression = TextRegression(None, None)
-    assert not keeps_head(trained, regression.head())
+    assert not keeps_head(trained, regression.head(), regression.auto_class)
     renewed = load_model(trained, regression.auto_class, head=regression.head())
     assert renewed.network.classifier.weight.shape == loaded.network.classifier.weight.shape
     assert renewed.network.classifier.weight.abs().max() < 0.2

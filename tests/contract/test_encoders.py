@@ -1,0 +1,333 @@
+"""Encoders as people bring them, of any family, with any tool's files: each works, or is refused with a sentence."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from families import make_encoder, make_family
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+
+from tests.conftest import Run
+
+Make = Callable[..., Path]
+
+SENTENCES = ("the\tO\nfood\tB-X\nwas\tO\nn't\tO\nvery-good\tB-X", "a\tO\nbright\tB-X\nfilm\tI-X", "dull\tO")
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Make:
+    """Makes a tiny encoder of a family with BERT's tokenizer; each is made once, and tests change copies of it."""
+    made: dict[str, Path] = {}
+
+    def make(family: str, into: Path | None = None) -> Path:
+        if family not in made:
+            made[family] = make_encoder(family, tmp_path_factory.mktemp(family))
+        return made[family] if into is None else Path(shutil.copytree(made[family], into))
+
+    return make
+
+
+@pytest.fixture
+def tagged(tmp_path: Path) -> Path:
+    path = tmp_path / "tagged.conll"
+    path.write_text("\n\n".join(SENTENCES * 2) + "\n")
+    return path
+
+
+def tuned(data: Path, model: Path, *more: object, task: str = "text-classification") -> list[object]:
+    """What is typed for one short epoch."""
+    files = ["--train-file", data, "--validation-file", data, "--model", model, "-o", "run", "--max-length", "32"]
+    return [
+        "finetune", task, *files, "--epochs", "1", "--device", "cpu", "--overwrite",
+        "--set", "evaluation.bootstrap_resamples=100", *more,
+    ]  # fmt: skip
+
+
+def vectors(data: Path, model: Path, *more: object) -> list[object]:
+    """What is typed for features of a file."""
+    return [
+        "extract-features", data, "--model", model, "-o", "x.npz", "--overwrite", "--max-length", "32",
+        "--device", "cpu", "--precision", "fp32", *more,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", ["extract-features", "probe", "finetune"])
+def test_weights_under_other_names_are_refused_by_every_verb(
+    verb: str, bertctl: Run, encoder: Make, opinions: Path, tmp_path: Path
+) -> None:
+    folder = encoder("bert", tmp_path / "model")
+    weights = load_file(folder / "model.safetensors")
+    renamed = {f"module.{name}": tensor for name, tensor in weights.items()}
+    save_file(renamed, folder / "model.safetensors", metadata={"format": "pt"})
+    command = vectors(opinions, folder) if verb == "extract-features" else tuned(opinions, folder)
+    if verb == "probe":
+        command = ["probe", "text-classification", "--train-file", opinions, "--model", folder, "--max-length", "32"]
+    refused = bertctl(*command)
+    assert refused.returncode == 4, refused.stderr
+    assert "would be random" in refused.stderr
+
+
+def test_a_missing_layer_is_refused_without_a_head_too(
+    bertctl: Run, encoder: Make, opinions: Path, tmp_path: Path
+) -> None:
+    folder = encoder("electra", tmp_path / "model")
+    weights = load_file(folder / "model.safetensors")
+    kept = {name: tensor for name, tensor in weights.items() if ".layer.1." not in name}
+    assert 0 < len(kept) < len(weights)
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    for command in (vectors(opinions, folder), tuned(opinions, folder)):
+        refused = bertctl(*command)
+        assert refused.returncode == 4, refused.stderr
+        assert "encoder.layer.1" in refused.stderr
+
+
+@pytest.mark.parametrize("family", ["roberta", "modernbert"])
+def test_words_of_byte_level_families_are_read_in_one_way(
+    family: str, bertctl: Run, tagged: Path, tmp_path: Path
+) -> None:
+    model = make_family(family, tmp_path / "model")
+    without_prefix(model)
+    done = bertctl(*tuned(tagged, model, task="token-classification"))
+    assert done.returncode == 0, done.stderr
+    saved = transformers.AutoTokenizer.from_pretrained(tmp_path / "run" / "model")
+    words = [[line.split("\t")[0] for line in sentence.split("\n")] for sentence in SENTENCES * 2]
+    theirs = [saved(sentence, is_split_into_words=True)["input_ids"] for sentence in words]
+    plain = transformers.AutoTokenizer.from_pretrained(model)
+    assert theirs[1] == plain(" a bright film")["input_ids"]
+    assert theirs[2] != plain("dull")["input_ids"]
+    extracted = bertctl(*vectors(tagged, model, "--words", "first"))
+    assert extracted.returncode == 0, extracted.stderr
+    network = transformers.AutoModel.from_pretrained(model).eval()
+    expected = []
+    for sentence in words:
+        encoded = saved(sentence, is_split_into_words=True, return_tensors="pt")
+        states = network(**encoded).last_hidden_state[0]
+        places = [encoded.word_ids().index(number) for number in range(len(sentence))]
+        expected.append(states[places].detach().numpy())
+    np.testing.assert_allclose(np.load(tmp_path / "x.npz")["vectors"], np.concatenate(expected), atol=1e-4)
+
+
+def without_prefix(folder: Path) -> None:
+    """As the hub's files are: a text's first word has no mark of a space."""
+    path = folder / "tokenizer.json"
+    document = json.loads(path.read_text())
+    document["pre_tokenizer"]["add_prefix_space"] = False
+    path.write_text(json.dumps(document))
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(config | {"add_prefix_space": False}))
+
+
+CASED = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "The", "the", "film", "Film", "was", "good", "bad", "food", "it"]
+HINDI = [*CASED[:5], "अच्छी", "फिल्म", "है", "बुरा", "खाना", "यह", "नही", "बहुत"]
+
+
+def with_vocabulary(folder: Path, tokens: list[str], *, as_json: bool = False) -> Path:
+    """Its tokenizer is a vocabulary alone, or a cased tokenizer.json alone."""
+    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
+        (folder / name).unlink(missing_ok=True)
+    (folder / "vocab.txt").write_text("\n".join(tokens) + "\n")
+    if as_json:
+        tokenizer = transformers.BertTokenizerFast(
+            vocab=dict(zip(tokens, range(99), strict=False)), do_lower_case=False
+        )
+        (folder / "vocab.txt").unlink()
+        tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def saved_ids(run: Path, text: str) -> list[str]:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(run / "model")
+    tokens = tokenizer.convert_ids_to_tokens(tokenizer(text)["input_ids"])
+    assert Tokenizer.from_file(str(run / "model" / "tokenizer.json")).encode(text).tokens == tokens
+    return [token for token in tokens if token not in ("[CLS]", "[SEP]")]
+
+
+@pytest.mark.parametrize("as_json", [False, True], ids=["vocab.txt", "tokenizer.json"])
+def test_a_cased_vocabulary_alone_is_not_lower_cased(
+    as_json: bool, bertctl: Run, encoder: Make, opinions: Path, tmp_path: Path
+) -> None:
+    folder = with_vocabulary(encoder("bert", tmp_path / "model"), CASED, as_json=as_json)
+    done = bertctl(*tuned(opinions, folder))
+    assert done.returncode == 0, done.stderr
+    assert saved_ids(tmp_path / "run", "The Film was") == ["The", "Film", "was"]
+
+
+def test_a_script_without_capitals_is_neither_cased_nor_uncased(bertctl: Run, encoder: Make, tmp_path: Path) -> None:
+    folder = with_vocabulary(encoder("bert", tmp_path / "model"), HINDI)
+    data = tmp_path / "hindi.csv"
+    data.write_text("text,label\n" + "यह फिल्म अच्छी है,pos\nयह खाना बुरा है,neg\n" * 4)
+    refused = bertctl(*tuned(data, folder))
+    assert refused.returncode == 2, refused.stderr
+    assert "does not say whether its text is lower-cased" in refused.stderr
+    done = bertctl(*tuned(data, folder, "--set", "model.lowercase=false"))
+    assert done.returncode == 0, done.stderr
+    assert saved_ids(tmp_path / "run", "यह फिल्म अच्छी है") == ["यह", "फिल्म", "अच्छी", "है"]
+
+
+HALF = ["deberta", *(pytest.param(name, marks=pytest.mark.slow) for name in ("big_bird", "fnet", "xmod"))]
+
+
+@pytest.mark.parametrize("family", HALF)
+def test_a_family_that_breaks_in_half_precision_computes_in_fp32_and_says_so(
+    family: str, bertctl: Run, encoder: Make, opinions: Path, tmp_path: Path
+) -> None:
+    done = bertctl(*tuned(opinions, encoder(family), "--precision", "bf16"))
+    assert done.returncode == 0, done.stderr
+    assert f"fp32 (not bf16: {family} in half precision" in done.stderr
+    config = (tmp_path / "run" / "recipe.yaml").read_text()
+    assert "precision: fp32" in config
+    said = vectors(opinions, encoder(family))
+    said[said.index("fp32")] = "bf16"
+    assert bertctl(*said).returncode == 0
+    answer = bertctl("doctor", "text-classification", "--train-file", opinions, "--model", encoder(family),
+        "--max-length", "32", "--device", "cpu", "--precision", "bf16", "--offline", "--json")  # fmt: skip
+    assert f"not bf16: {family}" in json.loads(answer.stdout)["compute"]
+
+
+OFFSET = ["mpnet", *(
+    pytest.param(name, marks=pytest.mark.slow)
+    for name in ("xlm-roberta-xl", "xmod", "ibert", "data2vec-text", "luke", "lilt", "roberta-prelayernorm")
+)]  # fmt: skip
+
+
+@pytest.mark.parametrize("family", OFFSET)
+def test_the_longest_input_is_what_the_positions_hold(family: str, bertctl: Run, encoder: Make, tmp_path: Path) -> None:
+    data = tmp_path / "long.csv"
+    data.write_text("text,label\n" + f"{'good film ' * 80},pos\n{'bad food ' * 80},neg\n" * 2)
+    refused = bertctl(*tuned(data, encoder(family), "--max-length", "64"))
+    assert refused.returncode == 2, refused.stderr
+    longest = refused.stderr.split("Use --max-length ")[1].split()[0]
+    done = bertctl(*tuned(data, encoder(family), "--max-length", longest))
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model_has_vectors_is_refused(
+    bertctl: Run, encoder: Make, opinions: Path, tmp_path: Path
+) -> None:
+    folder = encoder("bert", tmp_path / "model")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_tokens(["film"], special_tokens=True)
+    tokenizer.add_tokens(["dullness"])
+    tokenizer.save_pretrained(folder)
+    for command in (tuned(opinions, folder), vectors(opinions, folder)):
+        refused = bertctl(*command)
+        assert refused.returncode == 4, refused.stderr
+        assert "'dullness'" in refused.stderr
+        assert "resize_token_embeddings" in refused.stderr
+
+
+def test_a_tokenizer_that_names_no_padding_token_gets_one(
+    bertctl: Run, encoder: Make, opinions: Path, tmp_path: Path
+) -> None:
+    folder = encoder("bert", tmp_path / "model")
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": True}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    (folder / "special_tokens_map.json").unlink(missing_ok=True)
+    done = bertctl(*tuned(opinions, folder))
+    assert done.returncode == 0, done.stderr
+    assert "'[PAD]'" in done.stderr
+    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "run" / "model").pad_token == "[PAD]"
+
+
+def test_a_head_of_the_hub_is_not_taken_for_other_labels(
+    bertctl: Run, encoder: Make, opinions: Path, tmp_path: Path
+) -> None:
+    folder = encoder("bert", tmp_path / "model")
+    network = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
+    torch.nn.init.constant_(network.classifier.bias, 7.0)
+    network.config.problem_type = None
+    network.save_pretrained(folder)
+    rate = ("--learning-rate", "1e-9")
+    done = bertctl(*tuned(opinions, folder, *rate))
+    assert done.returncode == 0, done.stderr
+    assert "other labels, so it gets a new head" in done.stderr
+    assert load_file(tmp_path / "run" / "model" / "model.safetensors")["classifier.bias"].abs().max() < 1
+    config: dict[str, Any] = json.loads((folder / "config.json").read_text())
+    config |= {"id2label": {"0": "neg", "1": "pos"}, "label2id": {"neg": 0, "pos": 1}}
+    (folder / "config.json").write_text(json.dumps(config))
+    done = bertctl(*tuned(opinions, folder, *rate))
+    assert "its trained head is kept" in done.stderr
+    assert load_file(tmp_path / "run" / "model" / "model.safetensors")["classifier.bias"].min() > 6
+
+
+@pytest.mark.parametrize("family", ["albert", "ibert"])
+def test_word_embeddings_of_another_width_than_the_layers(
+    family: str, bertctl: Run, encoder: Make, opinions: Path, tmp_path: Path
+) -> None:
+    done = bertctl(*vectors(opinions, encoder(family), "--layers", "word-embeddings", "--pooling", "max"))
+    assert done.returncode == 0, done.stderr
+    table = transformers.AutoModel.from_pretrained(encoder(family)).get_input_embeddings().weight
+    tokenizer = transformers.AutoTokenizer.from_pretrained(encoder(family))
+    ids = tokenizer("the film was good fine 0")["input_ids"]
+    found = np.load(tmp_path / "x.npz")["vectors"]
+    np.testing.assert_allclose(found[0], table[ids].amax(0).detach().numpy(), atol=1e-6)
+
+
+def test_options_that_a_family_has_not_are_refused_with_a_sentence(
+    bertctl: Run, encoder: Make, opinions: Path, tmp_path: Path
+) -> None:
+    refused = bertctl(*tuned(opinions, encoder("albert"), "--gradient-checkpointing", "--dry-run"))
+    assert refused.returncode == 2, refused.stderr
+    assert "transformers has none for albert" in refused.stderr
+    refused = bertctl(*vectors(opinions, encoder("t5")))
+    assert refused.returncode == 2, refused.stderr
+    assert "'t5' is an encoder and a decoder" in refused.stderr
+
+
+def test_doctor_is_ready_only_for_what_can_be_loaded(
+    bertctl: Run, encoder: Make, opinions: Path, tagged: Path, tmp_path: Path
+) -> None:
+    def doctor(task: str, data: Path, model: Path) -> str:
+        asked = ["doctor", task, "--train-file", data, "--model", model, "--max-length", "32", "--offline"]
+        answer = bertctl(*asked)
+        assert answer.returncode == bertctl(*tuned(data, model, "--dry-run", task=task)).returncode
+        return answer.stderr
+
+    folder = encoder("bert", tmp_path / "model")
+    assert "ready" in doctor("text-classification", opinions, folder)
+    (folder / "tokenizer.json").write_text("{}")
+    assert "can't be used" in doctor("text-classification", opinions, folder)
+    assert "no network of the family 'openai-gpt'" in doctor("token-classification", tagged, encoder("openai-gpt"))
+
+
+@pytest.mark.parametrize("name", ["spm.model", "sentencepiece.model", "tokenizer.model", "spiece.model"])
+def test_a_tokenizer_of_sentencepiece_is_known_and_names_what_converts_it(
+    name: str, bertctl: Run, encoder: Make, opinions: Path, tmp_path: Path
+) -> None:
+    folder = encoder("albert", tmp_path / "model")
+    for path in (*folder.glob("token*"), *folder.glob("vocab*")):
+        path.unlink()
+    (folder / name).write_bytes(b"\x00")
+    hidden = tmp_path / "hidden" / "sentencepiece"
+    hidden.mkdir(parents=True)
+    refused = bertctl(*tuned(opinions, folder))
+    assert refused.returncode == 4, refused.stderr
+    assert f"{name} is a tokenizer of sentencepiece" in refused.stderr
+    assert "pip install sentencepiece protobuf" in refused.stderr
+
+
+def test_a_folder_of_an_adapter_is_called_one(bertctl: Run, opinions: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "lora"
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "bert-base-uncased"}')
+    (folder / "adapter_model.safetensors").write_bytes(b"")
+    refused = bertctl(*tuned(opinions, folder))
+    assert refused.returncode == 4, refused.stderr
+    assert "an adapter names its model" in refused.stderr
+
+
+def test_the_side_that_is_cut_is_saved_as_it_is(bertctl: Run, encoder: Make, opinions: Path, tmp_path: Path) -> None:
+    folder = encoder("bert", tmp_path / "model")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    tokenizer.truncation_side = "left"
+    tokenizer.save_pretrained(folder)
+    done = bertctl(*tuned(opinions, folder))
+    assert done.returncode == 0, done.stderr
+    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "run" / "model").truncation_side == "right"

@@ -1,0 +1,145 @@
+"""The contract over all families of transformers: a new release with a family more has to decide about it."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from families import STOOD_FOR, TRIED, make_encoder
+from transformers.models.auto import modeling_auto
+
+from bertctl import extract_features
+from bertctl.config.load import load_recipe
+from bertctl.errors import UsageError
+from bertctl.modeling.build import build_model
+from bertctl.modeling.families import REFUSED, model_positions, only_fp32, reads_padding
+from bertctl.modeling.layer_groups import freeze, parameter_depths
+from bertctl.modeling.load import require_head
+from bertctl.modeling.model import Model
+from bertctl.modeling.source import ModelSource, inspect_model
+
+HEADS = ("SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice")
+OF_EACH_KIND = ("funnel", "mpnet", "nomic_bert", "nystromformer", "t5", "xlm")
+"""What the default run tries: the others are slow."""
+
+TEXTS = ["the food was good", "bad", "a bright film, was it not?", "very fine", "the film was not good", "dull"]
+
+
+def names_of(kind: str) -> set[str]:
+    words = "".join(f"_{letter}" if letter.isupper() else letter for letter in kind).upper()
+    return set(getattr(modeling_auto, f"MODEL_FOR{words}_MAPPING_NAMES"))
+
+
+def test_every_family_with_a_head_is_tried_or_stood_for_or_refused() -> None:
+    decided = [*TRIED, *(name for names in STOOD_FOR.values() for name in names)]
+    assert len(set(decided)) == len(decided)
+    assert not set(decided) & set(REFUSED)
+    families = set().union(*map(names_of, HEADS))
+    assert families - set(REFUSED) == set(decided)
+    assert set(OF_EACH_KIND) <= set(TRIED)
+
+
+@pytest.fixture(
+    scope="module",
+    params=[name if name in OF_EACH_KIND else pytest.param(name, marks=pytest.mark.slow) for name in TRIED],
+)
+def source(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ModelSource:
+    folder = make_encoder(request.param, tmp_path_factory.mktemp(request.param))
+    return inspect_model(recipe_of(folder).model)
+
+
+def recipe_of(folder: Path, **fields: object) -> Any:
+    options = {"model.name": str(folder), "model.max_length": 40, "model.dropout": 0.0, **fields}
+    return load_recipe("text-classification", options=options)
+
+
+def built(source: ModelSource, kind: str, **fields: object) -> Model:
+    names = {0: "choice"} if kind == "MultipleChoice" else {0: "no", 1: "yes"}
+    head = {"num_labels": len(names), "id2label": names, "label2id": {name: n for n, name in names.items()}}
+    problem = {"problem_type": "single_label_classification"}
+    return build_model(source, f"AutoModelFor{kind}", head | problem, recipe_of(source.folder, **fields))
+
+
+def answers(model: Model, kind: str, length: int = 9) -> torch.Tensor:
+    """What the network says of two rows of some length, special tokens included."""
+    ids = torch.arange(8, 8 + 2 * length).reshape(2, length) % 90 + 8
+    ids[:, 0], ids[:, -1] = 2, 3
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    if model.has_segments:
+        inputs["token_type_ids"] = torch.zeros_like(ids)
+    if kind == "MultipleChoice":
+        inputs = {name: tensor[None] for name, tensor in inputs.items()}
+    output = model.network(**inputs)
+    found = output.start_logits if kind == "QuestionAnswering" else output.logits
+    assert isinstance(found, torch.Tensor)
+    return found
+
+
+def kinds(source: ModelSource) -> list[str]:
+    """The heads that the family has; the others are refused with a sentence."""
+    found = []
+    for kind in HEADS:
+        if source.config["model_type"] in names_of(kind):
+            found.append(kind)
+            continue
+        with pytest.raises(UsageError, match=source.config["model_type"]):
+            require_head(source, f"AutoModelFor{kind}")
+    if "MultipleChoice" in found and (reads_padding(source.config) or source.config["model_type"] == "roformer"):
+        found.remove("MultipleChoice")
+    return found
+
+
+def test_each_head_takes_a_step_in_its_precision_and_without_dropout_says_the_same_twice(source: ModelSource) -> None:
+    for kind in kinds(source):
+        model = built(source, kind)
+        model.network.train()
+        torch.manual_seed(0)
+        first = answers(model, kind)
+        assert torch.equal(answers(model, kind), first), kind
+        with torch.autocast("cpu", torch.bfloat16, enabled=not only_fp32(source.config)):
+            answers(model, kind).float().square().sum().backward()  # type: ignore[no-untyped-call]
+        norms = [float(one.grad.norm()) for one in model.trainable_parameters().values() if one.grad is not None]
+        assert np.isfinite(norms).all(), kind
+        assert max(norms) > 0, kind
+
+
+def test_the_longest_input_passes(source: ModelSource) -> None:
+    kind = kinds(source)[0]
+    assert answers(built(source, kind), kind, model_positions(source.config) or 64).isfinite().all()
+
+
+def test_freezing_all_leaves_the_head_and_the_pooler(source: ModelSource) -> None:
+    model = built(source, kinds(source)[0])
+    if source.config.get("is_encoder_decoder") or source.config["model_type"] in ("albert", "funnel"):
+        return  # their layers can't be told apart, and options about them are refused
+    depths = parameter_depths(model.network)
+    assert set(depths.values()) == {0, 1, 2, 3}
+    assert all(depth == 3 for name, depth in depths.items() if "pooler" in name)
+    recipe = recipe_of(source.folder, **{"training.freeze_embeddings": True, "training.freeze_layers": 2})
+    freeze(model.network, recipe.training)
+    before = {name: one.detach().clone() for name, one in model.network.named_parameters()}
+    inside = f"{model.network.base_model_prefix}."
+    above = [name for name in model.trainable_parameters() if name.startswith(inside) and "pooler" not in name]
+    assert all(before[name].dim() == 1 or "conv" in name for name in above), above  # last norms
+
+
+def test_a_text_has_the_same_vectors_alone_among_others_and_in_plain_transformers(source: ModelSource) -> None:
+    if source.config.get("is_encoder_decoder") or source.config["model_type"] == "funnel":
+        with pytest.raises(UsageError):
+            extract_features(TEXTS, model=source.folder, fields={"model.max_length": 40})
+        return
+    fields = {"model.max_length": 40, "runtime.device": "cpu", "runtime.precision": "fp32"}
+    many = extract_features(TEXTS, model=source.folder, layers="1,last", fields=fields)
+    for text, vector in zip(TEXTS[:2], many, strict=False):
+        alone = extract_features([text], model=source.folder, layers="1,last", fields=fields)
+        np.testing.assert_allclose(vector, alone[0], atol=1e-4)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(source.folder)
+    plain = transformers.AutoModel.from_pretrained(source.folder).eval()
+    encoded = tokenizer(TEXTS[0], return_tensors="pt")
+    encoded = {name: encoded[name] for name in ("input_ids", "attention_mask")}
+    with torch.inference_mode():
+        states = plain(**encoded, output_hidden_states=True)
+    theirs = torch.cat([states.hidden_states[1], states.last_hidden_state], dim=-1)[0].mean(0)
+    np.testing.assert_allclose(many[0], theirs.numpy(), atol=1e-4)
