@@ -145,13 +145,15 @@ class InterruptedRunError(BertctlError):
 
 
 def all_of(errors: Sequence[BertctlError], headline: str) -> BertctlError:
-    """Returns several errors as one, with the exit code of the first and each remedy once; one error as it is."""
+    """Returns several errors as one: the exit code of the first, the first place, each remedy once; one as it is."""
     if len(errors) == 1:
         return errors[0]
     messages = textwrap.indent("\n".join(error.message for error in errors), "  ")
     remedies = dict.fromkeys(error.remedy for error in errors if error.remedy)
     whole = BertctlError(f"{headline}\n{messages}", remedy="\n".join(remedies))
     whole.exit_code, whole.kind = errors[0].exit_code, errors[0].kind
+    placed = next((error for error in errors if error.file or error.field), whole)
+    whole.file, whole.line, whole.field = placed.file, placed.line, placed.field
     return whole
 
 

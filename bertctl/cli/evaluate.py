@@ -72,7 +72,9 @@ def evaluate(
     if file:
         RunFolder.check_free(target, overwrite=overwrite)
     in_processes(num_processes, out)
-    trained = run.open()
+    trained = run.open(listener=out)
+    if not file:
+        trained.require_own_data()
     from bertctl.data.reading import SkippedRows
     from bertctl.inference.score_run import evaluate_file, evaluate_run
 

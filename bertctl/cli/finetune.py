@@ -1,11 +1,11 @@
 """`bertctl finetune`."""
 
 import time
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bertctl.cli.output import Output
+from bertctl.cli.output import Output, plain_table
 from bertctl.cli.processes import AccelerateConfigOption, NumProcessesOption, in_processes, this_worker
 from bertctl.cli.recipe_options import (
     COMPUTE,
@@ -21,6 +21,9 @@ from bertctl.cli.recipe_options import (
     RecipeRequest,
     takes_recipe,
 )
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 @takes_recipe(MODEL, DATA, CONFIRMING, TRAINING, COMPUTE, EVALUATION, LONG_RUNS, DETERMINISTIC)
@@ -80,7 +83,9 @@ def finetune(
         if dry_run:
             path = output or default_folder(job.recipe.name, job.hash)
             out.say(f"dry run: nothing was trained; the run would be in {path}")
-            out.answer(_plan(job, str(path)), _plan_text(job))
+            watched = out.answers.is_terminal
+            text = [] if watched and not out.verbose else [_plan_text(job)]
+            out.answer(_plan(job, str(path)), *text, *([_plan_table(job)] if watched else []))
             return
         options = RunOptions(
             strict=strict, workers=workers, on_start=lambda folder: log.write_to(folder.log), on_finish=write_card
@@ -107,6 +112,18 @@ def _plan(job: Any, path: str) -> dict[str, Any]:
         "steps": job.steps,
         "memory_bytes": job.memory,
     }
+
+
+def _plan_table(job: Any) -> "Table":
+    """Returns what a person at a terminal looks for; the complete recipe would push it off the screen."""
+    from bertctl.words import count, human_bytes
+
+    table = plain_table("plan", "")
+    table.add_row("rows", ", ".join(f"{len(features):,} {split}" for split, features in job.features.items()))
+    table.add_row("steps", f"{job.steps:,} ({count(job.epochs, 'epoch')})")
+    table.add_row("memory", f"about {human_bytes(job.memory)}")
+    table.add_row("recipe", "complete, with -v; or to keep: --dry-run > FILE.yaml")
+    return table
 
 
 def _plan_text(job: Any) -> str:

@@ -19,8 +19,8 @@ from bertctl.words import harmless
 from bertctl.writing import append_text
 
 if TYPE_CHECKING:  # completion has no time for rich
-    from rich.console import Console, RenderableType
-    from rich.progress import Progress, TaskID
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.progress import Progress, ProgressColumn, Task, TaskID
     from rich.table import Table
     from rich.text import Text
 
@@ -116,14 +116,14 @@ class Output(Listener):
         """Shows progress: a bar on a terminal, a plain line now and then elsewhere."""
         if self.quiet:
             return
-        shown = "  ".join(f"{name} {_figure(value)}" for name, value in (figures or {}).items())
+        shown = [f"{name} {_figure(value)}" for name, value in (figures or {}).items()]
         if self.talk.is_terminal:
             self._advance_bar(phase, done, total, shown)
             return
         now = time.monotonic()
         if now - self._last_line.setdefault(phase, now) >= _SECONDS_BETWEEN_LINES:
             self._last_line[phase] = now
-            self.talk.print(_text(f"{phase} {_count(done, total)}  {shown}".rstrip()))
+            self.talk.print(_text("  ".join([f"{phase} {_count(done, total)}", *shown])))
 
     def finish(self, phase: str) -> None:
         """Takes the bar of a phase off the screen."""
@@ -155,22 +155,24 @@ class Output(Listener):
             logging.captureWarnings(capture=False)
             log.close()
 
-    def _advance_bar(self, phase: str, done: int, total: int, shown: str) -> None:
+    def _advance_bar(self, phase: str, done: int, total: int, shown: list[str]) -> None:
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.table import Column
 
         if self._progress is None:
+            whole = Column(no_wrap=True)  # a narrow terminal has fewer figures, and all of the rest
             self._progress = Progress(
                 TextColumn("{task.description}", markup=False),
-                BarColumn(bar_width=24),
+                BarColumn(bar_width=20, table_column=whole),
                 TextColumn("{task.fields[count]}"),
-                TextColumn("{task.fields[shown]}", markup=False),
-                TimeRemainingColumn(compact=True),
+                TimeRemainingColumn(compact=True, table_column=whole),
+                _figures_column(),
                 console=self.talk,
                 transient=True,
             )
             self._progress.start()
         if phase not in self._bars:
-            self._bars[phase] = self._progress.add_task(phase, total=None, count="", shown="")
+            self._bars[phase] = self._progress.add_task(phase, total=None, count="", shown=[])
         count = _count(done, total)
         self._progress.update(self._bars[phase], completed=done, total=total or None, count=count, shown=shown)
 
@@ -207,13 +209,17 @@ class ThirdPartyLog(logging.Handler):
 
 
 def plain_table(*headers: str, title: str | None = None, right: tuple[str, ...] = ()) -> "Table":
-    """Returns an empty table as all tables look: no box, a bold header, the columns named in `right` right-aligned."""
+    """Returns an empty table as all tables look: no box, a bold header, the columns named in `right` right-aligned.
+
+    A narrow terminal cuts nothing: the first column, of names, and the numbers keep their line, other texts are folded.
+    """
     from rich.table import Table
 
     shown = None if title is None else _text(title)  # a string would be written on one line
     table = Table(title=shown, box=None, title_justify="left", header_style="bold", pad_edge=False)
-    for header in headers:
-        table.add_column(header, justify="right" if header in right else "left")
+    for number, header in enumerate(headers):
+        kept = number == 0 or header in right
+        table.add_column(header, justify="right" if header in right else "left", overflow="fold", no_wrap=kept)
     return table
 
 
@@ -264,6 +270,26 @@ def _console(stream: Any) -> "Console":
         markup=False,
         soft_wrap=not watched,
     )
+
+
+def _figures_column() -> "ProgressColumn":
+    """Returns the last column of a bar: as many of its figures as there is room for, none of them cut."""
+    from rich.measure import Measurement
+    from rich.progress import ProgressColumn
+
+    class Fitting(list[str]):
+        def __rich_measure__(self, console: "Console", options: "ConsoleOptions") -> Measurement:
+            return Measurement(0, min(options.max_width, len("  ".join(self))))
+
+        def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> Iterable[str]:
+            fitting = (self[:number] for number in range(len(self), -1, -1))
+            yield next(text for text in map("  ".join, fitting) if len(text) <= options.max_width)
+
+    class Figures(ProgressColumn):
+        def render(self, task: "Task") -> Fitting:
+            return Fitting(task.fields["shown"])
+
+    return Figures()
 
 
 def _count(done: int, total: int) -> str:

@@ -14,7 +14,7 @@ from bertctl.cli.recipe_options import (
     ANSWERS,
     COMPUTE,
     DATA,
-    EVALUATION,
+    KEEP_TEXT,
     LAYOUT,
     MODEL,
     OnErrorOption,
@@ -31,32 +31,37 @@ if TYPE_CHECKING:
 @takes_run(
     only(DATA, "--data-dir", "--text-column", "--pair-column", *LAYOUT, "--max-eval-rows"),
     COMPUTE,
-    only(EVALUATION, "--text/--no-text"),
+    KEEP_TEXT,
     only(MODEL, "--max-length"),
     ANSWERS,
 )
 def predict(
     out: Output,
     run: RunRequest,
-    file: Annotated[str, typer.Argument(metavar="[FILE|-]")] = "",
+    file: Annotated[str, typer.Argument(metavar="[FILE|-|TEXT]")] = "",
+    text: Annotated[list[str] | None, typer.Option("--text", metavar="TEXT")] = None,
+    text_pair: Annotated[list[str] | None, typer.Option("--text-pair", metavar="TEXT")] = None,
     split: Annotated[str | None, typer.Option("--split")] = None,
     data: Annotated[str | None, typer.Option("--data", metavar="NAME", autocompletion=dataset_names)] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="PATH")] = None,
     layout: Annotated[str | None, typer.Option("--format", metavar="NAME")] = None,
     safe_csv: Annotated[bool, typer.Option("--safe-csv")] = False,
     question: Annotated[list[str] | None, typer.Option("--question", metavar="TEXT")] = None,
-    context: Annotated[Path | None, typer.Option("--context", metavar="FILE")] = None,
+    context: Annotated[str | None, typer.Option("--context", metavar="FILE|TEXT")] = None,
+    top_k: Annotated[int | None, typer.Option("--top-k", min=1, metavar="N")] = None,
     input_format: Annotated[str | None, typer.Option("--input-format", metavar="NAME")] = None,
     batch_size: Annotated[int | None, typer.Option("--batch-size", min=1)] = None,
     on_error: OnErrorOption = None,
     num_processes: NumProcessesOption = 1,
 ) -> None:
-    """Predict with a run: label names and probabilities, in the order of the input, for files of any size.
+    """Predict with a run: label names and probabilities, in the input's order.
 
-    Each answer is written at once as a line of JSON. --format csv makes a table of them, and --json one array.
+    Each answer is a line of JSON; --format csv makes a table, --json one array.
 
     Args:
-        file: Lines, CSV, TSV, JSONL or Parquet (.gz too); - is stdin.
+        file: Lines, CSV, TSV, JSON, JSONL or Parquet (.gz too); - is stdin; or a text.
+        text: Answer this text, whatever it looks like; repeatable.
+        text_pair: Second text of a pair, one for each --text.
         split: Predict a split of the run's own data instead of a file.
         data: Predict a split of this catalog data set, such as ax.
         output: File for the answers (glue: folder). Default: stdout.
@@ -65,13 +70,14 @@ def predict(
             label-studio, brat, pubtator, bioc, docbin. Default: by the suffix of -o, else jsonl.
         safe_csv: In CSV, put ' before texts that a spreadsheet would take for a formula: = + - @, tab or return first.
         question: Ask a question (question answering); repeatable.
-        context: File with the text that --question is about.
+        context: File with the text that --question is about, or the text itself.
+        top_k: Answer with the N likeliest labels, as `top`, not with all.
         input_format: Layout of the input, among those that the run's task reads: lines, csv, tsv, jsonl, parquet,
             conll, conllu, json, brat, pubtator or docbin. Default: by its suffix; lines on stdin.
         batch_size: Examples per forward pass.
 
     Examples:
-        echo "a fine film" | bertctl predict runs/sst2-1a2b3c4d -
+        bertctl predict runs/sst2-1a2b3c4d "a fine film" --top-k 3
         bertctl predict RUN reviews.csv --format csv -o answers.csv
         bertctl predict RUN --split test --format glue -o submission
         bertctl predict RUN --question "When was it built?" --context tower.txt
@@ -80,6 +86,7 @@ def predict(
         raise UsageError(
             "--question and --context need each other", remedy='Such as --question "Who wrote it?" --context text.txt'
         )
+    from bertctl.data.text_files import is_text
     from bertctl.inference.layouts import check_format, check_known, layout_of
 
     if out.as_json and output is None:
@@ -90,11 +97,15 @@ def predict(
         layout = "json"
     layout = layout or layout_of(output)
     check_known(layout)
-    _check(file or " ".join(question or ()), split, data, output, layout)
+    if file and is_text(file):
+        text, file = [file, *(text or ())], ""
+    _check(file, bool(text or question), split, data, output, layout)
     if safe_csv and layout not in ("csv", "tsv"):
         raise UsageError("--safe-csv is about CSV", remedy="Add --format csv, or leave it out.")
     in_processes(num_processes, out)
-    trained = run.open({"evaluation.batch_size": batch_size} if batch_size else {})
+    trained = run.open({"evaluation.batch_size": batch_size} if batch_size else {}, out)
+    if split and not data:
+        trained.require_own_data()
     from bertctl.data.reading import SkippedRows
     from bertctl.inference.predict import (
         Destination,
@@ -103,6 +114,7 @@ def predict(
         predict_rows,
         question_rows,
         split_rows,
+        text_rows,
         unlabelled_rows,
     )
 
@@ -120,6 +132,8 @@ def predict(
             total = 0
             if question and context is not None:
                 chunks, total = [question_rows(trained, question, context, listener=listener)], len(question)
+            elif text:
+                chunks, total = [text_rows(trained, text, text_pair or ())], len(text)
             elif split or data:
                 rows = split_rows(
                     trained, split or "test", data=data, layout=layout, listener=listener, skipped=skipped
@@ -130,7 +144,9 @@ def predict(
                     trained, file, kind=input_format, layout=layout, listener=listener, skipped=skipped
                 )
             destination = Destination(output, layout, answers, safe_csv=safe_csv)
-            written = predict_rows(trained, chunks, destination, total=total, workers=workers, listener=listener)
+            written = predict_rows(
+                trained, chunks, destination, total=total, top_k=top_k, workers=workers, listener=listener
+            )
     if skipped is not None and workers.is_first:
         written |= skipped.finish(output, out)
     if output and workers.is_first:
@@ -138,12 +154,16 @@ def predict(
         out.say(f"{written['examples']} answers written to {', '.join(written['files'])}")
 
 
-def _check(file: str, split: str | None, data: str | None, output: Path | None, layout: str) -> None:
-    if file and (split or data):
-        raise UsageError("a file and --split (or --data) exclude each other", remedy="Give one of the two.")
-    if not file and not split and not data:
+def _check(file: str, asked: bool, split: str | None, data: str | None, output: Path | None, layout: str) -> None:
+    given = [bool(file), asked, bool(split or data)]
+    if sum(given) > 1:
         raise UsageError(
-            "nothing to predict", remedy="Give a file, - for stdin, or --split NAME for a split of the run's own data."
+            "a file, --text or --question, and --split or --data exclude each other", remedy="Give one of them."
+        )
+    if not any(given):
+        raise UsageError(
+            "nothing to predict",
+            remedy="Give a file, a text, - for stdin, or --split NAME for a split of the run's own data.",
         )
     if layout == "glue" and not (split or data):
         raise UsageError("--format glue answers a GLUE split", remedy="Add --split test, or --data ax.")

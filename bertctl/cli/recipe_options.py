@@ -121,6 +121,7 @@ EVALUATION = (
     FieldOption("evaluation.keep_text", "--text/--no-text", bool),
     FieldOption("evaluation.metric_scripts", "--metric", list[str], "PATH", RARE),
 )
+KEEP_TEXT = (FieldOption("evaluation.keep_text", "--keep-text/--no-text", bool),)
 ANSWERS = (
     FieldOption("token_classification.scheme", "--scheme", panel="Answers"),
     FieldOption("token_classification.entity_threshold", "--entity-threshold", float, panel="Answers"),
@@ -151,10 +152,12 @@ RecipeArgument = Annotated[
         autocompletion=recipe_names,
     ),
 ]
-RunArgument = Annotated[
+_RUN_HELP = "Run folder, as `bertctl finetune` names it in its last line."
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help=_RUN_HELP, autocompletion=run_folders)]
+_ModelArgument = Annotated[
     Path,
     typer.Argument(
-        metavar="RUN", help="Run folder, as `bertctl finetune` names it in its last line.", autocompletion=run_folders
+        metavar="RUN", help=f"{_RUN_HELP} Or a fine-tuned model: folder or hub id.", autocompletion=run_folders
     ),
 ]
 OutputOption = Annotated[
@@ -212,14 +215,14 @@ class RecipeRequest:
             UsageError: there is no such recipe, something in it is wrong, or what a file is for can't be told.
             UnavailableError: its file can't be read.
         """
-        from bertctl.config.load import CODE, REACHING, load_recipe, recipe_name, refuse_unnamed
+        from bertctl.config.load import CODE, REACHING, load_recipe, refuse_unnamed
         from bertctl.config.recipe_files import expanded_path
 
         named, given = name or self.name, {**self.options, **(options or {})}
         if is_data_file(named):
             if "data.train_file" in self.options:
                 raise UsageError(f"the train file is given twice, as {named} too", remedy="Leave --train-file out.")
-            fields = {"name": recipe_name(Path(named).name.partition(".")[0]), "data.train_file": Path(named)}
+            fields = {"data.train_file": Path(named)}
             named, guessed = (task, {}) if task else self._guess(Path(named), listener)
             given = {**fields, **guessed, **given}
         recipe = load_recipe(named, sets=self.sets, options=given)
@@ -263,7 +266,7 @@ class RunRequest:
     path: Path
     options: Mapping[str, Any]
 
-    def open(self, options: Mapping[str, Any] | None = None) -> "TrainedRun":
+    def open(self, options: Mapping[str, Any] | None = None, listener: Listener = SILENT) -> "TrainedRun":
         """Returns the trained model of the run.
 
         Raises:
@@ -271,7 +274,7 @@ class RunRequest:
         """
         from bertctl.inference.trained import open_run
 
-        return open_run(self.path, options={**self.options, **(options or {})})
+        return open_run(self.path, options={**self.options, **(options or {})}, listener=listener)
 
 
 def is_data_file(name: str) -> bool:
@@ -314,7 +317,8 @@ def takes_recipe(*groups: Sequence[FieldOption], named: bool = True, sets: bool 
     def decorate(verb: VerbFunction) -> VerbFunction:
         def fold(given: dict[str, Any]) -> RecipeRequest:
             name = given.pop("recipe") if named else ""
-            typed = verb.__name__.replace("_", "-")
+            group = verb.__module__.rpartition(".")[2]  # `data check` is `check` in data.py
+            typed = " ".join(dict.fromkeys((group, verb.__name__))).replace("_", "-")
             return RecipeRequest(name, given.pop("sets", None) or (), _by_field(rows, given), typed)
 
         return folds(before, after, fold)(verb)
@@ -329,7 +333,7 @@ def takes_run(*groups: Sequence[FieldOption]) -> Decorator:
     def fold(given: dict[str, Any]) -> RunRequest:
         return RunRequest(given.pop("run"), _by_field(rows, given))
 
-    return folds([parameter("run", RunArgument)], [row.parameter() for row in rows], fold)
+    return folds([parameter("run", _ModelArgument)], [row.parameter() for row in rows], fold)
 
 
 def _by_field(rows: Sequence[FieldOption], given: dict[str, Any]) -> dict[str, Any]:

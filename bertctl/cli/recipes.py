@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -18,12 +19,14 @@ from bertctl.errors import BertctlError, UsageError, all_of
 from bertctl.words import unknown
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import RenderableType
 
     from bertctl.config.schema import Recipe
 
 
 _DATASET_FIELDS = ("name", "task", "description", "labels", "metrics", "primary_metric", "official_files", "note")
+_BELOW = textwrap.TextWrapper(79, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+"""What stands below an entry of a list."""
 
 
 def ls(
@@ -37,10 +40,12 @@ def ls(
         models: List the models by name instead.
         data: List the data sets by name instead.
     """
-    asked = [listed for listed, wanted in ((_models, models), (_datasets, data)) if wanted]
-    parts = [listed() for listed in asked or [_recipes]]
+    asked = [*([_models()] if models else []), *([_datasets()] if data else [])]
+    parts = asked or [_recipes()]
     document = {name: rows for name, rows, _ in parts}
-    out.answer(document, *(table for _, _, table in parts))
+    out.answer(document, *(shown for _, _, shown in parts))
+    if not asked:
+        out.say("model, data and settings of one: bertctl recipes show NAME")
 
 
 @takes_recipe()
@@ -215,39 +220,37 @@ def _recipe_row(name: str) -> dict[str, Any]:
     }
 
 
-def _recipes() -> tuple[str, list[dict[str, Any]], "Table"]:
+def _recipes() -> "tuple[str, list[dict[str, Any]], RenderableType]":
     rows = [_recipe_row(name) for name in builtin_recipes()]
-    numbers = ("epochs", "batch size", "learning rate")
-    table = plain_table("recipe", "task", "data", "model", *numbers, "what", right=numbers)
-    for row in rows:
-        values = (str(row["epochs"]), str(row["batch_size"]), f"{row['learning_rate']:g}")
-        what = _first_sentence(row["description"])
-        table.add_row(row["name"], row["task"], row["data"] or "your files", row["model"], *values, what)
+    table = plain_table("recipe", "what")
+    for row in sorted(rows, key=lambda row: (row["task"], row["name"] != row["task"], row["name"])):
+        indent = "" if row["name"] == row["task"] else "  "  # below the one for files of one's own
+        table.add_row(indent + row["name"], _first_sentence(row["description"]), style="" if indent else "bold")
     return "recipes", rows, table
 
 
-def _models() -> tuple[str, list[dict[str, Any]], "Table"]:
+def _models() -> "tuple[str, list[dict[str, Any]], RenderableType]":
     from bertctl.catalog.models import MODELS
 
-    sizes = ("parameters", "vocabulary", "positions")
-    table = plain_table("model", *sizes, "case", "hub", "note", right=sizes)
+    lines = [f"{'model':22} {'weights':>8} {'vocabulary':>11} {'longest':>8}  case"]
     for row in MODELS.values():
-        counts = (f"{row.parameters:g} M", f"{row.vocabulary:,}", f"{row.positions:,}")
-        table.add_row(row.name, *counts, "lower-cased" if row.lowercase else "cased", row.hub_id, row.note)
-    return "models", [asdict(row) for row in MODELS.values()], table
+        sizes = f"{row.parameters:>6g} M {row.vocabulary:>11,} {row.positions:>8,}"
+        lines += [f"{row.name:22} {sizes}  {'lower-cased' if row.lowercase else 'cased'}"]
+        lines += _BELOW.wrap(f"{row.hub_id}: {row.note}")
+    return "models", [asdict(row) for row in MODELS.values()], "\n".join(lines)
 
 
-def _datasets() -> tuple[str, list[dict[str, Any]], "Table"]:
+def _datasets() -> "tuple[str, list[dict[str, Any]], RenderableType]":
     from bertctl.catalog.datasets import builtin_datasets
 
-    table = plain_table("data", "task", "labels", "primary metric", "published BERT-base (split)", "what")
-    rows = []
+    lines, rows = [f"{'data':12} {'task':21} primary metric"], []
     for row in builtin_datasets().values():
         scores = [asdict(score) for score in row.published]
         rows.append(
             {name: getattr(row, name) for name in _DATASET_FIELDS} | {"splits": row.split_names, "published": scores}
         )
         published = ", ".join(f"{score['metric']} {score['value']:.3f} ({score['split']})" for score in scores)
-        labels = ", ".join(row.labels) or "by the data"
-        table.add_row(row.name, row.task, labels, row.primary_metric, published or "none", row.description)
-    return "data", rows, table
+        labels = f" ({', '.join(row.labels)})" if row.labels else ""
+        lines += [f"{row.name:12} {row.task:21} {row.primary_metric}", *_BELOW.wrap(row.description + labels)]
+        lines += _BELOW.wrap(f"published BERT-base: {published}") if published else []
+    return "data", rows, "\n".join(lines)

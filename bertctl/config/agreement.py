@@ -14,7 +14,7 @@ _SETTINGS = {
 TASK_SECTIONS: dict[str, str] = {name.replace("_", "-"): name for name in _SETTINGS}
 """Task -> the recipe section that holds its own settings, where it has any (multiple choice has none)."""
 
-_CLASSIFIERS = tuple(task for task, section in TASK_SECTIONS.items() if "labels" in _SETTINGS[section].model_fields)
+CLASSIFIERS = tuple(task for task, section in TASK_SECTIONS.items() if "labels" in _SETTINGS[section].model_fields)
 """Tasks whose labels are the same in every example: their settings have label names."""
 
 
@@ -109,10 +109,10 @@ def _training_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     """Yields what is wrong with training.*, as far as it shows without the model or the rows."""
     training = recipe.training
     for name, default in {"class_weights": None, "label_smoothing": 0.0}.items():
-        if getattr(training, name) != default and recipe.task not in _CLASSIFIERS:
+        if getattr(training, name) != default and recipe.task not in CLASSIFIERS:
             yield Disagreement(
                 (f"training.{name}", "task"),
-                f"for labels that are the same in every example ({', '.join(_CLASSIFIERS)}), but this recipe's task is "
+                f"for labels that are the same in every example ({', '.join(CLASSIFIERS)}), but this recipe's task is "
                 f"'{recipe.task}'",
             )
     by_epochs = training.evaluate_every is None and training.max_steps is None

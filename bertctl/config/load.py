@@ -15,10 +15,11 @@ from pydantic import ValidationError
 from bertctl.config.agreement import DisagreementError
 from bertctl.config.presets import PRESETS
 from bertctl.config.problems import SHOWN, RecipeError, describe, field_schema, is_said_by_another, place, unknown_key
-from bertctl.config.recipe_files import expanded_path, find_recipe
+from bertctl.config.recipe_files import builtin_recipes, expanded_path, find_recipe
 from bertctl.config.removed import drop_removed
 from bertctl.config.schema import Recipe, fields, sections
 from bertctl.config.strict_yaml import MOST_CHARACTERS, read_document, read_value
+from bertctl.config.task_names import task_names
 from bertctl.documents import read_text
 from bertctl.errors import UsageError
 from bertctl.writing import protect
@@ -31,6 +32,9 @@ CODE = {"evaluation.metric_scripts": "--metric"}
 
 REACHING = {**CODE, "runtime.log_to": "--log-to"}
 """Fields that name code or a place on the network, with their options."""
+
+_NAMES_OF_SPLITS = ("train", "training", "data")
+"""Names of files that say nothing of what is in them."""
 
 _PATH_FIELDS = (
     "data.datasets_file",
@@ -68,9 +72,28 @@ def load_recipe(name_or_path: str, *, sets: Sequence[str] = (), options: Mapping
     layers.add_environment()
     layers.add_datasets_file()
     layers.add_preset()
-    recipe = layers.recipe()
+    recipe = _named_after_data(layers.recipe())
     protect(*named_files(recipe))
     return recipe
+
+
+def _named_after_data(recipe: Recipe) -> Recipe:
+    """Returns the recipe; that of a task, for data of one's own, under the name of the data and without its how-to."""
+    data, file = recipe.data, Path(recipe.data.train_file or "")
+    changed = {}
+    if data.train_file and recipe.description == _how_to(recipe.task):
+        changed["description"] = ""
+    if recipe.name in task_names() and (data.name or data.train_file):
+        stem = file.name.partition(".")[0]
+        changed["name"] = recipe_name(data.name or (file.parent.name if stem.lower() in _NAMES_OF_SPLITS else stem))
+    return recipe.model_copy(update=changed)
+
+
+@functools.cache
+def _how_to(task: str) -> str | None:
+    """Returns what the built-in recipe of a task says to those who choose it."""
+    path = builtin_recipes().get(task)
+    return str(read_document(path.read_text(encoding="utf-8")).values["description"]) if path else None
 
 
 def refuse_unnamed(

@@ -244,7 +244,8 @@ class RuntimeSection(RecipeSection):
     """Device that computes; `auto` takes CUDA, then MPS, then the CPU. A device that is asked for and absent is an
     error."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """Arithmetic of the forward and backward pass; `auto` is bf16 where it is fast. The weights stay in fp32."""
+    """Arithmetic of the forward and backward pass; `auto` is bf16 where it is fast. The weights stay in fp32, and
+    the head computes in fp32."""
     threads: PositiveInt | None = None
     """CPU threads. Default: one per core of the process."""
     deterministic: bool = False
@@ -338,7 +339,10 @@ class RecipeFields(RecipeSection):
     """Holds every field of a recipe. `schema.Recipe` adds what only fits together."""
 
     name: Annotated[str, Field(pattern=r"^\w[\w.-]*$", max_length=100)] = "recipe"
-    """Short name of letters, digits, `.`, `_` and `-`, which names the run folder. Default: the recipe file's name."""
+    """Short name of letters, digits, `.`, `_` and `-`, which names the run folder. Default: the recipe file's name.
+
+    A recipe that has the name of a task takes that of the data set, or of the training file.
+    """
     description: str = ""
     """What the recipe is for, and why its settings are what they are."""
     task: Annotated[str, AfterValidator(require_task_name), Field(json_schema_extra=write_task_names)] = (

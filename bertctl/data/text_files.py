@@ -4,6 +4,7 @@ import codecs
 import gzip
 import io
 import itertools
+import os
 import sys
 import zlib
 from collections.abc import Iterator
@@ -27,6 +28,13 @@ _UTF16_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 def source_name(source: Source) -> str:
     """Returns what messages call it."""
     return "stdin" if source == "-" else str(source)
+
+
+def is_text(typed: str) -> bool:
+    """Whether a text was typed, not a file: none is there, and it has a blank, or no suffix and no slash."""
+    if typed == "-" or os.path.exists(typed):  # noqa: PTH110  # Path.exists raises where a text is too long for a name
+        return False
+    return any(map(str.isspace, typed)) or not (Path(typed).suffix or "/" in typed)
 
 
 def require_file(path: Path) -> None:

@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from bertctl.catalog.datasets import find_dataset
+from bertctl.config.recipe_sections import DataSection
 from bertctl.config.schema import Recipe
 from bertctl.data.question_files import questions_about, require_distinct_ids
 from bertctl.data.readers import READERS
-from bertctl.data.reading import SkippedRows
+from bertctl.data.reading import ReadOptions, SkippedRows
 from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
-from bertctl.data.text_files import Source, read_text, require_file
+from bertctl.data.table import Table
+from bertctl.data.text_files import Source, is_text, read_text, require_file
 from bertctl.errors import UsageError
 from bertctl.inference.evaluate import truncation_counts, warn_of_truncation
 from bertctl.inference.layouts import glue_splits, write_answers, write_glue
@@ -75,8 +77,9 @@ class Predictor:
         counts: examples, truncated examples, truncated and unknown tokens so far.
     """
 
-    def __init__(self, run: TrainedRun, workers: Workers = ALONE) -> None:
+    def __init__(self, run: TrainedRun, workers: Workers = ALONE, *, top_k: int | None = None) -> None:
         self.run = run
+        self._top_k = top_k
         self._engine = run.load(workers)
         self.counts: dict[str, int] = {}
 
@@ -106,7 +109,21 @@ class Predictor:
                 line: dict[str, Any] = {"id": rows.ids[i]}
                 if settings.keep_text:
                     line |= given.fields(i, (*task.answers.columns, *reads))
-                yield line | answer | {"tokens": int(lengths[i]), "truncated": bool(truncated[i])}
+                yield line | self._shown(answer) | {"tokens": int(lengths[i]), "truncated": bool(truncated[i])}
+
+    def _shown(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """Returns an answer with the likeliest labels alone, where they are asked for."""
+        probabilities = answer.get("probabilities")
+        if self._top_k is None:
+            return answer
+        if not isinstance(probabilities, dict):
+            raise UsageError(
+                f"{self.run.folder.path} is a run of {self.run.task.name}, whose answers are no labels of a text",
+                remedy="Leave --top-k out.",
+            )
+        likeliest = sorted(probabilities.items(), key=lambda each: -each[1])[: self._top_k]
+        top = [{"label": label, "probability": probability} for label, probability in likeliest]
+        return {name: value for name, value in answer.items() if name != "probabilities"} | {"top": top}
 
     def finish(self, listener: Listener) -> None:
         """Ends the progress, and says what was truncated."""
@@ -189,8 +206,30 @@ def split_rows(
     return rows
 
 
-def question_rows(run: TrainedRun, questions: Sequence[str], context: Path, *, listener: Listener = SILENT) -> Rows:
-    """Returns questions about a text file.
+def text_rows(run: TrainedRun, texts: Sequence[str], pairs: Sequence[str]) -> Rows:
+    """Returns texts as a person typed them, or pairs of them.
+
+    Raises:
+        UsageError: a run whose rows are something else, or other pairs than texts.
+    """
+    if not {"text", "words"} & set(run.task.columns):
+        raise UsageError(
+            f"{run.folder.path} is a run of {run.task.name}: a row of it is more than a text",
+            remedy="Give a file, such as JSONL; question answering takes --question and --context.",
+        )
+    if len(pairs) not in (0, len(texts)) or (pairs and run.pairs is None) or run.pairs not in (None, bool(pairs)):
+        raise UsageError(
+            f"{len(texts)} texts and {len(pairs)} second texts for a run of {'pairs' if run.pairs else 'single texts'}",
+            remedy='Such as --text "It rains." --text-pair "The street is wet."' if run.pairs else "Give --text alone.",
+        )
+    columns = {"text": texts, **({"pair": pairs} if pairs else {})}
+    options = ReadOptions(DataSection(text_column="text"), "predict", keep_labels=False)
+    [reading] = READERS[run.recipe.task].table_readings([Table(columns, "the command line")], options)
+    return reading.rows
+
+
+def question_rows(run: TrainedRun, questions: Sequence[str], context: str, *, listener: Listener = SILENT) -> Rows:
+    """Returns questions about a text file, or about a text.
 
     Raises:
         UsageError: a run that answers no questions.
@@ -201,8 +240,11 @@ def question_rows(run: TrainedRun, questions: Sequence[str], context: Path, *, l
             f"{run.folder.path} is a run of {run.task.name}: it answers no questions",
             remedy="Leave --question and --context out, or give a run of question-answering.",
         )
-    require_file(context)
-    return questions_about(questions, read_text(context, run.file_settings.encoding, listener), source=str(context))
+    if is_text(context):
+        return questions_about(questions, context)
+    require_file(Path(context))
+    about = read_text(Path(context), run.file_settings.encoding, listener)
+    return questions_about(questions, about, source=context)
 
 
 def in_chunks(rows: Rows) -> Iterator[Rows]:
@@ -217,6 +259,7 @@ def predict_rows(
     destination: Destination,
     *,
     total: int = 0,
+    top_k: int | None = None,
     workers: Workers = ALONE,
     listener: Listener = SILENT,
 ) -> dict[str, Any]:
@@ -227,10 +270,11 @@ def predict_rows(
         chunks: rows, some at a time.
         destination: where the answers go.
         total: rows in all the chunks, where that is known.
+        top_k: answer with so many labels.
         workers: the processes that share the work; the first one writes.
         listener: hears of progress.
     """
-    predictor = Predictor(run, workers)
+    predictor = Predictor(run, workers, top_k=top_k)
     own = run.task.formats.get(destination.layout)
     reads = own.reads if own else ()
     answers = predictor.predict(chunks, reads=reads, total=total, listener=destination.bar_for(listener))

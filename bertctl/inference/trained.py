@@ -1,29 +1,34 @@
 """A finished run, opened to be used: its recipe, its task, its model."""
 
+from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bertctl.catalog.datasets import find_dataset
 from bertctl.catalog.hub import NotCachedError, cache_only
 from bertctl.catalog.models import MODELS
-from bertctl.config.load import load_recipe
+from bertctl.config.agreement import CLASSIFIERS
+from bertctl.config.load import load_recipe, recipe_name
 from bertctl.config.recipe_sections import DataSection, ModelSection
 from bertctl.config.schema import Recipe
 from bertctl.data.readers import READERS
 from bertctl.data.rows import Rows
 from bertctl.documents import loading
-from bertctl.errors import UnavailableError, UsageError
+from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.inference.engine import Engine
 from bertctl.modeling.families import only_fp32
 from bertctl.modeling.linear_head import is_probe, read_probe
-from bertctl.modeling.source import ModelSource, inspect_model
+from bertctl.modeling.source import ModelSource, inspect_model, model_positions
+from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import DAMAGED, RunFolder
 from bertctl.runtime.device import choose_compute
 from bertctl.runtime.launch import ALONE, Workers
-from bertctl.tasks.base import Task
+from bertctl.tasks.base import Task, output_names
 from bertctl.tasks.registry import TASKS
+from bertctl.words import listing
 
+_LONGEST = 512  # tokens that a model of others reads where nobody says more
 _FORM = ("encoding", "delimiter", "header")
 _COLUMNS = ("text_column", "pair_column", "label_column", "choice_columns", "id_column")
 
@@ -59,6 +64,15 @@ class TrainedRun:
         """Are the columns that only the run's own recipe names: such a file may call them otherwise."""
         return frozenset(field for field in _COLUMNS if f"data.{field}" not in self.named)
 
+    def require_own_data(self) -> None:
+        """Refuses a model that comes without data of its own.
+
+        Raises:
+            UsageError: it has no splits.
+        """
+        if not self.recipe.data.name and not any(self.recipe.data.own_files.values()):
+            raise UsageError(f"{self.folder.path} is a model without data of its own", remedy="Give a file of rows.")
+
     def check_pairs(self, rows: Rows) -> None:
         """Refuses pairs where single texts were learned, and the other way round.
 
@@ -87,17 +101,21 @@ class TrainedRun:
         return Engine.of(loaded, compute, workers)
 
 
-def open_run(path: Path, *, options: dict[str, object] | None = None) -> TrainedRun:
-    """Opens a run folder.
+def open_run(path: Path, *, options: Mapping[str, object] | None = None, listener: Listener = SILENT) -> TrainedRun:
+    """Opens a run folder, or a fine-tuned model that is none: a folder of transformers, or a hub id.
 
     Args:
-        path: RUN.
+        path: RUN, or the model.
+        listener: hears what such a model is.
         options: recipe fields to change, by dotted name: `runtime.device`, `evaluation.batch_size`, `data.data_dir`.
 
     Raises:
         UnavailableError: no run, or one without a model.
         UsageError: options that don't fit.
     """
+    is_hub_id = not path.exists() and len(path.parts) == 2 and not path.parent.is_dir()
+    if is_hub_id or (not (path / "status.json").exists() and (path / "config.json").exists()):
+        return _open_model(path, options or {}, listener)
     folder = RunFolder.open(path)
     if not is_probe(path) and not any(folder.model.glob("model*.safetensors")):
         state = folder.read(folder.status)["state"]
@@ -119,6 +137,37 @@ def open_run(path: Path, *, options: dict[str, object] | None = None) -> Trained
         if folder.decision.exists():
             task = task.with_decision(folder.read(folder.decision))
     return TrainedRun(folder, recipe, source, task, _pairs(folder, recipe), tuple(options or ()))
+
+
+def _open_model(path: Path, options: Mapping[str, object], listener: Listener) -> TrainedRun:
+    """Opens a model that has a head, whoever trained it.
+
+    Raises:
+        DataError: it has no head for any task.
+    """
+    source = inspect_model(ModelSection(name=str(path), max_length=4))
+    architecture = str((source.config.get("architectures") or ["model without a head"])[0])
+    heads = {task: task.auto_class.removeprefix("AutoModel") for task in TASKS.values()}
+    fitting = [task for task, head in heads.items() if architecture.endswith(head)]
+    if not fitting:
+        raise DataError(
+            f"{path} has no head that answers: it is a {architecture}",
+            remedy=f"Heads: {', '.join(dict.fromkeys(heads.values()))}. To train one: "
+            f"bertctl finetune FILE --model {path}",
+        )
+    config = {"id2label": {0: "LABEL_0", 1: "LABEL_1"}, **source.config}  # what transformers takes where none are named
+    labels = output_names(config)
+    is_score = config.get("problem_type") == "regression" or len(labels) == 1
+    kind = fitting[:2][-1] if is_score else fitting[0]
+    fields = {"name": recipe_name(path.name), "model.name": str(path)}
+    length = min(model_positions(config) or _LONGEST, _LONGEST)
+    recipe = load_recipe(kind.name, options={"model.max_length": length, **options, **fields})
+    unnamed = all(label.startswith("LABEL_") for label in labels) and not is_score
+    listener.say(f"{path} is a model for {kind.name}: {architecture}, labels {listing(labels)}")
+    if unnamed and recipe.task in CLASSIFIERS:
+        listener.warn(f"{path}: the labels have no names; `id2label` in its config.json would say what they mean")
+    source = replace(source, max_length=recipe.model.max_length)
+    return TrainedRun(RunFolder(path), recipe, source, kind.from_model(recipe, config), None, tuple(options))
 
 
 def _encoder(settings: ModelSection, run: Path) -> ModelSource:

@@ -80,15 +80,15 @@ def load_model(
         kept = head is None or (has_trained_head(source) and keeps_head(source, head, auto_class))
         if not kept and has_trained_head(source):
             _renew_head(network)
-        if getattr(config, "score_scale", None) and auto_class != "AutoModel":
+        if auto_class != "AutoModel":
+            from bertctl.modeling.heads import keep_in_fp32
             from bertctl.modeling.score_head import use_score_head
 
-            if head is None:
-                use_score_head(network)
-            else:
-                scores = use_score_head(network, *config.score_scale)
-                if kept:
+            if getattr(config, "score_scale", None):
+                scores = use_score_head(network, *(config.score_scale if head is not None else ()))
+                if head is not None and kept:
                     scores.unfold()
+            keep_in_fp32(network)
         saved_tokenizer.model_max_length = model_positions(source.config) or saved_tokenizer.model_max_length
         pad_left, has_segments = config.model_type in _PADS_LEFT, _has_segments(network, config)
         _agree(saved_tokenizer, pad_left=pad_left, has_segments=has_segments)
@@ -258,12 +258,12 @@ def keeps_head(source: ModelSource, head: Mapping[str, Any], auto_class: str) ->
 
 def _renew_head(network: "nn.Module") -> None:
     """Initialises everything that is not the encoder: equal sizes do not make another task's head fit."""
-    is_head = _is_head(network)
-    for name, module in network.named_modules():
-        own = list(module.parameters(recurse=False))
-        if own and is_head(f"{name}."):
+    from bertctl.modeling.heads import head_modules
+
+    for _, module in head_modules(network):
+        if own := list(module.parameters(recurse=False)):
             for parameter in own:
-                parameter._is_hf_initialized = False
+                parameter._is_hf_initialized = False  # type: ignore[attr-defined]
             network._init_weights(module)  # type: ignore[operator]
 
 

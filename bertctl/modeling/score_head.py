@@ -10,9 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from bertctl.modeling.heads import head_modules
+
 
 class ScoreHead(nn.Linear):
-    """A linear layer whose output z stands for the score `mean + deviation * z`. It gives the score, in fp32.
+    """A linear layer whose output z stands for the score `mean + deviation * z`. It gives the score.
 
     The weights that are trained are those of z, so that learning goes the same way on every scale of scores. Those of
     the score itself, which are saved, are `weight * deviation` and `bias * deviation + mean`. The forward pass computes
@@ -36,9 +38,7 @@ class ScoreHead(nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:
         """Returns scores, from (B, D) to (B, 1)."""
-        with torch.autocast(input.device.type, enabled=False):
-            weight, bias = self._of_score(self.weight, self.bias)
-            return functional.linear(input.float(), weight, bias)
+        return functional.linear(input, *self._of_score(self.weight, self.bias))
 
     def _of_score(self, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
         mean, deviation = self.mean.to(weight.device), self.deviation.to(weight.device)
@@ -64,9 +64,7 @@ class ScoreHead(nn.Linear):
 
 def use_score_head(network: nn.Module, mean: float = 0.0, deviation: float = 1.0) -> ScoreHead:
     """Puts a score head in the place of the network's last layer, which has one output, and returns it."""
-    encoder = f"{network.base_model_prefix}."
-    layers = [(name, one) for name, one in network.named_modules() if isinstance(one, nn.Linear)]
-    name, linear = next((name, one) for name, one in reversed(layers) if not name.startswith(encoder))
+    *_, (name, linear) = ((name, one) for name, one in head_modules(network) if isinstance(one, nn.Linear))
     head = ScoreHead(linear, mean, deviation)
     network.set_submodule(name, head)
     return head

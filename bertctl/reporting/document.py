@@ -41,11 +41,13 @@ class Column:
         name: its heading; may be empty.
         number: whether it is aligned as numbers are.
         data: whether the heading is text of the data set.
+        turned: whether the heading stands upright where it can, so that the column is as narrow as its numbers.
     """
 
     name: str
     number: bool = False
     data: bool = False
+    turned: bool = False
 
 
 def filled(columns: int, rows: Sequence[Sequence[object]]) -> list[int]:

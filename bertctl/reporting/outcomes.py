@@ -3,7 +3,9 @@
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,11 @@ from bertctl.tasks.answers import Answers, Line, Lines
 MOST_LABELS = 20
 """Labels up to which the whole confusion matrix is shown."""
 
+_MOST_OF_HEADINGS = 60
+"""Characters of all headings up to which they stand beside each other as they are read."""
+
 LENGTH_BINS = 5
+_MISSING = "(missing)"
 
 WORTH_IT = 0.8
 """Share of the calibration error that a temperature may leave for it to be recommended."""
@@ -70,7 +76,8 @@ def _confusion(lines: Lines, labels: Sequence[str]) -> Block:
             for (one, other), count in mixed
         ]
         return TableBlock(columns, rows, "The most frequent confusions.")
-    columns = [Column("gold \\ predicted"), *(Column(name, number=True, data=True) for name in labels)]
+    turned = sum(map(len, labels)) > _MOST_OF_HEADINGS
+    columns = [Column("gold \\ predicted"), *(Column(name, number=True, data=True, turned=turned) for name in labels)]
     matrix: list[list[str | Cell]] = []
     for one in labels:
         row: list[str | Cell] = [Cell(one, data=True, strong=True)]
@@ -215,7 +222,7 @@ def _score_table(what: str, groups: Sequence[tuple[str, Mapping[str, Any]]], sco
 
 
 def slice_section(lines: Lines, answers: Answers, columns: Sequence[str]) -> Section:
-    """Returns the score of each value of each slice column, and of cut and whole texts; the most frequent values first.
+    """Returns the score of each value of each slice column, and of cut and whole texts.
 
     Args:
         lines: of a prediction file.
@@ -235,16 +242,34 @@ def slice_section(lines: Lines, answers: Answers, columns: Sequence[str]) -> Sec
 
 
 def _slices(column: str, values: Sequence[str], lines: Lines, answers: Answers) -> TableBlock:
-    counted = Counter(values)
-    groups: dict[str, list[Line]] = {value: [] for value, _ in counted.most_common(MOST_SLICES)}
+    values, order = _in_order(values)
+    groups: dict[str, list[Line]] = {value: [] for value in order}
     rest: list[Line] = []
     for value, line in zip(values, lines, strict=True):
         groups.get(value, rest).append(line)
     scores = [(value, _group_score(group, answers)) for value, group in groups.items()]
     if rest:
-        scores.append((f"{len(counted) - len(groups)} other values", _group_score(rest, answers)))
+        scores.append((f"{len(set(values)) - len(groups)} other values", _group_score(rest, answers)))
     return _score_table(column, scores, answers.group_score(lines)[0], data=True)
 
 
+def _in_order(values: Sequence[str]) -> tuple[Sequence[str], list[str]]:
+    """Returns the values and their order: numbers by size, many as ranges of about equal size; others by frequency."""
+    counted = Counter(values)
+    missing = [_MISSING] if _MISSING in counted else []
+    with suppress(ValueError):
+        number = {value: float(value) for value in counted if value != _MISSING}
+        if not all(map(isfinite, number.values())):
+            raise ValueError("no number has a size like this")
+        if len(number) <= MOST_SLICES:
+            return values, [*sorted(number, key=number.__getitem__), *missing]
+        all_numbers = [number[value] for value in values if value != _MISSING]
+        edges = np.unique(np.quantile(all_numbers, np.linspace(0, 1, LENGTH_BINS + 1), method="inverted_cdf"))
+        names = [f"{low:.12g} to {high:.12g}" for low, high in itertools.pairwise(edges)]
+        place = {value: names[max(0, int(np.searchsorted(edges, size)) - 1)] for value, size in number.items()}
+        return [place.get(value, value) for value in values], [*names, *missing]
+    return values, [value for value, _ in counted.most_common(MOST_SLICES)]
+
+
 def _slice_value(value: object) -> str:
-    return "(missing)" if value is None or value == "" else shorten(str(value), 60)
+    return _MISSING if value is None or value == "" else shorten(str(value), 60)

@@ -316,6 +316,8 @@ def die_with_parent() -> None:
     """Makes a worker end when its launcher is killed (Linux)."""
     if is_worker() and _CODES in os.environ and sys.platform == "linux":
         die_when_parent_does(signal.SIGKILL)
+        if os.getppid() == 1:  # torchrun has died already; it is never the first process, which takes orphans in
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def die_when_parent_does(number: int = signal.SIGTERM) -> None:

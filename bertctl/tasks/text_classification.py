@@ -172,10 +172,11 @@ class TextClassification(Task):
         return answers
 
     def describe(self, rows: Rows) -> str:
-        """Returns how many of each label."""
+        """Returns how many of each label; of many labels, of the rarest and the most frequent one."""
         counts = Counter(name for i in range(len(rows)) for name in self._names(rows, i))
-        parts = [f"{name}: {counts[name]}" for name in self.labels[:10]]
-        return ", ".join(parts) + (f", ... ({len(self.labels)} labels)" if len(self.labels) > 10 else "")
+        by_number, many = sorted(self.labels, key=counts.__getitem__), len(self.labels) > 10
+        parts = [f"{name}: {counts[name]}" for name in ((by_number[0], by_number[-1]) if many else self.labels)]
+        return f"{len(self.labels)} labels, from {' to '.join(parts)}" if many else ", ".join(parts)
 
     def gold(self, rows: Rows, index: int) -> Any:
         """Returns the label (or labels) of a row, as prediction files show it."""

@@ -226,8 +226,7 @@ def _find(recipe: Recipe, listener: Listener) -> tuple[LoadedData, ModelSource]:
         try:
             inspect_model(recipe.model)
         except BertctlError as error:
-            raise UnavailableError(
-                f"{missing.message}\n{error.message}", remedy=f"{missing.remedy}\n{error.remedy}"
-            ) from missing
+            said, remedy = f"{missing.message}\n{error.message}", f"{missing.remedy}\n{error.remedy}"
+            raise UnavailableError(said, remedy=remedy, file=missing.file or error.file) from missing
         raise
     return data, inspect_model(recipe.model)

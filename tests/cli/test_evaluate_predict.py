@@ -142,6 +142,13 @@ def test_lines_from_stdin_are_answered_in_order(bertctl, tiny_run):
     assert "1 of 6 examples (16.7 %) are longer than 32 tokens" in result.stderr
 
 
+def test_answers_in_bf16_are_as_many_as_there_are_texts(bertctl, tiny_run):
+    texts = [f"the {one} was {other} {i}" for i in range(40) for one in ("film", "food") for other in ("a", "not", "z")]
+    words = ["predict", tiny_run.path, "-", "--precision", "bf16", "--json"]
+    answers = json.loads(bertctl(*words, input="\n".join(texts) + "\n").stdout)
+    assert len({answer["probabilities"]["pos"] for answer in answers}) > 0.95 * len(texts)
+
+
 def test_json_is_one_document_and_quiet_leaves_warnings_only(tiny_run, tmp_path, capsys):
     """Through the same boundary, inside this process."""
     _write(tmp_path / "rows.csv", [GOOD, BAD])

@@ -186,7 +186,7 @@ def test_a_dry_run_does_everything_but_the_training(bertctl, opinions, tiny_mode
     assert plan["examples"] == {"train": 14, "validation": 2}
     assert plan["memory_bytes"] > 0
     assert plan["recipe"]["training"]["epochs"] == 2
-    assert plan["run"].startswith("runs/text-classification-")
+    assert plan["run"].startswith("runs/opinions-"), "a run is named after its data"
 
 
 def test_a_dry_run_prints_the_resolved_recipe(opinions, tiny_model, tmp_path, capsys):

@@ -112,6 +112,18 @@ def test_what_is_refused_in_earnest(verb: str, bertctl) -> None:
     assert "--surprise" in str(one_document(surplus.stdout, 2)["message"])
 
 
+def test_two_problems_in_one_error_have_a_place(bertctl, tmp_path: Path) -> None:
+    """The file that is known is named, though the model is wrong too."""
+    (tmp_path / "empty").mkdir()
+    rows = ("--train-file", "nowhere.csv", "--model", "empty")
+    done = bertctl("finetune", "text-classification", *rows, "--json", cwd=tmp_path)
+    assert str(one_document(done.stdout, 4)["file"]).endswith("nowhere.csv")
+    (tmp_path / "bad.yaml").write_text("name: bad\ntraining: {epoch: 1}\n")
+    done = bertctl("recipes", "validate", "bad.yaml", "sst3.yaml", "--json", cwd=tmp_path)
+    place = json.loads(done.stdout)["error"]
+    assert (place["file"], place["line"], place["field"]) == ("bad.yaml", 2, "training.epoch")
+
+
 def test_no_verb_at_all_and_ranks_that_are_no_numbers(bertctl) -> None:
     for words in (["--json"], ["nix", "--json"], ["vocab", "--json"]):
         done = bertctl(*words)

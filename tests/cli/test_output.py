@@ -2,19 +2,15 @@
 
 import json
 import os
-import pty
 import re
-import select
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from bertctl import __version__
 from bertctl.cli.app import VERBS
 from bertctl.cli.main import main
-from tests.nursery import Nursery
 
 BERTCTL = [sys.executable, "-m", "bertctl"]
 
@@ -81,7 +77,7 @@ def test_the_help_of_no_verb_imports_what_is_slow():
 
 
 def test_verbs_that_need_no_model_import_nothing_heavy():
-    lines = [["recipes", "ls"], ["recipes", "ls", "--models", "--data"], ["recipes", "show", "demo"]]
+    lines = [["recipes", "ls", "-q"], ["recipes", "ls", "--models", "--data"], ["recipes", "show", "demo"]]
     assert imported(HEAVY, *lines) == [f"{line} 0 []" for line in lines]
 
 
@@ -136,48 +132,6 @@ def test_help_that_nobody_reads_is_no_error(words, code):
     process.stderr.close()
     assert process.wait(60) == code
     assert said == ""
-
-
-def on_a_terminal(nursery: Nursery, arguments: list[object], folder: Path) -> tuple[int, str]:
-    """Run with stderr on a terminal of 100 columns; what the terminal was sent."""
-    import fcntl
-    import struct
-    import termios
-
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
-    env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100"}
-    process = nursery.start(list(map(str, arguments)), cwd=folder, env=env, stderr=theirs)
-    os.close(theirs)
-    sent = bytearray()
-    while True:
-        ready, _, _ = select.select([ours], [], [], 120)
-        assert ready, "nothing was said for two minutes"
-        try:
-            chunk = os.read(ours, 65536)
-        except OSError:  # the other end is closed
-            break
-        if not chunk:
-            break
-        sent += chunk
-    os.close(ours)
-    assert process.stdout is not None
-    process.stdout.close()
-    return process.wait(60), sent.decode()
-
-
-def test_a_terminal_gets_a_bar_with_loss_rate_speed_and_time_left(opinions, tiny_model, tmp_path, nursery):
-    arguments = ["finetune", "text-classification", "--train-file", opinions, "--model", tiny_model, "-o"]
-    settings = [tmp_path / "run", "--max-length", "32", "--epochs", "30", "--set", "training.evaluate_every=60"]
-    code, sent = on_a_terminal(nursery, [*arguments, *settings, "--batch-size", "4"], tmp_path)
-    assert code == 0, sent
-    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", sent)
-    bars = [bar.group(1) for bar in re.finditer(r"training +━.*?\d+/120 +(.*?)(?:\r|\n|$)", plain)]
-    assert bars, plain
-    for figure in ("loss 0.", "rate ", "examples/s ", "tokens/s "):
-        assert figure in bars[0]
-    assert any(re.search(r"\d+:\d\d", bar) for bar in bars), "the time left"
-    assert "\x1b[?25h" in sent, "the cursor is back"
 
 
 def test_no_terminal_means_no_control_codes(tiny_run):

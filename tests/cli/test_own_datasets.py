@@ -1,6 +1,7 @@
 """A `datasets.yaml` beside the recipe: data sets of a person's own, by name, without touching the package."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_finetune_trains_on_it_and_the_saved_recipe_runs_from_anywhere(bertctl, folder, tiny_model):
-    options = ("--model", tiny_model, "--epochs", 1, "--max-length", 16)
+    shutil.copytree(tiny_model, folder.parent / "tiny")  # a folder whose name has no slash may be a model of the hub
+    options = ("--model", "tiny", "--epochs", 1, "--max-length", 16)
     result = bertctl("finetune", folder / "my.yaml", "-o", "RUN", *options, cwd=folder.parent)
     assert result.returncode == 0, result.stderr
     assert "2 of the 24 training rows are held out" in result.stderr
@@ -47,6 +49,7 @@ def test_finetune_trains_on_it_and_the_saved_recipe_runs_from_anywhere(bertctl, 
     elsewhere.mkdir()
     again = bertctl("finetune", run / "recipe.yaml", "--dry-run", "--json", cwd=elsewhere)
     assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["recipe"]["model"]["name"] == str(folder.parent / "tiny")
 
 
 def test_validate_and_data_check_know_it(bertctl, folder):

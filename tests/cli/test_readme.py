@@ -6,6 +6,7 @@ they leave is checked against the JSON Schemas that ship with the package.
 
 import os
 import re
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -84,3 +85,29 @@ def test_the_table_of_verbs_is_the_table_of_verbs() -> None:
 
     section = README.read_text(encoding="utf-8").split("## The verbs")[1].split("## ")[0]
     assert sorted(m["verb"] for m in VERBS_TABLE.finditer(section)) == sorted(verb.name for verb in VERBS)
+
+
+def test_what_is_unusual_of_a_file_is_said_as_the_readme_says(bertctl, tiny_model: Path, tmp_path: Path) -> None:
+    rows = [f"{word} Gericht {number};{kinds};{'ab'[number % 2]}" for number in range(12)
+            for word, kinds in (("gutes", "süß|gut"), ("übles", "übel"))]  # fmt: skip
+    (tmp_path / "orders.csv").write_text("\n".join(["words;kinds;source", *rows]) + "\n", encoding="latin-1")
+    said = ["--text-column words", "--label-column kinds", "--delimiter ';'", "--encoding latin-1"]
+    said += ["--set 'text_classification.label_separator=|'", "--set 'evaluation.slice_columns=[source]'"]
+    text = README.read_text(encoding="utf-8")
+    for words in said:
+        assert words.removesuffix(" words").removesuffix(" kinds") in text
+    command = [
+        "finetune",
+        "orders.csv",
+        *shlex.split(" ".join(said)),
+        "--model",
+        tiny_model,
+        "--max-length",
+        32,
+        "--dry-run",
+    ]
+    done = bertctl(*command, "-v")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"train: .*gut: \d+, süß: \d+, übel: \d+", done.stderr)
+    assert "--log-to tensorboard" in text
+    assert "--log-to tensorboard|mlflow|wandb" in bertctl("finetune", "--help-all").stdout

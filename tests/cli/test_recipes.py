@@ -38,26 +38,16 @@ def test_there_are_29_recipes():
 
 
 def test_ls_shows_every_recipe_with_what_it_is_for(bertctl):
+    """Those of a task stand below the one for files of one's own."""
     result = bertctl("recipes", "ls")
     assert result.returncode == 0
-    assert result.stderr == ""
+    assert "bertctl recipes show NAME" in result.stderr
     lines = result.stdout.splitlines()
-    assert lines[0].split() == [
-        "recipe",
-        "task",
-        "data",
-        "model",
-        "epochs",
-        "batch",
-        "size",
-        "learning",
-        "rate",
-        "what",
-    ]
-    assert [line.split()[0] for line in lines[1:]] == NAMES
-    (sst2,) = [line for line in lines if line.startswith("sst2")]
-    assert sst2.split()[:7] == ["sst2", "text-classification", "sst2", "bert-base", "3", "32", "5e-05"]
-    assert sst2.rstrip().endswith("is a phrase from a film review positive or negative?")
+    assert sorted(line.split()[0] for line in lines[1:]) == NAMES
+    assert [line.split()[0] for line in lines[1:] if line[0] != " "] == GENERIC
+    own, sst2 = (next(n for n, line in enumerate(lines) if line.split()[0] == name) for name in (GENERIC[2], "sst2"))
+    assert not [line for line in lines[own + 1 : sst2 + 1] if line[0] != " "]
+    assert lines[sst2].rstrip().endswith("is a phrase from a film review positive?")
 
 
 def test_ls_as_json_agrees_with_the_recipes(bertctl):
@@ -161,6 +151,17 @@ def test_show_prints_a_recipe_that_reads_back_equal(bertctl, tmp_path):
     assert shown.training.epochs == 2
     for section_field in ("warmup_fraction:", "max_grad_norm:", "keep_text:", "threshold:"):
         assert section_field in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("file", "name"), [("Büro mails.csv.gz", "Büro-mails"), ("banking/train.csv", "banking"), ("banking/a.csv", "a")]
+)
+def test_the_recipe_of_a_task_takes_the_name_of_the_data(bertctl, tmp_path, file, name):
+    shown = json.loads(bertctl("recipes", "show", GENERIC[2], "--set", f"data.train_file={file}", "--json").stdout)
+    assert (shown["name"], shown["description"]) == (name, "")
+    (tmp_path / "mine.yaml").write_text(f"name: {GENERIC[2]}\ndescription: My own words.\ndata: {{train_file: {file}}}")
+    mine = json.loads(bertctl("recipes", "show", "mine.yaml", "--json").stdout)
+    assert (mine["name"], mine["description"]) == (name, "My own words.")
 
 
 def test_show_as_json_holds_every_field(bertctl):

@@ -49,6 +49,22 @@ def test_json_says_what_was_written(bertctl, run, tmp_path):
     assert text.startswith("## made\n")
 
 
+def test_numbers_are_slices_by_size_and_many_of_them_ranges(bertctl, tmp_path):
+    lines = classified(201)
+    for number, line in enumerate(lines):
+        line |= {"price": f"{number / 4:.2f}" if number else "", "stars": (number + 1) % 3, "shop": f"s{number % 25}"}
+    recipe = {"evaluation": {"slice_columns": ["price", "stars", "shop"]}}
+    text = bertctl("report", made_run(tmp_path / "sliced", lines, recipe=recipe), "--format", "md").stdout
+    text = text[text.index("### By slice") :]
+    names = [line.split("|")[1].strip(" `") for line in text.splitlines() if line.startswith("| ")]
+    parts = {"price": ["0.25 to 10", "10 to 20", "20 to 30.25", "30.25 to 40", "40 to 50", "(missing)"],
+             "stars": ["0", "1", "2"]}  # fmt: skip
+    for column, rows in parts.items():
+        start = names.index(column) + 2  # after the line below the heads
+        assert names[start : start + len(rows)] == rows
+    assert "5 other values" in names, "those of words stay as they are"
+
+
 def test_how_many_errors(bertctl, run):
     few, none = (bertctl("report", run, "--format", "md", "--errors", count).stdout for count in (3, 0))
     rows = few[few.index("### Most confident errors") :].split("###")[1].splitlines()
@@ -106,6 +122,12 @@ def test_a_trained_run_has_a_card_that_a_later_score_is_added_to(bertctl, tiny_r
     assert {result.dataset_split for result in card.data.eval_results} == {"validation"}
     assert str(tiny_run.path) not in card.content
     assert bertctl("report", folder, "-o", tmp_path / "r.html").returncode == 0
+    assert card.data.model_name == "opinions", "a run is named after its data, not after the recipe of its task"
+    assert "\n# opinions\n" in card.content
+    assert "fine-tuned on opinions.csv" in card.content
+    assert "<h1>opinions</h1>" in (tmp_path / "r.html").read_text(encoding="utf-8")
+    for text in (card.content, (tmp_path / "r.html").read_text(encoding="utf-8")):
+        assert "Your own texts" not in text, "what the recipe says to those who choose it"
     done = bertctl("evaluate", folder, "--split", "test", "-q")
     assert done.returncode == 0, done.stderr
     later = ModelCard.load(folder / "model" / "README.md")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import transformers
 from families import FAMILIES, make_family
 from task_examples import EXAMPLES, ask, assert_alike, assert_same
@@ -145,6 +146,15 @@ def test_a_batch_of_one_equals_a_batch_of_many_whatever_the_padding(case: Case) 
     )
     for line, answer in zip(case.lines(), one.answers, strict=True):
         assert_alike(answer["prediction"], line["prediction"])
+
+
+def test_its_head_computes_in_fp32_whatever_the_encoder_does(case: Case) -> None:
+    trained = open_run(case.result.folder.path, options={"runtime.precision": "bf16"})
+    engine, rows = trained.load(), prepare(trained.recipe).data.splits["validation"]
+    features = trained.task.encode(rows, engine.tokenizer, max_length=MAX_LENGTH)
+    outputs = map(torch.from_numpy, ask(engine, trained.task, features, rows, batch_size=3).outputs.values())
+    for found in filter(torch.is_floating_point, outputs):  # tokens of a span are whole numbers
+        assert not torch.equal(found, found.bfloat16().float()), "numbers of 8 bits"
 
 
 def test_token_type_ids_only_where_the_family_has_them(case: Case) -> None:

@@ -2,6 +2,7 @@
 
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from random import Random
@@ -71,6 +72,13 @@ def test_killed(training: Training, by_two: Path, tmp_path: Path, whom: str, ste
     code, err = struck(training, run, whom, signal.SIGKILL, steps)
     assert code == (5 if whom.startswith("worker") else -9), err
     gone_on_with(training, run, by_two)
+
+
+def test_a_worker_whose_launcher_died_before_its_first_line_ends(tmp_path: Path) -> None:
+    """It would wait half an hour for the others."""
+    worker = f"RANK=0 WORLD_SIZE=2 BERTCTL_EXIT_CODES={tmp_path} exec {sys.executable} -m bertctl docs"
+    done = subprocess.run(["bash", "-c", f"(sleep 0.5; {worker}) & exit"], capture_output=True, text=True, check=True)
+    assert done.stdout == ""
 
 
 @pytest.mark.parametrize("whom", WHOM[:3])

@@ -56,6 +56,9 @@ def _framed(tmp_path: Path, page: Path, width: int) -> Path:
         "document.title = JSON.stringify({width: f.contentWindow.innerWidth, needed: d.scrollWidth,"
         "charts: [...b.querySelectorAll('svg')].map(s => s.getBoundingClientRect().width),"
         "texts: [...b.querySelectorAll('svg text')].map(s => s.getBoundingClientRect().height),"
+        "heads: [...b.querySelectorAll('th.turned')].map(s => [s.firstChild, s].map(e => e.getBoundingClientRect()))"
+        ".map(([i, o]) => i.left >= o.left && i.right <= o.right && i.top >= o.top),"
+        "errors: b.querySelector('#errors table').getBoundingClientRect().right,"
         "mine: f.contentWindow.hacked === undefined}) }</script>"
     )
     frame = tmp_path / f"frame-{width}.html"
@@ -110,6 +113,21 @@ def test_it_fits_the_screen_and_can_be_read(visit, tmp_path, task, width):
     assert seen["needed"] <= width  # wide tables scroll in themselves
     assert min(seen["charts"]) >= 0.6 * min(width, 560)
     assert min(seen["texts"]) >= 8  # pixels
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_long_labels_stay_in_their_columns_and_the_errors_on_the_page(visit, tmp_path, width):
+    nouns = ("country", "currency", "date", "sum", "account_that_is_not_in_use_any_more")
+    verbs = ("cancel", "change", "request", "verify")
+    labels = [f"{verb}_beneficiary_not_allowed_because_of_the_{noun}" for verb in verbs for noun in nouns]
+    page = tmp_path / "report.html"
+    lines = [{**line, "text": "Why was my payment not accepted? " * 5} for line in classified(400, labels)]
+    page.write_text(render_html(build_report(gather(made_run(tmp_path / "run", lines)))), encoding="utf-8")
+    _, _, dom = visit(_framed(tmp_path, page, width), "--dump-dom")
+    seen = json.loads(re.search(r"<title>(.*?)</title>", dom)[1])
+    assert seen["heads"] == [True] * len(labels)
+    assert seen["errors"] <= width
+    assert seen["needed"] <= width
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

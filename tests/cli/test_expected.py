@@ -1,0 +1,97 @@
+"""What a person types without reading: a text in the file's place, a model of somebody else in the run's place."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Run, TinyRun
+
+
+def answers(done) -> list[dict]:
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_a_text_is_answered(tiny_run: TinyRun, bertctl: Run) -> None:
+    [piped] = answers(bertctl("predict", tiny_run.path, "-", input="the film was good\n"))
+    for words in (["the film was good"], ["--text", "the film was good"]):
+        assert answers(bertctl("predict", tiny_run.path, *words)) == [piped]
+    two = answers(bertctl("predict", tiny_run.path, "good", "--text", "bad.csv", "--top-k", "1"))
+    assert [answer["text"] for answer in two] == ["good", "bad.csv"]
+    [top] = two[0]["top"]
+    assert top["label"] == two[0]["prediction"]
+    assert 0.5 < top["probability"] <= 1
+    assert "probabilities" not in two[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["bad.csv"], 4, "bad.csv does not exist"),
+        (["new/bad"], 4, "new/bad does not exist"),
+        (["a text", "--split", "test"], 2, "exclude each other"),
+        (["--text", "a", "--text-pair", "b"], 2, "for a run of single texts"),
+        (["a text", "--format", "glue"], 2, "--format glue answers a GLUE split"),
+    ],
+)
+def test_what_is_no_text_is_refused(words: list[str], code: int, said: str, tiny_run: TinyRun, bertctl: Run) -> None:
+    refused = bertctl("predict", tiny_run.path, *words)
+    assert (refused.returncode, refused.stdout) == (code, "")
+    assert said in refused.stderr
+
+
+def test_a_fine_tuned_model_is_used_like_a_run(tiny_run: TinyRun, bertctl: Run, tmp_path: Path) -> None:
+    model = tmp_path / "somebody" / "opinions"
+    shutil.copytree(tiny_run.path / "model", model)
+    ours = answers(bertctl("predict", tiny_run.path, tiny_run.data, "--precision", "fp32"))
+    theirs = bertctl("predict", "somebody/opinions", tiny_run.data, "--precision", "fp32")
+    assert [answer["prediction"] for answer in answers(theirs)] == [answer["prediction"] for answer in ours]
+    assert "somebody/opinions is a model for text-classification: BertForSequenceClassification" in theirs.stderr
+    scored = bertctl("evaluate", model, "--file", tiny_run.data, "-o", "scores", "--json")
+    assert scored.returncode == 0, scored.stderr
+    right = sum(answer["prediction"] == label for answer, label in zip(ours, labels_of(tiny_run), strict=True))
+    assert json.loads(scored.stdout)["metrics"]["file"]["accuracy"]["value"] == pytest.approx(right / len(ours))
+    for words in (["evaluate", model], ["predict", model, "--split", "test"]):
+        refused = bertctl(*words)
+        assert (refused.returncode, "a model without data of its own" in refused.stderr) == (2, True)
+
+    config = json.loads((model / "config.json").read_text())
+    del config["id2label"], config["label2id"]
+    (model / "config.json").write_text(json.dumps(config))
+    unnamed = bertctl("predict", model, "good")
+    assert answers(unnamed)[0]["prediction"] in ("LABEL_0", "LABEL_1")
+    assert "the labels have no names" in unnamed.stderr
+    (model / "config.json").write_text(json.dumps({**config, "architectures": ["BertModel"]}))
+    headless = bertctl("predict", model, "good")
+    assert headless.returncode == 3
+    assert "has no head that answers: it is a BertModel" in headless.stderr
+    assert "bertctl finetune FILE --model" in headless.stderr
+    missing = bertctl("predict", "some-body/opinions", "good")
+    assert missing.returncode == 4
+    assert "not in the cache" in missing.stderr
+
+
+def labels_of(run: TinyRun) -> list[str]:
+    return [line.rpartition(",")[2] for line in run.data.read_text().splitlines()[1:]]
+
+
+@pytest.mark.parametrize(
+    ("head", "words", "said"),
+    [
+        ("TokenClassification", ["Anna was good"], {"words": ["Anna", "was", "good"]}),
+        ("QuestionAnswering", ["--question", "who?", "--context", "Anna was good"], {"question": "who?"}),
+    ],
+)
+def test_models_with_other_heads(
+    head: str, words: list[str], said: dict, tiny_model: Path, bertctl: Run, tmp_path: Path
+) -> None:
+    import transformers
+
+    config = transformers.AutoConfig.from_pretrained(tiny_model, num_labels=2, id2label={0: "O", 1: "B-X"})
+    getattr(transformers, f"BertFor{head}")(config).save_pretrained(tmp_path / "model")
+    transformers.AutoTokenizer.from_pretrained(tiny_model).save_pretrained(tmp_path / "model")
+    [answer] = answers(bertctl("predict", "model", *words))
+    assert said.items() <= answer.items()
+    assert bertctl("predict", "model", "a", "--top-k", "2").returncode == 2
