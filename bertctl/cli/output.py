@@ -211,15 +211,14 @@ class ThirdPartyLog(logging.Handler):
 def plain_table(*headers: str, title: str | None = None, right: tuple[str, ...] = ()) -> "Table":
     """Returns an empty table as all tables look: no box, a bold header, the columns named in `right` right-aligned.
 
-    A narrow terminal cuts nothing: the first column, of names, and the numbers keep their line, other texts are folded.
+    A narrow terminal cuts nothing: what has no room is folded, the widest column first.
     """
     from rich.table import Table
 
     shown = None if title is None else _text(title)  # a string would be written on one line
     table = Table(title=shown, box=None, title_justify="left", header_style="bold", pad_edge=False)
-    for number, header in enumerate(headers):
-        kept = number == 0 or header in right
-        table.add_column(header, justify="right" if header in right else "left", overflow="fold", no_wrap=kept)
+    for header in headers:
+        table.add_column(header, justify="right" if header in right else "left", overflow="fold")
     return table
 
 

@@ -72,7 +72,7 @@ def rich_table(table: TableBlock, *, title: str | None = None) -> Table:
     made = Table(title=title, box=None, header_style="bold", pad_edge=False, caption=table.caption)
     made.title_justify = made.caption_justify = "left"
     for column in table.columns:
-        made.add_column(column.name, justify="right" if column.number else "left")
+        made.add_column(column.name, justify="right" if column.number else "left", overflow="fold")
     for cells in table.cells():
         texts = [cell.text for cell in cells]
         strong = next((number for number, cell in enumerate(cells) if cell.strong), None)
