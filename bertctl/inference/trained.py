@@ -17,9 +17,9 @@ from bertctl.data.rows import Rows
 from bertctl.documents import loading
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.inference.engine import Engine
-from bertctl.modeling.families import only_fp32
+from bertctl.modeling.families import model_positions, only_fp32
 from bertctl.modeling.linear_head import is_probe, read_probe
-from bertctl.modeling.source import ModelSource, inspect_model, model_positions
+from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import DAMAGED, RunFolder
 from bertctl.runtime.device import choose_compute
