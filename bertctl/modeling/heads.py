@@ -12,11 +12,24 @@ import torch
 from torch import Tensor, nn
 
 
+def head_test(network: nn.Module) -> Callable[[str], bool]:
+    """Returns what tells a weight of the head, by its name, from one of the encoder.
+
+    A bare encoder has no head; T5's for questions holds the parts of its encoder itself, beside a linear layer.
+    """
+    inside = f"{network.base_model_prefix}."
+    if hasattr(network, str(network.base_model_prefix)):
+        return lambda name: not name.startswith(inside)
+    is_bare = "For" not in type(network).__name__
+    heads = [name for name, child in network.named_children() if isinstance(child, nn.Linear) and not is_bare]
+    return lambda name: name.partition(".")[0] in heads
+
+
 def head_modules(network: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Yields all modules that do not belong to the encoder, by name, those within others too."""
-    encoder = f"{network.base_model_prefix}."
+    is_head = head_test(network)
     for name, module in network.named_modules():
-        if name and not f"{name}.".startswith(encoder):
+        if name and is_head(f"{name}."):
             yield name, module
 
 

@@ -4,7 +4,7 @@ import contextlib
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
@@ -212,7 +212,9 @@ def _refuse_random_encoder(network: "nn.Module", info: Mapping[str, Any], source
         UnavailableError: weights of the encoder are missing, or have other sizes than config.json says.
     """
     names = [*info.get("missing_keys", ()), *(name for name, *_ in info.get("mismatched_keys", ()))]
-    is_head = _is_head(network)
+    from bertctl.modeling.heads import head_test
+
+    is_head = head_test(network)
     encoder = [name for name in names if not is_head(name) and "pooler" not in name]
     if encoder:
         shown = ", ".join(sorted(encoder)[:3]) + (f", ... ({len(encoder)} in all)" if len(encoder) > 3 else "")
@@ -220,21 +222,6 @@ def _refuse_random_encoder(network: "nn.Module", info: Mapping[str, Any], source
             f"the weights in {source.folder} are not those that its config.json describes: {shown} would be random",
             remedy="Give a folder whose config.json and model.safetensors were saved together (save_pretrained).",
         )
-
-
-def _is_head(network: "nn.Module") -> Callable[[str], bool]:
-    """Returns what tells a weight of the head, by its name, from one of the encoder.
-
-    A bare encoder has no head; T5's for questions holds the parts of its encoder itself, beside a linear layer.
-    """
-    from torch import nn
-
-    inside = f"{network.base_model_prefix}."
-    if hasattr(network, str(network.base_model_prefix)):
-        return lambda name: not name.startswith(inside)
-    is_bare = "For" not in type(network).__name__
-    heads = [name for name, child in network.named_children() if isinstance(child, nn.Linear) and not is_bare]
-    return lambda name: name.partition(".")[0] in heads
 
 
 def has_trained_head(source: ModelSource) -> bool:
