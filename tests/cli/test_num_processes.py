@@ -47,15 +47,18 @@ def test_losses_do_not_depend_on_who_computes_them(
         assert json.loads((tmp_path / "shared" / "performance.json").read_text())["processes"] == 2
 
 
-def test_two_processes_score_and_predict_to_the_same_bytes(
+def test_two_processes_score_to_the_same_bytes(
     bertctl: Run, nursery: Nursery, tiny_run: TinyRun, tmp_path: Path
 ) -> None:
-    """Scoring by two that somebody else started, predicting by two of our own."""
     one = bertctl("evaluate", tiny_run.path, "--file", tiny_run.data, "-o", "one", "--threads", "1")
     two = by_two(nursery, tmp_path, "evaluate", tiny_run.path, "--file", tiny_run.data, "-o", "two", "--threads", "1")
     assert (one.returncode, two.returncode) == (0, 0), two.stderr
     for name in ("metrics.json", "predictions/file.jsonl"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+@pytest.mark.slow
+def test_two_processes_of_our_own_predict_the_same_bytes(bertctl: Run, tiny_run: TinyRun) -> None:
     lines = "".join(f"it was fine {i}\n" for i in range(150))  # three batches for two processes
     alone = bertctl("predict", tiny_run.path, "-", "--threads", "1", input=lines)
     shared = bertctl("predict", tiny_run.path, "-", "--num-processes", "2", input=lines)

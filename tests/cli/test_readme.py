@@ -51,8 +51,8 @@ def test_commands_are_found_and_marks_are_known() -> None:
 
 
 def _tier(page: Path) -> Any:
-    """README's and the tutorial's commands run by default, those of the other pages before a release."""
-    return pytest.param(page, id=page.stem, marks=[] if page.stem in ("README", "tutorial") else pytest.mark.slow)
+    """README's commands run by default, those of the other pages before a release."""
+    return pytest.param(page, id=page.stem, marks=[] if page == README else pytest.mark.slow)
 
 
 @pytest.mark.parametrize("page", [_tier(page) for page in PAGES])

@@ -10,7 +10,7 @@ from bertctl.data.tag_schemes import write_tags
 
 TYPES = {"good": "MOOD", "bad": "TASTE", "dull": "MOOD", "fine": "TASTE"}
 PLAIN = ["the", "film", "was", "it", "a", "food"]
-SCHEMES = ["IOB1", "IOB2", "BIOES", "mixed"]
+SCHEMES = ["IOB1", "mixed", *(pytest.param(scheme, marks=pytest.mark.slow) for scheme in ("IOB2", "BIOES"))]
 
 
 def sentences(seed: int, count: int, scheme: str) -> list[list[tuple[str, str]]]:

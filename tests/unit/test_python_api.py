@@ -93,7 +93,7 @@ def test_the_import_costs_nothing_until_a_name_is_used() -> None:
     assert all(hasattr(bertctl, name) for name in bertctl.__all__)
 
 
-@pytest.mark.parametrize("page", ["README.md", "bertctl/docs/python.md"])
+@pytest.mark.parametrize("page", ["README.md", pytest.param("bertctl/docs/python.md", marks=pytest.mark.slow)])
 def test_what_the_documents_show_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The Python of a page, in order, on fewer rows."""
     text = (Path(__file__).resolve().parents[2] / page).read_text(encoding="utf-8")
