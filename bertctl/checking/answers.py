@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bertctl.checking.findings import Finding, FindingRules, Places, around, cuts_word
+from bertctl.checking.findings import Finding, FindingRules, Places, around, codes_of, cuts_word
 from bertctl.checking.subject import Subject
 from bertctl.words import percent
 
@@ -99,7 +99,7 @@ def _off(found: _Found, row: int, context: str, answer: str, start: Any) -> None
 
 
 def _findings(found: _Found) -> Iterator[Finding]:
-    for code in _FAULTS:
+    for code in codes_of("answers"):
         for finding in found.places.finding(code, found.total):
             slipped = f"{_slipped(found.shifts)} " if code == "answer-off-offset" else ""
             yield replace(finding, remedy=slipped + finding.remedy)
@@ -124,30 +124,9 @@ def _one_side(subject: Subject, shares: Mapping[str, float]) -> Iterator[Finding
             rows = subject.splits[split]
             count = round(share * len(rows))
             has, lacks = ("train", split) if train else (split, "train")
-            yield _RULES.finding(
-                "unanswerable-on-one-side",
-                split,
-                (count, len(rows)),
-                message=(
-                    f"{has} has questions without an answer ({percent(round(1000 * max(share, train)), 1000)}), "
-                    f"{lacks} has none"
-                ),
-                remedy=(
-                    "Give both sides some, or take them out of both: else knowing when there is no answer is not "
-                    + ("learned." if train == 0 else "measured.")
-                ),
+            some = percent(round(1000 * max(share, train)), 1000)
+            message = f"{has} has questions without an answer ({some}), {lacks} has none"
+            remedy = "Give both sides some, or take them out of both: else knowing when there is no answer is not " + (
+                "learned." if train == 0 else "measured."
             )
-
-
-_FAULTS = (
-    "answer-malformed",
-    "answer-off-offset",
-    "answer-other-case",
-    "answer-not-in-context",
-    "blank-answer",
-    "punctuation-answer",
-    "untrimmed-answer",
-    "answer-off-word",
-    "long-answer",
-)
-"""Codes of faulty answers, in the order in which they are told."""
+            yield _RULES.finding("unanswerable-on-one-side", split, (count, len(rows)), message=message, remedy=remedy)

@@ -10,7 +10,7 @@ from bertctl.checking.answers import check_answers
 from bertctl.checking.choices import check_choices
 from bertctl.checking.duplicates import check_duplicates
 from bertctl.checking.fields import check_fields
-from bertctl.checking.findings import WORST_FIRST, DataReport, Finding
+from bertctl.checking.findings import WORST_FIRST, DataReport, Finding, codes_of
 from bertctl.checking.labels import check_labels
 from bertctl.checking.languages import check_languages
 from bertctl.checking.leakage import check_leakage
@@ -67,6 +67,7 @@ def check_data(recipe: Recipe, *, listener: Listener = SILENT) -> DataReport:
         splits={split: _summary(subject, split) for split in subject.splits},
         findings=tuple(sorted(findings, key=lambda finding: WORST_FIRST.index(finding.severity))),
         skipped=skipped,
+        checked=codes_of("files", *(name for name in _families(subject) if name != "tokens" or tokenizer)),
     )
 
 
@@ -78,12 +79,16 @@ def run_checks(subject: Subject, *, listener: Listener = SILENT) -> list[Finding
         listener: told of progress.
     """
     findings: list[Finding] = []
-    chosen = [name for name in CHECKS if name in _OF_ANY_TASK or name in subject.checks]
+    chosen = _families(subject)
     for number, name in enumerate(chosen):
         listener.advance("checking", number, len(chosen), {"now": name})
         findings += CHECKS[name](subject)
     listener.finish("checking")
     return findings
+
+
+def _families(subject: Subject) -> list[str]:
+    return [name for name in CHECKS if name in _OF_ANY_TASK or name in subject.checks]
 
 
 def _tokenizer(recipe: Recipe, listener: Listener) -> tuple[Tokenizer | None, tuple[str, ...]]:

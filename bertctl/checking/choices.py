@@ -74,15 +74,9 @@ def _places(rows: Rows, split: str) -> Iterator[Finding]:
         return
     place, count = known.most_common(1)[0]
     if count * width > _LEANING * known.total():
-        yield _RULES.finding(
-            "leaky-place",
-            split,
-            (count, known.total()),
-            message=(
-                f"choice {place} is right in {percent(count, known.total())} of the rows of {split}, where "
-                f"{percent(1, width)} were to be expected"
-            ),
-        )
+        share, fair = percent(count, known.total()), percent(1, width)
+        message = f"choice {place} is right in {share} of the rows of {split}, where {fair} were to be expected"
+        yield _RULES.finding("leaky-place", split, (count, known.total()), message=message)
 
 
 def _lengths(rows: Rows, split: str) -> Iterator[Finding]:
@@ -101,13 +95,9 @@ def _lengths(rows: Rows, split: str) -> Iterator[Finding]:
             shortest.append(i)
     for found, word in ((longest, "longest"), (shortest, "shortest")):
         if judged >= _ENOUGH_ROWS and len(found) > _GIVEN_AWAY * judged:
-            yield _RULES.finding(
-                "leaky-length",
-                split,
-                (len(found), judged),
-                examples_at(rows, found, lambda i: " | ".join(map(str, rows.columns["choices"][i]))),
-                message=f"the right choice is the {word} one in {percent(len(found), judged)} of the rows of {split}",
-            )
+            examples = examples_at(rows, found, lambda i: " | ".join(map(str, rows.columns["choices"][i])))
+            message = f"the right choice is the {word} one in {percent(len(found), judged)} of the rows of {split}"
+            yield _RULES.finding("leaky-length", split, (len(found), judged), examples, message=message)
 
 
 def _pairs(rows: Rows) -> Iterator[tuple[Any, Any]]:

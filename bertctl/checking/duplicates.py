@@ -18,6 +18,7 @@ _RULES = FindingRules("duplicates")
 _LOOKED_UP, _READ = 500, 2_000_000_000  # texts that are looked up, and letters that are read for it: 1 to 2 s
 _PHRASE = 3  # words from which a text that stands inside another one says something
 _CONTAINED = 0.05  # share of the texts from which scores are too good
+_COPIED = 0.9  # share of a split's rows from which it is the training file again
 _MANY = 0.01  # share of a split's rows from which repeats inside it weigh on training
 
 Place = tuple[str, int]
@@ -74,13 +75,15 @@ def _exact_across(subject: Subject, groups: Groups) -> Iterator[Finding]:
         if found:
             found.sort()
             rows = subject.splits[other]
+            copied = one == "train" and len(found) > _COPIED * len(rows)
             yield _RULES.finding(
                 "duplicate-across-splits",
                 other,
                 (len(found), len(rows)),
                 _twins(subject, found),
                 says=(f"are in {one} too, ignoring case and spacing" + _with_another_label(subject, found)),
-                remedy=_remedy(one, other),
+                remedy=_hold_out(other) if copied else _remedy(one, other),
+                severity="error" if copied else None,
             )
 
 
@@ -113,7 +116,7 @@ def _conflicts(subject: Subject, groups: Groups) -> Iterator[Finding]:
             "Decide on one label for each: no model can be right on both."
             + (
                 " If both are meant, make it multi-label (--set text_classification.multi_label=true)."
-                if "labels" in subject.checks
+                if "labels" in subject.checks and not subject.several_labels
                 else ""
             )
         ),
@@ -216,6 +219,12 @@ def _twins(subject: Subject, pairs: Sequence[tuple[Place, Place]], *, both: bool
         there = _place(subject, twin)
         found.append(Example(subject.splits[place[0]].where(place[1]), f"{text} / {other}{there}"))
     return tuple(found)
+
+
+def _hold_out(split: str) -> str:
+    return (
+        f"Give rows of their own for {split}, or no file: rows of train are then held out. Scores on these say nothing."
+    )
 
 
 def _remedy(one: str, other: str) -> str:

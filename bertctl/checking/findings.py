@@ -69,11 +69,13 @@ class DataReport:
             label (or tag) -> rows (or words), the most frequent first; empty where there are none to count.
         findings: the worst first.
         skipped: checks that could not be made, each with the reason.
+        checked: the kinds of things that were looked for.
     """
 
     splits: dict[str, dict[str, Any]]
     findings: tuple[Finding, ...]
     skipped: tuple[str, ...] = ()
+    checked: tuple[str, ...] = ()
 
     def of(self, severity: Severity) -> list[Finding]:
         """Returns the findings of one severity."""
@@ -119,6 +121,11 @@ def listed(names: Sequence[object], *, limit: int = 8) -> str:
 def _rules() -> Mapping[str, Mapping[str, Any]]:
     """Returns the table `findings.yaml`: family -> code -> what is said."""
     return read_document(Path(__file__).with_name("findings.yaml").read_text(encoding="utf-8")).values
+
+
+def codes_of(*families: str) -> tuple[str, ...]:
+    """Returns the kinds of things that these families look for."""
+    return tuple(dict.fromkeys(code for family in families for code in _rules()[family]))
 
 
 class FindingRules:

@@ -20,6 +20,7 @@ _MOSTLY = 0.9  # share of one label from which accuracy says little
 _UNEVEN = 20  # times as many rows of the most frequent label as of the rarest
 _SHIFT, _SHIFT_ROWS = 0.15, 50  # total variation distance between two splits; rows below which it is chance
 _SORTED_ROWS = 50
+_SEPARATORS = "|;,/"
 
 
 def check_labels(subject: Subject) -> Iterator[Finding]:
@@ -34,7 +35,9 @@ def check_labels(subject: Subject) -> Iterator[Finding]:
         return
     yield from _spelling(subject, counts)
     yield from _unknown(subject, counts)
-    if "train" in counts:
+    joined = list(_joined(subject, counts["train"])) if "train" in counts else []
+    yield from joined
+    if "train" in counts and not joined:
         yield from _number_of_labels(subject, counts["train"])
         yield from _rare(subject, counts["train"])
         yield from _imbalance(subject, counts["train"])
@@ -48,9 +51,7 @@ def check_labels(subject: Subject) -> Iterator[Finding]:
 def _missing(subject: Subject, split: str, sets: list[tuple[str, ...]]) -> Iterator[Finding]:
     rows = subject.splits[split]
     without = [i for i, names in enumerate(sets) if not any(name.strip() for name in names)]
-    several = any(isinstance(value, list | tuple) for value in rows.columns["label"])
-    section = subject.recipe.text_classification
-    code = "no-label-applies" if several or section.multi_label or section.label_separator else "missing-label"
+    code = "no-label-applies" if subject.several_labels else "missing-label"
     yield from _RULES.of_rows(code, rows, split, without, _shown_of(rows))
 
 
@@ -109,24 +110,30 @@ def _unknown(subject: Subject, counts: dict[str, Counter[str]]) -> Iterator[Find
         )
 
 
+def _joined(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
+    """Yields that labels look like several in one field, where their parts are fewer than they are: `a`, `b`, `a|b`."""
+    for separator in _SEPARATORS if not subject.several_labels else "":
+        parts = {part.strip() for name in train for part in name.split(separator)}
+        if len(parts) < len(train):
+            rows, code = subject.splits["train"], "several-labels-in-one"
+            found = _rows_with(subject, "train", {name for name in train if separator in name})
+            says = f"have '{separator}' in their label: {len(train):,} labels, or {len(parts):,} with it between"
+            remedy = f"Where it separates labels: --set text_classification.label_separator='{separator}'."
+            yield from _RULES.of_rows(code, rows, "train", found, _shown_of(rows), says=says, remedy=remedy)
+            return
+
+
 def _number_of_labels(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
     rows = subject.splits["train"]
     several = any(len(names) > 1 for names in subject.label_sets("train") or ())
     if len(train) < 2 and not several:
         only = f"one label only, {next(iter(train))!r}" if train else "no label at all"
-        yield _RULES.finding(
-            "one-label",
-            "train",
-            (len(rows), len(rows)),
-            message=f"the training rows have {only}: nothing can be learned",
-        )
+        message = f"the training rows have {only}: nothing can be learned"
+        yield _RULES.finding("one-label", "train", (len(rows), len(rows)), message=message)
     if subject.labels is None and len(train) > max(50, len(rows) // 2):
+        message = f"{len(train):,} different labels in {len(rows):,} training rows: {listed(list(train), limit=4)}"
         yield _RULES.finding(
-            "too-many-labels",
-            "train",
-            (len(train), len(rows)),
-            _shown(rows, range(3)),
-            message=f"{len(train):,} different labels in {len(rows):,} training rows: {listed(list(train), limit=4)}",
+            "too-many-labels", "train", (len(train), len(rows)), _shown(rows, range(3)), message=message
         )
 
 
@@ -136,19 +143,14 @@ def _rare(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
     rare = {name: count for name, count in sorted(train.items(), key=lambda item: item[1]) if count < RARE}
     rows = subject.splits["train"]
     if rare and len(rows) > RARE * len(train):
-        indices = _rows_with(subject, "train", set(rare))
+        examples = _shown(rows, _rows_with(subject, "train", set(rare)))
         shown = ", ".join(f"{name!r}: {count}" for name, count in list(rare.items())[:8])
-        yield _RULES.finding(
-            "rare-label",
-            "train",
-            (len(rare), len(train)),
-            _shown(rows, indices),
-            message=f"{count_of(len(rare), len(train), 'label')} have fewer than {RARE} training rows ({shown})",
-        )
+        message = f"{count_of(len(rare), len(train), 'label')} have fewer than {RARE} training rows ({shown})"
+        yield _RULES.finding("rare-label", "train", (len(rare), len(train)), examples, message=message)
 
 
 def _imbalance(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
-    if len(train) < 2 or subject.recipe.text_classification.multi_label:
+    if len(train) < 2 or subject.several_labels:
         return
     (most, count), (least, fewest) = train.most_common()[0], train.most_common()[-1]
     total = sum(train.values())
@@ -199,15 +201,10 @@ def _shift(subject: Subject, counts: dict[str, Counter[str]], split: str) -> Ite
         return
     name = max(differences, key=lambda label: (abs(differences[label]), label))
     rows = subject.splits[split]
-    yield _RULES.finding(
-        "label-shift",
-        split,
-        (round(distance * len(rows)), len(rows)),
-        message=(
-            f"the labels of {split} are spread otherwise than in train: {name!r} has "
-            f"{percent(other[name], other.total())} of its rows, in train {percent(train[name], train.total())}"
-        ),
-    )
+    shares = percent(other[name], other.total()), percent(train[name], train.total())
+    spread = f"{name!r} has {shares[0]} of its rows, in train {shares[1]}"
+    message = f"the labels of {split} are spread otherwise than in train: {spread}"
+    yield _RULES.finding("label-shift", split, (round(distance * len(rows)), len(rows)), message=message)
 
 
 def _sorted_by_label(subject: Subject) -> Iterator[Finding]:
@@ -219,13 +216,9 @@ def _sorted_by_label(subject: Subject) -> Iterator[Finding]:
     if runs > 2 * len(set(sets)):
         return
     rows = subject.splits["train"]
-    yield _RULES.finding(
-        "sorted-by-label",
-        "train",
-        (len(rows), len(rows)),
-        _shown(rows, [0, len(rows) - 1]),
-        message=f"the training rows are sorted by label: {runs} runs of like labels in {len(rows):,} rows",
-    )
+    examples = _shown(rows, [0, len(rows) - 1])
+    message = f"the training rows are sorted by label: {runs} runs of like labels in {len(rows):,} rows"
+    yield _RULES.finding("sorted-by-label", "train", (len(rows), len(rows)), examples, message=message)
 
 
 def _rows_with(subject: Subject, split: str, names: set[str]) -> list[int]:

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertctl.checking.findings import Finding, FindingRules, examples_at, listed
+from bertctl.checking.findings import Example, Finding, FindingRules, examples_at, listed
 from bertctl.checking.subject import Subject
 from bertctl.data.rows import Rows
-from bertctl.words import percent
+from bertctl.words import count_of, percent
 
 _RULES = FindingRules("leakage")
 
@@ -23,7 +23,7 @@ _ENOUGH_OF_LABEL = 20
 _KNOWN = 0.99  # share of the rows whose label another column tells
 _AUC = 0.9  # how well the length orders one label before the rest
 _PRECISION, _COVERAGE, _LIFT = 0.97, 0.25, 0.15  # of a word for a label
-_MOST_LABELS = 100
+_MOST_LABELS, _MOST_SHOWN = 100, 20
 _WORD = re.compile(r"\w+|[^\w\s]")
 _FIRST_WORDS = 400  # words of a text that are looked at
 
@@ -156,21 +156,20 @@ def _words(subject: Subject, split: str, labelled: Sequence[int], labels: Sequen
                     and count / found[word] - of_label[name] / total >= _LIFT
                 ):
                     leaks.setdefault(name, []).append((count, word, found[word]))
+        if not leaks:
+            continue
+        examples = []
         for name, words in leaks.items():
             words.sort(reverse=True)
             count, word, everywhere = words[0]
             also = f"; so do {listed([w for _, w, _ in words[1:]], limit=4)}" if len(words) > 1 else ""
-            holding = [i for i in labelled if word in _features(column[i])]
-            yield _RULES.finding(
-                "leaky-word",
-                split,
-                (everywhere, total),
-                examples_at(rows, holding, lambda i, c=column: f"{rows.columns['label'][i]!r}: {c[i]}"),  # type: ignore[misc]
-                message=(
-                    f"'{word}' in the {field} gives {name!r} away: {percent(count, everywhere)} of the {everywhere:,} "
-                    f"rows with it have this label, and it stands in {percent(count, of_label[name])} of them{also}"
-                ),
-            )
+            where = next(rows.where(i) for i in labelled if word in _features(column[i]))
+            told = f"{percent(count, everywhere)} of the {everywhere:,} rows with it have this label, and"
+            covered = f"it stands in {percent(count, of_label[name])} of them{also}"
+            examples.append(Example(where, f"'{word}' gives {name!r} away: {told} {covered}"))
+        message = f"words in the {field} give {count_of(len(leaks), len(of_label), 'label')} away"
+        counts = (sum(words[0][2] for words in leaks.values()), total)
+        yield _RULES.finding("leaky-word", split, counts, tuple(examples[:_MOST_SHOWN]), message=message)
 
 
 def _features(text: str) -> set[str]:

@@ -49,20 +49,12 @@ def _spread(subject: Subject, split: str, numbers: NDArray[np.float64], places: 
     rows = subject.splits[split]
     value, count = Counter(numbers.tolist()).most_common(1)[0]
     if split == "train" and count == len(numbers):
-        yield _RULES.finding(
-            "one-score",
-            split,
-            (count, len(numbers)),
-            message=f"every score of {split} is {value:g}: nothing can be learned",
-        )
+        message = f"every score of {split} is {value:g}: nothing can be learned"
+        yield _RULES.finding("one-score", split, (count, len(numbers)), message=message)
         return
     if split == "train" and count > _MOSTLY * len(numbers):
-        yield _RULES.finding(
-            "imbalance",
-            split,
-            (count, len(numbers)),
-            message=f"{percent(count, len(numbers))} of the scores of {split} are {value:g}",
-        )
+        message = f"{percent(count, len(numbers))} of the scores of {split} are {value:g}"
+        yield _RULES.finding("imbalance", split, (count, len(numbers)), message=message)
     low, high = np.percentile(numbers, [25, 75])
     margin = _FAR_OUT * max(high - low, 1e-12)
     far = [places[i] for i in np.flatnonzero((numbers < low - margin) | (numbers > high + margin))]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bertctl.checking.findings import Finding, FindingRules, Places, around, cuts_word
+from bertctl.checking.findings import Finding, FindingRules, Places, around, codes_of, cuts_word
 from bertctl.checking.subject import Subject
 from bertctl.data.rows import Rows
 
@@ -52,7 +52,7 @@ def _of_split(rows: Rows, split: str) -> Iterator[Finding]:
                 places.add("overlapping-spans", row, f"{one} and {kind} share {text[start : min(end, furthest)]!r}")
             if end > furthest:
                 furthest, one = end, kind
-    for code in _SPAN_FAULTS:
+    for code in codes_of("spans"):
         yield from places.finding(code, total)
 
 
@@ -78,6 +78,3 @@ def _span_fault(text: str, start: int, end: int) -> str | None:
     if _NO_WORD.fullmatch(inside):
         return "punctuation-entity"
     return "span-off-word" if cuts_word(text, start, end) else None
-
-
-_SPAN_FAULTS = ("span-out-of-text", "overlapping-spans", "span-off-word", "blank-entity", "punctuation-entity")

@@ -50,6 +50,13 @@ class Subject:
         named = self.recipe.text_classification.labels
         return tuple(named) if named else self.official_labels
 
+    @property
+    def several_labels(self) -> bool:
+        """Whether a row can have several labels: as the recipe says, or where some field is a list."""
+        section, rows = self.recipe.text_classification, self.splits.values()
+        lists = (isinstance(label, list | tuple) for one in rows if one.has("label") for label in one.columns["label"])
+        return bool(section.multi_label or section.label_separator) or any(lists)
+
     def texts(self, split: str) -> dict[str, Sequence[str]]:
         """Returns what the model reads of a split: field name -> one string per row."""
         columns = answer_type(self.recipe.task).texts

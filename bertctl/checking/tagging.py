@@ -174,13 +174,9 @@ def _entities(rows: Rows, split: str) -> Iterator[Finding]:
     yield from places.finding("punctuation-entity", len(found))
     sentences = sum(len(words) > 0 for words in rows.columns["words"])
     if not found and sentences:
-        yield _RULES.finding(
-            "no-entity",
-            split,
-            (len(rows), len(rows)),
-            message=f"not one of the {len(rows):,} rows of {split} has an entity",
-            severity="error" if split == "train" else "warning",
-        )
+        message = f"not one of the {len(rows):,} rows of {split} has an entity"
+        severity = "error" if split == "train" else "warning"
+        yield _RULES.finding("no-entity", split, (len(rows), len(rows)), message=message, severity=severity)
 
 
 def _types(subject: Subject, types: Mapping[str, Counter[str]]) -> Iterator[Finding]:
@@ -202,16 +198,13 @@ def _types(subject: Subject, types: Mapping[str, Counter[str]]) -> Iterator[Find
     for usual, *others in folded.values():
         if others:
             count = sum(t[name] for t in types.values() for name in others)
-            yield _RULES.finding(
-                "label-spelling",
-                "",
-                (count, sum(t.total() for t in types.values())),
-                message=(
-                    f"{listed(others)} ({count:,} times) and {usual!r} differ only in case or spacing, and count as "
-                    "different types"
-                ),
-                remedy=f"Write them all as {usual!r}.",
+            counts = (count, sum(t.total() for t in types.values()))
+            differ = "differ only in case or spacing, and count as different types"
+            message, remedy = (
+                f"{listed(others)} ({count:,} times) and {usual!r} {differ}",
+                f"Write them all as {usual!r}.",
             )
+            yield _RULES.finding("label-spelling", "", counts, message=message, remedy=remedy)
     for split, found in types.items():
         unseen = [name for name in found if name not in train]
         absent = [name for name in train if name not in found]

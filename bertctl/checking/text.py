@@ -1,5 +1,8 @@
 r"""Faults in the letters: wrong decoding, lost and invisible characters, markup, escapes and quotes left over."""
 
+import codecs
+import contextlib
+import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -36,9 +39,11 @@ _TAGS = (
     "style|sub|sup|svg|table|tbody|td|textarea|tfoot|th|thead|title|tr|tt|u|ul|video"
 )
 
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]")
+
 PATTERNS = (
     Pattern("replacement-character", re.compile("\ufffd"), "\ufffd"),
-    Pattern("control-character", re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]"), ""),
+    Pattern("control-character", _CONTROL, ""),
     Pattern("invisible-character", re.compile("[\u200b\u2060\ufeff\u00ad\u202a-\u202e\u2066-\u2069]"), ""),
     Pattern(
         "html-tag",
@@ -66,11 +71,15 @@ def check_text(subject: Subject) -> Iterator[Finding]:
     for split, rows in subject.splits.items():
         columns = subject.texts(split)
         for pattern in PATTERNS:
-            yield from _pattern_findings(pattern, rows, split, columns)
+            of_control = pattern.pattern is _CONTROL
+            remedy = _better_encoding(subject.recipe.data.encoding, columns) if of_control else None
+            yield from _pattern_findings(pattern, rows, split, columns, remedy)
         yield from _mojibake(rows, split, columns)
 
 
-def _pattern_findings(pattern: Pattern, rows: Rows, split: str, columns: dict[str, Sequence[str]]) -> Iterator[Finding]:
+def _pattern_findings(
+    pattern: Pattern, rows: Rows, split: str, columns: dict[str, Sequence[str]], remedy: str | None
+) -> Iterator[Finding]:
     def first_match(text: str) -> str | None:
         found = pattern.pattern.search(text)
         return around(text, found.start(), found.end()) if found else None
@@ -84,7 +93,17 @@ def _pattern_findings(pattern: Pattern, rows: Rows, split: str, columns: dict[st
             if pattern.hint in text and (shown := first_match(text.replace(BETWEEN_FIELDS, " "))) is not None:
                 where.setdefault(i, shown)
     if where:
-        yield _RULES.finding(pattern.code, split, (len(where), len(rows)), _examples(rows, where))
+        yield _RULES.finding(pattern.code, split, (len(where), len(rows)), _examples(rows, where), remedy=remedy)
+
+
+def _better_encoding(encoding: str | None, columns: dict[str, Sequence[str]]) -> str | None:
+    """Returns how to read a file that was read as latin-1, where that leaves no control character in its texts."""
+    text = "".join(itertools.chain(*columns.values())).replace(BETWEEN_FIELDS, "")
+    for better in ("utf-8", "cp1252") if encoding and codecs.lookup(encoding).name == "iso8859-1" else ():
+        with contextlib.suppress(UnicodeError):
+            if not _CONTROL.search(text.encode("latin-1").decode(better)):
+                return f"Read the file as it was written: --encoding {better}."
+    return None
 
 
 def _mojibake(rows: Rows, split: str, columns: dict[str, Sequence[str]]) -> Iterator[Finding]:

@@ -108,15 +108,15 @@ def _unknown_option(arguments: Sequence[str], error: Any) -> UsageError:
 
     typed = next((word for word in arguments if word.startswith(error.option_name)), error.option_name).partition("=")
     options = [flag for one in error.ctx.command.get_params(error.ctx) for flag in (*one.opts, *one.secondary_opts)]
-    hints = []
-    for name, _, value in (one.partition("=") for one in meant(typed[0].lstrip("-").replace("-", "_").lower())):
+    hint = did_you_mean(typed[0], (flag for flag in options if flag.startswith("--")), mark="--")
+    for one in reversed(meant(typed[0].lstrip("-").replace("-", "_").lower())):
+        name, _, value = one.partition("=")
         flag = FLAGS.get(name, name)
-        if flag in options:
-            hints.append(f"say {flag} {value}".rstrip())
-        elif not name.startswith("-") and "--set" in options:
-            hints.append(f"say --set {name}={value or 'VALUE'}" if "." in name else f"say {name}")
-    hints.append(did_you_mean(typed[0], (flag for flag in options if flag.startswith("--")), mark="--"))
-    what = f"there is no option {typed[0]}" + (f": {hints[0]}" if hints[0] else "")
+        if flag in options or name.startswith("bertctl "):
+            hint = f"say {flag} {value}".rstrip()
+        elif "." in name and "--set" in options:
+            hint = f"say --set {name}={value or 'VALUE'}"
+    what = f"there is no option {typed[0]}" + (f": {hint}" if hint else "")
     return UsageError(what, remedy=f"Type `{error.ctx.command_path} --help` for what it takes.")
 
 

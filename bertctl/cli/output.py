@@ -74,11 +74,6 @@ class Output(Listener):
         """Writes a warning to stderr, with `--quiet` too."""
         self.talk.print(_text(("warning: ", "bold yellow"), _one_line(text)))
 
-    def show(self, renderable: "RenderableType") -> None:
-        """Writes more than a line (a table, an aligned view) to stderr."""
-        if not self.quiet:
-            self.talk.print(renderable)
-
     def answer(self, document: Mapping[str, Any], *parts: "RenderableType") -> None:
         """Writes the verb's answer to stdout: the parts, strings without markup; with `--json` the document, later."""
         if self.as_json:

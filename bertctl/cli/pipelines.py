@@ -41,6 +41,7 @@ def publish_checks(
     title: str,
     headline: str = "",
     notes: Sequence[str] = (),
+    passed: Sequence[Check] = (),
     junit: Path | None = None,
     gitlab_codequality: Path | None = None,
     default_file: str = "",
@@ -55,6 +56,7 @@ def publish_checks(
         title: of the summary's section.
         headline: one sentence under it.
         notes: more sentences.
+        passed: what else was judged, for JUnit XML alone.
         junit: file for JUnit XML.
         gitlab_codequality: file for the code-quality report.
         default_file: shown there for checks that are about no file.
@@ -76,7 +78,7 @@ def publish_checks(
         from bertctl.reporting.junit import junit_document
         from bertctl.writing import write_text
 
-        write_text(junit, junit_document(checks))
+        write_text(junit, junit_document([*checks, *passed]))
     if gitlab_codequality is not None:
         from bertctl.reporting.gitlab import write_code_quality
 

@@ -191,6 +191,18 @@ def _encoding_of(head: bytes, source: str, listener: Listener) -> str:
     return "utf-8"
 
 
+def _looks_like(data: bytes) -> str:
+    """Returns what to do about bytes that are not all UTF-8: what these are read as well by."""
+    text = data.decode("utf-8", "replace")
+    damaged, letters = text.count("\ufffd"), sum(map(str.isalpha, text))
+    if sum(char > "\x7f" for char in text) > 2 * damaged:
+        return "The bytes around it are UTF-8: correct it there, or export the file again."
+    if damaged > letters:  # hardly an ASCII letter between them
+        return "It is no Western encoding: name it with --encoding, such as cp1251, shift_jis or gb18030."
+    likely = "cp1252" if any(0x80 <= byte < 0xA0 for byte in data) else "latin-1"
+    return f"It looks like {likely}: add --encoding {likely}"
+
+
 def _undecodable(data: bytes, at: int, encoding: str, source: str, before: tuple[int, int]) -> DataError:
     """Returns the error for a byte that is not the encoding.
 
@@ -203,13 +215,10 @@ def _undecodable(data: bytes, at: int, encoding: str, source: str, before: tuple
     """
     line = before[0] + data.count(b"\n", 0, at) + 1
     in_line = at - data.rfind(b"\n", 0, at)
-    likely = "cp1252" if any(0x80 <= byte < 0xA0 for byte in data[at : at + 4096]) else "latin-1"
     known = codecs.lookup(encoding).name
-    remedy = (
-        f"It looks like {likely}: add --encoding {likely}"
-        if known == "utf-8"
-        else "Leave data.encoding out for UTF-8, or name another encoding."
-    )
+    remedy = "Leave data.encoding out for UTF-8, or name another encoding."
+    if known == "utf-8":
+        remedy = _looks_like(data[max(0, at - 4096) : at + 4096])
     return DataError(
         f"{source}:{line}: byte 0x{data[at]:02x} is not {known} "
         f"(byte {in_line} of the line, offset {before[1] + at} in the file)",

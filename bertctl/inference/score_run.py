@@ -1,6 +1,5 @@
 """`evaluate`: score a trained run on one of its splits, or on a person's file."""
 
-from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -60,7 +59,7 @@ def evaluate_run(
     metrics = run.folder.read(run.folder.metrics)
     fresh = metrics_document(results, primary=metrics["primary"]["name"], selection=metrics["primary"]["split"])
     metrics["metrics"] |= fresh["metrics"]
-    metrics["baseline"] = metrics.get("baseline", {}) | _baseline(run, metrics, results)
+    metrics["baseline"] = metrics.get("baseline", {}) | _baseline(run, metrics.get("constant_answer"), results)
     decision = read_decision(run.folder)
     if decision is not None and decision.selected():
         metrics["selected_on"] = metrics.get("selected_on", {}) | decision.selected()
@@ -103,7 +102,7 @@ def evaluate_file(
     trained = run.folder.read(run.folder.metrics) if run.folder.metrics.exists() else {}
     primary = trained.get("primary", {}).get("name", run.task.primary_metric)
     metrics = metrics_document(results, primary=primary, selection="file")
-    metrics["baseline"] = _baseline(run, trained, results)
+    metrics["baseline"] = _baseline(run, trained.get("constant_answer"), results)
     metrics["data"] = {"file": truncation_counts(results["file"].features)}
     if not workers.is_first:
         return metrics
@@ -144,13 +143,9 @@ def score_splits(
     return results
 
 
-def _baseline(
-    run: TrainedRun, trained: Mapping[str, Any], results: Mapping[str, SplitResult]
-) -> dict[str, dict[str, float]]:
+def _baseline(run: TrainedRun, constant: Any, results: dict[str, SplitResult]) -> dict[str, dict[str, float]]:
     """Returns the metrics of the run's constant answer by split; nothing where its metrics.json has no such answer."""
-    if "constant_answer" not in trained:
-        return {}
-    return {split: run.task.baseline(trained["constant_answer"], one.rows) for split, one in results.items()}
+    return {} if constant is None else {name: run.task.baseline(constant, one.rows) for name, one in results.items()}
 
 
 def _write(run: TrainedRun, folder: RunFolder, results: dict[str, SplitResult], metrics: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -101,15 +102,95 @@ def test_junit_github_and_gitlab(bertctl, clean, tmp_path: Path) -> None:
     assert "missing-label" in summary.read_text()
     suite = ElementTree.parse(junit).getroot().find("testsuite")  # noqa: S314 - our own file
     assert suite is not None
-    assert {case.get("name"): case.find("failure") is not None for case in suite.findall("testcase")} == {
-        "rows": False,
-        "missing-label train": True,
-        "html-tag train": False,
-    }
+    cases = {case.get("name"): case.find("failure") is not None for case in suite.findall("testcase")}
+    assert cases.items() >= {"rows": False, "missing-label train": True, "html-tag train": False}.items()
+    assert [name for name, failed in cases.items() if failed] == ["missing-label train"]
+    assert {"duplicate", "leaky-word", "bad-record"} < set(cases), "what was looked for and not found passes"
+    assert not {"missing-label", "truncated", "overlapping-spans"} & set(cases), "found, without a tokenizer, of others"
+    assert "leaky-word" not in summary.read_text()
     assert {issue["check_name"]: issue["location"]["path"] for issue in json.loads(quality.read_text())} == {
         "bertctl/missing-label train": "train.csv",
         "bertctl/html-tag train": "train.csv",
     }
+
+
+def _findings(bertctl, *arguments: object, code: int = 0) -> dict[str, dict[str, Any]]:
+    done = bertctl("data", "check", *arguments, "--json")
+    assert done.returncode == code, done.stderr
+    found = json.loads(done.stdout)["findings"]
+    assert len({(finding["code"], finding["split"]) for finding in found}) == len(found), "each is said once"
+    return {finding["code"]: finding for finding in found}
+
+
+def test_several_labels_in_one_field_are_a_separator_and_not_many_labels(bertctl, tmp_path: Path) -> None:
+    names = ["joy", "fear", "anger", "love", "hope", "pride", "grief"]
+    chosen = [[name for k, name in enumerate(names) if i >> k & 1] for i in [*range(1, 128)] * 3]
+    write(
+        tmp_path / "train.csv",
+        [(f"{' '.join(reversed(some))} and {i}", "|".join(some)) for i, some in enumerate(chosen)],
+    )
+    found = _findings(bertctl, "train.csv", "--model", "none/such")
+    assert "127 labels, or 7 with it between" in found["several-labels-in-one"]["message"]
+    assert "label_separator='|'" in found["several-labels-in-one"]["remedy"]
+    assert not {"too-many-labels", "rare-label"} & set(found)
+    separated = ("--set", "text_classification.label_separator=|")
+    write(tmp_path / "train.csv", [("one text", "joy|fear"), ("one text", "fear"), *(("x", n) for n in names)])
+    found = _findings(bertctl, "train.csv", "--model", "none/such", *separated)
+    assert "several-labels-in-one" not in found
+    assert "Decide on one label" in found["conflicting-labels"]["remedy"]
+    assert "multi_label" not in found["conflicting-labels"]["remedy"], "it is multi-label"
+
+
+def test_another_language_than_the_vocabularys_is_told(bertctl, tmp_path: Path) -> None:
+    german = "Die Regierung hat gestern beschlossen dass die Steuern für Arbeiter im nächsten Jahr steigen {}"
+    write(tmp_path / "train.csv", [(german.format(i), ["a", "b"][i % 2]) for i in range(20)])
+    found = _findings(bertctl, "train.csv")
+    assert "are no single token to bert-base, such as 'beschlossen'" in found["words-in-pieces"]["message"]
+    assert "bert-base-multilingual" in found["words-in-pieces"]["remedy"]
+    write(
+        tmp_path / "train.csv",
+        [(f"the government decided yesterday to raise taxes {i}", "ab"[i % 2]) for i in range(20)],
+    )
+    assert "words-in-pieces" not in _findings(bertctl, "train.csv")
+
+
+def test_a_copy_of_train_is_an_error_and_words_that_give_labels_away_are_one_finding(bertctl, tmp_path: Path) -> None:
+    rows = [(f"sign{i % 11} and {i * 7919 % 1000} more", f"class{i % 11}") for i in range(330)]
+    write(tmp_path / "train.csv", rows)
+    found = _findings(bertctl, "train.csv", "train.csv", "--model", "none/such", code=3)
+    assert found["duplicate-across-splits"]["severity"] == "error"
+    assert "rows of their own for validation" in found["duplicate-across-splits"]["remedy"]
+    assert found["leaky-word"]["message"] == "words in the text give 11 of 11 labels (100.0 %) away"
+    assert len(found["leaky-word"]["examples"]) == 11
+    write(tmp_path / "dev.csv", [*rows[:30], *((f"sign{i % 11} or {i} less", f"class{i % 11}") for i in range(30))])
+    found = _findings(bertctl, "train.csv", "dev.csv", "--model", "none/such")
+    assert found["duplicate-across-splits"]["severity"] == "warning"
+
+
+@pytest.mark.parametrize(
+    ("text", "written", "read", "says"),
+    [
+        ("Zürich \u201ewar\u201c {}", "cp1252", "latin-1", "--encoding cp1252."),
+        ("Zürich \u201ewar\u201c {}", "utf-8", "latin-1", "--encoding utf-8."),
+        ("a \x93 in UTF-8 {}", "utf-8", "utf-8", "Take them out."),
+        ("Zürich \u201ewar\u201c {}", "cp1252", "", "add --encoding cp1252"),
+        ("Zürich war {}", "latin-1", "", "add --encoding latin-1"),
+        ("Привет мир {}", "cp1251", "", "name it with --encoding"),
+    ],
+)
+def test_an_encoding_is_advised_where_it_helps(text, written, read, says, bertctl, tmp_path: Path) -> None:
+    lines = ["text,label", *(f"{text.format(i)},{'ab'[i % 2]}" for i in range(20))]
+    (tmp_path / "train.csv").write_bytes("\n".join(lines).encode(written))
+    how = ("--encoding", read) if read else ()
+    found = _findings(bertctl, "train.csv", "--model", "none/such", *how, code=0 if read else 3)
+    assert found["control-character" if read else "unreadable"]["remedy"].partition(", such as")[0].endswith(says)
+
+
+def test_a_damaged_byte_in_utf8_is_no_other_encoding(bertctl, tmp_path: Path) -> None:
+    lines = [f"Zürich für Öl {i},{'ab'[i % 2]}".encode() for i in range(20)]
+    (tmp_path / "train.csv").write_bytes(b"\n".join([b"text,label", *lines[:10], b"caf\xe2\x80,a", *lines[10:]]))
+    found = _findings(bertctl, "train.csv", "--model", "none/such", code=3)
+    assert "The bytes around it are UTF-8" in found["unreadable"]["remedy"]
 
 
 def test_a_recipe_and_its_file(bertctl, clean, tmp_path: Path) -> None:
