@@ -32,7 +32,8 @@ def announce(job: "Job", *, listener: Listener) -> None:
     )
     for sentence in beyond_plain(job):
         listener.say(sentence)
-    listener.say(f"memory: about {human_bytes(job.memory)} for weights, AdamW and activations")
+    where = "in all" if job.compute.device == "cpu" else f"of the {job.compute.device} device"
+    listener.say(f"memory: about {human_bytes(job.memory)} {where}, for weights, AdamW and activations")
     if training.checkpoint_every != "off":
         size = checkpoint_bytes(sum(parameter.numel() for parameter in job.loaded.network.parameters()))
         also = f" and every {training.checkpoint_every}" if training.checkpoint_every else ""

@@ -29,7 +29,7 @@ from bertctl.runtime.seeding import WindowRandom
 from bertctl.training.checkpoint import KEPT, Checkpoints
 from bertctl.training.job import Job, prepare
 from bertctl.training.loop import TrainingState, plan_epoch
-from bertctl.training.memory import peak_memory_bytes
+from bertctl.training.memory import peak_memory_bytes, resident_bytes
 from bertctl.training.snapshot import random_states, take
 from bertctl.training.step import training_step
 from bertctl.training.training_engine import build_engine
@@ -76,7 +76,7 @@ def estimate_run(
     start = time.perf_counter() - started
     listener.say(f"compute: {job.compute.why}")
     free = memory()["available"]
-    if job.memory > free and job.compute.device == "cpu":
+    if job.memory > free + resident_bytes() and job.compute.device == "cpu":
         listener.warn(
             f"about {human_bytes(job.memory)} will be needed, {human_bytes(free)} of memory is free: this may end here"
         )

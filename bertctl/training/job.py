@@ -40,7 +40,7 @@ class Job(ReadyRun):
         loaded: the model with its new head.
         compute: where and how.
         steps: optimizer steps.
-        memory: bytes that it will need, about.
+        memory: bytes that it will need, about: see `estimate_memory`.
     """
 
     source: ModelSource

@@ -33,6 +33,10 @@ def test_steps_disk_and_memory_are_those_of_the_run(
     assert said["disk_bytes"]["while_running"] >= said["disk_bytes"]["run"] + 9 * weights
     peak = json.loads((run / "performance.json").read_text())["peak_memory_bytes"]
     assert 0.7 * peak < said["peak_memory_bytes"]["process"] < 1.3 * peak
+    planned = json.loads(bertctl("finetune", *arguments, "--dry-run", "--json").stdout)["memory_bytes"]
+    assert 0.7 * peak < planned < 1.5 * peak
+    line = next(line for line in made.stderr.splitlines() if line.startswith("memory: "))
+    assert 0.7 * peak < float(line.split()[2]) * {"MB": 1e6, "GB": 1e9}[line.split()[3]] < 1.5 * peak
     assert said["detectable"]["validation"]["runs"] == pytest.approx(2.802 * (0.1 / 2) ** 0.5, abs=1e-3)
     assert said["sweep"]["cells"] == 18
     assert said["sweep"]["disk_bytes"] == 18 * said["disk_bytes"]["run"]
