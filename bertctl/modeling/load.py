@@ -77,6 +77,10 @@ def load_model(
             output_loading_info=True,
         )
         _refuse_random_encoder(network, info, source)
+        if dropout is not None:
+            for module in network.modules():
+                if type(module).__name__ == "Dropout":  # GPT-2's for tags has one that no field names
+                    module.p = dropout
         kept = head is None or (has_trained_head(source) and keeps_head(source, head, auto_class))
         if not kept and has_trained_head(source):
             _renew_head(network)

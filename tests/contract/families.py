@@ -284,7 +284,7 @@ _OWN: Mapping[str, Mapping[str, Any]] = {
         "block_sizes": [1, 1], "block_repeats": [1, 1], "num_decoder_layers": 1, "d_model": 24, "n_head": 3,
         "d_head": 8, "d_inner": 36, "architectures": ["FunnelModel"],
     },
-    "longformer": {"attention_window": 8},
+    "longformer": {"attention_window": 8, "sep_token_id": 3},
     "luke": {"entity_vocab_size": 10, "entity_emb_size": 8},
     "mobilebert": {
         "embedding_size": 12, "intra_bottleneck_size": 12, "true_hidden_size": 12, "num_feedforward_networks": 2,

@@ -13,9 +13,10 @@ import torch
 
 from bertctl.config.recipe_sections import ModelSection
 from bertctl.errors import UnavailableError, UsageError
+from bertctl.modeling.families import model_positions
 from bertctl.modeling.load import load_model
 from bertctl.modeling.model import Model
-from bertctl.modeling.source import inspect_model, model_positions
+from bertctl.modeling.source import inspect_model
 
 AUTO = "AutoModelForSequenceClassification"
 HEAD = {"num_labels": 3, "id2label": {0: "a", 1: "b", 2: "c"}, "label2id": {"a": 0, "b": 1, "c": 2}}
