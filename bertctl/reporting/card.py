@@ -137,9 +137,9 @@ def _page(run: RunContents, config: Mapping[str, Any]) -> str:
 def _summary(run: RunContents) -> str:
     base = base_model(str(run.recipe["model"]["name"]))
     model = f"[{base}](https://huggingface.co/{base})" if base else "an encoder of our own"
-    source = run.recipe["data"]
-    row = builtin_datasets().get(str(source.get("name")))
-    data = escaped(str(source.get("name") or Path(str(source.get("train_file") or "files of our own")).name))
+    name = run.recipe["data"].get("name")
+    row = builtin_datasets().get(str(name))
+    data = escaped(str(name or "files of our own"))
     if row and row.hub:
         data = f"[{data}](https://huggingface.co/datasets/{row.hub.repo})"
     return f"{model}, fine-tuned on {data} for {run.task} with bertctl."

@@ -48,7 +48,7 @@ def test_a_person_gets_a_table_with_the_sweep(bertctl: Run, opinions: Path, tiny
     assert done.returncode == 0, done.stderr
     lines = [line.split("  ")[0] for line in done.stdout.splitlines()]
     assert lines == [
-        "text-classification",
+        "opinions",
         "read, encode, load",
         "train 8 steps",
         "score 2 times",
