@@ -46,6 +46,7 @@ NOT_IN_HASH = frozenset(
 _LATER = frozenset(
     {
         "data.longest_line",
+        "data.label_columns",
         "data.folds",
         "data.fold",
         "data.overlapping_spans",

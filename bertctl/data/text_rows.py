@@ -1,11 +1,14 @@
 """Texts and pairs with a label or a score, from CSV, TSV, JSON Lines, Parquet and plain lines."""
 
+import itertools
 from collections import Counter
-from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bertctl.data.columns import FileColumns
 from bertctl.data.files import input_kind, read_tables
+from bertctl.data.flag_columns import flag_columns, with_label_lists
 from bertctl.data.groups import group_keys
 from bertctl.data.reading import Reader, Reading, ReadOptions
 from bertctl.data.rows import Rows
@@ -50,6 +53,22 @@ class TextReader(Reader):
         refuse_other_texts(reading.rows, reading.columns, options.settings)
         kind = label_kind(reading.rows.columns["label"], reading.columns["label"], reading.rows.source)
         return reading if (kind == "class") == self.stratify else None
+
+    def table_readings(
+        self, tables: Iterable[Table], options: ReadOptions, columns: FileColumns | None = None
+    ) -> Iterator[Reading]:
+        """Yields the rows of columns that are read already; columns with 0 or 1 for each label are one of lists."""
+        left = iter(tables)
+        first = list(itertools.islice(left, 1))
+        names = flag_columns(first[0], options) if first and columns is None else []
+        if not names:
+            yield from super().table_readings(itertools.chain(first, left), options, columns)
+            return
+        joined = (with_label_lists(table, names) for table in itertools.chain(first, left))
+        settings = options.settings.model_copy(update={"label_column": ", ".join(names)})
+        for reading in super().table_readings(joined, replace(options, settings=settings)):
+            kept = reading.settings.model_copy(update={"label_column": None, "label_columns": names})
+            yield replace(reading, settings=kept)
 
     def columns_of(self, table: Table, options: ReadOptions) -> TextColumns:
         """Returns which column of a file is which."""

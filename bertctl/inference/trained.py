@@ -30,7 +30,7 @@ from bertctl.words import listing
 
 _LONGEST = 512  # tokens that a model of others reads where nobody says more
 _FORM = ("encoding", "delimiter", "header")
-_COLUMNS = ("text_column", "pair_column", "label_column", "choice_columns", "id_column")
+_COLUMNS = ("text_column", "pair_column", "label_column", "label_columns", "choice_columns", "id_column")
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ ANSWERS = [{"text": [text.split()[-1]], "answer_start": [s]} for text, s in zip(
 SQUAD = {"data": [{"title": "t", "paragraphs": [
     {"context": text, "qas": [{"id": str(i), "question": f"what is {i}?", "answers": [
         {"text": text.split()[-1], "answer_start": STARTS[i]}]}]} for i, text in enumerate(TEXTS)]}]}  # fmt: skip
+HEX = [f"{i:04x}" for i in ROWS]
 ENDS = {f"ending{i}": [f"{word} {i}" for word in cycle("good", "bad")] for i in range(4)}
 CLASSES, SCORES, TAGGED, ASKED, CHOSEN = (
     "text-classification", "text-regression", "token-classification", "question-answering", "multiple-choice",
@@ -60,6 +61,9 @@ RIGHT = {
     "numbered.tsv": (CLASSES, "column2 column1", table("\t", "", cycle(0, 1), TEXTS)),
     "unusual.csv": (CLASSES, "Aussage Art", table(",", "nr,Aussage,Art", list(ROWS), TEXTS, cycle("x", "y"))),
     "several.jsonl": (CLASSES, "text labels", lines(text=TEXTS, labels=cycle(["a"], ["a", "b"], ["b"]))),
+    "toxic.csv": (CLASSES, "comment_text toxic severe_toxic insult",
+        table(",", "id,comment_text,toxic,severe_toxic,insult", HEX, TEXTS, cycle(0, 1), cycle(1, 0, 0), cycle(0))),
+    "listed.csv": (CLASSES, "text emotions", table(",", "text,emotions", TEXTS, cycle(["joy", "it's"], ["fear"], []))),
     "array.json": (CLASSES, "text label", json.dumps(records(text=TEXTS, label=cycle(0, 1)), indent=1)),
     "nli.jsonl": (CLASSES, "premise hypothesis label", lines(premise=TEXTS, hypothesis=OTHER, label=cycle("e", "n"))),
     "faq.csv": (CLASSES, "frage antwort label", table(",", "frage,antwort,label", TEXTS, OTHER, cycle(0, 1))),
@@ -67,7 +71,7 @@ RIGHT = {
     "sts.csv": (SCORES, "sentence1 sentence2 score",
         table(",", "sentence1,sentence2,score", TEXTS, OTHER, cycle(0.5, 3.2))),
     "valence.tsv": (SCORES, "tweet Bewertung", table("\t", "tweet\tBewertung", TEXTS, cycle(0.25, 0.5, 0.8))),
-    "train.conll": (TAGGED, "", CONLL),
+    "tagged.conll": (TAGGED, "", CONLL),
     "eng.train": (TAGGED, "", CONLL),
     "ner.jsonl": (TAGGED, "tokens ner_tags", lines(id=list(ROWS), tokens=WORDS, ner_tags=TAGS)),
     "ner.csv": (TAGGED, "tokens ner_tags", table(";", "tokens;ner_tags", WORDS, TAGS)),
@@ -112,6 +116,9 @@ def test_a_file_is_enough(name: str, bertctl: Run, tiny_model: Path, tmp_path: P
     assert f"bertctl finetune TASK --train-file {name}" in said
     recipe = json.loads(planned.stdout)["recipe"]
     assert recipe["task"] == task
+    if name == "toxic.csv":
+        assert recipe["data"]["label_columns"] == ["toxic", "severe_toxic", "insult"]
+        assert recipe["data"]["label_column"] is None
     assert recipe["name"] == name.partition(".")[0]
 
 
@@ -145,3 +152,19 @@ def test_every_verb_that_takes_a_recipe_takes_a_file(bertctl: Run, tiny_model: P
     gone = bertctl("finetune", "trian.parquet")
     assert gone.returncode == 4
     assert "did you mean train.parquet?" in gone.stderr
+
+
+def test_a_column_for_each_label_makes_several_labels(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
+    (tmp_path / "toxic.csv").write_text(RIGHT["toxic.csv"][2])
+    done = bertctl("finetune", "toxic.csv", "--model", tiny_model, "--epochs", "1", "--max-length", "16", "-o", "run")
+    assert done.returncode == 0, done.stderr
+    scored = bertctl("evaluate", "run", "--file", "toxic.csv", "--json")
+    assert scored.returncode == 0, scored.stderr
+    lines = (tmp_path / "run-on-toxic" / "predictions" / "file.jsonl").read_text().splitlines()
+    assert [json.loads(line)["gold"] for line in lines[:3]] == [["severe_toxic"], ["toxic"], []]
+    [answer] = [json.loads(line) for line in bertctl("predict", "run", "a dull film").stdout.splitlines()]
+    assert list(answer["probabilities"]) == ["severe_toxic", "toxic"]
+    (tmp_path / "test.csv").write_text(RIGHT["toxic.csv"][2].replace(",1,", ",-1,"))
+    refused = bertctl("finetune", "toxic.csv", "--validation-file", "test.csv", "--model", tiny_model, "--dry-run")
+    assert refused.returncode == 3
+    assert "holds '-1' where 0 or 1 is needed" in refused.stderr
