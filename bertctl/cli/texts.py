@@ -1,7 +1,7 @@
 """The texts that a command line names (lines, tables, a data set of the catalog), and the options that name them."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -40,6 +40,7 @@ _OPTIONS = {
     "on_error": _option("--on-error", "What becomes of rows of tables that can't be read. Default: stop.", _OnError),
     "errors": _option("--errors", "What to do with bytes that are not UTF-8. Default: strict.", _Errors),
 }
+_SETTINGS = ("text_column", "pair_column", "encoding", "delimiter", "header")
 LowercaseOption = Annotated[
     bool | None, typer.Option("--lowercase/--cased", help="Whether text is lower-cased, for a bare vocab.txt.")
 ]
@@ -64,11 +65,7 @@ class TextSource:
         data: name of a data set.
         split: its split.
         data_dir: folder with its official files.
-        text_column: column of tables.
-        pair_column: column with second texts.
-        encoding: of the files; UTF-8 when None.
-        delimiter: of tables; detected when None.
-        header: whether tables begin with column names; detected when None.
+        settings: columns, encoding, delimiter and header of tables, as fields of `DataSection`.
         input_format: lines, csv, tsv, jsonl or parquet; by the suffix when None, lines where that says nothing.
         replace: whether bytes that are not UTF-8 are replaced (lines only).
         skip: whether rows of tables that can't be read are left out, and told ...
@@ -79,11 +76,7 @@ class TextSource:
     data: str | None = None
     split: str = "train"
     data_dir: Path | None = None
-    text_column: str | None = None
-    pair_column: str | None = None
-    encoding: str | None = None
-    delimiter: str | None = None
-    header: bool | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
     input_format: str | None = None
     replace: bool = False
     skip: bool = False
@@ -101,7 +94,7 @@ class TextSource:
             yield from self._of_data_set(self.data, listener)
         for file in self.files:
             kind = self.input_format or _kind(file)
-            if kind == "lines" and self.encoding is None:
+            if kind == "lines" and "encoding" not in self.settings:
                 yield from self._of_lines(file, listener)
             else:
                 yield from self._of_table(file, kind, listener)
@@ -140,13 +133,7 @@ class TextSource:
             raise UsageError(
                 "--errors replace is for lines of UTF-8", remedy="Name the encoding instead: --encoding NAME."
             )
-        settings = DataSection(
-            text_column=self.text_column,
-            pair_column=self.pair_column,
-            encoding=self.encoding,
-            delimiter=self.delimiter and separator(self.delimiter),
-            header=self.header,
-        )
+        settings = DataSection(**self.settings)
         skipped = SkippedRows() if self.skip else None
         source: Source = "-" if file == "-" else Path(file)
         for rows in TEXT_READER.stream(source, settings, kind=kind, listener=listener, skipped=skipped):
@@ -174,7 +161,10 @@ class TextSource:
 def _fold(given: dict[str, Any]) -> TextSource:
     options = {name: value for name in _OPTIONS if (value := given.pop(name)) is not None}
     replaced, skip = options.pop("errors", "") == "replace", options.pop("on_error", "") == "skip"
-    return TextSource(replace=replaced, skip=skip, **options)
+    settings = {name: options.pop(name) for name in _SETTINGS if name in options}
+    if "delimiter" in settings:
+        settings["delimiter"] = separator(settings["delimiter"])
+    return TextSource(settings=settings, replace=replaced, skip=skip, **options)
 
 
 takes_texts = folds([], [parameter(name, option, None) for name, option in _OPTIONS.items()], _fold)

@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import json
+import math
 import re
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -28,15 +29,17 @@ def is_prose(values: Sequence[Any]) -> bool:
     return content_of(given) == "text" and sum(len(value.split()) for value in given) > _CLASS_WORDS * len(given)
 
 
-def numbers_in(values: Sequence[Any]) -> list[float]:
-    """Returns the numbers among values."""
+def are_numbers(values: Sequence[Any]) -> bool:
+    """Whether nearly all of the values are numbers."""
+    return 10 * len(_numbers(values)) >= 9 * len(values)
+
+
+def _numbers(values: Sequence[Any]) -> list[float]:
     found = []
     for value in values:
-        try:
+        with contextlib.suppress(TypeError, ValueError):
             found.append(float(value))
-        except (TypeError, ValueError):
-            continue
-    return [number for number in found if number == number]
+    return [number for number in found if math.isfinite(number)]
 
 
 def content_of(values: Sequence[Any]) -> Content:
@@ -44,22 +47,17 @@ def content_of(values: Sequence[Any]) -> Content:
     given = filled(values)
     if not given or any(isinstance(value, list | dict) for value in given):
         return "other"
-    numbers = numbers_in(given)
-    if 10 * len(numbers) >= 9 * len(given):
-        if not all(number.is_integer() for number in numbers):
-            return "score"
-        return "class" if _repeat(numbers) else "other"
+    numbers = _numbers(given)
+    if are_numbers(given):
+        whole = all(number.is_integer() for number in numbers)
+        return "score" if not whole else "class" if _repeat(numbers) else "other"
     shown = [str(value) for value in given]
     words = sum(len(value.split()) for value in shown) / len(shown)
     if words <= _CLASS_WORDS and _repeat(shown):
         return "class"
-    return (
-        "text" if all(isinstance(value, str) for value in given) and (words > 1 or not _are_codes(shown)) else "other"
-    )
-
-
-def _are_codes(values: Sequence[str]) -> bool:
-    return all(value.isascii() for value in values)  # ids; languages without blanks between words are no ASCII
+    # A word without blanks is an id; in languages without blanks it is no ASCII.
+    is_text = words > 1 or not all(value.isascii() for value in shown)
+    return "text" if is_text and all(isinstance(value, str) for value in given) else "other"
 
 
 def _repeat(values: Sequence[Any]) -> bool:

@@ -142,9 +142,14 @@ def label_of(free: Mapping[str, str], usual: Sequence[str], table: Table, *, nee
         return free.get("label") or found[0]
     if not needed:
         return None
-    what = f"several columns could be the label: {', '.join(found)}" if found else "no column is known as the label"
-    choices = " or ".join(f"--label-column {shlex.quote(name)}" for name in found) or "--label-column NAME"
-    raise UsageError(f"{table.source}: {what}", remedy=f"Name it: {choices}. {shown_columns(table)}")
+    raise unclear_column("label", found, table.source, more=shown_columns(table))
+
+
+def unclear_column(role: str, found: Sequence[str], source: str, *, more: str) -> UsageError:
+    """Returns the error for a column that can't be told among several, or none, with what to type."""
+    what = f"several columns could be the {role}: {', '.join(found)}" if found else f"no column is known as the {role}"
+    choices = " or ".join(f"--{role}-column {shlex.quote(name)}" for name in found or ["NAME"])
+    return UsageError(f"{source}: {what}", remedy=f"Name it: {choices}. {more}")
 
 
 def absent_column(name: str, table: Table) -> DataError:

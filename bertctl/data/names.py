@@ -16,10 +16,11 @@ SCORE_NAMES = (
     "score", "rating", "similarity", "similarity_score", "relatedness", "relatedness_score", "stars", "sterne", "note",
     "bewertung", "punkte", "ähnlichkeit",
 )  # fmt: skip
-LABEL_NAMES = (
+CLASS_NAMES = (
     "label", "labels", "gold_label", "class", "category", "sentiment", "target", "is_duplicate", "y", "intent", "topic",
-    "emotion", "klasse", "kategorie", "stimmung", "thema", "emotions", "categories", "topics", "genres", *SCORE_NAMES,
+    "emotion", "klasse", "kategorie", "stimmung", "thema", "emotions", "categories", "topics", "genres",
 )  # fmt: skip
+LABEL_NAMES = (*CLASS_NAMES, *SCORE_NAMES)
 ID_NAMES = ("id", "idx", "index", "guid", "uid", "__index_level_0__")
 
 _ALL_NAMES = frozenset((*TEXT_NAMES, *(name for pair in PAIR_NAMES for name in pair), *LABEL_NAMES, *ID_NAMES))

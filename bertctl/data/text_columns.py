@@ -3,12 +3,21 @@
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from bertctl.config.recipe_sections import DataSection
-from bertctl.data.column_contents import content_of, filled, is_prose, numbers_in, with_lists
-from bertctl.data.columns import FileColumns, columns_named, ids_of, label_of, other_columns, say_guesses, shown_columns
-from bertctl.data.names import ID_NAMES, LABEL_NAMES, PAIR_NAMES, SCORE_NAMES, TEXT_NAMES, folded
+from bertctl.data.column_contents import Content, are_numbers, content_of, filled, is_prose, with_lists
+from bertctl.data.columns import (
+    FileColumns,
+    columns_named,
+    ids_of,
+    label_of,
+    other_columns,
+    say_guesses,
+    shown_columns,
+    unclear_column,
+)
+from bertctl.data.names import CLASS_NAMES, ID_NAMES, LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, folded
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table
 from bertctl.errors import DataError, UsageError
@@ -144,16 +153,8 @@ def _guess_text(
     if not pairs and len(singles) == 1:
         return singles[0], None
     candidates = list(dict.fromkeys([*(name for found in pairs for name in found), *singles]))
-    choices = " or ".join(f"--text-column {shlex.quote(name)}" for name in candidates) or "--text-column NAME"
-    what = (
-        f"several columns could be the text: {', '.join(candidates)}"
-        if candidates
-        else "no column is known as the text"
-    )
-    raise UsageError(
-        f"{table.source}: {what}",
-        remedy=f"Name it: {choices} (and --pair-column NAME for a second sentence). {shown_columns(table)}",
-    )
+    more = f"A second sentence: --pair-column NAME. {shown_columns(table)}"
+    raise unclear_column("text", candidates, table.source, more=more)
 
 
 def texts_in(table: Table, names: Sequence[str]) -> list[str]:
@@ -203,30 +204,26 @@ def refuse_other_texts(rows: Rows, columns: Mapping[str, str], settings: DataSec
     named = (*columns, *(name for name in rows.columns if folded(name) in (*ID_NAMES, *LABEL_NAMES)))
     others = [name for name, values in rows.columns.items() if name not in named and is_prose(values)]
     if others:
-        one, other = shlex.quote(text), shlex.quote(others[0])
-        raise UsageError(
-            f"{rows.source}: several columns could be the text: {', '.join([text, *others])}",
-            remedy=f"Name it: --text-column {one} or --text-column {other}; as a pair: --text-column {one} "
-            f"--pair-column {other}.",
-        )
+        both = f"As a pair: --text-column {shlex.quote(text)} --pair-column {shlex.quote(others[0])}."
+        raise unclear_column("text", [text, *others], rows.source, more=both)
 
 
-def label_kind(labels: Sequence[Any], name: str, source: str) -> Literal["class", "score"]:
+def label_kind(labels: Sequence[Any], name: str, source: str) -> Content:
     """Returns whether labels are classes or scores.
 
     Raises:
         UsageError: they could be either, or are neither.
     """
-    given, numbers = filled(labels), numbers_in(filled(labels))
-    kind, different = content_of(labels), len({str(label) for label in given})
-    if kind == "score" or (10 * len(numbers) < 9 * len(given) and not is_prose(given)):
-        return "score" if kind == "score" else "class"
-    named = folded(name) in LABEL_NAMES and folded(name) not in SCORE_NAMES and kind == "class"
-    whole = not any(isinstance(label, float) or "." in str(label) for label in given)
-    if whole and given and not is_prose(given) and (different <= _FEW_CLASSES or named):
+    given, kind = filled(labels), content_of(labels)
+    different = {str(label) for label in given}
+    if kind == "score":
+        return kind
+    is_class = len(different) <= _FEW_CLASSES or (kind == "class" and folded(name) in CLASS_NAMES)
+    written = any(isinstance(label, float) or "." in str(label) for label in given)  # 3.0
+    if not is_prose(given) and (not are_numbers(given) or (is_class and not written)):
         return "class"
-    shown = f"{different} different values, such as {', '.join(shorten(each) for each in given[:2])}"
     raise UsageError(
-        f"{source}: whether '{name}' holds classes or scores can't be seen: {shown}",
+        f"{source}: whether '{name}' holds classes or scores can't be seen: {len(different)} different values, such as "
+        f"{', '.join(shorten(each) for each in given[:2])}",
         remedy="Say it by the task, or name another column: --label-column NAME.",
     )

@@ -170,6 +170,7 @@ def run(job: ProbeJob, folder: RunFolder, *, listener: Listener = SILENT) -> dic
 def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> dict[str, Any]:
     started = time.perf_counter()
     train, held = job.features["train"], job.features[job.selection]
+    listener.say(f"features: the encoder reads {len(train) + len(held):,} windows, once")
     vectors = _vectors(job, listener)
     computed = time.perf_counter()
     labels = np.concatenate([labels_of(train), labels_of(held)])
@@ -177,11 +178,13 @@ def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> dict[str, Any]
     trainer = ProbeTrainer(job, labels)
     n_train = len(labels_of(train))
     hold_outs = [(np.arange(n_train), np.arange(n_train, len(labels))), *other_hold_outs(job)]
+    listener.say(f"training: {len(vectors)} x {len(job.settings.strengths)} classifiers, chosen by cross-validation")
     for number, pair in enumerate(job.encoder.pairs):
         table.append(trainer.train(pair, vectors[number], hold_outs))
         listener.advance("training", number + 1, len(vectors), {job.primary: table[-1].metrics[job.primary].value})
     listener.finish("training")
     best = max(table, key=lambda probe: job.sign * probe.cross_validation)  # the first of equals
+    listener.say(f"scoring: layer {best.layer.name}, {best.pooling} pooling")
     trained = time.perf_counter()
     results = _keep(job, best, folder, listener)
     compared = {"layer": len(table), "C": len(job.settings.strengths)}

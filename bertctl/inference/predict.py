@@ -212,19 +212,17 @@ def text_rows(run: TrainedRun, texts: Sequence[str], pairs: Sequence[str]) -> Ro
     Raises:
         UsageError: a run whose rows are something else, or other pairs than texts.
     """
-    if not {"text", "words"} & set(run.task.columns):
+    reader = READERS[run.recipe.task]
+    of_texts = {"text", "words"} & set(run.task.columns) and len(pairs) in (0, len(texts))
+    if not of_texts or (run.pairs and not pairs) or (pairs and (run.pairs is False or "pair" not in reader.columns)):
+        kind = {None: "", True: " on pairs", False: " on single texts"}[run.pairs]
         raise UsageError(
-            f"{run.folder.path} is a run of {run.task.name}: a row of it is more than a text",
-            remedy="Give a file, such as JSONL; question answering takes --question and --context.",
-        )
-    if len(pairs) not in (0, len(texts)) or (pairs and run.pairs is None) or run.pairs not in (None, bool(pairs)):
-        raise UsageError(
-            f"{len(texts)} texts and {len(pairs)} second texts for a run of {'pairs' if run.pairs else 'single texts'}",
-            remedy='Such as --text "It rains." --text-pair "The street is wet."' if run.pairs else "Give --text alone.",
+            f"{run.folder.path} is a run of {run.task.name}{kind}; --text: {len(texts)}, --text-pair: {len(pairs)}",
+            remedy="Give --text TEXT, with --text-pair TEXT for a pair; --question and --context; or a file of rows.",
         )
     columns = {"text": texts, **({"pair": pairs} if pairs else {})}
     options = ReadOptions(DataSection(text_column="text"), "predict", keep_labels=False)
-    [reading] = READERS[run.recipe.task].table_readings([Table(columns, "the command line")], options)
+    [reading] = reader.table_readings([Table(columns, "the command line")], options)
     return reading.rows
 
 

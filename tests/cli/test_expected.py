@@ -32,7 +32,7 @@ def test_a_text_is_answered(tiny_run: TinyRun, bertctl: Run) -> None:
         (["bad.csv"], 4, "bad.csv does not exist"),
         (["new/bad"], 4, "new/bad does not exist"),
         (["a text", "--split", "test"], 2, "exclude each other"),
-        (["--text", "a", "--text-pair", "b"], 2, "for a run of single texts"),
+        (["--text", "a", "--text-pair", "b"], 2, "on single texts; --text: 1, --text-pair: 1"),
         (["a text", "--format", "glue"], 2, "--format glue answers a GLUE split"),
     ],
 )

@@ -168,3 +168,15 @@ def test_a_column_for_each_label_makes_several_labels(bertctl: Run, tiny_model: 
     refused = bertctl("finetune", "toxic.csv", "--validation-file", "test.csv", "--model", tiny_model, "--dry-run")
     assert refused.returncode == 3
     assert "holds '-1' where 0 or 1 is needed" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("task", "form"), [(CLASSES, '"text": "..."'), (TAGGED, '"tags": ['), (ASKED, "SQuAD"), (CHOSEN, '"choices": [')]
+)
+def test_broken_json_is_answered_with_the_form_of_the_task(task: str, form: str, bertctl: Run, tmp_path: Path) -> None:
+    for name, content in {"broken.json": '[{"text": ', "blank.json": " \n", "none.json": "[]"}.items():
+        (tmp_path / name).write_text(content)
+        refused = bertctl("finetune", task, "--train-file", name)
+        assert refused.returncode == 3, refused.stderr
+        assert form in refused.stderr
+        assert task == ASKED or "SQuAD" not in refused.stderr

@@ -20,6 +20,12 @@ def test_a_table_a_picture_and_a_run_that_evaluate_and_predict_take(bertctl, tin
     assert "cross-validation" in result.stdout
     assert "majority" in result.stdout
     assert "best by cross-validation: layer" in result.stderr
+    stages = [line.partition(":")[0] for line in result.stderr.splitlines()]
+    assert [stage for stage in stages if stage in ("features", "training", "scoring")] == [
+        "features",
+        "training",
+        "scoring",
+    ]
     run = tmp_path / "run"
     assert (run / "probe.png").read_bytes().startswith(b"\x89PNG")
     assert "<svg" in (run / "probe.svg").read_text()
