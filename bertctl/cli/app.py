@@ -71,7 +71,7 @@ def _shared(*flags: str, help: str, **more: Any) -> Any:
 _SHARED = {
     "as_json": _shared("--json", help="Answer with exactly one JSON document on stdout."),
     "quiet": _shared("--quiet", "-q", help="Say nothing on stderr but warnings and errors."),
-    "verbose": _shared("--verbose", "-v", help="Say more, third-party warnings too."),
+    "verbose": _shared("--verbose", "-v", help="Say more: scores by label, third-party warnings."),
     "debug": _shared("--debug", help="Show the traceback of an error."),
     "offline": _shared("--offline", help="Try no connection at all (as HF_HUB_OFFLINE=1)."),
     "help_all": _shared("--help-all", help="Show every option in full.", is_eager=True, callback=show_all),

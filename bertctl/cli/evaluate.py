@@ -95,14 +95,13 @@ def evaluate(
     left_out = skipped.finish(target / "predictions", out) if skipped else {}
 
     from bertctl.reporting.card import write_card
-    from bertctl.reporting.summary import results_table, rich_table
+    from bertctl.reporting.outcomes import closing_tables
 
     if not file:
         write_card(trained.folder)
-    out.answer(
-        {"run": str(target), **metrics, **left_out},
-        rich_table(results_table(metrics, dataset=None if file else trained.recipe.data.name)),
-    )
+    dataset = None if file else trained.recipe.data.name
+    tables = closing_tables(target, metrics, dataset=dataset, by_label=out.verbose)
+    out.answer({"run": str(target), **metrics, **left_out}, *tables)
     out.say(f"written to {target}")
 
 

@@ -70,7 +70,8 @@ def finetune(
     check_environment(listener=out)
 
     from bertctl.reporting.card import write_card
-    from bertctl.reporting.summary import results_table, rich_table, time_line
+    from bertctl.reporting.outcomes import closing_tables
+    from bertctl.reporting.summary import time_line
     from bertctl.training.announce import announce
     from bertctl.training.finetune import RunOptions
     from bertctl.training.job import prepare
@@ -94,10 +95,8 @@ def finetune(
     if not workers.is_first:
         return
     folder = result.folder
-    out.answer(
-        {"run": str(folder.path), **result.metrics},
-        rich_table(results_table(result.metrics, dataset=job.recipe.data.name)),
-    )
+    tables = closing_tables(folder.path, result.metrics, dataset=job.recipe.data.name, by_label=out.verbose)
+    out.answer({"run": str(folder.path), **result.metrics}, *tables)
     out.say(time_line(result.performance, total=time.perf_counter() - started))
     out.say(f"run folder: {folder.path}")
 

@@ -152,13 +152,11 @@ RecipeArgument = Annotated[
         autocompletion=recipe_names,
     ),
 ]
-_RUN_HELP = "Run folder, as `bertctl finetune` names it in its last line."
-RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help=_RUN_HELP, autocompletion=run_folders)]
-_ModelArgument = Annotated[
-    Path,
-    typer.Argument(
-        metavar="RUN", help=f"{_RUN_HELP} Or a fine-tuned model: folder or hub id.", autocompletion=run_folders
-    ),
+RunArgument = Annotated[
+    Path, typer.Argument(metavar="RUN", help="Run folder, as `bertctl finetune` names it.", autocompletion=run_folders)
+]
+ModelArgument = Annotated[
+    Path, typer.Argument(metavar="RUN", help="Run folder, or a model: a folder, a hub id.", autocompletion=run_folders)
 ]
 OutputOption = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="DIR", help="Run folder. Default: runs/RECIPE-HASH.")
@@ -319,7 +317,7 @@ def takes_recipe(*groups: Sequence[FieldOption], named: bool = True, sets: bool 
             name = given.pop("recipe") if named else ""
             group = verb.__module__.rpartition(".")[2]  # `data check` is `check` in data.py
             typed = " ".join(dict.fromkeys((group, verb.__name__))).replace("_", "-")
-            return RecipeRequest(name, given.pop("sets", None) or (), _by_field(rows, given), typed)
+            return RecipeRequest(name, given.pop("sets", None) or (), by_field(rows, given), typed)
 
         return folds(before, after, fold)(verb)
 
@@ -331,12 +329,12 @@ def takes_run(*groups: Sequence[FieldOption]) -> Decorator:
     rows = [row for group in groups for row in group]
 
     def fold(given: dict[str, Any]) -> RunRequest:
-        return RunRequest(given.pop("run"), _by_field(rows, given))
+        return RunRequest(given.pop("run"), by_field(rows, given))
 
-    return folds([parameter("run", _ModelArgument)], [row.parameter() for row in rows], fold)
+    return folds([parameter("run", ModelArgument)], [row.parameter() for row in rows], fold)
 
 
-def _by_field(rows: Sequence[FieldOption], given: dict[str, Any]) -> dict[str, Any]:
+def by_field(rows: Sequence[FieldOption], given: dict[str, Any]) -> dict[str, Any]:
     """Takes the values of the rows out of what was given, and returns those that were typed, by field."""
     values = {row.field: row.value(given.pop(row.name)) for row in rows}
     return {name: value for name, value in values.items() if value not in (None, [], ())}

@@ -9,7 +9,7 @@ import typer
 
 from bertctl.cli.completion import dataset_names, model_names
 from bertctl.cli.folding import folds, parameter
-from bertctl.cli.recipe_options import separator
+from bertctl.cli.recipe_options import DATA, LAYOUT, by_field, only
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.tokenization.stream import TextChunk
@@ -31,16 +31,11 @@ _OPTIONS = {
     "data": _option("--data", "Data set of the catalog.", metavar="NAME", autocompletion=dataset_names),
     "split": _option("--split", "Split of --data. Default: train."),
     "data_dir": _option("--data-dir", "Folder with its official files.", Path, metavar="DIR"),
-    "text_column": _option("--text-column", "Column with the text.", metavar="NAME"),
-    "pair_column": _option("--pair-column", "Column with the second text of a pair.", metavar="NAME"),
-    "encoding": _option("--encoding", "Encoding of the files. Default: utf-8.", metavar="NAME"),
-    "delimiter": _option("--delimiter", "Field separator of tables. Default: detected.", metavar="CHAR|tab"),
-    "header": _option("--header/--no-header", "Whether tables begin with column names. Default: detected.", bool),
     "input_format": _option("--input-format", "Format of the input. Default: by the suffix, else lines.", _Format),
     "on_error": _option("--on-error", "What becomes of rows of tables that can't be read. Default: stop.", _OnError),
     "errors": _option("--errors", "What to do with bytes that are not UTF-8. Default: strict.", _Errors),
 }
-_SETTINGS = ("text_column", "pair_column", "encoding", "delimiter", "header")
+_TABLES = only(DATA, "--text-column", "--pair-column", *LAYOUT)
 LowercaseOption = Annotated[
     bool | None, typer.Option("--lowercase/--cased", help="Whether text is lower-cased, for a bare vocab.txt.")
 ]
@@ -161,13 +156,15 @@ class TextSource:
 def _fold(given: dict[str, Any]) -> TextSource:
     options = {name: value for name in _OPTIONS if (value := given.pop(name)) is not None}
     replaced, skip = options.pop("errors", "") == "replace", options.pop("on_error", "") == "skip"
-    settings = {name: options.pop(name) for name in _SETTINGS if name in options}
-    if "delimiter" in settings:
-        settings["delimiter"] = separator(settings["delimiter"])
+    settings = {name.removeprefix("data."): value for name, value in by_field(_TABLES, given).items()}
     return TextSource(settings=settings, replace=replaced, skip=skip, **options)
 
 
-takes_texts = folds([], [parameter(name, option, None) for name, option in _OPTIONS.items()], _fold)
+takes_texts = folds(
+    [],
+    [*(parameter(name, option, None) for name, option in _OPTIONS.items()), *(row.parameter() for row in _TABLES)],
+    _fold,
+)
 """Gives a verb `verb(out, source, ...)` the options that say how texts are read: a `TextSource` without files."""
 
 

@@ -6,18 +6,22 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from math import isfinite
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.table import Table
 
 from bertctl.metrics import calibration
 from bertctl.metrics.statistics import wilson_interval
 from bertctl.reporting import charts
 from bertctl.reporting.document import Block, Cell, Chart, Column, Note, Section, TableBlock
 from bertctl.reporting.mistakes import shorten
-from bertctl.reporting.summary import figure, interval
-from bertctl.tasks.answers import Answers, Line, Lines
+from bertctl.reporting.runs import read_run
+from bertctl.reporting.summary import figure, interval, results_table, rich_table
+from bertctl.tasks.answers import Answers, Line, Lines, Outcome
+from bertctl.tasks.registry import answer_type
 
 MOST_LABELS = 20
 """Labels up to which the whole confusion matrix is shown."""
@@ -47,12 +51,36 @@ def outcome_section(lines: Lines, answers: Answers) -> Section:
         more = f"; {charts.MAX_POINTS} of {len(lines)} examples" if len(lines) > charts.MAX_POINTS else ""
         blocks.append(Chart(chart, f"On the dotted line a score is right{more}."))
     if found.header:
-        first, *others = found.header
-        columns = [Column(first), *(Column(name, number=True) for name in others)]
-        blocks.append(TableBlock(columns, [[_cell(value) for value in row] for row in found.rows]))
+        blocks.append(outcome_table(found))
     if found.labels:
         blocks.append(_confusion(lines, found.labels))
     return Section("outcome", found.title, blocks)
+
+
+def outcome_table(found: Outcome, *, without: str = "nothing") -> TableBlock:
+    """Returns what was right as a table, without the columns that have a word in their name."""
+    kept = [number for number, name in enumerate(found.header) if without not in name]
+    columns = [Column(found.header[number], number=number > 0) for number in kept]
+    return TableBlock(columns, [[_cell(row[number]) for number in kept] for row in found.rows])
+
+
+def closing_tables(path: Path, metrics: Mapping[str, Any], *, dataset: str | None, by_label: bool) -> list[Table]:
+    """Returns the tables that a verb ends with: the metrics, and where it is asked for what was right of each label.
+
+    Args:
+        path: the run.
+        metrics: content of its metrics.json.
+        dataset: catalog name, for the published score.
+        by_label: whether the predictions are counted too.
+    """
+    tables = [rich_table(results_table(metrics, dataset=dataset))]
+    for split in metrics["metrics"] if by_label else ():
+        run = read_run(path)
+        lines = run.lines(split)
+        found = answer_type(str(run.task)).from_lines(lines).outcome(lines)
+        shown = outcome_table(found, without="interval")
+        tables += [rich_table(shown, title=f"\n{split}, {found.title.lower()}")] if found.header else []
+    return tables
 
 
 def _cell(value: Any) -> str | Cell:

@@ -73,6 +73,18 @@ def test_a_fine_tuned_model_is_used_like_a_run(tiny_run: TinyRun, bertctl: Run, 
     assert "not in the cache" in missing.stderr
 
 
+def test_scores_by_label_come_with_v(tiny_run: TinyRun, bertctl: Run, tmp_path: Path) -> None:
+    words = ("evaluate", tiny_run.path, "--file", tiny_run.data, "--overwrite")
+    plain, verbose = bertctl(*words, "-o", "plain"), bertctl(*words, "-o", "verbose", "-v", env={"COLUMNS": "80"})
+    assert "by label" not in plain.stdout
+    assert verbose.stdout.startswith(plain.stdout.rstrip("\n"))
+    head, *rows = verbose.stdout.partition("file, by label\n")[2].splitlines()
+    assert head.split() == ["label", "in", "gold", "predicted", "precision", "recall", "F1"]
+    counts = [labels_of(tiny_run).count(label) for label in ("negative", "positive")]
+    assert [row.split()[:2] for row in rows] == [["negative", str(counts[0])], ["positive", str(counts[1])]]
+    assert all(len(row.split()) == 6 for row in rows)
+
+
 def labels_of(run: TinyRun) -> list[str]:
     return [line.rpartition(",")[2] for line in run.data.read_text().splitlines()[1:]]
 
