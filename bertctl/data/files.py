@@ -162,7 +162,7 @@ def _opened(lines: Iterator[str], source: str, form: str) -> tuple[list[str], An
         head.append(line)
         if not line.isspace():
             break
-    if not head:
+    if not head or head[-1].isspace():
         raise DataError(f"{source} is empty", remedy=form)
     try:
         first = json.loads(head[-1])
