@@ -80,8 +80,8 @@ def test_scores_by_label_come_with_v(tiny_run: TinyRun, bertctl: Run, tmp_path: 
     assert verbose.stdout.startswith(plain.stdout.rstrip("\n"))
     head, *rows = verbose.stdout.partition("file, by label\n")[2].splitlines()
     assert head.split() == ["label", "in", "gold", "predicted", "precision", "recall", "F1"]
-    counts = [labels_of(tiny_run).count(label) for label in ("negative", "positive")]
-    assert [row.split()[:2] for row in rows] == [["negative", str(counts[0])], ["positive", str(counts[1])]]
+    counts = [labels_of(tiny_run).count(label) for label in ("neg", "pos")]
+    assert [row.split()[:2] for row in rows] == [["neg", str(counts[0])], ["pos", str(counts[1])]]
     assert all(len(row.split()) == 6 for row in rows)
 
 
