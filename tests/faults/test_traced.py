@@ -22,7 +22,7 @@ _CALLS = (
     "network,openat,open,creat,rename,renameat,renameat2,link,linkat,symlink,symlinkat,unlink,unlinkat,mkdir,mkdirat"
 )
 _CHANGES = ("creat", "rename", "link", "symlink", "unlink", "mkdir")
-_PATH = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_PATH = re.compile(r'(?:<((?:[^<>\\]|\\.)*)>, )?"((?:[^"\\]|\\.)*)"')  # the folder of its descriptor, the path
 _OURS = (
     sys.prefix, sys.base_prefix, sysconfig.get_path("stdlib"), *site.getsitepackages(), str(ROOT), "/proc", "/sys",
     "/dev", "/usr", "/lib", "/lib64", "/etc", "/opt", "/bin", "/run/systemd/resolve", "/var/cache/fontconfig",
@@ -64,7 +64,20 @@ def test_a_strangers_run(place: Path, tmp_path: Path, words: Sequence[str], writ
     env = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "BERTCTL"))}
     env |= {"TMPDIR": str(spare), "HF_HOME": str(spare), "HOME": str(spare), "XDG_CACHE_HOME": str(spare)}
     typed = [word.format(trained=place / "trained") for word in words]
-    command = ["strace", "-f", "-qq", "-e", f"trace={_CALLS}", "-o", str(log), sys.executable, "-m", "bertctl", *typed]
+    command = [
+        "strace",
+        "-f",
+        "-y",
+        "-qq",
+        "-e",
+        f"trace={_CALLS}",
+        "-o",
+        str(log),
+        sys.executable,
+        "-m",
+        "bertctl",
+        *typed,
+    ]
     done = subprocess.run(command, cwd=work, env=env, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     calls = [line.partition(" ")[2].strip() for line in log.read_text(errors="replace").splitlines()]
@@ -81,8 +94,8 @@ def test_a_strangers_run(place: Path, tmp_path: Path, words: Sequence[str], writ
         changes = name.startswith(_CHANGES) or (name.startswith("open") and re.search(r"O_(WRONLY|RDWR|CREAT)", call))
         if " = -1 " in call or not (changes or name.startswith("open")):
             continue
-        for path in _PATH.findall(call):
-            whole = os.path.normpath(work / path)
+        for at, path in _PATH.findall(call):
+            whole = os.path.normpath(work / at / path)
             allowed = may_change if changes else may_read
             inside = any(whole == one or whole.startswith(f"{one}/") for one in allowed)
             assert inside or whole in ("/", str(place.parent)) or parts.match(whole), call
