@@ -191,6 +191,19 @@ def test_a_family_that_breaks_in_half_precision_computes_in_fp32_and_says_so(
     assert f"not bf16: {family}" in json.loads(answer.stdout)["compute"]
 
 
+@pytest.mark.slow
+def test_a_sweep_over_such_a_family_runs_in_fp32_too(
+    bertctl: Run, encoder: Make, opinions: Path, tmp_path: Path
+) -> None:
+    command = tuned(opinions, encoder("deberta"), "--precision", "bf16", "--seeds", "2", "--json")
+    command.remove("--overwrite")
+    done = bertctl("sweep", *command[1:])
+    assert done.returncode == 0, done.stdout
+    cells = [*(tmp_path / "run" / "cells").iterdir()]
+    assert len(cells) == 2
+    assert all("precision: fp32" in (cell / "recipe.yaml").read_text() for cell in cells)
+
+
 OFFSET = ["mpnet", *(
     pytest.param(name, marks=pytest.mark.slow)
     for name in ("xlm-roberta-xl", "xmod", "ibert", "data2vec-text", "luke", "lilt", "roberta-prelayernorm")
