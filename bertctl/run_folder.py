@@ -39,7 +39,7 @@ DAMAGED = "The run is damaged. Copy it again from where it came from, or run it 
 
 
 @contextmanager
-def hold(lock: Path, *, shared: bool = False) -> Iterator[int]:
+def hold(lock: Path, *, shared: bool = False, patient: bool = False) -> Iterator[int]:
     """Holds a lock file with its holder inside, and gives the number of the open file.
 
     The system lets go when a process dies.
@@ -47,6 +47,7 @@ def hold(lock: Path, *, shared: bool = False) -> Iterator[int]:
     Args:
         lock: is made, with its folder.
         shared: whether others may hold it as well, all of them shared.
+        patient: whether to wait for who holds it.
 
     Raises:
         UsageError: another process holds it; which, and where. Or a folder in it is a link.
@@ -58,7 +59,7 @@ def hold(lock: Path, *, shared: bool = False) -> Iterator[int]:
         file = os.fdopen(open_in_place(lock, os.O_RDWR | os.O_APPEND), "a+", encoding="utf-8")
     with file:
         try:
-            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if patient else fcntl.LOCK_NB))
         except BlockingIOError as error:
             file.seek(0)
             raise UsageError(

@@ -23,7 +23,7 @@ from typing import Any
 from bertctl.config.schema import Recipe
 from bertctl.errors import BertctlError, ExitCode, InterruptedRunError, UnavailableError, is_out_of_memory
 from bertctl.progress import Listener
-from bertctl.run_folder import RunFolder
+from bertctl.run_folder import RunFolder, hold
 from bertctl.runtime.launch import die_when_parent_does
 from bertctl.runtime.stopping import STOPS
 from bertctl.sweeps.early_stopping import SweepWatch
@@ -163,8 +163,9 @@ def note_failure(folder: RunFolder, message: str) -> None:
 
 def _train(job: Job, folder: RunFolder, settings: WorkerSettings) -> dict[str, float]:
     """Trains and scores, from a checkpoint where there is one; returns the seconds of both."""
-    if not _is_unfinished(folder):
-        folder.clear()
+    with hold(folder.path / ".lock", patient=True):  # a worker of a sweep that was killed takes a moment to end
+        if not _is_unfinished(folder):
+            folder.clear()
     watch = SweepWatch(
         warmup=warmup_steps(job.recipe.optimizer, job.steps),
         parent=settings.parent,
