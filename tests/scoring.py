@@ -37,9 +37,10 @@ def classification_metrics(
     gold: Any, predicted: Any, *, n_labels: int, positive: int | None, resamples: int, seed: int
 ) -> Metrics:
     """Returns accuracy, f1 and matthews of label numbers."""
+    of = "macro" if positive is None else positive
     found = {
         "accuracy": contributions.share(gold == predicted),
-        "f1": classification.f1_of_labels(gold, predicted, n_labels=n_labels, positive=positive),
+        "f1": classification.f1_of_labels(gold, predicted, n_labels=n_labels, of=of),
         "matthews": classification.matthews(gold, predicted, n_labels=n_labels),
     }
     return {name: each.metric(resamples=resamples, seed=seed) for name, each in found.items()}

@@ -164,7 +164,7 @@ def _imbalance(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
         severity="warning" if count > _MOSTLY * total else "note",
         remedy=(
             f"Always saying {most!r} scores accuracy {count / total:.3f}: look at F1 or Matthews instead "
-            "(--set evaluation.primary_metric=f1), and at the rows of each label."
+            "(--set evaluation.primary_metric=f1_macro), and at the rows of each label."
         ),
     )
 

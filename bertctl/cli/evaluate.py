@@ -110,6 +110,7 @@ def _decide(
 ) -> None:
     from bertctl.inference.calibrate import calibrate_run
     from bertctl.inference.decision import parse_rule
+    from bertctl.tasks.registry import headline
 
     rule = parse_rule(threshold) if threshold is not None else None
     with out.third_party_kept():
@@ -119,8 +120,8 @@ def _decide(
     decision, metrics = chosen["decision"], chosen["metrics"]
     numbers = ("before", "with the decision")
     table = plain_table(f"on {decision['fitted_on']}", *numbers, right=numbers)
-    for name, after in metrics["after"].items():
-        table.add_row(name, f"{metrics['before'][name]['value']:.4f}", f"{after['value']:.4f}")
+    for name in headline(metrics["after"], None):
+        table.add_row(name, *(f"{metrics[when][name]['value']:.4f}" for when in ("before", "after")))
     for name in ("calibration_error", "classwise_calibration_error", "brier"):
         if chosen[name]["before"] is not None:
             table.add_row(name.replace("_", " "), *(f"{chosen[name][when]:.4f}" for when in ("before", "after")))

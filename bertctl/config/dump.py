@@ -53,6 +53,7 @@ _LATER = frozenset(
         "data.split_seed",
         "data.confirm_fraction",
         "data.group_column",
+        "evaluation.positive_label",
         "question_answering.null_threshold",
         "token_classification.entity_threshold",
         "token_classification.scheme",

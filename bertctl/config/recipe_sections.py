@@ -224,6 +224,8 @@ class EvaluationSection(RecipeSection):
     """Splits scored at the end. Default: the validation splits of the data; `test` only if it is named here."""
     primary_metric: Text | None = None
     """Metric that picks the best weights. Default: the data set's, else the task's."""
+    positive_label: Text | None = None
+    """Which of two labels `f1`, `roc_auc` and `average_precision` are about. Default: a guess from the names."""
     batch_size: PositiveInt = 64
     """Examples per forward pass in evaluation and prediction."""
     bootstrap_resamples: Annotated[int, Field(ge=100)] = 1000

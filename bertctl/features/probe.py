@@ -151,6 +151,8 @@ def announce(job: ProbeJob, *, listener: Listener) -> None:
     for split, rows in job.data.splits.items():
         listener.say(f"{split}: {len(rows)} examples ({job.task.describe(rows)})")
         report_truncation(split, job.features[split], job.task, job.recipe, listener)
+    if job.guess:
+        listener.say(job.guess)
     n = len(job.encoder.pairs)
     listener.say(f"{n} combinations of layer and pooling from one forward pass" if n > 1 else "one forward pass")
 

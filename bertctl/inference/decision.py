@@ -2,8 +2,8 @@
 
     {"schema": 1, "temperature": 1.63, "threshold": 0.41, "positive": "spam", "fitted_on": "validation", "n": 872}
 
-`temperature` divides logits before they become probabilities; `threshold` is where the probability of `positive`, the
-second of two labels, counts as that label. With several labels per example the threshold holds for each of them, and
+`temperature` divides logits before they become probabilities; `threshold` is where the probability of `positive`, one
+of two labels, counts as that label. With several labels per example the threshold holds for each of them, and
 `positive` is null. What was not chosen is null, or missing. Training on questions that may have no answer writes
 `null_threshold` into the same file: the null odds from which there is none.
 """
@@ -51,6 +51,10 @@ class Decision(BaseModel):
         """Returns the layout of decision.json, which `Task.with_decision` takes too."""
         unused = {"null_threshold"} if self.null_threshold is None else set()
         return {"schema": SCHEMA, **self.model_dump(exclude=unused)}
+
+    def used(self) -> dict[str, float]:
+        """Returns what scores and answers depend on, as metrics.json has it of each split."""
+        return self.model_dump(include={"temperature", "threshold", "null_threshold"}, exclude_none=True)
 
     def selected(self) -> dict[str, dict[str, str]]:
         """Returns what was chosen and on which split, as metrics.json has it."""
@@ -147,9 +151,10 @@ def fit_decision(
     if rule is not None:
         temperature = changes.get("temperature", decision.temperature) or 1.0
         probabilities = scaled_probabilities(logits, temperature, multi_label=multi_label)
-        is_yes = np.asarray(gold) == 1
-        yes = probabilities.ravel() if multi_label else probabilities[:, 1]
-        positive = None if multi_label else labels[1]
+        positive = None if multi_label else task.positive or labels[1]
+        number = 1 if positive is None else labels.index(positive)
+        is_yes = np.asarray(gold) == number
+        yes = probabilities.ravel() if multi_label else probabilities[:, number]
         changes |= {"threshold": rule.choose(yes, is_yes.ravel()), "positive": positive}
     return decision.model_copy(update=changes)
 

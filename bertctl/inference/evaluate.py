@@ -191,6 +191,7 @@ def write_predictions(folder: RunFolder, results: Mapping[str, SplitResult], set
 
 def metrics_document(results: Mapping[str, SplitResult], *, primary: str, selection: str) -> dict[str, Any]:
     """Returns the layout of metrics.json: nothing in it changes from one equal run to the next."""
+    positive = next((result.task.answers.positive for result in results.values()), None)
     return {
         "schema": SCHEMA,
         "metrics": {
@@ -198,4 +199,5 @@ def metrics_document(results: Mapping[str, SplitResult], *, primary: str, select
             for split, result in results.items()
         },
         "primary": {"split": selection, "name": primary},
+        **({"positive_label": positive} if positive else {}),
     }

@@ -16,8 +16,7 @@ from bertctl.inference.evaluate import SplitResult, metrics_document, truncation
 from bertctl.run_folder import CONFIRM, RunFolder
 from bertctl.runtime.device import Compute
 from bertctl.tasks.base import Features, Task
-from bertctl.tasks.registry import TASKS
-from bertctl.words import unknown
+from bertctl.tasks.registry import TASKS, no_such_metric
 from bertctl.writing import write_json, write_text
 
 if TYPE_CHECKING:
@@ -52,6 +51,14 @@ class ReadyRun:
     def selection(self) -> str:
         """Returns the validation split that decides."""
         return self.data.validation_splits[0]
+
+    @property
+    def guess(self) -> str | None:
+        """Returns which of two labels was taken for the positive one, where nothing says it; None where it is said."""
+        positive, dataset = self.task.answers.positive, self.data.dataset
+        if positive is None or self.recipe.evaluation.positive_label or (dataset and "f1" in dataset.metrics):
+            return None
+        return f"f1 is that of '{positive}', by the labels' names; another one: --set evaluation.positive_label=LABEL"
 
     @property
     def hash(self) -> str:
@@ -124,9 +131,8 @@ def primary_metric(recipe: Recipe, data: LoadedData, task: Task) -> str:
     known = [*task.baseline(constant, data.splits[data.validation_splits[0]]), "loss"]
     asked = recipe.evaluation.primary_metric
     if asked is not None and asked not in known:
-        raise UsageError(
-            f"evaluation.primary_metric: {unknown('metric', asked, known)}", remedy=f"Choose from {', '.join(known)}."
-        )
+        what, remedy = no_such_metric(asked, known)
+        raise UsageError(f"evaluation.primary_metric: {what}", remedy=remedy)
     catalog = data.dataset.primary_metric if data.dataset else None
     return asked or (catalog if catalog in known else None) or task.primary_metric
 

@@ -1,5 +1,6 @@
 """`evaluate`: score a trained run on one of its splits, or on a person's file."""
 
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from bertctl.data.reading import SkippedRows
 from bertctl.data.recipe_data import groups_of, load_data
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
-from bertctl.inference.decision import read_decision
+from bertctl.inference.decision import Decision, read_decision
 from bertctl.inference.evaluate import (
     SplitResult,
     evaluate_split,
@@ -56,11 +57,12 @@ def evaluate_run(
         data = load_data(run.recipe, splits=[split] if split else None, listener=listener, skipped=skipped)
     names = (split,) if split else data.validation_splits
     results = score_splits(run, {name: data.splits[name] for name in names}, workers, listener)
-    metrics = run.folder.read(run.folder.metrics)
+    metrics = run.task.answers.named_today(run.folder.read(run.folder.metrics))
     fresh = metrics_document(results, primary=metrics["primary"]["name"], selection=metrics["primary"]["split"])
     metrics["metrics"] |= fresh["metrics"]
     metrics["baseline"] = metrics.get("baseline", {}) | _baseline(run, metrics.get("constant_answer"), results)
     decision = read_decision(run.folder)
+    _note_decision(metrics, decision, names)
     if decision is not None and decision.selected():
         metrics["selected_on"] = metrics.get("selected_on", {}) | decision.selected()
     metrics["data"] |= {name: truncation_counts(result.features) for name, result in results.items()}
@@ -100,10 +102,11 @@ def evaluate_file(
     groups = groups_of(reading.rows, run.recipe, reading.columns, required=False)
     results = score_splits(run, {"file": replace(reading.rows, groups=groups)}, workers, listener)
     trained = run.folder.read(run.folder.metrics) if run.folder.metrics.exists() else {}
-    primary = trained.get("primary", {}).get("name", run.task.primary_metric)
+    primary = run.task.answers.named_today(trained).get("primary", {}).get("name", run.task.primary_metric)
     metrics = metrics_document(results, primary=primary, selection="file")
     metrics["baseline"] = _baseline(run, trained.get("constant_answer"), results)
     metrics["data"] = {"file": truncation_counts(results["file"].features)}
+    _note_decision(metrics, read_decision(run.folder), results)
     if not workers.is_first:
         return metrics
     folder = RunFolder.create(output, overwrite=overwrite)
@@ -111,6 +114,17 @@ def evaluate_file(
     _write(run, folder, results, metrics)
     folder.set_status("done", step=0)
     return metrics
+
+
+def _note_decision(metrics: dict[str, Any], decision: Decision | None, splits: Iterable[str]) -> None:
+    """Writes down with which decision these splits were scored; without one scores are those of the likelier label."""
+    before = metrics.pop("decisions", None)
+    if before is None:  # of an older run's splits it is not known, if it had a decision
+        decided = {"threshold", "temperature"} & set(metrics.get("selected_on", {}))
+        before = {} if decided else {split: {} for split in metrics["metrics"]}
+    after = before | {split: decision.used() if decision else {} for split in splits}
+    if any(after.values()):
+        metrics["decisions"] = after
 
 
 def score_splits(

@@ -11,9 +11,12 @@ from numpy.typing import NDArray
 from bertctl.metrics.contributions import Contributions, Floats, ratio
 from bertctl.metrics.statistics import Method, Statistic
 
+Average = Literal["micro", "macro", "weighted"]
+"""Over all decisions; the mean of the labels' F1; that mean by how often each label is there."""
+
 
 def f1_of_labels(
-    gold: NDArray[np.int64], predicted: NDArray[np.int64], *, n_labels: int, positive: int | None
+    gold: NDArray[np.int64], predicted: NDArray[np.int64], *, n_labels: int, of: int | Average
 ) -> Contributions:
     """Returns F1 as in scikit-learn; 0 without the positive label in gold and answers.
 
@@ -21,9 +24,9 @@ def f1_of_labels(
         gold: (N,) label numbers, 0 to C - 1; N at least 1.
         predicted: (N,) the same for the answers.
         n_labels: C.
-        positive: label whose F1 is taken; None for the mean over the labels that occur in gold or answers (macro).
+        of: label whose F1 is taken, or an average over the labels that occur in gold or answers.
     """
-    return _of_cells(gold, predicted, n_labels, f1_statistic(n_labels, positive))
+    return _of_cells(gold, predicted, n_labels, f1_statistic(n_labels, of))
 
 
 def matthews(gold: NDArray[np.int64], predicted: NDArray[np.int64], *, n_labels: int) -> Contributions:
@@ -67,15 +70,13 @@ def _of_cells(
     return Contributions(rows, "statistic", make, every_cell, possible, method=method)
 
 
-def f1_of_sets(
-    gold: NDArray[np.bool_], predicted: NDArray[np.bool_], average: Literal["micro", "macro"]
-) -> Contributions:
+def f1_of_sets(gold: NDArray[np.bool_], predicted: NDArray[np.bool_], average: Average) -> Contributions:
     """Returns F1 where an example can have several labels, as in scikit-learn with zero_division=0.
 
     Args:
         gold: (N, C) whether an example has a label; N at least 1.
         predicted: (N, C) the same for the answers.
-        average: over all decisions (micro), or the mean of the labels' F1 (macro).
+        average: over which labels; the mean is over all C.
     """
     C = gold.shape[1]
 
@@ -89,22 +90,27 @@ def f1_of_sets(
     return Contributions(np.hstack([gold, predicted]).astype(np.float64), "statistic", make, unseen, possible)
 
 
-def f1_statistic(n_labels: int, positive: int | None) -> Statistic:
-    """Returns F1 of the positive label, or macro F1, as a function of (R, C * C) counts of confused labels."""
+def f1_statistic(n_labels: int, of: int | Average) -> Statistic:
+    """Returns F1 of a label, or an average, as a function of (R, C * C) counts of confused labels."""
 
     def f1(cells: NDArray[np.float64]) -> NDArray[np.float64]:
         tables_RCC = cells.reshape(-1, n_labels, n_labels)
         # 2 TP / (2 TP + FP + FN); the denominator is how often the label is gold plus how often it is the answer.
-        hits_RC = 2 * np.diagonal(tables_RCC, axis1=1, axis2=2)
-        uses_RC = tables_RCC.sum(axis=2) + tables_RCC.sum(axis=1)
-        f1_RC = ratio(hits_RC, uses_RC)
-        if positive is not None:
-            of_positive_R: NDArray[np.float64] = f1_RC[:, positive]
-            return of_positive_R
-        occurring_R: NDArray[np.float64] = (uses_RC > 0).sum(axis=1).astype(np.float64)
-        return ratio(f1_RC.sum(axis=1), occurring_R)
+        hits_RC, gold_RC = 2 * np.diagonal(tables_RCC, axis1=1, axis2=2), tables_RCC.sum(axis=2)
+        uses_RC = gold_RC + tables_RCC.sum(axis=1)
+        if isinstance(of, str):
+            return _averaged(of, hits_RC, uses_RC, gold_RC, (uses_RC > 0).astype(np.float64))
+        return ratio(hits_RC[:, of], uses_RC[:, of])
 
     return f1
+
+
+def _averaged(average: Average, hits_RC: Floats, uses_RC: Floats, gold_RC: Floats, counted_RC: Floats) -> Floats:
+    """Returns an average of F1; each label that is counted weighs the same in the macro one."""
+    if average == "micro":
+        return ratio(hits_RC.sum(axis=1), uses_RC.sum(axis=1))
+    weights_RC = gold_RC if average == "weighted" else counted_RC
+    return ratio((ratio(hits_RC, uses_RC) * weights_RC).sum(axis=1), weights_RC.sum(axis=1))
 
 
 def matthews_statistic(n_labels: int) -> Statistic:
@@ -130,9 +136,7 @@ def matthews_statistic(n_labels: int) -> Statistic:
     return matthews
 
 
-def multi_label_statistic(
-    gold_MC: NDArray[np.bool_], answers_MC: NDArray[np.bool_], average: Literal["micro", "macro"]
-) -> Statistic:
+def multi_label_statistic(gold_MC: NDArray[np.bool_], answers_MC: NDArray[np.bool_], average: Average) -> Statistic:
     """Returns F1 as a function of (R, M) counts of kinds of examples.
 
     Args:
@@ -141,14 +145,11 @@ def multi_label_statistic(
         average: see `f1_of_sets`.
     """
     # Whole numbers: their sums are exact in any order, so a matrix product gives the same bits with any BLAS threads.
-    hits_MC = 2.0 * (gold_MC & answers_MC)
-    uses_MC = gold_MC.astype(np.float64) + answers_MC
+    hits_MC, there_MC = 2.0 * (gold_MC & answers_MC), gold_MC.astype(np.float64)
+    uses_MC = there_MC + answers_MC
 
-    def micro(counts: Floats) -> Floats:
-        return ratio(counts @ hits_MC.sum(axis=1), counts @ uses_MC.sum(axis=1))
+    def f1(counts: Floats) -> Floats:
+        uses_RC = counts @ uses_MC
+        return _averaged(average, counts @ hits_MC, uses_RC, counts @ there_MC, np.ones_like(uses_RC))
 
-    def macro(counts: Floats) -> Floats:
-        means: Floats = ratio(counts @ hits_MC, counts @ uses_MC).mean(axis=1)
-        return means
-
-    return micro if average == "micro" else macro
+    return f1

@@ -54,6 +54,7 @@ class Metric:
         higher_is_better: direction.
         is_fraction: whether it lies between -1 and 1.
         hub_name: what the Hugging Face hub calls it, where that is another name.
+        is_detail: whether tables and comparisons leave it out unless it is the primary one.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Metric:
     higher_is_better: bool = True
     is_fraction: bool = True
     hub_name: str | None = None
+    is_detail: bool = False
 
 
 LOSS = Metric(
@@ -93,6 +95,7 @@ class Contributions:
         method: of the interval: a bootstrap, or `posterior` where `unseen` and `possible` have every kind there can be.
         is_defined: whether the metric means something here; where it does not, it is 0 and has no interval.
         higher_is_better: direction.
+        is_dear: whether it takes so long that many examples have to do with fewer resamples, at least 200.
         clusters: (N,) number of the group that an example belongs to; None where each stands by itself.
     """
 
@@ -105,6 +108,7 @@ class Contributions:
     method: Method = "bca"
     is_defined: bool = True
     higher_is_better: bool = True
+    is_dear: bool = False
     clusters: Numbers | None = None
 
     @cached_property
@@ -149,6 +153,8 @@ class Contributions:
             width = max(len(self.rows), 1 if self.family in ("mean", "ratio") else len(self._counted[0]))
             width *= 10 if self.kinds == "single" else 1  # ranks and sums of pairs take that much longer
             resamples = max(resamples, min(DRAWS, CHEAP // width))
+        if self.is_dear:
+            resamples = max(200, min(resamples, 10 * CHEAP // self.rows.size))
         low, high = self._interval(resamples, seed)
         n, clusters = len(self.rows), number_of(self.clusters)
         return MetricValue(self.value, low, high, n, self.higher_is_better, clusters)

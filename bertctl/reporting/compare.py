@@ -16,6 +16,7 @@ from bertctl.reporting.pairing import Pair, UnlikeRunsError, refuse_other_task, 
 from bertctl.reporting.runs import FinishedRun, flat, read_run
 from bertctl.run_folder import SCHEMA
 from bertctl.tasks.answers import Answers, Line
+from bertctl.tasks.registry import headline
 
 _ALPHA = 0.05
 _UNTOLD = ("name", "description")
@@ -55,7 +56,7 @@ def compare(paths: Sequence[Path], *, split: str | None = None, examples: int = 
         refuse_other_task(run, runs[0])
         run.split(chosen)
     by_name = [run.metrics["metrics"][chosen] for run in runs]
-    names = sorted(dict.fromkeys(name for found in by_name for name in found), key=lambda name: name != runs[0].primary)
+    names = headline(dict.fromkeys(name for found in by_name for name in found), runs[0].primary)
     common = [name for name in names if all(name in found for found in by_name)]
     if not {*common} - {LOSS.name}:  # which is another one for each task
         raise UsageError(f"the runs have no metric of '{chosen}' in common", remedy="Compare runs of the same task.")

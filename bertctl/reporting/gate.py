@@ -26,7 +26,7 @@ from bertctl.reporting.limits import GateVerdict, Limit, Policy, against_constan
 from bertctl.reporting.pairing import Pair, not_computable, unpaired
 from bertctl.reporting.runs import FinishedRun, read_run
 from bertctl.reporting.slices import slice_contributions
-from bertctl.reporting.summary import baseline_of, choice_text
+from bertctl.reporting.summary import baseline_of, choice_text, decision_sentences, metric_name
 from bertctl.run_folder import CONFIRM, DAMAGED
 from bertctl.tasks.answers import Line
 from bertctl.tasks.registry import answer_type
@@ -231,7 +231,7 @@ class _Judge:
             self.constant = answers.constant_prediction(self.lines())
             labels = Counter(name for line in self.lines() for name in answers.labels_of(line) or ())
             rare = sum(count < _RARE for count in labels.values())
-            if rare and len(labels) > 2 and "f1" in ours.metrics["metrics"][split]:
+            if rare and len(labels) > 2 and "f1_macro" in ours.metrics["metrics"][split]:
                 seldom = f"{rare} of {len(labels)} labels have fewer than {_RARE} examples"
                 self.notes.append(f"{seldom}: intervals of means over labels, such as macro F1, are too short")
 
@@ -253,7 +253,8 @@ class _Judge:
         best = f", best of {self.compared}" if self.compared > 1 else ""
         interval = "" if ends[0] is None else f" ({ends[0]:.4f} to {ends[1]:.4f}{best})"
         together = f" in {metric.clusters} clusters" if metric.clusters else ""
-        found = f"{limit.metric}{where} is {metric.value:.4f}{interval} on {metric.n} examples{together}"
+        named = f"{metric_name(limit.metric, self.ours.metrics)}{where}"
+        found = f"{named} is {metric.value:.4f}{interval} on {metric.n} examples{together}"
         message = _sentence(found, verdict, policy, ends, f"{'at least' if at_least else 'at most'} {limit.limit:g}")
         verdict, message = self._above_constant(limit, metric, policy, verdict, message)
         return Judgement(limit, verdict, metric, None, None, ends, _detectable(*ends, n=metric.n), message)
@@ -295,7 +296,7 @@ class _Judge:
         ends = (None, None) if change is None else (change.low, change.high)
         low, high = simultaneous(metric.value - baseline.value, ends, k, at_least=at_least)
         verdict = decide(metric.value - baseline.value, low, high, bound, at_least=at_least, policy=policy)
-        found = f"{name} is {metric.value:.4f} against {baseline.value:.4f}"
+        found = f"{metric_name(name, self.ours.metrics)} is {metric.value:.4f} against {baseline.value:.4f}"
         if change is not None:
             differing = "" if change.changed is None else f", {change.changed} of {change.n} examples differ"
             found += (
@@ -329,6 +330,7 @@ def _cautions(ours: FinishedRun, split: str, judgements: Sequence[Judgement], po
     if chosen:
         names = ", ".join(choice_text(name, of) for name, of in chosen.items())
         notes.append(f"{split} has also chosen: {names}; intervals allow for it, and --split test would not need it")
+    notes += decision_sentences(ours.metrics)
     clusters = [judgement.metric.clusters for judgement in judgements if judgement.metric.clusters]
     if clusters and min(clusters) < FEW:
         notes.append(f"{min(clusters)} clusters are few: intervals from fewer than {FEW} are rough")

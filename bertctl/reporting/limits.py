@@ -8,6 +8,7 @@ from typing import Literal
 from bertctl.errors import UsageError
 from bertctl.metrics.statistics import CONFIDENCE, quantile_of_normal
 from bertctl.metrics.value import MetricValue
+from bertctl.tasks.class_answers import OF_LABEL
 from bertctl.tasks.registry import find_metric
 
 Policy = Literal["strict", "point", "lenient"]
@@ -16,7 +17,6 @@ Kind = Literal["min", "max", "min-slice", "max-drop"]
 
 _SAME = 1e-12
 _SLICE = re.compile(r"^(?P<column>[^=:]+)=(?P<value>.*):(?P<metric>[^=:]+)$", re.DOTALL)
-_OF_LABELS = ("precision", "recall")  # metrics that slices have, and whole splits don't
 _EXAMPLES = {
     "min": "accuracy=0.91",
     "max": "loss=0.4",
@@ -66,7 +66,7 @@ def parse_limit(kind: Kind, text: str) -> Limit:
         raise UsageError(f"--{kind} {text}: {what} fits", remedy=f"Type --{kind} '{_EXAMPLES[kind]}'.")
     metric = (where["metric"] if where else name).strip()
     known = find_metric(metric)
-    if abs(limit) > 1 and (metric in _OF_LABELS or (known is not None and known.is_fraction)):
+    if abs(limit) > 1 and (metric.partition(":")[0] in OF_LABEL or (known is not None and known.is_fraction)):
         raise UsageError(
             f"--{kind} {text}: {metric} is a fraction, at most 1", remedy=f"Did you mean {metric}={limit / 100:g}?"
         )

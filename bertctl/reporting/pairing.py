@@ -110,12 +110,11 @@ def _common_answers(task: str, ours: Sequence[Line], theirs: Sequence[Line], nam
     """Returns what the answers of both mean."""
     kind = answer_type(task)
     a, b = _labels(kind, ours), _labels(kind, theirs)
-    # With two labels the second is the one whose F1 is taken; with more the order means nothing.
-    if set(a) != set(b) or (len(a) == 2 and a != b):
+    if set(a) != set(b) or kind.from_lines(ours).positive != kind.from_lines(theirs).positive:
         only = [[name for name in one if name not in other] or one for one, other in ((a, b), (b, a))]
         raise UnlikeRunsError(
             f"{names[0]} and {names[1]} have different labels: {listing(only[0])} and {listing(only[1])}",
-            remedy="Compare models that answer with the same labels, in the same order.",
+            remedy="Compare models that answer with the same labels, of which the same one is positive.",
         )
     return kind.from_lines([*ours, *theirs])
 

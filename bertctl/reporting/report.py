@@ -23,10 +23,10 @@ from bertctl.reporting.outcomes import (
 )
 from bertctl.reporting.probe_results import layer_chart, probe_table
 from bertctl.reporting.runs import read_run
-from bertctl.reporting.summary import baseline_of, figure, interval, results_table
+from bertctl.reporting.summary import baseline_of, figure, interval, metric_name, results_table
 from bertctl.run_folder import RunFolder
 from bertctl.tasks.answers import Answers, Line
-from bertctl.tasks.registry import answer_type, find_metric
+from bertctl.tasks.registry import answer_type, find_metric, headline
 from bertctl.words import human_seconds
 
 Document = Mapping[str, Any]
@@ -166,7 +166,8 @@ def _tiles(run: RunContents) -> list[Tile]:
     tiles = []
     if metric is not None:
         spread = interval(metric)
-        tiles.append(Tile(f"{run.primary}, {run.split}", figure(metric["value"]), f"95 %: {spread}" if spread else ""))
+        name = metric_name(run.primary, run.metrics)
+        tiles.append(Tile(f"{name}, {run.split}", figure(metric["value"]), f"95 %: {spread}" if spread else ""))
         baseline = baseline_of(run.metrics, run.split, run.primary)
         if baseline is not None:
             tiles.append(Tile("majority", figure(baseline), "the answer that ignores the text"))
@@ -185,8 +186,9 @@ def _tiles(run: RunContents) -> list[Tile]:
 
 def _result(run: RunContents) -> Section:
     scores = run.metrics["metrics"][run.split]
-    bounded = [name for name in scores if _is_fraction(name) and -1 <= scores[name]["value"] <= 1]
-    bounded.sort(key=lambda name: name != run.primary)
+    bounded = [
+        name for name in headline(scores, run.primary) if _is_fraction(name) and -1 <= scores[name]["value"] <= 1
+    ]
     blocks: list[Block] = []
     if bounded:
         drawn = partial(

@@ -3,9 +3,10 @@
 Nothing here is written, and nothing imports torch.
 """
 
+import contextlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -13,12 +14,13 @@ from bertctl.config.load import load_recipe
 from bertctl.config.schema import Recipe
 from bertctl.config.strict_yaml import read_document
 from bertctl.documents import read_json, read_json_lines
-from bertctl.errors import DataError, UnavailableError, UsageError
+from bertctl.errors import BertctlError, DataError, UnavailableError, UsageError
 from bertctl.metrics.value import MetricValue
 from bertctl.run_folder import CONFIRM, RunFolder
 from bertctl.tasks.answers import Line
-from bertctl.tasks.registry import TASKS
-from bertctl.words import did_you_mean
+from bertctl.tasks.class_answers import POSITIVE, ClassAnswers
+from bertctl.tasks.registry import TASKS, no_such_metric
+from bertctl.tasks.text_classification import TextClassification
 
 DEFAULT_SPLIT = "validation"
 
@@ -88,11 +90,8 @@ class FinishedRun:
         """
         by_name = self.metrics["metrics"][split]
         if name not in by_name:
-            hint = did_you_mean(name, by_name)
-            raise UsageError(
-                f"{self.metrics_file} has no metric '{name}' of the split '{split}'" + (f": {hint}" if hint else ""),
-                remedy=f"It has: {', '.join(by_name) or 'none'}.",
-            )
+            what, remedy = no_such_metric(name, by_name)
+            raise UsageError(f"{self.metrics_file}, split '{split}': {what}", remedy=remedy)
         found = by_name[name]
         value = found.get("value") if isinstance(found, dict) else found
         if not _is_finite(value):
@@ -132,7 +131,8 @@ class FinishedRun:
         lines: list[Line] = [*read_json_lines(path, "prediction", remedy=remedy)]
         if not lines:
             raise UsageError(f"{path} holds no predictions, so nothing can be said of them")
-        return lines
+        positive = self.metrics.get("positive_label")
+        return [{**line, POSITIVE: positive} for line in lines] if positive else lines
 
     def document(self, name: str) -> Mapping[str, Any]:
         """Returns another JSON file of the run (`performance`, `environment`); empty where it is not there."""
@@ -160,7 +160,19 @@ def read_run(path: Path) -> FinishedRun:
     if folder.recipe.exists():
         load_recipe(str(folder.recipe))  # refuses what is no recipe
         recipe = read_document(folder.recipe.read_text(encoding="utf-8-sig")).values
-    return FinishedRun(path, folder, _metrics(folder.metrics, folder.read(folder.metrics)), recipe)
+    run = FinishedRun(path, folder, _metrics(folder.metrics, folder.read(folder.metrics)), recipe)
+    return replace(run, metrics=_named_today(run))
+
+
+def _named_today(run: FinishedRun) -> Mapping[str, Any]:
+    """Returns the metrics under the names they have now; of an older run the predictions say how many labels it has."""
+    older = [split for split, found in run.metrics["metrics"].items() if "f1" in found and "f1_weighted" not in found]
+    if run.folder is None or run.task != TextClassification.name or "positive_label" in run.metrics:
+        return run.metrics
+    for split in older:
+        with contextlib.suppress(BertctlError):  # predictions that are not there
+            return ClassAnswers.from_lines(run.lines(split)).named_today(run.metrics)
+    return run.metrics
 
 
 def aligned(ours: Sequence[Line], theirs: Sequence[Line], *, names: tuple[str, str]) -> list[Line]:

@@ -37,7 +37,7 @@ def slice_contributions(
     by_label = column == LABEL and answers.labels_of(lines[0]) is not None
     values = [answers.labels_of(line) or [] if by_label else [_text(line.get(column))] for line in lines]
     if not by_label and not any(column in line for line in lines):
-        known = [key for key in lines[0] if key not in ("id", "probabilities", "prediction", "gold")]
+        known = [key for key in lines[0] if key not in ("id", "probabilities", "prediction", "gold", "positive")]
         raise UsageError(
             f"the predictions have no column '{column}'",
             remedy=f"Columns: {LABEL}, {', '.join(known)}. Others are copied into prediction files when "

@@ -9,6 +9,8 @@ from rich.text import Text
 from bertctl.catalog.datasets import builtin_datasets
 from bertctl.metrics.clusters import FEW
 from bertctl.reporting.document import Cell, Column, TableBlock
+from bertctl.tasks.registry import headline
+from bertctl.words import visible
 
 
 def results_table(metrics: Mapping[str, Any], *, dataset: str | None = None) -> TableBlock:
@@ -25,7 +27,7 @@ def results_table(metrics: Mapping[str, Any], *, dataset: str | None = None) -> 
     source = ""
     rows: list[list[str | Cell]] = []
     for split, by_name in metrics["metrics"].items():
-        for name in sorted(by_name, key=lambda name: name != primary["name"]):
+        for name in headline(by_name, primary["name"]):
             metric, baseline = by_name[name], baseline_of(metrics, split, name)
             strong = name == primary["name"]
             published = row.published_for(split, name) if row else None
@@ -33,14 +35,18 @@ def results_table(metrics: Mapping[str, Any], *, dataset: str | None = None) -> 
             rows.append(
                 [
                     split,
-                    *(Cell(text, strong=strong) for text in (name, figure(metric["value"]), interval(metric))),
+                    *(
+                        Cell(text, strong=strong)
+                        for text in (metric_name(name, metrics), figure(metric["value"]), interval(metric))
+                    ),
                     f"{metric['n']:,}",
                     clusters_text(metric),
                     "" if baseline is None else figure(baseline),
                     f"{figure(published.value)} ({published.split})" if published else "",
                 ]
             )
-    caption = " ".join([*([f"Published: {source}."] if source else []), *selection_sentences(metrics)])
+    said = [*selection_sentences(metrics), *decision_sentences(metrics)]
+    caption = " ".join([*([f"Published: {source}."] if source else []), *said])
     return TableBlock(columns, rows, caption)
 
 
@@ -56,9 +62,27 @@ def selection_sentences(metrics: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def decision_sentences(metrics: Mapping[str, Any]) -> list[str]:
+    """Returns with which threshold and temperature each split was scored, where they are not all scored alike."""
+    used = metrics.get("decisions", {})
+    words = {
+        split: " and ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in decision.items()) or "neither"
+        for split, decision in used.items()
+    }
+    if len(set(words.values())) < 2 and set(used) == set(metrics["metrics"]):
+        return []
+    return [f"{split} is scored with {'no threshold' if said == 'neither' else said}." for split, said in words.items()]
+
+
 def choice_text(name: str, of: int) -> str:
     """Returns `epoch (best of 4)`, or the name alone where it is not known of how many."""
     return f"{name} (best of {of})" if of > 1 else name
+
+
+def metric_name(name: str, metrics: Mapping[str, Any]) -> str:
+    """Returns a metric's name for a person: of two labels, `f1` says of which."""
+    positive = metrics.get("positive_label")
+    return f"{name} of {visible(positive)}" if positive and name == "f1" else name
 
 
 def baseline_of(metrics: Mapping[str, Any], split: str, name: str) -> float | None:

@@ -35,6 +35,7 @@ _SAME_ROWS = "all runs are scored on the same rows by the same metric"
 
 _NOT_IN_A_GRID: Mapping[str, str] = {
     "evaluation.primary_metric": _SAME_ROWS,
+    "evaluation.positive_label": _SAME_ROWS,
     "evaluation.splits": _SAME_ROWS,
     "data.max_eval_rows": _SAME_ROWS,
     "data.validation_file": _SAME_ROWS,

@@ -97,11 +97,31 @@ model = {auto_class}.from_pretrained(MODEL)"""
 
     labels: tuple[str, ...] = ()
     """Label names in the model's order; empty where answers have no names."""
+    positive: str | None = None
+    """The one of two labels that `f1` is about; None where there are not two."""
 
     @classmethod
     def from_lines(cls, lines: Lines) -> Self:
         """Returns the answers that these lines are, at least one; what is known of labels is read from them."""
         return cls()
+
+    def old_names(self) -> Mapping[str, str]:
+        """Returns metrics that were called otherwise before names said what they are, and what they are called now."""
+        return {}
+
+    def named_today(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the content of metrics.json under the names that metrics have now, with the positive label."""
+        new = self.old_names()
+
+        def renamed(splits: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+            return {split: {new.get(name, name): value for name, value in of.items()} for split, of in splits.items()}
+
+        primary = metrics.get("primary", {})
+        if primary.get("name") in new:
+            primary = {**primary, "name": new[primary["name"]]}
+        changed = {key: renamed(metrics[key]) for key in ("metrics", "baseline") if key in metrics}
+        positive = {"positive_label": self.positive} if self.positive else {}
+        return {**metrics, **changed, **({"primary": primary} if primary else {}), **positive}
 
     # Metrics
 
@@ -172,9 +192,8 @@ model = {auto_class}.from_pretrained(MODEL)"""
             constant: as `baseline_answer` chose it.
             lines: labelled, at least one; they need no prediction.
         """
-        said = [self.answered(line, constant) for line in lines]
-        found = {metric.name: self.contributions(said, metric.name) for metric in self.metrics}
-        return {name: each.value for name, each in found.items() if each is not None}
+        found = self.all_contributions([self.answered(line, constant) for line in lines])
+        return {name: each.value for name, each in found.items()}
 
     def constant_prediction(self, lines: Lines) -> str | None:
         """Returns the one answer that every line got although several are right, for a person; else None."""

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import compress
 from typing import Any, ClassVar, Self
 
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertctl.errors import DataError, UsageError
-from bertctl.metrics import calibration, classification, contributions
+from bertctl.metrics import calibration, classification, contributions, ranking
 from bertctl.metrics.contributions import Contributions, Metric
 from bertctl.metrics.tagging import entity_score
 from bertctl.tasks.answers import (
@@ -28,23 +29,48 @@ from bertctl.tasks.answers import (
 )
 from bertctl.words import listing
 
-_INTERVAL = "posterior (two labels), else bootstrap, BCa"
+POSITIVE = "positive"
+"""Field of lines that were read with the run's positive label."""
+
+OF_LABEL = ("precision", "recall", "f1")
+"""Metrics of one label against all else: `recall:spam`."""
+
+_BCA = "bootstrap, BCa"
+_INTERVAL = f"posterior (two labels), else {_BCA}"
+_OF_WHICH = "of the positive label, else the mean over labels, each against the rest"
+_MEANS: Mapping[classification.Average, str] = {
+    "macro": "mean of the labels' F1",
+    "micro": "F1 of all decisions; with one label per row the accuracy",
+    "weighted": "mean of the labels' F1, by how often each is there",
+}
 
 
 def _accuracy(answers: "ClassAnswers", lines: Lines) -> Contributions:
     return contributions.share([answers.is_right(line) for line in lines])
 
 
-def _f1(answers: "ClassAnswers", lines: Lines) -> Contributions:
+def _f1(answers: "ClassAnswers", lines: Lines) -> Contributions | None:
+    if answers.positive is None:
+        return None
+    positive = answers.labels.index(answers.positive)
+    return classification.f1_of_labels(*answers.numbers(lines), n_labels=2, of=positive)
+
+
+def _mean_f1(average: classification.Average, answers: "ClassAnswers", lines: Lines) -> Contributions:
     if answers.multi_label:
-        return classification.f1_of_sets(*answers.present(lines), "micro")
-    C = len(answers.labels)
-    # Binary F1 is that of the second label: the official order of MRPC and QQP ends with the positive one.
-    return classification.f1_of_labels(*answers.numbers(lines), n_labels=C, positive=1 if C == 2 else None)
+        return classification.f1_of_sets(*answers.present(lines), average)
+    return classification.f1_of_labels(*answers.numbers(lines), n_labels=len(answers.labels), of=average)
 
 
-def _f1_macro(answers: "ClassAnswers", lines: Lines) -> Contributions | None:
-    return classification.f1_of_sets(*answers.present(lines), "macro") if answers.multi_label else None
+def _ranking(name: ranking.Name, answers: "ClassAnswers", lines: Lines) -> Contributions | None:
+    found = answers.distributions(lines)
+    if found is None:
+        return None
+    probabilities, gold = found
+    if answers.positive is not None:
+        one = [answers.labels.index(answers.positive)]
+        probabilities, gold = probabilities[:, one], gold[:, one]
+    return ranking.ranking(name, gold, probabilities)
 
 
 def _matthews(answers: "ClassAnswers", lines: Lines) -> Contributions | None:
@@ -55,15 +81,17 @@ def _matthews(answers: "ClassAnswers", lines: Lines) -> Contributions | None:
 
 @dataclass(frozen=True)
 class ClassAnswers(Answers):
-    """One of C labels per text or pair; or, multi-label, any number of them.
+    """One of C labels per text or pair; or, multi-label, any number of them. `f1:LABEL` is that of one label.
 
     Attributes:
         labels: names, in the model's order.
         multi_label: whether an example can have several labels or none.
+        positive: the one of two labels that `f1` is about.
     """
 
     labels: tuple[str, ...] = ()
     multi_label: bool = False
+    positive: str | None = None
 
     texts: ClassVar[tuple[str, ...]] = ("text", "pair")
     columns: ClassVar[tuple[str, ...]] = ("text", "pair")
@@ -74,8 +102,13 @@ answer = pipeline("text-classification", model=MODEL, top_k=None)
 answer({example})"""
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric("accuracy", _accuracy, "share of examples answered right (all labels, if several)", "Wilson"),
-        Metric("f1", _f1, "F1 of the second of two labels, else macro; multi-label: micro", _INTERVAL),
-        Metric("f1_macro", _f1_macro, "multi-label: mean of the labels' F1", "bootstrap, BCa", hub_name="f1"),
+        Metric("f1", _f1, "F1 of the positive one of two labels", _INTERVAL),
+        *(
+            Metric(f"f1_{name}", partial(_mean_f1, name), what, _INTERVAL, hub_name="f1", is_detail=name != "macro")
+            for name, what in _MEANS.items()
+        ),
+        Metric("roc_auc", partial(_ranking, "roc_auc"), f"area under the ROC curve: {_OF_WHICH}", _BCA),
+        Metric("average_precision", partial(_ranking, "average_precision"), f"mean precision: {_OF_WHICH}", _BCA),
         Metric(
             "matthews",
             _matthews,
@@ -87,14 +120,43 @@ answer({example})"""
 
     @classmethod
     def from_lines(cls, lines: Lines) -> Self:
-        """Returns the labels in the model's order where the lines have probabilities by name, else sorted as found."""
+        """Returns the labels in the model's order where the lines have probabilities by name, else sorted as found.
+
+        Of two labels the later one is positive, where the lines don't say: older runs had it so.
+        """
         probabilities = lines[0].get("probabilities")
         found = list(probabilities) if isinstance(probabilities, Mapping) else []
         occurring: set[str] = set()
         for line in lines:
             for key in ("gold", "prediction"):
                 occurring.update(_names(field(line, key)))
-        return cls((*found, *sorted(occurring - set(found))), isinstance(field(lines[0], "gold"), list))
+        labels = (*found, *sorted(occurring - set(found)))
+        multi_label = isinstance(field(lines[0], "gold"), list)
+        positive = None if multi_label or len(labels) != 2 else lines[0].get(POSITIVE, labels[-1])
+        return cls(labels, multi_label, positive if positive in labels else None)
+
+    def old_names(self) -> Mapping[str, str]:
+        """Returns what `f1` of more than two labels, or of several labels per row, is called now."""
+        return {} if self.positive else {"f1": "f1_micro" if self.multi_label else "f1_macro"}
+
+    def contributions(self, lines: Lines, name: str) -> Contributions | None:
+        """Returns what each line adds to a metric; `recall:spam` is that of one label."""
+        label = name.partition(":")[2]
+        return self._of_labels(lines, [label]).get(name) if label else super().contributions(lines, name)
+
+    def all_contributions(self, lines: Lines) -> dict[str, Contributions]:
+        """Returns what each line adds to every metric, those of each label too."""
+        return super().all_contributions(lines) | self._of_labels(lines, self.labels)
+
+    def _of_labels(self, lines: Lines, labels: Sequence[str]) -> dict[str, Contributions]:
+        found, (gold, predicted) = {}, self.present(lines)
+        for number, label in enumerate(self.labels):
+            if label in labels:
+                there, said = gold[:, number], predicted[:, number]
+                rows = np.stack([there, said, there & said], axis=1).astype(int).tolist()
+                for name in OF_LABEL:
+                    found[f"{name}:{label}"] = clustered(entity_score(f"entity_{name}", rows), lines)
+        return found
 
     def numbers(self, lines: Lines) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Returns (N,) numbers of the gold labels and of those answered."""
@@ -121,6 +183,10 @@ answer({example})"""
         sets = Counter(tuple(label in names for label in self.labels) for names in gold)
         chosen = max(sorted(sets), key=sets.__getitem__)
         return [label for label, there in zip(self.labels, chosen, strict=True) if there]
+
+    def answered(self, line: Line, constant: Any) -> Line:
+        """Returns a line with the constant answer, which is sure of itself."""
+        return {**super().answered(line, constant), "probabilities": dict.fromkeys(_names(constant), 1.0)}
 
     def constant_prediction(self, lines: Lines) -> str | None:
         """Returns the only label, or set of labels, that was answered."""
@@ -152,7 +218,7 @@ answer({example})"""
 
     def of_label(self, lines: Lines, name: str, label: str) -> Contributions | None:
         """Returns precision, recall or F1 of a label against all else."""
-        if name not in ("precision", "recall", "f1"):
+        if name not in OF_LABEL:
             return None
         gold, predicted = (np.array([label in _names(each) for each in side]) for side in sides(lines))
         if name == "recall":
@@ -161,8 +227,7 @@ answer({example})"""
             raise UsageError(f"the precision of '{label}' is undefined: the model never answers '{label}'")
         if name == "precision":
             return clustered(contributions.share(gold[predicted]), list(compress(lines, predicted)))
-        rows = np.stack([gold, predicted, gold & predicted], axis=1)
-        return clustered(entity_score("entity_f1", rows.astype(int).tolist()), lines)
+        return self._of_labels(lines, [label])[f"f1:{label}"]
 
     def outcome(self, lines: Lines) -> Outcome:
         """Returns a row per label, and the confusions where labels exclude each other."""

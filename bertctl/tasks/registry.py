@@ -1,5 +1,7 @@
 """The task types, by the name a recipe gives them."""
 
+from collections.abc import Collection, Iterable
+
 from bertctl.config.task_names import add_task_name
 from bertctl.data.readers import READERS
 from bertctl.errors import UsageError
@@ -47,6 +49,24 @@ def known_metrics() -> dict[str, Metric]:
 def find_metric(name: str) -> Metric | None:
     """Returns the definition of a metric; that of `entity_f1` for `entity_f1:PER`. None where there is none."""
     return known_metrics().get(name.partition(":")[0])
+
+
+def headline(names: Collection[str], primary: str | None) -> list[str]:
+    """Returns the metrics that tables show, the primary one first: no details, and none of a single label or type."""
+    known = known_metrics()
+    shown = [name for name in names if ":" not in name and not (name in known and known[name].is_detail)]
+    first = [primary] if primary is not None and primary in names else []
+    return [*first, *(name for name in shown if name != primary)]
+
+
+def no_such_metric(name: str, known: Iterable[str]) -> tuple[str, str]:
+    """Returns the head and the remedy of a refusal; `f1` of more than two labels is one of several."""
+    known = list(known)
+    several = [each for each in known if each.startswith((f"{name}_", f"{name}:"))]
+    if several:
+        what = "needs two labels, of which one is positive" if name == "f1" else "is not one number here"
+        return f"'{name}' {what}", f"Choose from {', '.join(several[:12])}{', ...' if several[12:] else ''}."
+    return unknown("metric", name, known), f"Choose from {', '.join(headline(known, None))}."
 
 
 def higher_is_better(metric: str) -> bool:

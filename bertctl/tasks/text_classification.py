@@ -18,6 +18,7 @@ from bertctl.tasks.base import Outputs, Task, label_fields, output_names
 from bertctl.tasks.batches import present
 from bertctl.tasks.class_answers import ClassAnswers
 from bertctl.tasks.class_weights import class_weights
+from bertctl.tasks.positive_label import positive_label
 from bertctl.tasks.sequences import SequenceFeatures, encode_rows, require_label
 from bertctl.words import did_you_mean, listing
 
@@ -37,8 +38,9 @@ class TextClassification(Task):
         separator: what separates several labels in one field.
         threshold: probability from which a label counts (multi-label).
         temperature: what logits are divided by before they become probabilities.
-        positive_threshold: with two labels, the probability from which the second is the answer; the likelier one is
-            where this is None.
+        positive: the one of two labels that `f1` is about; None where there are not two.
+        positive_threshold: with two labels, the probability from which the positive one is the answer; the likelier one
+            is where this is None.
     """
 
     labels: tuple[str, ...]
@@ -46,6 +48,7 @@ class TextClassification(Task):
     separator: str | None
     threshold: float
     temperature: float = 1.0
+    positive: str | None = None
     positive_threshold: float | None = None
 
     name: ClassVar[str] = "text-classification"
@@ -56,12 +59,12 @@ class TextClassification(Task):
     @property
     def answers(self) -> ClassAnswers:
         """What the labels mean."""
-        return ClassAnswers(self.labels, self.multi_label)
+        return ClassAnswers(self.labels, self.multi_label, self.positive)
 
     @property
     def primary_metric(self) -> str:
         """Accuracy; micro F1 where several labels are possible."""
-        return "f1" if self.multi_label else "accuracy"
+        return "f1_micro" if self.multi_label else "accuracy"
 
     @classmethod
     def from_data(cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None) -> "TextClassification":
@@ -97,22 +100,24 @@ class TextClassification(Task):
                 remedy="Is --label-column the right one? For numbers use the recipe text-regression.",
             )
         task.check(train)
-        return task
+        return replace(task, positive=positive_label(names, multi_label, recipe.evaluation.positive_label))
 
     @classmethod
     def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "TextClassification":
         """Returns the label names that the trained model carries in `id2label`."""
         settings = recipe.text_classification
-        return cls(
-            labels=output_names(model_config),
-            multi_label=model_config.get("problem_type") == "multi_label_classification",
-            separator=settings.label_separator,
-            threshold=settings.threshold,
-        )
+        labels = output_names(model_config)
+        multi_label = model_config.get("problem_type") == "multi_label_classification"
+        positive = None
+        if len(labels) == 2 and not multi_label:  # in older runs it was the second one
+            said = model_config.get("positive_label")
+            positive = said if said in labels else labels[1]
+        return cls(labels, multi_label, settings.label_separator, settings.threshold, positive=positive)
 
     def head(self) -> dict[str, Any]:
-        """Returns the names of the labels and the problem type."""
-        return label_fields(self.labels, f"{'multi' if self.multi_label else 'single'}_label_classification")
+        """Returns the names of the labels and the problem type; of two labels the positive one."""
+        fields = label_fields(self.labels, f"{'multi' if self.multi_label else 'single'}_label_classification")
+        return fields | ({"positive_label": self.positive} if self.positive else {})
 
     def check(self, rows: Rows) -> None:
         """Refuses labels that training has never seen.
@@ -167,7 +172,8 @@ class TextClassification(Task):
             elif self.positive_threshold is None:
                 chosen = self.labels[int(row.argmax())]
             else:
-                chosen = self.labels[int(row[1] >= self.positive_threshold)]
+                positive = self.labels.index(self.positive or self.labels[1])
+                chosen = self.labels[positive if row[positive] >= self.positive_threshold else 1 - positive]
             answers.append({"prediction": chosen, "probabilities": by_name})
         return answers
 

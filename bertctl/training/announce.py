@@ -30,7 +30,7 @@ def announce(job: "Job", *, listener: Listener) -> None:
         f"training: {count(job.epochs, 'epoch')} of {len(job.features['train'])} examples in batches of "
         f"{training.batch_size}: {count(job.steps, 'step')}, learning rate {job.recipe.optimizer.learning_rate:g}"
     )
-    for sentence in beyond_plain(job):
+    for sentence in filter(None, [job.guess, *beyond_plain(job)]):
         listener.say(sentence)
     where = "in all" if job.compute.device == "cpu" else f"of the {job.compute.device} device"
     listener.say(f"memory: about {human_bytes(job.memory)} {where}, for weights, AdamW and activations")

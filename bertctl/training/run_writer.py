@@ -76,6 +76,8 @@ def run_metrics(
         chosen["setting"] = {"split": job.selection, "of": settings}
     chosen |= {"threshold": {"split": job.selection}} if results[job.selection].decision else {}
     steps = {"best_step": state.best_step, "steps": state.step, "selected_on": chosen}
+    if decision := results[job.selection].decision:
+        steps["decisions"] = dict.fromkeys(results, decision)
     return job.metrics(results) | steps | ({"average": average} if average else {})
 
 

@@ -14,7 +14,7 @@ from bertctl import __version__
 from bertctl.cli.main import main
 from bertctl.config.load import load_recipe
 
-METRICS = {"accuracy", "f1", "matthews", "loss"}
+METRICS = {"accuracy", "f1", "f1_macro", "roc_auc", "average_precision", "matthews", "loss"}
 
 
 def read(path: Path) -> dict:
@@ -44,7 +44,8 @@ def test_metrics_have_values_intervals_and_counts(tiny_run):
     assert metrics["primary"] == {"split": "validation", "name": "accuracy"}
     assert set(metrics["metrics"]) == {"validation"}, "the test split is scored only where it is named"
     scored = metrics["metrics"]["validation"]
-    assert set(scored) == METRICS
+    of_labels = {f"{name}:{label}" for name in ("precision", "recall", "f1") for label in ("neg", "pos")}
+    assert set(scored) == METRICS | {"f1_micro", "f1_weighted"} | of_labels
     for name, metric in scored.items():
         assert set(metric) == {"value", "low", "high", "n", "higher_is_better"}
         assert metric["n"] == 4
@@ -268,7 +269,8 @@ def test_several_labels_from_a_separator_and_from_lists(bertctl, tiny_model, tmp
     assert result.returncode == 0, result.stderr
     assert "train: 5 examples (bad: 2, film: 2, food: 2, good: 2)" in result.stderr
     metrics = read(tmp_path / "run" / "metrics.json")
-    assert metrics["primary"]["name"] == "f1"
+    assert metrics["primary"]["name"] == "f1_micro"
+    assert "f1" not in metrics["metrics"]["validation"]
     rows = lines(tmp_path / "run" / "predictions" / "validation.jsonl")
     assert [sorted(row["gold"]) for row in rows] == [sorted(labels) for labels in gold]
     for row in rows:

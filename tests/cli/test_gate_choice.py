@@ -33,7 +33,7 @@ def runs(tmp_path_factory):
     other = [line | {"prediction": line["gold"]} if i < 30 else line for i, line in enumerate(grouped)]
     made_run(folder / "other", other, metrics=_metrics(other, task, ["accuracy"]))
     many = classified(60, [f"label {i:02}" for i in range(20)])
-    made_run(folder / "rare", many, metrics=_metrics(many, task, ["f1"]), primary="f1")
+    made_run(folder / "rare", many, metrics=_metrics(many, task, ["f1_macro"]), primary="f1_macro")
     return folder
 
 
@@ -98,7 +98,7 @@ def test_clusters_are_counted_and_several_checks_are_warned_of(bertctl, runs):
 
 
 def test_macro_f1_of_rare_labels_is_warned_of(bertctl, runs):
-    (note,) = _gate(bertctl, runs, "rare", "--min", "f1=0.1", code=0)["notes"]
+    (note,) = _gate(bertctl, runs, "rare", "--min", "f1_macro=0.1", code=0)["notes"]
     assert "14 of 18 labels have fewer than 5 examples" in note
 
 

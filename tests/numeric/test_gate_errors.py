@@ -21,7 +21,7 @@ def _right(rng, evaluations, n, share=0.85):
 
 
 def _f1(gold, right):
-    return classification.f1_of_labels(gold, np.where(right, gold, 1 - gold), n_labels=2, positive=1)
+    return classification.f1_of_labels(gold, np.where(right, gold, 1 - gold), n_labels=2, of=1)
 
 
 def _passes(value, ends, k, limit):
@@ -65,8 +65,8 @@ def test_a_model_as_good_as_the_constant_answer_passes_in_at_most_3_5_percent(n,
         said = np.where(rng.random(n) < 0.68, gold, 1 - gold)  # as accurate as the majority
         one = (rng.random(n) < 0.95).astype(np.int64)  # reads nothing
         everything = np.ones(n, dtype=np.int64)
-        f1 = classification.f1_of_labels(gold, one, n_labels=2, positive=1).metric()
-        constant = classification.f1_of_labels(gold, everything, n_labels=2, positive=1).value
+        f1 = classification.f1_of_labels(gold, one, n_labels=2, of=1).metric()
+        constant = classification.f1_of_labels(gold, everything, n_labels=2, of=1).value
         matthews = classification.matthews(gold, one, n_labels=2).metric()
         pairs = ((contributions.share(said == gold).metric(), float(gold.mean())), (f1, constant), (matthews, 0.0))
         for name, (metric, baseline) in zip(passed, pairs, strict=True):
@@ -94,7 +94,7 @@ def test_a_threshold_fitted_on_the_split_passes_the_models_true_f1_in_at_most_3_
         f1 = 2 * np.cumsum(gold[order]) / (np.arange(1, n + 1) + gold.sum())
         threshold = score[order][f1.argmax()]
         answers = (score >= threshold).astype(np.int64)
-        metric = classification.f1_of_labels(gold, answers, n_labels=2, positive=1).metric()
+        metric = classification.f1_of_labels(gold, answers, n_labels=2, of=1).metric()
         for k in passed:
             passed[k] += _passes(metric.value, (metric.low, metric.high), k, _true_f1(threshold, 2.0, positive))
     said = (

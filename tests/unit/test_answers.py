@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 from scipy import stats
-from sklearn.metrics import f1_score, matthews_corrcoef, precision_score, recall_score
+from sklearn.metrics import (
+    average_precision_score,
+    f1_score,
+    matthews_corrcoef,
+    precision_score,
+    recall_score,
+    roc_auc_score,
+)
 
 from bertctl.errors import DataError, UsageError
 from bertctl.reporting.slices import slice_contributions
@@ -54,9 +61,23 @@ def _slice(lines, task, name, column, value):
 def test_one_label_an_example_equals_scikit_learn(labels):
     lines = _labelled(labels)
     gold, answers = [line["gold"] for line in lines], [line["prediction"] for line in lines]
-    # Of two labels the second of the model's order is the positive one, whatever the alphabet says.
-    f1 = f1_score(gold, answers, pos_label="no") if len(labels) == 2 else f1_score(gold, answers, average="macro")
-    assert _value(lines, "text-classification", "f1") == pytest.approx(f1)
+    # Of two labels the second of the model's order is the positive one, where the run names none.
+    if len(labels) == 2:
+        assert _value(lines, "text-classification", "f1") == pytest.approx(f1_score(gold, answers, pos_label="no"))
+    for average in ("macro", "micro", "weighted"):
+        f1 = f1_score(gold, answers, average=average)
+        assert _value(lines, "text-classification", f"f1_{average}") == pytest.approx(f1)
+    chances = np.random.default_rng(3).random((len(lines), len(labels))).round(2)  # with ties
+    rows = zip(lines, chances.tolist(), strict=True)
+    lines = [line | {"probabilities": dict(zip(labels, row, strict=True))} for line, row in rows]
+    there = np.array(gold)[:, None] == np.array(labels)
+    chances, there = (side[:, -1] if len(labels) == 2 else side for side in (chances, there))
+    for name, theirs in (("roc_auc", roc_auc_score), ("average_precision", average_precision_score)):
+        assert _value(lines, "text-classification", name) == pytest.approx(theirs(there, chances))
+    sure = [line | {"probabilities": dict.fromkeys(labels, 0.0) | {line["gold"]: 1.0}} for line in lines]
+    perfect = contributions_of(sure, "text-classification", "roc_auc").metric(resamples=200)
+    assert perfect.value == perfect.high == 1.0
+    assert 0.9 < perfect.low < 1.0, "an example that is ranked wrongly could be next"
     assert _value(lines, "text-classification", "matthews") == pytest.approx(matthews_corrcoef(gold, answers))
     assert _value(lines, "text-classification", "accuracy") == pytest.approx(np.mean(np.equal(gold, answers)))
     assert _value(lines, "text-classification", "loss") == pytest.approx(np.mean([line["loss"] for line in lines]))
@@ -75,8 +96,9 @@ def test_several_labels_an_example_equal_scikit_learn():
         for i, (g, a) in enumerate(zip(gold, answers, strict=True))
     ]
     task = "text-classification"
-    assert _value(lines, task, "f1") == pytest.approx(f1_score(gold, answers, average="micro"))
-    assert _value(lines, task, "f1_macro") == pytest.approx(f1_score(gold, answers, average="macro"))
+    for average in ("macro", "micro", "weighted"):
+        assert _value(lines, task, f"f1_{average}") == pytest.approx(f1_score(gold, answers, average=average))
+    assert _value(lines, task, "precision:pos") == pytest.approx(precision_score(gold[:, 2], answers[:, 2]))
     assert _value(lines, task, "accuracy") == pytest.approx((gold == answers).all(axis=1).mean())
     of_pos = _slice(lines, task, "recall", "label", "pos")
     assert of_pos.value == pytest.approx(recall_score(gold[:, 2], answers[:, 2]))

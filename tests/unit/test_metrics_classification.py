@@ -121,7 +121,7 @@ def test_several_labels_equal_scikit_learn():
     predicted = gold ^ (rng.random((400, 5)) < 0.1)
     metrics = multi_label_metrics(gold, predicted, resamples=200, seed=1)
     assert metrics["accuracy"].value == pytest.approx(accuracy_score(gold, predicted), abs=1e-12)
-    for name, average in (("f1", "micro"), ("f1_macro", "macro")):
+    for name, average in (("f1_micro", "micro"), ("f1_macro", "macro")):
         expected = f1_score(gold, predicted, average=average, zero_division=0)
         assert metrics[name].value == pytest.approx(expected, abs=1e-12)
         assert metrics[name].low < expected < metrics[name].high
@@ -135,4 +135,4 @@ def test_several_labels_all_right_all_wrong_or_none_at_all():
     assert all(metric.value == 0.0 and 0.0 < metric.high < 0.7 for metric in wrong.values())
     nothing = multi_label_metrics(np.zeros((5, 2), bool), np.zeros((5, 2), bool), resamples=100, seed=1)
     assert nothing["accuracy"].value == 1.0
-    assert nothing["f1"].value == nothing["f1_macro"].value == 0.0
+    assert nothing["f1_micro"].value == nothing["f1_macro"].value == 0.0

@@ -216,7 +216,8 @@ def test_iob1_is_learned_in_iob2_and_answered_in_iob1(tokenizer):
     assert answers[0]["entities"][0]["probability"] == pytest.approx(least, abs=1e-6)
     scores = task.answers.score(task.lines(outputs_for(task, learned), features, rows), resamples=100, seed=0)
     assert scores["entity_f1"].value == scores["accuracy"].value == scores["entity_f1:LOC"].value == 1.0
-    assert task.baseline(task.constant_answer(rows), rows) == {
+    baseline = task.baseline(task.constant_answer(rows), rows)
+    assert {name: value for name, value in baseline.items() if ":" not in name} == {
         "accuracy": pytest.approx(1 / 3), "entity_precision": 0.0, "entity_recall": 0.0, "entity_f1": 0.0,
         "entity_f1_macro": 0.0, "entity_f1_relaxed": 0.0}  # fmt: skip
 

@@ -1,0 +1,59 @@
+"""How well probabilities rank examples: the area under the ROC curve, and average precision, as in scikit-learn.
+
+Letters: N examples, C labels, R resamples, M kinds of examples, G groups of equal probabilities.
+"""
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.metrics.contributions import Contributions, Floats, ratio
+from bertctl.metrics.statistics import Statistic
+
+Name = Literal["roc_auc", "average_precision"]
+
+
+def ranking(name: Name, gold: NDArray[np.bool_], probabilities: Floats) -> Contributions:
+    """Returns the mean over labels, each against the rest, of those that some examples have and others have not.
+
+    Args:
+        name: of the metric.
+        gold: (N, C) whether an example has a label; N and C at least 1.
+        probabilities: (N, C) of the labels.
+    """
+    told = gold.any(axis=0) & ~gold.all(axis=0)
+    kept = np.flatnonzero(told if told.any() else ~told)
+    gold, probabilities, C = gold[:, kept], probabilities[:, kept], kept.size
+
+    def make(rows_MS: Floats) -> Statistic:
+        labels = [_of_label(name, rows_MS[:, c], rows_MS[:, C + c]) for c in range(C)]
+        return lambda counts: np.mean([label(counts) for label in labels], axis=0)
+
+    one, none = np.eye(C), np.zeros((C, C))
+    found, missed, invented = np.hstack([one, one]), np.hstack([one, 1 - one]), np.hstack([none, one])
+    possible = np.vstack([np.hstack([found, missed]), np.hstack([missed, found])])
+    rows = np.hstack([gold, probabilities]).astype(np.float64)
+    unseen = np.vstack([missed, invented])
+    return Contributions(rows, "statistic", make, unseen, possible, is_defined=bool(told.any()), is_dear=True)
+
+
+def _of_label(name: Name, gold_M: Floats, probability_M: Floats) -> Statistic:
+    order = np.argsort(-probability_M, kind="stable")
+    falls = np.diff(probability_M[order], prepend=np.inf) != 0
+    starts, gold_M = np.flatnonzero(falls), gold_M[order]
+
+    def statistic(counts: Floats) -> Floats:
+        drawn = counts[:, order]
+        hits_RG = np.add.reduceat(drawn * gold_M, starts, axis=1)
+        all_RG = np.add.reduceat(drawn, starts, axis=1)
+        above_RG = hits_RG.cumsum(axis=1)
+        wanted_R = above_RG[:, -1]
+        if name == "average_precision":
+            return ratio((hits_RG * ratio(above_RG, all_RG.cumsum(axis=1))).sum(axis=1), wanted_R)
+        others_RG = all_RG - hits_RG  # each is below the hits of higher groups, and half of those of its own
+        pairs_R = wanted_R * others_RG.sum(axis=1)
+        share_R = ratio((others_RG * (above_RG - hits_RG / 2)).sum(axis=1), pairs_R)
+        return np.where(pairs_R > 0, share_R, 0.5)
+
+    return statistic

@@ -1,0 +1,48 @@
+"""Which of two labels `f1` is about: the one that was named, the data set's, else a guess from the names."""
+
+import re
+from collections.abc import Sequence
+
+from bertctl.errors import UsageError
+from bertctl.words import listing, unknown
+
+_YES = re.compile(
+    r"1|true|yes|y|pos|positive|spam|toxic|hate\w*|abus\w*|off?en[sc]\w*|insult\w*|sarcas\w*|ironic|irony|fake|fraud\w*|"
+    r"defect\w*|relevant|duplicate|paraphrase|equivalent|entail\w*|acceptable|correct|positiv|ja|oui|si|sí",
+    re.IGNORECASE,
+)
+_NO = re.compile(
+    r"0|-1|false|no|n|neg|negative|negativ|none|ham|other|others|rest|normal|neutral|clean|benign|nein|non|"
+    r"(not|non|no|un|in|ir)[-_ ]?\w+",
+    re.IGNORECASE,
+)
+
+
+def positive_label(labels: Sequence[str], multi_label: bool, asked: str | None) -> str | None:
+    """Returns the positive label: the one asked for, else a guess; None where a row may have several, or of more.
+
+    Raises:
+        UsageError: a label that is none of the two, or one of more than two.
+    """
+    field = "evaluation.positive_label"
+    if multi_label or len(labels) != 2:
+        if asked is not None:
+            raise UsageError(
+                f"{field}={asked}: only one of two labels is positive, and a row has "
+                f"{'any number' if multi_label else 'one'} of {len(labels)}",
+                remedy=f"Leave it out. Metrics of one label are called f1:{labels[0]}, recall:{labels[0]}, ...",
+            )
+        return None
+    if asked is not None and asked not in labels:
+        raise UsageError(f"{field}: {unknown('label', asked, labels)}", remedy=f"Choose from {listing(labels)}.")
+    return asked or _guess(labels)
+
+
+def _guess(labels: Sequence[str]) -> str:
+    """Returns the likelier one to be looked for: `spam` of ham and spam, `OFFENSE` of OFFENSE and OTHER.
+
+    Where the names don't tell, the later one in the model's order: the data sets of GLUE end with the positive label.
+    """
+    first, second = labels
+    sides = [bool(_YES.fullmatch(name)) - bool(_NO.fullmatch(name)) for name in (first, second)]
+    return first if sides[0] > sides[1] else second
