@@ -16,6 +16,7 @@ A shell line reaches it through a small program called `bertctl` (`Nursery.bin`,
 """
 
 import contextlib
+import ctypes
 import fcntl
 import gc
 import json
@@ -339,10 +340,22 @@ def _serve(address: str) -> None:
         _import_all()
     gc.freeze()  # the children's collections leave alone what is here, and with it the pages that they share
     gc.enable()
+    _in_huge_pages()
     _answer(doors[0])
     if earlier:
         os.waitpid(earlier, 0)
     os._exit(0)
+
+
+def _in_huge_pages() -> None:
+    """Asks the kernel to gather the memory in pages of 2 MiB: a fork copies the table of all pages."""
+    madvise, size, collapse = ctypes.CDLL(None).madvise, 2 << 20, 25
+    for line in Path("/proc/self/maps").read_text(encoding="ascii").splitlines():
+        place, allowed, _, _, inode, *name = line.split()
+        first, last = (int(number, 16) for number in place.split("-"))
+        first, last = -(-first // size) * size, last // size * size
+        if allowed.startswith("rw") and inode == "0" and last > first and name != ["[stack]"]:
+            madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), collapse)
 
 
 def _answer(door: socket.socket) -> None:
