@@ -13,6 +13,7 @@ import pytest
 from tests.nursery import Nursery
 
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as the command does; before anything imports torch
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the other test process has the other core, and threads burn theirs
 gc.disable()  # until all tests are collected, which takes a fifth less time
 
 ROOT = Path(__file__).resolve().parent.parent

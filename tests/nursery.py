@@ -70,7 +70,7 @@ _OF_THE_HUB = (
 )  # fmt: skip
 _OF_ALL = (
     "PYTHONPATH", "PYTHONWARNINGS", "PYTHONPROFILEIMPORTTIME",
-    "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "MPLCONFIGDIR",
+    "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "OPENBLAS_NUM_THREADS", "GOMP_SPINCOUNT", "MPLCONFIGDIR",
 )  # fmt: skip
 """Variables that are read when something is imported."""
 
@@ -348,9 +348,10 @@ def _serve(address: str) -> None:
 
 
 def _in_huge_pages() -> None:
-    """Asks the kernel to gather the memory in pages of 2 MiB: a fork copies the table of all pages."""
+    """Asks Linux to gather the memory in pages of 2 MiB, as a fork copies the table of all pages; elsewhere nothing."""
+    maps = Path("/proc/self/maps")
     madvise, size, collapse = ctypes.CDLL(None).madvise, 2 << 20, 25
-    for line in Path("/proc/self/maps").read_text(encoding="ascii").splitlines():
+    for line in maps.read_text(encoding="utf-8").splitlines() if maps.exists() else ():
         place, allowed, _, _, inode, *name = line.split()
         first, last = (int(number, 16) for number in place.split("-"))
         first, last = -(-first // size) * size, last // size * size
