@@ -30,7 +30,7 @@ LABELS = [f"{verb}_{noun}" for verb in _VERBS for noun in _NOUNS]
 _MASKS = (
     (r"(?s)\b\d+\.\d s: training .* GB\b", "0 s: training 0 s, ..."),
     (r"(?<=runs/)([\w.-]+)-[0-9a-f]{8}", r"\1-xxxxxxxx"),
-    (r"\d+(\.\d+)? (GB|MB)\b", r"0 \2"),
+    (r"\d+(\.\d+)? (GB|MB)\b", "0 GB"),
     (r"\d\.\d{4}", "0.0000"),
     (r"\d\.\d\de-\d\d", "0.00e-00"),
     (r"\b\d+(/\d+) \d+:\d\d", r"0\1 00:00"),
@@ -171,10 +171,8 @@ def test_a_wide_terminal_has_room_for_all_figures(terminal, opinions, tiny_model
     assert "\x1b[?25h" in sent, "the cursor is back"
 
 
-def test_faults_of_77_labels_are_told_on_one_screen(terminal, intents, tiny_model):
-    lines = shown(
-        terminal("data", "check", intents.name, "--label-column", "intent", "--text-column", "text",
-                      "--model", tiny_model)
-    )  # fmt: skip
+def test_faults_of_77_labels_are_told_on_one_screen(terminal, intents):
+    columns = ("--label-column", "intent", "--text-column", "text")
+    lines = shown(terminal("data", "check", intents.name, *columns, "--model", "minilm"))
     assert len(lines) <= LINES
     recorded("data-check-77-labels", lines)
