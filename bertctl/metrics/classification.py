@@ -81,7 +81,10 @@ def f1_of_sets(gold: NDArray[np.bool_], predicted: NDArray[np.bool_], average: A
     C = gold.shape[1]
 
     def make(rows_MS: Floats) -> Statistic:
-        return multi_label_statistic(rows_MS[:, :C] > 0, rows_MS[:, C:] > 0, average)
+        # Whole numbers: their sums are exact in any order, so a matrix product gives the same bits with any threads.
+        there_MC, said_MC = rows_MS[:, :C], rows_MS[:, C:]
+        hits_MC, uses_MC = 2 * there_MC * said_MC, there_MC + said_MC
+        return lambda counts: _averaged(average, counts @ hits_MC, counts @ uses_MC, counts @ there_MC)
 
     one, none = np.eye(C), np.zeros((C, C))
     # Kinds that could occur and perhaps did not: one label missed, one invented, one found.
@@ -99,17 +102,20 @@ def f1_statistic(n_labels: int, of: int | Average) -> Statistic:
         hits_RC, gold_RC = 2 * np.diagonal(tables_RCC, axis1=1, axis2=2), tables_RCC.sum(axis=2)
         uses_RC = gold_RC + tables_RCC.sum(axis=1)
         if isinstance(of, str):
-            return _averaged(of, hits_RC, uses_RC, gold_RC, (uses_RC > 0).astype(np.float64))
+            return _averaged(of, hits_RC, uses_RC, gold_RC, uses_RC > 0)
         return ratio(hits_RC[:, of], uses_RC[:, of])
 
     return f1
 
 
-def _averaged(average: Average, hits_RC: Floats, uses_RC: Floats, gold_RC: Floats, counted_RC: Floats) -> Floats:
-    """Returns an average of F1; each label that is counted weighs the same in the macro one."""
+def _averaged(
+    average: Average, hits_RC: Floats, uses_RC: Floats, gold_RC: Floats, counted_RC: NDArray[np.bool_] | None = None
+) -> Floats:
+    """Returns an average of F1; in the macro one each label that is counted (all, if none is named) weighs the same."""
     if average == "micro":
         return ratio(hits_RC.sum(axis=1), uses_RC.sum(axis=1))
-    weights_RC = gold_RC if average == "weighted" else counted_RC
+    counted = np.ones_like(uses_RC) if counted_RC is None else counted_RC.astype(np.float64)
+    weights_RC = gold_RC if average == "weighted" else counted
     return ratio((ratio(hits_RC, uses_RC) * weights_RC).sum(axis=1), weights_RC.sum(axis=1))
 
 
@@ -134,22 +140,3 @@ def matthews_statistic(n_labels: int) -> Statistic:
         return np.clip(ratio(covariance_R, product_R), -1.0, 1.0)
 
     return matthews
-
-
-def multi_label_statistic(gold_MC: NDArray[np.bool_], answers_MC: NDArray[np.bool_], average: Average) -> Statistic:
-    """Returns F1 as a function of (R, M) counts of kinds of examples.
-
-    Args:
-        gold_MC: whether a kind of example has a label.
-        answers_MC: the same for the answers.
-        average: see `f1_of_sets`.
-    """
-    # Whole numbers: their sums are exact in any order, so a matrix product gives the same bits with any BLAS threads.
-    hits_MC, there_MC = 2.0 * (gold_MC & answers_MC), gold_MC.astype(np.float64)
-    uses_MC = there_MC + answers_MC
-
-    def f1(counts: Floats) -> Floats:
-        uses_RC = counts @ uses_MC
-        return _averaged(average, counts @ hits_MC, uses_RC, counts @ there_MC, np.ones_like(uses_RC))
-
-    return f1

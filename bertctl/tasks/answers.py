@@ -105,23 +105,9 @@ model = {auto_class}.from_pretrained(MODEL)"""
         """Returns the answers that these lines are, at least one; what is known of labels is read from them."""
         return cls()
 
-    def old_names(self) -> Mapping[str, str]:
-        """Returns metrics that were called otherwise before names said what they are, and what they are called now."""
-        return {}
-
     def named_today(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the content of metrics.json under the names that metrics have now, with the positive label."""
-        new = self.old_names()
-
-        def renamed(splits: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-            return {split: {new.get(name, name): value for name, value in of.items()} for split, of in splits.items()}
-
-        primary = metrics.get("primary", {})
-        if primary.get("name") in new:
-            primary = {**primary, "name": new[primary["name"]]}
-        changed = {key: renamed(metrics[key]) for key in ("metrics", "baseline") if key in metrics}
-        positive = {"positive_label": self.positive} if self.positive else {}
-        return {**metrics, **changed, **({"primary": primary} if primary else {}), **positive}
+        return dict(metrics)
 
     # Metrics
 

@@ -135,27 +135,34 @@ answer({example})"""
         positive = None if multi_label or len(labels) != 2 else lines[0].get(POSITIVE, labels[-1])
         return cls(labels, multi_label, positive if positive in labels else None)
 
-    def old_names(self) -> Mapping[str, str]:
-        """Returns what `f1` of more than two labels, or of several labels per row, is called now."""
-        return {} if self.positive else {"f1": "f1_micro" if self.multi_label else "f1_macro"}
+    def named_today(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns metrics.json with what older runs call `f1` under its name, where there are more than two labels."""
+        if self.positive:
+            return {**metrics, "positive_label": self.positive}
+        new = {"f1": "f1_micro" if self.multi_label else "f1_macro"}
+        found = {**metrics}
+        for key in {"metrics", "baseline"} & found.keys():
+            found[key] = {
+                split: {new.get(name, name): value for name, value in of.items()} for split, of in found[key].items()
+            }
+        if "primary" in found:
+            found["primary"] = found["primary"] | {"name": new.get(found["primary"]["name"], found["primary"]["name"])}
+        return found
 
     def contributions(self, lines: Lines, name: str) -> Contributions | None:
         """Returns what each line adds to a metric; `recall:spam` is that of one label."""
-        label = name.partition(":")[2]
-        return self._of_labels(lines, [label]).get(name) if label else super().contributions(lines, name)
+        return self._of_labels(lines).get(name) if ":" in name else super().contributions(lines, name)
 
     def all_contributions(self, lines: Lines) -> dict[str, Contributions]:
         """Returns what each line adds to every metric, those of each label too."""
-        return super().all_contributions(lines) | self._of_labels(lines, self.labels)
+        return super().all_contributions(lines) | self._of_labels(lines)
 
-    def _of_labels(self, lines: Lines, labels: Sequence[str]) -> dict[str, Contributions]:
+    def _of_labels(self, lines: Lines) -> dict[str, Contributions]:
         found, (gold, predicted) = {}, self.present(lines)
-        for number, label in enumerate(self.labels):
-            if label in labels:
-                there, said = gold[:, number], predicted[:, number]
-                rows = np.stack([there, said, there & said], axis=1).astype(int).tolist()
-                for name in OF_LABEL:
-                    found[f"{name}:{label}"] = clustered(entity_score(f"entity_{name}", rows), lines)
+        for label, there, said in zip(self.labels, gold.T, predicted.T, strict=True):
+            rows = np.stack([there, said, there & said], axis=1).astype(int).tolist()
+            for name in OF_LABEL:
+                found[f"{name}:{label}"] = clustered(entity_score(f"entity_{name}", rows), lines)
         return found
 
     def numbers(self, lines: Lines) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -227,7 +234,7 @@ answer({example})"""
             raise UsageError(f"the precision of '{label}' is undefined: the model never answers '{label}'")
         if name == "precision":
             return clustered(contributions.share(gold[predicted]), list(compress(lines, predicted)))
-        return self._of_labels(lines, [label])[f"f1:{label}"]
+        return self._of_labels(lines)[f"f1:{label}"]
 
     def outcome(self, lines: Lines) -> Outcome:
         """Returns a row per label, and the confusions where labels exclude each other."""

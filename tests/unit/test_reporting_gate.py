@@ -220,7 +220,7 @@ def test_what_is_no_number_is_never_a_pass(tmp_path, value):
     document["metrics"]["validation"]["accuracy"]["value"] = value
     (run / "metrics.json").write_text(json.dumps(document))
     for policy in ("strict", "point", "lenient"):
-        with pytest.raises(BertctlError, match=r"finite|valid number"):
+        with pytest.raises(BertctlError, match=r"finite|valid number|JSON compliant"):
             _gate(run, "min accuracy=0.1", policy=policy)
 
 
