@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def estimate(
     out: Output,
     recipe: RecipeRequest,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR")] = Path("runs"),
+    place: Annotated[Path, typer.Option("--output", "-o", metavar="DIR")] = Path("runs"),
     steps: Annotated[int, typer.Option("--steps", metavar="N")] = 10,
     cells: Annotated[int, typer.Option("--cells", metavar="N")] = 1,
 ) -> None:
@@ -26,7 +26,7 @@ def estimate(
     A sweep of the BERT paper's grid is 18 runs per seed: --cells 18.
 
     Args:
-        output: Folder that the run would go to. Its disk is measured.
+        place: Folder that the run would go to. Its disk is measured.
         steps: Batches to time, each twice.
         cells: Number of runs of a sweep, by which the estimates are multiplied.
 
@@ -38,7 +38,7 @@ def estimate(
     from bertctl.training.estimate import estimate_run
 
     with out.third_party_kept():
-        document = estimate_run(resolved, place=output, steps=steps, cells=cells, listener=out)
+        document = estimate_run(resolved, place=place, steps=steps, cells=cells, listener=out)
     out.answer(document, estimate_table(document))
 
 

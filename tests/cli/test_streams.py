@@ -35,8 +35,8 @@ PLACES: Mapping[str, dict[int, str]] = {
 }
 WORST = ("both | true", "<&- >&- 2>&-", "> /dev/full 2>&1")
 
-ON_FILES = ["--train-file", "opinions.csv", "--model", "MODEL", "--max-length", "16", "--epochs", "1"]
-SMALL = [*ON_FILES, "--precision", "fp32", "--set", "evaluation.bootstrap_resamples=100"]
+ON_FILES = ["--train-file", "opinions.csv", "--model", "MODEL", "--max-length", "16", "--precision", "fp32"]
+SMALL = [*ON_FILES, "--epochs", "1", "--set", "evaluation.bootstrap_resamples=100"]
 PRINTED: dict[str, list[str]] = {
     "compare": ["RUN", "RUN"],
     "docs": ["tutorial"],
@@ -70,11 +70,11 @@ JUDGED: dict[str, tuple[list[str], int]] = {
 SLOW: dict[str, tuple[list[str], int]] = {
     "finetune": (["text-classification", *SMALL, "-o", "run", "--overwrite"], 0),
     "sweep": (["text-classification", *SMALL, "--grid", "optimizer.learning_rate=1e-3,2e-3", "-o", "sweep"], 0),
-    "probe": (["opinions.csv", "--model", "MODEL", "-o", "probe", "--overwrite"], 0),
+    "probe": (["opinions.csv", "--model", "MODEL", "--max-length", "16", "-o", "probe", "--overwrite"], 0),
     "evaluate": (["OWN", "--split", "test"], 0),
-    "extract-features": (["opinions.csv", "--model", "MODEL", "-o", "features.npy", "--overwrite"], 0),
+    "extract-features": (["opinions.csv", "--model", "MODEL", "--max-length", "16", "-o", "v.npy", "--overwrite"], 0),
     "estimate": (["text-classification", *SMALL], 0),
-    "lr-find": (["text-classification", *SMALL], 0),
+    "lr-find": (["text-classification", *ON_FILES], 0),
 }
 """Verbs that train or compute for seconds; estimate and lr-find print."""
 
