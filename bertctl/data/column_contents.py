@@ -37,7 +37,7 @@ def are_numbers(values: Sequence[Any]) -> bool:
 def _numbers(values: Sequence[Any]) -> list[float]:
     found = []
     for value in values:
-        with contextlib.suppress(TypeError, ValueError):
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
             found.append(float(value))
     return [number for number in found if math.isfinite(number)]
 

@@ -175,7 +175,7 @@ def _guess_headerless(table: Table, free: Sequence[str], label: str | None) -> t
         if kinds[few] < kinds[many] or kinds[few] <= len(table) // 2:
             return many, None
     texts = texts_in(table, free)
-    if len(free) > 2 and 1 <= len(texts) <= 2:
+    if 1 <= len(texts) <= 2 and len(texts) < len(free):
         return texts[0], texts[1] if texts[1:] else None
     raise UsageError(
         f"{table.source}: it has no header, and which of its {len(table.columns)} columns is the text can't be seen",

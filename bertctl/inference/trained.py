@@ -113,7 +113,8 @@ def open_run(path: Path, *, options: Mapping[str, object] | None = None, listene
         UnavailableError: no run, or one without a model.
         UsageError: options that don't fit.
     """
-    is_hub_id = not path.exists() and len(path.parts) == 2 and not path.parent.is_dir()
+    own = path.exists() or path.parent.is_dir() or path.parts[0] == "runs"
+    is_hub_id = not own and len(path.parts) == 2
     if is_hub_id or (not (path / "status.json").exists() and (path / "config.json").exists()):
         return _open_model(path, options or {}, listener)
     folder = RunFolder.open(path)

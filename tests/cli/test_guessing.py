@@ -59,6 +59,7 @@ RIGHT = {
     "saetze.csv": (CLASSES, "Satz Klasse", table(";", "Satz;Klasse", TEXTS, cycle("gut", "schlecht"))),
     "bare.csv": (CLASSES, "column1 column2 good", table(",", "", TEXTS, cycle("pos", "neg"))),
     "numbered.tsv": (CLASSES, "column2 column1", table("\t", "", cycle(0, 1), TEXTS)),
+    "scored.csv": (SCORES, "column1 column2 0.5", table(",", "", TEXTS, [0.5 + i for i in ROWS])),
     "unusual.csv": (CLASSES, "Aussage Art", table(",", "nr,Aussage,Art", list(ROWS), TEXTS, cycle("x", "y"))),
     "several.jsonl": (CLASSES, "text labels", lines(text=TEXTS, labels=cycle(["a"], ["a", "b"], ["b"]))),
     "toxic.csv": (CLASSES, "comment_text toxic severe_toxic insult",
