@@ -12,16 +12,15 @@ from typing import Any, ClassVar
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.choice_labels import choice_numbers
 from bertctl.data.column_contents import written_list
-from bertctl.data.columns import FileColumns, columns_named, ids_of, label_of, other_columns, say_guesses, shown_columns
+from bertctl.data.columns import FileColumns, columns_named, ids_of, label_of, other_columns, shown_columns
 from bertctl.data.files import input_kind, read_tables
-from bertctl.data.names import ID_NAMES, folded
+from bertctl.data.names import folded
 from bertctl.data.reading import Reader, Reading, ReadOptions, json_form
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table
 from bertctl.data.text_columns import texts_of
 from bertctl.data.text_files import Source, source_name
 from bertctl.errors import DataError, UsageError
-from bertctl.progress import Listener
 from bertctl.words import count
 
 _WITH_BEGINNING = (
@@ -96,8 +95,7 @@ class ChoiceReader(Reader):
 
     def columns_of(self, table: Table, options: ReadOptions) -> ChoiceColumns:
         """Returns which column of a file is which."""
-        needed = options.label_needed
-        return find_columns(table, options.settings, label_needed=needed, listener=options.listener)
+        return find_columns(table, options.settings, label_needed=options.label_needed)
 
     def further_columns(self, columns: ChoiceColumns, table: Table, options: ReadOptions) -> ChoiceColumns:
         """Returns the columns, with those that go on numbering the choices."""
@@ -108,14 +106,13 @@ class ChoiceReader(Reader):
         return rows_of_choices(table, columns, split=options.split, first_id=first_id)
 
 
-def find_columns(table: Table, settings: DataSection, *, label_needed: bool, listener: Listener) -> ChoiceColumns:
-    """Finds which column is which, as the person said or by the usual names; what was guessed is told.
+def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> ChoiceColumns:
+    """Finds which column is which, as the person said or by the usual names.
 
     Args:
         table: the file as it was read.
         settings: `text_column` is the context, `pair_column` what stands before every choice.
         label_needed: whether to refuse a table without a label column.
-        listener: told of guesses.
 
     Raises:
         DataError: a column that was named is not there (those there are shown).
@@ -130,7 +127,7 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool, lis
     named |= {"label": settings.label_column, "id": settings.id_column}
     taken = columns_named(named, table, optional="" if label_needed else "label")
     if not table.header and not (settings.text_column and settings.choice_columns):
-        return _guess_headerless(table, settings, listener)
+        return _guess_headerless(table, settings)
     free = {folded(name): name for name in table.columns if name not in taken}
     choices = tuple(settings.choice_columns or ()) or _guess_choices(table, free)
     free = {key: name for key, name in free.items() if name not in choices}
@@ -141,9 +138,7 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool, lis
     if label is None and settings.label_column is None:
         free = {key: name for key, name in free.items() if name not in (context, beginning)}
         label = label_of(free, _LABELS, table, needed=label_needed)
-    found = ChoiceColumns(settings.id_column, context, beginning, choices, label)
-    _say_guesses(table, found, settings, listener)
-    return found
+    return ChoiceColumns(settings.id_column, context, beginning, choices, label)
 
 
 def rows_of_choices(table: Table, columns: ChoiceColumns, *, split: str, first_id: int = 0) -> Rows:
@@ -262,7 +257,7 @@ def _guess_context(table: Table, free: Mapping[str, str], beginning: str | None)
     raise UsageError(f"{table.source}: {what}", remedy=f"{_OPTIONS} {shown_columns(table)}")
 
 
-def _guess_headerless(table: Table, settings: DataSection, listener: Listener) -> ChoiceColumns:
+def _guess_headerless(table: Table, settings: DataSection) -> ChoiceColumns:
     """Returns CODAH's columns: a letter for the category, the prompt, four endings, and the label, if there is one."""
     names = list(table.columns)
     if len(names) not in (6, 7) or not {str(value) for value in table.columns[names[0]]} <= _CODAH_CATEGORIES:
@@ -271,20 +266,4 @@ def _guess_headerless(table: Table, settings: DataSection, listener: Listener) -
             remedy="Name them by number: --text-column column1 --label-column column4 --set "
             "data.choice_columns='[column2, column3]'; if the first line is a header, add --header.",
         )
-    found = ChoiceColumns(settings.id_column, names[1], None, tuple(names[2:6]), names[6] if len(names) == 7 else None)
-    _say_guesses(table, found, settings, listener)
-    return found
-
-
-def _say_guesses(table: Table, found: ChoiceColumns, settings: DataSection, listener: Listener) -> None:
-    guessed = []
-    if settings.text_column is None:
-        guessed.append(f"context from '{found.context}'")
-    if settings.pair_column is None and found.beginning is not None:
-        guessed.append(f"'{found.beginning}' before every choice")
-    if settings.choice_columns is None:
-        guessed.append(f"choices from {', '.join(repr(name) for name in found.choices)}")
-    if settings.label_column is None and found.label is not None:
-        guessed.append(f"label from '{found.label}'")
-    ids = [name for name in table.columns if folded(name) in ID_NAMES]
-    say_guesses(table, guessed, (*found.used, found.id, *ids), listener)
+    return ChoiceColumns(settings.id_column, names[1], None, tuple(names[2:6]), names[6] if len(names) == 7 else None)

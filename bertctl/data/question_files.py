@@ -109,7 +109,7 @@ class NestedColumns(QuestionColumns):
 
 
 def find_columns(table: Table, settings: DataSection, options: ReadOptions) -> QuestionColumns:
-    """Finds which column is which, as the person said or by the usual names; what was guessed is told.
+    """Finds which column is which, as the person said or by the usual names.
 
     Args:
         table: the file as it was read.
@@ -128,19 +128,15 @@ def find_columns(table: Table, settings: DataSection, options: ReadOptions) -> Q
     label_needed = options.label_needed
     taken = columns_named(named, table, optional="" if label_needed else "answers")
     free = {folded(name): name for name in table.columns if name not in taken}
-    guessed: dict[str, str] = {}
     for role, (option, usual) in _USUAL.items():
         found = next((free.pop(key) for key in usual if key in free), None)
         if roles[role] is None and found is not None:
-            roles[role] = guessed[role] = found
+            roles[role] = found
         elif roles[role] is None and (role != "answers" or label_needed):
             raise UsageError(
                 f"{table.source}: no column is known as the {role}",
                 remedy=f"Name it: {option} NAME. {shown_columns(table)}",
             )
-    if any(role != name for role, name in guessed.items()):
-        said = ", ".join(f"{role} from '{name}'" for role, name in guessed.items())
-        options.listener.say(f"{table.source}: {said} (guessed)")
     label = roles["answers"] if roles["answers"] in table.columns else None
     identity = settings.id_column or _usable_ids(table, free.get("id"), options)
     return QuestionColumns(identity, str(roles["question"]), str(roles["context"]), label)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bertctl.config.recipe_sections import DataSection
-from bertctl.data.columns import FileColumns, say_blank
+from bertctl.data.columns import FileColumns, say_blank, say_guesses
 from bertctl.data.groups import group_keys
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table
@@ -182,6 +182,7 @@ class Reader(ABC):
                 labels = table.columns[known.label] if known.label is not None else ()
                 unlabelled = not options.label_needed and all(label in self.no_label for label in labels)
                 known = replace(known, label=None) if unlabelled or not options.keep_labels else known
+                say_guesses(table, known, options.settings, options.listener)
             else:
                 known = self.further_columns(known, table, options)
             rows = self._sound_rows(table, known, options, first_id=total)

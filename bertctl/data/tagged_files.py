@@ -103,10 +103,9 @@ class TaggingReader(Reader):
 
     def columns_of(self, table: Table, options: ReadOptions) -> TaggedColumns:
         """Returns which column of a file is which."""
-        listener = options.listener if options.keep_labels else SILENT
         if isinstance(table, AnnotatedTable):
             return TaggedColumns("id", None, "text", "spans")
-        return find_columns(table, options.settings, label_needed=options.label_needed, listener=listener)
+        return find_columns(table, options.settings, label_needed=options.label_needed)
 
     def rows_of(self, table: Table, columns: TaggedColumns, options: ReadOptions, *, first_id: int) -> Rows:
         """Returns a file's columns under their canonical names."""

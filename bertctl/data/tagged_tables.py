@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from bertctl.config.recipe_sections import DataSection
-from bertctl.data.columns import FileColumns, absent_column, ids_of, other_columns, say_guesses, shown_columns
+from bertctl.data.columns import FileColumns, absent_column, ids_of, other_columns, shown_columns
 from bertctl.data.names import TEXT_NAMES
 from bertctl.data.reading import ReadOptions
 from bertctl.data.rows import Rows
@@ -13,7 +13,6 @@ from bertctl.data.spans import Misaligned, read_span, tags_of_spans
 from bertctl.data.table import Table
 from bertctl.data.word_splitting import find_words, split_words
 from bertctl.errors import DataError, UsageError
-from bertctl.progress import Listener
 
 Offsets = list[tuple[int, int]]
 Content = Literal["text", "words", "numbers", "objects", "nothing"]
@@ -39,8 +38,8 @@ class TaggedColumns(FileColumns):
     label: str | None
 
 
-def find_columns(table: Table, settings: DataSection, *, label_needed: bool, listener: Listener) -> TaggedColumns:
-    """Finds which column is which, as the person said or by the usual names; what was guessed is told.
+def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> TaggedColumns:
+    """Finds which column is which, as the person said or by the usual names.
 
     Raises:
         DataError: a column that was named is not there.
@@ -69,10 +68,7 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool, lis
             f"{table.source}: no column is known as the tags",
             remedy=f"Name it: --label-column NAME (a tag for each word, or spans of the text). {shown_columns(table)}",
         )
-    found = TaggedColumns(settings.id_column, words, text, label)
-    guessed = [f"{role} from '{name}'" for role, name in found.names().items() if name not in (text_name, label_name)]
-    say_guesses(table, guessed, found.names().values(), listener)
-    return found
+    return TaggedColumns(settings.id_column, words, text, label)
 
 
 def _says_nothing(column: str, table: Table) -> bool:

@@ -13,7 +13,6 @@ from bertctl.data.columns import (
     ids_of,
     label_of,
     other_columns,
-    say_guesses,
     shown_columns,
     unclear_column,
 )
@@ -21,7 +20,6 @@ from bertctl.data.names import CLASS_NAMES, ID_NAMES, LABEL_NAMES, PAIR_NAMES, T
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table
 from bertctl.errors import DataError, UsageError
-from bertctl.progress import Listener
 from bertctl.words import shorten
 
 _FEW_CLASSES = 20
@@ -45,14 +43,13 @@ class TextColumns(FileColumns):
     label: str | None = None
 
 
-def choose_columns(table: Table, settings: DataSection, *, label_needed: bool, listener: Listener) -> TextColumns:
-    """Finds the canonical columns; what was guessed is told.
+def choose_columns(table: Table, settings: DataSection, *, label_needed: bool) -> TextColumns:
+    """Finds the canonical columns.
 
     Args:
         table: the file as it was read.
         settings: the columns that the person named.
         label_needed: whether to refuse a table without a label column.
-        listener: told of guesses.
 
     Raises:
         DataError: a column that was named is not there (those there are shown).
@@ -67,18 +64,11 @@ def choose_columns(table: Table, settings: DataSection, *, label_needed: bool, l
     taken = columns_named(given, table, optional="" if label_needed else "label")
     label = settings.label_column if settings.label_column in table.columns else None
     text, pair = settings.text_column, settings.pair_column
-    guessed: list[str] = []
     if text is None:
         text, partner = _guess_text(table, taken, pair=pair, label=label, label_needed=label_needed)
-        guessed.append(f"text from '{text}'")
-        if pair is None and partner is not None:
-            pair = partner
-            guessed.append(f"pair from '{pair}'")
+        pair = pair or partner
     if label is None and settings.label_column is None:
         label = _guess_label(table, [*taken, text, *([pair] if pair else [])], needed=label_needed)
-        if label is not None:
-            guessed.append(f"label from '{label}'")
-    say_guesses(table, guessed, (text, pair, label), listener)
     return TextColumns(settings.id_column, text, pair, label)
 
 

@@ -72,8 +72,7 @@ class TextReader(Reader):
 
     def columns_of(self, table: Table, options: ReadOptions) -> TextColumns:
         """Returns which column of a file is which."""
-        needed = options.label_needed
-        return choose_columns(table, options.settings, label_needed=needed, listener=options.listener)
+        return choose_columns(table, options.settings, label_needed=options.label_needed)
 
     def rows_of(self, table: Table, columns: TextColumns, options: ReadOptions, *, first_id: int) -> Rows:
         """Returns a file's columns under their canonical names."""

@@ -7,6 +7,7 @@ import pytest
 
 from bertctl.config.recipe_sections import DataSection, EvaluationSection, TrainingSection
 from bertctl.config.schema import Recipe
+from bertctl.data.columns import say_guesses
 from bertctl.data.recipe_data import LoadedData, load_data
 from bertctl.data.table import Table
 from bertctl.data.text_columns import choose_columns, rows_from
@@ -30,7 +31,9 @@ def table(*names: str) -> Table:
 
 def choose(*names: str, label_needed: bool = True, listener: Listener = SILENT, **data: object) -> dict[str, str]:
     section = DataSection(**data)
-    return choose_columns(table(*names), section, label_needed=label_needed, listener=listener).names()
+    found = choose_columns(table(*names), section, label_needed=label_needed)
+    say_guesses(table(*names), found, section, listener)
+    return found.names()
 
 
 @pytest.mark.parametrize(
@@ -98,7 +101,7 @@ def test_columns_that_are_not_there():
 def test_other_columns_stay_and_never_clash():
     section = DataSection(text_column="review", label_column="stars")
     found = table("review", "stars", "text", "genre")
-    rows = rows_from(found, choose_columns(found, section, label_needed=True, listener=SILENT), split="train")
+    rows = rows_from(found, choose_columns(found, section, label_needed=True), split="train")
     assert list(rows.columns) == ["text", "label", "file_text", "genre"]
     assert rows.columns["text"][0] == "review 0"
     assert rows.columns["file_text"][0] == "text 0"
@@ -107,7 +110,7 @@ def test_other_columns_stay_and_never_clash():
 def test_ids_come_from_their_column_and_are_unique():
     section = DataSection(id_column="key")
     found = table("text", "label", "key")
-    choice = choose_columns(found, section, label_needed=True, listener=SILENT)
+    choice = choose_columns(found, section, label_needed=True)
     assert rows_from(found, choice, split="x").ids == ["key 0", "key 1", "key 2", "key 3"]
     twice = Table({**found.columns, "key": [1, 2, 1, 3]}, "file.csv", [2, 3, 4, 5])
     with pytest.raises(DataError, match=r"file.csv:4: .*id '1' .*file.csv:2"):
