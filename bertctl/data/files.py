@@ -163,7 +163,7 @@ def _opened(lines: Iterator[str], source: str, form: str) -> tuple[list[str], An
         if not line.isspace():
             break
     if not head or head[-1].isspace():
-        raise DataError(f"{source} is empty", remedy=form)
+        raise DataError(f"{source} is empty: it has no rows", remedy=form)
     try:
         first = json.loads(head[-1])
         lists = [first.get(name) for name in ("data", "documents")] if isinstance(first, dict) else [first]

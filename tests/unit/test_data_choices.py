@@ -121,8 +121,8 @@ def test_swag_reads_its_second_sentence_before_every_ending(tmp_path):
     assert rows.columns["label"] == [2]
     assert rows.columns["video-id"] == ["v1"], "other columns stay, for evaluation.slice_columns"
     (said,) = [line for line in heard.said if "context from 'sent1'" in line]
-    assert "'sent2' before every choice" in said
-    assert "choices from 'ending0', 'ending1', 'ending2', 'ending3'" in said
+    assert "beginning from 'sent2'" in said
+    assert "choices from 'ending0, ending1, ending2, ending3'" in said
 
 
 def test_swag_of_the_catalog_from_its_files_and_without_test_labels(tmp_path):

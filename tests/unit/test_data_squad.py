@@ -110,7 +110,8 @@ def test_every_form_gives_the_same_rows(tmp_path, form):
     assert rows.columns["context"] == [CONTEXT, CONTEXT, "Eve is in Bern."]
     assert rows.columns["label"] == LABELS
     assert rows.columns["title"] == ["Towns"] * 3
-    assert heard.lines == []  # nothing had to be guessed
+    flat = "question from 'question', context from 'context', label from 'answers' (guessed"
+    assert [flat in line for line in heard.lines] == [True] * (form in ("json-list", "json-data", "jsonl", "parquet"))
 
 
 @pytest.mark.parametrize("form", ["json-nested", "json-pretty", "json-list", "jsonl", "gz", "parquet"])
@@ -222,7 +223,7 @@ def test_ids_that_stand_twice_are_said_and_numbered(tmp_path):
     path.write_text(f"{row}\n{row}\n")
     heard = _Heard()
     assert list(_read(path, heard).rows.ids) == ["0", "1"]
-    assert "stand twice" in heard.lines[-1]
+    assert any("stand twice" in line for line in heard.lines)
     with pytest.raises(DataError, match="id 'k'"):
         _read(path, id_column="id")
 
