@@ -138,7 +138,7 @@ def test_an_unclear_file_is_refused_with_the_choices(name: str, bertctl: Run, tm
 def test_every_verb_that_takes_a_recipe_takes_a_file(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
     rows = {"text": TEXTS * 3, "similarity": cycle(0.5, 1.5) * 3}
     pq.write_table(pa.table(rows), tmp_path / "train.parquet")
-    (tmp_path / "dev.tsv").write_text(table("\t", "text\tsimilarity", TEXTS, cycle(0.5, 1.5)))
+    (tmp_path / "dev.tsv").write_text(table("\t", "text\tsimilarity", OTHER, cycle(0.5, 1.5)))
     common = ("--model", tiny_model, "--max-length", "16")
     for words in (
         ("finetune", "train.parquet", "--validation-file", "dev.tsv", "--dry-run"),
