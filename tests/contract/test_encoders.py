@@ -88,7 +88,7 @@ def test_a_missing_layer_is_refused_without_a_head_too(
         assert "encoder.layer.1" in refused.stderr
 
 
-@pytest.mark.parametrize("family", ["roberta", "modernbert"])
+@pytest.mark.parametrize("family", ["roberta", pytest.param("modernbert", marks=pytest.mark.slow)])
 def test_words_of_byte_level_families_are_read_in_one_way(
     family: str, bertctl: Run, tagged: Path, tmp_path: Path
 ) -> None:
@@ -236,17 +236,18 @@ def test_a_tokenizer_with_more_tokens_than_the_model_has_vectors_is_refused(
         assert "resize_token_embeddings" in refused.stderr
 
 
-def test_a_tokenizer_that_names_no_padding_token_gets_one(
+def test_a_tokenizer_that_names_no_padding_token_gets_one_and_its_cut_side_is_saved_as_it_is(
     bertctl: Run, encoder: Make, opinions: Path, tmp_path: Path
 ) -> None:
     folder = encoder("bert", tmp_path / "model")
-    config = {"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": True}
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "truncation_side": "left"}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
     (folder / "special_tokens_map.json").unlink(missing_ok=True)
     done = bertctl(*tuned(opinions, folder))
     assert done.returncode == 0, done.stderr
     assert "'[PAD]'" in done.stderr
-    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "run" / "model").pad_token == "[PAD]"
+    saved = transformers.AutoTokenizer.from_pretrained(tmp_path / "run" / "model")
+    assert (saved.pad_token, saved.truncation_side) == ("[PAD]", "right")
 
 
 def test_a_head_of_the_hub_is_not_taken_for_other_labels(
@@ -334,13 +335,3 @@ def test_a_folder_of_an_adapter_is_called_one(bertctl: Run, opinions: Path, tmp_
     refused = bertctl(*tuned(opinions, folder))
     assert refused.returncode == 4, refused.stderr
     assert "an adapter names its model" in refused.stderr
-
-
-def test_the_side_that_is_cut_is_saved_as_it_is(bertctl: Run, encoder: Make, opinions: Path, tmp_path: Path) -> None:
-    folder = encoder("bert", tmp_path / "model")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    tokenizer.truncation_side = "left"
-    tokenizer.save_pretrained(folder)
-    done = bertctl(*tuned(opinions, folder))
-    assert done.returncode == 0, done.stderr
-    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "run" / "model").truncation_side == "right"
