@@ -81,18 +81,8 @@ def load_model(
             for module in network.modules():
                 if type(module).__name__ == "Dropout":  # GPT-2's for tags has one that no field names
                     module.p = dropout
-        kept = head is None or (has_trained_head(source) and keeps_head(source, head, auto_class))
-        if not kept and has_trained_head(source):
-            _renew_head(network)
         if auto_class != "AutoModel":
-            from bertctl.modeling.heads import keep_in_fp32
-            from bertctl.modeling.score_head import use_score_head
-
-            if getattr(config, "score_scale", None):
-                scores = use_score_head(network, *(config.score_scale if head is not None else ()))
-                if head is not None and kept:
-                    scores.unfold()
-            keep_in_fp32(network)
+            _fit_head(network, source, auto_class, head)
         saved_tokenizer.model_max_length = model_positions(source.config) or saved_tokenizer.model_max_length
         pad_left, has_segments = config.model_type in _PADS_LEFT, _has_segments(network, config)
         _agree(saved_tokenizer, pad_left=pad_left, has_segments=has_segments)
@@ -245,6 +235,22 @@ def keeps_head(source: ModelSource, head: Mapping[str, Any], auto_class: str) ->
         return True
     trained = {int(number): name for number, name in source.config.get("id2label", {}).items()}
     return trained == head["id2label"] and (problem or "single_label_classification") == head.get("problem_type")
+
+
+def _fit_head(network: "nn.Module", source: ModelSource, auto_class: str, head: Mapping[str, Any] | None) -> None:
+    """Renews a head that was trained for other labels, and has it compute as ours do: scores to scale, all in fp32."""
+    from bertctl.modeling.heads import keep_in_fp32
+    from bertctl.modeling.score_head import use_score_head
+
+    kept = head is None or (has_trained_head(source) and keeps_head(source, head, auto_class))
+    if not kept and has_trained_head(source):
+        _renew_head(network)
+    scale: Any = getattr(network.config, "score_scale", None)
+    if scale:
+        scores = use_score_head(network, *(scale if head is not None else ()))
+        if head is not None and kept:
+            scores.unfold()
+    keep_in_fp32(network)
 
 
 def _renew_head(network: "nn.Module") -> None:
