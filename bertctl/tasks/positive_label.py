@@ -13,7 +13,7 @@ _YES = re.compile(
 )
 _NO = re.compile(
     r"0|-1|false|no|n|neg|negative|negativ|none|ham|other|others|rest|normal|neutral|clean|benign|nein|non|"
-    r"(not|non|no|un|in|ir)[-_ ]?\w+",
+    r"(not|non|no)[-_ ].+",
     re.IGNORECASE,
 )
 

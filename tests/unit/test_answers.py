@@ -12,10 +12,12 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 
+from bertctl.catalog.datasets import builtin_datasets
 from bertctl.errors import DataError, UsageError
 from bertctl.reporting.slices import slice_contributions
 from bertctl.tasks.choice_answers import ChoiceAnswers
 from bertctl.tasks.class_answers import ClassAnswers
+from bertctl.tasks.positive_label import positive_label
 from bertctl.tasks.registry import answer_type
 from bertctl.tasks.score_answers import ScoreAnswers
 from bertctl.tasks.span_answers import SpanAnswers
@@ -81,6 +83,15 @@ def test_one_label_an_example_equals_scikit_learn(labels):
     assert _value(lines, "text-classification", "matthews") == pytest.approx(matthews_corrcoef(gold, answers))
     assert _value(lines, "text-classification", "accuracy") == pytest.approx(np.mean(np.equal(gold, answers)))
     assert _value(lines, "text-classification", "loss") == pytest.approx(np.mean([line["loss"] for line in lines]))
+
+
+def test_the_positive_label_is_guessed_from_the_names():
+    for labels in ("ham spam", "OFFENSE OTHER", "no yes", "-1 1", "cat dog", "toxic non-toxic", "ad information"):
+        positive = {"OFFENSE OTHER": "OFFENSE", "toxic non-toxic": "toxic"}.get(labels, labels.split()[1])
+        assert positive_label(labels.split(), False, None) == positive
+    for name in ("mrpc", "qqp"):
+        official = builtin_datasets()[name].labels
+        assert positive_label(official, False, None) == official[1], "as the leaderboard counts"
 
 
 def test_several_labels_an_example_equal_scikit_learn():
