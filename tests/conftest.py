@@ -14,6 +14,11 @@ from tests.nursery import Nursery
 
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as the command does; before anything imports torch
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the other test process has the other core, and threads burn theirs
+if "PYTEST_XDIST_WORKER" in os.environ and hasattr(os, "sched_setaffinity"):
+    # A core for each test process and the commands it starts: threads of two that wait for each other on two cores
+    # take up to three times as long.
+    _CORES = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {_CORES[int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw")) % len(_CORES)]})
 gc.disable()  # until all tests are collected, which takes a fifth less time
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -7,7 +7,8 @@ runs `bertctl.cli.main.entry`. Only the imports, which take longer than most com
 about the start itself (what is imported, how fast, environment variables that libraries read when they are imported)
 start `python -m bertctl` instead.
 
-    test  -> {"arguments": [...], "cwd": "...", "env": {...}} as one line, and three descriptors: stdin, stdout, stderr
+    test  -> {"arguments": [...], "cwd": "...", "env": {...}, "cores": [...]} as one line, and three descriptors:
+             stdin, stdout, stderr
     here  -> {"pid": 4711} when it has started, {"code": 0} when it has ended
 
 A test process that holds on to it sends {} instead, and keeps the connection.
@@ -78,7 +79,8 @@ _ON_PATH = """#!{python} -SE
 import json, os, signal, socket, sys
 door = socket.socket(socket.AF_UNIX)
 door.connect({address!r})
-asked = {{"arguments": sys.argv[1:], "cwd": os.getcwd(), "env": dict(os.environ)}}
+cores = [*os.sched_getaffinity(0)] if hasattr(os, "sched_getaffinity") else []
+asked = {{"arguments": sys.argv[1:], "cwd": os.getcwd(), "env": dict(os.environ), "cores": cores}}
 socket.send_fds(door, [(json.dumps(asked) + "\\n").encode()], [0, 1, 2])
 lines = door.makefile("r", encoding="utf-8")
 pid = json.loads(lines.readline())["pid"]
@@ -255,7 +257,8 @@ class Nursery:
         same_hub = all(env.get(name) == self.env.get(name) for name in _OF_THE_HUB)
         door = socket.socket(socket.AF_UNIX)
         door.connect(self._address + ("" if same_hub else _EARLIER))
-        request = {"arguments": list(arguments), "cwd": str(cwd), "env": dict(env)}
+        cores = [*os.sched_getaffinity(0)] if hasattr(os, "sched_getaffinity") else []
+        request = {"arguments": list(arguments), "cwd": str(cwd), "env": dict(env), "cores": cores}
         with contextlib.ExitStack() as sent:
             streams = [stdin if isinstance(stdin, int) else os.open(stdin or os.devnull, os.O_RDONLY)]
             if streams[0] != stdin:
@@ -322,6 +325,8 @@ class Nursery:
 
 
 def _serve(address: str) -> None:
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))  # its children have the cores of those who ask
     doors = []
     for name in (address, address + _EARLIER):
         doors.append(socket.socket(socket.AF_UNIX))
@@ -424,6 +429,8 @@ def _be_bertctl(request: dict[str, object], streams: Sequence[int], doors: Seque
         os.environ.clear()
         os.environ.update(request["env"])  # type: ignore[arg-type]
         os.chdir(str(request["cwd"]))
+        if request["cores"]:
+            os.sched_setaffinity(0, request["cores"])  # type: ignore[arg-type]
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
             os.close(stream)
