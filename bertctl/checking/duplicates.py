@@ -56,13 +56,9 @@ def _exact_inside(subject: Subject, groups: Groups) -> Iterator[Finding]:
     for split, found in repeats.items():
         rows = subject.splits[split]
         found.sort()
-        yield _RULES.finding(
-            "duplicate",
-            split,
-            (len(found), len(rows)),
-            _twins(subject, [((split, index), (split, first)) for index, first in found]),
-            severity="warning" if len(found) > _MANY * len(rows) else "note",
-        )
+        twins = _twins(subject, [((split, index), (split, first)) for index, first in found])
+        severity = "warning" if len(found) > _MANY * len(rows) else "note"
+        yield _RULES.finding("duplicate", split, (len(found), len(rows)), twins, severity=severity)
 
 
 def _exact_across(subject: Subject, groups: Groups) -> Iterator[Finding]:
@@ -75,15 +71,13 @@ def _exact_across(subject: Subject, groups: Groups) -> Iterator[Finding]:
         if found:
             found.sort()
             rows = subject.splits[other]
-            copied = one == "train" and len(found) > _COPIED * len(rows)
+            says = f"are in {one} too, ignoring case and spacing{_with_another_label(subject, found)}"
+            severity, remedy = None, _remedy(one, other)
+            if one == "train" and len(found) > _COPIED * len(rows):
+                severity, remedy = "error", _hold_out(other)
+            of, twins = (len(found), len(rows)), _twins(subject, found)
             yield _RULES.finding(
-                "duplicate-across-splits",
-                other,
-                (len(found), len(rows)),
-                _twins(subject, found),
-                says=(f"are in {one} too, ignoring case and spacing" + _with_another_label(subject, found)),
-                remedy=_hold_out(other) if copied else _remedy(one, other),
-                severity="error" if copied else None,
+                "duplicate-across-splits", other, of, twins, says=says, severity=severity, remedy=remedy
             )
 
 
@@ -101,26 +95,15 @@ def _conflicts(subject: Subject, groups: Groups) -> Iterator[Finding]:
     for places in conflicts[:SHOWN_EXAMPLES]:
         shown = "; ".join(f"{_shown_answer(subject, p)} at {_place(subject, p)}" for p in places[1:4])
         split, index = places[0]
-        text = shorten(_text(subject, places[0]), limit=60)
-        examples.append(
-            Example(subject.splits[split].where(index), f"{text} = {_shown_answer(subject, places[0])}; {shown}")
-        )
-    splits = {place[0] for places in conflicts for place in places}
-    yield _RULES.finding(
-        "conflicting-labels",
-        splits.pop() if len(splits) == 1 else "",
-        (len(conflicts), len(groups)),
-        tuple(examples),
-        message=f"{count_of(len(conflicts), len(groups), 'different text')} occur with different labels",
-        remedy=(
-            "Decide on one label for each: no model can be right on both."
-            + (
-                " If both are meant, make it multi-label (--set text_classification.multi_label=true)."
-                if "labels" in subject.checks and not subject.several_labels
-                else ""
-            )
-        ),
-    )
+        first = f"{shorten(_text(subject, places[0]), limit=60)} = {_shown_answer(subject, places[0])}"
+        examples.append(Example(subject.splits[split].where(index), f"{first}; {shown}"))
+    splits, of = {place[0] for places in conflicts for place in places}, (len(conflicts), len(groups))
+    message = f"{count_of(*of, 'different text')} occur with different labels"
+    remedy = "Decide on one label for each: no model can be right on both."
+    if "labels" in subject.checks and not subject.several_labels:
+        remedy += " If both are meant, make it multi-label (--set text_classification.multi_label=true)."
+    where = splits.pop() if len(splits) == 1 else ""
+    yield _RULES.finding("conflicting-labels", where, of, tuple(examples), message=message, remedy=remedy)
 
 
 def _near(subject: Subject, groups: Groups) -> Iterator[Finding]:
@@ -172,15 +155,10 @@ def _shared_contexts(subject: Subject) -> Iterator[Finding]:
     for one, other in combinations(with_context, 2):
         shared = {key: index for key, index in contexts[other].items() if key and key in contexts[one]}
         if shared:
-            rows = subject.splits[other]
-            yield _RULES.finding(
-                "context-across-splits",
-                other,
-                (len(shared), len(contexts[other])),
-                examples_at(rows, sorted(shared.values()), subject.texts(other)["context"].__getitem__),
-                noun="paragraph",
-                says=f"are in {one} too",
-            )
+            show, says = subject.texts(other)["context"].__getitem__, f"are in {one} too"
+            examples = examples_at(subject.splits[other], sorted(shared.values()), show)
+            counts = (len(shared), len(contexts[other]))
+            yield _RULES.finding("context-across-splits", other, counts, examples, noun="paragraph", says=says)
 
 
 def _contained(subject: Subject) -> Iterator[Finding]:
@@ -201,13 +179,10 @@ def _contained(subject: Subject) -> Iterator[Finding]:
         keys = {i: f" {normalised(column[i])} " for i in looked}
         found = [i for i, key in keys.items() if len(key.split()) >= _PHRASE and whole.count(key) > copies[key]]
         if len(found) > _CONTAINED * len(looked):
-            yield _RULES.finding(
-                "contained" if split == "train" else "contained-across-splits",
-                split,
-                (len(found), len(looked)),
-                examples_at(subject.splits[split], found, column.__getitem__),
-                noun="row" if len(looked) == len(column) else "sampled row",
-            )
+            code = "contained" if split == "train" else "contained-across-splits"
+            examples = examples_at(subject.splits[split], found, column.__getitem__)
+            noun = "row" if len(looked) == len(column) else "sampled row"
+            yield _RULES.finding(code, split, (len(found), len(looked)), examples, noun=noun)
 
 
 def _twins(subject: Subject, pairs: Sequence[tuple[Place, Place]], *, both: bool = False) -> tuple[Example, ...]:
@@ -222,9 +197,8 @@ def _twins(subject: Subject, pairs: Sequence[tuple[Place, Place]], *, both: bool
 
 
 def _hold_out(split: str) -> str:
-    return (
-        f"Give rows of their own for {split}, or no file: rows of train are then held out. Scores on these say nothing."
-    )
+    held_out = "rows of train are then held out"
+    return f"Give rows of their own for {split}, or no file: {held_out}. Scores on these say nothing."
 
 
 def _remedy(one: str, other: str) -> str:

@@ -45,16 +45,9 @@ def _blank(rows: Rows, split: str, name: str, column: Sequence[str]) -> Iterator
 def _contentless(rows: Rows, split: str, name: str, column: Sequence[str]) -> Iterator[Finding]:
     numbers = [i for i, text in enumerate(column) if _NUMBER.fullmatch(text)]
     if len(numbers) > _MOSTLY_NUMBERS * len(rows):
-        yield from _RULES.of_rows(
-            "text-is-numbers",
-            rows,
-            split,
-            numbers,
-            column.__getitem__,
-            noun=f"{name} field",
-            says="are bare numbers",
-            remedy=f"Is it the right column? Name it with {'--pair-column' if name == 'pair' else '--text-column'}.",
-        )
+        examples, noun = examples_at(rows, numbers, column.__getitem__), f"{name} field"
+        remedy = f"Is it the right column? Name it with {'--pair-column' if name == 'pair' else '--text-column'}."
+        yield _RULES.finding("text-is-numbers", split, (len(numbers), len(rows)), examples, noun=noun, remedy=remedy)
     short = {i: text.strip() for i, text in enumerate(column) if len(text) < 40}
     placeholders = [i for i, text in short.items() if text in _PLACEHOLDERS]
     wordless = [i for i, text in short.items() if text and text not in _PLACEHOLDERS and _NO_WORD.fullmatch(text)]
@@ -67,15 +60,10 @@ def _cut_off(rows: Rows, split: str, name: str, column: Sequence[str]) -> Iterat
     lengths = Counter(map(len, column))
     longest = max(lengths, default=0)
     if longest in _EXPORT_LIMITS and lengths[longest] >= max(_AT_LIMIT, _AT_LIMIT_SHARE * len(rows)):
-        yield from _RULES.of_rows(
-            "cut-off-export",
-            rows,
-            split,
-            [i for i, text in enumerate(column) if len(text) == longest],
-            lambda i: "…" + column[i][-60:],
-            noun=f"{name} field",
-            says=(f"end after exactly {longest:,} characters, and none is longer"),
-        )
+        cut = [i for i, text in enumerate(column) if len(text) == longest]
+        examples, noun = examples_at(rows, cut, lambda i: "…" + column[i][-60:]), f"{name} field"
+        says = f"end after exactly {longest:,} characters, and none is longer"
+        yield _RULES.finding("cut-off-export", split, (len(cut), len(rows)), examples, noun=noun, says=says)
 
 
 def _swallowed(subject: Subject, rows: Rows, split: str, name: str, column: Sequence[str]) -> Iterator[Finding]:
@@ -86,15 +74,8 @@ def _swallowed(subject: Subject, rows: Rows, split: str, name: str, column: Sequ
     words = "|".join(map(re.escape, labels))
     row_in_field = re.compile(rf"^(?:.*[,;\t|])?\"?(?:{words})\"?[ ]*\r?\n|\n\"?(?:{words})\"?[,;\t|]", re.MULTILINE)
     found = [i for i, text in enumerate(column) if "\n" in text and row_in_field.search(text)]
-    yield from _RULES.of_rows(
-        "swallowed-rows",
-        rows,
-        split,
-        found,
-        lambda i: shorten(column[i], limit=90),
-        noun=f"{name} field",
-        says="contain whole rows: line breaks, separators and labels",
-    )
+    noun = f"{name} field"
+    yield from _RULES.of_rows("swallowed-rows", rows, split, found, lambda i: shorten(column[i], limit=90), noun=noun)
 
 
 def _same_sides(subject: Subject, split: str) -> Iterator[Finding]:
@@ -103,19 +84,12 @@ def _same_sides(subject: Subject, split: str) -> Iterator[Finding]:
         return
     rows = subject.splits[split]
     same = [i for i, (a, b) in enumerate(zip(texts["text"], texts["pair"], strict=True)) if a == b and a.strip()]
+    severity, remedy = "note", "Fine where it is meant (an extreme of similarity); else correct them."
+    if len(same) > len(rows) // 2:
+        severity, remedy = "warning", "Are --text-column and --pair-column the right ones?"
+    examples, counts = examples_at(rows, same, texts["text"].__getitem__), (len(same), len(rows))
     if same:
-        yield _RULES.finding(
-            "same-text-twice",
-            split,
-            (len(same), len(rows)),
-            examples_at(rows, same, texts["text"].__getitem__),
-            severity="warning" if len(same) > len(rows) // 2 else "note",
-            remedy=(
-                "Are --text-column and --pair-column the right ones?"
-                if len(same) > len(rows) // 2
-                else "Fine where it is meant (an extreme of similarity); else correct them."
-            ),
-        )
+        yield _RULES.finding("same-text-twice", split, counts, examples, severity=severity, remedy=remedy)
 
 
 def _others(rows: Rows, index: int) -> str:

@@ -64,26 +64,13 @@ def _spelling(subject: Subject, counts: dict[str, Counter[str]]) -> Iterator[Fin
         usual, *others = names
         if not others:
             continue
-        odd = set(others)
-        rows_of = [
-            (split, i)
-            for split in counts
-            for i, found in enumerate(subject.label_sets(split) or ())
-            if odd.intersection(found)
-        ]
-        split = rows_of[0][0]
-        rows = subject.splits[split]
-        yield _RULES.finding(
-            "label-spelling",
-            split if len({place[0] for place in rows_of}) == 1 else "",
-            (len(rows_of), sum(map(len, subject.splits.values()))),
-            _shown(rows, [i for s, i in rows_of if s == split]),
-            message=(
-                f"{listed(others)} ({len(rows_of):,} rows) and {usual!r} ({total[usual]:,} rows) differ only in case "
-                "or spacing, and count as different labels"
-            ),
-            remedy=f"Write them all as {usual!r}.",
-        )
+        found = {split: rows for split in counts if (rows := _rows_with(subject, split, set(others)))}
+        first, number = next(iter(found)), sum(map(len, found.values()))
+        where, of = "" if len(found) > 1 else first, (number, sum(map(len, subject.splits.values())))
+        examples, remedy = _shown(subject.splits[first], found[first]), f"Write them all as {usual!r}."
+        both = f"{listed(others)} ({number:,} rows) and {usual!r} ({total[usual]:,} rows)"
+        message = f"{both} differ only in case or spacing, and count as different labels"
+        yield _RULES.finding("label-spelling", where, of, examples, message=message, remedy=remedy)
 
 
 def _unknown(subject: Subject, counts: dict[str, Counter[str]]) -> Iterator[Finding]:
@@ -99,15 +86,10 @@ def _unknown(subject: Subject, counts: dict[str, Counter[str]]) -> Iterator[Find
     train = counts.get("train", Counter())
     absent = [name for name in named if train and not train[name]]
     if absent:
-        total = len(subject.splits["train"])
-        yield _RULES.finding(
-            "label-without-rows",
-            "train",
-            (len(absent), len(named)),
-            message=f"no training row has the label {listed(absent)}, though it is one of the {len(named)} that are "
-            "named",
-            remedy=f"Add rows with it (there are {total:,} of the others), or leave the label out.",
-        )
+        total, counts_of = len(subject.splits["train"]), (len(absent), len(named))
+        message = f"no training row has the label {listed(absent)}, though it is one of the {len(named)} that are named"
+        remedy = f"Add rows with it (there are {total:,} of the others), or leave the label out."
+        yield _RULES.finding("label-without-rows", "train", counts_of, message=message, remedy=remedy)
 
 
 def _joined(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
@@ -115,11 +97,12 @@ def _joined(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
     for separator in _SEPARATORS if not subject.several_labels else "":
         parts = {part.strip() for name in train for part in name.split(separator)}
         if len(parts) < len(train):
-            rows, code = subject.splits["train"], "several-labels-in-one"
+            rows = subject.splits["train"]
             found = _rows_with(subject, "train", {name for name in train if separator in name})
+            counts, shown = (len(found), len(rows)), _shown(rows, found)
             says = f"have '{separator}' in their label: {len(train):,} labels, or {len(parts):,} with it between"
             remedy = f"Where it separates labels: --set text_classification.label_separator='{separator}'."
-            yield from _RULES.of_rows(code, rows, "train", found, _shown_of(rows), says=says, remedy=remedy)
+            yield _RULES.finding("several-labels-in-one", "train", counts, shown, says=says, remedy=remedy)
             return
 
 
@@ -132,9 +115,8 @@ def _number_of_labels(subject: Subject, train: Counter[str]) -> Iterator[Finding
         yield _RULES.finding("one-label", "train", (len(rows), len(rows)), message=message)
     if subject.labels is None and len(train) > max(50, len(rows) // 2):
         message = f"{len(train):,} different labels in {len(rows):,} training rows: {listed(list(train), limit=4)}"
-        yield _RULES.finding(
-            "too-many-labels", "train", (len(train), len(rows)), _shown(rows, range(3)), message=message
-        )
+        of, examples = (len(train), len(rows)), _shown(rows, range(3))
+        yield _RULES.finding("too-many-labels", "train", of, examples, message=message)
 
 
 def _rare(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
@@ -156,17 +138,11 @@ def _imbalance(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
     total = sum(train.values())
     if count <= _MOSTLY * total and (count <= _UNEVEN * fewest or fewest < RARE):
         return
-    yield _RULES.finding(
-        "imbalance",
-        "train",
-        (count, total),
-        message=f"{most!r} has {percent(count, total)} of the training rows, {least!r} {percent(fewest, total)}",
-        severity="warning" if count > _MOSTLY * total else "note",
-        remedy=(
-            f"Always saying {most!r} scores accuracy {count / total:.3f}: look at F1 or Matthews instead "
-            "(--set evaluation.primary_metric=f1_macro), and at the rows of each label."
-        ),
-    )
+    shares = f"{most!r} has {percent(count, total)} of the training rows, {least!r} {percent(fewest, total)}"
+    severity = "warning" if count > _MOSTLY * total else "note"
+    instead = "look at F1 or Matthews instead (--set evaluation.primary_metric=f1_macro), and at the rows of each label"
+    remedy = f"Always saying {most!r} scores accuracy {count / total:.3f}: {instead}."
+    yield _RULES.finding("imbalance", "train", (count, total), message=shares, severity=severity, remedy=remedy)
 
 
 def _one_side(subject: Subject, counts: dict[str, Counter[str]], split: str) -> Iterator[Finding]:
@@ -175,20 +151,18 @@ def _one_side(subject: Subject, counts: dict[str, Counter[str]], split: str) -> 
     if unseen and train:
         says = f"have a label that no training row has: {_with_hint(unseen, train)}"
         severity = "error" if subject.labels is None else "warning"
-        rows, indices = subject.splits[split], _rows_with(subject, split, set(unseen))
-        yield from _RULES.of_rows(
-            "label-not-in-train", rows, split, indices, _shown_of(rows), says=says, severity=severity
-        )
+        rows, found = subject.splits[split], _rows_with(subject, split, set(unseen))
+        counts_of, shown = (len(found), len(rows)), _shown(rows, found)
+        yield _RULES.finding("label-not-in-train", split, counts_of, shown, says=says, severity=severity)
     absent = [name for name in train if name not in other and name.strip()]
     if absent and other and train.total() > 0 and len(absent) < len(train):
-        yield _RULES.finding(
-            "label-only-in-train",
-            split,
+        of, shown = (
             (len(absent), len(train)),
             _shown(subject.splits["train"], _rows_with(subject, "train", set(absent))),
-            message=f"no row of {split} has the label {listed(absent)}",
-            remedy=f"Split the rows anew, stratified by label: how well it is learned can't be seen on {split}.",
         )
+        message = f"no row of {split} has the label {listed(absent)}"
+        remedy = f"Split the rows anew, stratified by label: how well it is learned can't be seen on {split}."
+        yield _RULES.finding("label-only-in-train", split, of, shown, message=message, remedy=remedy)
 
 
 def _shift(subject: Subject, counts: dict[str, Counter[str]], split: str) -> Iterator[Finding]:

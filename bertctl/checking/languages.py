@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from functools import cache, lru_cache
 from typing import Any
 
-from bertctl.checking.findings import Example, Finding, FindingRules, shorten
+from bertctl.checking.findings import SHOWN_EXAMPLES, Example, Finding, FindingRules, examples_at, shorten
 from bertctl.checking.subject import Subject
 
 _RULES = FindingRules("languages")
@@ -73,39 +73,23 @@ def _scripts(subject: Subject, split: str, texts: list[str]) -> Iterator[Finding
         return
     (main, count), total = counts.most_common(1)[0], counts.total()
     shown = ", ".join(f"{name} {n:,}" for name, n in counts.most_common())
-    rows = subject.splits[split]
     others = [i for i, script in enumerate(scripts) if script and script != main]
-    rare = count >= _MAIN * total
-    yield _RULES.finding(
-        "other-script",
-        split,
-        (len(others), total),
-        tuple(Example(rows.where(i), shorten(texts[i])) for i in others[:5]),
-        noun="text",
-        says=(f"are not in {main} letters" if rare else f"the texts of {split} are in several scripts: {shown}"),
-        remedy=(
-            f"Is the model made for them? {subject.recipe.model.name} may know them only as single letters or [UNK]; "
-            "bert-base-multilingual reads 104 languages."
-        ),
-    )
+    rare, examples = count >= _MAIN * total, examples_at(subject.splits[split], others, texts.__getitem__)
+    says = f"are not in {main} letters" if rare else f"the texts of {split} are in several scripts: {shown}"
+    known = f"{subject.recipe.model.name} may know them only as single letters or [UNK]"
+    remedy = f"Is the model made for them? {known}; bert-base-multilingual reads 104 languages."
+    yield _RULES.finding("other-script", split, (len(others), total), examples, noun="text", says=says, remedy=remedy)
 
 
 def _mixed_words(subject: Subject, split: str, texts: list[str]) -> Iterator[Finding]:
-    rows = subject.splits[split]
-    found: list[tuple[int, str]] = []
+    found: dict[int, str] = {}
     for i, text in enumerate(texts):
         if not text.isascii() and (word := _patterns()[1].search(text)) is not None:
-            found.append((i, word[0]))
+            found[i] = f"{shorten(word[0])!r} is {word[0].encode('ascii', 'backslashreplace').decode()}"
     if found:
-        yield _RULES.finding(
-            "mixed-script-word",
-            split,
-            (len(found), len(rows)),
-            tuple(
-                Example(rows.where(i), f"{shorten(word)!r} is {word.encode('ascii', 'backslashreplace').decode()}")
-                for i, word in found[:5]
-            ),
-        )
+        rows = subject.splits[split]
+        examples = tuple(Example(rows.where(i), shown) for i, shown in list(found.items())[:SHOWN_EXAMPLES])
+        yield _RULES.finding("mixed-script-word", split, (len(found), len(rows)), examples)
 
 
 def _languages(subject: Subject, split: str, texts: list[str]) -> Iterator[Finding]:
@@ -121,17 +105,12 @@ def _languages(subject: Subject, split: str, texts: list[str]) -> Iterator[Findi
         return
     main, _ = counts.most_common(1)[0]
     others = [i for i, (language, sure) in told.items() if sure >= _SURE and language != main]
-    rows = subject.splits[split]
     shown = ", ".join(f"{language} {n:,}" for language, n in counts.most_common(6))
-    yield _RULES.finding(
-        "other-language",
-        split,
-        (len(others), len(chosen)),
-        tuple(Example(rows.where(i), f"{told[i][0]}: {shorten(texts[i], limit=80)}") for i in others[:5]),
-        noun="longer text",
-        says=(f"that were looked at are probably in another language than the rest ({shown})"),
-        severity="warning" if len(others) > 0.01 * len(chosen) else "note",
-    )
+    says = f"that were looked at are probably in another language than the rest ({shown})"
+    of, severity = (len(others), len(chosen)), "warning" if len(others) > 0.01 * len(chosen) else "note"
+    rows = subject.splits[split]
+    examples = examples_at(rows, others, lambda i: f"{told[i][0]}: {shorten(texts[i], limit=80)}")
+    yield _RULES.finding("other-language", split, of, examples, says=says, severity=severity)
 
 
 def _letters(text: str) -> int:

@@ -61,20 +61,12 @@ def _columns(rows: Rows, split: str, labelled: Sequence[int], labels: Sequence[s
         told = sum(counts.most_common(1)[0][1] for counts in by_value.values())
         if len(by_value) < 2 or 5 * len(by_value) > len(labels) or told < _KNOWN * len(labels):
             continue
-        shown = [
-            f"{value!r} is {counts.most_common(1)[0][0]!r}"
-            for value, counts in sorted(by_value.items(), key=lambda item: -item[1].total())[:3]
-        ]
-        yield _RULES.finding(
-            "leaky-column",
-            split,
-            (told, len(labels)),
-            examples_at(rows, labelled, lambda i, c=column: f"{c[i]!r}, label {rows.columns['label'][i]!r}"),  # type: ignore[misc]
-            message=(
-                f"the column '{name}' gives the label away in {percent(told, len(labels))} of the rows of {split}: "
-                f"{'; '.join(shown)}"
-            ),
-        )
+        frequent = sorted(by_value.items(), key=lambda item: -item[1].total())[:3]
+        shown = "; ".join(f"{value!r} is {counts.most_common(1)[0][0]!r}" for value, counts in frequent)
+        examples = examples_at(rows, labelled, lambda i, c=column: f"{c[i]!r}, label {rows.columns['label'][i]!r}")  # type: ignore[misc]
+        share = percent(told, len(labels))
+        message = f"the column '{name}' gives the label away in {share} of the rows of {split}: {shown}"
+        yield _RULES.finding("leaky-column", split, (told, len(labels)), examples, message=message)
 
 
 def _grouped(values: Sequence[Any]) -> list[Any] | None:
@@ -112,17 +104,11 @@ def _lengths(subject: Subject, split: str, labelled: Sequence[int], labels: Sequ
             if max(auc, 1 - auc) < _AUC:
                 continue
             rest = "the others" if len(names) > 2 else repr(names[1])
-            yield _RULES.finding(
-                "leaky-length",
-                split,
-                (n, len(labels)),
-                examples_at(rows, [labelled[int(i)] for i in np.flatnonzero(mine)[:3]], column.__getitem__),
-                message=(
-                    f"the length of the {field} alone gives {name!r} away: half of these texts have up to "
-                    f"{int(np.median(lengths[mine])):,} characters, those of {rest} {int(np.median(lengths[~mine])):,} "
-                    f"(AUC {max(auc, 1 - auc):.3f})"
-                ),
-            )
+            examples = examples_at(rows, [labelled[int(i)] for i in np.flatnonzero(mine)[:3]], column.__getitem__)
+            own, other = (f"{int(np.median(lengths[which])):,}" for which in (mine, ~mine))
+            half = f"half of these texts have up to {own} characters, those of {rest} {other}"
+            message = f"the length of the {field} alone gives {name!r} away: {half} (AUC {max(auc, 1 - auc):.3f})"
+            yield _RULES.finding("leaky-length", split, (n, len(labels)), examples, message=message)
 
 
 def _ranks(values: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -65,11 +65,8 @@ def _spread(subject: Subject, split: str, numbers: NDArray[np.float64], places: 
 
 def _outside(subject: Subject, split: str, train: tuple[float, float], other: tuple[float, float]) -> Iterator[Finding]:
     rows = subject.splits[split]
-    beyond = [
-        i
-        for i, value in enumerate(rows.columns["label"])
-        if (score := _number(value)) is not None and not train[0] <= score <= train[1]
-    ]
+    scores = [_number(value) for value in rows.columns["label"]]
+    beyond = [i for i, score in enumerate(scores) if score is not None and not train[0] <= score <= train[1]]
     spans = f"{other[0]:g} to {other[1]:g}, those of train from {train[0]:g} to {train[1]:g}"
     message = f"the scores of {split} go from {spans}"
     yield from _RULES.of_rows("score-out-of-range", rows, split, beyond, partial(_shown, rows), message=message)

@@ -86,8 +86,8 @@ def _words(rows: Rows, split: str) -> Iterator[Finding]:
             elif any(c.isspace() for c in text):
                 places.add("space-in-word", row, f"{word!r}")
     yield from places.finding("empty-sentence", len(rows))
-    yield from places.finding("blank-word", total)
-    yield from places.finding("space-in-word", total)
+    for code in ("blank-word", "space-in-word"):
+        yield from places.finding(code, total)
 
 
 def _offsets(rows: Rows, split: str) -> Iterator[Finding]:
@@ -185,13 +185,9 @@ def _types(subject: Subject, types: Mapping[str, Counter[str]]) -> Iterator[Find
         return
     rare = [f"{name!r}: {count}" for name, count in sorted(train.items(), key=lambda item: item[1]) if count < RARE]
     if rare and train.total() > RARE * len(train):
-        yield _RULES.finding(
-            "rare-label",
-            "train",
-            (len(rare), len(train)),
-            message=f"{count_of(len(rare), len(train), 'type')} stand fewer than {RARE} times in train "
-            f"({', '.join(rare[:8])})",
-        )
+        counts, shown = (len(rare), len(train)), ", ".join(rare[:8])
+        message = f"{count_of(*counts, 'type')} stand fewer than {RARE} times in train ({shown})"
+        yield _RULES.finding("rare-label", "train", counts, message=message)
     folded: dict[str, list[str]] = {}
     for name in sorted(sum(types.values(), Counter()), key=lambda name: -sum(t[name] for t in types.values())):
         folded.setdefault(name.strip().casefold(), []).append(name)
@@ -200,30 +196,21 @@ def _types(subject: Subject, types: Mapping[str, Counter[str]]) -> Iterator[Find
             count = sum(t[name] for t in types.values() for name in others)
             counts = (count, sum(t.total() for t in types.values()))
             differ = "differ only in case or spacing, and count as different types"
-            message, remedy = (
-                f"{listed(others)} ({count:,} times) and {usual!r} {differ}",
-                f"Write them all as {usual!r}.",
-            )
+            message = f"{listed(others)} ({count:,} times) and {usual!r} {differ}"
+            remedy = f"Write them all as {usual!r}."
             yield _RULES.finding("label-spelling", "", counts, message=message, remedy=remedy)
     for split, found in types.items():
         unseen = [name for name in found if name not in train]
         absent = [name for name in train if name not in found]
         if unseen:
-            yield _RULES.finding(
-                "label-not-in-train",
-                split,
-                (sum(found[name] for name in unseen), found.total()),
-                _with_types(subject.splits[split], set(unseen)),
-                message=f"{split} has types that train has not: {listed(unseen)}",
-            )
+            counts = (sum(found[name] for name in unseen), found.total())
+            examples = _with_types(subject.splits[split], set(unseen))
+            message = f"{split} has types that train has not: {listed(unseen)}"
+            yield _RULES.finding("label-not-in-train", split, counts, examples, message=message)
         if absent and found:
-            yield _RULES.finding(
-                "label-only-in-train",
-                split,
-                (len(absent), len(train)),
-                message=f"{split} has none of the type {listed(absent)}",
-                remedy=f"How well it is learned can't be seen on {split}: split the rows anew.",
-            )
+            counts, message = (len(absent), len(train)), f"{split} has none of the type {listed(absent)}"
+            remedy = f"How well it is learned can't be seen on {split}: split the rows anew."
+            yield _RULES.finding("label-only-in-train", split, counts, message=message, remedy=remedy)
 
 
 def _with_types(rows: Rows, names: set[str]) -> tuple[Example, ...]:

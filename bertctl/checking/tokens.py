@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from bertctl.catalog.models import MODELS
-from bertctl.checking.findings import Example, Finding, FindingRules, Severity, shorten
+from bertctl.checking.findings import SHOWN_EXAMPLES, Example, Finding, FindingRules, examples_at, shorten
 from bertctl.checking.subject import Subject
 from bertctl.data.rows import Rows
 from bertctl.tasks.registry import answer_type
@@ -61,20 +61,13 @@ def _cut(subject: Subject, split: str, encoded: EncodedTexts, texts: Sequence[st
     rows, limit = subject.splits[split], subject.recipe.model.max_length
     full = encoded.full_lengths
     lost = int((full - encoded.lengths).sum())
-    worst = cut[np.argsort(-full[cut], kind="stable")][:5]
-    yield _RULES.finding(
-        "truncated",
-        split,
-        (len(cut), len(rows)),
-        tuple(Example(rows.where(int(i)), f"{int(full[i]):,} tokens: {shorten(texts[i], limit=70)}") for i in worst),
-        says=(
-            f"are longer than {limit} tokens and lose "
-            f"{percent(lost, int(full.sum()))} of all tokens; the median has {int(np.median(full))}, the longest "
-            f"{int(full.max()):,}"
-        ),
-        severity="warning" if len(cut) > WEIGHTY * len(rows) else "note",
-        remedy=_longer(full, limit, subject.recipe.model.name),
-    )
+    worst = cut[np.argsort(-full[cut], kind="stable")].tolist()
+    examples = examples_at(rows, worst, lambda i: f"{full[i]:,} tokens: {shorten(texts[i], limit=70)}")
+    of, severity = (len(cut), len(rows)), "warning" if len(cut) > WEIGHTY * len(rows) else "note"
+    lengths = f"the median has {int(np.median(full))}, the longest {int(full.max()):,}"
+    says = f"are longer than {limit} tokens and lose {percent(lost, int(full.sum()))} of all tokens; {lengths}"
+    remedy = _longer(full, limit, subject.recipe.model.name)
+    yield _RULES.finding("truncated", split, of, examples, says=says, severity=severity, remedy=remedy)
 
 
 def _longer(full: NDArray[np.int64], limit: int, model: str) -> str:
@@ -84,9 +77,8 @@ def _longer(full: NDArray[np.int64], limit: int, model: str) -> str:
     if fits <= limit:
         return "Fine, unless the end of a text matters most."
     if limit >= longest:
-        return (
-            "The model takes no more: shorten the texts, split them, or use a model for long inputs (modernbert-base)."
-        )
+        other = "use a model for long inputs (modernbert-base)"
+        return f"The model takes no more: shorten the texts, split them, or {other}."
     chosen = min(fits, longest)
     return f"--max-length {chosen} keeps {percent(int((full <= chosen).sum()), len(full))} whole, for more time a step."
 
@@ -112,27 +104,16 @@ def _unknown(
         return
     rows = subject.splits[split]
     count, total = int(encoded.unknown.sum()), int(encoded.full_lengths.sum())
-    severity: Severity = "warning" if count > WEIGHTY * total else "note"
-    sample = [_whole(first, second, int(i)) for i in with_unknown[:200]]
-    characters = _unknown_words(subject, sample)
-    worst = with_unknown[np.argsort(-encoded.unknown[with_unknown], kind="stable")][:5]
-    yield _RULES.finding(
-        "unknown-token",
-        split,
-        (count, total),
-        tuple(Example(rows.where(int(i)), _with_unknown(subject, _whole(first, second, int(i)))) for i in worst),
-        noun="token",
-        says=(f"are unknown to {subject.recipe.model.name}" + (f", such as {characters}" if characters else "")),
-        severity=severity,
-    )
-    blind = np.flatnonzero((encoded.unknown > 0) & (encoded.full_lengths - encoded.unknown <= _ONLY_SPECIAL))
+    severity = "warning" if count > WEIGHTY * total else "note"
+    characters = _unknown_words(subject, [_whole(first, second, int(i)) for i in with_unknown[:200]])
+    worst = with_unknown[np.argsort(-encoded.unknown[with_unknown], kind="stable")].tolist()
+    shown = {i: _with_unknown(subject, _whole(first, second, i)) for i in worst[:SHOWN_EXAMPLES]}
+    examples = tuple(Example(rows.where(i), text) for i, text in shown.items())
+    says = f"are unknown to {subject.recipe.model.name}" + (f", such as {characters}" if characters else "")
+    yield _RULES.finding("unknown-token", split, (count, total), examples, says=says, severity=severity)
+    blind = np.flatnonzero((encoded.unknown > 0) & (encoded.full_lengths - encoded.unknown <= _ONLY_SPECIAL)).tolist()
     if len(blind) > WEIGHTY * len(rows):
-        yield _RULES.finding(
-            "nothing-known",
-            split,
-            (len(blind), len(rows)),
-            tuple(Example(rows.where(int(i)), shorten(first[i])) for i in blind[:5]),
-        )
+        yield from _RULES.of_rows("nothing-known", rows, split, blind, first.__getitem__)
 
 
 def _whole(first: Sequence[str], second: Sequence[str] | None, index: int) -> str:
