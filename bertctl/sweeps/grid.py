@@ -3,6 +3,7 @@
 import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,45 +20,13 @@ from bertctl.words import unknown
 Setting = dict[str, Any]
 """Dotted field -> value."""
 
-GRIDS: Mapping[str, Mapping[str, list[Any]]] = {
-    # Devlin et al. 2019, appendix A.3.
-    "paper": {
-        "training.batch_size": [16, 32],
-        "optimizer.learning_rate": [5e-5, 3e-5, 2e-5],
-        "training.epochs": [2, 3, 4],
-    },
-    # Devlin et al. 2019, section 4.1.
-    "glue": {"training.batch_size": [32], "training.epochs": [3], "optimizer.learning_rate": [5e-5, 4e-5, 3e-5, 2e-5]},
-}
-"""Grids by name."""
-
-_SAME_ROWS = "all runs are scored on the same rows by the same metric"
-
-_NOT_IN_A_GRID: Mapping[str, str] = {
-    "evaluation.primary_metric": _SAME_ROWS,
-    "evaluation.positive_label": _SAME_ROWS,
-    "evaluation.splits": _SAME_ROWS,
-    "data.max_eval_rows": _SAME_ROWS,
-    "data.validation_file": _SAME_ROWS,
-    "data.validation_fraction": _SAME_ROWS,
-    "data.split_seed": _SAME_ROWS,
-    "data.confirm_fraction": _SAME_ROWS,
-    "data.group_column": _SAME_ROWS,
-    "data.test_file": _SAME_ROWS,
-    "training.seed": "seeds are varied with --seeds (training.seed is of the whole sweep)",
-    "training.init_seed": "seeds are varied with --seeds init=N",
-    "training.order_seed": "seeds are varied with --seeds order=N",
-    "data.folds": "folds are run with --folds",
-    "data.fold": "folds are run with --folds",
-    "training.preset": "a preset is for the whole sweep: --set training.preset=small-data",
-    "name": "it decides no number",
-    "description": "it decides no number",
-    "task": "a sweep has one task",
-    "runtime.device": "a sweep runs on one kind of device: --device",
-    "runtime.threads": "a sweep's threads are for all its runs: --threads",
-}
-
 _STREAM = 4  # of the random sample of settings
+
+
+@cache
+def _tables() -> Mapping[str, Mapping[str, Any]]:
+    """Returns `grids.yaml`: the grids by name, and the fields that are not for a grid, by why."""
+    return read_document(Path(__file__).with_name("grids.yaml").read_text(encoding="utf-8")).values
 
 
 def read_grid(given: str) -> list[Setting]:
@@ -70,9 +39,9 @@ def read_grid(given: str) -> list[Setting]:
         UsageError: an empty grid, or an unknown name.
         UnavailableError: a file that is not there.
     """
-    text = given.strip()
-    if text in GRIDS:
-        return _combinations(GRIDS[text])
+    text, grids = given.strip(), _tables()["grids"]
+    if text in grids:
+        return _combinations(grids[text])
     if Path(text).suffix in (".yaml", ".yml"):
         pairs, problems = _from_file(text)
     elif "=" in text:
@@ -81,8 +50,8 @@ def read_grid(given: str) -> list[Setting]:
         raise _empty("--grid ''")
     else:
         raise UsageError(
-            unknown("grid", text, GRIDS),
-            remedy=f"Grids: {', '.join(GRIDS)}; or --grid 'optimizer.learning_rate=1e-5,2e-5 training.batch_size=16', "
+            unknown("grid", text, grids),
+            remedy=f"Grids: {', '.join(grids)}; or --grid 'optimizer.learning_rate=1e-5,2e-5 training.batch_size=16', "
             "or a YAML file with a list for each field.",
         )
     grid = _checked(pairs, problems)
@@ -180,8 +149,8 @@ def _checked(pairs: Iterable[tuple[str, list[Any]]], problems: list[str]) -> dic
             problems.append(f"{dotted}: a section; name a field in it, such as {inside}")
         elif dotted not in fields():
             problems.append(unknown_key(dotted))
-        elif dotted in _NOT_IN_A_GRID:
-            problems.append(f"{dotted}: not for a grid; {_NOT_IN_A_GRID[dotted]}")
+        elif why := next((why for why, names in _tables()["not_in_a_grid"].items() if dotted in names), ""):
+            problems.append(f"{dotted}: not for a grid; {why}")
         elif not values:
             problems.append(f"{dotted}: no value given")
         else:
