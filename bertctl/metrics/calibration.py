@@ -8,9 +8,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from bertctl.errors import DataError
+from bertctl.metrics.arrays import Floats, Numbers
 from bertctl.metrics.statistics import wilson_interval
 
 BINS = 15
@@ -159,7 +160,7 @@ def honest_calibration_error(
     return float(errors.mean()), float(np.quantile(errors, 0.95))
 
 
-def log_odds(probabilities: ArrayLike, *, multi_label: bool = False) -> NDArray[np.float64]:
+def log_odds(probabilities: ArrayLike, *, multi_label: bool = False) -> Floats:
     """Returns numbers that serve as logits where only probabilities were kept.
 
     Args:
@@ -175,7 +176,7 @@ def log_odds(probabilities: ArrayLike, *, multi_label: bool = False) -> NDArray[
     return np.log(p) - np.log1p(-np.minimum(p, 1 - 1e-12))
 
 
-def scaled_probabilities(logits: ArrayLike, temperature: float, *, multi_label: bool = False) -> NDArray[np.float64]:
+def scaled_probabilities(logits: ArrayLike, temperature: float, *, multi_label: bool = False) -> Floats:
     """Returns probabilities of logits divided by a temperature; above 1 they are more modest.
 
     Args:
@@ -186,7 +187,7 @@ def scaled_probabilities(logits: ArrayLike, temperature: float, *, multi_label: 
     from scipy.special import expit, softmax
 
     divided = np.asarray(logits, dtype=np.float64) / temperature
-    scaled: NDArray[np.float64] = expit(divided) if multi_label else softmax(divided, axis=1)
+    scaled: Floats = expit(divided) if multi_label else softmax(divided, axis=1)
     return scaled
 
 
@@ -362,7 +363,7 @@ def _thresholds(probability: ArrayLike, gold: ArrayLike) -> list[Threshold]:
     return choices
 
 
-def _checked(confidence: ArrayLike, correct: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def _checked(confidence: ArrayLike, correct: ArrayLike) -> tuple[Floats, Numbers]:
     confidence_N = np.asarray(confidence, dtype=np.float64)
     correct_N = np.asarray(correct, dtype=np.int64)
     if confidence_N.shape != correct_N.shape or confidence_N.ndim != 1:
@@ -372,13 +373,13 @@ def _checked(confidence: ArrayLike, correct: ArrayLike) -> tuple[NDArray[np.floa
     return confidence_N, correct_N
 
 
-def _bin_numbers(confidence_N: NDArray[np.float64], bins: int) -> NDArray[np.int64]:
+def _bin_numbers(confidence_N: Floats, bins: int) -> Numbers:
     return np.clip(np.ceil(confidence_N * bins).astype(np.int64) - 1, 0, bins - 1)
 
 
-def _errors(confidence_N: NDArray[np.float64], correct_RN: NDArray[np.float64], bins: int) -> NDArray[np.float64]:
+def _errors(confidence_N: Floats, correct_RN: Floats, bins: int) -> Floats:
     """Returns (R,) calibration errors of R outcomes of the same answers."""
     index_N = _bin_numbers(confidence_N, bins)
     gaps = [np.bincount(index_N, weights=correct_N - confidence_N, minlength=bins) for correct_N in correct_RN]
-    errors: NDArray[np.float64] = np.abs(np.array(gaps)).sum(axis=1) / confidence_N.size
+    errors: Floats = np.abs(np.array(gaps)).sum(axis=1) / confidence_N.size
     return errors

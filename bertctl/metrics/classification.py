@@ -6,18 +6,16 @@ Letters: N examples, C labels, R tables, M kinds of examples.
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bertctl.metrics.contributions import Contributions, Floats, ratio
+from bertctl.metrics.arrays import Bools, Floats, Numbers
+from bertctl.metrics.contributions import Contributions, ratio
 from bertctl.metrics.statistics import Method, Statistic
 
 Average = Literal["micro", "macro", "weighted"]
 """Over all decisions; the mean of the labels' F1; that mean by how often each label is there."""
 
 
-def f1_of_labels(
-    gold: NDArray[np.int64], predicted: NDArray[np.int64], *, n_labels: int, of: int | Average
-) -> Contributions:
+def f1_of_labels(gold: Numbers, predicted: Numbers, *, n_labels: int, of: int | Average) -> Contributions:
     """Returns F1 as in scikit-learn; 0 without the positive label in gold and answers.
 
     Args:
@@ -29,7 +27,7 @@ def f1_of_labels(
     return _of_cells(gold, predicted, n_labels, f1_statistic(n_labels, of))
 
 
-def matthews(gold: NDArray[np.int64], predicted: NDArray[np.int64], *, n_labels: int) -> Contributions:
+def matthews(gold: Numbers, predicted: Numbers, *, n_labels: int) -> Contributions:
     """Returns the Matthews correlation as in scikit-learn; 0 with a single label in gold or answers.
 
     Args:
@@ -40,9 +38,7 @@ def matthews(gold: NDArray[np.int64], predicted: NDArray[np.int64], *, n_labels:
     return _of_cells(gold, predicted, n_labels, matthews_statistic(n_labels))
 
 
-def _of_cells(
-    gold: NDArray[np.int64], predicted: NDArray[np.int64], n_labels: int, of_tables: Statistic
-) -> Contributions:
+def _of_cells(gold: Numbers, predicted: Numbers, n_labels: int, of_tables: Statistic) -> Contributions:
     """Returns a metric that knows of an example only its cell of the confusion table."""
     n_cells = n_labels * n_labels
 
@@ -70,7 +66,7 @@ def _of_cells(
     return Contributions(rows, "statistic", make, every_cell, possible, method=method)
 
 
-def f1_of_sets(gold: NDArray[np.bool_], predicted: NDArray[np.bool_], average: Average) -> Contributions:
+def f1_of_sets(gold: Bools, predicted: Bools, average: Average) -> Contributions:
     """Returns F1 where an example can have several labels, as in scikit-learn with zero_division=0.
 
     Args:
@@ -96,7 +92,7 @@ def f1_of_sets(gold: NDArray[np.bool_], predicted: NDArray[np.bool_], average: A
 def f1_statistic(n_labels: int, of: int | Average) -> Statistic:
     """Returns F1 of a label, or an average, as a function of (R, C * C) counts of confused labels."""
 
-    def f1(cells: NDArray[np.float64]) -> NDArray[np.float64]:
+    def f1(cells: Floats) -> Floats:
         tables_RCC = cells.reshape(-1, n_labels, n_labels)
         # 2 TP / (2 TP + FP + FN); the denominator is how often the label is gold plus how often it is the answer.
         hits_RC, gold_RC = 2 * np.diagonal(tables_RCC, axis1=1, axis2=2), tables_RCC.sum(axis=2)
@@ -109,7 +105,7 @@ def f1_statistic(n_labels: int, of: int | Average) -> Statistic:
 
 
 def _averaged(
-    average: Average, hits_RC: Floats, uses_RC: Floats, gold_RC: Floats, counted_RC: NDArray[np.bool_] | None = None
+    average: Average, hits_RC: Floats, uses_RC: Floats, gold_RC: Floats, counted_RC: Bools | None = None
 ) -> Floats:
     """Returns an average of F1; in the macro one each label that is counted (all, if none is named) weighs the same."""
     if average == "micro":
@@ -122,7 +118,7 @@ def _averaged(
 def matthews_statistic(n_labels: int) -> Statistic:
     """Returns the Matthews correlation of confusion tables, as a function of (R, C * C) counts of their cells."""
 
-    def matthews(cells: NDArray[np.float64]) -> NDArray[np.float64]:
+    def matthews(cells: Floats) -> Floats:
         tables_RCC = cells.reshape(-1, n_labels, n_labels)
         gold_RC, answers_RC = tables_RCC.sum(axis=2), tables_RCC.sum(axis=1)
         total_R = gold_RC.sum(axis=1)

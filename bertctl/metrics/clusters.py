@@ -10,12 +10,9 @@ import math
 from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.metrics.arrays import Floats, Numbers
 from bertctl.metrics.statistics import CHUNK, SAME, Statistic, counted_kinds, quantile_of_normal
-
-Floats = NDArray[np.float64]
-Numbers = NDArray[np.int64]
 
 FEW = 40
 """Clusters below which an interval is said to be rough: the spread between so few is not known well."""

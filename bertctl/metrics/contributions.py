@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertctl.errors import DivergedError
-from bertctl.metrics.clusters import Numbers, cluster_means, cluster_units, design_effect, number_of
+from bertctl.metrics.arrays import Bools, Floats, Numbers
+from bertctl.metrics.clusters import cluster_means, cluster_units, design_effect, number_of
 from bertctl.metrics.paired import RESAMPLES, Difference, bootstrap_difference, mean_difference, share_difference
 from bertctl.metrics.statistics import (
     CHEAP,
@@ -33,8 +34,6 @@ from bertctl.metrics.statistics import (
     wilson_interval,
 )
 from bertctl.metrics.value import MetricValue
-
-Floats = NDArray[np.float64]
 
 _CLOSE = 1e-4
 """Difference from metrics.json that rounding explains: predictions are written as they were computed, in 32 bits."""
@@ -134,7 +133,7 @@ class Contributions:
         return linear
 
     @cached_property
-    def _counted(self) -> tuple[Floats, NDArray[np.int64], NDArray[np.int64]]:
+    def _counted(self) -> tuple[Floats, Numbers, Numbers]:
         """(M, S) kinds of examples, (M,) how often each occurs, and (N,) which each example is."""
         if self.kinds == "single":
             n = len(self.rows)
@@ -184,7 +183,7 @@ class Contributions:
         # The mean of many fractions, added up in another order, may leave the interval by its last digit.
         return min(low, self.value), max(high, self.value)
 
-    def _by_cluster(self, clusters: Numbers) -> tuple[Statistic, NDArray[np.int64]]:
+    def _by_cluster(self, clusters: Numbers) -> tuple[Statistic, Numbers]:
         """Returns the metric as a function of how often each cluster counts, and how often it does."""
         (units,), unseen, make = cluster_units(clusters, [self.rows], self.unseen, self.make)
         counts = np.concatenate([np.ones(len(units), dtype=np.int64), np.zeros(len(unseen), dtype=np.int64)])
@@ -220,7 +219,7 @@ class Contributions:
         return abs(self.value - value) <= _CLOSE * max(1.0, abs(value))
 
 
-def share(right: Sequence[bool] | NDArray[np.bool_]) -> Contributions:
+def share(right: Sequence[bool] | Bools) -> Contributions:
     """Returns the share of examples that are right: N at least 1."""
     rows = np.array(right, dtype=np.float64)[:, None]
     return Contributions(rows, "share", mean_statistic, np.empty((0, 1)), np.array([[1.0, 0.0], [0.0, 1.0]]))

@@ -17,9 +17,9 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bertctl.metrics.clusters import Numbers, cluster_means, cluster_units, design_effect, number_of
+from bertctl.metrics.arrays import Bools, Floats, Numbers
+from bertctl.metrics.clusters import cluster_means, cluster_units, design_effect, number_of
 from bertctl.metrics.statistics import (
     CONFIDENCE,
     LARGE,
@@ -34,8 +34,6 @@ from bertctl.metrics.statistics import (
     posterior_interval,
 )
 from bertctl.metrics.value import MetricValue
-
-Floats = NDArray[np.float64]
 
 RESAMPLES = 2_000
 """Resamples of a difference, and exchanges behind its p value, whose smallest value is then 0.0005."""
@@ -106,9 +104,7 @@ def mcnemar(only_a: int, only_b: int, *, exact: bool = True) -> float:
     return min(1.0, float(2 * total / 2**m))
 
 
-def share_difference(
-    right_a: NDArray[np.bool_], right_b: NDArray[np.bool_], clusters: Numbers | None = None
-) -> Difference:
+def share_difference(right_a: Bools, right_b: Bools, clusters: Numbers | None = None) -> Difference:
     """Returns the difference of two proportions on the same examples: Tango's interval, McNemar's exact p.
 
     With clusters the interval is that of as many independent examples as would vary as much, and p comes from
@@ -336,9 +332,7 @@ def _tango_score(only_a: float, only_b: float, n: float, shift: float) -> float:
     return gap / math.sqrt(variance)
 
 
-def _exchange_p(
-    statistic: Statistic, same_K: NDArray[np.int64], changed_J: NDArray[np.int64], *, resamples: int
-) -> float:
+def _exchange_p(statistic: Statistic, same_K: Numbers, changed_J: Numbers, *, resamples: int) -> float:
     """Returns how often exchanging answers at random moves the models as far apart as they are.
 
     Args:

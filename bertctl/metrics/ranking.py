@@ -6,15 +6,15 @@ Letters: N examples, C labels, R resamples, M kinds of examples, G groups of equ
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bertctl.metrics.contributions import Contributions, Floats, ratio
+from bertctl.metrics.arrays import Bools, Floats
+from bertctl.metrics.contributions import Contributions, ratio
 from bertctl.metrics.statistics import Statistic
 
 Name = Literal["roc_auc", "average_precision"]
 
 
-def ranking(name: Name, gold: NDArray[np.bool_], probabilities: Floats) -> Contributions:
+def ranking(name: Name, gold: Bools, probabilities: Floats) -> Contributions:
     """Returns the mean over labels, each against the rest, of those that some examples have and others have not.
 
     Args:

@@ -6,9 +6,9 @@ Letters: N examples, R resamples, G different values.
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bertctl.metrics.contributions import Contributions, Floats
+from bertctl.metrics.arrays import Floats, Numbers
+from bertctl.metrics.contributions import Contributions
 from bertctl.metrics.statistics import Statistic
 
 
@@ -101,13 +101,13 @@ def spearman_statistic(x_N: Floats, y_N: Floats) -> Statistic:
     return spearman
 
 
-def _groups(ascending_N: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _groups(ascending_N: Floats) -> tuple[Numbers, Numbers]:
     """Returns where each group of equal values starts, (G,), and the group of each value, (N,)."""
     first = np.concatenate([[True], ascending_N[1:] != ascending_N[:-1]])
     return np.flatnonzero(first).astype(np.int64), np.cumsum(first) - 1
 
 
-def _mean_ranks(counts_RN: Floats, starts_G: NDArray[np.int64]) -> tuple[Floats, Floats]:
+def _mean_ranks(counts_RN: Floats, starts_G: Numbers) -> tuple[Floats, Floats]:
     """Returns how often each value was drawn, (R, G), and the mean rank of those, (R, G), without sorting again."""
     sizes_RG = np.add.reduceat(counts_RN, starts_G, axis=1)
     return sizes_RG, np.cumsum(sizes_RG, axis=1) - (sizes_RG - 1) / 2

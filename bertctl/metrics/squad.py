@@ -16,7 +16,8 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
+
+from bertctl.metrics.arrays import Bools, Floats, Numbers
 
 Version = Literal[1, 2]
 """1 for data in which every question has an answer (SQuAD 1.1), 2 for data with unanswerable ones (SQuAD 2.0)."""
@@ -53,9 +54,7 @@ def answer_f1(prediction: str, gold: Sequence[str], *, version: Version = 2) -> 
     return max(_overlap(words, reference.split(), version) for reference in _references(gold, version))
 
 
-def raw_scores(
-    predictions: Sequence[str], gold: Sequence[Sequence[str]], *, version: Version
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def raw_scores(predictions: Sequence[str], gold: Sequence[Sequence[str]], *, version: Version) -> tuple[Floats, Floats]:
     """Returns (N,) exact matches and (N,) F1 of each question."""
     scored = [_both(said, tuple(texts), version) for said, texts in zip(predictions, gold, strict=True)]
     exact, f1 = np.array(scored, dtype=np.float64).reshape(-1, 2).T.copy()
@@ -67,13 +66,7 @@ def _both(said: str, gold: tuple[str, ...], version: Version) -> tuple[float, fl
     return answer_exact(said, gold, version=version), answer_f1(said, gold, version=version)
 
 
-def best_threshold(
-    scores: NDArray[np.float64],
-    null_odds: NDArray[np.float64],
-    *,
-    answerable: NDArray[np.bool_],
-    answered: NDArray[np.bool_],
-) -> tuple[float, float]:
+def best_threshold(scores: Floats, null_odds: Floats, *, answerable: Bools, answered: Bools) -> tuple[float, float]:
     """Returns the highest mean score that a threshold on the null odds can give: above it there is "no answer".
 
     As `evaluate-v2.0.py::find_best_thresh`: from "no answer" to everything, questions are answered one by one in the
@@ -94,9 +87,7 @@ def best_threshold(
     return float(totals[best] / len(scores)), float(null_odds[order[best - 1]]) if best else 0.0
 
 
-def chosen_threshold(
-    scores: NDArray[np.float64], null_odds: NDArray[np.float64], *, answerable: NDArray[np.bool_]
-) -> float:
+def chosen_threshold(scores: Floats, null_odds: Floats, *, answerable: Bools) -> float:
     """Returns the threshold to store in a run: that of `best_threshold`, halfway to the next question's odds.
 
     Odds that differ in their last digits, as in a batch of another size, then fall on the same side. Where answering
@@ -116,12 +107,8 @@ def chosen_threshold(
 
 
 def _by_number_answered(
-    scores: NDArray[np.float64],
-    null_odds: NDArray[np.float64],
-    *,
-    answerable: NDArray[np.bool_],
-    answered: NDArray[np.bool_],
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    scores: Floats, null_odds: Floats, *, answerable: Bools, answered: Bools
+) -> tuple[Numbers, Floats]:
     """Returns (N,) questions by rising odds, and (N + 1,) the sum of scores when so many of them are answered."""
     order = np.argsort(null_odds, kind="stable")
     gains = np.where(answerable, scores, -answered.astype(np.float64))[order]

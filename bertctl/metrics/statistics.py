@@ -44,9 +44,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from bertctl.metrics.arrays import Floats, Numbers
+
 Method = Literal["bca", "percentile", "posterior"]
 
-Statistic = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+Statistic = Callable[[Floats], Floats]
 """A metric as a function of how often each kind of example occurs: (R, M) counts to (R,) finite values."""
 
 CHUNK = 4_000_000
@@ -98,7 +100,7 @@ def wilson_interval(successes: float, n: float, confidence: float = CONFIDENCE) 
 
 def bootstrap_interval(
     statistic: Statistic,
-    counts: int | NDArray[np.int64],
+    counts: int | Numbers,
     *,
     resamples: int,
     seed: int,
@@ -152,7 +154,7 @@ def posterior_interval(statistic: Statistic, counts_M: NDArray[np.floating], *, 
     return float(low), float(high)
 
 
-def mean_interval(values: NDArray[np.float64], *, resamples: int, seed: int) -> tuple[float, float]:
+def mean_interval(values: Floats, *, resamples: int, seed: int) -> tuple[float, float]:
     """Returns the studentised 95 % bootstrap interval of a mean, which follows the skewness of losses.
 
     Args:
@@ -166,7 +168,7 @@ def mean_interval(values: NDArray[np.float64], *, resamples: int, seed: int) -> 
         half = quantile_of_normal(CONFIDENCE) * deviation / math.sqrt(n)
         return mean - half, mean + half
     rng = np.random.Generator(np.random.PCG64(seed))
-    scores: list[NDArray[np.float64]] = []
+    scores: list[Floats] = []
     for rows in chunk_sizes(resamples, n):
         drawn = values[rng.integers(0, n, (rows, n))]
         deviations = np.maximum(drawn.std(axis=1), FLOOR * deviation)
@@ -187,9 +189,7 @@ def chunk_sizes(resamples: int, width: int) -> Iterator[int]:
         yield min(rows, resamples - start)
 
 
-def counted_kinds(
-    rows: NDArray[np.float64], unseen: NDArray[np.float64] | None = None
-) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+def counted_kinds(rows: Floats, unseen: Floats | None = None) -> tuple[Floats, Numbers, Numbers]:
     """Returns (M, S) different rows in lexicographic order, unseen ones too; (M,) how often; (N,) which each row is."""
     everything = rows if unseen is None else np.vstack([rows, unseen])
     if rows.shape[1] == 1:  # many times faster than for rows of several numbers
@@ -201,7 +201,7 @@ def counted_kinds(
     return kinds, np.bincount(place, minlength=len(kinds)), place
 
 
-def influence(statistic: Statistic, counts_M: NDArray[np.int64]) -> NDArray[np.float64]:
+def influence(statistic: Statistic, counts_M: Numbers) -> Floats:
     """Returns what one example of each kind adds, (M,): jackknife pseudo-values, with the metric as mean.
 
     Kinds that do not occur have 0.
@@ -213,7 +213,7 @@ def influence(statistic: Statistic, counts_M: NDArray[np.int64]) -> NDArray[np.f
     return found
 
 
-def _draw(counts_M: NDArray[np.int64], resamples: int, rng: np.random.Generator) -> Iterator[NDArray[np.float64]]:
+def _draw(counts_M: Numbers, resamples: int, rng: np.random.Generator) -> Iterator[Floats]:
     """Yields counts of resampled examples, (rows, M) at a time."""
     n, M = int(counts_M.sum()), counts_M.size
     # A multinomial draw costs M binomial ones, each dearer than the draw of an index, of which there are n.
@@ -227,7 +227,7 @@ def _draw(counts_M: NDArray[np.int64], resamples: int, rng: np.random.Generator)
             yield np.bincount(kinds.ravel(), minlength=rows * M).reshape(rows, M).astype(np.float64)
 
 
-def _acceleration(statistic: Statistic, counts_M: NDArray[np.int64]) -> float:
+def _acceleration(statistic: Statistic, counts_M: Numbers) -> float:
     """Returns BCa's acceleration by the jackknife: a sixth of the skewness of the examples' influence."""
     present = np.flatnonzero(counts_M)
     if present.size > MAX_KINDS or counts_M.sum() < 2:
@@ -238,9 +238,7 @@ def _acceleration(statistic: Statistic, counts_M: NDArray[np.int64]) -> float:
     return float((weights * influence**3).sum()) / (6 * squares**1.5) if squares > SAME**2 else 0.0
 
 
-def _bca_tails(
-    drawn_R: NDArray[np.float64], value: float, acceleration: float, confidence: float
-) -> NDArray[np.float64]:
+def _bca_tails(drawn_R: Floats, value: float, acceleration: float, confidence: float) -> Floats:
     """Returns the two quantiles of the resampled values that BCa reads instead of 2.5 and 97.5 %."""
     normal, R = NormalDist(), drawn_R.size
     # Values of a small table are few and often equal: half of the equal ones count as below.
@@ -253,9 +251,7 @@ def _bca_tails(
     return np.array(tails)
 
 
-def _unseen_interval(
-    statistic: Statistic, counts_M: NDArray[np.int64], value: float, confidence: float
-) -> tuple[float, float]:
+def _unseen_interval(statistic: Statistic, counts_M: Numbers, value: float, confidence: float) -> tuple[float, float]:
     n, M = int(counts_M.sum()), counts_M.size
     unseen = wilson_interval(0, n, confidence)[1]
     # Any kind could be the one; of very many, evenly spaced ones stand for all.
@@ -264,11 +260,9 @@ def _unseen_interval(
     return min(value, float(reached.min())), max(value, float(reached.max()))
 
 
-def _with_one_changed(
-    statistic: Statistic, counts_M: NDArray[np.float64], kinds: NDArray[np.int64], change: float
-) -> NDArray[np.float64]:
+def _with_one_changed(statistic: Statistic, counts_M: Floats, kinds: Numbers, change: float) -> Floats:
     """Returns the statistic for each of these kinds, with the count of that kind alone changed."""
-    found: list[NDArray[np.float64]] = []
+    found: list[Floats] = []
     for rows in chunk_sizes(kinds.size, counts_M.size):
         changed = np.repeat(counts_M[None, :], rows, axis=0)
         changed[np.arange(rows), kinds[:rows]] += change

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.metrics.arrays import Floats, Numbers
 from bertctl.metrics.contributions import Contributions, ratio
 from bertctl.metrics.statistics import Statistic
 
@@ -116,15 +116,15 @@ def macro_f1(counts: Sequence[Sequence[tuple[int, int, int]]]) -> Contributions:
     """
     K = len(counts)
     kinds = np.array(_POSSIBLE, dtype=np.float64)
-    of_type: NDArray[np.float64] = np.eye(K)
+    of_type: Floats = np.eye(K)
     changes = [(kinds[2], kinds[0]), (kinds[0], kinds[2])]
     pairs = [np.concatenate([np.kron(row, half) for half in both]) for row in of_type for both in changes]
     unseen = [np.kron(row, kind) for row in of_type for kind in kinds]
 
-    def make(rows_MS: NDArray[np.float64]) -> Statistic:
-        def statistic(times: NDArray[np.float64]) -> NDArray[np.float64]:
+    def make(rows_MS: Floats) -> Statistic:
+        def statistic(times: Floats) -> Floats:
             there, answered, right = np.moveaxis((times @ rows_MS).reshape(len(times), K, 3), 2, 0)
-            mean: NDArray[np.float64] = ratio(2 * right, there + answered).mean(axis=1)
+            mean: Floats = ratio(2 * right, there + answered).mean(axis=1)
             return mean
 
         return statistic
@@ -206,7 +206,7 @@ def entity_counts(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[st
     return counts
 
 
-def tagging_statistic(name: str, kinds: NDArray[np.int64]) -> Statistic:
+def tagging_statistic(name: str, kinds: Numbers) -> Statistic:
     """Returns a metric as a function of how often each kind of sentence occurs.
 
     Args:
@@ -223,7 +223,7 @@ def tagging_statistic(name: str, kinds: NDArray[np.int64]) -> Statistic:
     }
     above, below = weights[name]
 
-    def statistic(counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    def statistic(counts: Floats) -> Floats:
         return ratio(counts @ above, counts @ below)
 
     return statistic

@@ -8,13 +8,11 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
+from bertctl.metrics.arrays import Floats
 from bertctl.metrics.paired import Difference
 from bertctl.metrics.statistics import CONFIDENCE, SAME
-
-Floats = NDArray[np.float64]
 
 _DRAWS = 1_000
 _SEED = 0  # of PCG64: the same sweep says the same

@@ -5,7 +5,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bertctl.metrics import contributions, regression
-from bertctl.metrics.contributions import Contributions, Floats, Metric, refuse_not_finite
+from bertctl.metrics.arrays import Floats
+from bertctl.metrics.contributions import Contributions, Metric, refuse_not_finite
 from bertctl.tasks.answers import Answers, ErrorOrder, Line, Lines, Outcome, sides
 
 _FLAT = 0.05

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertctl.metrics import contributions
-from bertctl.metrics.contributions import Contributions, Floats, Metric
+from bertctl.metrics.arrays import Floats
+from bertctl.metrics.contributions import Contributions, Metric
 from bertctl.metrics.squad import Version, answer_exact, answer_f1, best_threshold, raw_scores
 from bertctl.metrics.statistics import wilson_interval
 from bertctl.tasks.answers import Answers, Line, Lines, Outcome, Value, clustered, field, sides
