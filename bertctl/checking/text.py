@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from bertctl.checking.findings import Example, Finding, FindingRules, around, shorten
+from bertctl.checking.findings import Finding, FindingRules, around, shorten
 from bertctl.checking.subject import BETWEEN_FIELDS, Subject
 from bertctl.data.rows import Rows
 
@@ -92,8 +92,7 @@ def _pattern_findings(
         for i, text in enumerate(column):
             if pattern.hint in text and (shown := first_match(text.replace(BETWEEN_FIELDS, " "))) is not None:
                 where.setdefault(i, shown)
-    if where:
-        yield _RULES.finding(pattern.code, split, (len(where), len(rows)), _examples(rows, where), remedy=remedy)
+    yield from _RULES.of_rows(pattern.code, rows, split, sorted(where), where.__getitem__, remedy=remedy)
 
 
 def _better_encoding(encoding: str | None, columns: dict[str, Sequence[str]]) -> str | None:
@@ -117,8 +116,7 @@ def _mojibake(rows: Rows, split: str, columns: dict[str, Sequence[str]]) -> Iter
                 repaired = repair(text[:_LONGEST_REPAIR])
                 if repaired != text[:_LONGEST_REPAIR]:
                     where.setdefault(i, _difference(text, repaired))
-    if where:
-        yield _RULES.finding("mojibake", split, (len(where), len(rows)), _examples(rows, where))
+    yield from _RULES.of_rows("mojibake", rows, split, sorted(where), where.__getitem__)
 
 
 @cache
@@ -141,7 +139,3 @@ def _difference(text: str, repaired: str) -> str:
     same = next((i for i, (a, b) in enumerate(zip(text, repaired, strict=False)) if a != b), 0)
     start = max(0, same - 20)
     return f"{shorten(text[start : same + 30], limit=60)}  (meant: {shorten(repaired[start : same + 28], limit=60)})"
-
-
-def _examples(rows: Rows, where: dict[int, str]) -> tuple[Example, ...]:
-    return tuple(Example(rows.where(i), shorten(where[i])) for i in sorted(where)[:5])

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
@@ -51,16 +52,11 @@ def stream_of(rows: Rows) -> Iterator[Rows]:
 
 
 def _joined(parts: list[Rows]) -> Rows:
-    names = dict.fromkeys(name for rows in parts for name in rows.columns)
-    return Rows(
-        split=parts[0].split,
-        columns={
-            name: [value for rows in parts for value in rows.columns.get(name, [None] * len(rows))] for name in names
-        },
-        ids=[identity for rows in parts for identity in rows.ids],
-        source=parts[0].source,
-        lines=[line for rows in parts for line in rows.lines],
-    )
+    columns: dict[str, list[Any]] = {}
+    for name in dict.fromkeys(name for rows in parts for name in rows.columns):
+        columns[name] = [value for rows in parts for value in rows.columns.get(name, [None] * len(rows))]
+    ids, lines = [one for rows in parts for one in rows.ids], [line for rows in parts for line in rows.lines]
+    return Rows(split=parts[0].split, columns=columns, ids=ids, source=parts[0].source, lines=lines)
 
 
 def split_for_memory(rows: Rows, numbers_per_token: int) -> Iterator[Rows]:

@@ -153,13 +153,9 @@ def _logistic_logits(
         targets = np.eye(settings.n_outputs, dtype=np.float32)[labels]
     else:
         targets = labels.astype(np.float32)[:, None]
+    scaled, weights = Scaler.of(vectors)(vectors), _row_weights(labels, settings)
     found = cross_validated_logits(
-        Scaler.of(vectors)(vectors),
-        targets,
-        fold_of_row,
-        settings.strengths,
-        row_weights=_row_weights(labels, settings),
-        exclusive=exclusive,
+        scaled, targets, fold_of_row, settings.strengths, row_weights=weights, exclusive=exclusive
     )
     for logits in found:  # of two labels the second's odds only
         yield np.hstack([np.zeros_like(logits), logits]) if settings.n_outputs == 2 > logits.shape[1] else logits
@@ -279,12 +275,9 @@ def _fit(vectors: Vectors, labels: Labels, strength: float, settings: Classifier
         # Newton's method ends within a few steps at the very optimum; its matrix has the square of the numbers.
         numbers = vectors.shape[1] * (1 if settings.multi_label or settings.n_outputs == 2 else settings.n_outputs)
         newton = numbers <= _NEWTON_LIMIT and len(vectors) > vectors.shape[1]
+        solver = "newton-cholesky" if newton else "lbfgs"
         model = LogisticRegression(
-            C=strength,
-            solver="newton-cholesky" if newton else "lbfgs",
-            class_weight=weight,
-            max_iter=_MAX_ITERATIONS,
-            tol=_TOLERANCE,
+            C=strength, solver=solver, class_weight=weight, max_iter=_MAX_ITERATIONS, tol=_TOLERANCE
         )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # a weak fit shows in its score

@@ -64,14 +64,8 @@ class EncodedWindows:
     @classmethod
     def of(cls, encoded: EncodedTexts) -> Self:
         """Returns encoded texts, one window each."""
-        return cls(
-            encoded,
-            owner=np.arange(len(encoded)),
-            rows=len(encoded),
-            truncated=int(encoded.truncated.sum()),
-            truncated_tokens=int((encoded.full_lengths - encoded.lengths).sum()),
-            unknown=int(encoded.unknown.sum()),
-        )
+        n, lost = len(encoded), int((encoded.full_lengths - encoded.lengths).sum())
+        return cls(encoded, np.arange(n), n, int(encoded.truncated.sum()), lost, int(encoded.unknown.sum()))
 
 
 class RowEncoder:

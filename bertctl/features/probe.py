@@ -60,18 +60,12 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> ProbeJob:
     read = time.perf_counter()
     compute = choose_compute(recipe.runtime, only_fp32=only_fp32(source.config))
     resolved = resolved_for(recipe, compute)
-    section = resolved.probe.model_copy(
-        update={"layers": [layer.name for layer in layers], "pooling": poolings, "classifier": settings.classifier}
-    )
+    found = {"layers": [layer.name for layer in layers], "pooling": poolings, "classifier": settings.classifier}
+    section = resolved.probe.model_copy(update=found)
     resolved = resolved.model_copy(update={"probe": section})
     model = load_frozen(source, compute)
-    spec = VectorSpec(
-        layers,
-        tuple(poolings),
-        words=FIRST_OF_WORD if by_word else None,
-        special_tokens=section.special_tokens,
-        normalize=section.normalize,
-    )
+    words = FIRST_OF_WORD if by_word else None
+    spec = VectorSpec(layers, tuple(poolings), words, section.special_tokens, section.normalize)
     job = ProbeJob(
         recipe=resolved,
         data=data,
@@ -267,9 +261,9 @@ def _keep(job: ProbeJob, best: TrainedProbe, folder: RunFolder, listener: Listen
     source = job.encoder.source
     head.save(folder.path, source=source, head=job.task.head())
     engine = Engine.of(with_head(job.model, head, source, job.compute), job.compute)
-    return {
-        split: evaluate_split(
-            engine, job.task, job.data.splits[split], job.features[split], recipe=job.recipe, listener=listener
-        ).thorough(job.recipe)
-        for split in job.evaluated
-    }
+    results = {}
+    for split in job.evaluated:
+        rows, features = job.data.splits[split], job.features[split]
+        result = evaluate_split(engine, job.task, rows, features, recipe=job.recipe, listener=listener)
+        results[split] = result.thorough(job.recipe)
+    return results

@@ -91,15 +91,9 @@ def other_hold_outs(job: ProbeJob) -> list[tuple[Indices, Indices]]:
         return []
     train, held = job.data.splits["train"], job.data.splits[job.selection]
     rows, groups = joined([train, held]), job.data.groups_of("train", job.selection)
-    found = []
-    for number in range(1, repeats):
-        left, out, _ = hold_out(
-            rows,
-            fraction=len(held) / len(rows),
-            seed=job.recipe.data.split_seed + number,
-            stratify=not job.settings.is_regression,
-            groups=groups,
-        )
+    found, fraction, stratify = [], len(held) / len(rows), not job.settings.is_regression
+    for seed in range(job.recipe.data.split_seed + 1, job.recipe.data.split_seed + repeats):
+        left, out, _ = hold_out(rows, fraction=fraction, seed=seed, stratify=stratify, groups=groups)
         found.append((np.array([int(i) for i in left.ids]), np.array([int(i) for i in out.ids])))
     return found
 
@@ -220,16 +214,8 @@ def table_document(job: ProbeJob, table: Sequence[TrainedProbe], best: TrainedPr
             row["mix"] = [round(float(weight), 6) for weight in probe.fitted.mix]
         if probe.repeats:
             values = np.array([probe.metrics[job.primary].value, *probe.repeats])
-            row["hold_outs"] = {
-                "n": len(values),
-                "mean": float(values.mean()),
-                "deviation": float(values.std(ddof=1)),
-                "values": [float(value) for value in values],
-            }
+            row["hold_outs"] = {"n": len(values), "mean": float(values.mean()), "deviation": float(values.std(ddof=1))}
+            row["hold_outs"]["values"] = values.tolist()
         rows.append(row)
-    return {
-        "schema": SCHEMA,
-        "classifier": job.settings.classifier,
-        "best": {"layer": best.layer.name, "pooling": best.pooling},
-        "table": rows,
-    }
+    chosen = {"layer": best.layer.name, "pooling": best.pooling}
+    return {"schema": SCHEMA, "classifier": job.settings.classifier, "best": chosen, "table": rows}

@@ -77,15 +77,10 @@ class VectorStore:
         self._layout = layout
         self._rows = state["rows"] if state else 0
         self._lines = AppendedFile(folder / "rows.jsonl", state["bytes"] if state else None)
-        self._arrays = {
-            name: AppendedArray(
-                folder / f"{name}.npy",
-                shape,
-                dtype,
-                rows=state["rows" if name == "counts" else "vectors"] if state else None,
-            )
-            for name, (shape, dtype) in layout.arrays.items()
-        }
+        self._arrays: dict[str, AppendedArray] = {}
+        for name, (shape, dtype) in layout.arrays.items():
+            rows = state["rows" if name == "counts" else "vectors"] if state else None
+            self._arrays[name] = AppendedArray(folder / f"{name}.npy", shape, dtype, rows=rows)
 
     def append(self, rows: Rows, vectors: NDArray[np.floating], tokens: TokenVectors | None) -> None:
         """Adds rows with their vectors, (N, K, D), or (T, K, D) for tokens."""

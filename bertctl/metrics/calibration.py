@@ -77,17 +77,8 @@ def reliability(confidence: ArrayLike, correct: ArrayLike, *, bins: int = BINS) 
         n = int(inside.sum())
         right = int(correct_N[inside].sum())
         low, high = wilson_interval(right, n) if n else (None, None)
-        table.append(
-            ReliabilityBin(
-                above=number / bins,
-                to=(number + 1) / bins,
-                n=n,
-                confidence=float(confidence_N[inside].mean()) if n else None,
-                accuracy=right / n if n else None,
-                low=low,
-                high=high,
-            )
-        )
+        promised, kept = (float(confidence_N[inside].mean()), right / n) if n else (None, None)
+        table.append(ReliabilityBin(number / bins, (number + 1) / bins, n, promised, kept, low, high))
     return table
 
 

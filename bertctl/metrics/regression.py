@@ -36,15 +36,10 @@ def _correlated(gold: Floats, predicted: Floats, of_pairs: Callable[[Floats, Flo
             return lambda counts: np.zeros(len(counts))
         return of_pairs(x, y)
 
+    defined = len(gold) >= 3 and not _is_constant(gold) and not _is_constant(predicted)
+    rows, unseen, possible = np.stack([gold, predicted], axis=1), np.empty((0, 2)), np.empty((0, 4))
     return Contributions(
-        np.stack([gold, predicted], axis=1),
-        "statistic",
-        make,
-        np.empty((0, 2)),
-        np.empty((0, 4)),
-        kinds="single",
-        method="percentile",
-        is_defined=len(gold) >= 3 and not _is_constant(gold) and not _is_constant(predicted),
+        rows, "statistic", make, unseen, possible, kinds="single", method="percentile", is_defined=defined
     )
 
 

@@ -21,6 +21,9 @@ from bertctl.metrics.statistics import Statistic
 Entity = tuple[str, int, int]
 """Type, first word, word after the last one."""
 
+Counts = Sequence[tuple[int, ...]]
+"""What is counted in each of several sentences, or kinds of them."""
+
 ENTITY_METRICS = ("entity_precision", "entity_recall", "entity_f1")
 """Metrics of entities, by their names in metrics.json."""
 
@@ -174,16 +177,13 @@ def entity_errors(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[st
     return errors
 
 
-def _of_sentences(
-    name: str,
-    sentences: Sequence[tuple[int, ...]],
-    unseen: Sequence[tuple[int, ...]],
-    possible: Sequence[tuple[int, ...]],
-) -> Contributions:
+def _of_sentences(name: str, sentences: Counts, unseen: Counts, possible: Counts) -> Contributions:
     rows, kinds, pairs = (np.array(each, dtype=np.float64) for each in (sentences, unseen, possible))
-    return Contributions(
-        rows, "statistic", lambda rows_MS: tagging_statistic(name, rows_MS.astype(np.int64)), kinds, pairs
-    )
+
+    def make(rows_MS: Floats) -> Statistic:
+        return tagging_statistic(name, rows_MS.astype(np.int64))
+
+    return Contributions(rows, "statistic", make, kinds, pairs)
 
 
 def _right_words(gold: Sequence[str], tags: Sequence[str], *, mark_entities: bool) -> int:

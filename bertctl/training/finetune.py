@@ -130,22 +130,12 @@ class _TrainingRun:
         engine = build_engine(job, self.folder, self.options.workers)
         if checkpoint is not None:
             self.state = restore(checkpoint, engine, self.folder, seed=training.seed_of_init, listener=self.listener)
+        every, pause = training.checkpoint_every, self.options.checkpoint_pause
         self.checkpointing = Checkpointing(
-            engine,
-            self.folder,
-            self.checkpoints,
-            every=training.checkpoint_every,
-            pause=self.options.checkpoint_pause,
-            flush=self.selection.flush,
+            engine, self.folder, self.checkpoints, every=every, pause=pause, flush=self.selection.flush
         )
-        train(
-            engine,
-            job.features["train"],
-            recipe=job.recipe,
-            hooks=self._hooks(engine, self.checkpointing),
-            state=self.state,
-            listener=self.listener,
-        )
+        hooks, features = self._hooks(engine, self.checkpointing), job.features["train"]
+        train(engine, features, recipe=job.recipe, hooks=hooks, state=self.state, listener=self.listener)
         for tracker in engine.accelerator.trackers:
             tracker.finish()  # not `end_training`: that ends the exchange too, and scoring needs it
         self.checkpoints.wait()

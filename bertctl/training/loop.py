@@ -95,13 +95,8 @@ class TrainingState:
 
 def plan_epoch(recipe: Recipe, features: Features, epoch: int) -> Plan:
     """Returns the global batches of an epoch, the same however many processes share them."""
-    return training_plan(
-        features.lengths,
-        recipe.training.batch_size,
-        seed=recipe.training.seed_of_order,
-        epoch=epoch,
-        group_by_length=recipe.training.group_by_length,
-    )
+    size, seed, grouped = recipe.training.batch_size, recipe.training.seed_of_order, recipe.training.group_by_length
+    return training_plan(features.lengths, size, seed=seed, epoch=epoch, group_by_length=grouped)
 
 
 def steps_per_epoch(recipe: Recipe, examples: int) -> int:
@@ -137,13 +132,9 @@ def train(
         DivergedError: a loss or gradient that is no finite number, or losses that have exploded.
         DeviceError: out of memory with one example at a time.
     """
-    steps = total_steps(recipe, len(features))
-    micro_batches = MicroBatches(
-        recipe.training.accumulation_steps,
-        recipe.training.batch_size,
-        listener,
-        can_split=not engine.objective.spans_batch,
-    )
+    steps, training = total_steps(recipe, len(features)), recipe.training
+    can_split = not engine.objective.spans_batch
+    micro_batches = MicroBatches(training.accumulation_steps, training.batch_size, listener, can_split=can_split)
     engine.network.train()
     while (state.step < steps or state.pending) and not state.stopped_early:
         if engine.begin_epoch is not None:
@@ -248,10 +239,8 @@ def _diverged(state: TrainingState, loss: float, norm: float, rate: float, ids: 
     elif not math.isfinite(norm):
         what = f"the gradient's norm is {norm}"
     else:
-        what = (
-            f"the last losses are {np.mean(state.last_losses):.3g} on average, the first ones were "
-            f"{np.mean(state.first_losses):.3g}"
-        )
+        last, first = (f"{np.mean(losses):.3g}" for losses in (state.last_losses, state.first_losses))
+        what = f"the last losses are {last} on average, the first ones were {first}"
     shown = ", ".join(map(str, ids[:8])) + (", ..." if len(ids) > 8 else "")
     return DivergedError(
         f"training diverged at step {state.step + 1}: {what} (learning rate {rate:.2e}; batch with ids {shown})",

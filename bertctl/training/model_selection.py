@@ -49,15 +49,10 @@ class ModelSelection:
         """
         job, chooses = self._job, split == self._job.selection
         started = time.perf_counter()
-        result = evaluate_split(
-            Engine.of(job.loaded, job.compute, self._workers),
-            job.task if chooses else self.results[job.selection].task,
-            job.data.splits[split],
-            job.features[split],
-            recipe=job.recipe,
-            choose=chooses,
-            listener=self._listener,
-        )
+        engine = Engine.of(job.loaded, job.compute, self._workers)
+        task = job.task if chooses else self.results[job.selection].task
+        rows, features, listener = job.data.splits[split], job.features[split], self._listener
+        result = evaluate_split(engine, task, rows, features, recipe=job.recipe, choose=chooses, listener=listener)
         self.seconds += time.perf_counter() - started
         self.results[split] = result
         return result

@@ -26,13 +26,8 @@ def build_optimizer(network: "nn.Module", settings: OptimizerSection) -> "AdamW"
     """
     from torch.optim import AdamW
 
-    return AdamW(
-        _groups(network, settings),
-        lr=settings.learning_rate,
-        betas=(settings.beta1, settings.beta2),
-        eps=settings.epsilon,
-        fused=True,
-    )
+    groups, betas = _groups(network, settings), (settings.beta1, settings.beta2)
+    return AdamW(groups, lr=settings.learning_rate, betas=betas, eps=settings.epsilon, fused=True)
 
 
 def _groups(network: "nn.Module", settings: OptimizerSection) -> list[dict[str, Any]]:
