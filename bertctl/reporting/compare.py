@@ -11,6 +11,7 @@ from typing import Any
 from bertctl.errors import BertctlError, UsageError
 from bertctl.metrics.contributions import LOSS
 from bertctl.metrics.paired import Difference, holm
+from bertctl.reporting.comparison_tables import SPEED
 from bertctl.reporting.escape import one_line
 from bertctl.reporting.pairing import Pair, UnlikeRunsError, refuse_other_task, unpaired
 from bertctl.reporting.runs import FinishedRun, flat, read_run
@@ -20,15 +21,6 @@ from bertctl.tasks.registry import headline
 
 _ALPHA = 0.05
 _UNTOLD = ("name", "description")
-_SPEED = (
-    "seconds.train",
-    "seconds.evaluate",
-    "seconds.predict",
-    "examples_per_second",
-    "tokens_per_second",
-    "padding_share",
-    "peak_memory_bytes",
-)
 
 
 def compare(paths: Sequence[Path], *, split: str | None = None, examples: int = 10) -> dict[str, Any]:
@@ -189,4 +181,4 @@ def _environment_facts(run: FinishedRun) -> dict[str, Any]:
 
 def _speed(runs: Sequence[FinishedRun]) -> dict[str, list[Any]]:
     facts = [flat(run.document("performance")) for run in runs]
-    return {name: [found.get(name) for found in facts] for name in _SPEED if any(name in found for found in facts)}
+    return {name: [found.get(name) for found in facts] for name in SPEED if any(name in found for found in facts)}

@@ -14,7 +14,7 @@ _FACTS = {
     "environments differ in": "environment",
     "speed": "speed",
 }
-_SPEED: Mapping[str, tuple[str, Callable[[float], str]]] = {
+SPEED: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "seconds.train": ("training", human_seconds),
     "seconds.evaluate": ("evaluation", human_seconds),
     "seconds.predict": ("prediction", human_seconds),
@@ -23,7 +23,7 @@ _SPEED: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "padding_share": ("padding", "{:.1%}".format),
     "peak_memory_bytes": ("peak memory", human_bytes),
 }
-"""What a person reads for a figure of `speed`, and how the figure is written."""
+"""The figures of `speed`: what a person reads for each, and how it is written."""
 
 
 def tables(found: Mapping[str, Any], names: Sequence[str]) -> list[TextTable]:
@@ -83,7 +83,7 @@ def _fact_rows(facts: Mapping[str, Sequence[Any]], *, counts: bool) -> list[list
     """Returns a row per fact; `counts`: whether whole numbers count something, or stand as they do in a recipe."""
     rows = []
     for name, values in facts.items():
-        shown, written = _SPEED.get(name, (name, "{:,}".format if counts else _short))
+        shown, written = SPEED.get(name, (name, "{:,}".format if counts else _short))
         texts = ("" if v is None else written(v) if isinstance(v, int | float) else _short(v) for v in values)
         rows.append([shown, *texts])
     return rows
