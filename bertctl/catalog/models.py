@@ -94,14 +94,9 @@ def locate_model(name: str, *, revision: str | None = None, weights: bool = True
     if row is None and (name.startswith((".", "/", "~")) or name.count("/") != 1):
         return _refuse(name)
     patterns = (*_TOKENIZER_PATTERNS, "model*.safetensors") if weights else _TOKENIZER_PATTERNS
-    folder = hub.fetch_folder(
-        row.hub_id if row else name,
-        revision=revision,
-        patterns=patterns,
-        required=("model.safetensors", "model.safetensors.index.json") if weights else TOKENIZER_FILES,
-        wanted=f"the model '{name}'",
-        ways=_ways(row),
-    )
+    required = ("model.safetensors", "model.safetensors.index.json") if weights else TOKENIZER_FILES
+    repo, wanted, ways = row.hub_id if row else name, f"the model '{name}'", _ways(row)
+    folder = hub.fetch_folder(repo, revision=revision, patterns=patterns, required=required, wanted=wanted, ways=ways)
     if weights and not any(folder.glob("model*.safetensors")):
         raise UnavailableError(
             f"the model '{name}' has no safetensors weights on the hub; pickled weights are never loaded",

@@ -247,18 +247,9 @@ class WordVectors(Sequence[NDArray[np.float32]]):
 
 def _keep(job: ProbeJob, best: TrainedProbe, folder: RunFolder, listener: Listener) -> dict[str, SplitResult]:
     """Writes the best probe, and scores it the way `evaluate` will: text in, answers out."""
-    head = LinearHead(
-        layer=best.layer.name,
-        pooling=best.pooling,
-        special_tokens=job.encoder.spec.special_tokens,
-        normalize=job.encoder.spec.normalize,
-        classifier=job.settings.classifier,
-        strength=best.fitted.strength,
-        weight=best.fitted.weight,
-        bias=best.fitted.bias,
-        mix=best.fitted.mix,
-    )
-    source = job.encoder.source
+    source, spec, fitted, kind = job.encoder.source, job.encoder.spec, best.fitted, job.settings.classifier
+    learned = fitted.strength, fitted.weight, fitted.bias, fitted.mix
+    head = LinearHead(best.layer.name, best.pooling, spec.special_tokens, spec.normalize, kind, *learned)
     head.save(folder.path, source=source, head=job.task.head())
     engine = Engine.of(with_head(job.model, head, source, job.compute), job.compute)
     results = {}

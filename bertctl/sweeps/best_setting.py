@@ -98,12 +98,8 @@ def compare_settings(plan: SweepPlan, first: SettingScores, second: SettingScore
     told = difference.p < ALPHA and (len(compared) > 1 or plan.choose == "best-run")
     taken = {id(score) for pair in compared for score in pair}
     left_out = [score for one in (first, second) for score in one.scores if id(score) not in taken]
-    return SettingComparison(
-        tuple(a.seed for a, _ in compared),
-        difference,
-        "different" if told else "undecided",
-        () if plan.choose == "best-run" else tuple(left_out),
-    )
+    seeds, verdict = tuple(a.seed for a, _ in compared), "different" if told else "undecided"
+    return SettingComparison(seeds, difference, verdict, () if plan.choose == "best-run" else tuple(left_out))
 
 
 def _answered(one: SettingScores) -> dict[int, Score]:

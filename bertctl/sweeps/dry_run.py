@@ -39,7 +39,7 @@ def dry_run(sweep: Sweep, *, listener: Listener = SILENT) -> dict[str, Any]:
     timed = _timed(sweep, waiting, listener)
     each = [_scaled(cell, sweep, timed) for cell in waiting] or [dict.fromkeys(_BOUNDS, 0.0)]
     worked = {name: sum(one[name] for one in each) for name in _BOUNDS}
-    longest = max(each, key=lambda one: one["estimate"])
+    longest, shortest = max(each, key=lambda one: one["estimate"]), min(one["estimate"] for one in each)
     jobs = min(plan.jobs, max(1, len(waiting)))
 
     needed = disk_needed(plan.model_copy(update={"jobs": jobs}), sweep.encoded[sweep.cells[0].key], cells=len(waiting))
@@ -52,10 +52,7 @@ def dry_run(sweep: Sweep, *, listener: Listener = SILENT) -> dict[str, Any]:
         "jobs": plan.jobs,
         "threads": plan.threads,
         "seconds": {name: round(max(worked[name] / jobs, longest[name]), 3) for name in _BOUNDS},
-        "run_seconds": {
-            "shortest": round(min(one["estimate"] for one in each), 3),
-            "longest": round(longest["estimate"], 3),
-        },
+        "run_seconds": {"shortest": round(shortest, 3), "longest": round(longest["estimate"], 3)},
         "disk_bytes": {"needed": needed, "free": free_bytes(folder)},
         "cells": [{"name": cell.name, "setting": cell.setting, "seed": cell.seed, "fold": cell.fold} for cell in mine],
     }

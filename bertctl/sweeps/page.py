@@ -199,15 +199,10 @@ def _settings_table(document: Document) -> TableBlock:
     for row in document["settings"]:
         is_chosen = chosen is not None and row["setting"] == chosen["setting"]
         seconds = times.get(str(row["setting"]))
-        rows.append(
-            [
-                *(value_text(row["values"][axis]) if axis in row["values"] else "" for axis in axes),
-                Cell(_figure(row["mean"]), strong=is_chosen),
-                *(_figure(row[name]) for name in ("deviation", "min", "max")),
-                *(str(row[name]) for name in ("n", *stopped)),
-                "" if seconds is None else human_seconds(seconds),
-            ]
-        )
+        values = [value_text(row["values"][axis]) if axis in row["values"] else "" for axis in axes]
+        spread = [_figure(row[name]) for name in ("deviation", "min", "max")]
+        numbers = [*(str(row[name]) for name in ("n", *stopped)), "" if seconds is None else human_seconds(seconds)]
+        rows.append([*values, Cell(_figure(row["mean"]), strong=is_chosen), *spread, *numbers])
     names = [*short_names(axes), "mean", "deviation", "min", "max", "n", *stopped, "time"]
     by = chosen_by(chosen).removesuffix(" over seeds") if chosen is not None else "the mean"
     caption = f"By mean; bold: chosen by {by}. Time: mean of a run."

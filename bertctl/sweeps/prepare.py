@@ -144,12 +144,9 @@ def make_sweep(request: SweepRequest, folder: Path | None, *, listener: Listener
     threads = request.recipe.runtime.threads or (before.threads if before else max(1, available_cores() // jobs))
     cells = [_named(cell, threads, encoded[cell.key]) for cell in cells]
     _refuse_twins(cells)
-    update = {
-        "recipe": _with_threads(base, threads).model_dump(),
-        "jobs": jobs,
-        "threads": threads,
-        "cells": [PlannedCell(name=cell.name, setting=cell.setting, seed=cell.seed, fold=cell.fold) for cell in cells],
-    }
+    planned = [PlannedCell(name=cell.name, setting=cell.setting, seed=cell.seed, fold=cell.fold) for cell in cells]
+    recipe = _with_threads(base, threads).model_dump()
+    update = {"recipe": recipe, "jobs": jobs, "threads": threads, "cells": planned}
     return Sweep(plan.model_copy(update=update), cells, encoded, folder, request)
 
 
@@ -224,9 +221,8 @@ def _read(cells: Sequence[SweepCell], listener: Listener) -> tuple[dict[str, Enc
         if cell.seed == 0:
             found = check(cell.recipe, encoded[cell.key])
             checked.setdefault(cell.key, found)
-    counted = [
-        ", ".join(f"{len(rows)} {split} rows" for split, rows in one.data.splits.items()) for one in encoded.values()
-    ]
+    splits = [one.data.splits.items() for one in encoded.values()]
+    counted = [", ".join(f"{len(rows)} {split} rows" for split, rows in found) for found in splits]
     listener.say(f"tokenized once: {'; '.join(dict.fromkeys(counted))}, for all {len(cells)} runs")
     return encoded, checked
 

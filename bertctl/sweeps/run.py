@@ -174,19 +174,13 @@ class SweepRunner:
                 raise self._interrupted(pool.stopped_by)
             if replies[0].state != "done":
                 raise BertctlError(f"{best.name} could not be trained again: {replies[0].message}")
-        named: dict[str, object] = {  # by the recipe that was typed
-            "evaluation.metric_scripts": self._sweep.cells[0].recipe.evaluation.metric_scripts
-        }
+        scripts = self._sweep.cells[0].recipe.evaluation.metric_scripts  # of the recipe that was typed
+        named: dict[str, object] = {"evaluation.metric_scripts": scripts}
         evaluate_run(open_run(best.path, options=named), split="test", listener=self._listener)
 
     def _pool(self, keep: Keep, jobs: int) -> Pool:
-        settings = WorkerSettings(
-            folder=self._folder.absolute(),
-            recipes={cell.name: cell.recipe.model_dump() for cell in self._sweep.cells},
-            keep=keep,
-            parent=os.getpid(),
-            locks=self._locks,
-        )
+        recipes = {cell.name: cell.recipe.model_dump() for cell in self._sweep.cells}
+        settings = WorkerSettings(self._folder.absolute(), recipes, keep, os.getpid(), self._locks)
         devices = visible_devices() if self._plan.recipe["runtime"]["device"] == "cuda" else []
         pool = Pool(settings, self._sweep.encoded, jobs=jobs, devices=devices)
         if pool.forks:

@@ -28,6 +28,7 @@ from bertctl.runtime.launch import die_when_parent_does
 from bertctl.runtime.stopping import STOPS
 from bertctl.sweeps.early_stopping import SweepWatch
 from bertctl.sweeps.plan import CELLS, Keep
+from bertctl.training.best_model import ModelFile
 from bertctl.training.finetune import RunOptions
 from bertctl.training.job import Encoded, Job, encode, encoding_key, prepare
 from bertctl.training.optim import warmup_steps
@@ -166,16 +167,10 @@ def _train(job: Job, folder: RunFolder, settings: WorkerSettings) -> dict[str, f
     with hold(folder.path / ".lock", patient=True):  # a worker of a sweep that was killed takes a moment to end
         if not _is_unfinished(folder):
             folder.clear()
-    watch = SweepWatch(
-        warmup=warmup_steps(job.recipe.optimizer, job.steps),
-        parent=settings.parent,
-        likelihood=job.objective.is_log_likelihood,
-    )
-    options = RunOptions(
-        early_stopping=watch,
-        model_file="never" if settings.keep == "none" else "at the end",
-        checkpoint_pause=SECONDS_BETWEEN_CHECKPOINTS,
-    )
+    warmup, likelihood = warmup_steps(job.recipe.optimizer, job.steps), job.objective.is_log_likelihood
+    watch, pause = SweepWatch(warmup=warmup, parent=settings.parent, likelihood=likelihood), SECONDS_BETWEEN_CHECKPOINTS
+    model_file: ModelFile = "never" if settings.keep == "none" else "at the end"
+    options = RunOptions(early_stopping=watch, model_file=model_file, checkpoint_pause=pause)
     result = start(job, folder.path, resume="if any", options=options, listener=_CellLog(folder.log))
     return {phase: result.performance["seconds"][phase] for phase in ("train", "evaluate")}
 

@@ -110,10 +110,8 @@ class EncodedTexts:
 
 
 def _arrays(encodings: Sequence[Encoding]) -> tuple[list[NDArray[np.int32]], list[NDArray[np.uint8]]]:
-    return (
-        [np.array(encoding.ids, dtype=np.int32) for encoding in encodings],
-        [np.array(encoding.type_ids, dtype=np.uint8) for encoding in encodings],
-    )
+    ids = [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
+    return ids, [np.array(encoding.type_ids, dtype=np.uint8) for encoding in encodings]
 
 
 def encode_texts(
@@ -209,13 +207,9 @@ class TextEncoder:
         is_safe[others] = False
         safe = np.flatnonzero(is_safe)
         ids, lengths = route.encode([texts[i] for i in safe.tolist()])
-        return merge(
-            len(texts),
-            [
-                (safe, Ragged.joined(ids.view(np.int32), lengths)),
-                (np.array(others), self._flat_by_reference([texts[i] for i in others])),
-            ],
-        )
+        fast = Ragged.joined(ids.view(np.int32), lengths)
+        slow = self._flat_by_reference([texts[i] for i in others])
+        return merge(len(texts), [(safe, fast), (np.array(others), slow)])
 
     def _flat_by_reference(self, texts: Sequence[str]) -> Ragged:
         parts = [cut_at_spaces(text, CHUNK_CHARACTERS) for text in texts]

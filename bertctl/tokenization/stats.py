@@ -67,22 +67,18 @@ class StatsCollector:
         histogram = np.bincount(lengths, minlength=1)  # (L + 1,) how many texts have each length
         kept = np.cumsum(np.cumsum(histogram[::-1])[::-1]) - texts  # (L + 1,) tokens kept by truncation to each length
         size, fixed = self._batch_size, self._fixed_length
+        enough = int(np.searchsorted(kept, _KEPT * tokens)) if texts else 0
+        quantiles = {name: quantile(histogram, share) for name, share in _QUANTILES.items()}
         return {
             "texts": texts,
             "tokens": tokens,
-            "length": {
-                "mean": tokens / max(texts, 1),
-                **{name: quantile(histogram, share) for name, share in _QUANTILES.items()},
-            },
+            "length": {"mean": tokens / max(texts, 1)} | quantiles,
             "histogram": [{"from": a, "to": b, "texts": n} for a, b, n in bins(histogram)],
             "losses": [
                 {"length": n, "texts": int((lengths > n).sum()), "tokens": int(np.maximum(lengths - n, 0).sum())}
                 for n in LIMITS
             ],
-            "enough_for_99_percent": {
-                "of_texts": quantile(histogram, _KEPT),
-                "of_tokens": int(np.searchsorted(kept, _KEPT * tokens)) if texts else 0,
-            },
+            "enough_for_99_percent": {"of_texts": quantile(histogram, _KEPT), "of_tokens": enough},
             "words": self._words.words,
             "pieces_per_word": self._words.word_tokens / max(self._words.words, 1),
             "unknown": self._words.unknown,

@@ -64,13 +64,9 @@ def open_tokenizer(
     else:
         tokenizer = _read_json(file)
     document = json.loads(tokenizer.to_str())
-    opened = OpenTokenizer(
-        name=located.name,
-        tokenizer=tokenizer,
-        file=file,
-        kind=_kind(tokenizer, document),
-        is_bert=_type(document, "model") == "WordPiece" and _type(document, "pre_tokenizer") == "BertPreTokenizer",
-    )
+    kind = _kind(tokenizer, document)
+    is_bert = _type(document, "model") == "WordPiece" and _type(document, "pre_tokenizer") == "BertPreTokenizer"
+    opened = OpenTokenizer(name=located.name, tokenizer=tokenizer, file=file, kind=kind, is_bert=is_bert)
     stored = (document.get("normalizer") or {}).get("lowercase")
     if lowercase is not None and stored is not None and stored != lowercase:
         raise UsageError(

@@ -43,17 +43,14 @@ def stats(tokenizer: Tokenizer) -> dict[str, Any]:
             kinds[_kind(token, prefix)].append((token, index))
     ordinary = kinds["words"] + kinds["continuations"]
     longest = sorted(ordinary, key=lambda item: (-len(item[0].removeprefix(prefix)), item[1]))[:10]
+    counted = {}
+    for kind, found in kinds.items():
+        first, last = (named(*found[0]), named(*found[-1])) if found else (None, None)
+        counted[kind] = {"count": len(found), "first": first, "last": last}
     return {
         "size": sum(map(bool, tokens)),
         "special": dict(sorted(special.items(), key=lambda item: item[1])),
-        **{
-            kind: {
-                "count": len(found),
-                "first": named(*found[0]) if found else None,
-                "last": named(*found[-1]) if found else None,
-            }
-            for kind, found in kinds.items()
-        },
+        **counted,
         "scripts": dict(Counter(script(token) for token, _ in kinds["characters"]).most_common()),
         "longest": [named(*item) for item in longest],
     }

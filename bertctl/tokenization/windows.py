@@ -85,13 +85,8 @@ class TextWindows:
         documents = []
         for number, window in enumerate(self.windows):
             document: dict[str, Any] = {"index": self.index} | ({"window": number} if striding else {})
-            document |= {
-                "pieces": window.tokens,
-                "ids": window.ids,
-                "type_ids": window.type_ids,
-                "offsets": window.offsets,
-                "word_ids": window.word_ids,
-            }
+            document |= {"pieces": window.tokens, "ids": window.ids, "type_ids": window.type_ids}
+            document |= {"offsets": window.offsets, "word_ids": window.word_ids}
             if truncation.max_length is not None and not striding:
                 document["truncated"] = self.full_length > len(window)
             documents.append(document)
@@ -121,9 +116,8 @@ class WindowEncoder:
         Raises:
             DataError: the text of a pair that must stay whole leaves no room for the other.
         """
-        inputs: list[Any] = (
-            list(chunk.texts) if chunk.pairs is None else list(zip(chunk.texts, chunk.pairs, strict=True))
-        )
+        texts, pairs = chunk.texts, chunk.pairs
+        inputs: list[Any] = list(texts) if pairs is None else list(zip(texts, pairs, strict=True))
         encoded = [text for part in chunks(inputs) for text in self._encode(part)]
         if self._truncation.stride is None:
             lost = [text.full_length - len(text.windows[0]) for text in encoded]

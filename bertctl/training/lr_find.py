@@ -80,17 +80,9 @@ def find_rate(
     rates = [float(rate) for rate in np.geomspace(low, high, steps)]
     losses = _losses(job, rates, listener)
     found = suggest(rates, losses)
-    return {
-        "schema": SCHEMA,
-        "recipe": job.recipe.name,
-        "model": job.recipe.model.name,
-        "device": job.compute.device,
-        "batch_size": job.recipe.training.batch_size,
-        "seed": job.recipe.training.seed,
-        "steps": len(losses),
-        "exploded": len(losses) < steps,
-        **found,
-    }
+    about = {"schema": SCHEMA, "recipe": job.recipe.name, "model": job.recipe.model.name, "device": job.compute.device}
+    about |= {"batch_size": job.recipe.training.batch_size, "seed": job.recipe.training.seed}
+    return about | {"steps": len(losses), "exploded": len(losses) < steps} | found
 
 
 def _losses(job: Job, rates: Sequence[float], listener: Listener) -> list[float]:
