@@ -66,10 +66,10 @@ def say_guesses(table: Table, columns: FileColumns, settings: DataSection, liste
     """Tells which columns were guessed, and which others there are; the names of a format's own are no guess."""
     choices = ", ".join(settings.choice_columns or ())
     given = (settings.text_column, settings.pair_column, settings.label_column, choices)
-    guessed = [f"{role} from '{name}'" for role, name in columns.names().items() if name not in given]
+    guessed = [f"{role} from '{shorten(name)}'" for role, name in columns.names().items() if name not in given]
     if guessed and type(table) is Table:
         others = [name for name in table.columns if name not in (*columns.used, columns.id)]
-        also = f"; also there: {', '.join(others)}" if others else ""
+        also = f"; also there: {shorten(', '.join(others), 200)}" if others else ""
         listener.say(f"{table.source}: {', '.join(guessed)} (guessed{also})")
 
 

@@ -251,7 +251,11 @@ def _said_lowercase(folder: Path) -> Iterator[bool]:
     found = [normalizer.get("lowercase") if normalizer.get("type") == "BertNormalizer" else None]
     if settings.exists() and (tokenizer is None or found[0] is not None):
         found.append(read_json(settings).get("do_lower_case"))
-    yield from (value for value in found if isinstance(value, bool))
+    for value in found:
+        if not isinstance(value, bool | None):
+            raise TypeError(f"{settings}: do_lower_case is {value!r}, neither true nor false")
+        if value is not None:
+            yield value
 
 
 def _tokenizer_json(folder: Path) -> dict[str, Any] | None:

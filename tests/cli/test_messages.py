@@ -29,7 +29,7 @@ def refusal(tmp_path, monkeypatch, capsys):
 def test_usage_error(refusal):
     assert refusal("predict", "nowhere", "x.csv", "--split", "test") == (
         ExitCode.USAGE,
-        "error: a file and --split (or --data) exclude each other\nGive one of the two.\n",
+        "error: a file, --text or --question, and --split or --data exclude each other\nGive one of them.\n",
     )
 
 

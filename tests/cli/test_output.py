@@ -152,6 +152,7 @@ def test_third_party_talk_stays_off_the_screen(tiny_run):
         "memory:",
         "checkpoints:",
         "run folder",
+        "f1 is that of",
     )
     more = (
         "first example",

@@ -27,8 +27,9 @@ evaluation:
 def folder(tmp_path: Path) -> Path:
     home = tmp_path / "mine"
     home.mkdir()
-    lines = [f"who is number {i} ?,HUM" if i % 2 else f"where is number {i} ?,LOC" for i in range(24)]
-    for name in ("train.csv", "test.csv"):
+    for name, first in (("train.csv", 0), ("test.csv", 24)):
+        numbers = range(first, first + 24)
+        lines = [f"who is number {i} ?,HUM" if i % 2 else f"where is number {i} ?,LOC" for i in numbers]
         (home / name).write_text("\n".join(["question,kind", *lines]))
     (home / "datasets.yaml").write_text(DATASETS)
     (home / "my.yaml").write_text(RECIPE)

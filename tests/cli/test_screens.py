@@ -46,6 +46,7 @@ def terminal(nursery, tmp_path):
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, columns, 0, 0))
         env = {**nursery.env, "TERM": "xterm-256color"}
+        env.pop("COLUMNS", None)  # the terminal says it
         words = list(map(str, arguments))
         child = nursery.start(words, cwd=tmp_path, env=env, stdin=theirs, stdout=theirs, stderr=theirs)
         os.close(theirs)
@@ -166,7 +167,7 @@ def test_a_wide_terminal_has_room_for_all_figures(terminal, opinions, tiny_model
     bars = re.findall(r"training +━.*?\d+/120 +(.*?)(?:\r|\n|$)", plain)
     assert bars, plain
     for figure in ("loss 0.", "rate ", "examples/s ", "tokens/s "):
-        assert figure in bars[0]
+        assert any(figure in bar for bar in bars), bars[:3]
     assert any(re.search(r"\d+:\d\d", bar) for bar in bars), "the time left"
     assert "\x1b[?25h" in sent, "the cursor is back"
 

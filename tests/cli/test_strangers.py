@@ -115,7 +115,7 @@ def test_a_hostile_model_is_refused_in_a_sentence(bertctl, tiny_model, tmp_path)
         said = " ".join(done.stderr.split())
         if (done.returncode, words in said, "Traceback" in said) != (code, True, False):
             wrong.append((name, done.returncode, said))
-        assert not (tmp_path / "x.npy").exists()
+        assert not (tmp_path / "x.npy").exists(), name
     assert wrong == []
     assert not list(tmp_path.rglob("pwned"))
     assert len(MODELS) == 27

@@ -56,7 +56,10 @@ def test_a_task_goes_through_every_verb(task: str, bertctl: Run, tiny_model: Pat
     ]
     recipe.write_text("".join(sections).replace("model: {", f"model: {{name: {tiny_model}, "))
 
-    checked = json.loads(run("data", "check", recipe, *sets, "--json"))
+    checked = json.loads(run("data", "check", recipe, *sets, "--json", code=3))
+    assert {found["code"] for found in checked["findings"] if found["severity"] == "error"} == {
+        "duplicate-across-splits"
+    }
     assert {split["rows"] for split in checked["splits"].values()} == {8}
     swept = json.loads(
         run("sweep", recipe, *sets, "--grid", "training.epochs=1,2", "--keep", "all", "-o", "sweep", "--json")
