@@ -86,7 +86,7 @@ def load_data(
     if splits is None:
         source.require("train")
         named = list(dict.fromkeys(["train", *validation, *named]))
-    read = source.read_whole(named) if whole else _limited(source.read(named), recipe, notes)
+    read = source.read_whole(named) if whole else limited(source.read(named), recipe, notes)
     if confirms and validation[0] in read:
         read |= _confirming(read[validation[0]], recipe, source.columns, notes)
         validation = (*validation, CONFIRM)
@@ -143,7 +143,7 @@ def groups_of(rows: Rows, recipe: Recipe, columns: Mapping[str, str], *, require
     return group_keys(rows, (canonical,))
 
 
-def _limited(splits: Mapping[str, Rows], recipe: Recipe, listener: Listener) -> dict[str, Rows]:
+def limited(splits: Mapping[str, Rows], recipe: Recipe, listener: Listener) -> dict[str, Rows]:
     """Returns a sample of the splits that have more rows than the recipe says."""
     found = dict(splits)
     seed = recipe.data.split_seed

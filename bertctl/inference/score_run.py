@@ -11,7 +11,7 @@ from bertctl.config.dump import dump_recipe
 from bertctl.config.load import REACHING, refuse_unnamed
 from bertctl.data.readers import READERS
 from bertctl.data.reading import SkippedRows
-from bertctl.data.recipe_data import groups_of, load_data
+from bertctl.data.recipe_data import groups_of, limited, load_data
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
 from bertctl.inference.decision import Decision, read_decision
@@ -99,8 +99,9 @@ def evaluate_file(
         hints=run.column_hints,
         skipped=skipped,
     )
-    groups = groups_of(reading.rows, run.recipe, reading.columns, required=False)
-    results = score_splits(run, {"file": replace(reading.rows, groups=groups)}, workers, listener)
+    rows = limited({"file": reading.rows}, run.recipe, listener)["file"]
+    groups = groups_of(rows, run.recipe, reading.columns, required=False)
+    results = score_splits(run, {"file": replace(rows, groups=groups)}, workers, listener)
     trained = run.folder.read(run.folder.metrics) if run.folder.metrics.exists() else {}
     primary = run.task.answers.named_today(trained).get("primary", {}).get("name", run.task.primary_metric)
     metrics = metrics_document(results, primary=primary, selection="file")

@@ -91,6 +91,9 @@ def test_a_limit_holds_for_the_call_that_named_it(latin: Path, bertctl: Run) -> 
     assert len(answered.stdout.splitlines()) == 5
     assert "test: 5 of 16 rows (a sample, seed 42)" in answered.stderr
     assert [json.loads(line)["id"] for line in answered.stdout.splitlines()] != [str(i) for i in range(5)]
+    how = ["--encoding", "latin-1", "--delimiter", ";", "--no-header", "--label-column", "column2"]
+    scored = bertctl("evaluate", latin, "--file", "test.txt", *how, "--max-eval-rows", "5", "--json", cwd=latin.parent)
+    assert json.loads(scored.stdout)["metrics"]["file"]["accuracy"]["n"] == 5, scored.stderr
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.tsv", "a.csv.gz", "a.jsonl.gz"])
