@@ -58,8 +58,8 @@ class DataSection(RecipeSection):
     """Column with the label or the score. Token classification: the tags; question answering: the answers; multiple
     choice: the right choice. Default: guessed from the usual names."""
     label_columns: Annotated[list[Text], Field(min_length=1)] | None = None
-    """Columns of several labels per text, with 1 where the label holds and 0 where not. Default: guessed where the file
-    has such columns and no other label (text classification)."""
+    """Columns with 1 where a label holds and 0 where not (several labels per text). Default: guessed where there are
+    such and no other label."""
     choice_columns: list[Text] | None = None
     """Columns with the choices, in order, or one column with lists (multiple choice). Default: guessed from the usual
     names."""
