@@ -1,0 +1,66 @@
+"""Every page is one HTML file: no network, light and dark by the reader's setting, and fit for paper.
+
+A page is a template that extends `templates/page.html.j2`, rendered with autoescape on; its control characters become
+visible. A Content-Security-Policy forbids requests, and all scripts but the page's own, should anything ever slip
+through.
+"""
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from bertctl.words import harmless
+
+# Marks of direction do their work inside an isolating element, and none outside of it.
+_KEPT = "\n\t\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+
+
+def page_templates() -> Environment:
+    """Returns the templates, which escape whatever they are given."""
+    return Environment(
+        loader=PackageLoader("bertctl.reporting"),
+        autoescape=True,
+        finalize=_shown,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+
+
+def render_page(
+    template: str,
+    *,
+    scripts: Sequence[str] = (),
+    data: object = None,
+    templates: Environment | None = None,
+    **values: Any,
+) -> str:
+    """Returns a whole page.
+
+    Args:
+        template: name of a file in `templates/` that extends `page.html.j2`.
+        scripts: names of JavaScript files in `templates/`, run in this order at the end of the page.
+        data: what JSON can say, for the scripts: `JSON.parse(document.getElementById("data").textContent)`. Its texts
+            are not escaped: scripts put them into `textContent`, never into `innerHTML`.
+        templates: those of `page_templates`, with filters and tests of the caller's.
+        values: what the template shows.
+    """
+    templates = templates or page_templates()
+    script = "".join(_source(templates, name) for name in scripts)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    source = f"script-src 'sha256-{digest}'; " if script else ""
+    return templates.get_template(template).render(script=script, script_source=source, data=data, **values)
+
+
+def _source(templates: Environment, name: str) -> str:
+    """Returns a file of `templates/` as it is: braces of JavaScript are no expressions of a template."""
+    return templates.loader.get_source(templates, name)[0] if templates.loader else ""
+
+
+def _shown(value: Any) -> Any:
+    """Returns a text with its control characters made visible; what is markup already stays as it is."""
+    return harmless(value, keep=_KEPT) if type(value) is str else value
