@@ -22,11 +22,9 @@ from bertctl.errors import UsageError
 from bertctl.inference.predict import Predictor, unlabelled_rows
 from bertctl.inference.score_run import evaluate_file, evaluate_run
 from bertctl.inference.trained import open_run
-from bertctl.modeling.families import only_fp32
 from bertctl.modeling.source import inspect_model
 from bertctl.progress import SILENT, Listener
 from bertctl.reporting.card import write_card
-from bertctl.runtime.device import choose_compute
 from bertctl.training.finetune import RunOptions
 from bertctl.training.start import Resume
 from bertctl.training.start import finetune as run_recipe
@@ -222,7 +220,7 @@ def extract_features(
 
     recipe = load_recipe("text-classification", {"model.name": str(model), **(fields or {})})
     source = inspect_model(recipe.model)
-    compute = choose_compute(recipe.runtime, only_fp32=only_fp32(source.config))
+    compute = source.compute(recipe.runtime)
     spec = VectorSpec.of(VectorNames(tuple(_listed(layers)), tuple(_listed(pooling))), source)
     if spec.by_token:
         raise UsageError("vectors of tokens go into files", remedy="Type `bertctl extract-features --pooling none`.")

@@ -31,11 +31,9 @@ from bertctl.features.source import Input
 from bertctl.features.store import VectorLayout, VectorStore, join_stores
 from bertctl.inference.evaluate import warn_of_truncation
 from bertctl.inference.sessions import check_backend
-from bertctl.modeling.families import only_fp32
 from bertctl.modeling.source import inspect_model
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA
-from bertctl.runtime.device import choose_compute
 from bertctl.runtime.heap import trim_heap
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.tasks.base import TruncationMessage
@@ -137,7 +135,7 @@ def extract_features(
     spec = VectorSpec.of(vectors, source)
     stream = require_rows(rows.stream(listener=listener), rows.name)
     first = next(stream)
-    compute = choose_compute(runtime, only_fp32=only_fp32(source.config))
+    compute = source.compute(runtime)
     listener.say(f"compute: {compute.why}" + ("" if job.backend == "torch" else f", by {job.backend}"))
     encoder = open_encoder(source, spec, compute, job, first, listener)
     document = extract(itertools.chain([first], stream), encoder, job, workers=workers, listener=listener)

@@ -24,13 +24,11 @@ from bertctl.inference.environment import describe_environment
 from bertctl.inference.evaluate import SplitResult, evaluate_split, report_truncation, write_predictions
 from bertctl.inference.run_inputs import encode_splits, fit_task, primary_metric, resolved_for
 from bertctl.modeling.build import load_frozen
-from bertctl.modeling.families import only_fp32
 from bertctl.modeling.layers import choose_layers, join_states, layer_count
 from bertctl.modeling.linear_head import FIRST_OF_WORD, LinearHead, with_head
 from bertctl.modeling.source import inspect_model
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import RunFolder
-from bertctl.runtime.device import choose_compute
 from bertctl.tasks.base import Task
 from bertctl.tasks.registry import TASKS
 from bertctl.tasks.sequences import SequenceFeatures
@@ -58,7 +56,7 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> ProbeJob:
     task, evaluated = fit_task(recipe, data)
     settings = _settings(recipe, task)
     read = time.perf_counter()
-    compute = choose_compute(recipe.runtime, only_fp32=only_fp32(source.config))
+    compute = source.compute(recipe.runtime)
     resolved = resolved_for(recipe, compute)
     found = {"layers": [layer.name for layer in layers], "pooling": poolings, "classifier": settings.classifier}
     section = resolved.probe.model_copy(update=found)

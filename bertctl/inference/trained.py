@@ -17,12 +17,11 @@ from bertctl.data.rows import Rows
 from bertctl.documents import loading
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.inference.engine import Engine
-from bertctl.modeling.families import model_positions, only_fp32
+from bertctl.modeling.families import model_positions
 from bertctl.modeling.linear_head import is_probe, read_probe
 from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import DAMAGED, RunFolder
-from bertctl.runtime.device import choose_compute
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.tasks.base import Task, output_names
 from bertctl.tasks.registry import TASKS
@@ -96,7 +95,7 @@ class TrainedRun:
         """Returns the model on its device, ready to compute."""
         from bertctl.modeling.build import load_trained
 
-        compute = choose_compute(self.recipe.runtime, only_fp32=only_fp32(self.source.config))
+        compute = self.source.compute(self.recipe.runtime)
         loaded = load_trained(self.folder.path, self.source, self.task.auto_class, compute)
         return Engine.of(loaded, compute, workers)
 

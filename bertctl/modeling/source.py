@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from bertctl.catalog.models import SENTENCEPIECE_FILES, TOKENIZER_FILES, file_sha256, locate_model, refuse_adapter
-from bertctl.config.recipe_sections import ModelSection
+from bertctl.config.recipe_sections import ModelSection, RuntimeSection
 from bertctl.documents import loading, read_json, read_text, refuse_far_ids
 from bertctl.errors import UnavailableError, UsageError
-from bertctl.modeling.families import model_positions, refuse_family
+from bertctl.modeling.families import model_positions, only_fp32, refuse_family
+from bertctl.runtime.device import Compute, choose_compute
 from bertctl.runtime.machine import require_memory
 
 _CASED_SHARE = 0.02
@@ -69,6 +70,14 @@ class ModelSource:
             if path.suffix in (".safetensors", ".model") or path.name in (*TOKENIZER_FILES, "config.json"):
                 digest.update(f"{path.name} {file_sha256(path)}\n".encode())
         return digest.hexdigest()
+
+    def compute(self, runtime: RuntimeSection) -> Compute:
+        """Returns where and how this model computes: see `choose_compute`.
+
+        Raises:
+            DeviceError: the device is absent, or can't do the precision.
+        """
+        return choose_compute(runtime, only_fp32=only_fp32(self.config))
 
 
 def inspect_model(settings: ModelSection) -> ModelSource:

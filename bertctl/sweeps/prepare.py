@@ -15,7 +15,6 @@ from bertctl.config.schema import Recipe
 from bertctl.data.recipe_data import load_data
 from bertctl.errors import DataError, UsageError
 from bertctl.inference.run_inputs import resolved_for
-from bertctl.modeling.families import only_fp32
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.device import available_cores, choose_compute
 from bertctl.sweeps.grid import Setting, with_values
@@ -282,8 +281,8 @@ def _with_threads(recipe: Recipe, threads: int) -> Recipe:
 
 def _named(cell: SweepCell, threads: int, encoded: Encoded) -> SweepCell:
     recipe = _with_threads(cell.recipe, threads)
-    if only_fp32(encoded.source.config):
-        recipe = recipe.model_copy(update={"runtime": recipe.runtime.model_copy(update={"precision": "fp32"})})
+    runtime = recipe.runtime.model_copy(update={"precision": encoded.source.compute(recipe.runtime).precision})
+    recipe = recipe.model_copy(update={"runtime": runtime})
     digest = recipe_hash(recipe, data_hashes=encoded.data.hashes, model_hash=encoded.model_hash)
     return replace(cell, recipe=recipe, name=digest[:NAME_LENGTH])
 

@@ -14,10 +14,9 @@ from bertctl.errors import BertctlError, UnavailableError
 from bertctl.inference.environment import describe_environment
 from bertctl.inference.run_inputs import ReadyRun, encode_splits, fit_task, primary_metric, resolved_for
 from bertctl.metrics.scripts import find_script
-from bertctl.modeling.families import only_fp32
 from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.progress import SILENT, Listener
-from bertctl.runtime.device import Compute, choose_compute
+from bertctl.runtime.device import Compute
 from bertctl.runtime.seeding import only_deterministic, seed_everything
 from bertctl.tasks.base import Features, Task
 from bertctl.tasks.class_weights import check_weights
@@ -165,7 +164,7 @@ def prepare(recipe: Recipe, *, encoded: Encoded | None = None, listener: Listene
 
     from bertctl.modeling.build import build_model
 
-    compute = choose_compute(recipe.runtime, only_fp32=only_fp32(source.config))
+    compute = source.compute(recipe.runtime)
     resolved = resolved_for(recipe, compute)
     seed_everything(recipe.training.seed_of_init)
     if recipe.runtime.deterministic:

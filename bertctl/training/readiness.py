@@ -25,7 +25,6 @@ from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
 from bertctl.errors import BertctlError, UnavailableError
 from bertctl.metrics.scripts import find_script
-from bertctl.modeling.families import only_fp32
 from bertctl.modeling.load import load_tokenizer_of, require_head
 from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.run_folder import SCHEMA
@@ -175,8 +174,8 @@ def recipe_needs(recipe: Recipe, *, place: Path) -> list[Need]:
     """
     known: list[ModelSource] = []
     model = _need(f"model {recipe.model.name}", partial(_model, recipe, known.append))
-    why = only_fp32(known[0].config) if known else ""
-    needs = [_need("device", lambda: choose_compute(recipe.runtime, only_fp32=why).why), *_data(recipe)]
+    compute = known[0].compute if known else choose_compute
+    needs = [_need("device", lambda: compute(recipe.runtime).why), *_data(recipe)]
     if model.state == "here":
         model = replace(model, size=sum(file.stat().st_size for file in Path(model.found).glob("model*.safetensors")))
     needs += [
