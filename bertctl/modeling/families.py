@@ -11,6 +11,7 @@ REFUSED = {
     **dict.fromkeys(("neobert", "new"), "its network is code of its own, which is never run"),
     "canine": "it reads characters, without a tokenizer",
     "ctrl": "its tokenizer has no fast form",
+    "mra": "its attention is code that is fetched, without which transformers computes zeros",
     "perceiver": "its heads are part of the network, which is random until they are trained with it",
     "qwen3_asr": "it reads sound",
     "reformer": "it reads texts of one length only",
@@ -30,7 +31,6 @@ _ONLY_FP32 = {
     "big_bird": "its sparse attention mixes fp32 with half precision",
     "deberta": "its mask is a number that half precision can't hold",
     "fnet": "torch has no Fourier transform in half precision",
-    "mra": "its blocks are computed in fp32 only",
     "xmod": "its adapters write half precision into fp32",
 }
 """Families that can't compute in half precision, and why."""
