@@ -97,6 +97,7 @@ def locate_model(name: str, *, revision: str | None = None, weights: bool = True
     required = ("model.safetensors", "model.safetensors.index.json") if weights else TOKENIZER_FILES
     repo, wanted, ways = row.hub_id if row else name, f"the model '{name}'", _ways(row)
     folder = hub.fetch_folder(repo, revision=revision, patterns=patterns, required=required, wanted=wanted, ways=ways)
+    _refuse_adapter(folder)
     if weights and not any(folder.glob("model*.safetensors")):
         raise UnavailableError(
             f"the model '{name}' has no safetensors weights on the hub; pickled weights are never loaded",
@@ -133,8 +134,8 @@ def _ways(row: ModelRow | None) -> list[str]:
 def _model_folder(path: Path) -> Path:
     """Returns the folder with config.json: `path` itself, or `path/model` where `path` is a run."""
     folder = path / "model" if (path / "status.json").exists() else path
+    _refuse_adapter(folder)
     if not (folder / "config.json").is_file():
-        refuse_adapter(folder)
         found = ", ".join(sorted(p.name for p in folder.iterdir())[:10]) if folder.is_dir() else "nothing"
         raise UnavailableError(
             f"{folder} holds no model: there is no config.json (found: {found or 'nothing'})",
@@ -143,12 +144,7 @@ def _model_folder(path: Path) -> Path:
     return folder
 
 
-def refuse_adapter(folder: Path) -> None:
-    """Refuses the folder of an adapter such as LoRA.
-
-    Raises:
-        UnavailableError: what a folder names would have to be fetched.
-    """
+def _refuse_adapter(folder: Path) -> None:
     if (folder / "adapter_config.json").exists():
         raise UnavailableError(
             f"{folder / 'adapter_config.json'}: an adapter names its model, and what a folder names is not fetched",

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bertctl.catalog.models import SENTENCEPIECE_FILES, TOKENIZER_FILES, file_sha256, locate_model, refuse_adapter
+from bertctl.catalog.models import SENTENCEPIECE_FILES, TOKENIZER_FILES, file_sha256, locate_model
 from bertctl.config.recipe_sections import ModelSection, RuntimeSection
 from bertctl.documents import loading, read_json, read_text, refuse_far_ids
 from bertctl.errors import UnavailableError, UsageError
@@ -23,6 +23,9 @@ _CONFIG_LIMIT, _KEY_LIMIT, _LABEL_LIMIT = 8 * 2**20, 1000, 100_000
 
 _CONVERTERS = {"sentencepiece": "sentencepiece", "google": "protobuf"}
 """What converts a tokenizer of sentencepiece: modules, and the packages that bring them."""
+
+_Tokenizer = dict[str, Any] | None
+"""A tokenizer.json, where there is one."""
 
 _ATTENTION, _EXPERTS = (None, "eager", "sdpa"), (None, "eager", "batched_mm", "grouped_mm")
 _HARMLESS: dict[str, tuple[str | None, ...]] = {
@@ -94,7 +97,6 @@ def inspect_model(settings: ModelSection) -> ModelSource:
         )
     located = locate_model(settings.name, revision=settings.revision)
     folder = located.folder
-    refuse_adapter(folder)
     config = read_json(folder / "config.json", limit=_CONFIG_LIMIT)
     _refuse_foreign(config, folder)
     refuse_family(config, settings.name)
@@ -117,8 +119,9 @@ def inspect_model(settings: ModelSection) -> ModelSource:
     with loading(f"the model in {folder}", kind=UnavailableError, remedy="Give files that save_pretrained wrote."):
         _check_length(settings, config)
         _check_size(config, folder)
-        _check_ids(folder)
-        lowercase = _case(settings, folder)
+        tokenizer = _tokenizer_json(folder)
+        _check_ids(tokenizer, folder)
+        lowercase = _case(settings, folder, tokenizer)
     return ModelSource(settings.name, folder, config, settings.max_length, lowercase)
 
 
@@ -176,12 +179,17 @@ def _check_size(config: dict[str, Any], folder: Path) -> None:
     require_memory(max(4 * described, stored), f"the model in {folder}")
 
 
-def _check_ids(folder: Path) -> None:
-    for file in (folder / "tokenizer.json", folder / "vocab.json"):
-        document = read_json(file) if file.exists() else {}
-        model = document.get("model")
-        vocabulary = model.get("vocab") if isinstance(model, dict) else document
-        refuse_far_ids(vocabulary.values() if isinstance(vocabulary, dict) else (), file)
+def _tokenizer_json(folder: Path) -> _Tokenizer:
+    path = folder / "tokenizer.json"
+    return read_json(path) if path.exists() else None
+
+
+def _check_ids(tokenizer: _Tokenizer, folder: Path) -> None:
+    model = (tokenizer or {}).get("model") or {}
+    if isinstance(vocabulary := model.get("vocab"), dict):
+        refuse_far_ids(vocabulary.values(), folder / "tokenizer.json")
+    if (file := folder / "vocab.json").exists():
+        refuse_far_ids(read_json(file).values(), file)
 
 
 def _check_length(settings: ModelSection, config: dict[str, Any]) -> None:
@@ -193,7 +201,7 @@ def _check_length(settings: ModelSection, config: dict[str, Any]) -> None:
         )
 
 
-def _case(settings: ModelSection, folder: Path) -> bool | None:
+def _case(settings: ModelSection, folder: Path, tokenizer: _Tokenizer) -> bool | None:
     """Returns whether text is lower-cased; None leaves it to a tokenizer that is not BERT's.
 
     Where files say nothing, or one thing and its opposite, the vocabulary tells: transformers would lower-case.
@@ -202,9 +210,9 @@ def _case(settings: ModelSection, folder: Path) -> bool | None:
     Raises:
         UsageError: lower-casing that contradicts the name or the vocabulary, or that nothing tells.
     """
-    said = set(_said_lowercase(folder))
+    said = set(_said_lowercase(folder, tokenizer))
     lowercase = settings.lowercase if settings.lowercase is not None else said.pop() if len(said) == 1 else None
-    evidence = _case_evidence(settings.name, folder)
+    evidence = _case_evidence(settings.name, _vocabulary(folder, tokenizer))
     if lowercase is None:
         bare = not said and (folder / "vocab.txt").exists() and not (folder / "tokenizer.json").exists()
         if bare and evidence is None:
@@ -224,9 +232,8 @@ def _case(settings: ModelSection, folder: Path) -> bool | None:
     return lowercase
 
 
-def _case_evidence(name: str, folder: Path) -> tuple[bool, str] | None:
+def _case_evidence(name: str, tokens: list[str]) -> tuple[bool, str] | None:
     """Returns whether the model is cased, and how one knows; None where nothing tells."""
-    tokens = _vocabulary(folder)
     if tokens:
         capital = sum(not token.islower() and any(map(str.isupper, token)) for token in tokens) / len(tokens)
         if capital <= _CASED_SHARE and 2 * sum(map(str.islower, tokens)) < len(tokens):
@@ -240,9 +247,8 @@ def _case_evidence(name: str, folder: Path) -> tuple[bool, str] | None:
     return None
 
 
-def _vocabulary(folder: Path) -> list[str]:
+def _vocabulary(folder: Path, tokenizer: _Tokenizer) -> list[str]:
     """Returns the tokens of a WordPiece vocabulary without the special ones; empty for other kinds of tokenizer."""
-    tokenizer = _tokenizer_json(folder)
     if tokenizer is not None:
         model = tokenizer.get("model") or {}
         tokens = list(model.get("vocab", {})) if model.get("type") == "WordPiece" else []
@@ -253,9 +259,9 @@ def _vocabulary(folder: Path) -> list[str]:
     return [token for token in tokens if not (token.startswith("[") and token.endswith("]"))]
 
 
-def _said_lowercase(folder: Path) -> Iterator[bool]:
+def _said_lowercase(folder: Path, tokenizer: _Tokenizer) -> Iterator[bool]:
     """Yields what each of the tokenizer's files says about lower-casing."""
-    tokenizer, settings = _tokenizer_json(folder), folder / "tokenizer_config.json"
+    settings = folder / "tokenizer_config.json"
     normalizer = (tokenizer or {}).get("normalizer") or {}
     found = [normalizer.get("lowercase") if normalizer.get("type") == "BertNormalizer" else None]
     if settings.exists() and (tokenizer is None or found[0] is not None):
@@ -265,8 +271,3 @@ def _said_lowercase(folder: Path) -> Iterator[bool]:
             raise TypeError(f"{settings}: do_lower_case is {value!r}, neither true nor false")
         if value is not None:
             yield value
-
-
-def _tokenizer_json(folder: Path) -> dict[str, Any] | None:
-    path = folder / "tokenizer.json"
-    return read_json(path) if path.exists() else None
