@@ -15,7 +15,7 @@ from bertctl.errors import DataError, UsageError
 from bertctl.modeling.families import family_of, reads_padding
 from bertctl.modeling.layer_groups import freeze, reinitialise
 from bertctl.modeling.linear_head import is_probe, read_probe, with_head
-from bertctl.modeling.load import has_trained_head, keeps_head, load_model, require_head
+from bertctl.modeling.load import has_trained_head, keeps_head, load_model
 from bertctl.modeling.model import Adapter, Model
 from bertctl.modeling.source import ModelSource
 from bertctl.progress import SILENT, Listener
@@ -48,7 +48,6 @@ def build_model(
         UnavailableError: files that transformers can't load.
         UsageError: layers that can't be told apart.
     """
-    require_head(source, auto_class)
     if reads_padding(source.config):
         why = f"padding changes its answers ({reads_padding(source.config)})"
         listener.say(f"model: {why}, so only texts of one length share a batch when it answers")

@@ -1,14 +1,21 @@
 """What the families of transformers need and their config.json does not say: facts by `model_type`, with reasons."""
 
+import functools
+import re
 from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
+from bertctl.documents import read_text
 from bertctl.errors import UsageError
+
+_OWN_CODE = "its network is code of its own, which is never run"
 
 REFUSED = {
     **dict.fromkeys(("bros", "layoutlmv2", "layoutlmv3", "markuplm"), "it reads where words stand on a page"),
     **dict.fromkeys(("gemma3", "lxmert", "modernvbert", "neomme", "t5gemma2", "ultravbert"), "it reads images"),
-    **dict.fromkeys(("neobert", "new"), "its network is code of its own, which is never run"),
+    **dict.fromkeys(("neobert", "new"), _OWN_CODE),
     "canine": "it reads characters, without a tokenizer",
     "ctrl": "its tokenizer has no fast form",
     "mra": "its attention is code that is fetched, without which transformers computes zeros",
@@ -36,6 +43,9 @@ _ONLY_FP32 = {
 """Families that can't compute in half precision, and why."""
 
 
+_OF_VECTORS = ("SequenceClassification", "TokenClassification")
+"""Heads that are a linear layer on a text's or a word's vector, as a probe is."""
+
 _READS_PADDING = {
     "big_bird": "its blocks are drawn over the padding too",
     "convbert": "its convolutions reach into the padding",
@@ -54,11 +64,51 @@ def refuse_family(config: Mapping[str, Any], name: str) -> None:
         UsageError: with the reason.
     """
     family = family_of(config)
-    if family in REFUSED:
+    is_own = "auto_map" in config and family not in families_with("AutoModel")
+    if reason := _OWN_CODE if is_own else REFUSED.get(family):
         raise UsageError(
-            f"'{name}' is of the family '{family}': {REFUSED[family]}",
+            f"'{name}' is of the family '{family}': {reason}",
             remedy="Give an encoder of text, such as BERT, RoBERTa or ModernBERT (`bertctl recipes ls --models`).",
         )
+
+
+def require_head(config: Mapping[str, Any], auto_class: str, name: str) -> None:
+    """Refuses a family that has no network with the task's head in transformers.
+
+    A head of our own on it would make a model that plain transformers can't load, and that no pipeline runs.
+
+    Raises:
+        UsageError: naming what would do; or of a family whose choices would depend on each other's length.
+    """
+    family, kind = family_of(config), auto_class.removeprefix("AutoModelFor")
+    others = "Give an encoder that has one, such as BERT, RoBERTa or ModernBERT (`bertctl recipes ls --models`)"
+    if family not in families_with(auto_class):
+        by_vectors = kind in _OF_VECTORS and not config.get("is_encoder_decoder")
+        probe = ", or type `bertctl probe` in place of `finetune`: a linear layer on its frozen vectors"
+        raise UsageError(
+            f"transformers has no network of the family '{family}' for this task ({kind}): '{name}' can't be trained "
+            "for it",
+            remedy=others + (probe if by_vectors else "") + ".",
+        )
+    reason = "its head reads the padding" if family == "roformer" else reads_padding(config)
+    if kind == "MultipleChoice" and reason:
+        raise UsageError(
+            f"the choices of a row are padded to one length, and '{family}' answers by its padding: {reason}",
+            remedy="Give another encoder, such as BERT, RoBERTa or ModernBERT (`bertctl recipes ls --models`).",
+        )
+
+
+@functools.cache
+def families_with(auto_class: str) -> frozenset[str]:
+    """Returns the families that an Auto class of transformers knows.
+
+    They are read from its source: importing the module imports torch.
+    """
+    words = re.sub("(?=[A-Z])", "_", auto_class.removeprefix("AutoModel")).upper()
+    (folder,) = getattr(find_spec("transformers"), "submodule_search_locations", None) or ("",)
+    source = read_text(Path(folder) / "models" / "auto" / "modeling_auto.py")
+    listed = source.partition(f"\nMODEL{words}_MAPPING_NAMES = OrderedDict(")[2].partition("\n)\n")[0]
+    return frozenset(re.findall(r'\n +\("([^"]+)", ', listed))
 
 
 def family_of(config: Mapping[str, Any]) -> str:

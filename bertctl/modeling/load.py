@@ -3,7 +3,6 @@
 import contextlib
 import inspect
 import json
-import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +10,8 @@ from tokenizers import Tokenizer, normalizers, pre_tokenizers
 
 from bertctl.catalog.hub import cut_off
 from bertctl.documents import loading
-from bertctl.errors import UnavailableError, UsageError
-from bertctl.modeling.families import COUNTS_FROM_PAD, family_of, model_positions, reads_padding
+from bertctl.errors import UnavailableError
+from bertctl.modeling.families import COUNTS_FROM_PAD, model_positions, reads_padding
 from bertctl.modeling.model import Model
 from bertctl.modeling.source import ModelSource
 from bertctl.progress import SILENT, Listener
@@ -92,30 +91,6 @@ def load_model(
             saved_tokenizer=saved_tokenizer,
             padding=Padding(pad_id, left=pad_left, unwanted=bool(reads_padding(source.config))),
             has_segments=has_segments,
-        )
-
-
-def require_head(source: ModelSource, auto_class: str) -> None:
-    """Refuses a family that has no network with the task's head in transformers.
-
-    Raises:
-        UsageError: naming families that have one; or one whose choices would depend on each other's length.
-    """
-    from transformers.models.auto import modeling_auto
-
-    family, kind = family_of(source.config), auto_class.removeprefix("AutoModelFor")
-    words = "_".join(re.findall("[A-Z][a-z]+", kind)).upper()
-    if family not in getattr(modeling_auto, f"MODEL_FOR_{words}_MAPPING_NAMES"):
-        raise UsageError(
-            f"transformers has no network of the family '{family}' for this task ({kind}): '{source.name}' can't be "
-            "trained for it",
-            remedy="Give an encoder that has one, such as BERT, RoBERTa or ModernBERT (`bertctl recipes ls --models`).",
-        )
-    reason = "its head reads the padding" if family == "roformer" else reads_padding(source.config)
-    if kind == "MultipleChoice" and reason:
-        raise UsageError(
-            f"the choices of a row are padded to one length, and '{family}' answers by its padding: {reason}",
-            remedy="Give another encoder, such as BERT, RoBERTa or ModernBERT (`bertctl recipes ls --models`).",
         )
 
 

@@ -14,6 +14,7 @@ from bertctl.errors import BertctlError, UnavailableError
 from bertctl.inference.environment import describe_environment
 from bertctl.inference.run_inputs import ReadyRun, encode_splits, fit_task, primary_metric, resolved_for
 from bertctl.metrics.scripts import find_script
+from bertctl.modeling.families import require_head
 from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.device import Compute
@@ -207,6 +208,7 @@ def _read(recipe: Recipe, listener: Listener, encoded: Encoded | None = None) ->
         find_script(script)
     data, source = (encoded.data, encoded.source) if encoded else _find(recipe, listener)
     task, evaluated = fit_task(recipe, data, labels_checked=encoded is not None)
+    require_head(source.config, task.auto_class, source.name)
     check_layers(recipe, source)
     if recipe.training.class_weights:
         check_weights(recipe.training, list(task.head()["id2label"].values()))

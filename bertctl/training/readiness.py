@@ -25,7 +25,8 @@ from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
 from bertctl.errors import BertctlError, UnavailableError
 from bertctl.metrics.scripts import find_script
-from bertctl.modeling.load import load_tokenizer_of, require_head
+from bertctl.modeling.families import require_head
+from bertctl.modeling.load import load_tokenizer_of
 from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.run_folder import SCHEMA
 from bertctl.runtime import machine
@@ -194,7 +195,7 @@ def _model(recipe: Recipe, tell: Callable[[ModelSource], None]) -> Path:
     source = inspect_model(recipe.model)
     tell(source)
     task = TASKS[recipe.task]
-    require_head(source, task.auto_class)
+    require_head(source.config, task.auto_class, source.name)
     load_tokenizer_of(source, task.auto_class, head=None)
     return source.folder
 

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -293,6 +295,47 @@ def test_options_that_a_family_has_not_are_refused_with_a_sentence(
     refused = bertctl(*vectors(opinions, encoder("t5")))
     assert refused.returncode == 2, refused.stderr
     assert "'t5' is an encoder and a decoder" in refused.stderr
+
+
+def test_families_that_cannot_be_used_are_refused_by_name_before_torch_is_imported(
+    encoder: Make, opinions: Path, tagged: Path, tmp_path: Path
+) -> None:
+    own_code = encoder("bert", tmp_path / "neobert")
+    config = json.loads((own_code / "config.json").read_text()) | {"auto_map": {"AutoModel": "model.NeoBERT"}}
+    (own_code / "config.json").write_text(json.dumps(config | {"model_type": "neobert"}))
+    unheard = encoder("bert", tmp_path / "unheard")
+    (unheard / "config.json").write_text(json.dumps(config | {"model_type": "unheard"}))
+    choices = tmp_path / "choices.jsonl"
+    choices.write_text('{"context": "the film", "choices": ["was good", "was bad"], "label": 0}\n' * 4)
+    commands = {
+        "'neobert': its network is code of its own": tuned(opinions, own_code),
+        "'unheard': its network is code of its own": vectors(opinions, unheard),
+        "'deberta' for this task (MultipleChoice)": tuned(choices, encoder("deberta"), task="multiple-choice"),
+        "'gpt2' for this task (MultipleChoice)": tuned(choices, encoder("gpt2"), task="multiple-choice"),
+        "type `bertctl probe` in place": tuned(tagged, encoder("openai-gpt"), task="token-classification"),
+    }
+    code = (
+        "import json, sys; from bertctl.cli.main import main\n"
+        "codes = [main(command) for command in json.loads(sys.argv[1])]\n"
+        "print(codes, 'torch' in sys.modules)"
+    )
+    typed = json.dumps([[str(word) for word in command] for command in commands.values()])
+    done = subprocess.run([sys.executable, "-c", code, typed], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == f"{[2] * len(commands)} False", done.stderr
+    for said in commands:
+        assert said in done.stderr
+
+
+def test_tags_are_learned_on_frozen_vectors_where_a_family_has_no_head_for_them(
+    bertctl: Run, encoder: Make, tagged: Path
+) -> None:
+    """What the refusal says to type, and what is done with it then."""
+    words = ("probe", "token-classification", "--train-file", tagged, "--validation-file", tagged)
+    probed = bertctl(*words, "--model", encoder("openai-gpt"), "--max-length", "32", "-o", "probe", "--device", "cpu")
+    assert probed.returncode == 0, probed.stderr
+    assert bertctl("evaluate", "probe", "--device", "cpu").returncode == 0
+    answered = bertctl("predict", "probe", tagged, "--device", "cpu", "--json")
+    assert answered.returncode == 0, answered.stderr
 
 
 def test_doctor_is_ready_only_for_what_can_be_loaded(

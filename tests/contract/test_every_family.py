@@ -14,9 +14,8 @@ from bertctl import extract_features
 from bertctl.config.load import load_recipe
 from bertctl.errors import UsageError
 from bertctl.modeling.build import build_model
-from bertctl.modeling.families import REFUSED, model_positions, only_fp32, reads_padding
+from bertctl.modeling.families import REFUSED, families_with, model_positions, only_fp32, reads_padding, require_head
 from bertctl.modeling.layer_groups import freeze, parameter_depths
-from bertctl.modeling.load import require_head
 from bertctl.modeling.model import Model
 from bertctl.modeling.source import ModelSource, inspect_model
 
@@ -39,6 +38,12 @@ def test_every_family_with_a_head_is_tried_or_stood_for_or_refused() -> None:
     families = set().union(*map(names_of, HEADS))
     assert families - set(REFUSED) == set(decided)
     assert set(OF_EACH_KIND) <= set(TRIED)
+
+
+def test_which_families_have_a_head_is_read_as_transformers_says_it() -> None:
+    assert families_with("AutoModel") == set(modeling_auto.MODEL_MAPPING_NAMES)
+    for kind in HEADS:
+        assert families_with(f"AutoModelFor{kind}") == names_of(kind)
 
 
 @pytest.fixture(
@@ -87,7 +92,7 @@ def kinds(source: ModelSource) -> list[str]:
             found.append(kind)
             continue
         with pytest.raises(UsageError, match=source.config["model_type"]):
-            require_head(source, f"AutoModelFor{kind}")
+            require_head(source.config, f"AutoModelFor{kind}", source.name)
     if "MultipleChoice" in found and (reads_padding(source.config) or source.config["model_type"] == "roformer"):
         found.remove("MultipleChoice")
     return found
