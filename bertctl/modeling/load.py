@@ -30,6 +30,9 @@ _DROPOUT_FIELDS = (
 """What the families call it: bert, distilbert, xlnet, deberta, modernbert, gpt2, funnel, t5."""
 
 
+_SAMPLES = ("The film wasn't GOOD, was it?", " two  spaces\tand\na line", "Île-de-France ﬁn ½ 東京 3.14 ``so''")
+"""What is read otherwise by most other ways to normalise and split texts."""
+
 _HEADS = ("SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice")
 
 _PADS_LEFT = ("xlnet",)
@@ -122,6 +125,13 @@ def _config_and_tokenizer(
     saved_tokenizer = transformers.AutoTokenizer.from_pretrained(
         source.folder, trust_remote_code=False, clean_up_tokenization_spaces=False, **case
     )
+    if not _reads_as_its_file(saved_tokenizer, source):
+        what = f"{type(saved_tokenizer).__name__} of transformers reads texts otherwise than tokenizer.json"
+        listener.say(f"model: {what} in {source.folder}, which is followed")
+        names: dict[str, Any] = saved_tokenizer.special_tokens_map
+        saved_tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(
+            source.folder, clean_up_tokenization_spaces=False, **names
+        )
     named = saved_tokenizer.pad_token
     pad_id = _ensure_pad(config, saved_tokenizer)
     if named is None:
@@ -134,6 +144,25 @@ def _config_and_tokenizer(
             remedy="Save both again: model.resize_token_embeddings(len(tokenizer)), then save_pretrained of both.",
         )
     return config, saved_tokenizer, pad_id
+
+
+def _reads_as_its_file(saved_tokenizer: Any, source: ModelSource) -> bool:
+    """Returns whether transformers' tokenizer gives the ids of the folder's tokenizer.json.
+
+    Its classes take the vocabulary out of the file, and make how texts are normalised and split anew.
+    """
+    file = source.folder / "tokenizer.json"
+    if not file.exists() or not getattr(saved_tokenizer, "is_fast", False):
+        return True
+    of_file, of_class = Tokenizer.from_file(str(file)), saved_tokenizer.backend_tokenizer
+    if source.lowercase is not None and isinstance(of_file.normalizer, normalizers.BertNormalizer):
+        of_file.normalizer.lowercase = source.lowercase
+    read = []
+    for tokenizer in (of_file, of_class):
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        read.append([one.ids for one in tokenizer.encode_batch([*_SAMPLES])])
+    return read[0] == read[1]
 
 
 @contextlib.contextmanager

@@ -77,7 +77,7 @@ def _byte_level(special: list[str]) -> Tokenizer:
     trainer = trainers.BpeTrainer(
         vocab_size=300, special_tokens=special, initial_alphabet=alphabet, show_progress=False
     )
-    return _trained(models.BPE(), trainer, pre_tokenizers.ByteLevel(add_prefix_space=True))
+    return _trained(models.BPE(), trainer, pre_tokenizers.ByteLevel(add_prefix_space=False))
 
 
 def _merges(tokenizer: Tokenizer) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def _bert_tokenizer(name: str) -> Any:
 
 def _roberta_tokenizer() -> Any:
     trained = _byte_level(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
-    return transformers.RobertaTokenizerFast(**_merges(trained), add_prefix_space=True)
+    return transformers.RobertaTokenizerFast(**_merges(trained))
 
 
 def _modernbert_tokenizer() -> Any:
@@ -114,7 +114,7 @@ def _modernbert_tokenizer() -> Any:
 
 
 def _gpt2_tokenizer() -> Any:
-    return transformers.GPT2TokenizerFast(**_merges(_byte_level(["<|endoftext|>"])), add_prefix_space=True)
+    return transformers.GPT2TokenizerFast(**_merges(_byte_level(["<|endoftext|>"])))
 
 
 def _openai_tokenizer() -> Any:

@@ -12,10 +12,15 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from families import make_encoder, make_family
+from families import FAMILIES, make_encoder, make_family
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
+from bertctl.config.recipe_sections import ModelSection
+from bertctl.errors import UnavailableError
+from bertctl.modeling.load import load_model, load_tokenizer_of
+from bertctl.modeling.source import inspect_model
+from bertctl.tokenization.tokenizer_files import open_tokenizer
 from tests.conftest import Run
 
 Make = Callable[..., Path]
@@ -95,7 +100,6 @@ def test_words_of_byte_level_families_are_read_in_one_way(
     family: str, bertctl: Run, tagged: Path, tmp_path: Path
 ) -> None:
     model = make_family(family, tmp_path / "model")
-    without_prefix(model)
     done = bertctl(*tuned(tagged, model, task="token-classification"))
     assert done.returncode == 0, done.stderr
     saved = transformers.AutoTokenizer.from_pretrained(tmp_path / "run" / "model")
@@ -114,16 +118,6 @@ def test_words_of_byte_level_families_are_read_in_one_way(
         places = [encoded.word_ids().index(number) for number in range(len(sentence))]
         expected.append(states[places].detach().numpy())
     np.testing.assert_allclose(np.load(tmp_path / "x.npz")["vectors"], np.concatenate(expected), atol=1e-4)
-
-
-def without_prefix(folder: Path) -> None:
-    """As the hub's files are: a text's first word has no mark of a space."""
-    path = folder / "tokenizer.json"
-    document = json.loads(path.read_text())
-    document["pre_tokenizer"]["add_prefix_space"] = False
-    path.write_text(json.dumps(document))
-    config = json.loads((folder / "tokenizer_config.json").read_text())
-    (folder / "tokenizer_config.json").write_text(json.dumps(config | {"add_prefix_space": False}))
 
 
 CASED = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "The", "the", "film", "Film", "was", "good", "bad", "food", "it"]
@@ -378,3 +372,48 @@ def test_a_folder_of_an_adapter_is_called_one(bertctl: Run, opinions: Path, tmp_
     refused = bertctl(*tuned(opinions, folder))
     assert refused.returncode == 4, refused.stderr
     assert "an adapter names its model" in refused.stderr
+
+
+READ = ("The film wasn't GOOD, was it?", " a  bright film\tfood", "naïve ﬁlm, don't 東京 3.14", "dull", "")
+OF_EACH_KIND = ("bert", "roberta", "albert", "gpt2")
+
+
+@pytest.mark.parametrize("own", ["as it is", "a normalizer of its own"])
+@pytest.mark.parametrize(
+    "family", [name if name in OF_EACH_KIND else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES]
+)
+def test_a_tokenizer_gives_the_same_ids_whichever_of_its_files_are_there(family: str, own: str, tmp_path: Path) -> None:
+    """All of them, tokenizer.json alone, the files of the slow form; in training, in features, in `tokenize`, saved."""
+    full = make_family(family, tmp_path / "full")
+    document = json.loads((full / "tokenizer.json").read_text())
+    if own != "as it is":
+        document["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "NFKC"}, {"type": "Lowercase"}]}
+        (full / "tokenizer.json").write_text(json.dumps(document))
+    expected = [one.ids for one in Tokenizer.from_file(str(full / "tokenizer.json")).encode_batch(READ)]
+    alone = shutil.copytree(full, tmp_path / "alone")
+    (alone / "tokenizer_config.json").unlink()
+    slow = shutil.copytree(full, tmp_path / "slow")
+    (slow / "tokenizer.json").unlink()
+    vocabulary = document["model"]["vocab"]
+    if document["model"]["type"] == "WordPiece":
+        (slow / "vocab.txt").write_text("\n".join(sorted(vocabulary, key=vocabulary.get)) + "\n")
+    elif document["model"]["type"] == "BPE":
+        (slow / "vocab.json").write_text(json.dumps(vocabulary))
+        (slow / "merges.txt").write_text("\n".join(map(" ".join, document["model"]["merges"])) + "\n")
+    for folder in (full, alone, *([slow] if own == "as it is" else [])):
+        settings = ModelSection(name=str(folder), max_length=40)
+        if folder == slow and (document["model"]["type"] == "Unigram" or family == "modernbert"):
+            with pytest.raises(UnavailableError):  # there is no slow form of it without sentencepiece
+                load_model(inspect_model(settings), "AutoModel", head=None)
+            continue
+        source = inspect_model(settings)
+        model = load_model(source, "AutoModel", head=None)
+        model.save(tmp_path / "saved")
+        saved = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
+        head = load_tokenizer_of(source, "AutoModelForSequenceClassification", head=None)
+        assert [one.ids for one in model.tokenizer.encode_batch(READ)] == expected, folder.name
+        assert [one.ids for one in head.encode_batch(READ)] == expected, folder.name
+        assert [saved(text)["input_ids"] for text in READ] == expected, folder.name
+        if folder != slow or document["model"]["type"] == "WordPiece":
+            opened = open_tokenizer(str(folder)).tokenizer
+            assert [one.ids for one in opened.encode_batch(READ)] == expected, folder.name
