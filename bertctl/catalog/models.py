@@ -24,9 +24,14 @@ class ModelRow:
         name: what is typed after `--model`.
         hub_id: its repository on the hub.
         parameters: in millions.
+        layers: that a text goes through; ALBERT's share their weights.
         vocabulary: number of tokens.
         positions: longest input in tokens.
         lowercase: whether its tokenizer lower-cases.
+        tokenizer: its kind.
+        objective: what it was pretrained to do.
+        source: who says so: the paper.
+        revision: commit on the hub that is used unless another is named; an empty string for its main branch.
         note: what to know before choosing it.
         package: installed Python package that carries it, or an empty string.
         sha256: of `model.safetensors`, checked before loading from the package.
@@ -35,9 +40,14 @@ class ModelRow:
     name: str
     hub_id: str
     parameters: float
+    layers: int
     vocabulary: int
     positions: int
     lowercase: bool
+    tokenizer: str
+    objective: str
+    source: str
+    revision: str = ""
     note: str = ""
     package: str = ""
     sha256: str = ""
@@ -76,7 +86,7 @@ def locate_model(name: str, *, revision: str | None = None, weights: bool = True
 
     Args:
         name: catalog name, folder, run folder, or hub id (`org/name`).
-        revision: commit, tag or branch on the hub.
+        revision: commit, tag or branch on the hub; None is that of the catalog, or the main branch.
         weights: whether the weights are needed too, or config and tokenizer will do.
 
     Raises:
@@ -96,6 +106,7 @@ def locate_model(name: str, *, revision: str | None = None, weights: bool = True
     patterns = (*_TOKENIZER_PATTERNS, "model*.safetensors") if weights else _TOKENIZER_PATTERNS
     required = ("model.safetensors", "model.safetensors.index.json") if weights else TOKENIZER_FILES
     repo, wanted, ways = row.hub_id if row else name, f"the model '{name}'", _ways(row)
+    revision = revision or (row.revision if row else "") or None
     folder = hub.fetch_folder(repo, revision=revision, patterns=patterns, required=required, wanted=wanted, ways=ways)
     _refuse_adapter(folder)
     if weights and not any(folder.glob("model*.safetensors")):

@@ -33,14 +33,18 @@ def ls(
     out: Output,
     models: Annotated[bool, typer.Option("--models")] = False,
     data: Annotated[bool, typer.Option("--data")] = False,
+    long: Annotated[bool, typer.Option("--long")] = False,
 ) -> None:
     """List the built-in recipes, or the models and data sets of the catalog.
 
     Args:
         models: List the models by name instead.
         data: List the data sets by name instead.
+        long: With --models: layers, tokenizer, pretraining objective and its source too.
     """
-    asked = [*([_models()] if models else []), *([_datasets()] if data else [])]
+    if long and not models:
+        raise UsageError("--long says more about models, and --models is not given", remedy="Add --models.")
+    asked = [*([_models(long=long)] if models else []), *([_datasets()] if data else [])]
     parts = asked or [_recipes()]
     document = {name: rows for name, rows, _ in parts}
     out.answer(document, *(shown for _, _, shown in parts))
@@ -229,14 +233,17 @@ def _recipes() -> "tuple[str, list[dict[str, Any]], RenderableType]":
     return "recipes", rows, table
 
 
-def _models() -> "tuple[str, list[dict[str, Any]], RenderableType]":
+def _models(*, long: bool) -> "tuple[str, list[dict[str, Any]], RenderableType]":
     from bertctl.catalog.models import MODELS
 
-    lines = [f"{'model':22} {'weights':>8} {'vocabulary':>11} {'longest':>8}  case"]
+    lines = [f"{'model':22} {'weights':>7} " + (f"{'layers':>6}  tokenizer" if long else f"{'longest':>7}  on the hub")]
     for row in MODELS.values():
-        sizes = f"{row.parameters:>6g} M {row.vocabulary:>11,} {row.positions:>8,}"
-        lines += [f"{row.name:22} {sizes}  {'lower-cased' if row.lowercase else 'cased'}"]
-        lines += _BELOW.wrap(f"{row.hub_id}: {row.note}")
+        weights, case = f"{row.name:22} {row.parameters:>5g} M ", "lower-cased" if row.lowercase else "cased"
+        if not long:
+            lines.append(f"{weights}{row.positions:>7,}  {row.hub_id}")
+            continue
+        lines.append(f"{weights}{row.layers:>6}  {row.tokenizer}, {row.vocabulary:,} tokens, {case}")
+        lines += _BELOW.wrap(f"{row.objective} ({row.source})") + _BELOW.wrap(row.note)
     return "models", [asdict(row) for row in MODELS.values()], "\n".join(lines)
 
 

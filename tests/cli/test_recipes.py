@@ -64,10 +64,20 @@ def test_ls_as_json_agrees_with_the_recipes(bertctl):
 def test_ls_models_shows_size_and_vocabulary_of_each(bertctl):
     lines = bertctl("recipes", "ls", "--models").stdout.splitlines()
     assert set(MODELS) <= {line.split()[0] for line in lines if line.split()}
-    (minilm,) = [line for line in lines if line.startswith("minilm")]
+    (minilm,) = [line for line in lines if line.startswith("minilm ")]
     assert "23 M" in minilm
-    assert "30,522" in minilm
-    assert "lower-cased" in minilm
+    assert MODELS["minilm"].hub_id in minilm
+    refused = bertctl("recipes", "ls", "--long")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    longer = bertctl("recipes", "ls", "--models", "--long").stdout
+    (minilm,) = [line for line in longer.splitlines() if line.startswith("minilm ")]
+    assert minilm.split()[3:] == ["6", "WordPiece,", "30,522", "tokens,", "lower-cased"]
+    words = " ".join(longer.split())
+    for row in MODELS.values():  # the comparison of the lectures, each line with who says so
+        assert f"{row.objective} ({row.source})" in words
+        assert re.search(r"arXiv:\d{4}\.\d{5}", row.source)
+        assert row.layers > 0
+        assert re.fullmatch("[0-9a-f]{40}|", row.revision)
     rows = json.loads(bertctl("recipes", "ls", "--models", "--json").stdout)["models"]
     assert {row["name"]: row["vocabulary"] for row in rows} == {row.name: row.vocabulary for row in MODELS.values()}
 

@@ -96,6 +96,17 @@ def test_a_model_is_asked_for_by_its_config(start_hub):
     assert there.asked == ["HEAD /org/thing/resolve/main/config.json"]
 
 
+def test_a_model_of_the_catalog_is_asked_for_at_its_commit_where_it_has_one(start_hub, monkeypatch):
+    there = start_hub(lambda _: 2)
+    row = MODELS["bge-small"]
+    for name, revision in (("bge-small", None), ("bge-small", "v9"), ("bert-base", None)):
+        monkeypatch.setattr(hub, "_answers", {})
+        with pytest.raises(UnavailableError):
+            locate_model(name, revision=revision)
+    asked = [line.split("resolve/")[1].split("/")[0] for line in there.asked]
+    assert asked == [row.revision, "v9", "main"]
+
+
 def test_a_refusal_names_what_was_wanted_and_the_ways(start_hub):
     there = start_hub(lambda _: 2)
     with pytest.raises(UnavailableError) as caught:
