@@ -49,6 +49,7 @@ VERBS = (
     Verb("evaluate", "Score a run on a split or on a file of your own.", "Use"),
     Verb("predict", "Predict with a run: lines, CSV or JSONL, a file or stdin.", "Use", prints=True),
     Verb("extract-features", "Read vectors out of an encoder, from any layer.", "Use"),
+    Verb("fill-mask", "Say which words fit the masked places of a text.", "Use", prints=True),
     Verb("report", "Show a run in one file: HTML to open anywhere, or Markdown.", "Use", prints=True),
     Verb("push", "Put a run's model on the hub, with its card.", "Use"),
     Verb("gate", "Decide whether a run is good enough, as an exit code.", "Decide"),
@@ -60,6 +61,7 @@ VERBS = (
     Verb("lr-find", "Find a learning rate: raise it until the loss explodes.", "Prepare", prints=True),
     Verb("tokenize", "Show what the model reads: tokens and ids, or statistics.", "Look", prints=True),
     Verb("vocab", "Search, count, compare, check and train vocabularies.", "Look", prints=True),
+    Verb("inspect", "Show what a model is made of; compare the layers of two.", "Look", prints=True),
     Verb("docs", "Show the documentation in the terminal.", "Look", prints=True),
 )
 

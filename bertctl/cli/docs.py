@@ -16,6 +16,7 @@ TOPICS = (
     "tutorial",
     "tasks",
     "features",
+    "inside",
     "sweeps",
     "recipes",
     "recipe-fields",

@@ -43,11 +43,11 @@ def report(
     from bertctl.run_folder import DAMAGED
     from bertctl.writing import write_text
 
+    path = output or (run / "report.html" if kind == "html" else None)
     material = gather(run, split=split)
     with out.third_party_kept(), loading(f"the run {run}", remedy=DAMAGED):
-        document = build_report(material, errors=errors)
+        document = build_report(material, errors=errors, path=path)
         text = render_html(document) if kind == "html" else render_markdown(document)
-    path = output or (run / "report.html" if kind == "html" else None)
     answer = {"run": str(run), "split": material.split, "format": kind, "bytes": len(text.encode())}
     if path is None:
         out.answer({**answer, "report": None, "text": text}, text.rstrip("\n"))

@@ -1,4 +1,4 @@
-"""`bertctl vocab show|search|stats|coverage|diff|train`."""
+"""`bertctl vocab show|search|stats|coverage|diff|neighbours|train`."""
 
 import dataclasses
 import shutil
@@ -234,6 +234,61 @@ def train(
     out.say(f"{tokens:,} tokens written to {output}; use it with --model {output}")
 
 
+def neighbours(
+    out: Output,
+    word: Annotated[str, typer.Argument(metavar="WORD")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", autocompletion=model_names)],
+    context: Annotated[str | None, typer.Option("--context", metavar="TEXT")] = None,
+    file: Annotated[Path | None, typer.Option("--file", "-f", metavar="FILE")] = None,
+    text_column: Annotated[str | None, typer.Option("--text-column", metavar="NAME")] = None,
+    layer: Annotated[str | None, typer.Option("--layer", metavar="NAME")] = None,
+    top: Annotated[int, typer.Option("--top", min=1, metavar="N")] = 10,
+    whole_words: Annotated[bool, typer.Option("--whole-words")] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE.html")] = None,
+) -> None:
+    """Find the tokens nearest to a token, or the places of a corpus where a word is used in the same sense, or another.
+
+    Args:
+        word: A token of the vocabulary, or 'a - b + c' in quotes.
+        model: Model name, folder, run or hub id.
+        context: A text with the word in the sense that is meant; its places in --file are compared with it.
+        file: Corpus for --context: lines, CSV, TSV, JSONL or Parquet.
+        text_column: Column of --file with the texts.
+        layer: Whose vectors are compared in contexts, by number or name. Default: last.
+        top: How many to show; in contexts, of the nearest and of the farthest.
+        whole_words: Leave out tokens that go on within a word, unused and special ones.
+        output: Page to write, with a picture in two dimensions.
+
+    Examples:
+        bertctl vocab neighbours "king - man + woman" minilm
+        bertctl vocab neighbours bank minilm --context "river bank" -f corpus.txt
+    """
+    if (context is None) != (file is None) or (layer and context is None):
+        raise UsageError(
+            "--context, --file and --layer belong together: places of a word are compared with one in a text",
+            remedy='Such as --context "the bank of the river" --file corpus.txt',
+        )
+    from bertctl.interpretability.neighbours import near_places, near_tokens
+
+    if context is None:
+        found = near_tokens(model, word, top=top, whole_words=whole_words)
+    else:
+        settings = {"text_column": text_column} if text_column else {}
+        texts = (chunk.texts for chunk in TextSource([str(file)], settings=settings).chunks(out))
+        with out.third_party_kept():
+            found = near_places(model, word, context, texts, layer=layer or "last", top=top, listener=out)
+    table = plain_table("cosine", "text" if context else "token", right=("cosine",))
+    for one in found["neighbours"]:
+        table.add_row(f"{one['score']:.4f}", one["text"])
+    if output is not None:
+        from bertctl.reporting.neighbours_page import neighbours_page
+        from bertctl.writing import write_text
+
+        write_text(output, neighbours_page(found))
+        out.say(f"page written to {output}")
+    out.answer(found, table)
+
+
 def _with_files(source: TextSource, files: list[str] | None) -> TextSource:
     if bool(files) == (source.data is not None):
         raise UsageError(
@@ -255,4 +310,7 @@ def _rereadable(source: TextSource) -> Iterator[TextSource]:
         yield dataclasses.replace(source, files=[copy.name if file == "-" else file for file in source.files])
 
 
-COMMANDS = {"show": show, "search": search, "stats": stats, "coverage": coverage, "diff": diff, "train": train}
+COMMANDS = {
+    "show": show, "search": search, "stats": stats, "coverage": coverage, "diff": diff, "neighbours": neighbours,
+    "train": train,
+}  # fmt: skip

@@ -24,8 +24,9 @@ from bertctl.modeling.layers import (
     read_states,
     states_needed,
 )
-from bertctl.modeling.pooling import WORD_POOLINGS, check_poolings, pool, pool_words
+from bertctl.modeling.pooling import WORD_POOLINGS, check_poolings, pool, pool_words, unit_length
 from bertctl.modeling.source import ModelSource
+from bertctl.modeling.stored_weights import stored_weights
 from bertctl.runtime.batching import token_budget_plan
 from bertctl.runtime.device import Compute
 from bertctl.tasks.sequences import padded_texts
@@ -310,25 +311,13 @@ def join_windows(vectors: Vectors, owner: NDArray[np.int64], counts: NDArray[np.
     return (summed / np.add.reduceat(weights, first)[:, None]).astype(np.float32)
 
 
-def unit_length(vectors: Vectors) -> Vectors:
-    """Returns each vector divided by its length; zeros stay zeros."""
-    lengths = np.linalg.norm(vectors.astype(np.float64), axis=-1, keepdims=True)
-    return (vectors / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
-
-
 def check_pooler(source: ModelSource, loaded: "Model") -> None:
     """Refuses a pooler that was never trained.
 
     Raises:
         UsageError: the model has none, or its file has no weights for it.
     """
-    from safetensors import safe_open
-
-    names: list[str] = []
-    for path in sorted(source.folder.glob("model*.safetensors")):
-        with safe_open(path, framework="numpy") as file:
-            names += file.keys()
-    if getattr(loaded.network, "pooler", None) is None or not any("pooler" in name for name in names):
+    if getattr(loaded.network, "pooler", None) is None or not any("pooler" in n for n in stored_weights(source.folder)):
         raise UsageError(
             f"'{source.name}' has no pooler with trained weights",
             remedy="Use --pooling cls for the vector that a pooler would read, or mean.",

@@ -17,7 +17,7 @@ from bertctl.data.recipe_data import load_data
 from bertctl.errors import BertctlError, UsageError
 from bertctl.features.classifiers import LOGISTIC, RIDGE, ClassifierSettings
 from bertctl.features.encoded_windows import EncodedWindows
-from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine, unit_length
+from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine
 from bertctl.features.selection import ProbeJob, ProbeTrainer, TrainedProbe, labels_of, other_hold_outs, table_document
 from bertctl.inference.engine import Engine
 from bertctl.inference.environment import describe_environment
@@ -26,6 +26,7 @@ from bertctl.inference.run_inputs import encode_splits, fit_task, primary_metric
 from bertctl.modeling.build import load_frozen
 from bertctl.modeling.layers import choose_layers, join_states, layer_count
 from bertctl.modeling.linear_head import FIRST_OF_WORD, LinearHead, with_head
+from bertctl.modeling.pooling import unit_length
 from bertctl.modeling.source import inspect_model
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import RunFolder

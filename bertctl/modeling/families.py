@@ -57,6 +57,27 @@ _READS_PADDING = {
 """Families whose answers depend on the padding, whatever the mask says, and why."""
 
 
+_SIZES = {
+    "layers": ("num_hidden_layers", "n_layers", "n_layer", "num_layers"),
+    "hidden": ("hidden_size", "dim", "d_model", "n_embd", "emb_dim"),
+    "heads": ("num_attention_heads", "n_heads", "n_head", "num_heads"),
+    "inner": ("intermediate_size", "hidden_dim", "d_inner", "n_inner", "d_ff"),
+    "vocabulary": ("vocab_size",),
+    "positions": ("max_position_embeddings", "n_positions"),
+}
+"""What the families call the sizes of a model."""
+
+
+def model_sizes(config: Mapping[str, Any]) -> dict[str, int]:
+    """Returns layers, hidden (the width), heads, inner (the width within a layer), vocabulary (tokens) and positions
+    (rows of their table) by a model's config.json; 0 where it does not say.
+
+    Raises:
+        ValueError, TypeError: one that is no number.
+    """
+    return {size: int(next((config[name] for name in names if config.get(name)), 0)) for size, names in _SIZES.items()}
+
+
 def refuse_family(config: Mapping[str, Any], name: str) -> None:
     """Refuses a model of a family that can't be used.
 

@@ -78,7 +78,7 @@ def load_model(
             ignore_mismatched_sizes=head is not None,  # another run's head may have other labels: it is new then
             output_loading_info=True,
         )
-        _refuse_random_encoder(network, info, source)
+        _refuse_random(network, info, source, head_too=auto_class == "AutoModelForMaskedLM")
         if dropout is not None:
             for module in network.modules():
                 if type(module).__name__ == "Dropout":  # GPT-2's for tags has one that no field names
@@ -201,21 +201,27 @@ def _agree(saved_tokenizer: Any, *, pad_left: bool, has_segments: bool) -> None:
         saved_tokenizer.padding_side = saved_tokenizer.init_kwargs["padding_side"] = side
 
 
-def _refuse_random_encoder(network: "nn.Module", info: Mapping[str, Any], source: ModelSource) -> None:
+def _refuse_random(network: "nn.Module", info: Mapping[str, Any], source: ModelSource, *, head_too: bool) -> None:
     """Refuses an encoder with random weights, which transformers would make as silently as a new head.
 
     A pooler may be missing too: models that were trained without one have none.
 
+    Args:
+        network: that was loaded.
+        info: what transformers says of the loading.
+        source: the model's files.
+        head_too: whether the head must not be random either.
+
     Raises:
-        UnavailableError: weights of the encoder are missing, or have other sizes than config.json says.
+        UnavailableError: weights are missing, or have other sizes than config.json says.
     """
     names = [*info.get("missing_keys", ()), *(name for name, *_ in info.get("mismatched_keys", ()))]
     from bertctl.modeling.heads import head_test
 
     is_head = head_test(network)
-    encoder = [name for name in names if not is_head(name) and "pooler" not in name]
-    if encoder:
-        shown = ", ".join(sorted(encoder)[:3]) + (f", ... ({len(encoder)} in all)" if len(encoder) > 3 else "")
+    random = [name for name in names if (head_too or not is_head(name)) and "pooler" not in name]
+    if random:
+        shown = ", ".join(sorted(random)[:3]) + (f", ... ({len(random)} in all)" if len(random) > 3 else "")
         raise UnavailableError(
             f"the weights in {source.folder} are not those that its config.json describes: {shown} would be random",
             remedy="Give a folder whose config.json and model.safetensors were saved together (save_pretrained).",

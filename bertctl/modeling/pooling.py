@@ -6,6 +6,9 @@ Letters: B texts, T tokens, D size of a vector, W words.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bertctl.errors import UsageError
 from bertctl.words import unknown
 
@@ -125,3 +128,9 @@ def pool_words(vectors: "Tensor", words: "Tensor", n_words: int, how: str) -> "T
     taken = numbers != (previous if how == "first" else following)
     out[numbers[taken]] = tokens[taken]
     return out
+
+
+def unit_length(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Returns each vector divided by its length; zeros stay zeros."""
+    lengths = np.linalg.norm(vectors.astype(np.float64), axis=-1, keepdims=True)
+    return (vectors / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)

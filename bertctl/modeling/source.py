@@ -11,7 +11,8 @@ from bertctl.catalog.models import SENTENCEPIECE_FILES, TOKENIZER_FILES, file_sh
 from bertctl.config.recipe_sections import ModelSection, RuntimeSection
 from bertctl.documents import loading, read_json, read_text, refuse_far_ids
 from bertctl.errors import UnavailableError, UsageError
-from bertctl.modeling.families import model_positions, only_fp32, refuse_family
+from bertctl.modeling.families import model_positions, model_sizes, only_fp32, refuse_family
+from bertctl.modeling.stored_weights import stored_weights
 from bertctl.runtime.device import Compute, choose_compute
 from bertctl.runtime.machine import require_memory
 
@@ -35,15 +36,6 @@ _HARMLESS: dict[str, tuple[str | None, ...]] = {
 }
 """Keys of a config.json by which transformers fetches or runs something else, with the values that do not: another
 implementation of attention is a kernel, which is downloaded code."""
-
-_SIZES = (
-    ("vocab_size",),
-    ("max_position_embeddings", "n_positions"),
-    ("hidden_size", "dim", "d_model", "n_embd"),
-    ("num_hidden_layers", "n_layers", "n_layer", "num_layers"),
-    ("intermediate_size", "hidden_dim", "d_inner", "n_inner"),
-)
-"""What the families call the sizes of a model: tokens, positions, width, layers, width within a layer."""
 
 
 @dataclass(frozen=True)
@@ -154,27 +146,23 @@ def _check_size(config: dict[str, Any], folder: Path) -> None:
         UnavailableError: too many keys or labels, more layers than tensors, or weights that can't be read.
         DeviceError: too little memory.
     """
-    from safetensors import safe_open
-
     labels = max(config.get("num_labels") or 0, *(len(config.get(name) or ()) for name in ("id2label", "label2id")))
     if len(config) > _KEY_LIMIT or labels > _LABEL_LIMIT:
         raise UnavailableError(
             f"{folder / 'config.json'} has {len(config):,} keys and {labels:,} labels",
             remedy=f"At most {_KEY_LIMIT:,} and {_LABEL_LIMIT:,} are read.",
         )
-    tensors = 0
-    for path in folder.glob("model*.safetensors"):
-        with safe_open(path, framework="numpy") as file:
-            tensors += len(file.keys())
-    sizes = [int(next((config[name] for name in names if config.get(name)), 0)) for names in _SIZES]
-    vocabulary, positions, hidden, layers, inner = sizes
+    tensors, sizes = len(stored_weights(folder)), model_sizes(config)
+    layers, hidden, inner = (sizes[name] for name in ("layers", "hidden", "inner"))
     if layers > tensors and not config.get("num_hidden_groups"):  # ALBERT's layers share their weights
         raise UnavailableError(
             f"{folder / 'config.json'} describes {layers:,} layers, and the weights beside it are {tensors:,} tensors",
             remedy="Give a folder whose config.json and model.safetensors were saved together (save_pretrained).",
         )
     layers = int(config.get("num_hidden_groups") or layers)
-    described = (vocabulary + positions) * hidden + layers * (4 * hidden + 2 * (inner or 4 * hidden)) * hidden
+    described = (sizes["vocabulary"] + sizes["positions"]) * hidden + layers * (
+        4 * hidden + 2 * (inner or 4 * hidden)
+    ) * hidden
     stored = sum(path.stat().st_size for path in folder.glob("model*.safetensors"))
     require_memory(max(4 * described, stored), f"the model in {folder}")
 

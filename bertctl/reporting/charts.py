@@ -292,6 +292,25 @@ def scatter_chart(gold: Sequence[float], predicted: Sequence[float]) -> str:
     return svg("scatter", f"{len(gold)} predicted scores against the true ones", draw, height=3.9)
 
 
+def places_chart(query: Mapping[str, float], others: Sequence[Mapping[str, float]]) -> str:
+    """Draws points in a plane, numbered from 1, and the one they are compared with as a star.
+
+    Args:
+        query: x and y.
+        others: x, y and score, by which they are shaded.
+    """
+
+    def draw(figure: "Figure") -> None:
+        axes = figure.subplots()
+        axes.plot(query["x"], query["y"], marker="*", markersize=13, linestyle="", color=SECOND)
+        for number, one in enumerate(others, start=1):
+            axes.plot(one["x"], one["y"], marker="o", markersize=5, linestyle="", color=ACCENT)
+            axes.annotate(str(number), (one["x"], one["y"]), xytext=(4, 3), textcoords="offset points", color=INK)
+        axes.set(xlabel="first component", ylabel="second component")
+
+    return svg("places", f"{len(others)} numbered points around the one they are compared with", draw, height=3.9)
+
+
 def draw_learning_rates(document: Mapping[str, Any], paths: Sequence[Path]) -> None:
     """Draws what `bertctl lr-find` measured: the loss by learning rate, and the learning rates that it names.
 

@@ -19,6 +19,7 @@ class Cell:
         shade: background, 0 (none) to 1.
         wrong: whether the shade means an error (else: a right answer).
         code: whether it is a name or a command, as typed.
+        link: relative address of the page that it names; empty for none.
     """
 
     text: str
@@ -27,6 +28,7 @@ class Cell:
     shade: float = 0.0
     wrong: bool = False
     code: bool = False
+    link: str = ""
 
     def __str__(self) -> str:
         """Returns the text."""

@@ -1,11 +1,13 @@
 """The report of a run as a document: which sections there are, and what of the run folder stands in each."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from bertctl.config.schema import Recipe
 from bertctl.documents import read_json_lines
@@ -119,12 +121,13 @@ def _history(path: Path) -> list[dict[str, Any]]:
     return read_json_lines(path, "history", remedy=remedy) if path.exists() else []
 
 
-def build_report(run: RunContents, *, errors: int = 30) -> Report:
+def build_report(run: RunContents, *, errors: int = 30, path: Path | None = None) -> Report:
     """Returns all sections that the run has something for.
 
     Args:
         run: as `gather` read it.
         errors: how many errors to show.
+        path: file of the report, from which it links to other pages; None where there is none.
     """
     answers: list[Section] = []
     if run.lines:
@@ -142,6 +145,7 @@ def build_report(run: RunContents, *, errors: int = 30) -> Report:
         *([_layers(run)] if "probe" in run.metrics else []),
         _learning(run),
         *answers,
+        _pages(run, path),
         _data(run),
         _recipe(run),
         _environment(run),
@@ -152,6 +156,15 @@ def build_report(run: RunContents, *, errors: int = 30) -> Report:
         tiles=_tiles(run),
         sections=[section for section in sections if section.blocks],
     )
+
+
+def _pages(run: RunContents, path: Path | None) -> Section:
+    """Returns links to the pages that lie in the run's folder, such as those of `attention` and `explain`."""
+    pages = [page for page in sorted(run.folder.path.glob("*.html")) if page.name != "report.html" and page != path]
+    rows = [
+        [Cell(page.name, data=True, link=f"./{quote(os.path.relpath(page, path.parent))}")] for page in pages if path
+    ]
+    return Section("pages", "More pages", [TableBlock([Column("page")], rows)] if rows else [], brief=False)
 
 
 def _subtitle(run: RunContents) -> str:

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 from bertctl.errors import UsageError
 from bertctl.tokenization.encode import TextEncoder
-from bertctl.tokenization.reference import continuation_prefix, tokens_by_id
+from bertctl.tokenization.reference import continuation_prefix, needs_space, tokens_by_id, unknown_id
 from bertctl.tokenization.stream import TextChunk
 from bertctl.tokenization.tokenizer_files import SPECIAL_TOKENS, OpenTokenizer
 from bertctl.tokenization.word_counts import WordCounter
@@ -150,6 +150,24 @@ def coverage(tokenizer: Tokenizer, chunks: Iterable[TextChunk], *, top: int = 20
         "gains": [{"new_pieces": n, "tokens_saved": sum(costs[:n]) / max(tokens, 1)} for n in steps],
         "rare_words_forgotten": counter.forgotten,
     }
+
+
+def word_ids(tokenizer: Tokenizer, word: str) -> list[int]:
+    """Returns the ids of a word's tokens as within a text, or the id of a token that is written as it is (`##ing`).
+
+    Raises:
+        UsageError: an empty word, or one that the vocabulary does not know.
+    """
+    in_text = f" {word.strip()}" if needs_space(tokenizer) else word.strip()
+    ids: list[int] = tokenizer.encode(in_text, add_special_tokens=False).ids
+    itself = tokenizer.token_to_id(word.strip())
+    if len(ids) != 1 and itself is not None:
+        ids = [itself]
+    if not ids or (unknown_id(tokenizer) in ids and itself is None):
+        raise UsageError(
+            f"the vocabulary does not know '{word}'", remedy="Give a word or a token of it (`bertctl vocab search`)."
+        )
+    return ids
 
 
 def require_bert(opened: OpenTokenizer, verb: str) -> None:

@@ -23,7 +23,7 @@ from bertctl.tasks.base import Features, Task
 from bertctl.tasks.class_weights import check_weights
 from bertctl.training.layer_freezing import check_evaluations, check_layers
 from bertctl.training.loop import steps_per_epoch, total_steps
-from bertctl.training.memory import estimate_memory
+from bertctl.training.memory import estimate_memory, resident_bytes
 from bertctl.training.trackers import check_trackers
 
 if TYPE_CHECKING:
@@ -176,6 +176,16 @@ def prepare(recipe: Recipe, *, encoded: Encoded | None = None, listener: Listene
     steps = total_steps(recipe, len(features["train"]))
     check_evaluations(recipe.training, steps)
     model_hash = encoded.model_hash if encoded else source.content_hash()
+    settings = recipe.training
+    needed = estimate_memory(
+        source.config,
+        parameters=sum(p.numel() for p in loaded.network.parameters()),
+        longest=int(features["train"].lengths.max()),
+        examples=-(-settings.batch_size // settings.accumulation_steps),
+        precision=compute.precision,
+        device=compute.device,
+        checkpoints=settings.checkpoint_every != "off",
+    )
     job = Job(
         recipe=resolved,
         data=data,
@@ -187,14 +197,7 @@ def prepare(recipe: Recipe, *, encoded: Encoded | None = None, listener: Listene
         evaluated=read.evaluated,
         primary=read.primary,
         steps=steps,
-        memory=estimate_memory(
-            recipe,
-            source.config,
-            parameters=sum(p.numel() for p in loaded.network.parameters()),
-            longest=int(features["train"].lengths.max()),
-            precision=compute.precision,
-            device=compute.device,
-        ),
+        memory=needed + (resident_bytes() if compute.device == "cpu" else 0),
         environment=describe_environment(resolved, compute, data=data, model_hash=model_hash),
     )
     encoded_at = time.perf_counter()

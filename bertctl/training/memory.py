@@ -2,15 +2,24 @@
 
 import resource
 import sys
+from collections.abc import Mapping
 from typing import Any
 
-from bertctl.config.schema import Recipe
+from bertctl.modeling.families import model_sizes
 
 
 def estimate_memory(
-    recipe: Recipe, config: dict[str, Any], *, parameters: int, longest: int, precision: str, device: str
+    config: Mapping[str, Any],
+    *,
+    parameters: int,
+    longest: int,
+    examples: int,
+    precision: str = "fp32",
+    device: str = "cpu",
+    checkpoints: bool = True,
 ) -> int:
-    """Returns the bytes that fine-tuning needs, good to about a fifth: on a CPU all of this process, else the device's.
+    """Returns the bytes that fine-tuning needs, good to about a fifth: of the device, or what it adds to those that a
+    process on a CPU holds once the model is loaded (`resident_bytes`).
 
     Parameters, their gradients and AdamW's two moments are fp32. A transformer layer keeps about 34 T H + 5 A T^2 bytes
     for each example in half precision (Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer
@@ -21,24 +30,22 @@ def estimate_memory(
     the peak of the whole run.)
 
     Args:
-        recipe: batch size and accumulation, and whether checkpoints are saved.
         config: the model's config.json: layers, hidden size H, heads A.
         parameters: of the model.
         longest: T, tokens of the longest example as the model reads it.
+        examples: of a batch on its way through the model at once.
         precision: fp32 or a half precision.
         device: cpu, cuda or mps.
+        checkpoints: whether they are saved.
     """
-    layers = int(config.get("num_hidden_layers") or config.get("n_layers") or config.get("n_layer") or 12)
-    hidden = int(config.get("hidden_size") or config.get("dim") or config.get("d_model") or 768)
-    heads = int(config.get("num_attention_heads") or config.get("n_heads") or config.get("n_head") or 12)
-    examples = -(-recipe.training.batch_size // recipe.training.accumulation_steps)
+    sizes = model_sizes(config)
+    layers, hidden, heads = sizes["layers"] or 12, sizes["hidden"] or 768, sizes["heads"] or 12
     wider = 2.0 if precision == "fp32" else 1.0
     linear, attention = (34 * 2.2, 5 * 2.8) if device == "cpu" else (34 * wider, 5 * wider)
     activations = examples * round(layers * (linear * longest * hidden + attention * heads * longest * longest))
     if device != "cpu":
         return parameters * 4 * 4 + activations
-    copies = 3 if recipe.training.checkpoint_every == "off" else 6
-    return resident_bytes() + parameters * 4 * copies + 150_000_000 + activations
+    return parameters * 4 * (6 if checkpoints else 3) + 150_000_000 + activations
 
 
 def resident_bytes() -> int:

@@ -20,7 +20,7 @@ from tests.nursery import Nursery
 README = Path(__file__).resolve().parents[2] / "README.md"
 BLOCK = re.compile(r"(?:<!-- (?P<mark>[^>]*?) -->\n)?```sh\n(?P<body>.*?)```", re.DOTALL)
 VERBS_TABLE = re.compile(r"^\| `(?P<verb>[a-z-]+)", re.MULTILINE)
-NEEDS = {"needs: GLUE's files, or the hub", "needs: several GPUs or machines"}
+NEEDS = {"needs: GLUE's files, or the hub", "needs: the hub", "needs: several GPUs or machines"}
 
 
 def blocks(page: Path) -> list[tuple[str, list[str]]]:
@@ -41,8 +41,9 @@ def test_commands_are_found_and_marks_are_known() -> None:
     marks = {mark for page in every for mark, _ in blocks(page)}
     assert marks == {"", "run by: tests/slow/test_install.py", *NEEDS}
     assert {page.stem: len(runnable(page)) for page in PAGES} == {
-        "README": 19,
+        "README": 21,
         "features": 3,
+        "inside": 9,
         "pipelines": 1,
         "recipes": 9,
         "tasks": 6,

@@ -41,6 +41,19 @@ def test_without_a_file_html_goes_into_the_run_and_markdown_to_stdout(bertctl, r
     assert "| --- |" in done.stdout
 
 
+def test_pages_in_the_run_are_linked(bertctl, run, tmp_path):
+    for name in ("attention.html", "javascript:alert(1) & <b>.html"):
+        (run / name).write_text("<!DOCTYPE html>")
+    assert bertctl("report", run).returncode == 0
+    assert bertctl("report", run, "-o", "elsewhere.html").returncode == 0
+    inside, outside = (run / "report.html").read_text(), (tmp_path / "elsewhere.html").read_text()
+    assert '<a href="./attention.html">' in inside
+    assert f'<a href="./{run.name}/attention.html">' in outside
+    assert '<a href="./javascript%3Aalert%281%29%20%26%20%3Cb%3E.html">' in inside
+    assert "report.html</bdi>" not in inside
+    assert "More pages" not in bertctl("report", run, "--format", "md").stdout
+
+
 def test_json_says_what_was_written(bertctl, run, tmp_path):
     answer = json.loads(bertctl("report", run, "-o", "r.html", "--json").stdout)
     size = (tmp_path / "r.html").stat().st_size

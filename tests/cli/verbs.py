@@ -11,6 +11,7 @@ REFUSED: dict[str, tuple[list[str], int]] = {
     "evaluate": (["nowhere"], 4),
     "predict": (["nowhere", "x.csv", "--split", "test"], 2),
     "extract-features": (["nowhere.txt", "--model", "minilm", "-o", "x.npy"], 4),
+    "fill-mask": (["./nowhere", "a [MASK]"], 4),
     "report": (["nowhere"], 4),
     "push": (["nowhere", "me/mine"], 4),
     "gate": (["nowhere", "--min", "accuracy=0.9"], 4),
@@ -30,7 +31,9 @@ REFUSED: dict[str, tuple[list[str], int]] = {
     "vocab stats": (["./nowhere"], 4),
     "vocab coverage": (["nowhere.txt"], 4),
     "vocab diff": (["./nowhere", "minilm"], 4),
+    "vocab neighbours": (["king", "./nowhere"], 4),
     "vocab train": (["nowhere.txt"], 2),
+    "inspect": (["./nowhere"], 4),
     "docs": (["nowhere"], 2),
 }
 

@@ -1,0 +1,146 @@
+"""What a model is made of, by its config, its tokenizer and the headers of its weights: no torch, nothing is loaded."""
+
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from bertctl.catalog.models import locate_model
+from bertctl.documents import loading, read_json
+from bertctl.errors import BertctlError, UnavailableError
+from bertctl.modeling.families import family_of, model_positions, model_sizes
+from bertctl.modeling.stored_weights import StoredTensor, places, stored_weights, tensors_in
+from bertctl.run_folder import SCHEMA
+
+_PROCESS = 400_000_000
+"""Bytes of a process with torch and transformers, before a model (measured with the CPU build of torch 2.13)."""
+
+_STATES = 20
+"""Numbers per token and unit of width that a forward pass without gradients holds at its peak (MiniLM, SDPA on a CPU:
+18.9 to 20.8 for batches of 64 x 256 and 32 x 512 tokens)."""
+
+_BLOCKS = ("attention", "feed_forward", "other")
+
+
+def inspect_model(name: str, *, length: int | None = None, batch_size: int = 32) -> dict[str, Any]:
+    """Returns what is known of a model or a run without loading it, as plain values.
+
+    Args:
+        name: of the catalog, folder, hub id, or run.
+        length: tokens of an example, for FLOPs and memory; None takes 128, or all positions where there are fewer.
+        batch_size: examples of a batch, for memory.
+
+    Raises:
+        UsageError: no such model.
+        UnavailableError: files that are not there, or are damaged.
+    """
+    folder, run, probe = _find(name)
+    config, weights = read_json(folder / "config.json"), stored_weights(folder)
+    with loading(folder / "config.json", kind=UnavailableError, remedy="Give files that save_pretrained wrote."):
+        sizes, positions = model_sizes(config), model_positions(config)
+        length = length or min(128, positions or 128)
+        parts = parameters_by_part(weights)
+        parts["head"] += probe
+        parameters = sum(count for part, count in parts.items() if part != "layers")
+        parameters += sum(sum(layer.values()) for layer in parts["layers"])
+        frozen = parameters - probe if probe else _frozen(parts, run)
+        stored = Counter[str]()
+        for one in weights.values():
+            stored[one.dtype] += one.bytes
+        return {
+            "schema": SCHEMA,
+            "model": name,
+            "folder": str(folder),
+            "run": run,
+            "family": family_of(config),
+            "trained_as": trained_as(config, weights),
+            "labels": [str(label) for label in (config.get("id2label") or {}).values()],
+            "parameters": parameters,
+            "trainable": parameters - frozen,
+            "parts": parts,
+            "bytes": dict(stored),
+            "sizes": sizes | {"positions": positions},
+            "flops": flops(weights, sizes, length),
+            "memory_bytes": _memory(config, parameters, length, batch_size),
+            "tokenizer": _tokenizer(folder),
+        }
+
+
+def _find(name: str) -> tuple[Path, dict[str, Any], int]:
+    """Returns the folder of the model, what the recipe of its run says, and the parameters of a probe on it."""
+    path = Path(name).expanduser()
+    if not (path / "status.json").exists():
+        folder = locate_model(name, weights=False).folder  # does not read the weights of a package to check them
+        return folder if any(folder.glob("model*.safetensors")) else locate_model(name).folder, {}, 0
+    from bertctl.inference.trained import open_run
+    from bertctl.modeling.linear_head import WEIGHTS, is_probe
+
+    run = open_run(path)
+    probe = sum(one.size for one in tensors_in(path / WEIGHTS).values()) if is_probe(path) else 0
+    frozen = run.recipe.training.model_dump(include={"freeze_embeddings", "freeze_layers"})
+    told = {"recipe": run.recipe.name, "task": run.recipe.task, "model": run.recipe.model.name, "probe": probe > 0}
+    return run.source.folder, told | frozen, probe
+
+
+def parameters_by_part(weights: Mapping[str, StoredTensor]) -> dict[str, Any]:
+    """Returns how many parameters are embeddings, pooler, head and other, and of each of the `layers` which block's.
+
+    A layer's `other` ones are norms that its family counts neither to attention nor to feed_forward.
+    """
+    counts = Counter[tuple[str, tuple[int, ...], str]]()
+    for name, place in places(weights).items():
+        counts[place.part, place.layer, place.block] += weights[name].size if weights[name].is_parameter else 0
+    layers = sorted({layer for _, layer, _ in counts if layer})
+    parts = {part: counts[part, (), ""] for part in ("embeddings", "pooler", "head", "other")}
+    return parts | {"layers": [{block: counts["layer", layer, block] for block in _BLOCKS} for layer in layers]}
+
+
+def _frozen(parts: Mapping[str, Any], run: Mapping[str, Any]) -> int:
+    """Returns how many parameters the recipe of a run keeps from training."""
+    layers = sum(sum(layer.values()) for layer in parts["layers"][: run.get("freeze_layers", 0)])
+    return int(layers + (parts["embeddings"] if run.get("freeze_embeddings") else 0))
+
+
+def trained_as(config: Mapping[str, Any], weights: Mapping[str, StoredTensor]) -> str:
+    """Returns the class of transformers that the weights were saved from, and whether the head that it has is there."""
+    architecture = str((config.get("architectures") or ["an unknown class"])[0])
+    lacks = "For" in architecture and not any(place.part == "head" for place in places(weights).values())
+    return f"{architecture} without the weights of its head" if lacks else architecture
+
+
+def flops(weights: Mapping[str, StoredTensor], sizes: Mapping[str, int], length: int) -> dict[str, int]:
+    """Returns the floating-point operations of the encoder's forward pass, for a token and for an example.
+
+    A product with a matrix takes two for each of its weights and tokens; scores and their use take 4 T H for a token
+    in each layer (Kaplan et al. 2020, section 2.1). Attention is counted as dense, also where a family's is not.
+    Training takes about three times as many.
+    """
+    inside = {name: place.layer for name, place in places(weights).items() if place.layer}
+    matrices = sum(weights[name].size for name in inside if len(weights[name].shape) > 1)
+    stored = len(set(inside.values())) or 1
+    layers = sizes["layers"] or stored
+    token = 2 * matrices * layers // stored + 4 * length * sizes["hidden"] * layers  # ALBERT's layers share weights
+    return {"length": length, "per_token": token, "per_example": token * length}
+
+
+def _memory(config: Mapping[str, Any], parameters: int, length: int, batch_size: int) -> dict[str, int]:
+    """Returns about how many bytes a process on a CPU needs, in fp32: to fine-tune, and to answer."""
+    from bertctl.training.memory import estimate_memory
+
+    train = estimate_memory(config, parameters=parameters, longest=length, examples=batch_size)
+    states = 4 * _STATES * batch_size * length * model_sizes(config)["hidden"]
+    loaded = _PROCESS + 4 * parameters
+    return {"length": length, "batch_size": batch_size, "run": loaded + states, "train": loaded + train}
+
+
+def _tokenizer(folder: Path) -> dict[str, Any] | None:
+    """Returns what the tokenizer is; None where its files are of a kind that only transformers reads."""
+    from bertctl.tokenization.tokenizer_files import open_tokenizer
+
+    with suppress(BertctlError):
+        opened = open_tokenizer(str(folder))
+        added = opened.tokenizer.get_added_tokens_decoder()
+        special = {token.content: index for index, token in sorted(added.items()) if token.special}
+        return {"kind": opened.kind, "tokens": opened.tokenizer.get_vocab_size(), "special": special}
+    return None

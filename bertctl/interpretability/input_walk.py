@@ -1,0 +1,86 @@
+"""What becomes of an input, step by step: pieces, the vectors that are added for each, and what each layer gives.
+
+Letters: T tokens of the input, H hidden size.
+"""
+
+import math
+import re
+from typing import TYPE_CHECKING, Any
+
+from bertctl.errors import UsageError
+from bertctl.interpretability.vectors import find_encoder
+from bertctl.progress import SILENT, Listener
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding
+    from torch import Tensor
+
+_TABLES = {"segment": re.compile("type|segment"), "position": re.compile("pos|wpe"), "token": re.compile("emb|wte|tok")}
+"""What the families call their tables, looked up in this order: BERT's `token_type_embeddings` are segments."""
+
+
+def walk_input(name: str, text: str, pair: str | None = None, *, listener: Listener = SILENT) -> dict[str, Any]:
+    """Returns what a bare encoder makes of a text, or a pair.
+
+    Args:
+        name: a model's name, folder or hub id.
+        text: of the input.
+        pair: its second text.
+        listener: hears of a text that is cut.
+
+    Returns:
+        `tokens`, each with the lengths (norms) of the vectors that are added for it and of their normalised sum, and
+        `states`, the shape and mean norm of what the embeddings and each layer give.
+
+    Raises:
+        UsageError: an empty text; no such model.
+        UnavailableError: files that are not there, or can't be loaded.
+    """
+    source, length = find_encoder(name)
+    if not text.strip():
+        raise UsageError("the text is empty", remedy='Give one, such as --embeddings "the bank of the river".')
+    import torch
+    from torch import nn
+
+    from bertctl.modeling.load import load_model
+
+    loaded = load_model(source, "AutoModel", head=None)
+    encoding = loaded.tokenizer.encode(text, pair)
+    if len(encoding) > length:
+        listener.warn(f"the input has {len(encoding)} tokens; the first {length} are read")
+        encoding.truncate(length)
+    added: dict[str, Tensor] = {}
+
+    def keep(called: str, output: "Tensor") -> None:
+        if output.shape[-2:-1] == (len(encoding),) and math.prod(output.shape[:-2]) == 1:
+            kind = next((kind for kind, words in _TABLES.items() if words.search(called)), called)
+            added.setdefault(kind, output.reshape(len(encoding), -1))
+
+    for called, module in loaded.network.named_modules():
+        if isinstance(module, nn.Embedding):
+            module.register_forward_hook(lambda _, __, output, called=called: keep(called.rpartition(".")[2], output))
+    loaded.network.eval()
+    with torch.inference_mode():
+        given = loaded.network(**_inputs(encoding, segments=loaded.has_segments), output_hidden_states=True)
+    states = [one[0].float() for one in given.hidden_states]
+    norms = {kind: vectors.norm(dim=-1).tolist() for kind, vectors in (*added.items(), ("embeddings", states[0]))}
+    return {
+        "tokens": [
+            {"token": token, "id": encoding.ids[i], "segment": encoding.type_ids[i], "position": i}
+            | {"norms": {kind: round(lengths[i], 4) for kind, lengths in norms.items()}}
+            for i, token in enumerate(encoding.tokens)
+        ],
+        "states": [
+            {"layer": layer, "shape": [1, *state.shape], "mean_norm": round(float(state.norm(dim=-1).mean()), 4)}
+            for layer, state in enumerate(states)
+        ],
+    }
+
+
+def _inputs(encoding: "Encoding", *, segments: bool) -> "dict[str, Tensor]":
+    import torch
+
+    names = {"input_ids": encoding.ids, "attention_mask": encoding.attention_mask}
+    if segments:
+        names["token_type_ids"] = encoding.type_ids
+    return {name: torch.tensor([values]) for name, values in names.items()}

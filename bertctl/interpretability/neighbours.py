@@ -1,0 +1,152 @@
+"""Words that are near in a model: in its table of token vectors, or by where they stand in texts.
+
+Letters: V tokens in the vocabulary, K found ones, H size of a vector.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.catalog.models import locate_model
+from bertctl.errors import DataError, UsageError
+from bertctl.modeling.pooling import unit_length
+from bertctl.modeling.stored_weights import stored_weights, word_table
+from bertctl.progress import SILENT, Listener
+from bertctl.tokenization.reference import continuation_prefix, tokens_by_id
+from bertctl.tokenization.tokenizer_files import open_tokenizer
+from bertctl.tokenization.vocab import word_ids
+
+_AROUND = 300  # characters of a text on each side of a word
+_MOST = 2000  # places of a word that are looked at
+_TOGETHER = 256  # places whose vectors are computed at once
+
+
+def near_tokens(model: str, expression: str, *, top: int = 10, whole_words: bool = False) -> dict[str, Any]:
+    """Returns the tokens whose vectors have the highest cosine with that of a token, or of `a - b + c`.
+
+    Terms are added as vectors of length 1, and are not among the answers (3CosAdd; Mikolov et al. 2013, section 4).
+
+    Args:
+        model: name, folder, run or hub id.
+        expression: a token of the vocabulary, or several with + and - between them.
+        top: how many to return.
+        whole_words: leave out tokens that go on within a word, unused and special ones.
+
+    Raises:
+        UsageError: no such model; a word that is no single token of it.
+        UnavailableError: files that are not there.
+    """
+    tokenizer = open_tokenizer(model).tokenizer
+    terms = [(sign or "+", word) for sign, word in re.findall(r"(?:(?<!\S)([+-])\s+)?(\S+)", expression.strip())]
+    query = {_one_token(tokenizer, word): 1.0 if sign == "+" else -1.0 for sign, word in terms}
+    if not query:
+        raise UsageError("no word is given", remedy='Such as: bertctl vocab neighbours "king - man + woman" minilm')
+    units = unit_length(_read(model))
+    wanted = unit_length(sum(weight * units[i] for i, weight in query.items())[None])[0]
+    scores = units @ wanted
+    tokens = tokens_by_id(tokenizer)[: len(units)]
+    left_out = set(query)
+    if whole_words:
+        special, prefix = tokenizer.get_added_tokens_decoder(), continuation_prefix(tokenizer) or "[unused"
+        left_out |= {i for i, one in enumerate(tokens) if i in special or one.startswith((prefix, "[unused"))}
+    order = [int(i) for i in np.argsort(-scores[: len(tokens)], kind="stable") if tokens[i] and i not in left_out][:top]
+    found = [{"text": tokens[i], "id": i, "score": round(float(scores[i]), 6)} for i in order]
+    return _placed({"query": expression.strip(), "model": model}, wanted, units[order], found)
+
+
+def near_places(
+    model: str, word: str, context: str, texts: Iterable[Sequence[str]], *, layer: str = "last", top: int = 10,
+    listener: Listener = SILENT,
+) -> dict[str, Any]:  # fmt: skip
+    """Returns the places of a word in texts at which its vector is most and least like that in a context.
+
+    Args:
+        model: name, folder, run or hub id.
+        word: one or more words, as they stand in texts, in any case.
+        context: a text with the word, in the sense that is meant.
+        texts: some at a time; of each, what is around the word is read.
+        layer: whose vectors are compared, by name or number.
+        top: how many places of each kind to return.
+        listener: hears of progress.
+
+    Raises:
+        UsageError: no such model or layer, or a context without the word.
+        DataError: texts without the word.
+    """
+    pattern = re.compile(rf"(?<!\w){re.escape(word.strip())}(?!\w)", re.IGNORECASE)
+    if not word.strip() or not pattern.search(context):
+        raise UsageError(f"'{word}' is not in the context {context[:60]!r}", remedy="Give a text with the word itself.")
+    from bertctl.features.extract_job import VectorNames
+    from bertctl.interpretability.vectors import open_encoder
+
+    encoder, windows = open_encoder(model, VectorNames((layer,), ("none",), special_tokens=False))
+    places = islice(_places(pattern, texts), _MOST)
+    shown: list[str] = []
+    vectors: list[NDArray[np.float32]] = []
+    batch = [next(_places(pattern, [[context]]))]
+    while batch:
+        tokens = encoder.tokens(windows([text for text, _, _ in batch]))
+        ends = np.cumsum(tokens.counts)
+        for (text, begin, end), last, count in zip(batch, ends, tokens.counts, strict=True):
+            spans, states = tokens.spans[last - count : last], tokens.vectors[0][last - count : last]
+            inside = (spans[:, 0] < end) & (spans[:, 1] > begin)
+            if inside.any():  # what was cut off is not read
+                shown.append(text)
+                vectors.append(states[inside].mean(axis=0))
+        listener.advance("places", len(shown) - 1, 0)
+        batch = list(islice(places, _TOGETHER))
+    listener.finish("places")
+    if len(shown) < 2:
+        raise DataError(f"'{word}' is in none of the texts", remedy="Give texts in which it is used.")
+    units = unit_length(np.stack(vectors))
+    scores = units[1:] @ units[0]
+    order = np.argsort(-scores, kind="stable")
+    kept = [*order[:top], *order[top:][-top:]]
+    found = [{"text": shown[1 + i], "score": round(float(scores[i]), 6)} for i in kept]
+    document = {"query": word, "model": model, "context": context, "layer": layer, "places": len(scores)}
+    return _placed(document, units[0], units[[1 + i for i in kept]], found)
+
+
+def _places(pattern: re.Pattern[str], texts: Iterable[Sequence[str]]) -> Iterator[tuple[str, int, int]]:
+    """Yields what is around each place of a word, and where the word begins and ends in it."""
+    for text in (text for chunk in texts for text in chunk):
+        for match in pattern.finditer(text):
+            first = max(0, match.start() - _AROUND)
+            yield text[first : match.end() + _AROUND], match.start() - first, match.end() - first
+
+
+def _placed(
+    document: dict[str, Any], query: NDArray[np.float32], vectors: NDArray[np.float32], found: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Returns the answer with its points in the plane of the two first principal components of what was found."""
+    points = np.vstack([query, vectors]).astype(np.float64)
+    points -= points.mean(axis=0)
+    plane = points @ np.linalg.svd(points, full_matrices=False)[2][:2].T
+    plane = np.pad(plane, ((0, 0), (0, 2 - plane.shape[1]))).round(6)
+    at = [{"x": float(x), "y": float(y)} for x, y in plane]
+    return {**document, "at": at[0], "neighbours": [one | place for one, place in zip(found, at[1:], strict=True)]}
+
+
+def _one_token(tokenizer: Any, word: str) -> int:
+    ids = word_ids(tokenizer, word)
+    if len(ids) > 1:
+        pieces = " ".join(tokenizer.id_to_token(i) for i in ids)
+        raise UsageError(
+            f"'{word}' is {len(ids)} tokens, {pieces}, and the table has a vector for each",
+            remedy="Give one of them, or compare the word in texts: --context TEXT --file FILE.",
+        )
+    return ids[0]
+
+
+def _read(model: str) -> NDArray[np.float32]:
+    """Returns the (V, H) vectors of the tokens."""
+    from safetensors import safe_open
+
+    table = word_table(stored_weights(locate_model(model).folder))
+    with safe_open(table.file, framework="pt" if table.dtype == "BF16" else "numpy") as file:
+        stored = file.get_tensor(table.name)
+    return np.asarray(stored.float() if table.dtype == "BF16" else stored, dtype=np.float32)

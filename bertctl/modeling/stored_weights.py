@@ -1,0 +1,134 @@
+"""The weights of a model as they lie on the disk: names, shapes and types by the files' headers; nothing is loaded.
+
+A safetensors file begins with the length of its header (8 bytes, little-endian) and the header, which is JSON
+(huggingface/safetensors, "Format").
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertctl.documents import loading
+from bertctl.errors import UnavailableError
+
+_HEADER_LIMIT = 100 * 2**20  # bytes, that of the library
+_LAYER = re.compile(r"(?:^|\.)(\d+(?:\.\d+)?)\.")  # Funnel numbers blocks, and layers within them
+_ATTENTION = re.compile(r"att(?:entio)?n|(?:^|\.)sa_|mixer|fourier", re.IGNORECASE)
+_FEED_FORWARD = re.compile(r"ffn|mlp|intermediate|output|dense|feed_?forward|\bff\b", re.IGNORECASE)
+_EMBEDDINGS = re.compile(r"emb|wte|wpe|shared|relative", re.IGNORECASE)
+_CONSTANT = re.compile(r"(?:inv_freq|x_min|x_max|shift|scaling_factor|_integer)$")  # rotary angles; I-BERT's scales
+_REMEDY = "Write it with save_pretrained of transformers; pickled weights are never loaded."
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """One tensor of a file.
+
+    Attributes:
+        file: that holds it.
+        name: in that file.
+        dtype: as safetensors calls it: F32, F16, BF16, I64.
+        shape: of the tensor.
+        bytes: that it takes in the file.
+    """
+
+    file: Path
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    bytes: int
+
+    @property
+    def size(self) -> int:
+        """Returns how many numbers it holds."""
+        return math.prod(self.shape)
+
+    @property
+    def is_parameter(self) -> bool:
+        """Returns whether it was learned: position ids are integers, and some constants are saved too."""
+        return "F" in self.dtype and not _CONSTANT.search(self.name)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which part of a model a tensor belongs to, by its name alone.
+
+    Attributes:
+        part: embeddings, layer, pooler, head, or other (a last norm, a convolution beside the layers).
+        layer: its number as the name has it, where it is of a layer; Funnel's have two numbers.
+        block: attention, feed_forward or other, where it is of a layer.
+    """
+
+    part: str
+    layer: tuple[int, ...] = ()
+    block: str = ""
+
+
+def stored_weights(folder: Path) -> dict[str, StoredTensor]:
+    """Returns the tensors of a model's folder by name, those of all its files.
+
+    Raises:
+        UnavailableError: no weights, or files that are cut off or are no safetensors.
+    """
+    whole = folder / "model.safetensors"
+    files = [whole] if whole.is_file() else sorted(folder.glob("model-*.safetensors"))
+    if not files:
+        raise UnavailableError(f"the model folder {folder} has no model.safetensors", remedy=_REMEDY)
+    return {name: tensor for file in files for name, tensor in tensors_in(file).items()}
+
+
+def tensors_in(file: Path) -> dict[str, StoredTensor]:
+    """Returns the tensors of one file by name.
+
+    Raises:
+        UnavailableError: it is cut off, or is no safetensors file.
+    """
+    with loading(f"the model in {file.parent}", kind=UnavailableError, remedy=_REMEDY), file.open("rb") as opened:
+        length = int.from_bytes(opened.read(8), "little")
+        if length > _HEADER_LIMIT:
+            raise ValueError(f"a header of {length:,} bytes")
+        header: dict[str, Any] = json.loads(opened.read(length))
+        header.pop("__metadata__", None)
+        found = {}
+        for name, told in header.items():
+            first, last = told["data_offsets"]
+            found[name] = StoredTensor(file, name, str(told["dtype"]), tuple(map(int, told["shape"])), last - first)
+        there, told_of = file.stat().st_size, 8 + length + sum(tensor.bytes for tensor in found.values())
+        if there != told_of:
+            raise ValueError(f"{there:,} bytes where its header tells of {told_of:,}")
+    return found
+
+
+def places(names: Iterable[str]) -> dict[str, Place]:
+    """Returns the part of a model that each of its tensors belongs to."""
+    names = list(names)
+    roots = {name.partition(".")[0] for name in names if _LAYER.search(name) or _EMBEDDINGS.search(name)}
+    inside = f"{roots.pop()}." if len(roots) == 1 else ""  # what all of an encoder is in where a head is beside it
+    return {name: _place(name.removeprefix(inside), is_head=not name.startswith(inside)) for name in names}
+
+
+def _place(name: str, *, is_head: bool) -> Place:
+    if is_head:
+        return Place("head")
+    numbered = _LAYER.search(name)
+    if numbered:
+        block = "attention" if _ATTENTION.search(name) else "feed_forward" if _FEED_FORWARD.search(name) else "other"
+        return Place("layer", tuple(map(int, numbered[1].split("."))), block)
+    return Place("pooler" if "pooler" in name else "embeddings" if _EMBEDDINGS.search(name) else "other")
+
+
+def word_table(weights: Mapping[str, StoredTensor]) -> StoredTensor:
+    """Returns the table that holds a vector for each token: of the embeddings the one with most rows.
+
+    Raises:
+        UnavailableError: there is none.
+    """
+    placed = places(weights)
+    tables = [one for name, one in weights.items() if placed[name].part == "embeddings" and len(one.shape) == 2]
+    if not tables:
+        raise UnavailableError("the weights hold no table of token vectors", remedy="Give an encoder of text.")
+    return max(tables, key=lambda table: ("word" in table.name, table.shape[0]))

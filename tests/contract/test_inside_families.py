@@ -1,0 +1,170 @@
+"""Families looked into: parameters by the headers of their files, masked words as the pipeline fills them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from families import FAMILIES, TRIED, encoder_config, make_encoder
+
+from bertctl.interpretability.anatomy import flops, parameters_by_part
+from bertctl.interpretability.masked_words import MaskFiller
+from bertctl.modeling.families import model_sizes
+from bertctl.modeling.stored_weights import places, stored_weights, word_table
+
+FILLING = ("bert", "distilbert", "roberta", "albert", "modernbert")
+TEXTS = ("the {0} was very good", "a {0} and a {0} film", "{0} food")
+
+Filled = Callable[[str], tuple[Path, Any]]
+
+
+def saved(network: Any, folder: Path) -> Any:
+    network.save_pretrained(folder)
+    return stored_weights(folder)
+
+
+def _tier(name: str) -> Any:
+    """The families that the whole contract goes through by default, the others before a release."""
+    return pytest.param(name, marks=[] if name in FAMILIES else pytest.mark.slow)
+
+
+@pytest.mark.parametrize("name", [_tier(name) for name in TRIED])
+def test_the_headers_say_what_torch_counts(name: str, tmp_path: Path) -> None:
+    network = transformers.AutoModel.from_config(encoder_config(name, 120))
+    weights = saved(network, tmp_path)
+    parts = parameters_by_part(weights)
+    layers = sum(sum(layer.values()) for layer in parts.pop("layers"))
+    assert layers + sum(parts.values()) == sum(one.numel() for one in network.parameters())
+    assert parts["head"] == 0
+    assert layers > 0
+    table = network.get_input_embeddings().weight
+    assert word_table(weights).shape == tuple(table.shape)
+
+
+@pytest.mark.parametrize("name", ["bert", "distilbert", "roberta", "albert", "xlnet", "deberta-v2", "modernbert"])
+def test_a_head_is_told_from_its_encoder(name: str, tmp_path: Path) -> None:
+    network = transformers.AutoModelForSequenceClassification.from_config(encoder_config(name, 120))
+    found = {name for name, place in places(saved(network, tmp_path)).items() if place.part == "head"}
+    inside = f"{network.base_model_prefix}."
+    assert found == {name for name, _ in network.named_parameters() if not name.startswith(inside)}
+    assert found
+
+
+def test_layers_are_attention_and_feed_forward(tmp_path: Path) -> None:
+    network = transformers.AutoModel.from_config(encoder_config("bert", 120))
+    layer = network.encoder.layer[0]
+    [first, second] = parameters_by_part(saved(network, tmp_path))["layers"]
+    attention = sum(one.numel() for one in layer.attention.parameters())
+    whole = sum(one.numel() for one in layer.parameters())
+    assert first == second == {"attention": attention, "feed_forward": whole - attention, "other": 0}
+
+
+@pytest.mark.parametrize("name", ["bert", "distilbert", "albert", "roberta"])
+def test_flops_are_those_that_torch_counts(name: str, tmp_path: Path) -> None:
+    """But for the pooler, which reads one token, and ALBERT's narrow embeddings, a product of their own."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    config = encoder_config(name, 120)
+    config._attn_implementation = "eager"
+    network = transformers.AutoModel.from_config(config).eval()
+    counted = flops(saved(network, tmp_path), model_sizes(config.to_dict()), 20)
+    with FlopCounterMode(display=False) as counter, torch.inference_mode():
+        network(input_ids=torch.full((1, 20), 7))
+    linear = [network.pooler] if name == "albert" else [network.pooler.dense] if hasattr(network, "pooler") else []
+    beside = sum(2 * one.weight.numel() for one in linear)
+    if name == "albert":
+        beside += 20 * 2 * network.encoder.embedding_hidden_mapping_in.weight.numel()
+    assert counter.get_total_flops() == counted["per_example"] + beside
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Filled:
+    """Makes a folder of a family with its masked-word head, and the pipeline on it."""
+    made: dict[str, tuple[Path, Any]] = {}
+
+    def make(name: str) -> tuple[Path, Any]:
+        if name not in made:
+            folder = tmp_path_factory.mktemp(name)
+            tokenizer = FAMILIES[name].tokenizer()
+            tokenizer.save_pretrained(folder)
+            torch.manual_seed(1)
+            network = transformers.AutoModelForMaskedLM.from_config(FAMILIES[name].config(tokenizer))
+            for one in network.parameters():  # so that words differ by more than noise
+                if one.dim() > 1:
+                    torch.nn.init.normal_(one, std=0.3)
+            network.save_pretrained(folder)
+            made[name] = folder, transformers.pipeline("fill-mask", model=str(folder), tokenizer=str(folder))
+        return made[name]
+
+    return make
+
+
+@pytest.mark.parametrize("name", FILLING)
+def test_masks_are_filled_as_the_pipeline_fills_them(name: str, filled: Filled) -> None:
+    folder, pipeline = filled(name)
+    filler = MaskFiller(str(folder))
+    texts = [text.format(filler.mask) for text in TEXTS]
+    for text, answer in zip(texts, filler.fill([texts], top_k=4), strict=True):
+        wanted = pipeline(text, top_k=4)
+        wanted = [wanted] if isinstance(wanted[0], dict) else wanted
+        assert len(answer["masks"]) == len(wanted) == text.count(filler.mask)
+        for mask, theirs in zip(answer["masks"], wanted, strict=True):
+            assert [one["ids"] for one in mask] == [[one["token"]] for one in theirs]
+            assert [one["score"] for one in mask] == pytest.approx([one["score"] for one in theirs], abs=1e-6)
+            assert [one["word"] for one in mask] == [one["token_str"].strip() for one in theirs]
+
+
+@pytest.mark.parametrize("name", FILLING)
+def test_targets_are_scored_as_the_pipeline_scores_them(name: str, filled: Filled) -> None:
+    folder, pipeline = filled(name)
+    filler = MaskFiller(str(folder))
+    text = f"it was a {filler.mask} film"
+    [answer] = filler.fill([[text]], targets=["good", "film"])
+    mine = {one["pieces"][0]: one["score"] for one in answer["masks"][0] if len(one["pieces"]) == 1}
+    assert mine
+    theirs = {one["token"]: one["score"] for one in pipeline(text, targets=list(mine))}
+    for one in answer["masks"][0]:
+        if len(one["ids"]) == 1:
+            assert one["score"] == pytest.approx(theirs[one["ids"][0]], abs=1e-6)
+
+
+def test_a_target_of_several_tokens_is_as_many_masks(filled: Filled) -> None:
+    folder, _ = filled("bert")
+    filler = MaskFiller(str(folder))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    network = transformers.AutoModelForMaskedLM.from_pretrained(folder).eval()
+    [answer] = filler.fill([["the [MASK] was [MASK]"]], targets=["goodness", "good"])
+    ids = tokenizer("goodness", add_special_tokens=False)["input_ids"]
+    assert len(ids) > 1
+    for number, text in enumerate(("the {0} was [MASK]", "the [MASK] was {0}")):
+        inputs = tokenizer(text.format(" ".join(["[MASK]"] * len(ids))), return_tensors="pt")
+        with torch.inference_mode():
+            logits = network(**inputs).logits[0]
+        at = [i for i, one in enumerate(inputs["input_ids"][0].tolist()) if one == tokenizer.mask_token_id]
+        own = at[number : number + len(ids)]
+        expected = float(logits[own].log_softmax(-1)[range(len(ids)), ids].sum().exp())
+        [found] = [one for one in answer["masks"][number] if one["word"] == "goodness"]
+        assert found["ids"] == ids
+        assert found["score"] == pytest.approx(expected, abs=1e-9, rel=1e-5)
+
+
+def test_a_head_whose_weights_are_missing_is_refused(filled: Filled, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    from bertctl.errors import UsageError
+
+    folder, _ = filled("bert")
+    for file in folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    weights = load_file(folder / "model.safetensors")
+    kept = {name: one for name, one in weights.items() if "transform" not in name}
+    assert 0 < len(kept) < len(weights)
+    save_file(kept, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(UsageError, match=r"transform.*would be random") as refused:
+        MaskFiller(str(tmp_path))
+    assert "bert-base" in refused.value.remedy
+    bare = make_encoder("bert", tmp_path / "bare")
+    with pytest.raises(UsageError, match="are those of BertModel"):
+        MaskFiller(str(bare))
