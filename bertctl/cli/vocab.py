@@ -278,7 +278,9 @@ def neighbours(
         with out.third_party_kept():
             found = near_places(model, word, context, texts, layer=layer or "last", top=top, listener=out)
     table = plain_table("cosine", "text" if context else "token", right=("cosine",))
-    for one in found["neighbours"]:
+    for number, one in enumerate(found["neighbours"]):
+        if number == top:
+            table.add_row("…", "the least alike")
         table.add_row(f"{one['score']:.4f}", one["text"])
     if output is not None:
         from bertctl.reporting.neighbours_page import neighbours_page

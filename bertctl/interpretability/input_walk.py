@@ -12,7 +12,6 @@ from bertctl.interpretability.vectors import find_encoder
 from bertctl.progress import SILENT, Listener
 
 if TYPE_CHECKING:
-    from tokenizers import Encoding
     from torch import Tensor
 
 _TABLES = {"segment": re.compile("type|segment"), "position": re.compile("pos|wpe"), "token": re.compile("emb|wte|tok")}
@@ -45,10 +44,11 @@ def walk_input(name: str, text: str, pair: str | None = None, *, listener: Liste
     from bertctl.modeling.load import load_model
 
     loaded = load_model(source, "AutoModel", head=None)
-    encoding = loaded.tokenizer.encode(text, pair)
-    if len(encoding) > length:
-        listener.warn(f"the input has {len(encoding)} tokens; the first {length} are read")
-        encoding.truncate(length)
+    network = loaded.network.eval()
+    inputs = loaded.saved_tokenizer(text, pair, truncation=True, max_length=length, return_tensors="pt")
+    [encoding] = inputs.encodings
+    if encoding.overflowing:
+        listener.warn(f"the input has more than {length} tokens; the first {length} are read")
     added: dict[str, Tensor] = {}
 
     def keep(called: str, output: "Tensor") -> None:
@@ -56,12 +56,11 @@ def walk_input(name: str, text: str, pair: str | None = None, *, listener: Liste
             kind = next((kind for kind, words in _TABLES.items() if words.search(called)), called)
             added.setdefault(kind, output.reshape(len(encoding), -1))
 
-    for called, module in loaded.network.named_modules():
+    for called, module in network.named_modules():
         if isinstance(module, nn.Embedding):
             module.register_forward_hook(lambda _, __, output, called=called: keep(called.rpartition(".")[2], output))
-    loaded.network.eval()
     with torch.inference_mode():
-        given = loaded.network(**_inputs(encoding, segments=loaded.has_segments), output_hidden_states=True)
+        given = network(**inputs, output_hidden_states=True)
     states = [one[0].float() for one in given.hidden_states]
     norms = {kind: vectors.norm(dim=-1).tolist() for kind, vectors in (*added.items(), ("embeddings", states[0]))}
     return {
@@ -75,12 +74,3 @@ def walk_input(name: str, text: str, pair: str | None = None, *, listener: Liste
             for layer, state in enumerate(states)
         ],
     }
-
-
-def _inputs(encoding: "Encoding", *, segments: bool) -> "dict[str, Tensor]":
-    import torch
-
-    names = {"input_ids": encoding.ids, "attention_mask": encoding.attention_mask}
-    if segments:
-        names["token_type_ids"] = encoding.type_ids
-    return {name: torch.tensor([values]) for name, values in names.items()}

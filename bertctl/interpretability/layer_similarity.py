@@ -5,7 +5,7 @@ Letters: N texts, P and Q sizes of the vectors of the two models, L layers.
 
 import tempfile
 from collections.abc import Iterable, Sequence
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,24 +41,18 @@ def layer_similarity(
         for chunk in (part[i : i + _CHUNK] for part in texts for i in range(0, len(part), _CHUNK)):
             for (encoder, windows), file in zip(opened, (one, other), strict=True):
                 np.stack(encoder.texts(windows(chunk)), axis=1).tofile(file)
+                file.flush()
             number += len(chunk)
             listener.advance("texts", number, 0)
         listener.finish("texts")
         if number < 2:
             raise DataError("layers are compared on at least two texts", remedy="Give a file with a text on each line.")
-        a, b = (
-            _read_back(file, number, encoder.sizes) for file, (encoder, _) in zip((one, other), opened, strict=True)
-        )
+        shapes = [(number, len(encoder.sizes), encoder.sizes[0]) for encoder, _ in opened]
+        a, b = (np.memmap(file, np.float32, "r", 0, shape) for file, shape in zip((one, other), shapes, strict=True))
         if number < min(a.shape[2], b.shape[2]):
             listener.warn(f"{number:,} texts: CKA is too high where texts are fewer than the numbers of a vector")
         similarity = cka_matrix(a, b, listener=listener)
     return {"texts": number, "cka": [[round(float(value), 6) for value in row] for row in similarity]}
-
-
-def _read_back(file: IO[bytes], number: int, sizes: Sequence[int]) -> NDArray[np.float32]:
-    """Returns the (N, L + 1, P) vectors that were written into a file, read where they are needed."""
-    file.flush()
-    return np.memmap(file, dtype=np.float32, mode="r", shape=(number, len(sizes), sizes[0]))
 
 
 def cka_matrix(a: NDArray[np.float32], b: NDArray[np.float32], *, listener: Listener = SILENT) -> NDArray[np.float64]:

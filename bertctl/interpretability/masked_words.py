@@ -6,8 +6,7 @@ Letters: T tokens of a text, V tokens in the vocabulary.
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,12 +32,15 @@ _LOGITS = 2**25
 
 _TEXTS = 64  # texts that are looked at together
 
+Texts = Iterable[Sequence[str]]
+"""Texts, some at a time."""
+
+_Logarithms = NDArray[np.float32]
 _Scored = tuple[list[int], float]
 """The ids of a word's tokens, and the logarithm of its probability."""
 
 
-@dataclass(frozen=True)
-class _Masked:
+class _Masked(NamedTuple):
     """A text with one of its masks written as several.
 
     Attributes:
@@ -85,12 +87,7 @@ class MaskFiller:
         self._mask_id = loaded.saved_tokenizer.mask_token_id
 
     def fill(
-        self,
-        texts: Iterable[Sequence[str]],
-        *,
-        top_k: int = 5,
-        targets: Sequence[str] = (),
-        listener: Listener = SILENT,
+        self, texts: Texts, *, top_k: int = 5, targets: Sequence[str] = (), listener: Listener = SILENT
     ) -> Iterator[dict[str, Any]]:
         """Yields an answer per text: `masks` has for each mask the words that fit, the likeliest first.
 
@@ -107,8 +104,8 @@ class MaskFiller:
             DataError: a text without a mask, or with more tokens than the model reads.
             UsageError: a target that the vocabulary does not know.
         """
-        wanted = {target: word_ids(self._tokenizer, target) for target in targets}
-        lengths = sorted({1, *map(len, wanted.values())})
+        wanted = [word_ids(self._tokenizer, target) for target in dict.fromkeys(targets)]
+        lengths = {1, *map(len, wanted)}
         number = 0
         for part in (chunk[i : i + _TEXTS] for chunk in texts for i in range(0, len(chunk), _TEXTS)):
             encodings = [self._encode(text, number + i) for i, text in enumerate(part)]
@@ -119,7 +116,7 @@ class MaskFiller:
                 masks = []
                 for j, place in enumerate(each[0, 1].masks):
                     begin, end = encoding.offsets[place]
-                    scored = self._scored(found, j, wanted) if wanted else self._likeliest(found[0, 1][j], top_k)
+                    scored = _scored(found, j, wanted) if wanted else _likeliest(found[0, 1][j], top_k)
                     masks.append([self._answer(*one, text[:begin], text[end:]) for one in scored])
                 yield {"id": number, "text": text, "masks": masks}
                 number += 1
@@ -135,7 +132,7 @@ class MaskFiller:
             )
         return encoding
 
-    def _variants(self, encoding: Encoding, lengths: Sequence[int]) -> dict[tuple[int, int], _Masked]:
+    def _variants(self, encoding: Encoding, lengths: Iterable[int]) -> dict[tuple[int, int], _Masked]:
         """Returns the text as it is, by (0, 1), and with its j-th mask written as n masks, by (j, n)."""
         places = [i for i, number in enumerate(encoding.ids) if number == self._mask_id]
         found = {(0, 1): _Masked(encoding.ids, encoding.type_ids, places)}
@@ -146,21 +143,16 @@ class MaskFiller:
                 found[j, n] = _Masked(more, types[:at] + [types[at]] * n + types[at + 1 :], [*range(at, at + n)])
         longest = max(len(one.ids) for one in found.values())
         if longest > self._length:
-            raise DataError(
-                f"a text has {longest} tokens, and the model reads {self._length}",
-                remedy="Give what stands around the mask.",
-            )
+            told = f"a text has {longest} tokens, and the model reads {self._length}"
+            raise DataError(told, remedy="Give what stands around the mask.")
         return found
 
-    def _probabilities(self, texts: Sequence[_Masked]) -> list[NDArray[np.float32]]:
+    def _probabilities(self, texts: Sequence[_Masked]) -> list[_Logarithms]:
         """Returns for each text the (masks, V) logarithms of probabilities."""
-        encoded = EncodedTexts.joined(
-            [np.array(one.ids, dtype=np.int32) for one in texts],
-            [np.array(one.type_ids, dtype=np.uint8) for one in texts],
-            [len(one.ids) for one in texts],
-            [0] * len(texts),
-        )
-        found: dict[int, NDArray[np.float32]] = {}
+        ids = [np.array(one.ids, dtype=np.int32) for one in texts]
+        types = [np.array(one.type_ids, dtype=np.uint8) for one in texts]
+        encoded = EncodedTexts.joined(ids, types, [*map(len, ids)], [0] * len(ids))
+        found: dict[int, _Logarithms] = {}
         budget = max(1, _LOGITS // self._tokenizer.get_vocab_size())
         with self._backend.inference():
             for indices in token_budget_plan(encoded.lengths, budget, one_length=self._padding.unwanted):
@@ -170,23 +162,22 @@ class MaskFiller:
                     found[i] = logits[row, texts[i].masks].float().log_softmax(-1).cpu().numpy()
         return [found[i] for i in range(len(texts))]
 
-    def _likeliest(self, logarithms: NDArray[np.float32], top_k: int) -> list[_Scored]:
-        return [([int(i)], float(logarithms[i])) for i in np.argsort(-logarithms, kind="stable")[:top_k]]
-
-    def _scored(
-        self, found: Mapping[tuple[int, int], NDArray[np.float32]], mask: int, wanted: Mapping[str, list[int]]
-    ) -> list[_Scored]:
-        scored = []
-        for ids in wanted.values():
-            rows = found[0, 1][mask : mask + 1] if len(ids) == 1 else found[mask, len(ids)]
-            scored.append((ids, float(rows[range(len(ids)), ids].sum(dtype=np.float64))))
-        return sorted(scored, key=lambda one: -one[1])
-
     def _answer(self, ids: list[int], logarithm: float, before: str, after: str) -> dict[str, Any]:
         word = self._tokenizer.decode(ids, skip_special_tokens=False)  # with its space where that is part of a token
         pieces = [self._tokenizer.id_to_token(i) or "" for i in ids]
         text = before + word + after
         return {"word": word.strip(), "score": math.exp(logarithm), "ids": ids, "pieces": pieces, "text": text}
+
+
+def _likeliest(logarithms: _Logarithms, top_k: int) -> list[_Scored]:
+    return [([int(i)], float(logarithms[i])) for i in np.argsort(-logarithms, kind="stable")[:top_k]]
+
+
+def _scored(found: Mapping[tuple[int, int], _Logarithms], mask: int, wanted: Sequence[list[int]]) -> list[_Scored]:
+    """Returns the words wanted in the place of a mask, the likeliest first."""
+    rows = {len(ids): found[0, 1][mask : mask + 1] if len(ids) == 1 else found[mask, len(ids)] for ids in wanted}
+    scored = [(ids, float(rows[len(ids)][range(len(ids)), ids].sum(dtype=np.float64))) for ids in wanted]
+    return sorted(scored, key=lambda one: -one[1])
 
 
 def _no_head(source: ModelSource, why: str) -> UsageError:

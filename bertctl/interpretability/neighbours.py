@@ -41,12 +41,12 @@ def near_tokens(model: str, expression: str, *, top: int = 10, whole_words: bool
         UnavailableError: files that are not there.
     """
     tokenizer = open_tokenizer(model).tokenizer
-    terms = [(sign or "+", word) for sign, word in re.findall(r"(?:(?<!\S)([+-])\s+)?(\S+)", expression.strip())]
-    query = {_one_token(tokenizer, word): 1.0 if sign == "+" else -1.0 for sign, word in terms}
-    if not query:
-        raise UsageError("no word is given", remedy='Such as: bertctl vocab neighbours "king - man + woman" minilm')
+    if not re.fullmatch(r"\S+(\s+[+-]\s+\S+)*", expression.strip()):
+        told = f"'{expression}' is no word, nor words with + or - between them"
+        raise UsageError(told, remedy='Such as: bertctl vocab neighbours "king - man + woman" minilm')
+    signs, query = ["+", *expression.split()[1::2]], [_one_token(tokenizer, word) for word in expression.split()[::2]]
     units = unit_length(_read(model))
-    wanted = unit_length(sum(weight * units[i] for i, weight in query.items())[None])[0]
+    wanted = unit_length(np.array([[1.0 if sign == "+" else -1.0 for sign in signs]], np.float32) @ units[query])[0]
     scores = units @ wanted
     tokens = tokens_by_id(tokenizer)[: len(units)]
     left_out = set(query)
