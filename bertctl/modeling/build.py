@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertctl.config.schema import Recipe
 from bertctl.errors import DataError, UsageError
-from bertctl.modeling.families import family_of, reads_padding
+from bertctl.modeling.families import family_of, reads_padding, slow_step
 from bertctl.modeling.layer_groups import freeze, reinitialise
 from bertctl.modeling.linear_head import is_probe, read_probe, with_head
 from bertctl.modeling.load import has_trained_head, keeps_head, load_model
@@ -51,6 +51,8 @@ def build_model(
     if reads_padding(source.config):
         why = f"padding changes its answers ({reads_padding(source.config)})"
         listener.say(f"model: {why}, so only texts of one length share a batch when it answers")
+    if slow_step(source.config):
+        listener.say(f"model: a step takes longer than that of a BERT of this shape: {slow_step(source.config)}")
     if has_trained_head(source):
         is_kept = keeps_head(source, head, auto_class)
         kept = "its trained head is kept" if is_kept else "other labels, so it gets a new head"

@@ -57,6 +57,10 @@ _READS_PADDING = {
 """Families whose answers depend on the padding, whatever the mask says, and why."""
 
 
+_SLOW_STEP = {"longformer": "it fills up each text to a whole attention window, 512 tokens on the hub"}
+"""Families whose training step takes more than 1.6 times that of a BERT of the same shape, and why; measured by
+`tests/benchmarks/attention.py`."""
+
 _SIZES = {
     "layers": ("num_hidden_layers", "n_layers", "n_layer", "num_layers"),
     "hidden": ("hidden_size", "dim", "d_model", "n_embd", "emb_dim"),
@@ -157,3 +161,8 @@ def model_positions(config: Mapping[str, Any]) -> int | None:
 def reads_padding(config: Mapping[str, Any]) -> str:
     """Returns why a text's answers depend on how far it is padded; an empty string where they don't."""
     return _READS_PADDING.get(family_of(config), "")
+
+
+def slow_step(config: Mapping[str, Any]) -> str:
+    """Returns why a training step takes long for the model's shape; an empty string where it doesn't."""
+    return _SLOW_STEP.get(family_of(config), "")

@@ -44,8 +44,9 @@ def test_commands_are_found_and_marks_are_known() -> None:
         "README": 21,
         "features": 3,
         "inside": 9,
+        "models": 2,
         "pipelines": 1,
-        "recipes": 9,
+        "recipes": 10,
         "tasks": 6,
         "tutorial": 11,
     }

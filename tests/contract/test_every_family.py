@@ -1,5 +1,10 @@
 """The contract over all families of transformers: a new release with a family more has to decide about it."""
 
+import contextlib
+import json
+import re
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,21 +13,42 @@ import pytest
 import torch
 import transformers
 from families import STOOD_FOR, TRIED, make_encoder
+from matrix import PAGE, cell, page, row, table
+from safetensors.torch import load_file, save_file
+from task_examples import EXAMPLES
 from transformers.models.auto import modeling_auto
 
 from bertctl import extract_features
 from bertctl.config.load import load_recipe
-from bertctl.errors import UsageError
+from bertctl.errors import UnavailableError, UsageError
 from bertctl.modeling.build import build_model
-from bertctl.modeling.families import REFUSED, families_with, model_positions, only_fp32, reads_padding, require_head
+from bertctl.modeling.families import (
+    _ONLY_FP32,
+    _READS_PADDING,
+    _SLOW_STEP,
+    REFUSED,
+    families_with,
+    model_positions,
+    only_fp32,
+    reads_padding,
+    require_head,
+)
 from bertctl.modeling.layer_groups import freeze, parameter_depths
+from bertctl.modeling.load import load_model
 from bertctl.modeling.model import Model
 from bertctl.modeling.source import ModelSource, inspect_model
+from bertctl.run_folder import RunFolder
+from bertctl.tasks.registry import TASKS
+from bertctl.training.finetune import run
+from bertctl.training.job import prepare
+from bertctl.training.layer_freezing import check_layers
+from bertctl.training.readiness import recipe_needs
 
 HEADS = ("SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice")
 OF_EACH_KIND = ("funnel", "nomic_bert", "nystromformer", "t5", "xlm")
 """What the default run tries: the others are slow."""
 
+CPU = {"model.max_length": 40, "runtime.device": "cpu", "runtime.precision": "fp32"}
 TEXTS = ["the food was good", "bad", "a bright film, was it not?", "very fine", "the film was not good", "dull"]
 
 
@@ -112,9 +138,84 @@ def test_each_head_takes_a_step_in_its_precision_and_without_dropout_says_the_sa
         assert max(norms) > 0, kind
 
 
-def test_the_longest_input_passes(source: ModelSource) -> None:
-    kind = kinds(source)[0]
-    assert answers(built(source, kind), kind, model_positions(source.config) or 64).isfinite().all()
+def test_the_longest_input_passes_and_one_more_is_refused(source: ModelSource) -> None:
+    kind, longest = kinds(source)[0], model_positions(source.config)
+    assert answers(built(source, kind), kind, longest or 64).isfinite().all()
+    if longest is not None:
+        with pytest.raises(UsageError, match=f"the {longest} positions"):
+            inspect_model(recipe_of(source.folder, **{"model.max_length": longest + 1}).model)
+
+
+def test_weights_that_are_missing_or_called_otherwise_are_refused_with_and_without_a_head(
+    source: ModelSource, tmp_path: Path
+) -> None:
+    weights = load_file(source.folder / "model.safetensors")
+    layer = ".1." if any(".1." in name for name in weights) else ".0."  # ALBERT has one
+    for name, kept in {
+        "renamed": {f"module.{name}": tensor for name, tensor in weights.items()},
+        "dropped": {name: tensor for name, tensor in weights.items() if layer not in name},
+    }.items():
+        folder = Path(shutil.copytree(source.folder, tmp_path / name))
+        save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+        changed = inspect_model(recipe_of(folder).model)
+        for auto_class in ("AutoModel", f"AutoModelFor{kinds(source)[0]}"):
+            with pytest.raises(UnavailableError, match="would be random"):
+                load_model(changed, auto_class, head=None)
+
+
+@pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable` is deprecated")  # its successor came after 5.10
+def test_options_about_layers_and_memory_work_or_are_refused(source: ModelSource) -> None:
+    kind, can = kinds(source)[0], row(source.config["model_type"])
+    for field in ("training.freeze_layers", "training.reinit_layers"):
+        recipe = recipe_of(source.folder, **{field: 1})
+        with contextlib.nullcontext() if can["layers"] == "yes" else pytest.raises(UsageError):
+            check_layers(recipe, source)
+            built(source, kind, **{field: 1})
+    with contextlib.suppress(UsageError):
+        model = built(source, kind, **{"training.gradient_checkpointing": True})
+        model.network.train()
+        answers(model, kind).square().sum().backward()  # type: ignore[no-untyped-call]
+    with contextlib.nullcontext() if can["vectors"] == "yes" else pytest.raises(UsageError):
+        found = extract_features(TEXTS, model=source.folder, layers="word-embeddings", fields=CPU)
+        assert len(found) == len(TEXTS)
+
+
+@pytest.mark.parametrize("task", sorted(TASKS))
+def test_it_is_trained_saved_and_asked_by_plain_transformers_or_refused_as_the_matrix_says(
+    source: ModelSource, task: str, tmp_path: Path
+) -> None:
+    """Validation answers in batches; plain transformers answers one at a time."""
+    data, example = tmp_path / "rows.jsonl", EXAMPLES[task]
+    data.write_text("".join(json.dumps(row) + "\n" for row in example.rows))
+    fields = {
+        "data.train_file": str(data), "data.validation_file": str(data), "model.name": str(source.folder),
+        "model.dropout": 0.0, "training.epochs": 1, "training.batch_size": 8, "optimizer.learning_rate": 2e-3,
+        "evaluation.bootstrap_resamples": 100, **CPU, **example.settings,
+    }  # fmt: skip
+    recipe = load_recipe(task, options=fields)
+    refused = [need.error for need in recipe_needs(recipe, place=tmp_path) if need.error]
+    if cell(source.config["model_type"], task) == "no":
+        assert [type(error) for error in refused] == [UsageError]
+        with pytest.raises(UsageError, match=re.escape(refused[0].message)):
+            prepare(recipe)
+        return
+    assert not refused
+    folder = run(prepare(recipe), RunFolder.create(tmp_path / "run")).folder
+    network = getattr(transformers, TASKS[task].auto_class).from_pretrained(folder.model).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder.model)
+    lines = folder.predictions("validation").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == len(example.rows)
+    for line in lines[:3]:
+        example.agrees(network, tokenizer, json.loads(line))
+
+
+def test_the_matrix_stands_in_the_documents() -> None:
+    sys.stdout.write(table())  # pytest -rP shows it
+    assert page() == PAGE.read_text(encoding="utf-8"), "python tests/contract/matrix.py writes it anew"
+    text = " ".join(PAGE.read_text(encoding="utf-8").split())
+    for family, why in [*REFUSED.items(), *_ONLY_FP32.items(), *_READS_PADDING.items(), *_SLOW_STEP.items()]:
+        assert f"`{family}`" in text, family
+        assert why in text, family
 
 
 def test_freezing_all_leaves_the_head_and_the_pooler(source: ModelSource) -> None:
@@ -137,10 +238,9 @@ def test_a_text_has_the_same_vectors_alone_among_others_and_in_plain_transformer
         with pytest.raises(UsageError):
             extract_features(TEXTS, model=source.folder, fields={"model.max_length": 40})
         return
-    fields = {"model.max_length": 40, "runtime.device": "cpu", "runtime.precision": "fp32"}
-    many = extract_features(TEXTS, model=source.folder, layers="1,last", fields=fields)
+    many = extract_features(TEXTS, model=source.folder, layers="1,last", fields=CPU)
     for text, vector in zip(TEXTS[:2], many, strict=False):
-        alone = extract_features([text], model=source.folder, layers="1,last", fields=fields)
+        alone = extract_features([text], model=source.folder, layers="1,last", fields=CPU)
         np.testing.assert_allclose(vector, alone[0], atol=1e-4)
     tokenizer = transformers.AutoTokenizer.from_pretrained(source.folder)
     plain = transformers.AutoModel.from_pretrained(source.folder).eval()
