@@ -156,10 +156,8 @@ def _one_side(subject: Subject, counts: dict[str, Counter[str]], split: str) -> 
         yield _RULES.finding("label-not-in-train", split, counts_of, shown, says=says, severity=severity)
     absent = [name for name in train if name not in other and name.strip()]
     if absent and other and train.total() > 0 and len(absent) < len(train):
-        of, shown = (
-            (len(absent), len(train)),
-            _shown(subject.splits["train"], _rows_with(subject, "train", set(absent))),
-        )
+        of = (len(absent), len(train))
+        shown = _shown(subject.splits["train"], _rows_with(subject, "train", set(absent)))
         message = f"no row of {split} has the label {listed(absent)}"
         remedy = f"Split the rows anew, stratified by label: how well it is learned can't be seen on {split}."
         yield _RULES.finding("label-only-in-train", split, of, shown, message=message, remedy=remedy)

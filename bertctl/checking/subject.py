@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeVar
 
 from tokenizers import Tokenizer
@@ -50,7 +51,7 @@ class Subject:
         named = self.recipe.text_classification.labels
         return tuple(named) if named else self.official_labels
 
-    @property
+    @cached_property
     def several_labels(self) -> bool:
         """Whether a row can have several labels: as the recipe says, or where some field is a list."""
         section, rows = self.recipe.text_classification, self.splits.values()

@@ -78,7 +78,8 @@ def reliability(confidence: ArrayLike, correct: ArrayLike, *, bins: int = BINS) 
         right = int(correct_N[inside].sum())
         low, high = wilson_interval(right, n) if n else (None, None)
         promised, kept = (float(confidence_N[inside].mean()), right / n) if n else (None, None)
-        table.append(ReliabilityBin(number / bins, (number + 1) / bins, n, promised, kept, low, high))
+        above, to = number / bins, (number + 1) / bins
+        table.append(ReliabilityBin(above, to, n, confidence=promised, accuracy=kept, low=low, high=high))
     return table
 
 
