@@ -73,10 +73,9 @@ def of_bytes(content: bytes, random: Random) -> bytes:
 def of_json(content: bytes, random: Random) -> bytes:
     """Changes a place in the tree of a JSON document."""
     try:
-        document = json.loads(content)
-    except (ValueError, RecursionError):
+        return _written(_of_tree(json.loads(content), random), random)
+    except (ValueError, RecursionError):  # what is just not too deep to be read may be too deep to be written
         return of_bytes(content, random)
-    return _written(_of_tree(document, random), random)
 
 
 def of_lines(content: bytes, random: Random) -> bytes:
