@@ -90,21 +90,21 @@ def run(
         UnavailableError: the disk is full; the last good state stays.
     """
     this = _TrainingRun(job, folder, options, listener)
-    try:
-        with this.signals.handle_signals():
+    with this.signals.handle_signals():  # to the end: what torchrun sends when another worker dies hides no error
+        try:
             this.writer.write_inputs()
             this.train(checkpoint)
             with this.signals.interruptible():
                 return this.finish()
-    except KeyboardInterrupt as error:
-        raise _interruption(this, terminated=isinstance(error, Terminated)) from error
-    except BertctlError as error:
-        this.writer.try_set_status("failed", step=this.state.step, message=error.message, reason=_reason(error))
-        raise
-    except Exception as error:
-        message = f"{type(error).__name__}: {error}"
-        this.writer.try_set_status("failed", step=this.state.step, message=message, reason="error")
-        raise
+        except KeyboardInterrupt as error:
+            raise _interruption(this, terminated=isinstance(error, Terminated)) from error
+        except BertctlError as error:
+            this.writer.try_set_status("failed", step=this.state.step, message=error.message, reason=_reason(error))
+            raise
+        except Exception as error:
+            message = f"{type(error).__name__}: {error}"
+            this.writer.try_set_status("failed", step=this.state.step, message=message, reason="error")
+            raise
 
 
 class _TrainingRun:
