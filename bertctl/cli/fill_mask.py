@@ -73,6 +73,8 @@ def fill_mask(
             try:
                 [answer] = answers
             except DataError as error:
+                if filler.mask in given:
+                    raise
                 raise UsageError(error.message, remedy=error.remedy) from error
             return out.answer({"model": model, **answer}, *_tables(answer))
         kind = layout or ("json" if out.as_json and output is None else layout_of(output))

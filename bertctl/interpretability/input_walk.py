@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertctl.errors import UsageError
 from bertctl.interpretability.vectors import find_encoder
+from bertctl.modeling.pooling import finite
 from bertctl.progress import SILENT, Listener
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def walk_input(name: str, text: str, pair: str | None = None, *, listener: Liste
     with torch.inference_mode():
         given = network(**inputs, output_hidden_states=True)
     states = [one[0].float() for one in given.hidden_states]
+    finite(torch.stack(states).numpy(), name)
     norms = {kind: vectors.norm(dim=-1).tolist() for kind, vectors in (*added.items(), ("embeddings", states[0]))}
     return {
         "tokens": [

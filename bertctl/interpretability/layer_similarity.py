@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from bertctl.errors import DataError
 from bertctl.features.extract_job import VectorNames
 from bertctl.interpretability.vectors import open_encoder
+from bertctl.modeling.pooling import finite
 from bertctl.progress import SILENT, Listener
 
 _CHUNK = 1024  # texts whose vectors are in memory at once
@@ -40,7 +41,7 @@ def layer_similarity(
         number = 0
         for chunk in (part[i : i + _CHUNK] for part in texts for i in range(0, len(part), _CHUNK)):
             for (encoder, windows), file in zip(opened, (one, other), strict=True):
-                np.stack(encoder.texts(windows(chunk)), axis=1).tofile(file)
+                finite(np.stack(encoder.texts(windows(chunk)), axis=1), encoder.source.name).tofile(file)
                 file.flush()
             number += len(chunk)
             listener.advance("texts", number, 0)

@@ -18,6 +18,7 @@ from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.inference.engine import TorchBackend
 from bertctl.interpretability.anatomy import trained_as
 from bertctl.interpretability.vectors import find_encoder
+from bertctl.modeling.pooling import finite
 from bertctl.modeling.source import ModelSource
 from bertctl.modeling.stored_weights import stored_weights
 from bertctl.progress import SILENT, Listener
@@ -70,6 +71,7 @@ class MaskFiller:
 
     def __init__(self, name: str) -> None:
         source, self._length = find_encoder(name)
+        self._name = name
         trained = trained_as(source.config, stored_weights(source.folder))
         if not _ARCHITECTURE.search(trained):
             raise _no_head(source, f"its weights are those of {trained}")
@@ -159,7 +161,7 @@ class MaskFiller:
                 inputs = padded_texts(encoded, indices, self._padding)
                 logits = self._backend(**{name: one.to(self._device) for name, one in inputs.items()}).logits
                 for row, i in enumerate(indices.tolist()):
-                    found[i] = logits[row, texts[i].masks].float().log_softmax(-1).cpu().numpy()
+                    found[i] = finite(logits[row, texts[i].masks].float().log_softmax(-1).cpu().numpy(), self._name)
         return [found[i] for i in range(len(texts))]
 
     def _answer(self, ids: list[int], logarithm: float, before: str, after: str) -> dict[str, Any]:

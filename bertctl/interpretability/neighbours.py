@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bertctl.catalog.models import locate_model
 from bertctl.errors import DataError, UsageError
-from bertctl.modeling.pooling import unit_length
+from bertctl.modeling.pooling import finite, unit_length
 from bertctl.modeling.stored_weights import stored_weights, word_table
 from bertctl.progress import SILENT, Listener
 from bertctl.tokenization.reference import continuation_prefix, tokens_by_id
@@ -45,7 +45,7 @@ def near_tokens(model: str, expression: str, *, top: int = 10, whole_words: bool
         told = f"'{expression}' is no word, nor words with + or - between them"
         raise UsageError(told, remedy='Such as: bertctl vocab neighbours "king - man + woman" minilm')
     signs, query = ["+", *expression.split()[1::2]], [_one_token(tokenizer, word) for word in expression.split()[::2]]
-    units = unit_length(_read(model))
+    units = unit_length(finite(_read(model), model))
     wanted = unit_length(np.array([[1.0 if sign == "+" else -1.0 for sign in signs]], np.float32) @ units[query])[0]
     scores = units @ wanted
     tokens = tokens_by_id(tokenizer)[: len(units)]
@@ -102,7 +102,7 @@ def near_places(
     listener.finish("places")
     if len(shown) < 2:
         raise DataError(f"'{word}' is in none of the texts", remedy="Give texts in which it is used.")
-    units = unit_length(np.stack(vectors))
+    units = unit_length(finite(np.stack(vectors), model))
     scores = units[1:] @ units[0]
     order = np.argsort(-scores, kind="stable")
     kept = [*order[:top], *order[top:][-top:]]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from bertctl.errors import UsageError
+from bertctl.errors import DataError, UsageError
 from bertctl.words import unknown
 
 if TYPE_CHECKING:
@@ -134,3 +134,16 @@ def unit_length(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     """Returns each vector divided by its length; zeros stay zeros."""
     lengths = np.linalg.norm(vectors.astype(np.float64), axis=-1, keepdims=True)
     return (vectors / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
+
+
+def finite(numbers: NDArray[np.floating], model: str) -> NDArray[np.floating]:
+    """Returns what a model has computed.
+
+    Raises:
+        DataError: some of it is no number, or infinite.
+    """
+    if not np.isfinite(numbers).all():
+        raise DataError(
+            f"'{model}' computes what is no number (NaN or infinity)", remedy="Give weights that are whole."
+        )
+    return numbers

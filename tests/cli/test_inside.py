@@ -176,6 +176,27 @@ def test_what_does_not_fit_is_refused_with_a_sentence(
     assert done.stdout == ""
 
 
+def test_weights_that_are_no_numbers_are_refused(bertctl: Run, masked: Path, tmp_path: Path):
+    from safetensors.numpy import load_file, save_file
+
+    shutil.copytree(masked, tmp_path / "nan")
+    weights = load_file(masked / "model.safetensors")
+    for one in weights.values():
+        one[:] = float("nan")
+    save_file(weights, tmp_path / "nan" / "model.safetensors", metadata={"format": "pt"})
+    (tmp_path / "x.txt").write_text("a film\nthe film\n")
+    for line in (
+        ("fill-mask", "nan", "a [MASK]"),
+        ("inspect", "nan", "--embeddings", "a film"),
+        ("inspect", "nan", "nan", "--file", "x.txt"),
+        ("vocab", "neighbours", "film", "nan"),
+        ("vocab", "neighbours", "film", "nan", "--context", "a film", "--file", "x.txt"),
+    ):
+        done = bertctl(*line, "--json")
+        assert done.returncode == ExitCode.DATA, done.stderr
+        assert "no number (NaN or infinity)" in json.loads(done.stdout)["error"]["message"]
+
+
 def test_files_that_do_not_fit_are_refused(bertctl: Run, masked: Path, tmp_path: Path):
     (tmp_path / "x.txt").write_text("a [MASK]\nno mask\n")
     done = bertctl("fill-mask", masked, "x.txt", "-o", "out.jsonl")
