@@ -217,16 +217,18 @@ def extract_features(
     from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine
     from bertctl.features.extract_job import VectorNames
     from bertctl.modeling.build import load_frozen
+    from bertctl.tokenization.long_texts import LongText
 
     recipe = load_recipe("text-classification", {"model.name": str(model), **(fields or {})})
     source = inspect_model(recipe.model)
     compute = source.compute(recipe.runtime)
-    spec = VectorSpec.of(VectorNames(tuple(_listed(layers)), tuple(_listed(pooling))), source)
+    long = LongText.of(recipe.model)
+    spec = VectorSpec.of(VectorNames(tuple(_listed(layers)), tuple(_listed(pooling))), source, long.pooling)
     if spec.by_token:
         raise UsageError("vectors of tokens go into files", remedy="Type `bertctl extract-features --pooling none`.")
     loaded = load_frozen(source, compute)
     encoder = Encoder(source, loaded, spec, frozen_engine(loaded, compute))
-    row_encoder = RowEncoder(loaded.tokenizer, max_length=recipe.model.max_length, stride=None, by_token=False)
+    row_encoder = RowEncoder(loaded.tokenizer, long, by_token=False)
     rows = Rows("texts", {"text": list(texts)}, [str(i) for i in range(len(texts))], "texts")
     found = [np.hstack(encoder.texts(row_encoder.encode(chunk))) for chunk in chunks(stream_of(rows))]
     return np.concatenate(found) if found else np.empty((0, sum(encoder.sizes)), dtype=np.float32)

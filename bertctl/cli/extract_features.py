@@ -59,7 +59,7 @@ def extract_features(
         words: Write one vector per word: of its first token, its last, or the mean of all.
         special_tokens: Whether [CLS], [SEP] and other special tokens count in mean and max.
         normalize: Scale each vector to length 1.
-        stride: Read long texts in windows that overlap by this many tokens, pooled together. Default: truncate.
+        stride: Read long texts in windows that overlap by this many tokens (`--long-text window`), pooled together.
         dtype: Type of the numbers in the file.
         split: Split of a data set. Default: train.
         input_format: Layout of the input. Default: by its suffix; lines on stdin.
@@ -86,13 +86,13 @@ def extract_features(
     from bertctl.features.extract import extract_features as extract_into
     from bertctl.features.extract_job import ExtractJob, VectorNames
     from bertctl.features.source import Input
+    from bertctl.tokenization.long_texts import LongText
 
     shared = workers()
     out.quiet = out.quiet or shared.rank > 0
     vectors = VectorNames(tuple(names_in(layers)), tuple(names_in(pooling)), words, special_tokens, normalize)
-    job = ExtractJob(
-        output, recipe.model.max_length, input, stride, dtype, keep_text, backend, resume=resume, overwrite=overwrite
-    )
+    long = LongText.of(recipe.model, stride)
+    job = ExtractJob(output, long, input, dtype, keep_text, backend, resume=resume, overwrite=overwrite)
     skipped = SkippedRows() if on_error == "skip" else None
     rows = Input(input, recipe.data, kind=input_format, split=split, skipped=skipped)
     with out.third_party_kept():

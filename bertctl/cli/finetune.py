@@ -72,7 +72,8 @@ def finetune(
     from bertctl.reporting.card import write_card
     from bertctl.reporting.outcomes import closing_tables
     from bertctl.reporting.summary import time_line
-    from bertctl.training.announce import announce
+    from bertctl.tokenization.long_texts import kept_words
+    from bertctl.training.announce import announce, lengths_of
     from bertctl.training.finetune import RunOptions
     from bertctl.training.job import prepare
     from bertctl.training.start import start
@@ -84,9 +85,12 @@ def finetune(
         if dry_run:
             path = output or default_folder(job.recipe.name, job.hash)
             out.say(f"dry run: nothing was trained; the run would be in {path}")
+            if kept := lengths_of(job):
+                out.say(f"{kept_words(kept)}; advised: --long-text {kept['advised']}")
             watched = out.answers.is_terminal
             text = [] if watched and not out.verbose else [_plan_text(job)]
-            out.answer(_plan(job, str(path)), *text, *([_plan_table(job)] if watched else []))
+            plan = _plan(job, str(path)) | ({"long_texts": kept} if kept else {})
+            out.answer(plan, *text, *([_plan_table(job)] if watched else []))
             return
         options = RunOptions(
             strict=strict, workers=workers, on_start=lambda folder: log.write_to(folder.log), on_finish=write_card

@@ -18,6 +18,9 @@ CLASSIFIERS = tuple(task for task, section in TASK_SECTIONS.items() if "labels" 
 """Tasks whose labels are the same in every example: their settings have label names."""
 
 
+_SPECIAL_TOKENS = 2  # of a text alone, in nearly all families
+
+
 class Disagreement(NamedTuple):
     """Fields that are possible each by itself, but not together.
 
@@ -77,6 +80,7 @@ def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
         if twice:
             yield Disagreement((name,), f"given twice: {', '.join(twice)}")
     yield from _training_disagreements(recipe)
+    yield from _window_disagreements(recipe)
     for task, section in TASK_SECTIONS.items():
         changed = getattr(recipe, section).model_dump(exclude_defaults=True)
         if task != recipe.task and changed:
@@ -122,6 +126,20 @@ def _training_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
             f"the best {training.average_best} are asked for, but there are {training.epochs} evaluations, one after "
             "each epoch; training.evaluate_every makes more",
         )
+
+
+def _window_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
+    """Yields what is wrong with how long texts are read."""
+    model, most = recipe.model, max(0, recipe.model.max_length - _SPECIAL_TOKENS - 1)
+    if model.long_text != "head" and not recipe.task.startswith("text-"):
+        why = "tags and answers to questions come from overlapping windows anyway, and choices are cut"
+        yield Disagreement(("model.long_text", "task"), f"for one answer about a text, not for '{recipe.task}': {why}")
+    for name in sorted({"window_stride", "window_pooling"} & model.model_dump(exclude_defaults=True).keys()):
+        if model.long_text != "window":
+            yield Disagreement((f"model.{name}", "model.long_text"), "of use only with model.long_text: window")
+    if (model.window_stride or 0) > most:
+        why = f"a window of {model.max_length} tokens must move forward: {most} at most"
+        yield Disagreement(("model.window_stride", "model.max_length"), why)
 
 
 def _is_encoding(name: str) -> bool:

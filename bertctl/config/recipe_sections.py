@@ -115,6 +115,15 @@ class ModelSection(RecipeSection):
     """Branch, tag or commit of a hub model. Default: the catalog's, else the hub's."""
     max_length: Annotated[int, Field(ge=4)] = 128
     """Longest input in tokens, special tokens included. Longer inputs are truncated; how many, is counted and shown."""
+    long_text: Literal["head", "tail", "head-tail", "window"] = "head"
+    """What is read of a text longer than `model.max_length` (classification, regression): its beginning, its end, both
+    (the first quarter and the last three; Sun et al. 2019), or all of it in overlapping windows. Tags and answers to
+    questions come from such windows anyway."""
+    window_stride: NonNegativeInt | None = None
+    """Tokens that each window repeats of the one before. Default: an eighth of `model.max_length`."""
+    window_pooling: Literal["mean", "max", "first", "attention", "logits"] = "mean"
+    """How the vectors of a text's windows become one, before the last layer. `attention` weighs them by a learned
+    vector. `logits`, the mean of the windows' logits, is `mean` again where the last layer is linear."""
     lowercase: bool | None = None
     """Whether text is lower-cased. It must agree with the model. Default: as the model's tokenizer says."""
     dropout: Fraction | None = None

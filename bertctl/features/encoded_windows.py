@@ -13,8 +13,10 @@ from tokenizers import Tokenizer
 
 from bertctl.data.rows import Rows
 from bertctl.errors import UsageError
+from bertctl.tasks.sequences import DocumentFeatures, SequenceFeatures, encode_rows
 from bertctl.tokenization.encode import EncodedTexts, TextEncoder
 from bertctl.tokenization.layout import Layout, Ragged, longest_first
+from bertctl.tokenization.long_texts import LongText
 from bertctl.tokenization.reference import chunks, needs_space, unknown_id
 from bertctl.tokenization.sliding_windows import SlidingWindows, sliding_windows
 
@@ -45,7 +47,7 @@ class EncodedWindows:
 
     Attributes:
         encoded: (U,) windows as ids, special tokens included.
-        owner: (U,) row that each window belongs to, ascending.
+        owner: (U,) row that each window belongs to; ascending where tokens are asked for one by one.
         rows: N.
         truncated: rows of which something was cut off.
         truncated_tokens: tokens that were cut off.
@@ -62,10 +64,13 @@ class EncodedWindows:
     places: TokenPlaces | None = None
 
     @classmethod
-    def of(cls, encoded: EncodedTexts) -> Self:
-        """Returns encoded texts, one window each."""
-        n, lost = len(encoded), int((encoded.full_lengths - encoded.lengths).sum())
-        return cls(encoded, np.arange(n), n, int(encoded.truncated.sum()), lost, int(encoded.unknown.sum()))
+    def of(cls, texts: SequenceFeatures) -> Self:
+        """Returns encoded texts, one window each, or several of long ones."""
+        encoded, owner = (
+            (texts.every, texts.owners) if isinstance(texts, DocumentFeatures) else (texts.encoded, texts.rows)
+        )
+        lost = texts.truncated_tokens
+        return cls(encoded, owner, len(texts), int((lost > 0).sum()), int(lost.sum()), int(texts.unknown.sum()))
 
 
 class RowEncoder:
@@ -73,20 +78,24 @@ class RowEncoder:
 
     Args:
         tokenizer: with truncation and padding off.
-        max_length: longest window in tokens.
-        stride: tokens that each window of a long text repeats of the one before; None cuts long texts.
+        long: the longest window in tokens, and what is read of longer texts.
         by_token: whether tokens are asked for one by one, with their places in the text.
+
+    Raises:
+        UsageError: windows that can't move forward; both ends of texts, token by token.
     """
 
-    def __init__(self, tokenizer: Tokenizer, *, max_length: int, stride: int | None, by_token: bool) -> None:
-        self._tokenizer, self._max_length, self._stride, self._by_token = tokenizer, max_length, stride, by_token
-        self._texts = TextEncoder(tokenizer, max_length=max_length)
-        room = max_length - tokenizer.num_special_tokens_to_add(False)
-        if stride is not None and not 0 <= stride < room:
+    def __init__(self, tokenizer: Tokenizer, long: LongText, *, by_token: bool) -> None:
+        self._tokenizer, self._long, self._by_token = tokenizer, long, by_token
+        self._texts = TextEncoder(tokenizer, max_length=long.max_length)
+        room = long.max_length - tokenizer.num_special_tokens_to_add(False)
+        if long.mode == "window" and not 0 <= long.stride < room:
             raise UsageError(
-                f"--stride {stride} does not fit: a window has room for {room} tokens, and must move forward",
+                f"--stride {long.stride} does not fit: a window has room for {room} tokens, and must move forward",
                 remedy=f"Take a stride from 0 to {room - 1}.",
             )
+        if by_token and long.mode.endswith("tail"):
+            raise UsageError(f"--long-text {long.mode} is for one vector per text", remedy="Use --long-text window.")
 
     def encode(self, rows: Rows) -> EncodedWindows:
         """Returns the windows of these rows.
@@ -97,12 +106,14 @@ class RowEncoder:
         texts = rows.columns["text"]
         pairs = rows.columns["pair"] if rows.has("pair") else None
         words = rows.columns["words"] if rows.has("words") else None
-        if pairs is not None and self._stride is not None:
+        if pairs is not None and self._long.mode == "window":
             raise UsageError(
                 "--stride slides a window over one text, and these are pairs", remedy="Leave it out: pairs are cut."
             )
-        if not self._by_token and self._stride is None and words is None:
-            return EncodedWindows.of(self._texts.encode(texts, pairs))
+        if not self._by_token and words is None:
+            is_cut = self._long.mode == "head"
+            whole = SequenceFeatures(self._texts.encode(texts, pairs), None) if is_cut else None
+            return EncodedWindows.of(whole or encode_rows(rows, None, self._tokenizer, self._long))
         sides = [_Side.of(self._tokenizer, texts if words is None else words, are_words=words is not None)]
         if pairs is not None:
             sides.append(_Side.of(self._tokenizer, pairs, are_words=False))
@@ -110,16 +121,16 @@ class RowEncoder:
 
     def _windows(self, sides: "Sequence[_Side]", word_counts: Ints | None) -> EncodedWindows:
         layout = Layout.of(self._tokenizer, pair=len(sides) > 1)
-        room = self._max_length - layout.special
+        room = self._long.max_length - layout.special
         lengths = [side.tokens.lengths for side in sides]
         n = len(lengths[0])
         zeros = np.zeros(n, dtype=np.int64)
         kept, kept_of_pair = lengths[0], lengths[1] if len(sides) > 1 else None
-        if self._stride is None:
+        if self._long.mode != "window":
             kept, kept_of_pair = longest_first(kept, kept_of_pair, room)
             windows = SlidingWindows(np.arange(n), zeros, kept)
         else:
-            windows = sliding_windows(zeros, kept, room=zeros + room, step=zeros + (room - self._stride))
+            windows = sliding_windows(zeros, kept, room=zeros + room, step=zeros + (room - self._long.stride))
         first = sides[0].tokens
         inside = [Ragged(first.flat, first.starts[windows.rows] + windows.first, windows.last - windows.first)]
         if kept_of_pair is not None:

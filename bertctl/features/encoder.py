@@ -24,7 +24,15 @@ from bertctl.modeling.layers import (
     read_states,
     states_needed,
 )
-from bertctl.modeling.pooling import WORD_POOLINGS, check_poolings, pool, pool_words, unit_length
+from bertctl.modeling.pooling import (
+    WINDOW_POOLINGS,
+    WORD_POOLINGS,
+    check_poolings,
+    join_windows,
+    pool,
+    pool_words,
+    unit_length,
+)
 from bertctl.modeling.source import ModelSource
 from bertctl.modeling.stored_weights import stored_weights
 from bertctl.runtime.batching import token_budget_plan
@@ -56,6 +64,7 @@ class VectorSpec:
         words: how a word's is made of its tokens'; None for no words.
         special_tokens: whether [CLS], [SEP] and their like count in mean and max (and are among the tokens).
         normalize: whether each vector is brought to length 1.
+        windows: how the vectors of a row's windows become one.
     """
 
     layers: tuple[LayerChoice, ...]
@@ -63,18 +72,20 @@ class VectorSpec:
     words: str | None = None
     special_tokens: bool = True
     normalize: bool = False
+    windows: str = "mean"
 
     @classmethod
-    def of(cls, names: VectorNames, source: ModelSource) -> Self:
-        """Returns what a model makes of the names.
+    def of(cls, names: VectorNames, source: ModelSource, windows: str = "mean") -> Self:
+        """Returns what a model makes of the names, and of windows pooled so.
 
         Raises:
-            UsageError: a layer or pooling that there is none of.
+            UsageError: a layer or pooling that there is none of, or one that is learned.
         """
         if names.words is not None:
             check_poolings([names.words], WORD_POOLINGS)
+        check_poolings([windows], WINDOW_POOLINGS)
         layers = choose_layers(names.layers, layer_count(source.config))
-        return cls(layers, check_poolings(names.poolings), names.words, names.special_tokens, names.normalize)
+        return cls(layers, check_poolings(names.poolings), names.words, names.special_tokens, names.normalize, windows)
 
     @property
     def by_token(self) -> bool:
@@ -149,8 +160,7 @@ class Encoder:
     def texts(self, windows: EncodedWindows, *, done: Callable[[int], None] | None = None) -> list[Vectors]:
         """Returns (N, D) vectors of the rows for each layer and pooling.
 
-        Windows of one row are pooled together: the mean over all their tokens (those that two windows share count in
-        both), the maximum over all, the mean of their [CLS] vectors.
+        Windows of one row are pooled together; see `join_windows`.
         """
         found = [np.empty((len(windows.owner), size), dtype=np.float32) for size in self.sizes]
         poolings = [how for how in self.spec.poolings if how != "pooler"]
@@ -163,7 +173,7 @@ class Encoder:
         if len(windows.owner) != windows.rows:
             counts = self._counted(windows.encoded)
             found = [
-                join_windows(vectors, windows.owner, counts, windows.rows, how)
+                join_windows(vectors, windows.owner, counts, how, self.spec.windows)
                 for vectors, (_, how) in zip(found, self.pairs, strict=True)
             ]
         return [unit_length(vectors) for vectors in found] if self.spec.normalize else found
@@ -297,18 +307,6 @@ class TokenVectors:
     spans: NDArray[np.int32]
 
 
-def join_windows(vectors: Vectors, owner: NDArray[np.int64], counts: NDArray[np.int64], rows: int, how: str) -> Vectors:
-    """Returns (N, D) vectors of rows, made of the (U, D) of their windows; see `Encoder.texts`."""
-    if how == "mean-max":
-        half = vectors.shape[1] // 2
-        parts = [(vectors[:, :half], "mean"), (vectors[:, half:], "max")]
-        return np.hstack([join_windows(part, owner, counts, rows, name) for part, name in parts])
-    first = np.searchsorted(owner, np.arange(rows))
-    if how == "max":
-        return np.asarray(np.maximum.reduceat(vectors, first), dtype=np.float32)
-    weights = counts.astype(np.float64) if how == "mean" else np.ones(len(owner))
-    summed = np.add.reduceat(vectors * weights[:, None], first)
-    return (summed / np.add.reduceat(weights, first)[:, None]).astype(np.float32)
 
 
 def check_pooler(source: ModelSource, loaded: "Model") -> None:

@@ -132,7 +132,7 @@ def extract_features(
         precision = "fp32" if runtime.precision == "auto" else runtime.precision
         runtime = runtime.model_copy(update={"device": "cpu", "precision": precision})
     source = inspect_model(recipe.model)
-    spec = VectorSpec.of(vectors, source)
+    spec = VectorSpec.of(vectors, source, job.long.pooling)
     stream = require_rows(rows.stream(listener=listener), rows.name)
     first = next(stream)
     compute = source.compute(runtime)
@@ -141,7 +141,7 @@ def extract_features(
     document = extract(itertools.chain([first], stream), encoder, job, workers=workers, listener=listener)
     if document:
         counts = {**document, "examples": document["rows"]}
-        warn_of_truncation(rows.name, counts, message=_CUT, max_length=job.max_length, listener=listener)
+        warn_of_truncation(rows.name, counts, message=_CUT, max_length=job.long.max_length, listener=listener)
     return document
 
 
@@ -204,9 +204,7 @@ def _compute_all(
     workers: Workers,
     listener: Listener,
 ) -> None:
-    row_encoder = RowEncoder(
-        encoder.engine.tokenizer, max_length=job.max_length, stride=job.stride, by_token=encoder.spec.by_token
-    )
+    row_encoder = RowEncoder(encoder.engine.tokenizer, job.long, by_token=encoder.spec.by_token)
     progress = state.progress
     started = committed = time.monotonic()
     seen = computed = 0
@@ -277,17 +275,17 @@ def _left_by_an_earlier_attempt(
             f"{output} has no {state_path.name} beside it that says where to go on", remedy="Use --overwrite."
         )
     for name in _MUST_AGREE:
-        if state.get(name) != settings[name]:
+        if state.get(name) != settings.get(name):
             raise UsageError(
-                f"{output} was begun with {name} {state.get(name)!r}, and now it is {settings[name]!r}",
+                f"{output} was begun with {name} {state.get(name)!r}, and now it is {settings.get(name)!r}",
                 remedy="Give the same settings as before, or start again with --overwrite.",
             )
     return state
 
 
 _MUST_AGREE = (
-    "model_hash", "layers", "pooling", "special_tokens", "normalize", "max_length", "stride", "precision", "backend",
-    "dtype", "processes",
+    "model_hash", "layers", "pooling", "special_tokens", "normalize", "max_length", "stride", "long_text", "precision",
+    "backend", "dtype", "processes",
 )  # fmt: skip
 
 
@@ -331,8 +329,9 @@ def _settings(encoder: Encoder, job: ExtractJob, layout: VectorLayout, processes
         "pooling": layout.pooling,
         "special_tokens": spec.special_tokens,
         "normalize": spec.normalize,
-        "max_length": job.max_length,
-        "stride": job.stride,
+        "max_length": job.long.max_length,
+        "stride": job.long.stride if job.long.mode == "window" else None,
+        **job.long.fields(),
         "precision": encoder.engine.compute.precision,
         "backend": job.backend,
         "dtype": job.dtype,

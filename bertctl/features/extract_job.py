@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from bertctl.tokenization.long_texts import LongText
+
 
 @dataclass(frozen=True)
 class VectorNames:
@@ -29,9 +31,8 @@ class ExtractJob:
 
     Attributes:
         output: OUT.
-        max_length: longest window in tokens.
+        long: the longest window in tokens, and what is read of longer texts.
         source: what the input is called.
-        stride: tokens that windows over long texts share; None cuts the texts.
         dtype: of the numbers in the file.
         keep_text: whether texts are written where the format has room.
         backend: torch, onnx or openvino.
@@ -40,9 +41,8 @@ class ExtractJob:
     """
 
     output: Path
-    max_length: int
+    long: LongText
     source: str = "memory"
-    stride: int | None = None
     dtype: str = "float32"
     keep_text: bool = True
     backend: str = "torch"

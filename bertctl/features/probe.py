@@ -26,7 +26,7 @@ from bertctl.inference.run_inputs import encode_splits, fit_task, primary_metric
 from bertctl.modeling.build import load_frozen
 from bertctl.modeling.layers import choose_layers, join_states, layer_count
 from bertctl.modeling.linear_head import FIRST_OF_WORD, LinearHead, with_head
-from bertctl.modeling.pooling import unit_length
+from bertctl.modeling.pooling import WINDOW_POOLINGS, check_poolings, unit_length
 from bertctl.modeling.source import inspect_model
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import RunFolder
@@ -64,7 +64,8 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> ProbeJob:
     resolved = resolved.model_copy(update={"probe": section})
     model = load_frozen(source, compute)
     words = FIRST_OF_WORD if by_word else None
-    spec = VectorSpec(layers, tuple(poolings), words, section.special_tokens, section.normalize)
+    windows = recipe.model.window_pooling
+    spec = VectorSpec(layers, tuple(poolings), words, section.special_tokens, section.normalize, windows)
     job = ProbeJob(
         recipe=resolved,
         data=data,
@@ -87,6 +88,7 @@ def _poolings(recipe: Recipe, *, by_word: bool) -> list[str]:
     Raises:
         UsageError: a task without one label per text or word; a pooling of texts for words, or of words for texts.
     """
+    check_poolings([recipe.model.window_pooling], WINDOW_POOLINGS)
     named: list[str] = list(dict.fromkeys(recipe.probe.pooling))
     if by_word:
         if named not in (["mean"], [FIRST_OF_WORD]):  # the default of texts stands for the only one there is
@@ -208,7 +210,7 @@ def _vectors(job: ProbeJob, listener: Listener) -> Sequence[NDArray[np.float32]]
         features = [job.features[split] for split in splits]
         if job.by_word:
             return WordVectors(job.encoder, cast(Sequence[WordFeatures], features), done)
-        windows = [EncodedWindows.of(each.encoded) for each in cast(Sequence[SequenceFeatures], features)]
+        windows = [EncodedWindows.of(each) for each in cast(Sequence[SequenceFeatures], features)]
         parts = [job.encoder.texts(each, done=done) for each in windows]
         return [np.concatenate([a, b]) for a, b in zip(*parts, strict=True)]
     finally:
@@ -248,7 +250,7 @@ def _keep(job: ProbeJob, best: TrainedProbe, folder: RunFolder, listener: Listen
     """Writes the best probe, and scores it the way `evaluate` will: text in, answers out."""
     source, spec, fitted, kind = job.encoder.source, job.encoder.spec, best.fitted, job.settings.classifier
     learned = fitted.strength, fitted.weight, fitted.bias, fitted.mix
-    head = LinearHead(best.layer.name, best.pooling, spec.special_tokens, spec.normalize, kind, *learned)
+    head = LinearHead(best.layer.name, best.pooling, spec.special_tokens, spec.normalize, kind, *learned, spec.windows)
     head.save(folder.path, source=source, head=job.task.head())
     engine = Engine.of(with_head(job.model, head, source, job.compute), job.compute)
     results = {}

@@ -20,6 +20,7 @@ from bertctl.run_folder import SCHEMA, RunFolder
 from bertctl.tasks.answers import sides
 from bertctl.tasks.base import Features, Outputs, Task, TruncationMessage
 from bertctl.tasks.registry import known_metrics
+from bertctl.tasks.sequences import DocumentFeatures
 from bertctl.writing import write_jsonl
 
 TRUNCATION_WARNING_SHARE = 0.01
@@ -118,12 +119,19 @@ def _measured(
     return metrics
 
 
+def windows_of(features: Features) -> NDArray[np.int64]:
+    """Returns the (N,) windows that each row is read in."""
+    if isinstance(features, DocumentFeatures):  # a document has one loss, and is one window for the engine
+        return features.windows
+    return np.bincount(features.rows, minlength=len(features.tokens))
+
+
 def truncation_counts(features: Features) -> dict[str, int]:
     """Returns what a split has lost: truncated examples, truncated and unknown tokens; and the tokens read.
 
     `windowed` counts the examples that are read in several windows, where there are any.
     """
-    windowed = int((np.bincount(features.rows) > 1).sum()) if len(features) else 0
+    windowed = int((windows_of(features) > 1).sum())
     return {
         "examples": len(features.tokens),
         "truncated": int((features.truncated_tokens > 0).sum()),
@@ -173,12 +181,15 @@ def prediction_lines(result: SplitResult, *, settings: EvaluationSection) -> Ite
     """Yields a line per example, in the order of the rows: id, texts, gold, prediction, probabilities, loss, tokens."""
     rows, task = result.rows, result.task
     truncated, lengths = result.features.truncated_tokens > 0, result.features.tokens
+    windows = windows_of(result.features)
+    in_windows = bool((windows > 1).any())
     for i, answer in enumerate(result.lines):
         line: dict[str, Any] = {"id": rows.ids[i]}
         if settings.keep_text:
             line |= rows.fields(i, task.answers.columns)
         line |= answer
         line |= {"loss": float(result.losses[i]), "tokens": int(lengths[i]), "truncated": bool(truncated[i])}
+        line |= {"windows": int(windows[i])} if in_windows else {}
         line |= rows.fields(i, settings.slice_columns)
         yield line
 

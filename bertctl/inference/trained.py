@@ -160,8 +160,10 @@ def _open_model(path: Path, options: Mapping[str, object], listener: Listener) -
     is_score = config.get("problem_type") == "regression" or len(labels) == 1
     kind = fitting[:2][-1] if is_score else fitting[0]
     fields = {"name": recipe_name(path.name), "model.name": str(path)}
-    length = min(model_positions(config) or _LONGEST, _LONGEST)
-    recipe = load_recipe(kind.name, options={"model.max_length": length, **options, **fields})
+    long = config.get("long_text") or {"max_length": min(model_positions(config) or _LONGEST, _LONGEST)}
+    with loading(path / "config.json", remedy="Its `long_text` has fields of `model` in a recipe."):
+        lengths = {f"model.{name}": value for name, value in long.items()}
+    recipe = load_recipe(kind.name, options={**lengths, **options, **fields})
     unnamed = all(label.startswith("LABEL_") for label in labels) and not is_score
     listener.say(f"{path} is a model for {kind.name}: {architecture}, labels {listing(labels)}")
     if unnamed and recipe.task in CLASSIFIERS:

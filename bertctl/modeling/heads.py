@@ -33,6 +33,12 @@ def head_modules(network: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             yield name, module
 
 
+def last_layer(network: nn.Module) -> tuple[str, nn.Linear]:
+    """Returns the linear layer whose outputs are the answers, by name."""
+    *_, last = ((name, one) for name, one in head_modules(network) if isinstance(one, nn.Linear))
+    return last
+
+
 def keep_in_fp32(network: nn.Module) -> None:
     """Has everything on top of the encoder compute in fp32 under autocast, in training and in scoring."""
     for name, module in head_modules(network):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bertctl.documents import loading, read_json
 from bertctl.errors import UnavailableError
 from bertctl.modeling.layers import choose_layers, join_states, layer_count, read_states
-from bertctl.modeling.pooling import pool
+from bertctl.modeling.pooling import join_windows, pool
 from bertctl.modeling.source import ModelSource
 from bertctl.run_folder import SCHEMA
 from bertctl.runtime.device import Compute
@@ -49,6 +49,7 @@ class LinearHead:
         weight: (C, D).
         bias: (C,).
         mix: (K,) weights of a learned mix, already in `weight`; None for none.
+        windows: how the vectors of a long text's windows become one.
     """
 
     layer: str
@@ -60,6 +61,7 @@ class LinearHead:
     weight: NDArray[np.float32]
     bias: NDArray[np.float32]
     mix: NDArray[np.float32] | None = None
+    windows: str = "mean"
 
     def save(self, folder: Path, *, source: ModelSource, head: Mapping[str, Any]) -> None:
         """Writes both files.
@@ -126,10 +128,29 @@ def with_head(loaded: "Model", head: LinearHead, source: ModelSource, compute: C
             self.register_buffer("bias", torch.from_numpy(head.bias.copy()))
             self.register_buffer("special", torch.tensor(special))
 
-        def forward(
+        def forward(self, *, owners: "Tensor | None" = None, **inputs: "Tensor") -> SimpleNamespace:
+            """Computes `logits` (B, C) fp32 of (B, T) ids; of a probe on words (B, T, C).
+
+            `owners` (U,) is the text of each of U windows, of which as many are computed at once as there are texts.
+            """
+            texts = len(inputs["input_ids"]) if owners is None else int(owners.max()) + 1
+            chunks = zip(*(torch.split(one, texts) for one in inputs.values()), strict=True)
+            # The weights have the precision already: under autocast the same products would come out differently.
+            with torch.autocast(device_type=compute.device, enabled=False):
+                parts = [self._vectors(**dict(zip(inputs, chunk, strict=True))) for chunk in chunks]
+                vector, counts = (torch.cat(part) for part in zip(*parts, strict=True))
+                if owners is not None:
+                    own, number, of = (one.cpu().numpy() for one in (vector, owners, counts))
+                    joined = join_windows(own, number, of, head.pooling, head.windows)
+                    vector = torch.from_numpy(joined).to(vector.device)
+                if head.normalize:
+                    vector = vector / vector.norm(dim=-1, keepdim=True).clamp(min=1e-12)
+                return SimpleNamespace(logits=vector @ self.weight.T + self.bias)
+
+        def _vectors(
             self, input_ids: "Tensor", attention_mask: "Tensor", token_type_ids: "Tensor | None" = None
-        ) -> SimpleNamespace:
-            """Computes `logits` (B, C) fp32 of (B, T) ids; of a probe on words (B, T, C)."""
+        ) -> "tuple[Tensor, Tensor]":
+            """Returns (B, D) vectors, of words (B, T, D), and how many tokens count in each text's."""
             inputs = {"input_ids": input_ids}
             mask = attention_mask.bool()
             if token_type_ids is not None:
@@ -137,24 +158,15 @@ def with_head(loaded: "Model", head: LinearHead, source: ModelSource, compute: C
             full = bool(mask.all())
             if not full:
                 inputs["attention_mask"] = attention_mask
-            # The weights have the precision already: under autocast the same products would come out differently.
-            with torch.autocast(device_type=compute.device, enabled=False):
-                states, pooled = read_states(self.encoder, table, inputs, layer.states, n_layers)
-                if head.pooling == FIRST_OF_WORD:
-                    vector = join_states(layer, states).float()
-                elif head.pooling == "pooler" and pooled is not None:
-                    vector = pooled.float()
-                else:
-                    counted = None if head.special_tokens else mask & ~torch.isin(input_ids, self.special)
-                    (vector,) = pool(
-                        join_states(layer, states),
-                        None if full else mask,
-                        [head.pooling],
-                        counted=counted,
-                        cls_last=cls_last,
-                    )
-                if head.normalize:
-                    vector = vector / vector.norm(dim=-1, keepdim=True).clamp(min=1e-12)
-                return SimpleNamespace(logits=vector @ self.weight.T + self.bias)
+            states, pooled = read_states(self.encoder, table, inputs, layer.states, n_layers)
+            joined = join_states(layer, states)
+            counted = None if head.special_tokens else mask & ~torch.isin(input_ids, self.special)
+            if head.pooling == FIRST_OF_WORD:
+                vector = joined.float()
+            elif head.pooling == "pooler" and pooled is not None:
+                vector = pooled.float()
+            else:
+                (vector,) = pool(joined, None if full else mask, [head.pooling], counted=counted, cls_last=cls_last)
+            return vector, (mask if counted is None else counted).sum(dim=1).clamp(min=1)
 
     return replace(loaded, network=Probe().to(compute.device).eval())

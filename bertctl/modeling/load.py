@@ -117,6 +117,8 @@ def _config_and_tokenizer(
     config = transformers.AutoConfig.from_pretrained(source.folder, trust_remote_code=False, **(head or {}))
     if head is not None and "score_scale" not in head:
         config.score_scale = None  # of another task, which the model was trained for before
+    if head is not None:
+        vars(config).pop("long_text", None)
     config.return_dict, config.chunk_size_feed_forward = True, 0  # outputs by name, and of any length
     for field, value in (head or {}).items():
         if not hasattr(config, field):  # one of ours (a tagger's scheme): transformers keeps it, but never sets it
@@ -251,6 +253,7 @@ def _fit_head(network: "nn.Module", source: ModelSource, auto_class: str, head: 
     """Renews a head that was trained for other labels, and has it compute as ours do: scores to scale, all in fp32."""
     from bertctl.modeling.heads import keep_in_fp32
     from bertctl.modeling.score_head import use_score_head
+    from bertctl.modeling.window_pooling import pool_windows, saved_query
 
     kept = head is None or (has_trained_head(source) and keeps_head(source, head, auto_class))
     if not kept and has_trained_head(source):
@@ -260,6 +263,9 @@ def _fit_head(network: "nn.Module", source: ModelSource, auto_class: str, head: 
         scores = use_score_head(network, *(scale if head is not None else ()))
         if head is not None and kept:
             scores.unfold()
+    long: Any = getattr(network.config, "long_text", None) or {}
+    if long.get("long_text") == "window":
+        pool_windows(network, long["window_pooling"], saved_query(source.folder) if kept else {})
     keep_in_fp32(network)
 
 

@@ -101,10 +101,11 @@ class Model:
     def load(self, folder: Path) -> None:
         """Puts the weights that `save` wrote back into the network."""
         from bertctl.modeling.score_head import score_heads
+        from bertctl.modeling.window_pooling import saved_query
 
         network: Any = type(self.network)
         saved = network.from_pretrained(folder, use_safetensors=True, dtype="float32")
-        self.network.load_state_dict(saved.state_dict(), strict=True)
+        self.network.load_state_dict(saved.state_dict() | saved_query(folder), strict=True)
         for head in score_heads(self.network).values():
             head.take_folded()
 

@@ -24,6 +24,9 @@ POOLINGS = (*TEXT_POOLINGS, "none")
 WORD_POOLINGS = ("first", "last", "mean")
 """One vector per word: its first token's, its last token's, or the mean of all its tokens'."""
 
+WINDOW_POOLINGS = ("mean", "max", "first", "logits")
+"""How the vectors of windows become one where nothing is learned: `model.window_pooling` but for its attention."""
+
 
 def check_poolings(names: Sequence[str], known: Sequence[str] = POOLINGS) -> tuple[str, ...]:
     """Returns the names, each once.
@@ -101,6 +104,36 @@ def _cls(vectors: "Tensor", mask: "Tensor | None", *, last: bool) -> "Tensor":
     number = mask.long()
     position = mask.shape[1] - 1 - number.flip(1).argmax(dim=1) if last else number.argmax(dim=1)
     return vectors[torch.arange(len(vectors)), position]
+
+
+def join_windows(
+    vectors: NDArray[np.float32], owners: NDArray[np.int64], counts: NDArray[np.int64], how: str, windows: str = "mean"
+) -> NDArray[np.float32]:
+    """Returns (B, D) vectors of texts, made of those of their windows (U, D).
+
+    Args:
+        vectors: of the windows.
+        owners: (U,) text of each window.
+        counts: (U,) tokens that count in it.
+        how: the tokens were pooled.
+        windows: as `model.window_pooling`. `mean` pools as if the text were one window: the mean over all tokens (those
+            that two windows share count in both), the maximum over all, the mean of the [CLS] vectors; `logits` is the
+            plain mean.
+    """
+    how = {"mean": how, "logits": "cls"}.get(windows, windows)
+    if how == "mean-max":
+        half = vectors.shape[1] // 2
+        parts = [(vectors[:, :half], "mean"), (vectors[:, half:], "max")]
+        return np.hstack([join_windows(part, owners, counts, name) for part, name in parts])
+    order = np.argsort(owners, kind="stable")
+    first = np.flatnonzero(np.diff(owners[order], prepend=-1))
+    if how == "first":
+        return vectors[order[first]]
+    if how == "max":
+        return np.asarray(np.maximum.reduceat(vectors[order], first), dtype=np.float32)
+    weights = counts[order].astype(np.float64) if how == "mean" else np.ones(len(owners))
+    summed = np.add.reduceat(vectors[order] * weights[:, None], first)
+    return (summed / np.add.reduceat(weights, first)[:, None]).astype(np.float32)
 
 
 def pool_words(vectors: "Tensor", words: "Tensor", n_words: int, how: str) -> "Tensor":

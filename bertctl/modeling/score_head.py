@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bertctl.modeling.heads import head_modules
+from bertctl.modeling.heads import last_layer
 
 
 class ScoreHead(nn.Linear):
@@ -64,7 +64,7 @@ class ScoreHead(nn.Linear):
 
 def use_score_head(network: nn.Module, mean: float = 0.0, deviation: float = 1.0) -> ScoreHead:
     """Puts a score head in the place of the network's last layer, which has one output, and returns it."""
-    *_, (name, linear) = ((name, one) for name, one in head_modules(network) if isinstance(one, nn.Linear))
+    name, linear = last_layer(network)
     head = ScoreHead(linear, mean, deviation)
     network.set_submodule(name, head)
     return head

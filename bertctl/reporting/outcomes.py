@@ -80,7 +80,32 @@ def closing_tables(path: Path, metrics: Mapping[str, Any], *, dataset: str | Non
         found = answer_type(str(run.task)).from_lines(lines).outcome(lines)
         shown = outcome_table(found, without="interval")
         tables += [rich_table(shown, title=f"\n{split}, {found.title.lower()}")] if found.header else []
+    for split, found in window_scores(path, metrics).items():
+        shown = _score_table("windows", [*found["windows"].items()], found["metric"], data=False)
+        tables.append(rich_table(shown, title=f"\n{split}, by the windows that a text is read in"))
     return tables
+
+
+def window_scores(path: Path, metrics: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Returns the `metric` and its value for each number of `windows`, by split; nothing where all rows have one window.
+
+    Args:
+        path: the run.
+        metrics: content of its metrics.json.
+    """
+    run, found = read_run(path), {}
+    for split in metrics["metrics"]:
+        if metrics["data"].get(split, {}).get("windowed"):
+            lines = run.lines(split)
+            answers, values = (
+                answer_type(str(run.task)).from_lines(lines),
+                [str(line.get("windows", 1)) for line in lines],
+            )
+            found[split] = {
+                "metric": answers.group_score(lines)[0],
+                "windows": dict(_slice_scores(values, lines, answers)),
+            }
+    return found
 
 
 def _cell(value: Any) -> str | Cell:
@@ -270,6 +295,10 @@ def slice_section(lines: Lines, answers: Answers, columns: Sequence[str]) -> Sec
 
 
 def _slices(column: str, values: Sequence[str], lines: Lines, answers: Answers) -> TableBlock:
+    return _score_table(column, _slice_scores(values, lines, answers), answers.group_score(lines)[0], data=True)
+
+
+def _slice_scores(values: Sequence[str], lines: Lines, answers: Answers) -> list[tuple[str, dict[str, Any]]]:
     values, order = _in_order(values)
     groups: dict[str, list[Line]] = {value: [] for value in order}
     rest: list[Line] = []
@@ -278,7 +307,7 @@ def _slices(column: str, values: Sequence[str], lines: Lines, answers: Answers) 
     scores = [(value, _group_score(group, answers)) for value, group in groups.items()]
     if rest:
         scores.append((f"{len(set(values)) - len(groups)} other values", _group_score(rest, answers)))
-    return _score_table(column, scores, answers.group_score(lines)[0], data=True)
+    return scores
 
 
 def _in_order(values: Sequence[str]) -> tuple[Sequence[str], list[str]]:

@@ -137,7 +137,7 @@ def build_report(run: RunContents, *, errors: int = 30, path: Path | None = None
             outcome_section(run.lines, means),
             calibration_section(run.lines, means, calibrated=calibrated),
             length_section(run.lines, means),
-            slice_section(run.lines, means, run.recipe.get("evaluation", {}).get("slice_columns") or []),
+            slice_section(run.lines, means, [*run.recipe.get("evaluation", {}).get("slice_columns", ()), "windows"]),
             mistakes_section(run.lines, means, most=errors),
         ]
     sections = [

@@ -1,18 +1,20 @@
 """Examples that are one text or one pair: their numbers, and their batches."""
 
 from collections.abc import Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
-from bertctl.errors import DataError
+from bertctl.errors import DataError, UsageError
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.batches import Batch, padded_inputs
 from bertctl.tokenization.encode import EncodedTexts, encode_texts
+from bertctl.tokenization.long_texts import LongText, all_windows, ends_of
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class RowFeatures(Sized):
-    """A split in which each row is a window; the basis of features."""
+    """A split in which each row is a window of `Features`; the basis of features."""
 
     @cached_property
     def rows(self) -> NDArray[np.int64]:
@@ -85,12 +87,71 @@ class SequenceFeatures(RowFeatures):
         return Batch(padded_texts(self.encoded, indices, padding), labels)
 
 
+@dataclass(frozen=True)
+class DocumentFeatures(SequenceFeatures):
+    """A split in which long texts are read in several windows. A row stays one window of `Features`: it has one loss.
+
+    Attributes:
+        encoded: the first window of each row, which is all that is read without windows; its lengths form the batches.
+        every: (U,) windows: these first ones, then the others, row after row, each as long as the first one of its row.
+        owners: (U,) the row of each.
+    """
+
+    every: EncodedTexts
+    owners: NDArray[np.int64]
+
+    @property
+    def tokens(self) -> NDArray[np.int64]:
+        """(N,) tokens of each example; what windows share counts once."""
+        return self.encoded.full_lengths
+
+    @property
+    def truncated_tokens(self) -> NDArray[np.int64]:
+        """(N,) zeros."""
+        return np.zeros_like(self.tokens)
+
+    @cached_property
+    def windows(self) -> NDArray[np.int64]:
+        """(N,) windows of each example."""
+        return np.bincount(self.owners)
+
+    def collate(self, indices: NDArray[np.int64], padding: Padding) -> Batch:
+        """Returns the first windows of some examples, then their others; `owners` (U,) says whose each is."""
+        import torch
+
+        counts = self.windows[indices] - 1
+        behind = np.cumsum(self.windows - 1)[indices] + len(self)
+        chosen = np.concatenate([indices, *map(np.arange, behind - counts, behind)])
+        owners = np.concatenate([np.arange(len(indices)), np.repeat(np.arange(len(indices)), counts)])
+        inputs = padded_texts(self.every, chosen, padding) | {"owners": torch.from_numpy(owners)}
+        return replace(super().collate(indices, padding), inputs=inputs)
+
+
 def encode_rows(
-    rows: Rows, labels: NDArray[np.generic] | None, tokenizer: "Tokenizer", *, max_length: int
+    rows: Rows, labels: NDArray[np.generic] | None, tokenizer: "Tokenizer", long: LongText
 ) -> SequenceFeatures:
     """Returns the `text` (and `pair`) columns as numbers, beside the labels given."""
-    pairs: Sequence[str] | None = rows.columns["pair"] if rows.has("pair") else None
-    return SequenceFeatures(encode_texts(tokenizer, rows.columns["text"], pairs, max_length=max_length), labels)
+    columns: list[Sequence[str]] = [rows.columns[name] for name in ("text", "pair") if rows.has(name)]
+    encoded = encode_texts(tokenizer, *columns, max_length=long.max_length)
+    if long.mode == "head" or not encoded.truncated.any():
+        return SequenceFeatures(encoded, labels)
+    if long.mode != "window":
+        return SequenceFeatures(ends_of(encoded, tokenizer, columns, long.mode), labels)
+    return DocumentFeatures(encoded, labels, *all_windows(encoded, tokenizer, columns[0], long))
+
+
+def long_text_of(recipe: Recipe, train: Rows | None = None) -> LongText:
+    """Returns how a task reads texts that are too long.
+
+    Raises:
+        UsageError: windows over pairs of texts.
+    """
+    if train is not None and train.has("pair") and recipe.model.long_text == "window":
+        raise UsageError(
+            "model.long_text: window slides over one text, and these are pairs of texts",
+            remedy="Use --long-text head-tail or tail, or a larger --max-length.",
+        )
+    return LongText.of(recipe.model)
 
 
 def padded_texts(encoded: EncodedTexts, indices: NDArray[np.int64], padding: Padding) -> "dict[str, Tensor]":

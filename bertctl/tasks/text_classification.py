@@ -19,7 +19,8 @@ from bertctl.tasks.batches import present
 from bertctl.tasks.class_answers import ClassAnswers
 from bertctl.tasks.class_weights import class_weights
 from bertctl.tasks.positive_label import positive_label
-from bertctl.tasks.sequences import SequenceFeatures, encode_rows, require_label
+from bertctl.tasks.sequences import SequenceFeatures, encode_rows, long_text_of, require_label
+from bertctl.tokenization.long_texts import HEAD, LongText
 from bertctl.words import did_you_mean, listing
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class TextClassification(Task):
         positive: the one of two labels that `f1` is about; None where there are not two.
         positive_threshold: with two labels, the probability from which the positive one is the answer; the likelier one
             is where this is None.
+        long: what is read of a text that is too long.
     """
 
     labels: tuple[str, ...]
@@ -50,6 +52,7 @@ class TextClassification(Task):
     temperature: float = 1.0
     positive: str | None = None
     positive_threshold: float | None = None
+    long: LongText = HEAD
 
     name: ClassVar[str] = "text-classification"
     auto_class: ClassVar[str] = "AutoModelForSequenceClassification"
@@ -100,7 +103,8 @@ class TextClassification(Task):
                 remedy="Is --label-column the right one? For numbers use the recipe text-regression.",
             )
         task.check(train)
-        return replace(task, positive=positive_label(names, multi_label, recipe.evaluation.positive_label))
+        positive = positive_label(names, multi_label, recipe.evaluation.positive_label)
+        return replace(task, positive=positive, long=long_text_of(recipe, train))
 
     @classmethod
     def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "TextClassification":
@@ -112,12 +116,13 @@ class TextClassification(Task):
         if len(labels) == 2 and not multi_label:  # in older runs it was the second one
             said = model_config.get("positive_label")
             positive = said if said in labels else labels[1]
-        return cls(labels, multi_label, settings.label_separator, settings.threshold, positive=positive)
+        task = cls(labels, multi_label, settings.label_separator, settings.threshold, positive=positive)
+        return replace(task, long=long_text_of(recipe))
 
     def head(self) -> dict[str, Any]:
         """Returns the names of the labels and the problem type; of two labels the positive one."""
         fields = label_fields(self.labels, f"{'multi' if self.multi_label else 'single'}_label_classification")
-        return fields | ({"positive_label": self.positive} if self.positive else {})
+        return fields | ({"positive_label": self.positive} if self.positive else {}) | self.long.fields()
 
     def check(self, rows: Rows) -> None:
         """Refuses labels that training has never seen.
@@ -140,7 +145,7 @@ class TextClassification(Task):
     def encode(self, rows: Rows, tokenizer: "Tokenizer", *, max_length: int) -> SequenceFeatures:
         """Returns texts as ids; label names as class numbers, (N,), or as 0/1 rows, (N, C)."""
         labels = self._numbers(rows) if rows.has("label") else None
-        return encode_rows(rows, labels, tokenizer, max_length=max_length)
+        return encode_rows(rows, labels, tokenizer, replace(self.long, max_length=max_length))
 
     def objective(
         self, padding: Padding, training: TrainingSection | None = None, train: SequenceFeatures | None = None

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -16,7 +16,8 @@ from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
 from bertctl.tasks.base import Outputs, Task, label_fields
 from bertctl.tasks.score_answers import ScoreAnswers
-from bertctl.tasks.sequences import SequenceFeatures, encode_rows, require_label
+from bertctl.tasks.sequences import SequenceFeatures, encode_rows, long_text_of, require_label
+from bertctl.tokenization.long_texts import HEAD, LongText
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -37,12 +38,14 @@ class TextRegression(Task):
         high: highest.
         mean: of the training scores.
         deviation: standard deviation of the training scores, the unit of the loss.
+        long: what is read of a text that is too long.
     """
 
     low: float | None
     high: float | None
     mean: float = 0.0
     deviation: float = 1.0
+    long: LongText = HEAD
 
     name: ClassVar[str] = "text-regression"
     auto_class: ClassVar[str] = "AutoModelForSequenceClassification"
@@ -65,18 +68,21 @@ class TextRegression(Task):
                 remedy="Check --label-column, or add rows with other scores.",
             )
         clip = recipe.text_regression.clip_to_training_range
-        return cls(low if clip else None, high if clip else None, float(scores.mean()), float(scores.std()))
+        scale, long = (float(scores.mean()), float(scores.std())), long_text_of(recipe, train)
+        return cls(low if clip else None, high if clip else None, *scale, long)
 
     @classmethod
     def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "TextRegression":
         """Returns the limits and the training scores' scale, where the model's config has them."""
         low, high = model_config.get("score_range") or (None, None)
-        return cls(low, high, *(model_config.get("score_scale") or (0.0, 1.0)))
+        mean, deviation = model_config.get("score_scale") or (0.0, 1.0)
+        return cls(low, high, mean, deviation, long_text_of(recipe))
 
     def head(self) -> dict[str, Any]:
         """Returns one output, named `score`."""
         limits = {} if self.low is None else {"score_range": [self.low, self.high]}
-        return label_fields(["score"], "regression") | limits | {"score_scale": [self.mean, self.deviation]}
+        scale = {"score_scale": [self.mean, self.deviation]}
+        return label_fields(["score"], "regression") | limits | scale | self.long.fields()
 
     def check(self, rows: Rows) -> None:
         """Refuses labels that are no finite numbers.
@@ -89,7 +95,7 @@ class TextRegression(Task):
     def encode(self, rows: Rows, tokenizer: "Tokenizer", *, max_length: int) -> SequenceFeatures:
         """Returns texts as ids, scores as (N,) float32."""
         labels = _scores(rows).astype(np.float32) if rows.has("label") else None
-        return encode_rows(rows, labels, tokenizer, max_length=max_length)
+        return encode_rows(rows, labels, tokenizer, replace(self.long, max_length=max_length))
 
     def objective(
         self, padding: Padding, training: TrainingSection | None = None, train: SequenceFeatures | None = None

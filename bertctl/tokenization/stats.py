@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 
 from bertctl.tokenization.encode import TextEncoder
 from bertctl.tokenization.layout import Layout
+from bertctl.tokenization.long_texts import LongText
 from bertctl.tokenization.stream import TextChunk
 from bertctl.tokenization.word_counts import WordCounter
 
@@ -58,7 +59,8 @@ class StatsCollector:
         """Returns the numbers of all chunks as plain values, with this many unknown and this many split words.
 
         `length` has mean and quantiles in tokens, special tokens included; `histogram` is in at most 20 equal steps;
-        `losses` are what truncation to each of `LIMITS` would lose; `enough_for_99_percent` are the smallest lengths
+        `losses` are what truncation to each of `LIMITS` would lose (head, tail and head-tail lose as much), and the
+        `windows` of this length that would keep all; `enough_for_99_percent` are the smallest lengths
         at which so many texts stay whole, or so many tokens stay; `padding` has the shares of padding when every text
         is padded to `length`, when batches are in the order of the input, and when they have similar lengths.
         """
@@ -76,7 +78,9 @@ class StatsCollector:
             "histogram": [{"from": a, "to": b, "texts": n} for a, b, n in bins(histogram)],
             "losses": [
                 {"length": n, "texts": int((lengths > n).sum()), "tokens": int(np.maximum(lengths - n, 0).sum())}
+                | {name: value for name, value in kept.items() if "windows" in name}
                 for n in LIMITS
+                for kept in (LongText("window", n, n // 8).kept(lengths, special=self._special[0]),)
             ],
             "enough_for_99_percent": {"of_texts": quantile(histogram, _KEPT), "of_tokens": enough},
             "words": self._words.words,

@@ -1,12 +1,13 @@
 """What a run says before it trains: device, examples, steps, memory, and the first example as the model reads it."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bertctl.inference.evaluate import report_truncation
 from bertctl.progress import Listener
 from bertctl.runtime.batching import Padding
+from bertctl.tokenization.long_texts import LongText
 from bertctl.training.checkpoint import checkpoint_bytes
 from bertctl.training.layer_freezing import describe
 from bertctl.words import count, human_bytes
@@ -42,6 +43,19 @@ def announce(job: "Job", *, listener: Listener) -> None:
             f"{human_bytes(size)} each; the last two are kept until the run is finished"
         )
     listener.say(first_example(job))
+
+
+def lengths_of(job: "Job") -> dict[str, Any]:
+    """Returns what each mode of `model.long_text` would keep of the training texts, and the mode that is advised.
+
+    Empty for other tasks, and where all texts fit.
+    """
+    if not job.recipe.task.startswith("text-"):
+        return {}
+    features, is_pair = job.features["train"], job.data.splits["train"].has("pair")
+    lengths = features.tokens + features.truncated_tokens
+    kept = LongText.of(job.recipe.model).kept(lengths, pair=is_pair)
+    return kept if kept["too_long"] else {}
 
 
 def beyond_plain(job: "Job") -> list[str]:

@@ -90,6 +90,7 @@ def encoding_key(recipe: Recipe) -> str:
         "settings": getattr(recipe, section).model_dump() if section else None,
         "data": recipe.data.model_dump(),
         "model": [model.name, model.revision, model.max_length, model.lowercase],
+        "long_text": [model.long_text, model.window_stride],
         "splits": recipe.evaluation.splits,
         "slices": recipe.evaluation.slice_columns,
     }

@@ -1,0 +1,109 @@
+"""Long texts in several windows: one answer from the vectors that the network's last layer would read of each.
+
+The windows are computed some at a time, as many as the batch has texts, so that a batch takes the memory that it takes
+when each of its texts has one window, however long they are. In training the windows' activations are not kept but for
+the last such chunk: the backward pass computes the others again, chunk by chunk, with the random numbers (dropout) that
+they had. The gradients are those of the whole document (Chen et al. 2016, "Training Deep Nets with Sublinear Memory
+Cost"; Gao et al. 2021, "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup").
+
+Letters: U windows of B texts, T tokens, D size of a vector, C outputs.
+"""
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from bertctl.modeling.heads import last_layer
+
+_QUERY = "window_pooling.query"
+
+
+class WindowPooling(nn.Module):
+    """Makes one vector, and of it the answer, of each text.
+
+    Args:
+        how: mean, max, first, attention, or logits for the mean of the windows' own answers.
+        size: D.
+    """
+
+    def __init__(self, how: str, size: int) -> None:
+        super().__init__()
+        self.how = how
+        if how == "attention":  # zeros: at first all windows weigh the same
+            self.query = nn.Parameter(torch.zeros(size))
+
+    def forward(self, vectors: Tensor, owners: Tensor, last: nn.Module) -> Tensor:
+        """Returns (B, C) answers.
+
+        Args:
+            vectors: (U, D).
+            owners: (U,) text of each window.
+            last: the last layer, from D to C.
+        """
+        if self.how == "logits":
+            vectors = last(vectors)
+        pooled = torch.stack([self._pool(vectors[owners == text]) for text in range(int(owners.max()) + 1)])
+        return pooled if self.how == "logits" else last(pooled)
+
+    def _pool(self, vectors: Tensor) -> Tensor:
+        if self.how == "attention":
+            return torch.softmax(vectors @ self.query, dim=0) @ vectors
+        if self.how == "max":
+            return vectors.amax(dim=0)
+        return vectors[0] if self.how == "first" else vectors.mean(dim=0)
+
+
+def pool_windows(network: nn.Module, how: str, trained: Mapping[str, Tensor]) -> None:
+    """Has the network take `owners` (U,) beside the inputs of U windows, the first ones of all texts before the others.
+
+    Without it, it computes as before.
+
+    Args:
+        network: a model of transformers with one answer for each text.
+        how: see `WindowPooling`.
+        trained: the attention's vector, where there is one; see `saved_query`.
+    """
+    from transformers.modeling_outputs import SequenceClassifierOutput
+
+    _, last = last_layer(network)
+    network.window_pooling = pooling = WindowPooling(how, last.in_features)
+    if trained and how == "attention":
+        network.load_state_dict(trained, strict=False)
+    alone: Any = network.forward
+
+    def vectors(**inputs: Tensor) -> Tensor:
+        with last.register_forward_hook(lambda _, given, __: given[0]):
+            found: Tensor = alone(**inputs).logits
+        # Each chunk has half-precision copies of the weights of its own: the gradients of one that they share would be
+        # added up in half precision.
+        torch.clear_autocast_cache()
+        return found
+
+    def forward(*, owners: Tensor | None = None, **inputs: Tensor) -> Any:
+        if owners is None:
+            return alone(**inputs)
+        texts = int(owners.max()) + 1
+        owners = owners[:texts] if how == "first" else owners
+        *others, final = zip(*(torch.split(one[: len(owners)], texts) for one in inputs.values()), strict=True)
+        run = functools.partial(checkpoint, vectors, use_reentrant=False) if torch.is_grad_enabled() else vectors
+        found = [run(**dict(zip(inputs, chunk, strict=True))) for chunk in others]
+        found.append(vectors(**dict(zip(inputs, final, strict=True))))
+        return SequenceClassifierOutput(logits=pooling(torch.cat(found), owners, last))
+
+    network.forward = forward
+
+
+def saved_query(folder: Path) -> dict[str, Tensor]:
+    """Returns the attention's vector, by its name, where one was saved beside the weights that transformers loads."""
+    from safetensors import safe_open
+
+    for path in sorted(folder.glob("model*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            if _QUERY in file.keys():  # noqa: SIM118 - it is no mapping
+                return {_QUERY: file.get_tensor(_QUERY)}
+    return {}
