@@ -80,14 +80,14 @@ def closing_tables(path: Path, metrics: Mapping[str, Any], *, dataset: str | Non
         found = answer_type(str(run.task)).from_lines(lines).outcome(lines)
         shown = outcome_table(found, without="interval")
         tables += [rich_table(shown, title=f"\n{split}, {found.title.lower()}")] if found.header else []
-    for split, found in window_scores(path, metrics).items():
-        shown = _score_table("windows", [*found["windows"].items()], found["metric"], data=False)
+    for split, scores in window_scores(path, metrics).items():
+        shown = _score_table("windows", [*scores["windows"].items()], scores["metric"], data=False)
         tables.append(rich_table(shown, title=f"\n{split}, by the windows that a text is read in"))
     return tables
 
 
 def window_scores(path: Path, metrics: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Returns the `metric` and its value for each number of `windows`, by split; nothing where all rows have one window.
+    """Returns the `metric` and its value for each number of `windows`, by split, where rows have several.
 
     Args:
         path: the run.
