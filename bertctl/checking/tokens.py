@@ -41,7 +41,7 @@ def check_tokens(subject: Subject) -> Iterator[Finding]:
         first, second = _sides(rows, texts)
         encoded = encode_texts(subject.tokenizer, first, second, max_length=subject.recipe.model.max_length)
         if not in_windows:
-            yield from _cut(subject, split, encoded, first, pairs=second is not None)
+            yield from _cut(subject, split, encoded, first)
         yield from _in_pieces(subject.tokenizer, subject, split)
         yield from _unknown(subject, split, encoded, first, second)
 
@@ -55,9 +55,7 @@ def _sides(rows: Rows, texts: dict[str, Sequence[str]]) -> tuple[Sequence[str], 
     return columns[0], columns[1] if len(columns) > 1 else None
 
 
-def _cut(
-    subject: Subject, split: str, encoded: EncodedTexts, texts: Sequence[str], *, pairs: bool
-) -> Iterator[Finding]:
+def _cut(subject: Subject, split: str, encoded: EncodedTexts, texts: Sequence[str]) -> Iterator[Finding]:
     cut = np.flatnonzero(encoded.truncated)
     if not len(cut):
         return
@@ -67,14 +65,14 @@ def _cut(
     worst = cut[np.argsort(-full[cut], kind="stable")].tolist()
     examples = examples_at(rows, worst, lambda i: f"{full[i]:,} tokens: {shorten(texts[i], limit=70)}")
     long = LongText.of(subject.recipe.model)
-    is_lost = long.mode != "window" and len(cut) > WEIGHTY * len(rows)
-    of, severity = (len(cut), len(rows)), "warning" if is_lost else "note"
+    is_weighty = long.mode != "window" and len(cut) > WEIGHTY * len(rows)
     lengths = f"the median has {int(np.median(full))}, the longest {int(full.max()):,}"
     loses = "are read in windows" if long.mode == "window" else f"lose {percent(lost, int(full.sum()))} of all tokens"
     says = f"are longer than {limit} tokens and {loses}; {lengths}"
     remedy = _longer(full, limit, subject.recipe.model.name)
-    if subject.recipe.task.startswith("text-") and not pairs:
+    if subject.recipe.task.startswith("text-") and not rows.has("pair"):
         remedy += f" Or --long-text: {kept_words(long.kept(full))}."
+    of, severity = (len(cut), len(rows)), "warning" if is_weighty else "note"
     yield _RULES.finding("truncated", split, of, examples, says=says, severity=severity, remedy=remedy)
 
 

@@ -13,6 +13,7 @@ from bertctl.cli.recipe_options import (
     COMPUTE,
     DATA,
     LAYOUT,
+    LONG_TEXTS,
     MODEL,
     OnErrorOption,
     RecipeRequest,
@@ -22,7 +23,7 @@ from bertctl.cli.recipe_options import (
 )
 
 
-@takes_recipe(MODEL, only(DATA, "--data-dir", *COLUMNS, *LAYOUT), COMPUTE, named=False, sets=False)
+@takes_recipe(MODEL, LONG_TEXTS, only(DATA, "--data-dir", *COLUMNS, *LAYOUT), COMPUTE, named=False, sets=False)
 def extract_features(
     out: Output,
     settings: RecipeRequest,

@@ -14,6 +14,7 @@ from bertctl.cli.recipe_options import (
     DETERMINISTIC,
     EVALUATION,
     LONG_RUNS,
+    LONG_TEXTS,
     MODEL,
     TRAINING,
     OutputOption,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-@takes_recipe(MODEL, DATA, CONFIRMING, TRAINING, COMPUTE, EVALUATION, LONG_RUNS, DETERMINISTIC)
+@takes_recipe(MODEL, LONG_TEXTS, DATA, CONFIRMING, TRAINING, COMPUTE, EVALUATION, LONG_RUNS, DETERMINISTIC)
 def finetune(
     out: Output,
     recipe: RecipeRequest,

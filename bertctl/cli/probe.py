@@ -12,6 +12,7 @@ from bertctl.cli.recipe_options import (
     COMPUTE,
     DATA,
     EVALUATION,
+    LONG_TEXTS,
     MODEL,
     TRAINING,
     FieldOption,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from bertctl.run_folder import RunFolder
 
 PROBE = (
+    *LONG_TEXTS,
     FieldOption("probe.layers", "--layers", metavar="all|paper|NAME,...", parse=names_in),
     FieldOption("probe.pooling", "--pooling", metavar="cls,mean,max,...", parse=names_in),
     FieldOption("probe.classifier", "--classifier"),

@@ -87,9 +87,8 @@ def separator(typed: str) -> str:
 MODEL = (
     FieldOption("model.name", "--model", metavar="NAME|PATH|HUB-ID|RUN", complete=model_names),
     FieldOption("model.max_length", "--max-length", int),
-    FieldOption("model.long_text", "--long-text"),
-    FieldOption("model.window_pooling", "--window-pooling", panel=RARE),
 )
+LONG_TEXTS = (FieldOption("model.long_text", "--long-text"), FieldOption("model.window_pooling", "--window-pooling"))
 DATA = (
     FieldOption("data.data_dir", "--data-dir", Path, "DIR"),
     FieldOption("data.train_file", "--train-file", Path, "FILE"),

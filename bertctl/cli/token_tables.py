@@ -81,12 +81,8 @@ def _histogram(stats: Stats, title: str) -> Table:
 def _truncation(named: Named) -> Table:
     whats = ("texts cut", "tokens lost", "windows of all", "of one text")
     headers = [f"{name}: {what}" if len(named) > 1 else what for name, _ in named for what in whats]
-    table = plain_table(
-        "cut at",
-        *headers,
-        title="what truncation would lose, and the windows that would keep all",
-        right=("cut at", *headers),
-    )
+    title = "what truncation would lose, and the windows that would keep all"
+    table = plain_table("cut at", *headers, title=title, right=("cut at", *headers))
     for losses in zip(*(stats["losses"] for _, stats in named), strict=True):
         cells = [
             f"{loss[what]:,} ({loss[what] / max(stats[what], 1):.1%})" if what in stats else f"{loss[what]:,}"

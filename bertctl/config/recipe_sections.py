@@ -116,9 +116,9 @@ class ModelSection(RecipeSection):
     max_length: Annotated[int, Field(ge=4)] = 128
     """Longest input in tokens, special tokens included. Longer inputs are truncated; how many, is counted and shown."""
     long_text: Literal["head", "tail", "head-tail", "window"] = "head"
-    """What is read of a text longer than `model.max_length` (classification, regression): its beginning, its end, both
-    (the first quarter and the last three; Sun et al. 2019), or all of it in overlapping windows. Tags and answers to
-    questions come from such windows anyway."""
+    """What is read of a text that is too long: its beginning, its end, both, or all of it in overlapping windows. For
+    classification and regression; `head-tail` takes the first quarter and the last three (Sun et al. 2019). Tags and
+    answers to questions come from windows anyway."""
     window_stride: NonNegativeInt | None = None
     """Tokens that each window repeats of the one before. Default: an eighth of `model.max_length`."""
     window_pooling: Literal["mean", "max", "first", "attention", "logits"] = "mean"

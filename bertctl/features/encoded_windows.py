@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from bertctl.data.rows import Rows
 from bertctl.errors import UsageError
 from bertctl.tasks.sequences import DocumentFeatures, SequenceFeatures, encode_rows
-from bertctl.tokenization.encode import EncodedTexts, TextEncoder
+from bertctl.tokenization.encode import EncodedTexts
 from bertctl.tokenization.layout import Layout, Ragged, longest_first
 from bertctl.tokenization.long_texts import LongText
 from bertctl.tokenization.reference import chunks, needs_space, unknown_id
@@ -66,10 +66,9 @@ class EncodedWindows:
     @classmethod
     def of(cls, texts: SequenceFeatures) -> Self:
         """Returns encoded texts, one window each, or several of long ones."""
-        encoded, owner = (
-            (texts.every, texts.owners) if isinstance(texts, DocumentFeatures) else (texts.encoded, texts.rows)
-        )
-        lost = texts.truncated_tokens
+        encoded, owner, lost = texts.encoded, texts.rows, texts.truncated_tokens
+        if isinstance(texts, DocumentFeatures):
+            encoded, owner = texts.every, texts.owners
         return cls(encoded, owner, len(texts), int((lost > 0).sum()), int(lost.sum()), int(texts.unknown.sum()))
 
 
@@ -87,7 +86,6 @@ class RowEncoder:
 
     def __init__(self, tokenizer: Tokenizer, long: LongText, *, by_token: bool) -> None:
         self._tokenizer, self._long, self._by_token = tokenizer, long, by_token
-        self._texts = TextEncoder(tokenizer, max_length=long.max_length)
         room = long.max_length - tokenizer.num_special_tokens_to_add(False)
         if long.mode == "window" and not 0 <= long.stride < room:
             raise UsageError(
@@ -111,9 +109,7 @@ class RowEncoder:
                 "--stride slides a window over one text, and these are pairs", remedy="Leave it out: pairs are cut."
             )
         if not self._by_token and words is None:
-            is_cut = self._long.mode == "head"
-            whole = SequenceFeatures(self._texts.encode(texts, pairs), None) if is_cut else None
-            return EncodedWindows.of(whole or encode_rows(rows, None, self._tokenizer, self._long))
+            return EncodedWindows.of(encode_rows(rows, None, self._tokenizer, self._long))
         sides = [_Side.of(self._tokenizer, texts if words is None else words, are_words=words is not None)]
         if pairs is not None:
             sides.append(_Side.of(self._tokenizer, pairs, are_words=False))

@@ -31,9 +31,8 @@ _MOST_LABELS = 100
 _LONG_TEXT = {
     "tail": "read from its end (plain transformers does so with `tokenizer.truncation_side = 'left'`)",
     "head-tail": "read at both ends, a quarter from its beginning (plain transformers reads the beginning alone)",
-    "window": "read in windows that share {window_stride} tokens, their vectors pooled: {window_pooling} (plain "
-    "transformers answers for one window; the mean of the windows' logits is `mean`, and `attention` weighs by "
-    "`window_pooling.query` in model.safetensors)",
+    "window": "read in windows that share {window_stride} tokens, pooled by {window_pooling} (plain transformers: "
+    "`mean` is the mean of the windows' logits, and `attention` weighs by `window_pooling.query` in model.safetensors)",
 }
 """What becomes of long texts, and what it takes without bertctl."""
 

@@ -97,14 +97,9 @@ def window_scores(path: Path, metrics: Mapping[str, Any]) -> dict[str, dict[str,
     for split in metrics["metrics"]:
         if metrics["data"].get(split, {}).get("windowed"):
             lines = run.lines(split)
-            answers, values = (
-                answer_type(str(run.task)).from_lines(lines),
-                [str(line.get("windows", 1)) for line in lines],
-            )
-            found[split] = {
-                "metric": answers.group_score(lines)[0],
-                "windows": dict(_slice_scores(values, lines, answers)),
-            }
+            answers = answer_type(str(run.task)).from_lines(lines)
+            scores = _slice_scores([str(line.get("windows", 1)) for line in lines], lines, answers)
+            found[split] = {"metric": answers.group_score(lines)[0], "windows": dict(scores)}
     return found
 
 

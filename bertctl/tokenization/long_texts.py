@@ -72,8 +72,7 @@ class LongText:
             The `texts`, those that are `too_long`, the share of all tokens that is `kept` by the modes that cut, the
             `windows` of all texts in that mode, the `most_windows` of one, and the mode that is `advised`.
         """
-        step = max(1, self.max_length - special - self.stride)
-        windows = 1 - np.minimum(self.max_length - lengths, 0) // step
+        windows = 1 - np.minimum(self.max_length - lengths, 0) // max(1, self.max_length - special - self.stride)
         kept = np.minimum(lengths, self.max_length).sum() / max(1, lengths.sum())
         too_long, texts, each = int((windows > 1).sum()), len(lengths), float(windows.sum()) / max(1, len(lengths))
         advised = "head-tail" if pair or each > _MOST_WINDOWS else "window"
@@ -95,9 +94,8 @@ def kept_words(kept: Mapping[str, Any]) -> str:
     """Returns what `LongText.kept` found, in a sentence without its end."""
     each = kept["windows"] / max(1, kept["texts"])
     return (
-        f"of all tokens head, tail and head-tail each keep {100 * kept['kept']:.1f} %; window keeps all, in "
-        f"{each:.1f} windows of a text on average (at most {kept['most_windows']:,}), and takes about as many times as "
-        "long"
+        f"head, tail and head-tail each keep {100 * kept['kept']:.1f} % of the tokens; window keeps all, in {each:.1f} "
+        f"windows of a text on average (at most {kept['most_windows']:,}), and takes about {each:.1f} times as long"
     )
 
 
@@ -138,6 +136,7 @@ def all_windows(
     rows, first, last = windows.rows[others], windows.first[others], windows.last[others]
     ids, type_ids, starts = layout.fill([Ragged(whole.flat, whole.starts[rows] + first, last - first)])
     more = {"ids": ids, "type_ids": type_ids, "starts": encoded.starts[-1] + starts[1:]}
+    more |= {"full_lengths": np.diff(starts), "unknown": np.zeros_like(rows)}
     every: Any = {name: np.concatenate([getattr(encoded, name), values]) for name, values in more.items()}
     owners = np.concatenate([np.arange(len(encoded)), np.flatnonzero(encoded.truncated)[rows]])
     return replace(encoded, **every).mapped(), owners
@@ -152,8 +151,6 @@ def _whole(encoded: EncodedTexts, tokenizer: Tokenizer, columns: Sequence[Sequen
 
 def _ends(side: Ragged, kept: Ints, mode: str) -> Ragged:
     """Returns `kept` (M,) tokens of each text."""
-    column = np.arange(len(side.flat)) - np.repeat(side.starts, side.lengths)
+    column, lost = np.arange(len(side.flat)) - np.repeat(side.starts, side.lengths), side.lengths - kept
     head = np.repeat(kept // _HEAD_SHARE if mode == "head-tail" else np.zeros_like(kept), side.lengths)
-    return Ragged.joined(
-        side.flat[(column < head) | (column >= head + np.repeat(side.lengths - kept, side.lengths))], kept
-    )
+    return Ragged.joined(side.flat[(column < head) | (column >= head + np.repeat(lost, side.lengths))], kept)

@@ -50,12 +50,9 @@ def lengths_of(job: "Job") -> dict[str, Any]:
 
     Empty for other tasks, and where all texts fit.
     """
-    if not job.recipe.task.startswith("text-"):
-        return {}
     features, is_pair = job.features["train"], job.data.splits["train"].has("pair")
-    lengths = features.tokens + features.truncated_tokens
-    kept = LongText.of(job.recipe.model).kept(lengths, pair=is_pair)
-    return kept if kept["too_long"] else {}
+    kept = LongText.of(job.recipe.model).kept(features.tokens + features.truncated_tokens, pair=is_pair)
+    return kept if kept["too_long"] and job.recipe.task.startswith("text-") else {}
 
 
 def beyond_plain(job: "Job") -> list[str]:

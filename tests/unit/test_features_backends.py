@@ -20,6 +20,7 @@ from bertctl.modeling.build import load_frozen
 from bertctl.modeling.layers import choose_layers
 from bertctl.modeling.source import inspect_model
 from bertctl.runtime.device import choose_compute
+from bertctl.tokenization.long_texts import LongText
 
 TEXTS = ["the film was good", "it was a very very dull film , not fine", "bad", "the food was not good", "", "not good"]
 ROWS = Rows("predict", {"text": TEXTS}, [str(i) for i in range(len(TEXTS))], "memory")
@@ -47,14 +48,16 @@ def spec_of(**more: object) -> VectorSpec:
 def both(model: Path, backend: str, what: VectorSpec) -> tuple[Encoder, Encoder]:
     source = inspect_model(ModelSection(name=str(model), max_length=40))
     compute = choose_compute(CPU)
-    other = open_encoder(source, what, compute, ExtractJob(Path("a.npy"), 40, backend=backend), ROWS)
+    other = open_encoder(
+        source, what, compute, ExtractJob(Path("a.npy"), LongText(max_length=40), backend=backend), ROWS
+    )
     loaded = load_frozen(source, compute)
     return Encoder(source, loaded, what, frozen_engine(loaded, compute)), other
 
 
 def test_every_layer_and_pooling_is_torchs(tiny_model, backend):
     ours, theirs = both(tiny_model, backend, spec_of())
-    row_encoder = RowEncoder(ours.engine.tokenizer, max_length=40, stride=None, by_token=False)
+    row_encoder = RowEncoder(ours.engine.tokenizer, LongText(max_length=40), by_token=False)
     windows = row_encoder.encode(ROWS)
     for expected, found in zip(ours.texts(windows), theirs.texts(windows), strict=True):
         assert np.abs(expected).max() > 0.01
@@ -63,7 +66,7 @@ def test_every_layer_and_pooling_is_torchs(tiny_model, backend):
 
 def test_every_token_is_torchs(tiny_model, backend):
     ours, theirs = both(tiny_model, backend, spec_of(poolings=("none",)))
-    windows = RowEncoder(ours.engine.tokenizer, max_length=40, stride=None, by_token=True).encode(ROWS)
+    windows = RowEncoder(ours.engine.tokenizer, LongText(max_length=40), by_token=True).encode(ROWS)
     for expected, found in zip(ours.tokens(windows).vectors, theirs.tokens(windows).vectors, strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-5)
 

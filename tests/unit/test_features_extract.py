@@ -30,7 +30,9 @@ from bertctl.modeling.layers import choose_layers
 from bertctl.modeling.source import inspect_model
 from bertctl.runtime.device import choose_compute
 from bertctl.runtime.launch import Workers
+from bertctl.tokenization.long_texts import LongText
 
+FORTY = LongText(max_length=40)
 TEXTS = [
     "the film was good", "it was a very very dull film , not fine", "bad", "the food was not good and it was poor too",
     "bright", "", "was it a film ?", "not good", "the the the the the the", "poor dull bad food",
@@ -97,11 +99,12 @@ def one_by_one(model: Path) -> Callable[[str], tuple[list[torch.Tensor], torch.T
 
 
 def run(model: Path, out: Path, texts: list[str] = TEXTS, *, max_length: int = 40, **more: object) -> dict:
-    job_fields = {name: more.pop(name) for name in ("stride", "dtype", "resume", "overwrite") if name in more}
+    job_fields = {name: more.pop(name) for name in ("dtype", "resume", "overwrite") if name in more}
+    long = LongText.of(ModelSection(max_length=max_length), more.pop("stride", None))
     again = {name: more.pop(name) for name in ("workers",) if name in more}
     rows = more.pop("rows", None) or rows_of(texts)
     encoder = encoder_of(model, **more)
-    return extract(stream_of(rows), encoder, ExtractJob(out, max_length, **job_fields), **again)
+    return extract(stream_of(rows), encoder, ExtractJob(out, long, **job_fields), **again)
 
 
 def test_texts_by_hand_in_every_layer_and_pooling(model, one_by_one, tmp_path):
@@ -257,7 +260,7 @@ def test_windows_of_a_long_text_are_pooled_together(model, one_by_one, tmp_path)
         run(model, tmp_path / "no.npy", [text], max_length=10, stride=8)
     for pooling in ("mean", "max", "cls"):
         run(model, tmp_path / f"{pooling}.npy", ["bad", text], max_length=10, stride=3, poolings=pooling)
-    parts = [" ".join(words[first : first + 8]) for first in (0, 5, 10, 15)]
+    parts = [" ".join(words[first : first + 8]) for first in (0, 5, 10, 13)]  # the last one is filled up
     assert parts[-1].split()[-1] == words[-1]
     states = [one_by_one(part)[0][-1] for part in parts]
     np.testing.assert_allclose(np.load(tmp_path / "mean.npy")[1], torch.cat(states).mean(0), atol=1e-5)
@@ -352,7 +355,7 @@ def test_an_attempt_that_was_cut_off_is_taken_up_again_and_ends_equal(tiny_model
     whole, cut = tmp_path / f"whole{suffix}", tmp_path / f"cut{suffix}"
     run(tiny_model, whole, rows=rows, poolings=poolings)
     with pytest.raises(_KilledError):
-        extract(_breaking(rows, 4), encoder_of(tiny_model, poolings=poolings), ExtractJob(cut, 40))
+        extract(_breaking(rows, 4), encoder_of(tiny_model, poolings=poolings), ExtractJob(cut, FORTY))
     state = json.loads(sidecar_of(cut).read_text())
     assert (state["rows"], state["complete"]) == (8, False)
     assert not cut.exists(), "half a file never has the final name"
@@ -370,7 +373,7 @@ def test_an_attempt_that_was_cut_off_is_taken_up_again_and_ends_equal(tiny_model
 def test_a_resume_with_other_settings_or_another_input_is_refused(tiny_model, tmp_path):
     out = tmp_path / "a.npy"
     with pytest.raises(_KilledError):
-        extract(_breaking(rows_of(TEXTS), 4), encoder_of(tiny_model), ExtractJob(out, 40))
+        extract(_breaking(rows_of(TEXTS), 4), encoder_of(tiny_model), ExtractJob(out, FORTY))
     with pytest.raises(UsageError, match=r"pooling 'mean', .*'max'"):
         run(tiny_model, out, poolings="max", resume=True)
     with pytest.raises(DataError, match="changed"):
@@ -391,7 +394,7 @@ def test_vectors_are_readable_while_they_are_computed(tiny_model, tmp_path):
                 seen.append(open_array(grown).shape)
             yield portion
 
-    extract(watched(), encoder_of(tiny_model), ExtractJob(out, 40))
+    extract(watched(), encoder_of(tiny_model), ExtractJob(out, FORTY))
     assert seen[-1] == (8, 36)
     assert np.load(out).shape == (10, 36)
 
@@ -410,7 +413,7 @@ def test_three_processes_equal_one(tiny_model, tmp_path, suffix):
 
 def test_zero_rows_are_refused(tiny_model, tmp_path):
     with pytest.raises(DataError, match="no rows"):
-        extract(iter([]), encoder_of(tiny_model), ExtractJob(tmp_path / "a.npy", 40))
+        extract(iter([]), encoder_of(tiny_model), ExtractJob(tmp_path / "a.npy", FORTY))
 
 
 @pytest.mark.parametrize(

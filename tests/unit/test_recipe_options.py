@@ -50,7 +50,7 @@ def test_every_group_is_looked_at():
     groups = {name for name, value in vars(recipe_options).items() if name.isupper() and isinstance(value, tuple)}
     assert groups == {
         "MODEL", "DATA", "TRAINING", "COMPUTE", "EVALUATION", "LONG_RUNS", "DETERMINISTIC", "COLUMNS", "LAYOUT",
-        "ANSWERS", "CONFIRMING", "KEEP_TEXT",
+        "ANSWERS", "CONFIRMING", "KEEP_TEXT", "LONG_TEXTS",
     }  # fmt: skip
     assert len({row.field for row in ROWS}) == len({row.name for row in ROWS}) == len(ROWS) == 33
 
