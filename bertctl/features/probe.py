@@ -21,7 +21,7 @@ from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine
 from bertctl.features.selection import ProbeJob, ProbeTrainer, TrainedProbe, labels_of, other_hold_outs, table_document
 from bertctl.inference.engine import Engine
 from bertctl.inference.environment import describe_environment
-from bertctl.inference.evaluate import SplitResult, evaluate_split, report_truncation, write_predictions
+from bertctl.inference.evaluate import SplitResult, evaluate_split, report_truncation, windows_of, write_predictions
 from bertctl.inference.run_inputs import encode_splits, fit_task, primary_metric, resolved_for
 from bertctl.modeling.build import load_frozen
 from bertctl.modeling.layers import choose_layers, join_states, layer_count
@@ -167,7 +167,7 @@ def run(job: ProbeJob, folder: RunFolder, *, listener: Listener = SILENT) -> dic
 def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> dict[str, Any]:
     started = time.perf_counter()
     train, held = job.features["train"], job.features[job.selection]
-    listener.say(f"features: the encoder reads {len(train) + len(held):,} windows, once")
+    listener.say(f"features: the encoder reads {windows_of(train).sum() + windows_of(held).sum():,} windows, once")
     vectors = _vectors(job, listener)
     computed = time.perf_counter()
     labels = np.concatenate([labels_of(train), labels_of(held)])

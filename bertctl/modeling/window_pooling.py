@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from bertctl.modeling.heads import last_layer
+from bertctl.modeling.stored_weights import stored_weights
 
 _QUERY = "window_pooling.query"
 
@@ -102,8 +103,8 @@ def saved_query(folder: Path) -> dict[str, Tensor]:
     """Returns the attention's vector, by its name, where one was saved beside the weights that transformers loads."""
     from safetensors import safe_open
 
-    for path in sorted(folder.glob("model*.safetensors")):
-        with safe_open(path, framework="pt") as file:
-            if _QUERY in file.keys():  # noqa: SIM118 - it is no mapping
-                return {_QUERY: file.get_tensor(_QUERY)}
-    return {}
+    stored = stored_weights(folder).get(_QUERY)
+    if stored is None:
+        return {}
+    with safe_open(stored.file, framework="pt") as file:
+        return {_QUERY: file.get_tensor(_QUERY)}

@@ -64,8 +64,9 @@ def outcome_table(found: Outcome, *, without: str = "nothing") -> TableBlock:
     return TableBlock(columns, [[_cell(row[number]) for number in kept] for row in found.rows])
 
 
-def closing_tables(path: Path, metrics: Mapping[str, Any], *, dataset: str | None, by_label: bool) -> list[Table]:
-    """Returns the tables that a verb ends with: the metrics, and where it is asked for what was right of each label.
+def closing_tables(path: Path, metrics: Mapping[str, Any], *, dataset: str | None, by_label: bool) -> list[Table | str]:
+    """Returns the tables that a verb ends with, and lines between them: the metrics; where it is asked for what was
+    right of each label; and the score by windows where rows have several.
 
     Args:
         path: the run.
@@ -73,16 +74,16 @@ def closing_tables(path: Path, metrics: Mapping[str, Any], *, dataset: str | Non
         dataset: catalog name, for the published score.
         by_label: whether the predictions are counted too.
     """
-    tables = [rich_table(results_table(metrics, dataset=dataset))]
+    tables: list[Table | str] = [rich_table(results_table(metrics, dataset=dataset))]
     for split in metrics["metrics"] if by_label else ():
         run = read_run(path)
         lines = run.lines(split)
         found = answer_type(str(run.task)).from_lines(lines).outcome(lines)
         shown = outcome_table(found, without="interval")
-        tables += [rich_table(shown, title=f"\n{split}, {found.title.lower()}")] if found.header else []
+        tables += ["", rich_table(shown, title=f"{split}, {found.title.lower()}")] if found.header else []
     for split, scores in window_scores(path, metrics).items():
         shown = _score_table("windows", [*scores["windows"].items()], scores["metric"], data=False)
-        tables.append(rich_table(shown, title=f"\n{split}, by the windows that a text is read in"))
+        tables += ["", rich_table(shown, title=f"{split}, by the windows that a text is read in")]
     return tables
 
 

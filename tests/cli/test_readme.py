@@ -45,6 +45,7 @@ def test_commands_are_found_and_marks_are_known() -> None:
         "features": 3,
         "inside": 9,
         "models": 2,
+        "long-texts": 3,
         "pipelines": 1,
         "recipes": 10,
         "tasks": 6,

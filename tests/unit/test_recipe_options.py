@@ -17,6 +17,7 @@ from bertctl.cli.recipe_options import (
     DETERMINISTIC,
     EVALUATION,
     LONG_RUNS,
+    LONG_TEXTS,
     MODEL,
     TRAINING,
     FieldOption,
@@ -31,7 +32,7 @@ from bertctl.config.field_docs import field_docs
 from bertctl.config.problems import field_schema
 from bertctl.config.schema import fields
 
-ROWS = [*MODEL, *DATA, *TRAINING, *COMPUTE, *EVALUATION, *LONG_RUNS, *DETERMINISTIC, *ANSWERS, *CONFIRMING]
+ROWS = [*MODEL, *LONG_TEXTS, *DATA, *TRAINING, *COMPUTE, *EVALUATION, *LONG_RUNS, *DETERMINISTIC, *ANSWERS, *CONFIRMING]
 KINDS = {"string": (str, Path), "integer": (int,), "number": (float,), "boolean": (bool,), "array": (list,)}
 
 
@@ -52,7 +53,7 @@ def test_every_group_is_looked_at():
         "MODEL", "DATA", "TRAINING", "COMPUTE", "EVALUATION", "LONG_RUNS", "DETERMINISTIC", "COLUMNS", "LAYOUT",
         "ANSWERS", "CONFIRMING", "KEEP_TEXT", "LONG_TEXTS",
     }  # fmt: skip
-    assert len({row.field for row in ROWS}) == len({row.name for row in ROWS}) == len(ROWS) == 33
+    assert len({row.field for row in ROWS}) == len({row.name for row in ROWS}) == len(ROWS) == 35
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.flags)
