@@ -18,9 +18,6 @@ CLASSIFIERS = tuple(task for task, section in TASK_SECTIONS.items() if "labels" 
 """Tasks whose labels are the same in every example: their settings have label names."""
 
 
-_SPECIAL_TOKENS = 2  # of a text alone, in nearly all families
-
-
 class Disagreement(NamedTuple):
     """Fields that are possible each by itself, but not together.
 
@@ -130,7 +127,7 @@ def _training_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
 
 def _window_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     """Yields what is wrong with how long texts are read."""
-    model, most = recipe.model, max(0, recipe.model.max_length - _SPECIAL_TOKENS - 1)
+    model, most = recipe.model, max(0, recipe.model.max_length - 3)  # two special tokens and a step
     if model.long_text != "head" and not recipe.task.startswith("text-"):
         why = "tags and answers to questions come from overlapping windows anyway, and choices are cut"
         yield Disagreement(("model.long_text", "task"), f"for one answer about a text, not for '{recipe.task}': {why}")

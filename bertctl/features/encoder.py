@@ -307,8 +307,6 @@ class TokenVectors:
     spans: NDArray[np.int32]
 
 
-
-
 def check_pooler(source: ModelSource, loaded: "Model") -> None:
     """Refuses a pooler that was never trained.
 

@@ -9,6 +9,7 @@ from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine
 from bertctl.features.extract_job import VectorNames
 from bertctl.modeling.families import model_positions
 from bertctl.modeling.source import ModelSource, inspect_model
+from bertctl.tokenization.long_texts import LongText
 
 LONGEST = 512
 """Tokens that are read of a text, of models that could read more."""
@@ -38,7 +39,7 @@ def open_encoder(name: str, names: VectorNames) -> tuple[Encoder, Callable[[Sequ
 
     compute = source.compute(RuntimeSection(precision="fp32"))
     loaded = load_frozen(source, compute)
-    rows = RowEncoder(loaded.tokenizer, max_length=length, stride=None, by_token=spec.by_token)
+    rows = RowEncoder(loaded.tokenizer, LongText(max_length=length), by_token=spec.by_token)
 
     def windows(texts: Sequence[str]) -> EncodedWindows:
         return rows.encode(Rows("texts", {"text": texts}, [str(i) for i in range(len(texts))], "texts"))

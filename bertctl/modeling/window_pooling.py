@@ -73,8 +73,7 @@ def pool_windows(network: nn.Module, how: str, trained: Mapping[str, Tensor]) ->
 
     _, last = last_layer(network)
     network.window_pooling = pooling = WindowPooling(how, last.in_features)
-    if trained and how == "attention":
-        network.load_state_dict(trained, strict=False)
+    network.load_state_dict(trained, strict=False)
     alone: Any = network.forward
 
     def vectors(**inputs: Tensor) -> Tensor:
@@ -89,8 +88,7 @@ def pool_windows(network: nn.Module, how: str, trained: Mapping[str, Tensor]) ->
         if owners is None:
             return alone(**inputs)
         texts = int(owners.max()) + 1
-        owners = owners[:texts] if how == "first" else owners
-        *others, final = zip(*(torch.split(one[: len(owners)], texts) for one in inputs.values()), strict=True)
+        *others, final = zip(*(torch.split(one, texts) for one in inputs.values()), strict=True)
         run = functools.partial(checkpoint, vectors, use_reentrant=False) if torch.is_grad_enabled() else vectors
         found = [run(**dict(zip(inputs, chunk, strict=True))) for chunk in others]
         found.append(vectors(**dict(zip(inputs, final, strict=True))))

@@ -28,14 +28,6 @@ if TYPE_CHECKING:
 
 _MOST_LABELS = 100
 
-_LONG_TEXT = {
-    "tail": "read from its end (plain transformers does so with `tokenizer.truncation_side = 'left'`)",
-    "head-tail": "read at both ends, a quarter from its beginning (plain transformers reads the beginning alone)",
-    "window": "read in windows that share {window_stride} tokens, pooled by {window_pooling} (plain transformers: "
-    "`mean` is the mean of the windows' logits, and `attention` weighs by `window_pooling.query` in model.safetensors)",
-}
-"""What becomes of long texts, and what it takes without bertctl."""
-
 
 def write_card(folder: RunFolder) -> None:
     """Writes RUN/model/README.md from what the run folder holds; nothing where there is no model (a probe).
@@ -165,8 +157,11 @@ def _use(run: RunContents, config: Mapping[str, Any]) -> str:
     trained = ""
     if limit:
         longer = "read in overlapping windows" if run.answers.in_windows else "cut"
-        long = config.get("long_text", {})
-        longer = _LONG_TEXT.get(long.get("long_text", ""), longer).format(**long)
+        if long := config.get("long_text"):
+            said = ", ".join(f"{name} {value}" for name, value in long.items())
+            longer = (
+                f"read by bertctl as config.json says ({said}): plain transformers cuts it, unless it is cut by hand"
+            )
         trained = f"It was trained on inputs of at most {limit} tokens; what is longer was {longer}."
         positions = model_positions(dict(config))
         trained += f" The encoder takes {positions} tokens." if positions else ""
