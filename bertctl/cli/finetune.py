@@ -90,8 +90,7 @@ def finetune(
                 out.say(f"{kept_words(kept)}; advised: --long-text {kept['advised']}")
             watched = out.answers.is_terminal
             text = [] if watched and not out.verbose else [_plan_text(job)]
-            plan = _plan(job, str(path)) | ({"long_texts": kept} if kept else {})
-            out.answer(plan, *text, *([_plan_table(job)] if watched else []))
+            out.answer(_plan(job, str(path)) | {"long_texts": kept}, *text, *([_plan_table(job)] if watched else []))
             return
         options = RunOptions(
             strict=strict, workers=workers, on_start=lambda folder: log.write_to(folder.log), on_finish=write_card

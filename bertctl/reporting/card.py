@@ -159,9 +159,7 @@ def _use(run: RunContents, config: Mapping[str, Any]) -> str:
         longer = "read in overlapping windows" if run.answers.in_windows else "cut"
         if long := config.get("long_text"):
             said = ", ".join(f"{name} {value}" for name, value in long.items())
-            longer = (
-                f"read by bertctl as config.json says ({said}): plain transformers cuts it, unless it is cut by hand"
-            )
+            longer = f"read by bertctl as config.json says ({said}: `bertctl docs long-texts`). Plain transformers cuts"
         trained = f"It was trained on inputs of at most {limit} tokens; what is longer was {longer}."
         positions = model_positions(dict(config))
         trained += f" The encoder takes {positions} tokens." if positions else ""
