@@ -279,7 +279,8 @@ def _data(run: RunContents) -> Section:
     limit = run.recipe.get("model", {}).get("max_length")
     if not rows:
         return Section("data", "Data", [])
-    return Section("data", "Data", [TableBlock(columns, rows, f"An input longer than {limit} tokens is cut.")])
+    how = "read in windows" if any("windowed" in counts for counts in run.metrics["data"].values()) else "cut"
+    return Section("data", "Data", [TableBlock(columns, rows, f"An input longer than {limit} tokens is {how}.")])
 
 
 def _recipe(run: RunContents) -> Section:

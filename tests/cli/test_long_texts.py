@@ -82,7 +82,7 @@ def test_scores_by_windows(bertctl: Run, trained: Path, reviews: Path, tmp_path:
         assert (score["n"], score["value"]) == (len(right), pytest.approx(np.mean(right)))
     assert sum(score["n"] for score in found["windows"].values()) == 32
     report = bertctl("report", tmp_path / "scored", "--format", "md")
-    assert re.search(r"\| windows +\| +n \|", report.stdout), report.stdout + report.stderr
+    assert re.search(r"\| `windows` \| n \|", report.stdout), report.stdout + report.stderr
     gate = bertctl("gate", trained, "--min", "accuracy=0.0", "--slice", "windows=1", "--policy", "point")
     assert gate.returncode == 0, gate.stderr
 
