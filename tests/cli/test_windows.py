@@ -83,7 +83,7 @@ def test_scores_by_windows(bertctl: Run, trained: Path, reviews: Path, tmp_path:
     assert sum(score["n"] for score in found["windows"].values()) == 32
     report = bertctl("report", tmp_path / "scored", "--format", "md")
     assert re.search(r"\| `windows` \| n \|", report.stdout), report.stdout + report.stderr
-    gate = bertctl("gate", trained, "--min", "accuracy=0.0", "--slice", "windows=1", "--policy", "point")
+    gate = bertctl("gate", trained, "--min-slice", "windows=1:accuracy=0.0", "--policy", "point", "--allow-constant")
     assert gate.returncode == 0, gate.stderr
 
 
