@@ -45,7 +45,9 @@ def near_tokens(model: str, expression: str, *, top: int = 10, whole_words: bool
         told = f"'{expression}' is no word, nor words with + or - between them"
         raise UsageError(told, remedy='Such as: bertctl vocab neighbours "king - man + woman" minilm')
     signs, query = ["+", *expression.split()[1::2]], [_one_token(tokenizer, word) for word in expression.split()[::2]]
-    units = unit_length(finite(_read(model), model))
+    table = finite(_read(model), model)
+    lengths = np.linalg.norm(table, axis=1, keepdims=True)  # in fp32: a third of a second less, for the sixth decimal
+    units = np.asarray(table / np.where(lengths > 0, lengths, 1), dtype=np.float32)
     wanted = unit_length(np.array([[1.0 if sign == "+" else -1.0 for sign in signs]], np.float32) @ units[query])[0]
     scores = units @ wanted
     tokens = tokens_by_id(tokenizer)[: len(units)]
