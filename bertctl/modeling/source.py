@@ -103,11 +103,6 @@ def inspect_model(settings: ModelSection) -> ModelSource:
             f"the model folder {folder} has no tokenizer (none of {', '.join(TOKENIZER_FILES)})",
             remedy="Save the tokenizer beside the model: tokenizer.save_pretrained(folder).",
         )
-    if not any(path.is_file() for path in folder.glob("model*.safetensors")):
-        raise UnavailableError(
-            f"the model folder {folder} has no model.safetensors",
-            remedy="Write it with save_pretrained of transformers; pickled weights are never loaded.",
-        )
     with loading(f"the model in {folder}", kind=UnavailableError, remedy="Give files that save_pretrained wrote."):
         _check_length(settings, config)
         _check_size(config, folder)

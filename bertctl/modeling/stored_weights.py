@@ -74,10 +74,8 @@ def stored_weights(folder: Path) -> dict[str, StoredTensor]:
     Raises:
         UnavailableError: no weights, or files that are cut off or are no safetensors.
     """
-    whole = folder / "model.safetensors"
-    files = [whole] if whole.is_file() else sorted(folder.glob("model-*.safetensors"))
-    if not files:
-        raise UnavailableError(f"the model folder {folder} has no model.safetensors", remedy=_REMEDY)
+    whole, shards = folder / "model.safetensors", sorted(folder.glob("model-*.safetensors"))
+    files = shards if shards and not whole.is_file() else [whole]
     return {name: tensor for file in files for name, tensor in tensors_in(file).items()}
 
 
@@ -85,8 +83,10 @@ def tensors_in(file: Path) -> dict[str, StoredTensor]:
     """Returns the tensors of one file by name.
 
     Raises:
-        UnavailableError: it is cut off, or is no safetensors file.
+        UnavailableError: it is not there, is cut off, or is no safetensors file.
     """
+    if not file.is_file():  # a pipe would be waited for
+        raise UnavailableError(f"the model folder {file.parent} has no {file.name}", remedy=_REMEDY)
     with loading(f"the model in {file.parent}", kind=UnavailableError, remedy=_REMEDY), file.open("rb") as opened:
         length = int.from_bytes(opened.read(8), "little")
         if length > _HEADER_LIMIT:
