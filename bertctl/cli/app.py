@@ -62,6 +62,7 @@ VERBS = (
     Verb("tokenize", "Show what the model reads: tokens and ids, or statistics.", "Look", prints=True),
     Verb("vocab", "Search, count, compare, check and train vocabularies.", "Look", prints=True),
     Verb("inspect", "Show what a model is made of; compare the layers of two.", "Look", prints=True),
+    Verb("attention", "Show what tokens attend to, and what each head does.", "Look", prints=True),
     Verb("docs", "Show the documentation in the terminal.", "Look", prints=True),
 )
 

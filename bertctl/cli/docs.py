@@ -18,6 +18,7 @@ TOPICS = (
     "models",
     "features",
     "inside",
+    "attention",
     "sweeps",
     "recipes",
     "recipe-fields",

@@ -17,7 +17,7 @@ def parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-_OUTPUTS = ("output", "destination", "junit", "gitlab_metrics", "gitlab_codequality")
+_OUTPUTS = ("output", "destination", "junit", "gitlab_metrics", "gitlab_codequality", "npz")
 
 
 def protect_inputs(given: Mapping[str, Any]) -> None:

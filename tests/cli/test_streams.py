@@ -38,6 +38,7 @@ WORST = ("both | true", "<&- >&- 2>&-", "> /dev/full 2>&1")
 ON_FILES = ["--train-file", "opinions.csv", "--model", "MODEL", "--max-length", "16", "--precision", "fp32"]
 SMALL = [*ON_FILES, "--epochs", "1", "--set", "evaluation.bootstrap_resamples=100"]
 PRINTED: dict[str, list[str]] = {
+    "attention": ["MODEL", "a film", "--json"],
     "compare": ["RUN", "RUN"],
     "docs": ["tutorial"],
     "inspect": ["RUN"],
@@ -65,6 +66,7 @@ JUDGED: dict[str, tuple[list[str], int]] = {
     "doctor": (["demo", "--model", "minilm"], 0),
     "predict, to a file": (["RUN", "opinions.csv", "-o", "answers.jsonl"], 0),
     "tokenize, to a file": (["--file", "opinions.csv", "-o", "tokens.jsonl"], 0),
+    "attention, to a file": (["MODEL", "a film", "-o", "attention.html"], 0),
     "report, to a file": (["RUN", "-o", "report.html"], 0),
     "vocab train": (["opinions.csv", "--size", "100", "-o", "vocabulary", "--overwrite"], 0),
 }
@@ -105,8 +107,8 @@ def test_the_tables_have_every_verb() -> None:
     assert REFUSED.keys() == COMMANDS.keys()
     answered = {verb.partition(",")[0] for verb in (*PRINTED, *JUDGED, *SLOW)}
     assert COMMANDS.keys() - answered == {"push", "sweep-merge", "fill-mask"}, "they need a hub; shards; a head"
-    assert len(REFUSED) * len(PLACES) == 310
-    assert (len(PRINTED) + len(JUDGED) + len(SLOW)) * len(PLACES) == 330
+    assert len(REFUSED) * len(PLACES) == 320
+    assert (len(PRINTED) + len(JUDGED) + len(SLOW)) * len(PLACES) == 350
 
 
 def _refused(nursery: Nursery, verb: str, places: Mapping[str, Mapping[int, str]], cwd: Path) -> None:

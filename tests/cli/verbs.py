@@ -34,6 +34,7 @@ REFUSED: dict[str, tuple[list[str], int]] = {
     "vocab neighbours": (["king", "./nowhere"], 4),
     "vocab train": (["nowhere.txt"], 2),
     "inspect": (["./nowhere"], 4),
+    "attention": (["/nowhere", "a film"], 4),
     "docs": (["nowhere"], 2),
 }
 

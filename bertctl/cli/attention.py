@@ -1,0 +1,168 @@
+"""`bertctl attention`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from bertctl.cli.output import Output
+from bertctl.cli.recipe_options import COLUMNS, COMPUTE, DATA, LAYOUT, MODEL, RunRequest, only, takes_run
+from bertctl.errors import UsageError
+from bertctl.words import count
+
+if TYPE_CHECKING:
+    from bertctl.interpretability.attention import AttentionReader
+    from bertctl.interpretability.head_patterns import HeadPatterns
+
+_TABLES = only(DATA, "--text-column", "--pair-column", *LAYOUT)
+
+
+@takes_run(
+    only(MODEL, "--max-length"),
+    only(DATA, "--data-dir", *COLUMNS, *LAYOUT, "--max-eval-rows"),
+    only(COMPUTE, "--device", "--threads"),
+)
+def attention(
+    out: Output,
+    run: RunRequest,
+    text: Annotated[str | None, typer.Argument(metavar="[TEXT]")] = None,
+    pair: Annotated[str | None, typer.Argument(metavar="[PAIR]")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="PAGE.html")] = None,
+    npz: Annotated[Path | None, typer.Option("--npz", metavar="FILE.npz")] = None,
+    layers: Annotated[str | None, typer.Option("--layers", metavar="1-3,6")] = None,
+    heads: Annotated[str | None, typer.Option("--heads", metavar="1,4-6")] = None,
+    file: Annotated[str | None, typer.Option("--file", "-f", metavar="FILE|-")] = None,
+    max_texts: Annotated[int, typer.Option("--max-texts", min=1, metavar="N")] = 1000,
+    importance: Annotated[Literal["gradient", "ablation"] | None, typer.Option("--importance")] = None,
+) -> None:
+    """Show what a model's tokens attend to: one text as a page, or what every head does over a file.
+
+    The page of a text shows lines between tokens, all heads, and queries times keys. Layers and heads count from 1.
+
+    Args:
+        text: Text to look at; a second one makes a pair.
+        pair: Second text.
+        output: Page to write. Default: attention.html or, with --file or --importance, heads.html; none with --json or
+            --npz alone.
+        npz: File for the tensors: attentions (L, H, T, T), queries and keys (L, H, T, D), tokens.
+        layers: Layers to show; -1 is the last. Default: all.
+        heads: Heads to show. Default: all.
+        file: Texts to measure each head on: its attention to the next token, the previous one, itself, the same token
+            elsewhere, [CLS], delimiters, the other sentence; entropy, distance. Lines, CSV, TSV, JSONL or Parquet.
+        max_texts: Texts of the file that are read.
+        importance: How much each head of a RUN matters on its validation rows: by gradient, or by ablation too (a pass
+            over the rows for each head).
+
+    Examples:
+        bertctl attention minilm "a bank account" "the river bank" -o page.html
+        bertctl attention minilm --file reviews.txt -o heads.html
+        bertctl attention runs/sst2-1a2b3c4d --importance gradient
+    """
+    given = [one for one in (text, pair) if one is not None]
+    of_heads = file is not None or importance is not None
+    if bool(given) == of_heads:
+        raise UsageError(
+            "a text excludes --file and --importance" if given else "there is nothing to look at",
+            remedy='Give a text ("..."), or --file FILE, or for a run --importance gradient.',
+        )
+    if not all(map(str.strip, given)):
+        raise UsageError("the text is empty", remedy='Give one with words in it ("...").')
+    if of_heads and (npz or layers or heads):
+        raise UsageError("--npz, --layers and --heads are for one text", remedy="--json has the numbers of all heads.")
+    page = output or (None if out.as_json or npz else Path("heads.html" if of_heads else "attention.html"))
+    if page is not None and page.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"{page}: the page is HTML", remedy=f"Name it so: -o {page.with_suffix('.html')}")
+    if of_heads:
+        return _heads(out, run, page, (file, max_texts), importance)
+    return _text(out, run, (given[0], pair), (layers, heads), (page, npz))
+
+
+def _reader(run: RunRequest) -> "AttentionReader":
+    """Returns the model, not loaded yet; a run is a model like any other here."""
+    from bertctl.config.load import load_recipe
+    from bertctl.interpretability.attention import AttentionReader
+    from bertctl.modeling.source import inspect_model
+
+    recipe = load_recipe(
+        "text-classification", options={"model.max_length": 4, **run.options, "model.name": str(run.path)}
+    )
+    length = run.options.get("model.max_length")
+    return AttentionReader(inspect_model(recipe.model), recipe.runtime, max_length=length)
+
+
+def _text(
+    out: Output,
+    run: RunRequest,
+    texts: tuple[str, str | None],
+    chosen: tuple[str | None, str | None],
+    files: tuple[Path | None, Path | None],
+) -> None:
+    import numpy as np
+
+    from bertctl.interpretability.attention import read_attention
+    from bertctl.writing import replacing_file, write_text
+
+    page, npz = files
+    with out.third_party_kept():
+        found = read_attention(_reader(run), *texts, layers=chosen[0], heads=chosen[1])
+    if found.cut:
+        kept = len(found.tokens)
+        out.warn(f"{count(found.cut, 'token')} were cut off, {kept} are shown (--max-length N, or the model's)")
+    if page is not None:
+        from bertctl.reporting.attention_page import attention_page
+
+        write_text(page, attention_page(found, *texts))
+    if npz is not None:
+        with replacing_file(npz) as target:
+            np.savez(target, allow_pickle=False, **found.arrays())
+    document: dict[str, Any] = {"model": found.model, "scores": found.scores, "cut_tokens": found.cut}
+    document |= {"page": page and str(page), "npz": npz and str(npz)}
+    if out.as_json:
+        for name, array in found.arrays().items():
+            document[name] = (array.astype(np.float64).round(8) if array.dtype == np.float32 else array).tolist()
+    out.answer(document, *(str(path) for path in files if path))
+
+
+def _heads(out: Output, run: RunRequest, page: Path | None, corpus: tuple[str | None, int], method: str | None) -> None:
+    from bertctl.interpretability.head_importance import measure_importance
+    from bertctl.reporting.heads_page import head_records, heads_report, importance_table, pattern_table
+    from bertctl.reporting.html import render_html
+    from bertctl.reporting.summary import rich_table
+    from bertctl.writing import write_text
+
+    file, max_texts = corpus
+    patterns = importance = None
+    with out.third_party_kept():
+        if file is not None:
+            patterns = _patterns(out, run, file, max_texts)
+        if method is not None:
+            opened = run.open({"runtime.precision": "fp32"}, out)
+            importance = measure_importance(opened, ablate=method == "ablation", listener=out)
+    records = head_records(patterns, importance)
+    document: dict[str, Any] = {"model": str(run.path), "page": page and str(page)}
+    tables: list[Any] = []
+    if patterns is not None:
+        document["patterns"] = patterns.summary()
+        tables += [rich_table(pattern_table(patterns, records)), ""]
+    if importance is not None:
+        document["importance"] = importance.summary()
+        tables += [rich_table(importance_table(importance, records)), ""]
+    if page is not None:
+        source = " · ".join(filter(None, (file or "", f"rows of '{importance.split}'" if importance else "")))
+        report = heads_report(f"Heads of {run.path}", source, records, patterns, importance)
+        write_text(page, render_html(report))
+    out.answer({**document, "heads": records}, *tables, *([str(page)] if page else []))
+
+
+def _patterns(out: Output, run: RunRequest, file: str, max_texts: int) -> "HeadPatterns":
+    from bertctl.cli.texts import TextSource
+    from bertctl.interpretability.head_patterns import measure_patterns
+
+    named = {row.field.removeprefix("data."): run.options[row.field] for row in _TABLES if row.field in run.options}
+    chunks = TextSource(files=[file], settings=named).chunks(out)
+    found = measure_patterns(_reader(run), chunks, max_texts=max_texts, listener=out)
+    if found.texts == max_texts:
+        out.say(f"the first {count(max_texts, 'text')} of {file} were read (--max-texts)")
+    if found.cut:
+        out.say(f"{count(found.cut, 'text')} were cut at the longest input (--max-length N, or the model's)")
+    return found

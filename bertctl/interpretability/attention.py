@@ -1,0 +1,241 @@
+"""Attention of a model, for one text whole and for many in batches, as transformers' eager implementation gives it.
+
+Letters: L layers, H heads, B texts, T tokens, D size of a head.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.config.recipe_sections import RuntimeSection
+from bertctl.errors import UsageError
+from bertctl.inference.engine import TorchBackend
+from bertctl.interpretability.attention_tap import Scores, tapped
+from bertctl.modeling.build import load_frozen
+from bertctl.modeling.families import family_of, model_positions
+from bertctl.modeling.layers import layer_count
+from bertctl.modeling.source import ModelSource
+from bertctl.runtime.batching import token_budget_plan
+from bertctl.runtime.device import choose_compute
+from bertctl.tasks.batches import padded_inputs
+from bertctl.tokenization.stream import TextChunk
+from bertctl.tokenization.windows import Truncation, WindowEncoder
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding
+    from torch import Tensor
+
+    from bertctl.modeling.model import Model
+
+Floats = NDArray[np.float32]
+
+LONGEST = 512
+"""Tokens that are read where nobody says more: a page of attention grows with their square."""
+
+_NUMBERS = 1 << 26  # attentions in memory at once (256 MB)
+_SUM_TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True)
+class TextAttention:
+    """What each token of a text, or pair, attends to.
+
+    Attributes:
+        model: its name.
+        tokens: (T,) as the model reads them.
+        sides: (T,) 0 for tokens of the first text, 1 for those of the second, -1 for special ones.
+        layers: numbers of the L layers, counted from 1.
+        heads: numbers of the H heads, counted from 1.
+        attentions: (L, H, T, T) from each token to each; rows sum to 1.
+        scores: in words, what the weights are the softmax of.
+        cut: tokens of the text that were left out.
+        queries: (L, H, T, D); None where the family computes its scores otherwise.
+        keys: (L, H, T, D), likewise.
+        scaling: (L,) what the products of queries and keys are multiplied by before the softmax, likewise.
+    """
+
+    model: str
+    tokens: list[str]
+    sides: NDArray[np.int8]
+    layers: tuple[int, ...]
+    heads: tuple[int, ...]
+    attentions: Floats
+    scores: str
+    cut: int
+    queries: Floats | None = None
+    keys: Floats | None = None
+    scaling: Floats | None = None
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Returns all that are arrays by name, for a file."""
+        names = ("tokens", "sides", "layers", "heads", "attentions", "queries", "keys", "scaling")
+        return {name: np.asarray(value) for name in names if (value := getattr(self, name)) is not None}
+
+
+def head_count(config: Mapping[str, Any]) -> int | None:
+    """Returns H by the model's config.json; None where it does not say."""
+    names = ("num_attention_heads", "n_heads", "n_head", "num_heads")
+    return next((config[name] for name in names if isinstance(config.get(name), int)), None)
+
+
+def numbers_in(typed: str | None, count: int, noun: str) -> tuple[int, ...]:
+    """Returns the numbers of `1-3,6,-1` (-1 is the last) in order, each once; all where nothing was typed.
+
+    Raises:
+        UsageError: no number, or none from 1 to `count`.
+    """
+    found: set[int] = set()
+    for part in (f"1-{count}" if typed is None else typed).split(","):
+        span = re.fullmatch(r"\s*(-?\d{1,6})\s*(?:-\s*(\d{1,6}))?\s*", part)
+        first = int(span[1]) % (count + 1) if span and span[1].startswith("-") else int(span[1]) if span else 0
+        last = int(span[2]) if span and span[2] else first
+        if not 1 <= first <= last <= count:
+            raise UsageError(
+                f"the model has no {noun} '{part.strip()}'",
+                remedy=f"It has {noun}s 1 to {count}: --{noun}s 1-3,{count} for some of them, -1 for the last.",
+            )
+        found.update(range(first, last + 1))
+    return tuple(sorted(found))
+
+
+class AttentionReader:
+    """Reads the attention of an encoder, in fp32; the model is loaded when it is first needed.
+
+    Args:
+        source: the model's files.
+        runtime: where it computes.
+        max_length: longest text in tokens; by the model, at most `LONGEST`, when None.
+
+    Raises:
+        UsageError: an encoder and a decoder.
+    """
+
+    def __init__(self, source: ModelSource, runtime: RuntimeSection, *, max_length: int | None = None) -> None:
+        self.source, self._runtime = source, runtime.model_copy(update={"precision": "fp32"})
+        self.layers, self.family = layer_count(source.config), family_of(source.config)
+        self.max_length = max_length or min(model_positions(source.config) or LONGEST, LONGEST)
+
+    @cached_property
+    def model(self) -> "Model":
+        """Is the model, which gives its attention."""
+        model = load_frozen(self.source, choose_compute(self._runtime), plain=True)
+        cast(Any, model.network).set_attn_implementation("eager")  # the others do not give their weights
+        return model
+
+    @cached_property
+    def _backend(self) -> Any:
+        return TorchBackend(self.model.network, self.model.has_segments, choose_compute(self._runtime))
+
+    def encode(self, texts: TextChunk) -> tuple[list["Encoding"], list[int]]:
+        """Returns each text, or pair, as tokens, and how many tokens of it were cut off.
+
+        Raises:
+            UsageError: a length that leaves no room.
+            UnavailableError: a model that can't be loaded.
+        """
+        limits = Truncation(self.max_length)
+        limits.check(self.model.tokenizer, pair=texts.pairs is not None, special_tokens=True)
+        found = WindowEncoder(self.model.tokenizer, limits).encode(texts)
+        return [one.windows[0] for one in found], [one.full_length - len(one.windows[0]) for one in found]
+
+    def read(self, encodings: Sequence["Encoding"]) -> "Iterator[tuple[NDArray[np.int64], list[Tensor]]]":
+        """Yields, batch by batch, which texts are in it and the attention of each layer, (B, H, T, T).
+
+        Raises:
+            UsageError: a family that has no attention of every token to every token.
+        """
+        lengths = np.array([len(one) for one in encodings], dtype=np.int64)
+        budget = max(1, _NUMBERS // (self.layers * (head_count(self.source.config) or 16) * int(lengths.max())))
+        for indices in token_budget_plan(lengths, budget, one_length=self.model.padding.unwanted):
+            output, mask = self._forward([encodings[i] for i in indices], output_attentions=True)
+            found = [layer.float() for layer in getattr(output, "attentions", None) or ()]
+            size = (*mask.shape, mask.shape[1])
+            if len(found) != self.layers or any((len(one), *one.shape[2:]) != size for one in found):
+                raise self._refusal("has no attention of every token to every token")
+            if max(float(((one.sum(dim=-1) - 1).abs() * mask[:, None]).max()) for one in found) > _SUM_TOLERANCE:
+                raise self._refusal("has attention whose rows do not sum to 1")
+            yield indices, found
+
+    def scores(self, encoding: "Encoding") -> list[Scores]:
+        """Returns what each layer computed the attention of one text from.
+
+        The list is empty where the family computes its scores in a way of its own.
+        """
+        with tapped(self.model.network) as tap:
+            self._forward([encoding])
+            return tap.scores
+
+    def _forward(self, encodings: Sequence["Encoding"], **more: Any) -> "tuple[Any, Tensor]":
+        """Returns the network's outputs for a batch, and its mask (B, T)."""
+        ids, types = (np.array([i for one in encodings for i in getattr(one, n)]) for n in ("ids", "type_ids"))
+        lengths = np.array([len(one) for one in encodings], dtype=np.int64)
+        padded = padded_inputs(ids, types, lengths, self.model.padding)
+        inputs = {name: tensor.to(self._backend.compute.device) for name, tensor in padded.items()}
+        with self._backend.inference():
+            return self._backend(**inputs, **more), inputs["attention_mask"]
+
+    def _refusal(self, what: str) -> UsageError:
+        remedy = "Give an encoder that has, such as BERT, RoBERTa, DeBERTa or ModernBERT."
+        return UsageError(f"'{self.source.name}' {what} (its family is '{self.family}')", remedy=remedy)
+
+
+def read_attention(
+    reader: AttentionReader, text: str, pair: str | None = None, *, layers: str | None = None, heads: str | None = None
+) -> TextAttention:
+    """Returns the attention of one text, or pair.
+
+    Args:
+        reader: the model.
+        text: the text.
+        pair: the second text.
+        layers: numbers of the layers wanted, as typed; None for all.
+        heads: numbers of the heads wanted, as typed; None for all.
+
+    Raises:
+        UsageError: a layer or head that the model does not have; a family without attention.
+    """
+    chosen = numbers_in(layers, reader.layers, "layer")
+    if known := head_count(reader.source.config):
+        numbers_in(heads, known, "head")  # before the model is loaded
+    [encoding], [cut] = reader.encode(TextChunk([text], None if pair is None else [pair]))
+    [(_, read)] = reader.read([encoding])
+    numbers = numbers_in(heads, read[0].shape[1], "head")
+    picked = np.ix_([layer - 1 for layer in chosen], [head - 1 for head in numbers])
+    found = TextAttention(
+        model=reader.source.name,
+        tokens=encoding.tokens,
+        sides=sides_of(encoding),
+        layers=chosen,
+        heads=numbers,
+        attentions=np.stack([layer[0].cpu().numpy() for layer in read])[picked],
+        scores=f"query and key are not shown: the family '{reader.family}' computes its scores in a way of its own, "
+        "which is not query · key alone",
+        cut=cut,
+    )
+    scores = reader.scores(encoding)
+    if not scores or scores[0].query.shape[1] != read[0].shape[1]:
+        return found
+    off = max(float((one.weights() - it).abs().max()) for one, it in zip(scores, read, strict=True))
+    if off > SAME:
+        return found
+    return replace(
+        found,
+        queries=np.stack([one.query[0].cpu().numpy() for one in scores])[picked],
+        keys=np.stack([one.key[0].cpu().numpy() for one in scores])[picked],
+        scaling=np.array([scores[layer - 1].scaling for layer in chosen], dtype=np.float32),
+        scores=f"softmax(query · key / √d), seen in the model: the largest difference is {off:.1e}",
+    )
+
+
+SAME = 1e-5
+"""Largest difference of two attentions that are the same but for rounding."""
+
+
+def sides_of(encoding: "Encoding") -> NDArray[np.int8]:
+    """Returns (T,) 0 for tokens of the first text, 1 for those of the second, -1 for special ones."""
+    return np.array([-1 if side is None else side for side in encoding.sequence_ids], dtype=np.int8)

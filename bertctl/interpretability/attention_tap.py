@@ -1,0 +1,87 @@
+"""A network's attention function with another in its place, which sees queries and keys and can weigh heads.
+
+Families of transformers that follow its attention interface call one function in each layer, with what positions have
+been rotated into already. Families that compute their scores in a way of their own call none: there nothing is seen.
+
+Letters: L layers, B windows, H heads, T tokens, D size of a head.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+_NAME = "bertctl_tap"
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What one layer computed its attention from.
+
+    Attributes:
+        query: (B, H, T, D).
+        key: (B, H, T, D).
+        scaling: what their products are multiplied by.
+        mask: added to that; None where every token sees every other.
+    """
+
+    query: "Tensor"
+    key: "Tensor"
+    scaling: float
+    mask: "Tensor | None"
+
+    def weights(self) -> "Tensor":
+        """Returns (B, H, T, T): the softmax of the scaled products, over the tokens that may be seen."""
+        products = self.query @ self.key.transpose(-1, -2) * self.scaling
+        return (products if self.mask is None else products + self.mask).softmax(dim=-1)
+
+
+@dataclass
+class Tap:
+    """What is seen of a forward pass, and what is done to it.
+
+    Attributes:
+        gates: (L, B, H), or 1 in place of B: what each head's output is multiplied by; None leaves it alone.
+        scores: of the L layers, in the last pass.
+    """
+
+    gates: "Tensor | None" = None
+    scores: list[Scores] = field(default_factory=list)
+
+    def begin(self, *_: object) -> None:
+        """Forgets the last pass."""
+        self.scores = []
+
+    def attend(
+        self, module: "nn.Module", query: "Tensor", key: "Tensor", value: "Tensor", mask: "Tensor | None", **more: Any
+    ) -> "tuple[Tensor, None]":
+        """Is the function that a layer calls: torch's own attention, seen and weighed."""
+        from transformers import AttentionInterface
+
+        output, _ = AttentionInterface()["sdpa"](module, query, key, value, mask, **more)  # (B, T, H, D)
+        if self.gates is not None:
+            output = output * self.gates[len(self.scores)][:, None, :, None]
+        shared = query.shape[1] // key.shape[1]  # heads that share a key
+        scaling = more.get("scaling") or query.shape[-1] ** -0.5
+        self.scores.append(Scores(query, key.repeat_interleave(shared, dim=1), scaling, mask))
+        return output, None
+
+
+@contextmanager
+def tapped(network: Any) -> Iterator[Tap]:
+    """Puts a tap in place of the attention function of a transformers model, and takes it out again."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+
+    tap, before = Tap(), network.config._attn_implementation
+    AttentionInterface.register(_NAME, tap.attend)
+    AttentionMaskInterface.register(_NAME, AttentionMaskInterface()["eager"])  # as numbers to add, for `Scores`
+    network.set_attn_implementation(_NAME)
+    hook = network.register_forward_pre_hook(tap.begin)
+    try:
+        yield tap
+    finally:
+        hook.remove()
+        network.set_attn_implementation(before)

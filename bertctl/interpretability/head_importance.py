@@ -1,0 +1,157 @@
+"""How much each head matters to a task: Michel et al. 2019, "Are Sixteen Heads Really Better than One?".
+
+A head's output is multiplied by a gate, which is 1. By gradient (their section 4.1) a head matters as much as the mean
+size of the loss's derivative by its gate; by ablation (section 3.1) as much as is lost with its gate closed, all others
+open. The gradient takes one pass for all heads, ablation a pass for each.
+
+Letters: L layers, H heads, N rows, U windows, B windows in a batch.
+"""
+
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.catalog.hub import cache_only
+from bertctl.config.schema import Recipe
+from bertctl.data.recipe_data import load_data
+from bertctl.errors import DataError, UsageError
+from bertctl.inference.engine import Engine
+from bertctl.inference.evaluate import SplitResult, evaluate_split
+from bertctl.inference.trained import TrainedRun
+from bertctl.interpretability.attention_tap import Tap, tapped
+from bertctl.modeling.families import family_of
+from bertctl.progress import SILENT, Listener
+from bertctl.runtime.batching import evaluation_plan
+from bertctl.runtime.seeding import WindowRandom
+from bertctl.tasks.choices import ChoiceBatch
+
+Floats = NDArray[np.float64]
+
+_BATCH = 32  # windows of which gradients are asked at once
+_RESAMPLES = 200  # of intervals that nobody looks at, once for each head
+
+
+@dataclass(frozen=True)
+class HeadImportance:
+    """How much each head matters on labelled rows.
+
+    Attributes:
+        split: the rows.
+        rows: N.
+        metric: name of the metric that decides.
+        value: of the whole model, by that metric.
+        loss: of the whole model.
+        gradient: (L, H) mean over the windows of the size of the loss's derivative by the head's gate.
+        loss_rise: (L, H) what the loss rises by without the head; None where nothing was ablated.
+        loss_error: (L, H) standard error of that over the rows.
+        metric_rise: (L, H) what the metric rises by without the head (falls, where negative).
+    """
+
+    split: str
+    rows: int
+    metric: str
+    value: float
+    loss: float
+    gradient: Floats
+    loss_rise: Floats | None = None
+    loss_error: Floats | None = None
+    metric_rise: Floats | None = None
+
+    def summary(self) -> dict[str, Any]:
+        """Returns what is known of the whole model."""
+        return {name: getattr(self, name) for name in ("split", "rows", "metric", "value", "loss")}
+
+    def columns(self) -> dict[str, Floats]:
+        """Returns what is known of the heads by name, (L, H) each."""
+        names = ("gradient", "loss_rise", "loss_error", "metric_rise")
+        return {name: found for name in names if (found := getattr(self, name)) is not None}
+
+
+def measure_importance(run: TrainedRun, *, ablate: bool, listener: Listener = SILENT) -> HeadImportance:
+    """Returns how much each head of a run matters on the validation rows of the run's own data.
+
+    Args:
+        run: opened.
+        ablate: whether each head is left out in turn too: L x H passes over the rows.
+        listener: hears of progress.
+
+    Raises:
+        UsageError: a model without data of its own; a family whose heads can't be weighed.
+        DataError: fewer than two rows with labels, or labels that the model doesn't know.
+    """
+    run.require_own_data()
+    with cache_only() if run.recipe.data.datasets_file else nullcontext():  # data that the run describes itself
+        data = load_data(run.recipe, listener=listener)
+    rows = data.splits[data.validation_splits[0]]
+    if not rows.has("label") or len(rows) < 2:
+        raise DataError(f"'{rows.split}' ({rows.source}) has fewer than two rows with labels, so no head matters on it")
+    run.task.check(rows)
+    scored = run.folder.read(run.folder.metrics) if run.folder.metrics.exists() else {}
+    metric = run.task.answers.named_today(scored).get("primary", {}).get("name", run.task.primary_metric)
+    engine = run.load()
+    network: Any = getattr(engine.backend, "network", None)
+    features = run.task.encode(rows, engine.tokenizer, max_length=run.recipe.model.max_length)
+    settings = run.recipe.evaluation.model_copy(update={"bootstrap_resamples": _RESAMPLES, "metric_scripts": ()})
+    recipe = run.recipe.model_copy(update={"evaluation": settings})
+    with tapped(network) if hasattr(network, "set_attn_implementation") else nullcontext(Tap()) as tap:
+        whole = evaluate_split(engine, run.task, rows, features, recipe=recipe, listener=listener)
+        if not tap.scores:
+            raise UsageError(
+                f"the heads of {run.folder.path} can't be weighed: '{family_of(run.source.config)}' attends in its own "
+                "way, or the run is a probe",
+                remedy="Give a run that was fine-tuned as a whole, of a family such as BERT, RoBERTa or ModernBERT.",
+            )
+        heads = tap.scores[0].query.shape[1]
+        gradient = _by_gradient(tap, heads, engine, whole, listener)
+        value, loss = whole.metrics[metric].value, whole.metrics["loss"].value
+        found = HeadImportance(rows.split, len(rows), metric, value, loss, gradient)
+        return _ablated(tap, found, whole, engine, recipe, listener) if ablate else found
+
+
+def _by_gradient(tap: Tap, heads: int, engine: Engine, whole: SplitResult, listener: Listener) -> Floats:
+    """Returns the (L, H) mean sizes of the loss's derivatives, one for each window."""
+    import torch
+
+    backend: Any = engine.backend
+    backend.network.requires_grad_(False)
+    backend.network.eval()
+    features, objective, layers = whole.features, whole.task.objective(engine.padding), len(tap.scores)
+    total, done = np.zeros((layers, heads)), 0
+    for indices in evaluation_plan(features.lengths, _BATCH, one_length=engine.padding.unwanted):
+        batch: Any = objective.batch(features, indices, WindowRandom(0)).to(engine.compute.device)
+        texts = len(batch.inputs["input_ids"])
+        tap.gates = torch.ones(layers, texts, heads, device=engine.compute.device, requires_grad=True)
+        losses: Any = objective.window_losses(objective.forward(backend, batch), batch)
+        (slopes,) = torch.autograd.grad(losses.sum(), tap.gates)
+        counts = batch.counts if isinstance(batch, ChoiceBatch) else (1,) * texts  # choices of a row have one loss
+        parts = torch.split(slopes, list(counts), dim=1)
+        by_window = torch.stack([part.sum(dim=1) for part in parts])
+        total += by_window.abs().sum(dim=0).double().cpu().numpy()
+        done += len(indices)
+        listener.advance("gradients", done, len(features))
+    listener.finish("gradients")
+    return total / len(features)
+
+
+def _ablated(
+    tap: Tap, found: HeadImportance, whole: SplitResult, engine: Engine, recipe: Recipe, listener: Listener
+) -> HeadImportance:
+    """Returns the same with what is lost without each head."""
+    import torch
+
+    layers, heads = found.gradient.shape
+    loss, error, metric = np.zeros((3, layers, heads))
+    for number in range(layers * heads):
+        place = divmod(number, heads)
+        tap.gates = torch.ones(layers, 1, heads, device=engine.compute.device)
+        tap.gates[place[0], 0, place[1]] = 0.0
+        without = evaluate_split(engine, whole.task, whole.rows, whole.features, recipe=recipe)
+        gaps = without.losses - whole.losses
+        loss[place], error[place] = without.metrics["loss"].value - found.loss, gaps.std(ddof=1) / np.sqrt(len(gaps))
+        metric[place] = without.metrics[found.metric].value - found.value
+        listener.advance("heads", number + 1, layers * heads)
+    listener.finish("heads")
+    return replace(found, loss_rise=loss, loss_error=error, metric_rise=metric)
