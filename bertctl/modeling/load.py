@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, normalizers, pre_tokenizers
 from bertctl.catalog.hub import cut_off
 from bertctl.documents import loading
 from bertctl.errors import UnavailableError
-from bertctl.modeling.families import COUNTS_FROM_PAD, model_positions, reads_padding
+from bertctl.modeling.families import COUNTS_FROM_PAD, family_of, model_positions, reads_padding
 from bertctl.modeling.model import Model
 from bertctl.modeling.source import ModelSource
 from bertctl.progress import SILENT, Listener
@@ -289,6 +289,16 @@ def _backend(saved_tokenizer: Any, source: ModelSource, auto_class: str) -> Toke
             remedy="Convert it once: AutoTokenizer.from_pretrained(folder).save_pretrained(folder).",
         )
     backend = saved_tokenizer.backend_tokenizer
+    of_pairs, separator = (
+        auto_class.endswith(("QuestionAnswering", "MultipleChoice")),
+        source.config.get("sep_token_id"),
+    )
+    if family_of(source.config) == "longformer" and of_pairs and backend.encode("a", "b").ids.count(separator) != 3:
+        raise UnavailableError(
+            f"Longformer finds where a question ends by three separators (id {separator}) in a pair of texts, and the "
+            f"tokenizer in {source.folder} sets another number of them",
+            remedy="Give a Longformer with RoBERTa's tokenizer, or another encoder.",
+        )
     backend.no_truncation()
     backend.no_padding()
     document = json.loads(backend.to_str())

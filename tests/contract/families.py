@@ -142,6 +142,33 @@ def _deberta_tokenizer() -> Any:
     return transformers.DebertaV2TokenizerFast(vocab=_unigram(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], "[UNK]"))
 
 
+def _xlm_roberta_tokenizer() -> Any:
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    return transformers.XLMRobertaTokenizerFast(vocab=_unigram(special, "<unk>"))
+
+
+def _t5_tokenizer() -> Any:
+    return transformers.T5TokenizerFast(vocab=_unigram(["<pad>", "</s>", "<unk>"], "<unk>"), extra_ids=0)
+
+
+_KINDS: Mapping[str, Callable[[], Any]] = {
+    **dict.fromkeys(("albert", "big_bird", "fnet", "nystromformer", "rembert", "yoso"), _albert_tokenizer),
+    **dict.fromkeys(
+        ("camembert", "gte", "jina_embeddings_v3", "xlm-roberta", "xlm-roberta-xl", "xmod"), _xlm_roberta_tokenizer
+    ),
+    **dict.fromkeys(
+        ("data2vec-text", "ibert", "lilt", "longformer", "luke", "roberta", "roberta-prelayernorm"), _roberta_tokenizer
+    ),
+    **dict.fromkeys(("deberta", "eurobert", "modernbert", "ultrabert"), _modernbert_tokenizer),
+    **dict.fromkeys(("mt5", "t5", "umt5"), _t5_tokenizer),
+    "deberta-v2": _deberta_tokenizer,
+    "gpt2": _gpt2_tokenizer,
+    "openai-gpt": _openai_tokenizer,
+    "xlnet": _xlnet_tokenizer,
+}
+"""Families whose tokenizer is not BERT's, and how one of their kind is made."""
+
+
 def _bert_like(name: str, **more: Any) -> Callable[[Any], Any]:
     def make(tokenizer: Any) -> Any:
         return getattr(transformers, name)(
@@ -258,6 +285,17 @@ def make_encoder(name: str, folder: Path, **fields: Any) -> Path:
     tokenizer = _bert_tokenizer("BertTokenizerFast")
     tokenizer.save_pretrained(folder)
     _save_network(encoder_config(name, len(tokenizer), **fields), folder)
+    return folder
+
+
+def make_encoder_of_its_kind(name: str, folder: Path) -> Path:
+    """The same with a tokenizer of the family's kind; BERT's where that is it, or where its own has no fast form."""
+    tokenizer = _KINDS.get(name, lambda: _bert_tokenizer("BertTokenizerFast"))()
+    tokenizer.save_pretrained(folder)
+    roles = ("pad", "sep", "bos", "eos", "cls", "mask")
+    ids = {f"{role}_token_id": getattr(tokenizer, f"{role}_token_id") for role in roles}
+    given = {role: number for role, number in ids.items() if number is not None}
+    _save_network(encoder_config(name, len(tokenizer), **given), folder)
     return folder
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from families import FAMILIES, make_encoder, make_family
+from families import FAMILIES, corpus, make_encoder, make_family
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
@@ -332,6 +332,22 @@ def test_tags_are_learned_on_frozen_vectors_where_a_family_has_no_head_for_them(
     assert answered.returncode == 0, answered.stderr
 
 
+def test_a_longformer_whose_tokenizer_sets_too_few_separators_is_refused_for_pairs(
+    bertctl: Run, encoder: Make, tmp_path: Path
+) -> None:
+    choices = tmp_path / "choices.jsonl"
+    choices.write_text('{"context": "the film", "choices": ["was good", "was bad"], "label": 0}\n' * 4)
+    refused = bertctl(*tuned(choices, encoder("longformer"), task="multiple-choice"))
+    assert refused.returncode == 4, refused.stderr
+    assert "three separators (id 3)" in refused.stderr
+
+
+def test_a_family_whose_steps_take_long_says_so(bertctl: Run, encoder: Make, opinions: Path) -> None:
+    done = bertctl(*tuned(opinions, encoder("longformer"), "--dry-run"))
+    assert done.returncode == 0, done.stderr
+    assert "a step takes longer than that of a BERT of this shape: it fills up each text" in done.stderr
+
+
 def test_doctor_is_ready_only_for_what_can_be_loaded(
     bertctl: Run, encoder: Make, opinions: Path, tagged: Path, tmp_path: Path
 ) -> None:
@@ -417,3 +433,41 @@ def test_a_tokenizer_gives_the_same_ids_whichever_of_its_files_are_there(family:
         if folder != slow or document["model"]["type"] == "WordPiece":
             opened = open_tokenizer(str(folder)).tokenizer
             assert [one.ids for one in opened.encode_batch(READ)] == expected, folder.name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("family", "file", "special"),
+    [
+        ("albert", "spiece.model", {"pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": -1,
+                                    "control_symbols": ["[CLS]", "[SEP]"], "user_defined_symbols": ["[MASK]"]}),
+        ("deberta-v2", "spm.model", {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3, "pad_piece": "[PAD]",
+                                     "bos_piece": "[CLS]", "eos_piece": "[SEP]", "unk_piece": "[UNK]",
+                                     "user_defined_symbols": ["[MASK]"]}),
+        ("xlm-roberta", "sentencepiece.bpe.model", {"unk_id": 0, "bos_id": 1, "eos_id": 2, "pad_id": -1}),
+    ],
+)  # fmt: skip
+def test_a_tokenizer_of_sentencepiece_alone_is_saved_with_the_same_ids(
+    family: str, file: str, special: dict[str, Any], encoder: Make, tmp_path: Path
+) -> None:
+    """It is converted; what is saved then needs sentencepiece no more."""
+    sentencepiece = pytest.importorskip("sentencepiece", reason="converts a tokenizer of its own")
+    pytest.importorskip("google.protobuf", reason="reads its files")
+    folder = encoder(family, tmp_path / "model")
+    for path in (*folder.glob("token*"), *folder.glob("vocab*")):
+        path.unlink()
+    texts = tmp_path / "texts.txt"
+    texts.write_text("\n".join(corpus()))
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(texts), model_prefix=str(tmp_path / "own"), vocab_size=60, hard_vocab_limit=False, minloglevel=2,
+        **special,
+    )  # fmt: skip
+    shutil.copy(tmp_path / "own.model", folder / file)
+    model = load_model(inspect_model(ModelSection(name=str(folder), max_length=40)), "AutoModel", head=None)
+    model.save(tmp_path / "saved")
+    plain = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
+    found = [one.ids for one in model.tokenizer.encode_batch(READ)]
+    assert [plain(text)["input_ids"] for text in READ] == found
+    (tmp_path / "saved" / "tokenizer_config.json").unlink()
+    alone = load_model(inspect_model(ModelSection(name=str(tmp_path / "saved"), max_length=40)), "AutoModel", head=None)
+    assert [one.ids for one in alone.tokenizer.encode_batch(READ)] == found
