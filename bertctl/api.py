@@ -113,7 +113,7 @@ class Run:
 
     @cached_property
     def _predictor(self) -> Predictor:
-        return Predictor(self._trained)
+        return Predictor(self._trained, self._trained.load())
 
 
 def load_recipe(name: str | Path, fields: Fields | None = None) -> Recipe:

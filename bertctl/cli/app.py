@@ -63,6 +63,7 @@ VERBS = (
     Verb("vocab", "Search, count, compare, check and train vocabularies.", "Look", prints=True),
     Verb("inspect", "Show what a model is made of; compare the layers of two.", "Look", prints=True),
     Verb("attention", "Show what tokens attend to, and what each head does.", "Look", prints=True),
+    Verb("explain", "Show which words a run's answers rest on.", "Look", prints=True),
     Verb("docs", "Show the documentation in the terminal.", "Look", prints=True),
 )
 

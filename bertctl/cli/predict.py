@@ -1,8 +1,7 @@
 """`bertctl predict`."""
 
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -22,10 +21,8 @@ from bertctl.cli.recipe_options import (
     only,
     takes_run,
 )
+from bertctl.cli.rows_given import RowsGiven
 from bertctl.errors import UsageError
-
-if TYPE_CHECKING:
-    from bertctl.data.rows import Rows
 
 
 @takes_run(
@@ -82,10 +79,6 @@ def predict(
         bertctl predict RUN --split test --format glue -o submission
         bertctl predict RUN --question "When was it built?" --context tower.txt
     """
-    if (not question) != (context is None):
-        raise UsageError(
-            "--question and --context need each other", remedy='Such as --question "Who wrote it?" --context text.txt'
-        )
     from bertctl.data.text_files import is_text
     from bertctl.inference.layouts import check_format, check_known, layout_of
 
@@ -99,7 +92,9 @@ def predict(
     check_known(layout)
     if file and is_text(file):
         text, file = [file, *(text or ())], ""
-    _check(file, bool(text or question), split, data, output, layout)
+    given = RowsGiven(file, text or (), text_pair or (), split, data, question or (), context, input_format)
+    given.check("predict")
+    _check_glue(layout, of_split=bool(split or data), output=output)
     if safe_csv and layout not in ("csv", "tsv"):
         raise UsageError("--safe-csv is about CSV", remedy="Add --format csv, or leave it out.")
     in_processes(num_processes, out)
@@ -107,16 +102,7 @@ def predict(
     if split and not data:
         trained.require_own_data()
     from bertctl.data.reading import SkippedRows
-    from bertctl.inference.predict import (
-        Destination,
-        in_chunks,
-        predict_glue,
-        predict_rows,
-        question_rows,
-        split_rows,
-        text_rows,
-        unlabelled_rows,
-    )
+    from bertctl.inference.predict import Destination, predict_glue, predict_rows
 
     check_format(trained, layout, to_file=output is not None)
 
@@ -128,21 +114,7 @@ def predict(
                 trained, split or "test", data=data, output=output, workers=workers, listener=listener
             )
         else:
-            chunks: Iterable[Rows]
-            total = 0
-            if question and context is not None:
-                chunks, total = [question_rows(trained, question, context, listener=listener)], len(question)
-            elif text:
-                chunks, total = [text_rows(trained, text, text_pair or ())], len(text)
-            elif split or data:
-                rows = split_rows(
-                    trained, split or "test", data=data, layout=layout, listener=listener, skipped=skipped
-                )
-                chunks, total = in_chunks(rows), len(rows)
-            else:
-                chunks = unlabelled_rows(
-                    trained, file, kind=input_format, layout=layout, listener=listener, skipped=skipped
-                )
+            chunks, total = given.chunks(trained, listener, skipped, layout)
             destination = Destination(output, layout, answers, safe_csv=safe_csv)
             written = predict_rows(
                 trained, chunks, destination, total=total, top_k=top_k, workers=workers, listener=listener
@@ -154,18 +126,8 @@ def predict(
         out.say(f"{written['examples']} answers written to {', '.join(written['files'])}")
 
 
-def _check(file: str, asked: bool, split: str | None, data: str | None, output: Path | None, layout: str) -> None:
-    given = [bool(file), asked, bool(split or data)]
-    if sum(given) > 1:
-        raise UsageError(
-            "a file, --text or --question, and --split or --data exclude each other", remedy="Give one of them."
-        )
-    if not any(given):
-        raise UsageError(
-            "nothing to predict",
-            remedy="Give a file, a text, - for stdin, or --split NAME for a split of the run's own data.",
-        )
-    if layout == "glue" and not (split or data):
+def _check_glue(layout: str, *, of_split: bool, output: Path | None) -> None:
+    if layout == "glue" and not of_split:
         raise UsageError("--format glue answers a GLUE split", remedy="Add --split test, or --data ax.")
     if layout == "glue" and output is None:
         raise UsageError("--format glue writes files", remedy="Say where: -o DIR.")

@@ -1,13 +1,17 @@
 """`bertctl report`. Reads a run folder; nothing here needs torch."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from bertctl.cli.output import Output
 from bertctl.cli.recipe_options import RunArgument
 from bertctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from bertctl.reporting.document import Section
+    from bertctl.reporting.report import RunContents
 
 _SUFFIXES = {".html": "html", ".htm": "html", ".md": "md", ".markdown": "md"}
 
@@ -19,6 +23,7 @@ def report(
     format: Annotated[Literal["html", "md"] | None, typer.Option("--format")] = None,
     split: Annotated[str | None, typer.Option("--split")] = None,
     errors: Annotated[int, typer.Option("--errors", metavar="N", min=0)] = 30,
+    explain: Annotated[int, typer.Option("--explain", metavar="N", min=0)] = 0,
 ) -> None:
     """Show a run in one file: result, curves, confusions, calibration, slices, the most confident errors.
 
@@ -27,6 +32,7 @@ def report(
         format: HTML page that opens anywhere, or Markdown for a pull request. Default: by the suffix of the file.
         split: Split whose answers are shown. Default: the one that chose the weights.
         errors: Number of errors to show.
+        explain: Show which words the N most confident errors rest on (this loads the model).
 
     Examples:
         bertctl report runs/sst2-1a2b3c4d -o report.html
@@ -45,8 +51,9 @@ def report(
 
     path = output or (run / "report.html" if kind == "html" else None)
     material = gather(run, split=split)
+    more = [_explained(out, material, explain)] if explain else []
     with out.third_party_kept(), loading(f"the run {run}", remedy=DAMAGED):
-        document = build_report(material, errors=errors, path=path)
+        document = build_report(material, errors=errors, path=path, more=more)
         text = render_html(document) if kind == "html" else render_markdown(document)
     answer = {"run": str(run), "split": material.split, "format": kind, "bytes": len(text.encode())}
     if path is None:
@@ -54,6 +61,22 @@ def report(
         return
     write_text(path, text)
     out.answer({**answer, "report": str(path)}, str(path))
+
+
+def _explained(out: Output, material: "RunContents", most: int) -> "Section":
+    from bertctl.inference.trained import open_run
+    from bertctl.interpretability.explain import Asked, Explainer, answered_rows
+    from bertctl.reporting.explanations import explained_section
+    from bertctl.reporting.mistakes import surest_errors
+
+    wrong = surest_errors(material.lines, material.answers.from_lines(material.lines))[:most] if material.lines else []
+    with out.third_party_kept():
+        explainer = Explainer(open_run(material.folder.path, listener=out), Asked(faithful_rows=most))
+        lines = explainer.explain(
+            [answered_rows(explainer.run, wrong)] if wrong else [], total=len(wrong), listener=out
+        )
+        explained = [{"gold": line["gold"], **found} for line, found in zip(wrong, lines, strict=True)]
+        return explained_section(explained, explainer.summary(), title="What the most confident errors rest on")
 
 
 def _kind(output: Path | None, given: str | None) -> str:

@@ -3,7 +3,7 @@
 import collections
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -19,12 +19,14 @@ from bertctl.data.rows import Rows
 from bertctl.data.table import Table
 from bertctl.data.text_files import Source, is_text, read_text, require_file
 from bertctl.errors import UsageError
+from bertctl.inference.engine import Engine
 from bertctl.inference.evaluate import truncation_counts, warn_of_truncation
 from bertctl.inference.layouts import glue_splits, write_answers, write_glue
 from bertctl.inference.trained import TrainedRun
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.tasks.base import AnswerFormat
+from bertctl.tasks.targets import Answered
 from bertctl.writing import replacing_text
 
 _CHUNK = 2048  # rows predicted at once: memory holds so many, and batches of like lengths are formed among them
@@ -77,10 +79,10 @@ class Predictor:
         counts: examples, truncated examples, truncated and unknown tokens so far.
     """
 
-    def __init__(self, run: TrainedRun, workers: Workers = ALONE, *, top_k: int | None = None) -> None:
+    def __init__(self, run: TrainedRun, engine: Engine, *, top_k: int | None = None) -> None:
         self.run = run
         self._top_k = top_k
-        self._engine = run.load(workers)
+        self._engine = engine
         self.counts: dict[str, int] = {}
 
     def predict(
@@ -94,24 +96,32 @@ class Predictor:
             total: rows in all the chunks, where that is known.
             listener: hears of progress.
         """
-        settings = self.run.recipe.evaluation
         done = 0
         for given in chunks:
-            rows = _without_label(given)
-            features = self.run.task.encode(rows, self._engine.tokenizer, max_length=self.run.recipe.model.max_length)
-            passed = self._engine.forward(self.run.task, features, batch_size=settings.batch_size)
-            for name, count in truncation_counts(features).items():
-                self.counts[name] = self.counts.get(name, 0) + count
-            done += len(rows)
+            answered = self.answer(given)
+            done += len(given)
             listener.advance("predicting", done, total)
-            task, lengths, truncated = self.run.task, features.tokens, features.truncated_tokens > 0
-            for i, answer in enumerate(task.decode(passed.outputs, features, rows)):
-                line: dict[str, Any] = {"id": rows.ids[i]}
-                if settings.keep_text:
-                    line |= given.fields(i, (*task.answers.columns, *reads))
-                yield line | self._shown(answer) | {"tokens": int(lengths[i]), "truncated": bool(truncated[i])}
+            for i in range(len(given)):
+                yield self.line(answered, i, reads)
 
-    def _shown(self, answer: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, given: Rows) -> Answered:
+        """Returns rows with their answers; prediction looks at no labels."""
+        rows = replace(given, columns={name: values for name, values in given.columns.items() if name != "label"})
+        task, recipe = self.run.task, self.run.recipe
+        features = task.encode(rows, self._engine.tokenizer, max_length=recipe.model.max_length)
+        outputs = self._engine.forward(task, features, batch_size=recipe.evaluation.batch_size).outputs
+        for name, count in truncation_counts(features).items():
+            self.counts[name] = self.counts.get(name, 0) + count
+        return Answered(given, features, outputs, task.decode(outputs, features, rows))
+
+    def line(self, answered: Answered, index: int, reads: Sequence[str] = ()) -> dict[str, Any]:
+        """Returns the answer to a row as files show it: id, texts, prediction, probabilities, tokens, truncated."""
+        rows, features, task = answered.rows, answered.features, self.run.task
+        shown = rows.fields(index, (*task.answers.columns, *reads)) if self.run.recipe.evaluation.keep_text else {}
+        length = {"tokens": int(features.tokens[index]), "truncated": bool(features.truncated_tokens[index] > 0)}
+        return {"id": rows.ids[index], **shown, **self._shown(answered.answers[index]), **length}
+
+    def _shown(self, answer: Mapping[str, Any]) -> Mapping[str, Any]:
         """Returns an answer with the likeliest labels alone, where they are asked for."""
         probabilities = answer.get("probabilities")
         if self._top_k is None:
@@ -245,10 +255,10 @@ def question_rows(run: TrainedRun, questions: Sequence[str], context: str, *, li
     return questions_about(questions, about, source=context)
 
 
-def in_chunks(rows: Rows) -> Iterator[Rows]:
+def in_chunks(rows: Rows, size: int = _CHUNK) -> Iterator[Rows]:
     """Yields the rows, some at a time."""
-    for first in range(0, len(rows), _CHUNK):
-        yield rows.select(range(first, min(first + _CHUNK, len(rows))))
+    for first in range(0, len(rows), size):
+        yield rows.select(range(first, min(first + size, len(rows))))
 
 
 def predict_rows(
@@ -272,7 +282,7 @@ def predict_rows(
         workers: the processes that share the work; the first one writes.
         listener: hears of progress.
     """
-    predictor = Predictor(run, workers, top_k=top_k)
+    predictor = Predictor(run, run.load(workers), top_k=top_k)
     own = run.task.formats.get(destination.layout)
     reads = own.reads if own else ()
     answers = predictor.predict(chunks, reads=reads, total=total, listener=destination.bar_for(listener))
@@ -312,7 +322,7 @@ def predict_glue(
     recipe = _about(run, data)
     dataset, wanted = glue_splits(recipe.data, split)
     splits = load_data(recipe, splits=[row.name for row in wanted], listener=listener).splits
-    predictor = Predictor(run, workers)
+    predictor = Predictor(run, run.load(workers))
     files = []
     for row in wanted:
         rows = splits[row.name]
@@ -340,8 +350,3 @@ def _about(run: TrainedRun, data: str | None) -> Recipe:
         )
     section = run.recipe.data.model_copy(update={"name": dataset.name})
     return run.recipe.model_copy(update={"data": section})
-
-
-def _without_label(rows: Rows) -> Rows:
-    """Returns the rows without labels: prediction looks at none."""
-    return replace(rows, columns={name: values for name, values in rows.columns.items() if name != "label"})

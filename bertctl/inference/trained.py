@@ -91,12 +91,13 @@ class TrainedRun:
             remedy="Name the column with the text: --text-column NAME.",
         )
 
-    def load(self, workers: Workers = ALONE) -> Engine:
-        """Returns the model on its device, ready to compute."""
+    def load(self, workers: Workers = ALONE, *, to_input: bool = False) -> Engine:
+        """Returns the model on its device, ready to compute; in fp32 where gradients are to go through `to_input`."""
         from bertctl.modeling.build import load_trained
 
-        compute = self.source.compute(self.recipe.runtime)
-        loaded = load_trained(self.folder.path, self.source, self.task.auto_class, compute)
+        precision = {"precision": "fp32"} if to_input else {}
+        compute = self.source.compute(self.recipe.runtime.model_copy(update=precision))
+        loaded = load_trained(self.folder.path, self.source, self.task.auto_class, compute, to_input=to_input)
         return Engine.of(loaded, compute, workers)
 
 

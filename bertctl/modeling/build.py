@@ -79,7 +79,9 @@ def _recompute_activations(network: "nn.Module", source: ModelSource) -> None:
         ) from error
 
 
-def load_trained(folder: Path, source: ModelSource, auto_class: str, compute: Compute) -> Model:
+def load_trained(
+    folder: Path, source: ModelSource, auto_class: str, compute: Compute, *, to_input: bool = False
+) -> Model:
     """Returns the model of a finished run on its device, ready to answer; a probe is used like any other model.
 
     Args:
@@ -87,15 +89,20 @@ def load_trained(folder: Path, source: ModelSource, auto_class: str, compute: Co
         source: the model's files; of a probe, its encoder's.
         auto_class: name of the Auto class in transformers that has the task's head.
         compute: where and how.
+        to_input: whether gradients are to go through the network to its input, and to no weight.
 
     Raises:
         DataError: the encoder is not the one that the probe was trained on.
         UnavailableError: files that can't be loaded.
     """
+    from bertctl.modeling.fast_linear import use_fast_linears
+
     if not is_probe(folder):
         model = load_model(source, auto_class, head=None)
         model.network.to(compute.device)
         model.network.eval()
+        if to_input:
+            use_fast_linears(model.network, compute, to_input=True)
         return model
     head, document = read_probe(folder)
     if source.content_hash() != document["encoder_hash"]:
@@ -104,7 +111,10 @@ def load_trained(folder: Path, source: ModelSource, auto_class: str, compute: Co
             f"{document['encoder_hash'][:12]})",
             remedy="Give that model its place again, or run `bertctl probe` once more.",
         )
-    return with_head(load_frozen(source, compute), head, source, compute)
+    encoder = load_frozen(source, compute, plain=to_input)
+    if to_input:
+        use_fast_linears(encoder.network, compute, to_input=True)
+    return with_head(encoder, head, source, compute)
 
 
 def load_frozen(source: ModelSource, compute: Compute, *, plain: bool = False) -> Model:

@@ -18,7 +18,7 @@ _ROWS = 2048  # the layout of the weights is chosen for about as many tokens
 _TOLERANCE = 1e-4  # of fp32; far more than rounding, far less than a layout read wrongly
 
 
-def use_fast_linears(network: "nn.Module", compute: Compute) -> int:
+def use_fast_linears(network: "nn.Module", compute: Compute, *, to_input: bool = False) -> int:
     """Puts oneDNN's product into each linear layer of a network that is only read from, where it is the faster one.
 
     The weights are laid out anew and can't be saved or trained any more.
@@ -26,6 +26,7 @@ def use_fast_linears(network: "nn.Module", compute: Compute) -> int:
     Args:
         network: on its device, in its precision, in evaluation mode; changed in place.
         compute: where and how it computes.
+        to_input: whether gradients go through to the input; the weights are then kept transposed too.
 
     Returns:
         How many layers were replaced; 0 where torch's own product is as good.
@@ -46,14 +47,36 @@ def use_fast_linears(network: "nn.Module", compute: Compute) -> int:
 
         def __init__(self, plain: nn.Linear) -> None:
             super().__init__()
-            self.weight, self.bias = operators._reorder_linear_weight(plain.weight.detach(), _ROWS), None
+            weight = plain.weight.detach()
+            self.weight, self.bias = operators._reorder_linear_weight(weight, _ROWS), None
             if plain.bias is not None:
                 self.bias = plain.bias.detach()
+            if to_input:
+                self.transposed = operators._reorder_linear_weight(weight.T.contiguous(), _ROWS)
 
         def forward(self, x: "Tensor") -> "Tensor":
             """Returns (..., C) products of (..., D) inputs."""
-            found: Tensor = operators._linear_pointwise(x, self.weight, self.bias, "none", [], "")
+            if not to_input:
+                return self.product(x, self.weight, self.bias)
+            through: Any = Product.apply  # of a matrix: a view that it returned could not be changed in place
+            found: Tensor = through(x.flatten(0, -2), self).unflatten(0, x.shape[:-1])
             return found
+
+        def product(self, x: "Tensor", weight: "Tensor", bias: "Tensor | None") -> "Tensor":
+            found: Tensor = operators._linear_pointwise(x, weight, bias, "none", [], "")
+            return found
+
+    class Product(torch.autograd.Function):
+        """The product of such a layer, with its gradient with respect to the input alone."""
+
+        @staticmethod
+        def forward(context: Any, x: "Tensor", layer: FastLinear) -> "Tensor":
+            context.layer = layer
+            return layer.product(x, layer.weight, layer.bias)
+
+        @staticmethod
+        def backward(context: Any, gradient: "Tensor") -> "tuple[Tensor, None]":
+            return context.layer.product(gradient, context.layer.transposed, None), None
 
     replaced = 0
     with torch.no_grad():

@@ -128,6 +128,10 @@ def with_head(loaded: "Model", head: LinearHead, source: ModelSource, compute: C
             self.register_buffer("bias", torch.from_numpy(head.bias.copy()))
             self.register_buffer("special", torch.tensor(special))
 
+        def get_input_embeddings(self) -> nn.Module:
+            """Returns the encoder's token table."""
+            return table
+
         def forward(self, *, owners: "Tensor | None" = None, **inputs: "Tensor") -> SimpleNamespace:
             """Computes `logits` (B, C) fp32 of (B, T) ids; of a probe on words (B, T, C).
 

@@ -115,7 +115,31 @@ class Listing:
     text: str
 
 
-Block = TableBlock | Chart | Note | Listing
+@dataclass(frozen=True)
+class ShadedWord:
+    """Holds a word of the data, or what stands between two.
+
+    Attributes:
+        text: plain text.
+        share: how strongly it is shaded, -1 to 1; below 0 it speaks against what is said.
+        number: what the shade stands for; empty for what is no word.
+    """
+
+    text: str
+    share: float = 0.0
+    number: str = ""
+
+
+@dataclass(frozen=True)
+class Passage:
+    """Holds a text whose words are shaded by what they contribute, under a title, with the numbers in a note."""
+
+    title: str
+    words: Sequence[ShadedWord]
+    note: str
+
+
+Block = TableBlock | Chart | Note | Listing | Passage
 
 
 @dataclass(frozen=True)

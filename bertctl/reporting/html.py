@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import Any
 
-from bertctl.reporting.document import Block, Chart, Listing, Report, TableBlock
+from bertctl.reporting.document import Block, Chart, Listing, Passage, Report, TableBlock
 from bertctl.reporting.page import page_templates, render_page
 
 # Shades stand under ordinary text in both schemes, so they are never strong.
@@ -19,7 +19,7 @@ def render_html(report: Report) -> str:
     """Returns the whole page; the SVG of its charts is taken as it is, everything else is escaped."""
     pages = page_templates()
     pages.filters["grouped"] = _grouped
-    for name, kind in (("chart", Chart), ("table", TableBlock), ("listing", Listing)):
+    for name, kind in (("chart", Chart), ("table", TableBlock), ("listing", Listing), ("passage", Passage)):
         pages.tests[name] = lambda block, kind=kind: isinstance(block, kind)
     return render_page("report.html.j2", templates=pages, report=report, **_SHADES)
 

@@ -5,7 +5,7 @@ Text of the data stands in code spans, where a platform reads neither markup nor
 
 import re
 
-from bertctl.reporting.document import Block, Cell, Column, Note, Report, Section, TableBlock
+from bertctl.reporting.document import Block, Cell, Column, Note, Passage, Report, Section, TableBlock
 from bertctl.reporting.escape import markdown, one_line
 
 MOST_BYTES = 65_000
@@ -56,6 +56,8 @@ def _block(block: Block) -> str:
     if isinstance(block, Note):
         parts = block.text.split("`")
         return "".join(code_span(part) if i % 2 else _note(part) for i, part in enumerate(parts)) + "\n"
+    if isinstance(block, Passage):
+        return f"- {code_span(block.title)}: {code_span(block.note)}\n"
     return table_lines(block) if isinstance(block, TableBlock) else ""
 
 

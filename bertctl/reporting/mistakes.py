@@ -3,7 +3,7 @@
 import numpy as np
 
 from bertctl.reporting.document import Block, Cell, Column, Note, Section, TableBlock
-from bertctl.tasks.answers import Answers, Lines
+from bertctl.tasks.answers import Answers, Line, Lines
 
 BRIEF = 10
 """Errors that a short format shows."""
@@ -29,8 +29,7 @@ def mistakes_section(lines: Lines, answers: Answers, *, most: int) -> Section:
         return Section("errors", order.title, [Note(f"Not one of the {len(lines)} answers is wrong.")])
     if not most:
         return Section("errors", order.title, [])
-    gravity = np.array([abs(answers.gravity(line) or 0.0) for line in wrong])
-    worst = [wrong[i] for i in np.argsort(-gravity, kind="stable")[:most]]
+    worst = surest_errors(lines, answers)[:most]
     numbers = [answers.gravity(line) for line in worst]
     columns = [Column("id"), Column("text"), Column("gold"), Column("predicted")]
     columns += [Column(order.column, number=True)] if numbers[0] is not None else []
@@ -46,6 +45,13 @@ def mistakes_section(lines: Lines, answers: Answers, *, most: int) -> Section:
     if not any(answers.shown_input(line) for line in worst):
         blocks.append(Note("The run was made without texts (evaluation.keep_text is false): look them up by id."))
     return Section("errors", order.title, blocks)
+
+
+def surest_errors(lines: Lines, answers: Answers) -> list[Line]:
+    """Returns the errors among these lines, as the task ranks them."""
+    wrong = [line for line in lines if answers.is_error(line)]
+    gravity = np.array([abs(answers.gravity(line) or 0.0) for line in wrong])
+    return [wrong[i] for i in np.argsort(-gravity, kind="stable")]
 
 
 def shorten(text: str, most: int = MOST_CHARACTERS) -> str:

@@ -121,13 +121,16 @@ def _history(path: Path) -> list[dict[str, Any]]:
     return read_json_lines(path, "history", remedy=remedy) if path.exists() else []
 
 
-def build_report(run: RunContents, *, errors: int = 30, path: Path | None = None) -> Report:
+def build_report(
+    run: RunContents, *, errors: int = 30, path: Path | None = None, more: Sequence[Section] = ()
+) -> Report:
     """Returns all sections that the run has something for.
 
     Args:
         run: as `gather` read it.
         errors: how many errors to show.
         path: file of the report, from which it links to other pages; None where there is none.
+        more: sections that need more than the run's files; they follow its answers.
     """
     answers: list[Section] = []
     if run.lines:
@@ -145,6 +148,7 @@ def build_report(run: RunContents, *, errors: int = 30, path: Path | None = None
         *([_layers(run)] if "probe" in run.metrics else []),
         _learning(run),
         *answers,
+        *more,
         _pages(run, path),
         _data(run),
         _recipe(run),

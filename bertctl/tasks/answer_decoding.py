@@ -30,12 +30,16 @@ class Candidate:
     Attributes:
         text: as it stands in the context; empty for "no answer".
         start: its first character in the context; None for "no answer".
+        window: in which it was found.
+        tokens: positions of its first and last token there.
         start_logit: score of its first token.
         end_logit: score of its last token.
     """
 
     text: str
     start: int | None
+    window: int
+    tokens: tuple[int, int]
     start_logit: float
     end_logit: float
 
@@ -170,7 +174,8 @@ def ranked_answers(
     base = encoded.tokens.starts[features.context_of[rows]]
     begins = encoded.char_starts[base + spans[real, 0]].tolist()
     stops = encoded.char_ends[base + spans[real, 1]].tolist()
-    logits = scores[real].tolist()
+    logits, windows = scores[real].tolist(), real // kept
+    positions = spans[real] + (features.context_at[windows] - features.first[windows])[:, None]
     bounds = np.searchsorted(rows, np.arange(len(contexts) + 1)).tolist()
     null_sums = outputs["null"].sum(axis=1)
     for i, context in enumerate(contexts):
@@ -178,12 +183,14 @@ def ranked_answers(
         for j in range(bounds[i], bounds[i + 1]):
             text = context[begins[j] : stops[j]].strip()
             if text and text not in found:
-                found[text] = Candidate(text, context.index(text, begins[j]), *logits[j])
+                start, tokens = context.index(text, begins[j]), (int(positions[j, 0]), int(positions[j, 1]))
+                found[text] = Candidate(text, start, int(windows[j]), tokens, *logits[j])
                 if len(found) == n_best:
                     break
         first, behind = features.first_window[i], features.first_window[i + 1]
         lowest = first + int(null_sums[first:behind].argmin())
-        yield list(found.values()), Candidate("", None, *outputs["null"][lowest].tolist())
+        tokens = (int(features.null_at[lowest]),) * 2
+        yield list(found.values()), Candidate("", None, lowest, tokens, *outputs["null"][lowest].tolist())
 
 
 def answer(

@@ -16,6 +16,7 @@ from bertctl.data.readers import Reader, TextReader
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
 from bertctl.tasks.batches import Batch
+from bertctl.tasks.targets import Answered, Target, text_parts
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -219,6 +220,17 @@ class Task(ABC):
     @abstractmethod
     def decode(self, outputs: Outputs, features: Any, rows: "Rows") -> list[dict[str, Any]]:
         """Returns one answer per row: `prediction`, and `probabilities` where there are any."""
+
+    def targets(self, answered: Answered, label: str | None) -> list[Target]:
+        """Returns the numbers that answers rest on, row by row; as here, the largest of a row's outputs.
+
+        Args:
+            answered: rows that were answered.
+            label: asks for this label instead of the answered one; only where the task has `labels`.
+        """
+        largest = answered.outputs["logits"].argmax(axis=1).tolist()
+        parts = [text_parts(answered.rows, i, self.answers.texts) for i in range(len(largest))]
+        return [Target(i, i, ((number,),), {}, parts[i]) for i, number in enumerate(largest)]
 
     def lines(self, outputs: Outputs, features: Any, rows: "Rows") -> list[dict[str, Any]]:
         """Returns one answer per labelled row with its gold answer: what metrics are computed from."""

@@ -17,6 +17,7 @@ from bertctl.tasks.answers import Answers
 from bertctl.tasks.base import Outputs, Task, label_fields
 from bertctl.tasks.choice_answers import ChoiceAnswers
 from bertctl.tasks.choices import ChoiceFeatures, encode_choices
+from bertctl.tasks.targets import Answered, Part, Target
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -89,6 +90,13 @@ class MultipleChoice(Task):
             {"prediction": int(row.argmax()), "probabilities": row[:count].tolist()}
             for row, count in zip(probabilities, features.counts.tolist(), strict=True)
         ]
+
+    def targets(self, answered: Answered, label: str | None) -> list[Target]:
+        """Returns the score of each row's chosen choice, which rests on the context and on that choice alone."""
+        chosen = [int(answer["prediction"]) for answer in answered.answers]
+        contexts, choices = answered.rows.columns["context"], answered.rows.columns["choices"]
+        parts = [(Part("context", contexts[i]), Part("choice", choices[i][k])) for i, k in enumerate(chosen)]
+        return [Target(i, i, ((),), {"choice": k}, parts[i], line=k) for i, k in enumerate(chosen)]
 
     def describe(self, rows: Rows) -> str:
         """Returns how many choices, and how often each is the right one."""

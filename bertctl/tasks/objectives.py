@@ -95,6 +95,10 @@ class HeadObjective(Objective):
         logits: Tensor = output.logits
         return logits
 
+    def of_lines(self, inputs: dict[str, Tensor]) -> Batch:
+        """Returns lines of input, (B, T) tensors, as a batch in which each is answered by itself."""
+        return Batch(inputs, None)
+
     def counts(self, batch: Batch) -> Mapping[str, float]:
         """Returns how many examples there are."""
         return {"loss": len(batch.gold)}
@@ -195,6 +199,10 @@ class ChoiceCrossEntropy(HeadObjective):
         """Returns a score for each choice of the batch, (K,)."""
         logits: Tensor = output.logits
         return logits[:, 0]
+
+    def of_lines(self, inputs: dict[str, Tensor]) -> Batch:
+        """Returns each line as the only choice of a row."""
+        return Batch({name: tensor.unsqueeze(1) for name, tensor in inputs.items()}, None)
 
     def window_losses(self, outputs: Tensor, batch: ChoiceBatch) -> Tensor:
         """Returns the (B,) losses."""

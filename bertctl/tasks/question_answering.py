@@ -23,6 +23,7 @@ from bertctl.tasks.answers import Answers
 from bertctl.tasks.base import AnswerFormat, Outputs, Task, TruncationMessage, label_fields
 from bertctl.tasks.batches import Batch
 from bertctl.tasks.span_answers import SpanAnswers
+from bertctl.tasks.targets import Answered, Part, Target
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -159,6 +160,20 @@ class QuestionAnswering(Task):
             answer(found, null, unanswerable=may_be_none, threshold=self.null_threshold, n_best=n_best)
             for found, null in ranked_answers(outputs, features, rows.columns["context"], n_best=n_best)
         ]
+
+    def targets(self, answered: Answered, label: str | None) -> list[Target]:
+        """Returns the sum of each answer's start and end logit, in the window where it was found."""
+        features, columns = answered.features, answered.rows.columns
+        found: list[Target] = []
+        for i, (best, null) in enumerate(ranked_answers(answered.outputs, features, columns["context"], n_best=1)):
+            one = null if answered.answers[i]["start"] is None else best[0]
+            asked = Part("question", columns["question"][i], tokens=int(features.questions.lengths[i]))
+            first, count = int(features.first[one.window]), int(features.counts[one.window])
+            places = ((one.tokens[0], 0), (one.tokens[1], 1))
+            named = {"answer": one.text, **one.place}
+            context = Part("context", columns["context"][i], first, count)
+            found.append(Target(i, one.window, places, named, (asked, context)))
+        return found
 
     def describe(self, rows: Rows) -> str:
         """Returns how many contexts, how many questions without an answer, how many answers that can't be found."""

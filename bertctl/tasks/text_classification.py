@@ -20,6 +20,7 @@ from bertctl.tasks.class_answers import ClassAnswers
 from bertctl.tasks.class_weights import class_weights
 from bertctl.tasks.positive_label import positive_label
 from bertctl.tasks.sequences import SequenceFeatures, encode_rows, long_text_of, require_label
+from bertctl.tasks.targets import Answered, Target, text_parts
 from bertctl.tokenization.long_texts import HEAD, LongText
 from bertctl.words import did_you_mean, listing
 
@@ -181,6 +182,17 @@ class TextClassification(Task):
                 chosen = self.labels[positive if row[positive] >= self.positive_threshold else 1 - positive]
             answers.append({"prediction": chosen, "probabilities": by_name})
         return answers
+
+    def targets(self, answered: Answered, label: str | None) -> list[Target]:
+        """Returns the logit of each label that was answered; where several are possible and none was, the likeliest."""
+        found: list[Target] = []
+        for i, answer in enumerate(answered.answers):
+            chosen, probabilities = answer["prediction"], answer["probabilities"]
+            names = chosen if self.multi_label else [chosen]
+            parts = text_parts(answered.rows, i, self.answers.texts)
+            names = [label] if label else names or [max(probabilities, key=probabilities.__getitem__)]
+            found += [Target(i, i, ((self.labels.index(name),),), {"label": name}, parts) for name in names]
+        return found
 
     def describe(self, rows: Rows) -> str:
         """Returns how many of each label; of many labels, of the rarest and the most frequent one."""

@@ -21,6 +21,7 @@ from bertctl.tasks.batches import present
 from bertctl.tasks.class_weights import class_weights
 from bertctl.tasks.tag_answers import TagAnswers
 from bertctl.tasks.tag_formats import FORMATS
+from bertctl.tasks.targets import Answered, Part, Target
 from bertctl.tasks.word_windows import WordBatch, WordFeatures, encode_words
 from bertctl.words import did_you_mean, listing
 
@@ -204,6 +205,31 @@ class TokenClassification(Task):
             described = [self._entity(span, rows, i, of_row) for span in spans]
             answers.append({"prediction": write_tags(spans, len(tags), scheme), "entities": described})
         return answers
+
+    def targets(self, answered: Answered, label: str | None) -> list[Target]:
+        """Returns the sum of the logits of each entity's tags; where tags mark none, the logit of each word's tag.
+
+        With a label only the entities, or words, of this type or tag. Only words of the row count that are answered for
+        in the same window; neighbours that are read beside them stay as they are.
+        """
+        features, kind = answered.features, "tag" if self.scheme is None else "type"
+        numbers, _ = self._chosen(answered.outputs, features)
+        found: list[Target] = []
+        for i, (start, answer) in enumerate(zip(features.starts.tolist(), answered.answers, strict=False)):
+            words, tags = answered.rows.columns["words"][i], answer["prediction"]
+            of_words = ({"tag": tag, "start": w, "end": w + 1} for w, tag in enumerate(tags))
+            for span in of_words if self.scheme is None else answer["entities"]:
+                at, end = span["start"], span["end"]
+                if label is not None and label not in (span[kind], tags[at], self.labels[numbers[start + at]]):
+                    continue
+                window, places = features.places_beside(start + at)
+                first = int(features.first[window]) - start  # of the row
+                inside = range(start + at, min(start + end, int(features.last[window])))
+                outputs = tuple((int(features.places[word]), int(numbers[word])) for word in inside)
+                named = {kind: span[kind], "start": at, "end": end, "text": " ".join(words[at:end])}
+                part = Part("words", words[first : first + len(places)], first, places=places)
+                found.append(Target(i, window, outputs, named, (part,)))
+        return found
 
     def describe(self, rows: Rows) -> str:
         """Returns how many entities of each type, or words of each tag, and the scheme of the tags."""

@@ -56,6 +56,7 @@ class WordFeatures:
         first: (U,) first word that it answers for, ...
         last: (U,) ... and the word after the last one.
         places: (W,) position of each word's first token in the window that answers for it.
+        sizes: (W,) tokens of each word.
         starts: (N + 1,) first word of each row.
         labels: (W,) label numbers, or None.
         tokens: (N,) tokens read of each row's own words, special tokens included.
@@ -68,6 +69,7 @@ class WordFeatures:
     first: Ints
     last: Ints
     places: Ints
+    sizes: Ints
     starts: Ints
     labels: Ints | None
     tokens: Ints
@@ -95,6 +97,16 @@ class WordFeatures:
     def prediction_indices(self, indices: Ints) -> Ints:
         """Returns the words that these windows answer for, window by window."""
         return np.concatenate([np.arange(self.first[i], self.last[i]) for i in indices])
+
+    def places_beside(self, word: int) -> tuple[int, Ints]:
+        """Returns the window that answers for a word, and where the words stand that it answers for.
+
+        Returns:
+            The window, and (W, 2) positions in it: of each word's first token, and the one after its last.
+        """
+        window = int(np.searchsorted(self.first, word, side="right")) - 1
+        there = slice(self.first[window], self.last[window])
+        return window, np.stack([self.places[there], self.places[there] + self.sizes[there]], axis=1)
 
     def collate(self, indices: Ints, padding: Padding) -> WordBatch:
         """Returns some windows as padded tensors."""
@@ -158,6 +170,7 @@ def encode_words(
         first=first,
         last=last,
         places=places,
+        sizes=words.lengths,
         starts=starts,
         labels=None,
         tokens=np.where(own > 0, own + layout.special, 0),

@@ -44,7 +44,7 @@ def test_commands_are_found_and_marks_are_known() -> None:
         "README": 22,
         "attention": 5,
         "features": 3,
-        "inside": 9,
+        "inside": 13,
         "models": 2,
         "long-texts": 3,
         "pipelines": 1,

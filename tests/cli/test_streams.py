@@ -41,6 +41,7 @@ PRINTED: dict[str, list[str]] = {
     "attention": ["MODEL", "a film", "--json"],
     "compare": ["RUN", "RUN"],
     "docs": ["tutorial"],
+    "explain": ["RUN", "opinions.csv"],
     "inspect": ["RUN"],
     "predict": ["RUN", "opinions.csv"],
     "recipes ls": [],
@@ -68,6 +69,7 @@ JUDGED: dict[str, tuple[list[str], int]] = {
     "tokenize, to a file": (["--file", "opinions.csv", "-o", "tokens.jsonl"], 0),
     "attention, to a file": (["MODEL", "a film", "-o", "attention.html"], 0),
     "report, to a file": (["RUN", "-o", "report.html"], 0),
+    "explain, to a file": (["RUN", "opinions.csv", "-o", "explained.jsonl"], 0),
     "vocab train": (["opinions.csv", "--size", "100", "-o", "vocabulary", "--overwrite"], 0),
 }
 """Verbs whose answer is their exit code or a file."""
@@ -107,8 +109,8 @@ def test_the_tables_have_every_verb() -> None:
     assert REFUSED.keys() == COMMANDS.keys()
     answered = {verb.partition(",")[0] for verb in (*PRINTED, *JUDGED, *SLOW)}
     assert COMMANDS.keys() - answered == {"push", "sweep-merge", "fill-mask"}, "they need a hub; shards; a head"
-    assert len(REFUSED) * len(PLACES) == 320
-    assert (len(PRINTED) + len(JUDGED) + len(SLOW)) * len(PLACES) == 350
+    assert len(REFUSED) * len(PLACES) == 330
+    assert (len(PRINTED) + len(JUDGED) + len(SLOW)) * len(PLACES) == 370
 
 
 def _refused(nursery: Nursery, verb: str, places: Mapping[str, Mapping[int, str]], cwd: Path) -> None:

@@ -35,6 +35,7 @@ REFUSED: dict[str, tuple[list[str], int]] = {
     "vocab train": (["nowhere.txt"], 2),
     "inspect": (["./nowhere"], 4),
     "attention": (["/nowhere", "a film"], 4),
+    "explain": (["nowhere", "a film"], 4),
     "docs": (["nowhere"], 2),
 }
 

@@ -13,6 +13,7 @@ from task_examples import EXAMPLES, ask, assert_alike, assert_same
 from bertctl.config.load import load_recipe
 from bertctl.inference.score_run import evaluate_file
 from bertctl.inference.trained import open_run
+from bertctl.interpretability.explain import Asked, Explainer
 from bertctl.reporting.card import card_text
 from bertctl.reporting.compare import compare
 from bertctl.reporting.gate import gate
@@ -85,6 +86,32 @@ def test_plain_transformers_loads_it_and_agrees(finished: Result) -> None:
     ]
     for line in lines:
         example.agrees(network, tokenizer, line)
+
+
+def test_each_answer_is_explained_by_words_that_add_up(finished: Result) -> None:
+    trained = open_run(finished.folder.path)
+    example = EXAMPLES[trained.task.name]
+    rows = prepare(trained.recipe).data.splits["validation"]
+    explainer = Explainer(trained, Asked(methods=("integrated-gradients", "leave-one-out", "rollout")))
+    found = list(explainer.explain([rows]))
+    assert explainer.counts["targets"] >= len(found) == len(example.rows)
+    assert explainer.counts["not_converged"] == 0
+    for row, line in zip(example.rows, found, strict=True):
+        assert_alike(line["prediction"], lines_of(finished)[int(line["id"]) - int(found[0]["id"])]["prediction"])
+        for target in line["targets"]:
+            facts = target["methods"]["integrated-gradients"]
+            total = sum(word["integrated-gradients"] for word in target["words"])
+            assert abs(total - facts["change"]) <= 0.01 * abs(facts["change"])
+            rollout = sum(word["rollout"] for word in target["words"]) + target["methods"]["rollout"]["apart"]
+            assert rollout == pytest.approx(1.0, abs=1e-5)
+            for word in target["words"]:
+                texts = {**row, "choice": row["choices"][target["choice"]] if "choice" in target else ""}
+                place = slice(word["start"], word["end"])
+                assert texts[word["column"]][place] == ([word["word"]] if word["column"] == "words" else word["word"])
+            asked = [word for word in target["words"] if word["leave-one-out"] is None]
+            assert bool(asked) == bool({"type", "tag", "answer"} & set(target)), "tokens whose outputs are read stay"
+            if "answer" in target:
+                assert all(target["start"] <= word["start"] < target["end"] for word in asked)
 
 
 def test_a_batch_of_one_equals_a_batch_of_many_whatever_the_padding(finished: Result) -> None:

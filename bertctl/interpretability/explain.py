@@ -1,0 +1,200 @@
+"""`explain`: which words each answer rests on, row by row, in bounded memory."""
+
+import math
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from bertctl.data.rows import Rows
+from bertctl.errors import UsageError
+from bertctl.inference.engine import Engine
+from bertctl.inference.predict import Predictor, in_chunks
+from bertctl.inference.trained import TrainedRun
+from bertctl.interpretability.attribution import METHODS, Attribution, faithfulness, order_of
+from bertctl.interpretability.embeddings import EmbeddedNetwork
+from bertctl.interpretability.lines import Line as InputLine
+from bertctl.interpretability.lines import read_lines
+from bertctl.modeling.families import family_of
+from bertctl.progress import SILENT, Listener
+from bertctl.tasks.answers import Line
+from bertctl.tasks.targets import Target
+from bertctl.words import listing, unknown
+
+_ROWS = 64  # explained at once: batches of like lengths are formed among them
+_WITHOUT_GRADIENTS = ("leave-one-out", "rollout")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How answers are explained.
+
+    Attributes:
+        methods: of `METHODS`.
+        label: is explained instead of the answered one.
+        steps: of integrated gradients; None doubles them until their sum is right.
+        faithful_rows: how many rows' faithfulness is measured, the first ones'.
+    """
+
+    methods: Sequence[str] = ("integrated-gradients",)
+    label: str | None = None
+    steps: int | None = None
+    faithful_rows: int = 300
+
+    def check(self, run: TrainedRun) -> None:
+        """Refuses methods that there are not, and labels that the run does not know.
+
+        Raises:
+            UsageError: with those that there are.
+        """
+        for name in self.methods:
+            if name not in METHODS:
+                raise UsageError(unknown("method", name, METHODS), remedy=f"Choose from {', '.join(METHODS)}.")
+        labels = getattr(run.task, "labels", ())
+        known = dict.fromkeys(name for label in labels for name in (label, label.removeprefix("B-").removeprefix("I-")))
+        if self.label is not None and not labels:
+            what = f"{run.folder.path} is a run of {run.task.name}, whose answers are no labels"
+            raise UsageError(what, remedy="Leave --label out.")
+        if self.label is not None and self.label not in known:
+            what = unknown(f"label in {run.folder.path}", self.label, known)
+            raise UsageError(what, remedy=f"Choose from {listing(list(known))}.")
+
+
+class Explainer:
+    """Explains the answers of a run, in fp32 whatever precision it answers in.
+
+    Attributes:
+        counts: examples, targets, and those whose integrated gradients miss the sum, so far.
+        faithful: of each target that was measured: comprehensiveness and sufficiency of each method, and of a random
+            order of the words.
+    """
+
+    def __init__(self, run: TrainedRun, asked: Asked) -> None:
+        asked.check(run)
+        self.run, self.asked = run, asked
+        self.counts = {"examples": 0, "targets": 0, "not_converged": 0}
+        self.faithful: list[dict[str, dict[str, float]]] = []
+        self._checked = not set(asked.methods) - set(_WITHOUT_GRADIENTS)
+
+    @cached_property
+    def engine(self) -> Engine:
+        """Is the model, loaded when it is first needed."""
+        return self.run.load(to_input=True)
+
+    @cached_property
+    def baseline(self) -> tuple[int, str]:
+        """Is the token that stands for no word, id and name: [PAD], or what the tokenizer has in its place."""
+        tokenizer, padding = self.engine.tokenizer, self.engine.padding.id
+        own = str(tokenizer.id_to_token(padding))
+        others = [] if "pad" in own.lower() else ["[MASK]", "<mask>", "[UNK]", "<unk>"]
+        found = ((tokenizer.token_to_id(name), name) for name in others)
+        return next(((number, name) for number, name in found if number is not None), (padding, own))
+
+    def explain(
+        self, chunks: Iterable[Rows], *, total: int = 0, listener: Listener = SILENT
+    ) -> Iterator[dict[str, Any]]:
+        """Yields each row's answer, as `predict` has it, with `targets`: the numbers it rests on, and why.
+
+        A target has what it stands for (`label`, `tag`, `answer`, `choice`, ...), its `value`, `words` with what each
+        contributes by each method, and `methods` with what else is known of each.
+
+        Args:
+            chunks: rows, some at a time.
+            total: rows in all of them, where that is known.
+            listener: hears of progress.
+        """
+        predictor = Predictor(self.run, self.engine)
+        objective: Any = self.run.task.objective(self.engine.padding)
+        network = EmbeddedNetwork(self.engine, objective, self.baseline[0])
+        for rows in (part for chunk in chunks for part in in_chunks(chunk, _ROWS)):
+            answered = predictor.answer(rows)
+            targets = self.run.task.targets(answered, self.asked.label)
+            lines = read_lines(targets, answered, network.objective, self.engine)
+            if lines and not self._checked:
+                network.require_path(lines[:4], family_of(self.run.source.config))
+                self._checked = True
+            found = self._explained(network, targets, lines, rows.ids)
+            self.counts["examples"] += len(rows)
+            listener.advance("explaining", self.counts["examples"], total)
+            for i in range(len(rows)):
+                own = [each for target, each in zip(targets, found, strict=True) if target.row == i]
+                yield predictor.line(answered, i) | {"targets": own}
+        predictor.finish(listener)
+        listener.finish("explaining")
+
+    def _explained(
+        self, network: EmbeddedNetwork, targets: Sequence[Target], lines: Sequence[InputLine], ids: Sequence[str]
+    ) -> list[dict[str, Any]]:
+        methods = {name: METHODS[name](network, lines, self.asked.steps) for name in self.asked.methods}
+        left = max(0, self.asked.faithful_rows - len(self.faithful))
+        measured = self._measured(network, lines[:left], methods, [ids[target.row] for target in targets[:left]])
+        documents = []
+        for number, (target, line, value) in enumerate(zip(targets, lines, network.values(lines), strict=True)):
+            of_words = {name: found[number].words.tolist() for name, found in methods.items()}
+            words = [
+                word | {name: None if math.isnan(each[i]) else each[i] for name, each in of_words.items()}
+                for i, word in enumerate(line.words)
+            ]
+            facts = {name: {"apart": found[number].apart, **found[number].facts} for name, found in methods.items()}
+            self.counts["not_converged"] += any(fact.get("converged") is False for fact in facts.values())
+            documents.append({**target.named, "value": float(value), "words": words, "methods": facts})
+            if number < len(measured):
+                documents[-1]["faithfulness"] = measured[number]
+        self.counts["targets"] += len(documents)
+        self.faithful += measured
+        return documents
+
+    def _measured(
+        self,
+        network: EmbeddedNetwork,
+        lines: Sequence[InputLine],
+        methods: Mapping[str, list[Attribution]],
+        ids: Sequence[str],
+    ) -> list[dict[str, dict[str, float]]]:
+        """Returns the faithfulness of the methods and of a random order, which is the same whenever a row comes."""
+        orders = {name: [order_of(found[i].words) for i in range(len(lines))] for name, found in methods.items()}
+        seeds = [zlib.crc32(row.encode("utf-8", "surrogatepass")) for row in ids]
+        orders["random"] = [
+            np.random.default_rng(seed).permutation(np.flatnonzero(line.removable))
+            for seed, line in zip(seeds, lines, strict=True)
+        ]
+        found = {name: faithfulness(network, lines, each) for name, each in orders.items()} if lines else {}
+        return [{name: each[i] for name, each in found.items()} for i in range(len(lines))]
+
+    def summary(self) -> dict[str, Any]:
+        """Returns the counts, the baseline, and each method's mean faithfulness against that of a random order.
+
+        `standard_errors` says by how many standard errors the mean difference of comprehensiveness (of sufficiency,
+        turned round) is above 0.
+        """
+        found: dict[str, Any] = {**self.counts, "precision": "fp32", "baseline": self.baseline[1]}
+        figures = ("comprehensiveness", "sufficiency")
+        for name in (*self.asked.methods, "random") if self.faithful else ():
+            of_method = found.setdefault("faithfulness", {}).setdefault(name, {"targets": len(self.faithful)})
+            for figure, sign in zip(figures, (1, -1), strict=True):
+                values, chance = (np.array([each[key][figure] for each in self.faithful]) for key in (name, "random"))
+                better = sign * (values - chance)
+                spread = better.std(ddof=1) / math.sqrt(len(better)) if len(better) > 1 else 0.0
+                of_method[figure] = float(values.mean())
+                if name != "random" and spread:
+                    of_method.setdefault("standard_errors", {})[figure] = float(better.mean() / spread)
+        return found
+
+
+def answered_rows(run: TrainedRun, lines: Sequence[Line]) -> Rows:
+    """Returns the lines of a prediction file as rows.
+
+    Raises:
+        UsageError: lines without texts.
+    """
+    names = [name for name in run.task.answers.columns if all(name in line for line in lines)]
+    if not {*run.task.columns} - {"label"} <= {*names}:
+        raise UsageError(
+            f"the predictions of {run.folder.path} were written without texts, so there is nothing to explain",
+            remedy="Write them again: bertctl evaluate RUN --split SPLIT --text.",
+        )
+    columns = {name: [line[name] for line in lines] for name in names}
+    return Rows("errors", columns, [str(line["id"]) for line in lines], str(run.folder.path))

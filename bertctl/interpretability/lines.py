@@ -1,0 +1,145 @@
+"""What the network reads, as words: a line of ids whose tokens belong to words that a person wrote.
+
+    # line    [CLS] an un ##for ##get ##table film [SEP]
+    # word     -1   0  1    1    1     1     2    -1
+
+A word is one of `split_words`, whatever the tokenizer makes of it, so models can be compared word by word; where rows
+have words, they are those. Special tokens belong to none, nor do words that are only read beside others (neighbours of
+a sentence in its document). Letters: T tokens of a line, W words of it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.data.word_splitting import split_words
+from bertctl.errors import UsageError
+from bertctl.tasks.targets import Answered, Part, Target
+from bertctl.tokenization.layout import Layout, longest_first
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from bertctl.inference.engine import Engine
+    from bertctl.tasks.objectives import Objective
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of input and the outputs of the network that are looked at.
+
+    Attributes:
+        ids: (T,) tokens, special tokens included, no padding.
+        type_ids: (T,) segments.
+        word: (T,) number of the word that each token belongs to; -1 for none.
+        places: the outputs that are added up, as in `Target`.
+        words: W words: what was written, its column, and where it begins and ends there (characters; of words, words).
+    """
+
+    ids: Ints
+    type_ids: Ints
+    word: Ints
+    places: tuple[tuple[int, ...], ...]
+    words: Sequence[dict[str, Any]]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def summary(self) -> int:
+        """Is the position whose vector stands for the whole line: [CLS], first; the last one in XLNet and GPT."""
+        return 0 if self.word[0] < 0 else len(self) - 1
+
+    @cached_property
+    def removable(self) -> Bools:
+        """(W,) whether a word can be left out: not one at whose token the network is asked."""
+        there = np.ones(len(self.words), dtype=np.bool_)
+        asked = self.word[[place[0] for place in self.places if len(place) > 1]]
+        there[asked[asked >= 0]] = False
+        return there
+
+    def without(self, words: Bools) -> "Line":
+        """Returns the line without the tokens of these (W,) words, those behind moved up."""
+        kept = np.append(~words, True)[self.word]  # -1 is the last one
+        before = np.cumsum(kept) - 1
+        places = tuple((int(before[place[0]]), *place[1:]) if len(place) > 1 else place for place in self.places)
+        return replace(self, ids=self.ids[kept], type_ids=self.type_ids[kept], word=self.word[kept], places=places)
+
+    def of_words(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns (W + 1,) sums over each word's tokens of (T,) values; the last one is that of all other tokens."""
+        sums = np.zeros(len(self.words) + 1)
+        np.add.at(sums, self.word, values)
+        return sums
+
+
+def read_lines(targets: Sequence[Target], answered: Answered, objective: "Objective", engine: "Engine") -> list[Line]:
+    """Returns the line of each target as the network read it."""
+    from bertctl.runtime.seeding import WindowRandom
+
+    lines = []
+    for target in targets:
+        inputs = objective.batch(answered.features, np.array([target.window]), WindowRandom(0)).inputs
+        mask, ids, types = (
+            inputs[name].flatten(0, -2)[target.line].numpy()
+            for name in ("attention_mask", "input_ids", "token_type_ids")
+        )
+        there = mask.astype(np.bool_)
+        words, word = _words(target.parts, ids[there], engine.tokenizer)
+        if "owners" in inputs and (inputs["owners"] == 0).sum() > 1:
+            raise _not_from_the_beginning()
+        lines.append(Line(ids[there], types[there], word, target.places, words))
+    return lines
+
+
+def _words(parts: Sequence[Part], ids: Ints, tokenizer: "Tokenizer") -> tuple[list[dict[str, Any]], Ints]:
+    """Returns the words of a line of (T,) ids, and (T,) the word of each token."""
+    length, word = len(ids), np.full(len(ids), -1, dtype=np.int64)
+    words: list[dict[str, Any]] = []
+    if parts[0].places is not None:
+        for number, (text, (first, last)) in enumerate(zip(parts[0].text, parts[0].places, strict=True)):
+            word[first:last] = number
+            at = parts[0].start + number
+            words.append({"word": text, "column": parts[0].column, "start": at, "end": at + 1})
+        return words, word
+    layout = Layout.of(tokenizer, pair=len(parts) > 1)
+    encodings = tokenizer.encode_batch([str(part.text) for part in parts], add_special_tokens=False)
+    full = [np.array([len(encoding)]) for encoding in encodings]
+    kept = longest_first(full[0], full[1] if len(parts) > 1 else None, length - layout.special)
+    begins = 0
+    for slot in layout.slots:
+        if slot.sequence is None:
+            begins += len(slot.ids)
+            continue
+        part, fitting = parts[slot.sequence], kept[slot.sequence]
+        count = part.tokens if part.tokens is not None else int(fitting[0]) if fitting is not None else 0
+        there = slice(part.start, part.start + count)
+        if encodings[slot.sequence].ids[there] != ids[begins : begins + count].tolist():
+            raise _not_from_the_beginning()
+        offsets = encodings[slot.sequence].offsets[there]
+        found, spans = split_words(str(part.text))
+        ends = np.array([end for _, end in spans])
+        # A token belongs to the first word that ends behind where it begins: so does the blank before a word.
+        numbers = np.minimum(np.searchsorted(ends, [start for start, _ in offsets], side="right"), len(ends) - 1)
+        shown = np.unique(numbers[numbers >= 0]).tolist()
+        word[begins : begins + count] = len(words) + np.searchsorted(shown, numbers) if shown else -1
+        words += [
+            {"word": found[number], "column": part.column, "start": spans[number][0], "end": spans[number][1]}
+            for number in shown
+        ]
+        begins += count
+    return words, word
+
+
+def _not_from_the_beginning() -> UsageError:
+    return UsageError(
+        "a text is longer than this model reads at once, and the run reads more of it than the beginning "
+        "(model.long_text)",
+        remedy="Explain answers to the beginnings of such texts: --long-text head.",
+    )

@@ -1,0 +1,109 @@
+"""What answers rest on, for people: the words of a text shaded by what they contribute, and how far to believe it."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from bertctl.reporting.document import Block, Note, Passage, Report, Section, ShadedWord
+from bertctl.reporting.mistakes import shorten
+from bertctl.words import count, count_of
+
+MOST_ROWS = 500
+"""Rows of a page."""
+_NAMED, _NUMBERED = 5, 2  # words that a note names; decimals of their numbers
+
+READING = (
+    "A word's number is its share of the value: what the network gives for the answer (a logit, a score, an answer's "
+    "start and end) above what it gives for the same text of empty tokens. Blue words speak for the answer; red, "
+    "underlined ones against it. Rollout says where attention leads, which is no evidence for any label."
+)
+
+
+def passages(line: Mapping[str, Any]) -> Iterator[Passage]:
+    """Yields a shaded text for each number that a row was explained by, and each method."""
+    answer = shorten(str(line["prediction"]), 80)
+    if not line["targets"]:
+        yield Passage(f"{line['id']}: nothing to explain in {answer}", (), "")
+    for target in line["targets"]:
+        about = [str(target[name]) for name in ("label", "type", "tag", "answer", "choice") if name in target]
+        about += [f"'{target['text']}'"] if "text" in target else []
+        gold = f", gold {shorten(str(line['gold']), 80)}" if "gold" in line else ""
+        for method, facts in target["methods"].items():
+            title = f"{line['id']}: {' '.join(about) or answer}{gold}, value {target['value']:+.{_NUMBERED}f}, {method}"
+            yield Passage(title, _shaded(target["words"], method), _note(target, method, facts))
+
+
+def _shaded(words: Sequence[Mapping[str, Any]], method: str) -> list[ShadedWord]:
+    most = max((abs(word[method] or 0.0) for word in words), default=0.0) or 1.0
+    found: list[ShadedWord] = []
+    column, end = "", 0
+    for word in words:
+        new, apart = word["column"] != column, word["column"] == "words" or word["start"] > end
+        if found and (new or apart):
+            found.append(ShadedWord(" | " if new else " "))
+        number = "" if word[method] is None else f"{word[method]:+.{_NUMBERED}f}"
+        found.append(ShadedWord(word["word"], (word[method] or 0.0) / most, number))
+        column, end = word["column"], word["end"]
+    return found
+
+
+def _note(target: Mapping[str, Any], method: str, facts: Mapping[str, Any]) -> str:
+    ranked = sorted(target["words"], key=lambda word: -abs(word[method] or 0.0))[:_NAMED]
+    parts = [", ".join(f"{shorten(word['word'], 40)} {word[method] or 0.0:+.{_NUMBERED}f}" for word in ranked)]
+    if "steps" in facts:
+        right = "" if facts["converged"] else "NOT CONVERGED, "
+        off = f"off by {facts['error']:.1g} of {facts['change']:+.{_NUMBERED}f}"
+        parts.append(f"{right}{facts['steps']} steps, {off}")
+    figures = target.get("faithfulness", {})
+    if method in figures:
+        parts.append(f"without the top words {_against(figures, method, 'comprehensiveness')} less")
+    return "; ".join(parts)
+
+
+def _against(figures: Mapping[str, Any], method: str, figure: str) -> str:
+    return f"{figures[method][figure]:.{_NUMBERED}f} (random order {figures['random'][figure]:.{_NUMBERED}f})"
+
+
+def summary_sentences(summary: Mapping[str, Any]) -> list[str]:
+    """Returns what is to be known of all explanations together."""
+    sentences = [
+        f"{count(summary['targets'], 'answer')} of {count(summary['examples'], 'row')} explained in fp32, against "
+        f"{summary['baseline']}"
+    ]
+    if summary["not_converged"]:
+        missed = count_of(summary["not_converged"], summary["targets"], "answer")
+        sentences.append(f"the sum is off by more than 1 % in {missed}: `converged` is false there")
+    figures = summary.get("faithfulness", {})
+    for method in (name for name in figures if name != "random"):
+        errors = figures[method].get("standard_errors")
+        spread = (
+            f"; {errors['comprehensiveness']:.1f} and {errors['sufficiency']:.1f} standard errors" if errors else ""
+        )
+        sentences.append(
+            f"faithfulness of {method}, {figures[method]['targets']} answers: comprehensiveness "
+            f"{_against(figures, method, 'comprehensiveness')}, sufficiency {_against(figures, method, 'sufficiency')}"
+            f"{spread}"
+        )
+    return sentences
+
+
+def explained_section(lines: Sequence[Mapping[str, Any]], summary: Mapping[str, Any], *, title: str) -> Section:
+    """Returns explained rows as a section, with how to read it and the figures of all of them."""
+    found: list[Block] = [Note(READING), *map(Note, summary_sentences(summary))]
+    return Section("explained", title, [*found, *(passage for line in lines for passage in passages(line))])
+
+
+def explained_page(run: str, lines: Iterable[dict[str, Any]], summary: Callable[[], Mapping[str, Any]]) -> Report:
+    """Returns a page of the first `MOST_ROWS` rows; all are counted.
+
+    Args:
+        run: its name.
+        lines: explained rows, as `explain` gives them.
+        summary: asked once they are all there.
+    """
+    rows = iter(lines)
+    kept = list(islice(rows, MOST_ROWS))
+    more = sum(1 for _ in rows)
+    section = explained_section(kept, summary(), title="Explained answers")
+    shown = f"the first {MOST_ROWS} of {MOST_ROWS + more:,} rows" if more else f"{len(kept):,} rows"
+    return Report("What the answers rest on", f"{run} · {shown}", [], [section])

@@ -1,0 +1,83 @@
+"""What a prediction rests on, as its task sees it: a number that the network gives, and the texts it was computed from.
+
+The number is a sum of logits or the score, never a probability: a softmax moves with the logits of the other answers,
+and where it is near 1 nothing moves it. Letters: W words of a text, T tokens of a line.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from bertctl.data.rows import Rows
+
+
+@dataclass(frozen=True)
+class Answered:
+    """Rows and what was answered.
+
+    Attributes:
+        rows: N rows.
+        features: the same as numbers.
+        outputs: what the forward pass kept of them.
+        answers: N answers, as `Task.decode` gives them.
+    """
+
+    rows: "Rows"
+    features: Any
+    outputs: Mapping[str, NDArray[Any]]
+    answers: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of the texts that a line of input is made of.
+
+    Attributes:
+        column: of the rows.
+        text: as the person wrote it; or its words, where the rows have words.
+        start: where the line begins with it: its token, or its word.
+        tokens: how many of its tokens stand in the line; None where the line holds as many as fit, as pairs are cut.
+        places: (W, 2) for words: position of each one's first token in the line, and the position after its last.
+    """
+
+    column: str
+    text: str | Sequence[str]
+    start: int = 0
+    tokens: int | None = None
+    places: NDArray[np.int64] | None = None
+
+
+@dataclass(frozen=True)
+class Target:
+    """One number that is explained: a sum of what the network gives for one line of its input.
+
+    Attributes:
+        row: of the rows that were answered.
+        window: of the features, in which the line is.
+        places: the outputs that are added up: their indices within the line's outputs, the position of a token first
+            where each token has outputs.
+        named: what it stands for, for a person, such as the label.
+        parts: the texts of the line, in their order.
+        line: which of the window's lines, where it has several (choices).
+    """
+
+    row: int
+    window: int
+    places: tuple[tuple[int, ...], ...]
+    named: Mapping[str, Any]
+    parts: tuple[Part, ...]
+    line: int = 0
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """Is where the tokens stand whose outputs are read; empty where the outputs are those of the whole line."""
+        return tuple(place[0] for place in self.places if len(place) > 1)
+
+
+def text_parts(rows: "Rows", index: int, names: Iterable[str]) -> tuple[Part, ...]:
+    """Returns the texts of a row, those of the named columns that the rows have."""
+    return tuple(Part(name, text) for name, text in rows.fields(index, names).items())

@@ -1,0 +1,291 @@
+"""Numbers of `explain`: sums, words, what is left out, against torch by hand and captum."""
+
+import math
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from scipy.stats import spearmanr
+
+from bertctl.errors import UsageError
+from bertctl.inference.predict import split_rows, text_rows
+from bertctl.inference.trained import TrainedRun, open_run
+from bertctl.interpretability.attribution import BINS, METHODS, TOLERANCE, integrated_gradients
+from bertctl.interpretability.embeddings import EmbeddedNetwork
+from bertctl.interpretability.explain import Asked, Explainer
+from bertctl.interpretability.lines import Line
+from bertctl.modeling.fast_linear import use_fast_linears
+from bertctl.run_folder import RunFolder
+from bertctl.runtime.device import Compute
+from bertctl.training.finetune import run
+from bertctl.training.job import prepare
+from tests.tiny_recipes import tiny_recipe
+
+TEXTS = ["the film was not very good", "bad food, it was dull", "fine", "a very, very poor zigzag film"]
+IG = "integrated-gradients"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> TrainedRun:
+    """A random classifier of three labels whose answers depend on the text."""
+    folder = tmp_path_factory.mktemp("classifier")
+    shutil.copytree(tiny_model, folder, dirs_exist_ok=True)
+    torch.manual_seed(0)
+    network = transformers.BertForSequenceClassification.from_pretrained(tiny_model, num_labels=3)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.mul_(3)
+    network.config.id2label = {0: "red", 1: "green", 2: "blue"}
+    network.save_pretrained(folder)
+    return open_run(folder, options={"runtime.device": "cpu", "runtime.threads": 1, "runtime.precision": "bf16"})
+
+
+def explained(trained: TrainedRun, texts: list[str] = TEXTS, **asked: Any) -> list[dict[str, Any]]:
+    return list(Explainer(trained, Asked(**asked)).explain([text_rows(trained, texts, [])]))
+
+
+def network_of(trained: TrainedRun) -> tuple[EmbeddedNetwork, list[Line]]:
+    """The network, and the lines of the texts."""
+    explainer = Explainer(trained, Asked())
+    objective: Any = trained.task.objective(explainer.engine.padding)
+    tokenizer = explainer.engine.tokenizer
+    lines = []
+    for text in TEXTS:
+        ids = np.array(tokenizer.encode(text).ids, dtype=np.int64)
+        word = np.array([-1, *range(len(ids) - 2), -1])
+        words = [{"word": str(i)} for i in range(len(ids) - 2)]
+        lines.append(Line(ids, np.zeros_like(ids), word, ((1,),), words))
+    return EmbeddedNetwork(explainer.engine, objective, explainer.baseline[0]), lines
+
+
+def test_attributions_add_up_to_the_change_of_the_logit(trained: TrainedRun) -> None:
+    for text, row in zip(TEXTS, explained(trained), strict=True):
+        [target] = row["targets"]
+        facts = target["methods"][IG]
+        assert target["label"] == row["prediction"]
+        assert facts["converged"]
+        assert facts["apart"] == 0.0, "special tokens are the same in the baseline"
+        total = sum(word[IG] for word in target["words"])
+        assert abs(total - facts["change"]) == pytest.approx(facts["error"], abs=1e-9)
+        assert facts["error"] <= TOLERANCE * abs(facts["change"])
+        for word in target["words"]:
+            assert text[word["start"] : word["end"]] == word["word"]
+    words = [word["word"] for word in explained(trained)[1]["targets"][0]["words"]]
+    assert words == ["bad", "food", ",", "it", "was", "dull"]
+
+
+def test_change_and_value_are_logits_of_transformers(trained: TrainedRun) -> None:
+    network = transformers.AutoModelForSequenceClassification.from_pretrained(trained.folder.path).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(trained.folder.path)
+    for text, row in zip(TEXTS, explained(trained), strict=True):
+        inputs = tokenizer(text, return_tensors="pt")
+        empty = inputs["input_ids"].clone()
+        empty[:, 1:-1] = tokenizer.pad_token_id
+        with torch.inference_mode():
+            here, there = network(**inputs).logits[0], network(**{**inputs, "input_ids": empty}).logits[0]
+        label = int(here.argmax())
+        [target] = row["targets"]
+        assert target["value"] == pytest.approx(float(here[label]), abs=1e-5), "fp32, though the run says bf16"
+        assert target["methods"][IG]["change"] == pytest.approx(float(here[label] - there[label]), abs=1e-5)
+
+
+def test_gradient_x_input_is_that_of_autograd(trained: TrainedRun) -> None:
+    network = transformers.AutoModelForSequenceClassification.from_pretrained(trained.folder.path).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(trained.folder.path)
+    inputs = tokenizer(TEXTS[0], return_tensors="pt")
+    vectors = network.get_input_embeddings()(inputs.pop("input_ids")).detach().requires_grad_()
+    logits = network(inputs_embeds=vectors, **inputs).logits[0]
+    logits.max().backward()
+    expected = (vectors.grad * vectors).sum(dim=2)[0].tolist()
+    [target] = explained(trained, methods=("gradient-x-input",))[0]["targets"]
+    assert [word["gradient-x-input"] for word in target["words"]] == pytest.approx(expected[1:-1], abs=1e-5)
+    apart = target["methods"]["gradient-x-input"]["apart"]
+    assert apart == pytest.approx(expected[0] + expected[-1], abs=1e-5)
+
+
+def test_a_word_is_left_out_and_the_words_behind_it_move_up(trained: TrainedRun) -> None:
+    [row] = explained(trained, [TEXTS[0]], methods=("leave-one-out",))
+    [target] = row["targets"]
+    words = TEXTS[0].split()
+    shorter = [" ".join(words[:i] + words[i + 1 :]) for i in range(len(words))]
+    values = [one["targets"][0]["value"] for one in explained(trained, shorter, label=row["prediction"])]
+    expected = [target["value"] - value for value in values]
+    assert [word["leave-one-out"] for word in target["words"]] == pytest.approx(expected, abs=1e-5)
+
+
+def test_faithfulness_is_what_is_lost_without_and_with_the_first_words_alone(trained: TrainedRun) -> None:
+    [row] = explained(trained, [TEXTS[0]], methods=("leave-one-out",))
+    [target] = row["targets"]
+    order = np.argsort([-word["leave-one-out"] for word in target["words"]], kind="stable")
+    words = np.array(TEXTS[0].split())
+    without, alone = [], []
+    for share in BINS:
+        first = np.isin(np.arange(6), order[: math.ceil(6 * share)])
+        for part, values in ((words[~first], without), (words[first], alone)):
+            [short] = explained(trained, [" ".join(part)], label=row["prediction"])
+            values.append(target["value"] - short["targets"][0]["value"])
+    found = target["faithfulness"]["leave-one-out"]
+    assert found["comprehensiveness"] == pytest.approx(np.mean(without), abs=1e-5)
+    assert found["sufficiency"] == pytest.approx(np.mean(alone), abs=1e-5)
+
+
+def test_rollout_is_the_product_of_the_layers_with_their_residual_path(trained: TrainedRun) -> None:
+    path = trained.folder.path
+    network = transformers.AutoModel.from_pretrained(path, attn_implementation="eager").eval()
+    inputs = transformers.AutoTokenizer.from_pretrained(path)(TEXTS[0], return_tensors="pt")
+    with torch.inference_mode():
+        first, second = (layer[0].mean(dim=0) for layer in network(**inputs, output_attentions=True).attentions)
+    one = torch.eye(len(first))
+    flow = ((second + one) / 2 @ ((first + one) / 2))[0].tolist()
+    [target] = explained(trained, methods=("rollout",))[0]["targets"]
+    assert [word["rollout"] for word in target["words"]] == pytest.approx(flow[1:-1], abs=1e-5)
+    assert target["methods"]["rollout"]["apart"] == pytest.approx(flow[0] + flow[-1], abs=1e-5)
+
+
+def test_batches_change_nothing_and_a_repeat_is_equal_to_the_byte(trained: TrainedRun) -> None:
+    together = explained(trained, methods=tuple(METHODS))
+    assert explained(trained, methods=tuple(METHODS)) == together
+    alone = [explained(trained, [text], methods=tuple(METHODS))[0] for text in TEXTS]
+    for one, other in zip(together, alone, strict=True):
+        ours, theirs = one["targets"][0], other["targets"][0]
+        for name in METHODS:
+            assert [w[name] for w in ours["words"]] == pytest.approx([w[name] for w in theirs["words"]], abs=2e-4)
+
+
+def test_steps_that_are_too_few_are_told(trained: TrainedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertctl.interpretability.attribution.TOLERANCE", 1e-12)
+    monkeypatch.setattr("bertctl.interpretability.attribution.MOST_STEPS", 16)
+    explainer = Explainer(trained, Asked())
+    rows = list(explainer.explain([text_rows(trained, TEXTS, [])]))
+    assert {row["targets"][0]["methods"][IG]["steps"] for row in rows} == {16}
+    assert not any(row["targets"][0]["methods"][IG]["converged"] for row in rows)
+    assert explainer.summary()["not_converged"] == len(TEXTS)
+    assert explained(trained, steps=3)[0]["targets"][0]["methods"][IG]["steps"] == 3
+
+
+def test_doubled_steps_and_gauss_legendre_agree(trained: TrainedRun) -> None:
+    network, lines = network_of(trained)
+    for doubled, fixed in zip(*(integrated_gradients(network, lines, steps) for steps in (None, 200)), strict=True):
+        most = np.abs(fixed.words).max()
+        assert fixed.facts["error"] < 1e-4
+        assert doubled.words == pytest.approx(fixed.words, abs=0.05 * most)
+
+
+@pytest.mark.slow
+def test_equal_to_captum_at_the_same_steps(trained: TrainedRun) -> None:
+    attr = pytest.importorskip("captum.attr", reason="the oracle of integrated gradients; no dependency")
+    network, lines = network_of(trained)
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(trained.folder.path).eval()
+    explainer = attr.LayerIntegratedGradients(
+        lambda ids: theirs(ids).logits[:, 1], theirs.get_input_embeddings(), multiply_by_inputs=True
+    )
+    for steps in (8, 50):
+        for line, found in zip(lines, integrated_gradients(network, lines, steps), strict=True):
+            ids = torch.from_numpy(line.ids)[None]
+            empty = ids.clone()
+            empty[:, 1:-1] = network.baseline
+            expected = explainer.attribute(ids, baselines=empty, n_steps=steps).sum(dim=2)[0].detach().numpy()
+            assert found.words == pytest.approx(expected[1:-1], abs=1e-4)
+
+
+def test_the_faster_product_has_the_gradient_of_torch() -> None:
+    torch.manual_seed(0)
+    plain = torch.nn.Sequential(torch.nn.Linear(7, 5), torch.nn.GELU(), torch.nn.Linear(5, 3, bias=False))
+    x = torch.randn(2, 4, 7, requires_grad=True)
+    (expected,) = torch.autograd.grad(plain(x).square().sum(), x)
+    use_fast_linears(plain, Compute("cpu", "fp32", 1, ""), to_input=True)
+    (found,) = torch.autograd.grad(plain(x).square().sum(), x)
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_labels_and_methods_that_there_are_not_are_refused(trained: TrainedRun) -> None:
+    with pytest.raises(UsageError, match="did you mean green"):
+        explained(trained, label="gren")
+    with pytest.raises(UsageError, match="did you mean rollout"):
+        explained(trained, methods=("rolout",))
+    assert [row["targets"][0]["label"] for row in explained(trained, label="blue")] == ["blue"] * len(TEXTS)
+
+
+def test_a_network_that_reads_its_token_table_elsewhere_is_refused(trained: TrainedRun) -> None:
+    network, lines = network_of(trained)
+    twice: Any = network.engine.backend
+    table: Any = twice.network.get_input_embeddings()
+
+    def ask_again(_: Any, __: Any, found: torch.Tensor) -> torch.Tensor:
+        return found + table(torch.zeros(1, dtype=torch.long))
+
+    pooled = twice.network.bert.pooler.register_forward_hook(ask_again)
+    with pytest.raises(UsageError, match="no single table of token vectors"):
+        network.require_path(lines, "bert")
+    pooled.remove()
+    network.require_path(lines, "bert")
+
+
+@pytest.fixture(scope="module")
+def cued(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> TrainedRun:
+    """A run in which one word alone decides the label."""
+    folder = tmp_path_factory.mktemp("cued")
+    rng = np.random.default_rng(0)
+    words = np.array(["good", "bad", "film", "food", "not", "very", "the", "a", "was", "it", "fine", "poor"])
+    rows = []
+    for i in range(400):
+        text = list(rng.choice(words, size=rng.integers(4, 9)))
+        if i % 2:
+            text.insert(int(rng.integers(len(text) + 1)), "zqx")
+        rows.append(f"{' '.join(text)},{'yes' if i % 2 else 'no'}")
+    for name, part in (("train", rows[:200]), ("held", rows[200:])):
+        (folder / f"{name}.csv").write_text("text,label\n" + "\n".join(part) + "\n", encoding="utf-8")
+    options: dict[str, Any] = {"training.epochs": 8, "optimizer.learning_rate": 3e-3, "training.log_every": 100}
+    recipe = tiny_recipe(
+        tiny_model, folder / "train.csv", **{"data.validation_file": str(folder / "held.csv"), **options}
+    )
+    finished = run(prepare(recipe), RunFolder.create(folder / "run"))
+    assert finished.metrics["metrics"]["validation"]["accuracy"]["value"] == 1.0, "the premise"
+    return open_run(folder / "run")
+
+
+def test_a_planted_cue_is_the_top_word(cued: TrainedRun) -> None:
+    rows = split_rows(cued, "validation")
+    planted = rows.select([i for i, text in enumerate(rows.columns["text"]) if "zqx" in text])
+    explainer = Explainer(cued, Asked())
+    tops = []
+    for row in explainer.explain([planted]):
+        words = row["targets"][0]["words"]
+        tops.append(max(words, key=lambda word: word[IG])["word"])
+    assert len(tops) == 100
+    assert tops.count("zqx") >= 99
+    errors = explainer.summary()["faithfulness"][IG]["standard_errors"]
+    assert min(errors.values()) >= 5, "a random order is beaten"
+
+
+def test_other_weights_give_other_words(cued: TrainedRun, tmp_path: Path) -> None:
+    shutil.copytree(cued.folder.path, tmp_path / "run")
+    network = transformers.AutoModelForSequenceClassification.from_pretrained(cued.folder.model)
+    torch.manual_seed(1)
+    for module in network.modules():  # Adebayo et al. 2018: what explains weights must mind them
+        if isinstance(module, torch.nn.Linear | torch.nn.Embedding):
+            torch.nn.init.normal_(module.weight, std=0.3)
+    network.save_pretrained(tmp_path / "run" / "model")
+    rows = split_rows(cued, "validation").select(range(100))
+    ranks = []
+    both = [Explainer(one, Asked(faithful_rows=0)).explain([rows]) for one in (cued, open_run(tmp_path / "run"))]
+    for one, other in zip(*both, strict=True):
+        sides = [[word[IG] for word in row["targets"][0]["words"]] for row in (one, other)]
+        ranks.append(spearmanr(*sides).statistic)
+    assert abs(np.mean(ranks)) < 0.2
+
+
+def test_words_and_places_move_with_what_is_taken_out() -> None:
+    ids = np.arange(10, 17)
+    line = Line(ids, np.zeros(7, dtype=np.int64), np.array([-1, 0, 0, 1, 2, 2, -1]), ((4, 1), (5, 0)), [{}] * 3)
+    assert line.removable.tolist() == [True, True, False]
+    shorter = line.without(np.array([True, False, False]))
+    assert shorter.ids.tolist() == [10, 13, 14, 15, 16]
+    assert shorter.places == ((2, 1), (3, 0))
+    assert replace(line, places=((2,),)).without(np.array([False, True, False])).places == ((2,),)
+    assert line.of_words(np.arange(7.0)).tolist() == [3, 3, 9, 6]
