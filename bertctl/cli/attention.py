@@ -11,7 +11,7 @@ from bertctl.errors import UsageError
 from bertctl.words import count
 
 if TYPE_CHECKING:
-    from bertctl.interpretability.attention import AttentionReader
+    from bertctl.interpretability.attention import AttentionReader, TextAttention
     from bertctl.interpretability.head_patterns import HeadPatterns
 
 _TABLES = only(DATA, "--text-column", "--pair-column", *LAYOUT)
@@ -74,7 +74,11 @@ def attention(
         raise UsageError(f"{page}: the page is HTML", remedy=f"Name it so: -o {page.with_suffix('.html')}")
     if of_heads:
         return _heads(out, run, page, (file, max_texts), importance)
-    return _text(out, run, (given[0], pair), (layers, heads), (page, npz))
+    from bertctl.interpretability.attention import read_attention
+
+    with out.third_party_kept():
+        found = read_attention(_reader(run), given[0], pair, layers=layers, heads=heads)
+    return _answer(out, found, (given[0], pair), page, npz)
 
 
 def _reader(run: RunRequest) -> "AttentionReader":
@@ -83,34 +87,23 @@ def _reader(run: RunRequest) -> "AttentionReader":
     from bertctl.interpretability.attention import AttentionReader
     from bertctl.modeling.source import inspect_model
 
-    recipe = load_recipe(
-        "text-classification", options={"model.max_length": 4, **run.options, "model.name": str(run.path)}
-    )
+    options = {"model.max_length": 4, **run.options, "model.name": str(run.path)}
+    recipe = load_recipe("text-classification", options=options)
     length = run.options.get("model.max_length")
     return AttentionReader(inspect_model(recipe.model), recipe.runtime, max_length=length)
 
 
-def _text(
-    out: Output,
-    run: RunRequest,
-    texts: tuple[str, str | None],
-    chosen: tuple[str | None, str | None],
-    files: tuple[Path | None, Path | None],
-) -> None:
+def _answer(out: Output, found: "TextAttention", texts: tuple[str, str | None], *files: Path | None) -> None:
     import numpy as np
 
-    from bertctl.interpretability.attention import read_attention
+    from bertctl.reporting.attention_page import attention_page
     from bertctl.writing import replacing_file, write_text
 
     page, npz = files
-    with out.third_party_kept():
-        found = read_attention(_reader(run), *texts, layers=chosen[0], heads=chosen[1])
     if found.cut:
         kept = len(found.tokens)
         out.warn(f"{count(found.cut, 'token')} were cut off, {kept} are shown (--max-length N, or the model's)")
     if page is not None:
-        from bertctl.reporting.attention_page import attention_page
-
         write_text(page, attention_page(found, *texts))
     if npz is not None:
         with replacing_file(npz) as target:
@@ -125,7 +118,7 @@ def _text(
 
 def _heads(out: Output, run: RunRequest, page: Path | None, corpus: tuple[str | None, int], method: str | None) -> None:
     from bertctl.interpretability.head_importance import measure_importance
-    from bertctl.reporting.heads_page import head_records, heads_report, importance_table, pattern_table
+    from bertctl.reporting.heads_page import head_records, heads_report
     from bertctl.reporting.html import render_html
     from bertctl.reporting.summary import rich_table
     from bertctl.writing import write_text
@@ -139,19 +132,16 @@ def _heads(out: Output, run: RunRequest, page: Path | None, corpus: tuple[str | 
             opened = run.open({"runtime.precision": "fp32"}, out)
             importance = measure_importance(opened, ablate=method == "ablation", listener=out)
     records = head_records(patterns, importance)
-    document: dict[str, Any] = {"model": str(run.path), "page": page and str(page)}
-    tables: list[Any] = []
-    if patterns is not None:
-        document["patterns"] = patterns.summary()
-        tables += [rich_table(pattern_table(patterns, records)), ""]
-    if importance is not None:
-        document["importance"] = importance.summary()
-        tables += [rich_table(importance_table(importance, records)), ""]
+    source = " · ".join(filter(None, (file or "", f"rows of '{importance.split}'" if importance else "")))
+    report = heads_report(f"Heads of {run.path}", source, records, patterns, importance)
     if page is not None:
-        source = " · ".join(filter(None, (file or "", f"rows of '{importance.split}'" if importance else "")))
-        report = heads_report(f"Heads of {run.path}", source, records, patterns, importance)
         write_text(page, render_html(report))
-    out.answer({**document, "heads": records}, *tables, *([str(page)] if page else []))
+    document: dict[str, Any] = {"model": str(run.path), "page": page and str(page), "heads": records}
+    for name, one in (("patterns", patterns), ("importance", importance)):
+        document |= {name: {key: value for key, value in vars(one).items() if key != "columns"}} if one else {}
+    first: list[Any] = [section.blocks[0] for section in report.sections[:-1]]
+    tables = [part for table in first for part in (rich_table(table), "")]
+    out.answer(document, *tables, *([str(page)] if page else []))
 
 
 def _patterns(out: Output, run: RunRequest, file: str, max_texts: int) -> "HeadPatterns":

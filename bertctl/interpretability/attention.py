@@ -15,13 +15,15 @@ from numpy.typing import NDArray
 from bertctl.config.recipe_sections import RuntimeSection
 from bertctl.errors import UsageError
 from bertctl.inference.engine import TorchBackend
-from bertctl.interpretability.attention_tap import Scores, tapped
+from bertctl.interpretability.attention_tap import tapped
+from bertctl.interpretability.vectors import LONGEST
 from bertctl.modeling.build import load_frozen
 from bertctl.modeling.families import family_of, model_positions
 from bertctl.modeling.layers import layer_count
 from bertctl.modeling.source import ModelSource
 from bertctl.runtime.batching import token_budget_plan
 from bertctl.runtime.device import choose_compute
+from bertctl.runtime.machine import require_memory
 from bertctl.tasks.batches import padded_inputs
 from bertctl.tokenization.stream import TextChunk
 from bertctl.tokenization.windows import Truncation, WindowEncoder
@@ -33,9 +35,6 @@ if TYPE_CHECKING:
     from bertctl.modeling.model import Model
 
 Floats = NDArray[np.float32]
-
-LONGEST = 512
-"""Tokens that are read where nobody says more: a page of attention grows with their square."""
 
 _NUMBERS = 1 << 26  # attentions in memory at once (256 MB)
 _SUM_TOLERANCE = 1e-4
@@ -92,7 +91,8 @@ def numbers_in(typed: str | None, count: int, noun: str) -> tuple[int, ...]:
     found: set[int] = set()
     for part in (f"1-{count}" if typed is None else typed).split(","):
         span = re.fullmatch(r"\s*(-?\d{1,6})\s*(?:-\s*(\d{1,6}))?\s*", part)
-        first = int(span[1]) % (count + 1) if span and span[1].startswith("-") else int(span[1]) if span else 0
+        first = int(span[1]) if span else 0
+        first += (count + 1) * (first < 0)
         last = int(span[2]) if span and span[2] else first
         if not 1 <= first <= last <= count:
             raise UsageError(
@@ -135,12 +135,14 @@ class AttentionReader:
         """Returns each text, or pair, as tokens, and how many tokens of it were cut off.
 
         Raises:
-            UsageError: a length that leaves no room.
+            UsageError: a length that leaves no room; a text of which no token is left.
             UnavailableError: a model that can't be loaded.
         """
         limits = Truncation(self.max_length)
         limits.check(self.model.tokenizer, pair=texts.pairs is not None, special_tokens=True)
         found = WindowEncoder(self.model.tokenizer, limits).encode(texts)
+        if not all(len(one.windows[0]) for one in found):
+            raise UsageError("a text has no tokens", remedy="Give texts with words in them.")
         return [one.windows[0] for one in found], [one.full_length - len(one.windows[0]) for one in found]
 
     def read(self, encodings: Sequence["Encoding"]) -> "Iterator[tuple[NDArray[np.int64], list[Tensor]]]":
@@ -150,27 +152,26 @@ class AttentionReader:
             UsageError: a family that has no attention of every token to every token.
         """
         lengths = np.array([len(one) for one in encodings], dtype=np.int64)
-        budget = max(1, _NUMBERS // (self.layers * (head_count(self.source.config) or 16) * int(lengths.max())))
+        numbers = self.layers * (head_count(self.source.config) or 16) * int(lengths.max())  # for each token
+        require_memory(8 * numbers * int(lengths.max()), f"the attention of {lengths.max()} tokens")
+        budget = max(1, _NUMBERS // numbers)
         for indices in token_budget_plan(lengths, budget, one_length=self.model.padding.unwanted):
-            output, mask = self._forward([encodings[i] for i in indices], output_attentions=True)
+            output, mask = self.forward([encodings[i] for i in indices], output_attentions=True)
             found = [layer.float() for layer in getattr(output, "attentions", None) or ()]
             size = (*mask.shape, mask.shape[1])
-            if len(found) != self.layers or any((len(one), *one.shape[2:]) != size for one in found):
-                raise self._refusal("has no attention of every token to every token")
-            if max(float(((one.sum(dim=-1) - 1).abs() * mask[:, None]).max()) for one in found) > _SUM_TOLERANCE:
-                raise self._refusal("has attention whose rows do not sum to 1")
+            whole = len(found) == self.layers and all((len(one), *one.shape[2:]) == size for one in found)
+            off = [float(((one.sum(dim=-1) - 1).abs() * mask[:, None]).max()) for one in found if whole]
+            if not whole or max(off) > _SUM_TOLERANCE:
+                what = (
+                    "rows of attention that do not sum to 1" if whole else "no attention of every token to every token"
+                )
+                raise UsageError(
+                    f"'{self.source.name}' has {what} (its family is '{self.family}')",
+                    remedy="Give an encoder that has, such as BERT, RoBERTa, DeBERTa or ModernBERT.",
+                )
             yield indices, found
 
-    def scores(self, encoding: "Encoding") -> list[Scores]:
-        """Returns what each layer computed the attention of one text from.
-
-        The list is empty where the family computes its scores in a way of its own.
-        """
-        with tapped(self.model.network) as tap:
-            self._forward([encoding])
-            return tap.scores
-
-    def _forward(self, encodings: Sequence["Encoding"], **more: Any) -> "tuple[Any, Tensor]":
+    def forward(self, encodings: Sequence["Encoding"], **more: Any) -> "tuple[Any, Tensor]":
         """Returns the network's outputs for a batch, and its mask (B, T)."""
         ids, types = (np.array([i for one in encodings for i in getattr(one, n)]) for n in ("ids", "type_ids"))
         lengths = np.array([len(one) for one in encodings], dtype=np.int64)
@@ -178,10 +179,6 @@ class AttentionReader:
         inputs = {name: tensor.to(self._backend.compute.device) for name, tensor in padded.items()}
         with self._backend.inference():
             return self._backend(**inputs, **more), inputs["attention_mask"]
-
-    def _refusal(self, what: str) -> UsageError:
-        remedy = "Give an encoder that has, such as BERT, RoBERTa, DeBERTa or ModernBERT."
-        return UsageError(f"'{self.source.name}' {what} (its family is '{self.family}')", remedy=remedy)
 
 
 def read_attention(
@@ -206,18 +203,13 @@ def read_attention(
     [(_, read)] = reader.read([encoding])
     numbers = numbers_in(heads, read[0].shape[1], "head")
     picked = np.ix_([layer - 1 for layer in chosen], [head - 1 for head in numbers])
-    found = TextAttention(
-        model=reader.source.name,
-        tokens=encoding.tokens,
-        sides=sides_of(encoding),
-        layers=chosen,
-        heads=numbers,
-        attentions=np.stack([layer[0].cpu().numpy() for layer in read])[picked],
-        scores=f"query and key are not shown: the family '{reader.family}' computes its scores in a way of its own, "
-        "which is not query · key alone",
-        cut=cut,
-    )
-    scores = reader.scores(encoding)
+    every = np.stack([layer[0].cpu().numpy() for layer in read])
+    text_parts = (encoding.tokens, sides_of(encoding), chosen, numbers, every[picked])
+    own = f"the family '{reader.family}' computes its scores in a way of its own, which is not query · key alone"
+    found = TextAttention(reader.source.name, *text_parts, f"query and key are not shown: {own}", cut)
+    with tapped(reader.model.network) as tap:
+        reader.forward([encoding])
+    scores = tap.scores
     if not scores or scores[0].query.shape[1] != read[0].shape[1]:
         return found
     off = max(float((one.weights() - it).abs().max()) for one, it in zip(scores, read, strict=True))

@@ -44,10 +44,9 @@ class HeadImportance:
         metric: name of the metric that decides.
         value: of the whole model, by that metric.
         loss: of the whole model.
-        gradient: (L, H) mean over the windows of the size of the loss's derivative by the head's gate.
-        loss_rise: (L, H) what the loss rises by without the head; None where nothing was ablated.
-        loss_error: (L, H) standard error of that over the rows.
-        metric_rise: (L, H) what the metric rises by without the head (falls, where negative).
+        columns: (L, H) by name. `gradient`: mean over the windows of the size of the loss's derivative by the head's
+            gate. Where heads were ablated, what rises without the head: `loss_rise`, `loss_error` (its standard error
+            over the rows), `metric_rise`.
     """
 
     split: str
@@ -55,19 +54,7 @@ class HeadImportance:
     metric: str
     value: float
     loss: float
-    gradient: Floats
-    loss_rise: Floats | None = None
-    loss_error: Floats | None = None
-    metric_rise: Floats | None = None
-
-    def summary(self) -> dict[str, Any]:
-        """Returns what is known of the whole model."""
-        return {name: getattr(self, name) for name in ("split", "rows", "metric", "value", "loss")}
-
-    def columns(self) -> dict[str, Floats]:
-        """Returns what is known of the heads by name, (L, H) each."""
-        names = ("gradient", "loss_rise", "loss_error", "metric_rise")
-        return {name: found for name in names if (found := getattr(self, name)) is not None}
+    columns: dict[str, Floats]
 
 
 def measure_importance(run: TrainedRun, *, ablate: bool, listener: Listener = SILENT) -> HeadImportance:
@@ -107,7 +94,7 @@ def measure_importance(run: TrainedRun, *, ablate: bool, listener: Listener = SI
         heads = tap.scores[0].query.shape[1]
         gradient = _by_gradient(tap, heads, engine, whole, listener)
         value, loss = whole.metrics[metric].value, whole.metrics["loss"].value
-        found = HeadImportance(rows.split, len(rows), metric, value, loss, gradient)
+        found = HeadImportance(rows.split, len(rows), metric, value, loss, {"gradient": gradient})
         return _ablated(tap, found, whole, engine, recipe, listener) if ablate else found
 
 
@@ -142,7 +129,7 @@ def _ablated(
     """Returns the same with what is lost without each head."""
     import torch
 
-    layers, heads = found.gradient.shape
+    layers, heads = found.columns["gradient"].shape
     loss, error, metric = np.zeros((3, layers, heads))
     for number in range(layers * heads):
         place = divmod(number, heads)
@@ -154,4 +141,4 @@ def _ablated(
         metric[place] = without.metrics[found.metric].value - found.value
         listener.advance("heads", number + 1, layers * heads)
     listener.finish("heads")
-    return replace(found, loss_rise=loss, loss_error=error, metric_rise=metric)
+    return replace(found, columns=found.columns | {"loss_rise": loss, "loss_error": error, "metric_rise": metric})

@@ -9,7 +9,7 @@ Letters: L layers, H heads, B texts, T tokens.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,10 +63,6 @@ class HeadPatterns:
     columns: dict[str, Floats]
     even: dict[str, float]
 
-    def summary(self) -> dict[str, Any]:
-        """Returns what is known of the corpus."""
-        return {"texts": self.texts, "tokens": self.tokens, "cut_texts": self.cut, "by_chance": self.even}
-
     def names(self) -> NDArray[np.str_]:
         """Returns each head's pattern, (L, H): what gets most of its attention, else `broad` or `mixed`."""
         names = [name for name in self.columns if name in PATTERNS]
@@ -105,14 +101,10 @@ def measure_patterns(
     if not numbers[-1]:
         raise UsageError("there are no texts to read", remedy="Give a file with a text on each line, or in a column.")
     there = {name: i for i, name in enumerate(names) if numbers[i]}
-    return HeadPatterns(
-        texts,
-        int(numbers[-1]),
-        cut,
-        counts={name: int(numbers[i]) for name, i in there.items()},
-        columns={name: sums[:, :, i] / numbers[i] for name, i in there.items()},
-        even={name: float(even[i] / numbers[i]) for name, i in there.items()},
-    )
+    counts = {name: int(numbers[i]) for name, i in there.items()}
+    columns = {name: sums[:, :, i] / numbers[i] for name, i in there.items()}
+    chance = {name: float(even[i] / numbers[i]) for name, i in there.items()}
+    return HeadPatterns(texts, int(numbers[-1]), cut, counts, columns, chance)
 
 
 def _with_text(chunk: TextChunk, most: int) -> TextChunk:

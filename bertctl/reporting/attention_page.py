@@ -36,7 +36,7 @@ def attention_page(found: TextAttention, text: str, pair: str | None) -> str:
     """
     read = " · ".join(shorten(one, 160) for one in (text, pair) if one is not None)
     cut = f" ({count(found.cut, 'token')} more were cut off)" if found.cut else ""
-    packed = _packed(found)
+    tokens, layers, heads = (count(len(getattr(found, f"{noun}s")), noun) for noun in ("token", "layer", "head"))
     return render_page(
         "attention.html.j2",
         scripts=["attention.js"],
@@ -46,16 +46,11 @@ def attention_page(found: TextAttention, text: str, pair: str | None) -> str:
             "layers": found.layers,
             "heads": found.heads,
             "scaling": [] if found.scaling is None else found.scaling.tolist(),
-            **packed,
+            **_packed(found),
         },
-        title=f"Attention of {found.model}",
+        found=found,
         text=read,
-        size=f"{count(len(found.tokens), 'token')}{cut}, {count(len(found.layers), 'layer')} × "
-        f"{count(len(found.heads), 'head')}",
-        pair=pair is not None,
-        scores=found.scores,
-        has_vectors=found.queries is not None,
-        rounding=f"1/{packed['levels']}",
+        size=f"{tokens}{cut}, {layers} × {heads}",
     )
 
 

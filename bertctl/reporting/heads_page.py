@@ -7,7 +7,7 @@ import numpy as np
 
 from bertctl.interpretability.head_importance import HeadImportance
 from bertctl.interpretability.head_patterns import BROAD, MAJORITY, MIXED, PATTERNS, HeadPatterns
-from bertctl.reporting.document import Cell, Column, Note, Report, Section, TableBlock, Tile
+from bertctl.reporting.document import Block, Cell, Column, Note, Report, Section, TableBlock, Tile
 from bertctl.words import count
 
 Records = Sequence[dict[str, Any]]
@@ -16,7 +16,7 @@ Records = Sequence[dict[str, Any]]
 
 def head_records(patterns: HeadPatterns | None, importance: HeadImportance | None) -> list[dict[str, Any]]:
     """Returns what is known of each head, layer by layer, both counted from 1."""
-    columns = {**(patterns.columns if patterns else {}), **(importance.columns() if importance else {})}
+    columns = {**(patterns.columns if patterns else {}), **(importance.columns if importance else {})}
     names = patterns.names() if patterns else None
     layers, heads = next(iter(columns.values())).shape
     return [
@@ -31,7 +31,7 @@ def head_records(patterns: HeadPatterns | None, importance: HeadImportance | Non
 def heads_report(
     title: str, source: str, records: Records, patterns: HeadPatterns | None, importance: HeadImportance | None
 ) -> Report:
-    """Returns the report.
+    """Returns the report: a section for each, whose first block is its table, and one of all heads.
 
     Args:
         title: of the page.
@@ -55,23 +55,15 @@ def heads_report(
         )
         cells = [Cell(one["pattern"], shade=max(one[name] for name in PATTERNS if name in one)) for one in records]
         grid = _grid(records, cells, "Each head's pattern; the darker, the larger its largest share.")
-        sections.append(Section("patterns", "What heads attend to", [what, pattern_table(patterns, records), grid]))
+        sections.append(Section("patterns", "What heads attend to", [_patterns(patterns, records), what, grid]))
     if importance is not None:
-        named_so = importance.metric.replace("_", " ")
-        tiles.append(Tile(named_so, f"{importance.value:.4f}", f"of the whole model, {count(importance.rows, 'row')}"))
-        grids = [_shaded(records, name, caption) for name, caption in _CAPTIONS.items() if name in records[0]]
-        sections.append(Section("importance", "How much heads matter", [importance_table(importance, records), *grids]))
-    sections.append(Section("heads", "All heads", [_all(records)]))
-    return Report(title, source, tiles, sections)
+        name = importance.metric.replace("_", " ")
+        tiles.append(Tile(name, f"{importance.value:.4f}", f"of the whole model, {count(importance.rows, 'row')}"))
+        sections.append(Section("importance", "How much heads matter", _importance(importance, records)))
+    return Report(title, source, tiles, [*sections, Section("heads", "All heads", [_all(records)])])
 
 
-_CAPTIONS = {
-    "gradient": "By gradient: mean size of the loss's derivative by a gate on the head's output.",
-    "loss_rise": "By ablation: what the loss rises by without the head; red where it falls.",
-}
-
-
-def pattern_table(patterns: HeadPatterns, records: Records) -> TableBlock:
+def _patterns(patterns: HeadPatterns, records: Records) -> TableBlock:
     """Returns each pattern with its strongest head."""
     rows = []
     for name, what in PATTERNS.items():
@@ -85,15 +77,19 @@ def pattern_table(patterns: HeadPatterns, records: Records) -> TableBlock:
     return _table(("pattern", "attention to", "heads", "strongest", "share", "by chance", "tokens"), rows)
 
 
-def importance_table(importance: HeadImportance, records: Records) -> TableBlock:
-    """Returns the ten heads that matter most, by ablation where there was one."""
-    order = "gradient" if importance.loss_rise is None else "loss_rise"
-    names = ["layer", "head", *importance.columns()]
-    rows = [
-        [_text(name, one[name]) for name in names] for one in sorted(records, key=lambda one: -float(one[order]))[:10]
-    ]
-    what = f"The ten that matter most to '{importance.split}' (Michel et al. 2019); loss of the whole"
-    return _table(names, rows, f"{what} {importance.loss:.4f}, {importance.metric} {importance.value:.4f}.")
+def _importance(importance: HeadImportance, records: Records) -> list[Block]:
+    """Returns the ten heads that matter most, by ablation where there was one, and how much each matters by that."""
+    names = ["layer", "head", *importance.columns]
+    by, how = ("loss_rise", "what the loss rises by without the head; red where it falls")
+    if by not in names:
+        by, how = ("gradient", "mean size of the loss's derivative by a gate on the head's output")
+    first = sorted(records, key=lambda one: -float(one[by]))[:10]
+    whole = f"loss of the whole {importance.loss:.4f}, {importance.metric} {importance.value:.4f}"
+    caption = f"The ten that matter most to '{importance.split}' (Michel et al. 2019); {whole}."
+    table = _table(names, [[_text(name, one[name]) for name in names] for one in first], caption)
+    top = max(abs(one[by]) for one in records) or 1.0
+    cells = [Cell(f"{one[by]:.2g}", shade=abs(one[by]) / top, wrong=one[by] < 0) for one in records]
+    return [table, _grid(records, cells, f"{by.replace('_', ' ').capitalize()}: {how}.")]
 
 
 def _all(records: Records) -> TableBlock:
@@ -114,12 +110,6 @@ def _text(name: str, value: str | float) -> str:
 def _table(names: Sequence[str], rows: Sequence[Sequence[str | Cell]], caption: str = "") -> TableBlock:
     words = ("pattern", "attention to", "strongest")
     return TableBlock([Column(name.replace("_", " "), number=name not in words) for name in names], rows, caption)
-
-
-def _shaded(records: Records, name: str, caption: str) -> TableBlock:
-    top = max(abs(one[name]) for one in records) or 1.0
-    cells = [Cell(f"{one[name]:.2g}", shade=abs(one[name]) / top, wrong=one[name] < 0) for one in records]
-    return _grid(records, cells, caption)
 
 
 def _grid(records: Records, cells: Sequence[Cell], caption: str) -> TableBlock:

@@ -31,34 +31,27 @@ def page_templates() -> Environment:
     )
 
 
-def render_page(
-    template: str,
-    *,
-    scripts: Sequence[str] = (),
-    data: object = None,
-    templates: Environment | None = None,
-    **values: Any,
-) -> str:
+def render_page(template: str, pages: Environment | None = None, *, scripts: Sequence[str] = (), **values: Any) -> str:
     """Returns a whole page.
 
     Args:
         template: name of a file in `templates/` that extends `page.html.j2`.
+        pages: those of `page_templates`, with filters and tests of the caller's.
         scripts: names of JavaScript files in `templates/`, run in this order at the end of the page.
-        data: what JSON can say, for the scripts: `JSON.parse(document.getElementById("data").textContent)`. Its texts
-            are not escaped: scripts put them into `textContent`, never into `innerHTML`.
-        templates: those of `page_templates`, with filters and tests of the caller's.
-        values: what the template shows.
+        values: what the template shows; with scripts also `data`, what JSON can say, which they read by
+            `JSON.parse(document.getElementById("data").textContent)`. Its texts are not escaped: scripts put them into
+            `textContent`, never into `innerHTML`.
     """
-    templates = templates or page_templates()
-    script = "".join(_source(templates, name) for name in scripts)
+    pages = pages or page_templates()
+    script = "".join(_source(pages, name) for name in scripts)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     source = f"script-src 'sha256-{digest}'; " if script else ""
-    return templates.get_template(template).render(script=script, script_source=source, data=data, **values)
+    return pages.get_template(template).render(script=script, script_source=source, **values)
 
 
-def _source(templates: Environment, name: str) -> str:
+def _source(pages: Environment, name: str) -> str:
     """Returns a file of `templates/` as it is: braces of JavaScript are no expressions of a template."""
-    return templates.loader.get_source(templates, name)[0] if templates.loader else ""
+    return pages.loader.get_source(pages, name)[0] if pages.loader else ""
 
 
 def _shown(value: Any) -> Any:

@@ -101,7 +101,7 @@ def test_a_head_that_looks_at_the_next_token_is_found(bertctl: Run, tmp_path: Pa
     assert heads[1, 3]["next"] > 0.99
     assert heads[1, 3]["distance"] == pytest.approx(1, abs=0.01)
     assert {place for place, one in heads.items() if one["pattern"] == "next"} == {(1, 3)}
-    assert answer["patterns"]["by_chance"]["next"] < 0.2
+    assert answer["patterns"]["even"]["next"] < 0.2
     assert "other" not in heads[1, 3], "there are no pairs"
     page = (tmp_path / "heads.html").read_text(encoding="utf-8")
     assert "<script" not in page

@@ -274,7 +274,7 @@
       write("query", 0, 0, muted, names - 8);
       strip(x.key, 0, q, data.queryScale[layer] / 2);
       write("key", x.key, 1.25 * high, muted, cell * D);
-      write("query × key", x.product, 1.25 * high, muted, cell * D + sums);
+      write("query × key", x.product, 1.25 * high, muted, cell * D + 4);
       write("score", x.sum, 1.25 * high, muted, sums);
     }
     write("attention", x.bar, vectors ? 1.25 * high : 0, muted, width - x.bar);

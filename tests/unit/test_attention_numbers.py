@@ -43,7 +43,7 @@ def test_numbers(typed: str | None, expected: tuple[int, ...]) -> None:
     assert numbers_in(typed, 4, "layer") == expected
 
 
-@pytest.mark.parametrize("typed", ["0", "5", "-5", "3-2", "1-9", "two", "", "1,,2", "1--2", "99999999999"])
+@pytest.mark.parametrize("typed", ["0", "5", "-5", "-6", "-9", "3-2", "1-9", "two", "", "1,,2", "1--2", "99999999999"])
 def test_numbers_that_are_none(typed: str) -> None:
     with pytest.raises(UsageError, match="has no layer"):
         numbers_in(typed, 4, "layer")
@@ -139,9 +139,11 @@ def test_a_head_is_missed_as_if_it_had_been_cut_off(importance) -> None:
         gaps = losses() - whole
         with torch.no_grad():
             output.copy_(kept)
-        assert found.loss_rise[layer, head] == pytest.approx(gaps.mean(), abs=1e-5)
-        assert found.loss_error[layer, head] == pytest.approx(gaps.std(ddof=1) / math.sqrt(len(gaps)), abs=1e-5)
-    assert np.abs(found.loss_rise).max() > 1e-3
+        assert found.columns["loss_rise"][layer, head] == pytest.approx(gaps.mean(), abs=1e-5)
+        assert found.columns["loss_error"][layer, head] == pytest.approx(
+            gaps.std(ddof=1) / math.sqrt(len(gaps)), abs=1e-5
+        )
+    assert np.abs(found.columns["loss_rise"]).max() > 1e-3
     assert (found.metric, found.rows) == ("accuracy", len(whole))
 
 
@@ -160,7 +162,7 @@ def test_a_gradient_is_the_slope_of_the_loss(importance) -> None:
         with torch.no_grad():
             output.copy_(kept)
         slopes = np.abs((ends[1] - ends[0]) / 0.02)
-        assert found.gradient[layer, head] == pytest.approx(slopes.mean(), rel=0.02, abs=1e-5)
+        assert found.columns["gradient"][layer, head] == pytest.approx(slopes.mean(), rel=0.02, abs=1e-5)
 
 
 def _validation(run):
