@@ -27,8 +27,9 @@ def doctor(
 ) -> None:
     """Check whether this machine is ready: versions, devices, memory, folders, the hub, and what a recipe needs.
 
-    Nothing is downloaded; with --offline nothing is asked. The exit code is 0 when a run could start, 4 when something
-    it needs can't be had, 5 when the device it asks for is absent, 3 or 2 when its data or settings are wrong.
+    Nothing is downloaded; with --offline nothing is asked. Where all that a recipe needs is here, its run is made
+    ready, as `finetune --dry-run` does it. The exit code is 0 when a run could start, 4 when something it needs can't
+    be had, 5 when the device it asks for is absent, 3 or 2 when its data or settings are wrong.
 
     Args:
         recipe: Recipe whose needs are checked too: its name, or a YAML file.

@@ -34,6 +34,7 @@ from bertctl.runtime.device import choose_compute
 from bertctl.runtime.machine import free_bytes, is_writable
 from bertctl.tasks.registry import TASKS
 from bertctl.training.checkpoint import KEPT
+from bertctl.training.job import prepare
 from bertctl.training.trackers import check_trackers
 from bertctl.words import human_bytes
 
@@ -169,6 +170,8 @@ def _warnings(processor: dict[str, Any], unreachable: str) -> list[str]:
 def recipe_needs(recipe: Recipe, *, place: Path) -> list[Need]:
     """Returns everything that `finetune` would look for before it trains, found or not. Nothing is fetched.
 
+    Where all of it is there, the run is made ready as `finetune --dry-run` does it.
+
     Args:
         recipe: resolved.
         place: folder that runs go to.
@@ -188,6 +191,8 @@ def recipe_needs(recipe: Recipe, *, place: Path) -> list[Need]:
     needs.append(_room("disk for the run", place, _copies(recipe) * (model.size or 0)))
     if downloads:
         needs.append(_room("disk for the downloads", cache_folder(), downloads))
+    if all(need.state == "here" for need in needs):  # what only shows when model and rows meet
+        needs.append(_need("run", lambda: f"{prepare(recipe).steps:,} optimizer steps"))
     return needs
 
 

@@ -351,14 +351,29 @@ def test_a_family_whose_steps_take_long_says_so(bertctl: Run, encoder: Make, opi
 def test_doctor_is_ready_only_for_what_can_be_loaded(
     bertctl: Run, encoder: Make, opinions: Path, tagged: Path, tmp_path: Path
 ) -> None:
-    def doctor(task: str, data: Path, model: Path) -> str:
-        asked = ["doctor", task, "--train-file", data, "--model", model, "--max-length", "32", "--offline"]
-        answer = bertctl(*asked)
-        assert answer.returncode == bertctl(*tuned(data, model, "--dry-run", task=task)).returncode
+    def doctor(task: str, data: Path, model: Path, *settings: str) -> str:
+        files = ["--train-file", data, "--validation-file", data, "--model", model, "--max-length", "32"]
+        answer = bertctl("doctor", task, *files, *settings, "--offline")
+        assert answer.returncode == bertctl(*tuned(data, model, "--dry-run", *settings, task=task)).returncode
         return answer.stderr
 
     folder = encoder("bert", tmp_path / "model")
     assert "ready" in doctor("text-classification", opinions, folder)
+    one_label = tmp_path / "one.csv"
+    one_label.write_text("text,label\n" + "the film,good\n" * 4)
+    assert "have one label" in doctor("text-classification", one_label, folder)
+    for setting, said in {
+        "training.freeze_layers=5": "has 2 layers",
+        "evaluation.primary_metric=f1_nope": "there is no metric",
+        "training.gradient_checkpointing=true": "",
+    }.items():
+        assert said in doctor("text-classification", opinions, folder, "--set", setting)
+    recomputed = ("--set", "training.gradient_checkpointing=true")
+    assert "has none for albert" in doctor("text-classification", opinions, encoder("albert"), *recomputed)
+    renamed = encoder("bert", tmp_path / "renamed")
+    weights = {f"module.{name}": tensor for name, tensor in load_file(renamed / "model.safetensors").items()}
+    save_file(weights, renamed / "model.safetensors", metadata={"format": "pt"})
+    assert "would be random" in doctor("text-classification", opinions, renamed)
     (folder / "tokenizer.json").write_text("{}")
     assert "can't be used" in doctor("text-classification", opinions, folder)
     assert "no network of the family 'openai-gpt'" in doctor("token-classification", tagged, encoder("openai-gpt"))
