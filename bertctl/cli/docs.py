@@ -16,6 +16,7 @@ TOPICS = (
     "tutorial",
     "tasks",
     "models",
+    "long-texts",
     "features",
     "inside",
     "attention",

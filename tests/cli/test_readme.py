@@ -41,7 +41,7 @@ def test_commands_are_found_and_marks_are_known() -> None:
     marks = {mark for page in every for mark, _ in blocks(page)}
     assert marks == {"", "run by: tests/slow/test_install.py", *NEEDS}
     assert {page.stem: len(runnable(page)) for page in PAGES} == {
-        "README": 22,
+        "README": 23,
         "attention": 5,
         "features": 3,
         "inside": 13,
