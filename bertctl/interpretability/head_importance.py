@@ -23,6 +23,7 @@ from bertctl.inference.evaluate import SplitResult, evaluate_split
 from bertctl.inference.trained import TrainedRun
 from bertctl.interpretability.attention_tap import Tap, tapped
 from bertctl.modeling.families import family_of
+from bertctl.modeling.layers import layer_count
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.batching import evaluation_plan
 from bertctl.runtime.seeding import WindowRandom
@@ -85,12 +86,13 @@ def measure_importance(run: TrainedRun, *, ablate: bool, listener: Listener = SI
     recipe = run.recipe.model_copy(update={"evaluation": settings})
     with tapped(network) if hasattr(network, "set_attn_implementation") else nullcontext(Tap()) as tap:
         whole = evaluate_split(engine, run.task, rows, features, recipe=recipe, listener=listener)
-        if not tap.scores:
+        if len(tap.scores) != layer_count(run.source.config):
             raise UsageError(
                 f"the heads of {run.folder.path} can't be weighed: '{family_of(run.source.config)}' attends in its own "
                 "way, or the run is a probe",
                 remedy="Give a run that was fine-tuned as a whole, of a family such as BERT, RoBERTa or ModernBERT.",
             )
+        metric = metric if metric in whole.metrics else run.task.primary_metric  # a script's
         heads = tap.scores[0].query.shape[1]
         gradient = _by_gradient(tap, heads, engine, whole, listener)
         value, loss = whole.metrics[metric].value, whole.metrics["loss"].value

@@ -23,13 +23,13 @@ optimizer: {learning_rate: 3.0e-3}
 evaluation: {bootstrap_resamples: 100}
 runtime: {precision: fp32, device: cpu, threads: 1}
 """
-VERBS = ("data", "sweep", "evaluate", "predict", "report", "gate", "compare", "finetune")
+VERBS = ("data", "sweep", "evaluate", "predict", "report", "gate", "compare", "attention", "finetune")
 """In the order in which the test takes them."""
 
 
 def test_every_task_takes_every_verb() -> None:
     assert set(ROWS) == {*TASKS} | {TOY}
-    assert len(ROWS) * len(VERBS) == 6 * 8
+    assert len(ROWS) * len(VERBS) == 6 * 9
 
 
 @pytest.mark.parametrize("task", sorted(ROWS))
@@ -97,6 +97,13 @@ def test_a_task_goes_through_every_verb(task: str, bertctl: Run, tiny_model: Pat
     assert drop["checks"][0]["metric"] == primary, "the difference of two runs is known"
     compared = json.loads(run("compare", one, other, "--json"))
     assert primary in json.dumps(compared["differences"])
+
+    matters = json.loads(run("attention", one, "--importance", "ablation", "--json"))
+    assert matters["importance"]["metric"] == primary
+    assert matters["importance"]["value"] == pytest.approx(value, abs=1e-6)
+    assert len(matters["heads"]) == 6
+    assert all(head["gradient"] > 0 for head in matters["heads"])
+    assert any(head["loss_rise"] for head in matters["heads"])
 
     run("finetune", recipe, *sets, "-o", "run")
     assert task in (tmp_path / "run" / "model" / "README.md").read_text()
