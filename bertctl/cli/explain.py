@@ -82,7 +82,9 @@ def explain(
         bertctl explain RUN --split validation --max-eval-rows 100 -o explained.html
     """
     from bertctl.data.text_files import is_text
+    from bertctl.features.memory import bound_caches
 
+    bound_caches()
     if file and is_text(file):
         text, file = [file, *(text or ())], ""
     given = RowsGiven(file, text or (), text_pair or (), split, None, question or (), context, input_format)
@@ -93,6 +95,8 @@ def explain(
         raise UsageError(
             f"--format {layout} is not for {what}", remedy="text is for stdout, html for -o FILE.html, jsonl for both."
         )
+    if run.options.get("model.long_text", "head") != "head":
+        raise UsageError("texts are explained as far as they are read from the beginning", remedy="--long-text head")
     trained = run.open(listener=out)
     if split:
         trained.require_own_data()

@@ -80,7 +80,7 @@ def summary_sentences(summary: Mapping[str, Any]) -> list[str]:
             f"; {errors['comprehensiveness']:.1f} and {errors['sufficiency']:.1f} standard errors" if errors else ""
         )
         sentences.append(
-            f"faithfulness of {method}, {figures[method]['targets']} answers: comprehensiveness "
+            f"faithfulness of {method}, {count(figures[method]['targets'], 'answer')}: comprehensiveness "
             f"{_against(figures, method, 'comprehensiveness')}, sufficiency {_against(figures, method, 'sufficiency')}"
             f"{spread}"
         )

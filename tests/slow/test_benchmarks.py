@@ -26,4 +26,10 @@ def test_every_script_prints_its_table(script: str, tmp_path: Path) -> None:
 
 
 def test_there_are_as_many_scripts_as_claims() -> None:
-    assert sorted(path.stem for path in SCRIPTS.glob("*.py")) == ["attention", "features", "tokenizing", "training"]
+    assert sorted(path.stem for path in SCRIPTS.glob("*.py")) == [
+        "attention",
+        "explaining",
+        "features",
+        "tokenizing",
+        "training",
+    ]
