@@ -22,6 +22,7 @@ from bertctl.tasks.answers import COUNTED, Answers, Lines, Outcome, counted_rows
 from bertctl.tasks.base import Outputs, Task
 from bertctl.tasks.registry import register
 from bertctl.tasks.sequences import SequenceFeatures, encode_rows, require_label
+from bertctl.tokenization.long_texts import LongText
 
 NAME = "ordinal-rating"
 LOWEST, HIGHEST = 1, 5
@@ -95,7 +96,7 @@ class OrdinalRating(Task):
     def encode(self, rows: Rows, tokenizer: Any, *, max_length: int) -> SequenceFeatures:
         """Texts to ids, ratings to numbers."""
         stars = np.array([self.gold(rows, i) for i in range(len(rows))], np.float32) if rows.has("label") else None
-        return encode_rows(rows, stars, tokenizer, max_length=max_length)
+        return encode_rows(rows, stars, tokenizer, LongText(max_length=max_length))
 
     def objective(self, padding: Padding, training: TrainingSection | None = None, train: Any = None) -> Any:
         """The absolute error: an objective that the package does not have."""
