@@ -7,8 +7,11 @@ import math
 import re
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from bertctl.errors import UsageError
 from bertctl.interpretability.vectors import find_encoder
+from bertctl.modeling.layers import layer_count
 from bertctl.modeling.pooling import finite
 from bertctl.progress import SILENT, Listener
 
@@ -37,6 +40,7 @@ def walk_input(name: str, text: str, pair: str | None = None, *, listener: Liste
         UnavailableError: files that are not there, or can't be loaded.
     """
     source, length = find_encoder(name)
+    layer_count(source.config)  # refuses what has two stacks of them
     if not text.strip():
         raise UsageError("the text is empty", remedy='Give one, such as --embeddings "the bank of the river".')
     import torch
@@ -63,7 +67,7 @@ def walk_input(name: str, text: str, pair: str | None = None, *, listener: Liste
     with torch.inference_mode():
         given = network(**inputs, output_hidden_states=True)
     states = [one[0].float() for one in given.hidden_states]
-    finite(torch.stack(states).numpy(), name)
+    finite(np.array([float(state.norm()) for state in states]), name)
     norms = {kind: vectors.norm(dim=-1).tolist() for kind, vectors in (*added.items(), ("embeddings", states[0]))}
     return {
         "tokens": [

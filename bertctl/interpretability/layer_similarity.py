@@ -68,19 +68,22 @@ def cka_matrix(a: NDArray[np.float32], b: NDArray[np.float32], *, listener: List
         listener: hears of progress.
     """
     found = np.zeros((a.shape[1], b.shape[1]))
-    own = [np.sqrt(_squared_norm(b[:, j], b[:, j])) for j in range(b.shape[1])]
+    centre_a, centre_b = (each.mean(axis=0, dtype=np.float64) for each in (a, b))
+    own = [_squared_norm(b[:, j], b[:, j], centre_b[j], centre_b[j]) for j in range(b.shape[1])]
     for i in range(a.shape[1]):
-        norm = np.sqrt(_squared_norm(a[:, i], a[:, i]))
+        norm = _squared_norm(a[:, i], a[:, i], centre_a[i], centre_a[i])
         for j in range(b.shape[1]):
-            found[i, j] = _squared_norm(a[:, i], b[:, j]) / (norm * own[j]) if norm and own[j] else 0.0
+            scale = np.sqrt(norm * own[j])
+            found[i, j] = _squared_norm(a[:, i], b[:, j], centre_a[i], centre_b[j]) / scale if scale else 0.0
         listener.advance("layers", i + 1, a.shape[1])
     listener.finish("layers")
     return found
 
 
-def _squared_norm(x: NDArray[np.float32], y: NDArray[np.float32]) -> float:
-    """Returns ||X'Y||^2 of centred X (N, P) and Y (N, Q), some rows at a time."""
-    centre_x, centre_y = x.mean(axis=0, dtype=np.float64), y.mean(axis=0, dtype=np.float64)
+def _squared_norm(
+    x: NDArray[np.float32], y: NDArray[np.float32], centre_x: NDArray[np.float64], centre_y: NDArray[np.float64]
+) -> float:
+    """Returns ||X'Y||^2 of X (N, P) and Y (N, Q) with their centres taken away, some rows at a time."""
     product = np.zeros((x.shape[1], y.shape[1]))
     for first in range(0, len(x), _CHUNK):
         product += (x[first : first + _CHUNK] - centre_x).T @ (y[first : first + _CHUNK] - centre_y)

@@ -1,6 +1,6 @@
 """Families looked into: parameters by the headers of their files, masked words as the pipeline fills them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,10 @@ import torch
 import transformers
 from families import FAMILIES, TRIED, encoder_config, make_encoder
 
+from bertctl.errors import UsageError
 from bertctl.interpretability.anatomy import flops, parameters_by_part
+from bertctl.interpretability.input_walk import walk_input
+from bertctl.interpretability.layer_similarity import layer_similarity
 from bertctl.interpretability.masked_words import MaskFiller
 from bertctl.modeling.families import model_sizes
 from bertctl.modeling.stored_weights import places, stored_weights, word_table
@@ -25,9 +28,9 @@ def saved(network: Any, folder: Path) -> Any:
     return stored_weights(folder)
 
 
-def _tier(name: str) -> Any:
-    """The families that the whole contract goes through by default, the others before a release."""
-    return pytest.param(name, marks=[] if name in FAMILIES else pytest.mark.slow)
+def _tier(name: str, default: Container[str] = FAMILIES) -> Any:
+    """The families that are tried by default, the others before a release."""
+    return pytest.param(name, marks=[] if name in default else pytest.mark.slow)
 
 
 @pytest.mark.parametrize("name", [_tier(name) for name in TRIED])
@@ -41,6 +44,26 @@ def test_the_headers_say_what_torch_counts(name: str, tmp_path: Path) -> None:
     assert layers > 0
     table = network.get_input_embeddings().weight
     assert word_table(weights).shape == tuple(table.shape)
+
+
+UNNUMBERED = ("funnel", "mt5", "t5", "umt5")
+"""Families whose layers have no single number."""
+
+
+@pytest.mark.parametrize("name", [_tier(name, ("bert", "modernbert", "xlnet", "t5")) for name in TRIED])
+def test_a_text_is_walked_through(name: str, tmp_path: Path) -> None:
+    folder = str(make_encoder(name, tmp_path))
+    if name in UNNUMBERED:
+        with pytest.raises(UsageError, match="layer"):
+            walk_input(folder, "the food was good")
+        return
+    walked = walk_input(folder, "the food was good", "a film")
+    assert len(walked["states"]) == 3
+    assert all(state["shape"] == [1, len(walked["tokens"]), 24] for state in walked["states"])
+    kinds = {kind for token in walked["tokens"] for kind in token["norms"]}
+    assert kinds - {"token", "position", "segment"} == {"embeddings"}
+    cka = layer_similarity(folder, folder, [["the food was good", "a film", "bad"]])["cka"]
+    assert [row[i] for i, row in enumerate(cka)] == pytest.approx([1.0] * 3, abs=1e-5)
 
 
 @pytest.mark.parametrize("name", ["bert", "distilbert", "roberta", "albert", "xlnet", "deberta-v2", "modernbert"])
@@ -152,8 +175,6 @@ def test_a_target_of_several_tokens_is_as_many_masks(filled: Filled) -> None:
 
 def test_a_head_whose_weights_are_missing_is_refused(filled: Filled, tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
-
-    from bertctl.errors import UsageError
 
     folder, _ = filled("bert")
     for file in folder.iterdir():
