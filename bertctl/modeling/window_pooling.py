@@ -20,6 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 from bertctl.modeling.heads import last_layer
 from bertctl.modeling.stored_weights import stored_weights
+from bertctl.runtime.heap import trim_heap
 
 _QUERY = "window_pooling.query"
 
@@ -54,9 +55,7 @@ class WindowPooling(nn.Module):
     def _pool(self, vectors: Tensor) -> Tensor:
         if self.how == "attention":
             return torch.softmax(vectors @ self.query, dim=0) @ vectors
-        if self.how == "max":
-            return vectors.amax(dim=0)
-        return vectors[0] if self.how == "first" else vectors.mean(dim=0)
+        return {"max": vectors.amax(dim=0), "first": vectors[0]}.get(self.how, vectors.mean(dim=0))
 
 
 def pool_windows(network: nn.Module, how: str, trained: Mapping[str, Tensor]) -> None:
@@ -77,11 +76,12 @@ def pool_windows(network: nn.Module, how: str, trained: Mapping[str, Tensor]) ->
     alone: Any = network.forward
 
     def vectors(**inputs: Tensor) -> Tensor:
-        with last.register_forward_hook(lambda _, given, __: given[0]):
-            found: Tensor = alone(**inputs).logits
         # Each chunk has half-precision copies of the weights of its own: the gradients of one that they share would be
         # added up in half precision.
         torch.clear_autocast_cache()
+        trim_heap()  # the little that is kept of each chunk stands in the holes of the heap, which would go on growing
+        with last.register_forward_hook(lambda _, given, __: given[0]):
+            found: Tensor = alone(**inputs).logits
         return found
 
     def forward(*, owners: Tensor | None = None, **inputs: Tensor) -> Any:
