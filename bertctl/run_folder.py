@@ -26,7 +26,7 @@ from typing import Any
 
 from bertctl.documents import read_json
 from bertctl.errors import BertctlError, UnavailableError, UsageError
-from bertctl.writing import PARTS, failures_of, open_in_place, refuse_input, refuse_links, sweep, write_json
+from bertctl.writing import PARTS, failures_of, is_stream, open_in_place, refuse_input, refuse_links, sweep, write_json
 
 CONFIRM = "confirm"
 """The split of validation rows that chose nothing, with `data.confirm_fraction`."""
@@ -100,11 +100,13 @@ class RunFolder:
         """Keeps other processes from writing into the run. The system lets go of the lock when a process dies.
 
         Raises:
-            UsageError: see `hold`.
+            UsageError: see `hold`; or a pipe or a device is in the place of a file, and who writes it would wait.
             UnavailableError: the folder can't be written.
         """
         with hold(self.path / ".lock"):
             sweep(self.path, deep=True)
+            for path in filter(is_stream, self._files()):
+                raise UsageError(f"{path} is a pipe or a device where a file belongs", remedy="Delete it.")
             if self.checkpoints.is_dir() and self.read(self.status)["state"] == "done":
                 shutil.rmtree(self.checkpoints)  # killed before it could do so itself
             yield
@@ -165,14 +167,19 @@ class RunFolder:
         Raises:
             OSError: as for any file.
         """
-        for folder, patterns in _CONTENT.items():
-            for path in [path for pattern in patterns for path in (self.path / folder).glob(pattern)]:
-                if path.is_dir() and not path.is_symlink():
-                    shutil.rmtree(path)
-                elif path.name not in but:
-                    path.unlink()
+        for path in self._files():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            elif path.name not in but:
+                path.unlink()
+        for folder in _CONTENT:
             with suppress(OSError):  # something else is in it
                 (self.path / folder).rmdir()
+
+    def _files(self) -> list[Path]:
+        """Returns what belongs to a run, in the order in which it is deleted."""
+        patterns = [(folder, pattern) for folder, patterns in _CONTENT.items() for pattern in patterns]
+        return [path for folder, pattern in patterns for path in (self.path / folder).glob(pattern)]
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":

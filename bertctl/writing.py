@@ -43,7 +43,7 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     refuse_input(path)
     with failures_of(path, replaced=True):
-        if _is_stream(path):
+        if is_stream(path):
             yield path
             return
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -195,7 +195,7 @@ def _descriptor(path: Path) -> int | None:
     return None if found is None else int(found[2] or {"stdout": 1, "stderr": 2}[found[1]])
 
 
-def _is_stream(path: Path) -> bool:
+def is_stream(path: Path) -> bool:
     """Returns whether a name stands for a pipe, a terminal or a device, which is never replaced by a file."""
     if _descriptor(path) is not None or not os.path.lexists(path):
         return _descriptor(path) is not None

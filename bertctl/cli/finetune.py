@@ -101,7 +101,8 @@ def finetune(
     folder = result.folder
     tables = closing_tables(folder.path, result.metrics, dataset=job.recipe.data.name, by_label=out.verbose)
     out.answer({"run": str(folder.path), **result.metrics}, *tables)
-    out.say(time_line(result.performance, total=time.perf_counter() - started))
+    if result.trained:
+        out.say(time_line(result.performance, total=time.perf_counter() - started))
     out.say(f"run folder: {folder.path}")
 
 

@@ -28,6 +28,8 @@ _CONVERTERS = {"sentencepiece": "sentencepiece", "google": "protobuf"}
 _Tokenizer = dict[str, Any] | None
 """A tokenizer.json, where there is one."""
 
+_TOKEN_KEYS = {"__type", "content", "id", "lstrip", "normalized", "rstrip", "single_word", "special"}
+
 _ATTENTION, _EXPERTS = (None, "eager", "sdpa"), (None, "eager", "batched_mm", "grouped_mm")
 _HARMLESS: dict[str, tuple[str | None, ...]] = {
     **dict.fromkeys(("attn_implementation", "_attn_implementation"), _ATTENTION),
@@ -108,6 +110,7 @@ def inspect_model(settings: ModelSection) -> ModelSource:
         _check_size(config, folder)
         tokenizer = _tokenizer_json(folder)
         _check_ids(tokenizer, folder)
+        _check_added_tokens(tokenizer or {}, folder)
         lowercase = _case(settings, folder, tokenizer)
     return ModelSource(settings.name, folder, config, settings.max_length, lowercase)
 
@@ -173,6 +176,26 @@ def _check_ids(tokenizer: _Tokenizer, folder: Path) -> None:
         refuse_far_ids(vocabulary.values(), folder / "tokenizer.json")
     if (file := folder / "vocab.json").exists():
         refuse_far_ids(read_json(file).values(), file)
+
+
+def _check_added_tokens(tokenizer: dict[str, Any], folder: Path) -> None:
+    """Refuses added tokens with unknown keys, which `tokenizers` prints on stdout as they are.
+
+    Raises:
+        UnavailableError: one of the files has such a token.
+    """
+    files = {"tokenizer.json": tokenizer.get("added_tokens") or []}
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        said = read_json(folder / name) if (folder / name).exists() else {}
+        files[name] = [*(said.get("added_tokens_decoder") or {}).values(), *said.values()]
+    for name, tokens in files.items():
+        for token in tokens:
+            unknown = set(token) - _TOKEN_KEYS if isinstance(token, dict) and "content" in token else ()
+            for key in sorted(unknown):
+                raise UnavailableError(
+                    f"{folder / name}: the token {token['content']!r:.60} has the key {key!r:.60}",
+                    remedy=f"The keys of a token are {', '.join(sorted(_TOKEN_KEYS))}.",
+                )
 
 
 def _check_length(settings: ModelSection, config: dict[str, Any]) -> None:

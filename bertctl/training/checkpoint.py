@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bertctl.documents import read_json
+from bertctl.errors import BertctlError
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, RunFolder
 from bertctl.writing import copy_file, replacing, replacing_file, write_json, write_text
@@ -207,7 +209,7 @@ class Checkpoints:
     def _trouble(self, path: Path) -> str | None:
         """Returns what is wrong with a checkpoint, or None."""
         try:
-            manifest = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
+            manifest = read_json(path / _MANIFEST)
             files: dict[str, dict[str, Any]] = manifest["files"]
             if manifest["recipe_hash"] != self._hash:
                 return "it belongs to another recipe, other data or another model"
@@ -221,6 +223,8 @@ class Checkpoints:
                     return f"{name} has changed since it was written"
             if not {_STATE, "model.safetensors", "optimizer.safetensors", "random.safetensors"} <= set(files):
                 return f"{_MANIFEST} does not name all files"
+        except BertctlError as error:
+            return error.message
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             return f"{_MANIFEST} can't be read ({type(error).__name__}: {error})"
         return None

@@ -5,8 +5,9 @@ from typing import Any
 from bertctl.config.dump import NOT_IN_HASH, own_fields
 from bertctl.config.load import load_recipe
 from bertctl.config.schema import Recipe
+from bertctl.documents import loading
 from bertctl.errors import DataError, UnavailableError, UsageError
-from bertctl.run_folder import RunFolder
+from bertctl.run_folder import DAMAGED, RunFolder
 from bertctl.training.job import Job
 
 
@@ -19,17 +20,19 @@ def refuse_other_run(job: Job, folder: RunFolder) -> None:
         UsageError: the settings are others; each is shown with both values.
     """
     was = folder.read(folder.environment)
-    if was["recipe_hash"] == job.hash:
+    with loading(folder.environment, remedy=DAMAGED):
+        recipe_hash, data_hashes, model_hash = was["recipe_hash"], was["data_hashes"], was["model_hash"]
+    if recipe_hash == job.hash:
         return
     again = f"Start a new run with -o ANOTHER_FOLDER, or replace this one: -o {folder.path} --overwrite."
     hashes: dict[str, str] = job.environment["data_hashes"]
-    changed = [split for split, digest in hashes.items() if was["data_hashes"].get(split) != digest]
+    changed = [split for split, digest in hashes.items() if data_hashes.get(split) != digest]
     if changed:
         raise DataError(
             f"the rows of {', '.join(changed)} are not those that the run in {folder.path} was started with",
             remedy=f"Give the same files again. {again}",
         )
-    if was["model_hash"] != job.environment["model_hash"]:
+    if model_hash != job.environment["model_hash"]:
         raise UnavailableError(
             f"the files of the model '{job.recipe.model.name}' are not those that the run in {folder.path} was started "
             "with",

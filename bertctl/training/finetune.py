@@ -34,11 +34,13 @@ class Result:
         folder: the run.
         metrics: content of metrics.json.
         performance: content of performance.json.
+        trained: whether it was trained now; a run that was finished already is read.
     """
 
     folder: RunFolder
     metrics: dict[str, Any]
     performance: dict[str, Any]
+    trained: bool = True
 
 
 @dataclass(frozen=True)

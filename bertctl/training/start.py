@@ -90,7 +90,7 @@ def start(
             with folder.held():  # which clears away what a kill has left
                 pass
         listener.say("it is finished already; these are its results")
-        result = Result(folder, folder.read(folder.metrics), folder.read(folder.performance))
+        result = Result(folder, folder.read(folder.metrics), folder.read(folder.performance), trained=False)
     else:
         with folder.held() if workers.is_first else contextlib.nullcontext():
             if options.on_start is not None:

@@ -1,8 +1,17 @@
 """A run folder of somebody else, damaged in one place: every verb that reads it names the file and ends with 2 to 4."""
 
 import json
+import os
+import shutil
+from pathlib import Path
 
+import pytest
 from made_runs import classified, made_run
+
+from bertctl.errors import DataError
+from bertctl.modeling.linear_head import DOCUMENT, read_probe
+from bertctl.run_folder import RunFolder
+from bertctl.training.checkpoint import Checkpoints
 
 VERBS = (
     ("gate", "{run}", "--min-slice", "label=negative:recall=0.1"),
@@ -66,3 +75,55 @@ def test_a_damaged_file_is_named_and_is_never_a_bug(bertctl, tmp_path):
             assert words in " ".join(done.stderr.split()), (verb, name, done.stderr)
             assert "Traceback" not in done.stderr
     assert len(said) == 3 * 19 + 6
+
+
+def _token(run: Path) -> None:
+    tokenizer = json.loads((run / "model/tokenizer.json").read_bytes())
+    tokenizer["added_tokens"][0]["\n::error::not from here\n"] = True
+    (run / "model/tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+
+
+def _pipe(run: Path) -> None:
+    (run / "model/README.md").unlink()
+    os.mkfifo(run / "model/README.md")
+
+
+@pytest.mark.parametrize(
+    ("damage", "words", "code", "said"),
+    [
+        (lambda run: (run / "performance.json").write_text('{"seconds": {}}'), "--resume", 0, "is finished already"),
+        (lambda run: (run / "environment.json").write_text("{}"), "--resume", 3, "environment.json can't be used"),
+        (_pipe, "evaluate", 2, "README.md is a pipe or a device where a file belongs"),
+        (_token, "evaluate", 4, "tokenizer.json: the token '[PAD]' has the key '\\n::error::"),
+    ],
+    ids=["figures", "environment", "a pipe", "a key that a library prints"],
+)
+def test_what_mutated_runs_have_shown(bertctl, tiny_run, tmp_path, damage, words, code, said):
+    run = tmp_path / "run"
+    shutil.copytree(tiny_run.path, run)
+    damage(run)
+    verb = ["finetune", str(run / "recipe.yaml"), "-o", run, "--resume"] if words == "--resume" else [words, run]
+    done = bertctl(*verb)
+    assert done.returncode == code, done.stderr
+    assert said in done.stderr
+    assert not done.stdout or code == 0
+
+
+def test_a_manifest_without_an_end_is_not_read(tmp_path):
+    said = []
+    (tmp_path / "checkpoints/step-00000004").mkdir(parents=True)
+    (tmp_path / "checkpoints/step-00000004/manifest.json").symlink_to("/dev/zero")
+
+    class Heard:
+        warn = said.append
+
+    assert Checkpoints(RunFolder(tmp_path), "", listener=Heard()).latest() is None
+    assert "manifest.json is no regular file" in said[0]
+
+
+def test_a_pooling_that_is_none_is_refused(tmp_path):
+    fields = {"encoder": "x", "encoder_hash": "x", "layer": "last", "pooling": "a\0b", "special_tokens": True}
+    more = {"schema": 1, "normalize": False, "classifier": "ridge", "strength": 1.0, "head": {}}
+    (tmp_path / DOCUMENT).write_text(json.dumps(fields | more), encoding="utf-8")
+    with pytest.raises(DataError, match="pooling: input should be 'cls'"):
+        read_probe(tmp_path)

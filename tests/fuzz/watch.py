@@ -39,7 +39,7 @@ class Watch:
             if not isinstance(path, str | bytes):
                 return
             if flags & _WRITES:
-                self._written(event, path)
+                self._written(event, path, follow=not flags & os.O_NOFOLLOW)
             elif os.fsdecode(path).startswith(self.inside) and os.fsdecode(path).endswith((".py", ".pyc")):
                 self.seen.append(f"code was read: {path!r}")
         elif event in _ON_PATHS:
