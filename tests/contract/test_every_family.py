@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from families import STOOD_FOR, TRIED, make_encoder, make_encoder_of_its_kind
+from families import STOOD_FOR, TRIED, encoder_config, make_encoder, make_encoder_of_its_kind
 from matrix import PAGE, cell, page, row, table
 from safetensors.torch import load_file, save_file
 from task_examples import EXAMPLES
@@ -20,6 +20,7 @@ from transformers.models.auto import modeling_auto
 
 from bertctl import extract_features
 from bertctl.config.load import load_recipe
+from bertctl.config.schema import Recipe
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.modeling.build import build_model
 from bertctl.modeling.families import (
@@ -192,15 +193,7 @@ def readable(source: ModelSource, tmp_path_factory: pytest.TempPathFactory) -> P
 def test_it_is_trained_saved_and_asked_by_plain_transformers_or_refused_as_the_matrix_says(
     source: ModelSource, readable: Path, task: str, tmp_path: Path
 ) -> None:
-    """Validation answers in batches; plain transformers answers one at a time."""
-    data, example = tmp_path / "rows.jsonl", EXAMPLES[task]
-    data.write_text("".join(json.dumps(row) + "\n" for row in example.rows))
-    fields = {
-        "data.train_file": str(data), "data.validation_file": str(data), "model.name": str(readable),
-        "model.dropout": 0.0, "training.epochs": 1, "training.batch_size": 8, "optimizer.learning_rate": 2e-3,
-        "evaluation.bootstrap_resamples": 100, **CPU, **example.settings,
-    }  # fmt: skip
-    recipe = load_recipe(task, options=fields)
+    recipe = recipe_for(readable, task, tmp_path)
     refused = [need.error for need in recipe_needs(recipe, place=tmp_path) if need.error]
     if cell(source.config["model_type"], task) == "no":
         assert [type(error) for error in refused] == [UsageError]
@@ -208,13 +201,46 @@ def test_it_is_trained_saved_and_asked_by_plain_transformers_or_refused_as_the_m
             prepare(recipe)
         return
     assert not refused
-    folder = run(prepare(recipe), RunFolder.create(tmp_path / "run")).folder
-    network = getattr(transformers, TASKS[task].auto_class).from_pretrained(folder.model).eval()
+    assert_trained_and_asked(recipe, tmp_path)
+
+
+def recipe_for(model: Path, task: str, folder: Path) -> Recipe:
+    """One step on the contract's rows, which are scored too."""
+    data, example = folder / "rows.jsonl", EXAMPLES[task]
+    data.write_text("".join(json.dumps(row) + "\n" for row in example.rows))
+    fields = {
+        "data.train_file": str(data), "data.validation_file": str(data), "model.name": str(model),
+        "model.dropout": 0.0, "training.epochs": 1, "training.batch_size": 8, "optimizer.learning_rate": 2e-3,
+        "evaluation.bootstrap_resamples": 100, **CPU, **example.settings,
+    }  # fmt: skip
+    return load_recipe(task, options=fields)
+
+
+def assert_trained_and_asked(recipe: Recipe, place: Path) -> None:
+    """Validation answers in batches; plain transformers answers one at a time."""
+    example = EXAMPLES[recipe.task]
+    folder = run(prepare(recipe), RunFolder.create(place / "run")).folder
+    network = getattr(transformers, TASKS[recipe.task].auto_class).from_pretrained(folder.model).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder.model)
     lines = folder.predictions("validation").read_text(encoding="utf-8").splitlines()
     assert len(lines) == len(example.rows)
     for line in lines[:3]:
         example.agrees(network, tokenizer, json.loads(line))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "family",
+    ["bart", "bloom", "falcon", "gemma2", "gpt_neox", "llama", "mistral", "modernbert-decoder", "opt", "phi3", "qwen3"],
+)
+def test_some_of_those_that_others_stand_for(family: str, tmp_path: Path) -> None:
+    known = encoder_config(family, 99).to_dict()
+    small = {"num_key_value_heads": 3, "head_dim": 8, "ffn_dim": 36}
+    small |= {f"{part}_{size}": number for part in ("encoder", "decoder")
+              for size, number in {"layers": 1, "attention_heads": 3, "ffn_dim": 36}.items()}  # fmt: skip
+    fields = {name: number for name, number in small.items() if name in known}
+    folder = make_encoder(family, tmp_path / "model", **fields)
+    assert_trained_and_asked(recipe_for(folder, "text-classification", tmp_path), tmp_path)
 
 
 def test_the_matrix_stands_in_the_documents() -> None:
