@@ -11,7 +11,6 @@ from bertctl.cli.output import Output
 from bertctl.cli.recipe_options import (
     COMPUTE,
     DATA,
-    KEEP_TEXT,
     LAYOUT,
     LONG_TEXTS,
     MODEL,
@@ -32,7 +31,6 @@ _Layout = Literal["text", "jsonl", "html"]
 @takes_run(
     only(DATA, "--data-dir", "--text-column", "--pair-column", *LAYOUT, "--max-eval-rows"),
     only(COMPUTE, "--device", "--threads"),
-    KEEP_TEXT,
     only((*MODEL, *LONG_TEXTS), "--max-length", "--long-text"),
 )
 def explain(

@@ -11,6 +11,7 @@ from bertctl.words import count, count_of
 MOST_ROWS = 500
 """Rows of a page."""
 _NAMED, _NUMBERED = 5, 2  # words that a note names; decimals of their numbers
+_SHADED = 0.05  # of the strongest word's number: less is not shaded
 
 READING = (
     "A word's number is its share of the value: what the network gives for the answer (a logit, a score, an answer's "
@@ -42,7 +43,8 @@ def _shaded(words: Sequence[Mapping[str, Any]], method: str) -> list[ShadedWord]
         if found and (new or apart):
             found.append(ShadedWord(" | " if new else " "))
         number = "" if word[method] is None else f"{word[method]:+.{_NUMBERED}f}"
-        found.append(ShadedWord(word["word"], (word[method] or 0.0) / most, number))
+        share = (word[method] or 0.0) / most
+        found.append(ShadedWord(word["word"], share if abs(share) >= _SHADED else 0.0, number))
         column, end = word["column"], word["end"]
     return found
 

@@ -23,13 +23,13 @@ optimizer: {learning_rate: 3.0e-3}
 evaluation: {bootstrap_resamples: 100}
 runtime: {precision: fp32, device: cpu, threads: 1}
 """
-VERBS = ("data", "sweep", "evaluate", "predict", "report", "gate", "compare", "attention", "finetune")
+VERBS = ("data", "sweep", "evaluate", "predict", "explain", "report", "gate", "compare", "attention", "finetune")
 """In the order in which the test takes them."""
 
 
 def test_every_task_takes_every_verb() -> None:
     assert set(ROWS) == {*TASKS} | {TOY}
-    assert len(ROWS) * len(VERBS) == 6 * 9
+    assert len(ROWS) * len(VERBS) == 6 * 10
 
 
 @pytest.mark.parametrize("task", sorted(ROWS))
@@ -83,6 +83,10 @@ def test_a_task_goes_through_every_verb(task: str, bertctl: Run, tiny_model: Pat
     assert [answer["prediction"] for answer in answers] == [
         line["prediction"] for line in lines((one / "predictions" / "validation.jsonl").read_text())
     ]
+    run("explain", one, data, "-o", "explained.jsonl", "--faithfulness", "2")
+    explained = lines((tmp_path / "explained.jsonl").read_text())
+    assert [line["prediction"] for line in explained] == [answer["prediction"] for answer in answers]
+    assert all(target["words"] and "value" in target for line in explained for target in line["targets"])
     run("report", one, "-o", "report.html")
     assert primary.replace("_", " ") in (tmp_path / "report.html").read_text().replace("_", " ")
 
