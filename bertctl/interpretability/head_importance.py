@@ -86,10 +86,10 @@ def measure_importance(run: TrainedRun, *, ablate: bool, listener: Listener = SI
     recipe = run.recipe.model_copy(update={"evaluation": settings})
     with tapped(network) if hasattr(network, "set_attn_implementation") else nullcontext(Tap()) as tap:
         whole = evaluate_split(engine, run.task, rows, features, recipe=recipe, listener=listener)
-        if len(tap.scores) != layer_count(run.source.config):
+        if len(tap.scores) != layer_count(run.source.config) or recipe.model.long_text == "window":
             raise UsageError(
-                f"the heads of {run.folder.path} can't be weighed: '{family_of(run.source.config)}' attends in its own "
-                "way, or the run is a probe",
+                f"the heads of {run.folder.path} can't be weighed: a '{family_of(run.source.config)}' attends in "
+                "its own way, or it is a probe, or it reads long texts in windows",
                 remedy="Give a run that was fine-tuned as a whole, of a family such as BERT, RoBERTa or ModernBERT.",
             )
         metric = metric if metric in whole.metrics else run.task.primary_metric  # a script's
