@@ -19,5 +19,5 @@ def neighbours_page(found: Mapping[str, Any]) -> str:
     caption = "Principal components of the vectors; the star is what they are compared with."
     picture = Chart(partial(places_chart, found["at"], near), caption, wide=True)
     about = f"{found['model']}, layer {found['layer']}: {found['context']}" if "context" in found else found["model"]
-    section = Section("neighbours", "Neighbours", [picture, TableBlock(columns, rows)])
+    section = Section("neighbours", "Neighbours", [picture, TableBlock(columns, rows, stacked=True)])
     return render_html(Report(f"Neighbours of {found['query']}", about, [], [section]))
