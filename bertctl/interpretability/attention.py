@@ -203,7 +203,7 @@ def read_attention(
     picked = np.ix_([layer - 1 for layer in chosen], [head - 1 for head in numbers])
     every = np.stack([layer[0].cpu().numpy() for layer in read])
     text_parts = (encoding.tokens, sides_of(encoding), chosen, numbers, every[picked])
-    own = f"the family '{reader.family}' computes its scores in a way of its own, which is not query · key alone"
+    own = f"the family '{reader.family}' computes its scores in a way of its own, as a rule not query · key alone"
     found = TextAttention(reader.source.name, *text_parts, f"query and key are not shown: {own}", cut)
     with tapped(reader.model.network) as tap:
         reader.forward([encoding])
