@@ -88,8 +88,8 @@ def _importance(importance: HeadImportance, records: Records) -> list[Block]:
     caption = f"The ten that matter most to '{importance.split}' (Michel et al. 2019); {whole}."
     table = _table(names, [[_text(name, one[name]) for name in names] for one in first], caption)
     top = max(abs(one[by]) for one in records) or 1.0
-    cells = [Cell(f"{one[by]:.2g}", shade=abs(one[by]) / top, wrong=one[by] < 0) for one in records]
-    return [table, _grid(records, cells, f"{by.replace('_', ' ').capitalize()}: {how}.")]
+    cells = [Cell(f"{100 * one[by] / top:.0f}", shade=abs(one[by]) / top, wrong=one[by] < 0) for one in records]
+    return [table, _grid(records, cells, f"{by.replace('_', ' ').capitalize()} in % of the largest: {how}.")]
 
 
 def _all(records: Records) -> TableBlock:
