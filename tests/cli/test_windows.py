@@ -178,6 +178,34 @@ def test_two_processes_train_as_one(bertctl: Run, tiny_model: Path, reviews: Pat
     assert losses[0] == pytest.approx(losses[1], abs=1e-4)
 
 
+GROWTH = """
+import psutil, sys, torch, transformers
+from bertctl.modeling.window_pooling import pool_windows
+sizes = dict(hidden_size=192, num_hidden_layers=4, num_attention_heads=4, intermediate_size=768, vocab_size=2000)
+network = transformers.BertForSequenceClassification(transformers.BertConfig(**sizes)).train()
+pool_windows(network, "mean", {})
+seen, run = [], network.bert.forward
+def watched(*given, **named):
+    seen.append(psutil.Process().memory_info().rss)
+    return run(*given, **named)
+network.bert.forward = watched
+ids = torch.randint(100, 1900, (60, 256))
+found = network(owners=torch.zeros(60, dtype=torch.long), input_ids=ids, attention_mask=torch.ones_like(ids))
+found.logits.sum().backward()
+print(len(seen), (max(seen[2:]) - seen[2]) / 2**20)
+"""
+
+
+@pytest.mark.slow
+def test_training_on_a_long_document_keeps_little_of_each_window() -> None:
+    """60 windows; with a heap that is not trimmed between them the process grew by 480 MB."""
+    command = [sys.executable, "-W", "ignore", "-c", GROWTH]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    windows, grown = done.stdout.split()
+    assert int(windows) == 2 * 60 - 1
+    assert float(grown) < 100
+
+
 PEAK = """
 import json, resource, subprocess, sys
 subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
