@@ -55,7 +55,7 @@ class EmbeddedNetwork:
         with torch.no_grad():
             for indices in self._plan(lines):
                 scores, *_ = self._through([lines[i] for i in indices], None if shares is None else shares[indices])
-                found[indices] = scores.double().cpu().numpy()
+                found[indices] = scores.cpu().double().numpy()
         return found
 
     def gradients(
@@ -78,7 +78,7 @@ class EmbeddedNetwork:
             with torch.enable_grad():
                 scores, vectors, ways = self._through(chosen, shares[indices])
                 (gradient,) = torch.autograd.grad(scores.sum(), vectors)
-            products = (gradient * (vectors.detach() if of_input else ways)).sum(dim=2).double().cpu().numpy()
+            products = (gradient * (vectors.detach() if of_input else ways)).sum(dim=2).cpu().double().numpy()
             mask = self.engine.padding.mask(np.array([len(line) for line in chosen]))
             values = scores.tolist()
             for number, index in enumerate(indices.tolist()):
@@ -100,7 +100,7 @@ class EmbeddedNetwork:
                 layers = [layer.mean(dim=1) for layer in given.attentions]
                 mask = self.engine.padding.mask(np.array([len(line) for line in chosen]))
                 for number, (index, there) in enumerate(zip(indices.tolist(), mask, strict=True)):
-                    yield index, [layer[number].double().cpu().numpy()[np.ix_(there, there)] for layer in layers]
+                    yield index, [layer[number].cpu().double().numpy()[np.ix_(there, there)] for layer in layers]
 
     def require_path(self, lines: Sequence[Line], family: str) -> None:
         """Refuses a network that these lines do not go through as they should.
