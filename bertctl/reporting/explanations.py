@@ -59,7 +59,7 @@ def _note(target: Mapping[str, Any], method: str, facts: Mapping[str, Any]) -> s
     figures = target.get("faithfulness", {})
     if method in figures:
         parts.append(f"without the top words {_against(figures, method, 'comprehensiveness')} less")
-    return "; ".join(parts)
+    return "; ".join(filter(None, parts))
 
 
 def _against(figures: Mapping[str, Any], method: str, figure: str) -> str:
