@@ -22,11 +22,13 @@ READING = (
 
 def passages(line: Mapping[str, Any]) -> Iterator[Passage]:
     """Yields a shaded text for each number that a row was explained by, and each method."""
-    answer = shorten(str(line["prediction"]), 80)
+    said = line["prediction"]
+    answer = f"{said:.4g}" if isinstance(said, float) else shorten(str(said), 80)
     if not line["targets"]:
         yield Passage(f"{line['id']}: nothing to explain in {answer}", (), "")
     for target in line["targets"]:
-        about = [str(target[name]) for name in ("label", "type", "tag", "answer", "choice") if name in target]
+        about = [str(target[name]) or "no answer" for name in ("label", "type", "tag", "answer") if name in target]
+        about += [f"choice {target['choice']}"] if "choice" in target else []
         about += [f"'{target['text']}'"] if "text" in target else []
         gold = f", gold {shorten(str(line['gold']), 80)}" if "gold" in line else ""
         for method, facts in target["methods"].items():
