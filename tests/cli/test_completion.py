@@ -43,7 +43,7 @@ def bash(line: str, folder: Path) -> list[str]:
     ("line", "offered"),
     [
         ("bertctl ", [verb.name for verb in VERBS]),
-        ("bertctl fi", ["finetune"]),
+        ("bertctl fine", ["finetune"]),
         ("bertctl --vers", ["--version"]),
         ("bertctl --json finetune --see", []),
         ("bertctl finetune --seed 1 --res", ["--resume", "--resume-if-any"]),

@@ -374,7 +374,7 @@ def test_the_wheel_ships_the_recipes_and_the_templates(tmp_path):
         found = [name for name in archive.namelist() if re.fullmatch(r"bertctl/_recipes/[\w-]+\.yaml", name)]
         assert len(found) == len(NAMES)
         templates = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("bertctl/reporting/templates/*")}
-        assert len(templates) == 2
+        assert len(templates) == 6
         assert templates <= set(archive.namelist())
         archive.extractall(tmp_path / "site")
     result = run_from(tmp_path / "site", tmp_path / "cwd", "recipes", "validate", *NAMES)

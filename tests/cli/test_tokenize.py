@@ -226,7 +226,7 @@ def test_two_tokenizers_side_by_side(bertctl: Run, tmp_path: Path) -> None:
         (["a", "--stride", "3"], ExitCode.USAGE, "there is none", "--max-length"),
         (["a", "--compare", "minilm"], ExitCode.USAGE, "side by side", "--stats"),
         (["a", "--truncation", "only"], ExitCode.USAGE, "'--truncation': 'only'", "longest_first"),
-        (["a", "--model", "minilmm"], ExitCode.USAGE, "did you mean minilm?", "Names:"),
+        (["a", "--model", "minilmm"], ExitCode.USAGE, "did you mean minilm", "Names:"),
         (["a", "--model", "./nowhere"], ExitCode.UNAVAILABLE, "does not exist", "Give a folder"),
         (["a", "--model", "bert-large"], ExitCode.UNAVAILABLE, "not in the cache", "--model PATH"),
         (["--file", "gone.txt"], ExitCode.UNAVAILABLE, "gone.txt does not exist", ""),

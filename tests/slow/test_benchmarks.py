@@ -30,6 +30,7 @@ def test_there_are_as_many_scripts_as_claims() -> None:
         "attention",
         "explaining",
         "features",
+        "long_texts",
         "tokenizing",
         "training",
     ]

@@ -137,7 +137,7 @@ def test_files_that_are_no_good(
 
 
 def test_names_that_fit_nothing(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"did you mean minilm\?"):
+    with pytest.raises(UsageError, match="did you mean minilm"):
         open_tokenizer("minilmm")
     with pytest.raises(UnavailableError, match="does not exist"):
         open_tokenizer(str(tmp_path / "vocab.txt"))
