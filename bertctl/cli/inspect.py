@@ -103,7 +103,7 @@ def _told(one: Mapping[str, Any]) -> dict[str, str]:
         "layers": f"{sizes['layers']} of width {sizes['hidden']}, {sizes['heads']} heads",
         "longest input": f"{sizes['positions']:,} tokens" if sizes["positions"] else "no limit",
         "tokenizer": one["tokenizer"]["kind"] if one["tokenizer"] else "of a kind that only transformers reads",
-        "FLOPs": f"{work['per_token'] / 1e6:,.1f} M a token, {work['per_example'] / 1e9:,.2f} G for {work['length']}",
+        "FLOPs": f"{work['per_token'] / 1e6:,.1f} M per token, {work['per_example'] / 1e9:,.2f} G per {work['length']}",
         "memory": f"{human_bytes(need['run'])} to run, {human_bytes(need['train'])} to train, about ({batch})",
     }
 
