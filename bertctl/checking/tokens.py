@@ -70,7 +70,7 @@ def _cut(subject: Subject, split: str, encoded: EncodedTexts, texts: Sequence[st
     loses = "are read in windows" if long.mode == "window" else f"lose {percent(lost, int(full.sum()))} of all tokens"
     says = f"are longer than {limit} tokens and {loses}; {lengths}"
     remedy = _longer(full, limit, subject.recipe.model.name)
-    if subject.recipe.task.startswith("text-") and not rows.has("pair"):
+    if subject.recipe.answers_texts and not rows.has("pair"):
         remedy += f" Or --long-text: {kept_words(long.kept(full))}."
     of, severity = (len(cut), len(rows)), "warning" if is_weighty else "note"
     yield _RULES.finding("truncated", split, of, examples, says=says, severity=severity, remedy=remedy)

@@ -128,7 +128,7 @@ def _training_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
 def _window_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     """Yields what is wrong with how long texts are read."""
     model, most = recipe.model, max(0, recipe.model.max_length - 3)  # two special tokens and a step
-    if model.long_text != "head" and not recipe.task.startswith("text-"):
+    if model.long_text != "head" and not recipe.answers_texts:
         why = "tags and answers to questions come from overlapping windows anyway, and choices are cut"
         yield Disagreement(("model.long_text", "task"), f"for one answer about a text, not for '{recipe.task}': {why}")
     for name in sorted({"window_stride", "window_pooling"} & model.model_dump(exclude_defaults=True).keys()):

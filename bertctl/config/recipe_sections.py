@@ -386,3 +386,8 @@ class RecipeFields(RecipeSection):
     probe: ProbeSection = Field(default_factory=ProbeSection)
     """Settings of `bertctl probe`, a linear classifier on vectors of the frozen encoder. Fine-tuning reads none of
     them."""
+
+    @property
+    def answers_texts(self) -> bool:
+        """Is whether each text, or pair, has one answer: only then is there a choice of what is read of long ones."""
+        return self.task.startswith("text-")

@@ -289,10 +289,8 @@ def _backend(saved_tokenizer: Any, source: ModelSource, auto_class: str) -> Toke
             remedy="Convert it once: AutoTokenizer.from_pretrained(folder).save_pretrained(folder).",
         )
     backend = saved_tokenizer.backend_tokenizer
-    of_pairs, separator = (
-        auto_class.endswith(("QuestionAnswering", "MultipleChoice")),
-        source.config.get("sep_token_id"),
-    )
+    of_pairs = auto_class.endswith(("QuestionAnswering", "MultipleChoice"))
+    separator = source.config.get("sep_token_id")
     if family_of(source.config) == "longformer" and of_pairs and backend.encode("a", "b").ids.count(separator) != 3:
         raise UnavailableError(
             f"Longformer finds where a question ends by three separators (id {separator}) in a pair of texts, and the "

@@ -158,9 +158,8 @@ def _check_size(config: dict[str, Any], folder: Path) -> None:
             remedy="Give a folder whose config.json and model.safetensors were saved together (save_pretrained).",
         )
     layers = int(config.get("num_hidden_groups") or layers)
-    described = (sizes["vocabulary"] + sizes["positions"]) * hidden + layers * (
-        4 * hidden + 2 * (inner or 4 * hidden)
-    ) * hidden
+    tables = (sizes["vocabulary"] + sizes["positions"]) * hidden
+    described = tables + layers * (4 * hidden + 2 * (inner or 4 * hidden)) * hidden
     stored = sum(path.stat().st_size for path in folder.glob("model*.safetensors"))
     require_memory(max(4 * described, stored), f"the model in {folder}")
 

@@ -52,7 +52,7 @@ def lengths_of(job: "Job") -> dict[str, Any]:
     """
     features, is_pair = job.features["train"], job.data.splits["train"].has("pair")
     kept = LongText.of(job.recipe.model).kept(features.tokens + features.truncated_tokens, pair=is_pair)
-    return kept if kept["too_long"] and job.recipe.task.startswith("text-") else {}
+    return kept if kept["too_long"] and job.recipe.answers_texts else {}
 
 
 def beyond_plain(job: "Job") -> list[str]:
