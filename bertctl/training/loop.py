@@ -14,6 +14,7 @@ from bertctl.progress import Listener
 from bertctl.runtime.batching import Plan, padding_share, training_plan
 from bertctl.runtime.seeding import WindowRandom
 from bertctl.tasks.base import Features
+from bertctl.tasks.sequences import DocumentFeatures
 from bertctl.training.out_of_memory import MicroBatches
 from bertctl.training.step import step_with_oom_retry
 from bertctl.training.training_engine import TrainingEngine
@@ -195,7 +196,8 @@ def _step(
     state.step += 1
     state.position += 1
     state.examples += len(indices)
-    state.tokens += int(features.lengths[indices].sum())
+    windows = features.windows[indices] if isinstance(features, DocumentFeatures) else 1
+    state.tokens += int((features.lengths[indices] * windows).sum())
     return {
         "step": state.step,
         "epoch": 0.0,

@@ -73,7 +73,8 @@ def _review(text: str, documents: list[str], place: str, words: int, rng: np.ran
     """Returns a sentence among about so many words of others."""
     others: list[str] = []
     while sum(len(one.split()) for one in others) < words:
-        others += documents[int(rng.integers(len(documents)))].lower().split(". ")[1:6]
+        sentences = documents[int(rng.integers(len(documents)))].lower().split(". ")
+        others.append(sentences[int(rng.integers(len(sentences)))])
     at = {"start": 0, "middle": len(others) // 2, "end": len(others)}[place]
     return " . ".join([*others[:at], text, *others[at:]])
 

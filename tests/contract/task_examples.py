@@ -43,7 +43,7 @@ class Example:
     agrees: Agrees
     again: Mapping[str, object]
     settings: Mapping[str, object] = field(default_factory=dict)
-    passes: int = 60
+    passes: int = 35
 
 
 def class_agrees(network: torch.nn.Module, tokenizer: Any, line: Line) -> None:
@@ -142,7 +142,7 @@ EXAMPLES: Mapping[str, Example] = {
         texts=("text",),
         agrees=score_agrees,
         again={"data.label_column": "gold", "data.text_column": "text"},
-        passes=120,
+        passes=70,
     ),
     "multiple-choice": Example(
         rows=(

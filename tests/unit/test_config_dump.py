@@ -106,7 +106,7 @@ def read_back(text: str) -> Recipe:
         return load_recipe(str(path))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(recipes())
 @example(Recipe.model_validate({"text_classification": {"labels": ODD}, "description": " ".join(ODD)}))
 @example(Recipe.model_validate({"description": "a  b " * 60 + "c"}))

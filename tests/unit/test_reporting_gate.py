@@ -388,7 +388,7 @@ def test_the_detectable_drop_below_the_limit_is_failed_in_four_of_five_builds():
 
 
 def test_the_error_rates_of_a_paired_f1():
-    n, trials = 200, 250
+    n, trials = 200, 120
     of_cells = f1_statistic(2, 1)
 
     def make(rows):

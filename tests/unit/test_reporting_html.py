@@ -100,8 +100,8 @@ def test_sections_fit_the_task(tmp_path):
     }
     every = set.union(*own.values())
     for task, (lines, primary) in TASKS.items():
-        headings = set(Page(_html(made_run(tmp_path / task, lines(), task=task, primary=primary))).headings)
-        assert headings & every == own[task], task
+        report = build_report(gather(made_run(tmp_path / task, lines(), task=task, primary=primary)))
+        assert {section.title for section in report.sections} & every == own[task], task
 
 
 def test_the_same_run_gives_the_same_bytes(tmp_path):
@@ -318,7 +318,6 @@ def test_layers_of_a_probe(tmp_path):
     run = made_run(tmp_path / "run", classified(), metrics={"probe": probe})
     section = next(s for s in build_report(gather(run)).sections if s.title == "Layers")
     assert section.blocks[1].rows[2][0] == Cell("2", strong=True)
-    assert "Layers" in Page(_html(run)).headings
 
 
 def test_what_was_fitted_is_told_and_no_second_temperature_is_recommended(tmp_path):

@@ -60,13 +60,13 @@ def rows(encoder: TextEncoder, batch: list[str], pairs: list[str] | None = None)
     return list(zip(ids, types, strict=True))
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.lists(texts, min_size=1, max_size=6))
 def test_ids_are_the_reference_s_over_all_of_unicode(batch: list[str]) -> None:
     assert rows(routed(MINILM), batch) == reference(MINILM, batch)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(texts, texts), min_size=1, max_size=4))
 def test_pairs_too(batch: list[tuple[str, str]]) -> None:
     first, second = [a for a, _ in batch], [b for _, b in batch]
@@ -83,7 +83,7 @@ def cased(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     return read_vocab_txt(file, lowercase=False)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(batch=st.lists(st.one_of(texts, st.text("aAéñüÜber €", max_size=12)), min_size=1, max_size=6))
 def test_a_cased_vocabulary_too(cased: Tokenizer, batch: list[str]) -> None:
     assert rows(routed(cased), batch) == reference(cased, batch)
