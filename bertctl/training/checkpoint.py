@@ -18,7 +18,7 @@ import os
 import shutil
 import sys
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -115,6 +115,8 @@ class Checkpoints:
             UnavailableError: what was being written could not be.
         """
         if self._writer is not None:
+            with suppress(OSError):  # not everybody may take a niceness back; or it has ended
+                _set_niceness(self._writer, os.getpriority(os.PRIO_PROCESS, 0))
             self._writer.join()
             self._writer = None
         failure, self._failure = self._failure, None
@@ -169,10 +171,9 @@ class Checkpoints:
         raise AssertionError
 
     def _write_quietly(self, snapshot: Snapshot, part: Path, begun: ExitStack) -> None:
-        if sys.platform == "linux":
-            # A thread has a niceness of its own there: it takes what the training leaves. MiniLM on 2 cores with a
-            # checkpoint every 50 steps: 5 % of the time instead of 14 %.
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+        # It takes what the training leaves. MiniLM on 2 cores with a checkpoint every 50 steps: 5 % of the time instead
+        # of 14 %. Once it is waited for it takes its share.
+        _set_niceness(threading.current_thread(), 19)
         try:
             self._write(snapshot, part, begun)
         except BaseException as error:  # noqa: BLE001 - raised again by `wait`, in the thread that cares
@@ -270,3 +271,8 @@ def _link(source: Path, target: Path) -> None:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _set_niceness(thread: threading.Thread, niceness: int) -> None:
+    if sys.platform == "linux":  # where each thread has its own
+        os.setpriority(os.PRIO_PROCESS, thread.native_id or 0, niceness)
