@@ -40,7 +40,7 @@ class SplitResult:
         lines: gold answer and prediction of each row.
         losses: (N,) mean loss of each row's things that are counted (examples, words, windows); 0 where there is none.
         loss: the mean of all of them, as what each row adds to it.
-        metrics: by name, `loss` included.
+        metrics: by name, `loss` included; values alone until `thorough`, as all but the last evaluations need no more.
     """
 
     task: Task
@@ -75,7 +75,7 @@ def evaluate_split(
         task: the task, fitted.
         rows: N labelled rows.
         features: the same rows, encoded.
-        recipe: says the batch size, the resamples and seed of the bootstrap, and metric scripts.
+        recipe: says the batch size and the metric scripts.
         choose: whether thresholds are chosen on this split (the validation split of a training run) before scoring.
         listener: hears of progress.
 
@@ -107,9 +107,9 @@ def evaluate_split(
 def _measured(
     task: Task, lines: list[dict[str, Any]], mean_loss: Contributions, recipe: Recipe, *, thorough: bool
 ) -> dict[str, MetricValue]:
-    """Returns all metrics of a split with their intervals; `thorough`: see `Contributions.metric`."""
+    """Returns all metrics of a split, with their intervals where it is `thorough`: see `Contributions.metric`."""
     settings, seed = recipe.evaluation, recipe.training.seed
-    resamples = settings.bootstrap_resamples
+    resamples = settings.bootstrap_resamples if thorough else 0
     metrics = task.answers.score(lines, resamples=resamples, seed=seed, thorough=thorough)
     metrics["loss"] = mean_loss.metric(resamples=resamples, seed=seed, thorough=thorough)
     if settings.metric_scripts:

@@ -144,7 +144,7 @@ class Contributions:
         """Returns the metric with its 95 % interval, as metrics.json has it.
 
         Args:
-            resamples: of the bootstrap.
+            resamples: of the bootstrap; 0 for the value alone.
             seed: of the bootstrap.
             thorough: up to 10,000 resamples instead, where they take no time.
         """
@@ -152,9 +152,9 @@ class Contributions:
             width = max(len(self.rows), 1 if self.family in ("mean", "ratio") else len(self._counted[0]))
             width *= 10 if self.kinds == "single" else 1  # ranks and sums of pairs take that much longer
             resamples = max(resamples, min(DRAWS, CHEAP // width))
-        if self.is_dear:
+        if resamples and self.is_dear:
             resamples = max(200, min(resamples, 10 * CHEAP // self.rows.size))
-        low, high = self._interval(resamples, seed)
+        low, high = self._interval(resamples, seed) if resamples else (None, None)
         n, clusters = len(self.rows), number_of(self.clusters)
         return MetricValue(self.value, low, high, n, self.higher_is_better, clusters)
 

@@ -138,7 +138,7 @@ model = {auto_class}.from_pretrained(MODEL)"""
 
         Args:
             lines: labelled, at least one.
-            resamples: of the bootstrap.
+            resamples: of the bootstrap; 0 for the values alone.
             seed: of the bootstrap.
             thorough: see `Contributions.metric`.
         """

@@ -157,6 +157,8 @@ def test_every_metric_is_what_the_prediction_lines_give(finished: Result) -> Non
     read = type(task.answers).from_lines(lines)
     for name, each in read.all_contributions(lines).items():
         assert each.metric(resamples=100, seed=trained.recipe.training.seed, thorough=True).as_json() == scored[name]
+        quick = each.metric(resamples=0)  # what is computed while a run trains
+        assert (quick.value, quick.low, quick.high) == (each.value, None, None)
 
 
 def test_report_card_comparison_and_gate_know_it(finished: Result) -> None:
