@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from bertctl.cli.output import Output, plain_table
-from bertctl.cli.processes import NumProcessesOption, in_processes, this_worker
+from bertctl.cli.processes import NumProcessesOption, in_processes, tell_shard, this_worker
 from bertctl.cli.recipe_options import (
     ANSWERS,
     COLUMNS,
@@ -14,9 +14,11 @@ from bertctl.cli.recipe_options import (
     DATA,
     EVALUATION,
     LAYOUT,
+    MergeOption,
     OnErrorOption,
     OverwriteOption,
     RunRequest,
+    ShardOption,
     only,
     takes_run,
 )
@@ -35,6 +37,8 @@ def evaluate(
     overwrite: OverwriteOption = False,
     calibrate: Annotated[bool, typer.Option("--calibrate")] = False,
     threshold: Annotated[str | None, typer.Option("--threshold", metavar="f1|precision=P")] = None,
+    shard: ShardOption = None,
+    merge: MergeOption = False,
     on_error: OnErrorOption = None,
     num_processes: NumProcessesOption = 1,
 ) -> None:
@@ -55,14 +59,15 @@ def evaluate(
         bertctl evaluate runs/sst2-1a2b3c4d --split test
         bertctl evaluate runs/sst2-1a2b3c4d --file new.csv -o runs/new
     """
+    from bertctl.inference.shards import Sharing
     from bertctl.run_folder import RunFolder
 
     if split and file:
         raise UsageError("--split and --file exclude each other", remedy="Give one of the two.")
-    if file and (calibrate or threshold is not None):
+    if (file or shard or merge) and (calibrate or threshold is not None):
         raise UsageError(
-            "--calibrate and --threshold choose on a split of the run's own data",
-            remedy="Leave --file out. --split names the split; without it the validation split is taken.",
+            "--calibrate and --threshold choose on a whole split of the run's own data",
+            remedy="Leave --file, --shard and --merge out. --split names the split, else it is the validation split.",
         )
     if output and not file:
         raise UsageError(
@@ -71,6 +76,7 @@ def evaluate(
     target = output or (run.path.with_name(f"{run.path.name}-on-{file.stem}") if file else run.path)
     if file:
         RunFolder.check_free(target, overwrite=overwrite)
+    sharing = Sharing.read(shard, merge, target, num_processes, ".zip")
     in_processes(num_processes, out)
     trained = run.open(listener=out)
     if not file:
@@ -78,19 +84,19 @@ def evaluate(
     from bertctl.data.reading import SkippedRows
     from bertctl.inference.score_run import evaluate_file, evaluate_run
 
-    workers, listener = this_worker(out)
+    shared, listener = this_worker(out)
     skipped = SkippedRows() if on_error == "skip" else None
     if calibrate or threshold is not None:
-        _decide(out, trained, split, calibrate, threshold, workers, listener)
+        _decide(out, trained, split, calibrate, threshold, shared, listener)
         return
-    with out.third_party_kept():
+    with out.third_party_kept(), sharing.workers(trained, shared) as workers:
         if file:
             metrics = evaluate_file(
                 trained, file, target, overwrite=overwrite, workers=workers, listener=listener, skipped=skipped
             )
         else:
             metrics = evaluate_run(trained, split=split, workers=workers, listener=listener, skipped=skipped)
-    if not workers.is_first:
+    if tell_shard(sharing, out) or not workers.is_first:
         return
     left_out = skipped.finish(target / "predictions", out) if skipped else {}
 

@@ -7,7 +7,7 @@ import typer
 
 from bertctl.cli.completion import dataset_names
 from bertctl.cli.output import Output
-from bertctl.cli.processes import NumProcessesOption, in_processes
+from bertctl.cli.processes import NumProcessesOption, in_processes, tell_shard
 from bertctl.cli.recipe_options import (
     COLUMNS,
     COMPUTE,
@@ -15,8 +15,10 @@ from bertctl.cli.recipe_options import (
     LAYOUT,
     LONG_TEXTS,
     MODEL,
+    MergeOption,
     OnErrorOption,
     RecipeRequest,
+    ShardOption,
     names_in,
     only,
     takes_recipe,
@@ -44,6 +46,8 @@ def extract_features(
     backend: Annotated[Literal["torch", "onnx", "openvino"], typer.Option("--backend")] = "torch",
     resume: Annotated[bool, typer.Option("--resume")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite")] = False,
+    shard: ShardOption = None,
+    merge: MergeOption = False,
     on_error: OnErrorOption = None,
     num_processes: NumProcessesOption = 1,
 ) -> None:
@@ -76,9 +80,11 @@ def extract_features(
     from bertctl.features.feature_files import check_output
     from bertctl.features.memory import bound_caches
     from bertctl.inference.sessions import check_backend
+    from bertctl.inference.shards import Sharing
     from bertctl.runtime.launch import workers
 
     check_output(output, by_token=words is not None or pooling == "none")
+    sharing = Sharing.read(shard, merge, output, num_processes, ".json")
     bound_caches()
     recipe = settings.load("text-classification")
     check_backend(backend, device=recipe.runtime.device, precision=recipe.runtime.precision)
@@ -93,12 +99,12 @@ def extract_features(
     out.quiet = out.quiet or shared.rank > 0
     vectors = VectorNames(tuple(names_in(layers)), tuple(names_in(pooling)), words, special_tokens, normalize)
     long = LongText.of(recipe.model, stride)
-    job = ExtractJob(output, long, input, dtype, keep_text, backend, resume=resume, overwrite=overwrite)
+    job = ExtractJob(output, long, input, dtype, keep_text, backend, resume, overwrite, sharing)
     skipped = SkippedRows() if on_error == "skip" else None
     rows = Input(input, recipe.data, kind=input_format, split=split, skipped=skipped)
     with out.third_party_kept():
         document = extract_into(recipe, rows, vectors, job, workers=shared, listener=out)
-    if shared.rank:
+    if tell_shard(sharing, out) or shared.rank:
         return
     left_out = skipped.finish(output, out) if skipped else {}
     out.answer({"output": str(output), **document, **left_out})

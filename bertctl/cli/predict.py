@@ -8,7 +8,7 @@ import typer
 from bertctl.cli import streams
 from bertctl.cli.completion import dataset_names
 from bertctl.cli.output import Output
-from bertctl.cli.processes import NumProcessesOption, in_processes, this_worker
+from bertctl.cli.processes import NumProcessesOption, in_processes, tell_shard, this_worker
 from bertctl.cli.recipe_options import (
     ANSWERS,
     COMPUTE,
@@ -16,8 +16,10 @@ from bertctl.cli.recipe_options import (
     KEEP_TEXT,
     LAYOUT,
     MODEL,
+    MergeOption,
     OnErrorOption,
     RunRequest,
+    ShardOption,
     only,
     takes_run,
 )
@@ -48,6 +50,8 @@ def predict(
     top_k: Annotated[int | None, typer.Option("--top-k", min=1, metavar="N")] = None,
     input_format: Annotated[str | None, typer.Option("--input-format", metavar="NAME")] = None,
     batch_size: Annotated[int | None, typer.Option("--batch-size", min=1)] = None,
+    shard: ShardOption = None,
+    merge: MergeOption = False,
     on_error: OnErrorOption = None,
     num_processes: NumProcessesOption = 1,
 ) -> None:
@@ -81,6 +85,7 @@ def predict(
     """
     from bertctl.data.text_files import is_text
     from bertctl.inference.layouts import check_format, check_known, layout_of
+    from bertctl.inference.shards import Sharing
 
     if out.as_json and output is None:
         if layout not in (None, "jsonl"):
@@ -97,6 +102,7 @@ def predict(
     _check_glue(layout, of_split=bool(split or data), output=output)
     if safe_csv and layout not in ("csv", "tsv"):
         raise UsageError("--safe-csv is about CSV", remedy="Add --format csv, or leave it out.")
+    sharing = Sharing.read(shard, merge, output, num_processes, ".zip")
     in_processes(num_processes, out)
     trained = run.open({"evaluation.batch_size": batch_size} if batch_size else {}, out)
     if split and not data:
@@ -106,9 +112,10 @@ def predict(
 
     check_format(trained, layout, to_file=output is not None)
 
-    workers, listener = this_worker(out)
+    shared, listener = this_worker(out)
     skipped = SkippedRows() if on_error == "skip" else None
-    with streams.whole() if layout == "json" else streams.data() as answers, out.third_party_kept():
+    stdout = streams.whole() if layout == "json" else streams.data()
+    with stdout as answers, out.third_party_kept(), sharing.workers(trained, shared) as workers:
         if layout == "glue" and output is not None:
             written = predict_glue(
                 trained, split or "test", data=data, output=output, workers=workers, listener=listener
@@ -119,6 +126,8 @@ def predict(
             written = predict_rows(
                 trained, chunks, destination, total=total, top_k=top_k, workers=workers, listener=listener
             )
+    if tell_shard(sharing, out):
+        return
     if skipped is not None and workers.is_first:
         written |= skipped.finish(output, out)
     if output and workers.is_first:

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +10,9 @@ from bertctl.cli.help import RARE
 from bertctl.cli.output import Output
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.launch import Workers, is_worker, launch, workers
+
+if TYPE_CHECKING:
+    from bertctl.inference.shards import Sharing
 
 NumProcessesOption = Annotated[
     int,
@@ -51,3 +54,11 @@ def this_worker(out: Output) -> tuple[Workers, Listener]:
     """Returns this process among those that share the work, and its listener: only the first process is heard."""
     shared = workers()
     return shared, out if shared.is_first else SILENT
+
+
+def tell_shard(sharing: "Sharing", out: Output) -> bool:
+    """Tells of the shard that this command has written, and returns whether that was its work."""
+    if sharing.shard:
+        out.answer({"shard": list(sharing.shard), "file": str(sharing.paths[0])})
+        out.say(f"written to {sharing.paths[0]}; when all shards are there, type the same command with --merge")
+    return sharing.shard is not None

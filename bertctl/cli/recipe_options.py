@@ -170,6 +170,13 @@ OnErrorOption = Annotated[
         "answers (OUT.skipped.jsonl). Default: stop.",
     ),
 ]
+ShardOption = Annotated[
+    str | None,
+    typer.Option("--shard", metavar="K/N", help="Compute shard K of N, into OUT.parts (OUT is -o); then --merge."),
+]
+MergeOption = Annotated[
+    bool, typer.Option("--merge", help="Make OUT of the shards in OUT.parts: the same bytes as without shards.")
+]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace the run that is in the folder.")]
 SetOption = Annotated[
     list[str] | None,

@@ -74,7 +74,8 @@ def sweep(
         bertctl sweep mrpc --data-dir glue --model minilm --grid paper --seeds 5
         bertctl sweep my.yaml --grid 'training.epochs=3,10' --folds 5 --jobs 2
     """
-    from bertctl.sweeps.grid import pick, read_grid, read_seeds, read_shard
+    from bertctl.inference.shards import read_shard
+    from bertctl.sweeps.grid import pick, read_grid, read_seeds
 
     started = time.perf_counter()
     part = read_shard(shard)

@@ -31,6 +31,7 @@ from bertctl.features.source import Input
 from bertctl.features.store import VectorLayout, VectorStore, join_stores
 from bertctl.inference.evaluate import warn_of_truncation
 from bertctl.inference.sessions import check_backend
+from bertctl.inference.shards import AGAIN
 from bertctl.modeling.source import inspect_model
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA
@@ -169,17 +170,22 @@ def extract(
     check_output(job.output, by_token=encoder.spec.by_token)
     refuse_input(job.sidecar)
     refuse_links(job.folder, job.folder / str(workers.rank), job.folder / "joined")
-    layout = _layout(encoder, job)
+    layout, shard, folder = _layout(encoder, job), job.sharing.shard, job.folder / str(workers.rank)
     settings = _settings(encoder, job, layout, workers.count)
     path = job.sidecar if workers.count == 1 else job.folder / f"{workers.rank}.json"
+    if shard:  # as one of so many processes, which waits for no other
+        path, settings, workers = job.sharing.paths[0], settings | {"shard": shard}, Workers(shard[0] - 1, shard[1])
+        folder = path.with_suffix("")
     left = _left_by_an_earlier_attempt(job, path, settings)
     if left is not None and left.get("complete"):
         listener.say(f"{job.output} was finished: {left['rows']} rows")
         shutil.rmtree(job.folder, ignore_errors=True)
         return left
+    if job.sharing.paths and not shard:
+        return _merge(stream, job, layout, settings)
     listener.say(f"{job.output} is made at the end; until then whole rows lie in {job.folder}")
     state = _State(path, settings, left)
-    store = VectorStore(job.folder / str(workers.rank), layout, state.progress.store if left else None)
+    store = VectorStore(folder, layout, state.progress.store if left else None)
     try:
         _compute_all(stream, encoder, job, state, store, workers, listener)
     except UnavailableError as error:
@@ -192,7 +198,24 @@ def extract(
     finally:
         store.close()
         listener.finish("rows")
-    return _finish(job, layout, state, workers)
+    return state.document(complete=False) if shard else _finish(job, layout, state, workers)
+
+
+def _merge(
+    stream: Iterable[Rows], job: ExtractJob, layout: VectorLayout, settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Makes the file of all shards, once the input is seen to be theirs."""
+    state, paths = _State(job.sidecar, settings, None), job.sharing.paths
+    for rows in chunks(stream):
+        state.add(rows)
+        state.progress.rows += len(rows)
+    whole = state.document(complete=True)
+    for number, path in enumerate(paths, start=1):
+        left, wanted = read_json(path, kind=DataError, remedy=AGAIN), {**whole, "shard": [number, len(paths)]}
+        other = [name for name in (*_MUST_AGREE, "shard", "rows", "texts_sha256") if left.get(name) != wanted.get(name)]
+        if other:
+            raise UsageError(f"{path} is of another whole, or not finished: other {', '.join(other)}", remedy=AGAIN)
+    return _finish(job, layout, state, ALONE)
 
 
 def _compute_all(
@@ -223,7 +246,7 @@ def _compute_all(
             computed += len(rows)
             trim_heap()  # vectors and layers of all sizes leave holes: 12 MB more every few chunks
         progress.rows = seen
-        if workers.count > 1:
+        if workers.count > 1 or job.sharing.shard:
             progress.chunks.append([number % workers.count, len(rows), vectors])
         now = time.monotonic()
         listener.advance("rows", seen, seen, {"rows/s": computed / max(1e-9, now - started)})
@@ -347,18 +370,19 @@ def _finish(job: ExtractJob, layout: VectorLayout, state: _State, workers: Worke
         workers.wait()
         return {}
     folder, progress = job.folder / "0", state.progress
-    vectors = progress.store["vectors"]
-    if workers.count > 1:
+    vectors = progress.store.get("vectors", 0)
+    if workers.count > 1 or job.sharing.paths:
         folder = job.folder / "joined"
-        others = [json.loads((job.folder / f"{i}.json").read_text(encoding="utf-8")) for i in range(workers.count)]
+        paths = job.sharing.paths or [job.folder / f"{i}.json" for i in range(workers.count)]
+        others = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
         for name in ("truncated", "lost_tokens", "unknown_tokens", "tokens"):
             setattr(progress, name, sum(other["progress"][name] for other in others))
         vectors = sum(other["progress"]["store"]["vectors"] for other in others)
         done = [
             (process, rows, others[process]["progress"]["chunks"][i][2])
-            for i, (process, rows, _) in enumerate(progress.chunks)
+            for i, (process, rows, _) in enumerate(others[0]["progress"]["chunks"])
         ]
-        join_stores([job.folder / str(i) for i in range(workers.count)], done, folder, layout)
+        join_stores([path.with_suffix("") for path in paths], done, folder, layout)
     write_features(job.output, layout, folder)
     final = state.document(complete=True) | {"shape": [vectors, *layout.vector_shape]}
     write_json(job.sidecar, final)

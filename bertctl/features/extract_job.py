@@ -1,8 +1,9 @@
 """What `extract-features` was asked for."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from bertctl.inference.shards import Sharing
 from bertctl.tokenization.long_texts import LongText
 
 
@@ -38,6 +39,7 @@ class ExtractJob:
         backend: torch, onnx or openvino.
         resume: go on where an earlier attempt was stopped.
         overwrite: replace a file that is there.
+        sharing: what of the work this is; shards are OUT.parts/K-of-N.json and a folder of that name.
     """
 
     output: Path
@@ -48,6 +50,7 @@ class ExtractJob:
     backend: str = "torch"
     resume: bool = False
     overwrite: bool = False
+    sharing: Sharing = field(default_factory=Sharing)
 
     @property
     def sidecar(self) -> Path:

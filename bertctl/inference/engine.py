@@ -161,13 +161,10 @@ class Engine:
                     listener.advance(phase, done, len(features))
         finally:
             listener.finish(phase)
-        if workers.count > 1:
-            # Each batch was computed by one process, so the sum over all processes is the whole.
-            factor = 1 if workers.rank < len(plan) else 0
-            outputs = {
-                name: workers.sum(values if factor else np.zeros_like(values)) for name, values in outputs.items()
-            }
-            losses = losses if losses is None else workers.sum(losses if factor else np.zeros_like(losses))
+        # Each batch was computed by one process, so the sum over all processes is the whole.
+        factor = 1 if workers.rank < len(plan) else 0
+        outputs = {name: workers.sum(values if factor else np.zeros_like(values)) for name, values in outputs.items()}
+        losses = losses if losses is None else workers.sum(losses if factor else np.zeros_like(losses))
         return ForwardResult(outputs, losses)
 
 

@@ -285,7 +285,8 @@ def predict_rows(
     predictor = Predictor(run, run.load(workers), top_k=top_k)
     own = run.task.formats.get(destination.layout)
     reads = own.reads if own else ()
-    answers = predictor.predict(chunks, reads=reads, total=total, listener=destination.bar_for(listener))
+    chunks, bar = workers.seen(chunks), destination.bar_for(listener)
+    answers = predictor.predict(chunks, reads=reads, total=total, listener=bar)
     if not workers.is_first:
         collections.deque(answers, maxlen=0)  # its share of the work is done, and another one writes
         return dict(predictor.counts)
@@ -321,7 +322,9 @@ def predict_glue(
     """
     recipe = _about(run, data)
     dataset, wanted = glue_splits(recipe.data, split)
-    splits = load_data(recipe, splits=[row.name for row in wanted], listener=listener).splits
+    names = [row.name for row in wanted]
+    splits = load_data(recipe, splits=names, listener=listener).splits
+    splits = dict(zip(names, workers.seen([splits[name] for name in names]), strict=True))
     predictor = Predictor(run, run.load(workers))
     files = []
     for row in wanted:

@@ -106,7 +106,7 @@ def evaluate_file(
     primary = run.task.answers.named_today(trained).get("primary", {}).get("name", run.task.primary_metric)
     metrics = metrics_document(results, primary=primary, selection="file")
     metrics["baseline"] = _baseline(run, trained.get("constant_answer"), results)
-    metrics["data"] = {"file": truncation_counts(results["file"].features)}
+    metrics["data"] = {name: truncation_counts(result.features) for name, result in results.items()}
     _note_decision(metrics, read_decision(run.folder), results)
     if not workers.is_first:
         return metrics
@@ -131,7 +131,7 @@ def _note_decision(metrics: dict[str, Any], decision: Decision | None, splits: I
 def score_splits(
     run: TrainedRun, splits: dict[str, Rows], workers: Workers, listener: Listener
 ) -> dict[str, SplitResult]:
-    """Scores labelled rows with the run's model; nothing is written.
+    """Scores labelled rows with the run's model; nothing is written. Who works apart from the others scores nothing.
 
     Raises:
         UsageError: metric scripts that the run names and the caller does not.
@@ -150,8 +150,11 @@ def score_splits(
     engine = run.load(workers)
     listener.say(f"compute: {engine.compute.why}")
     results = {}
-    for name, rows in splits.items():
+    for rows, name in list(zip(workers.seen(splits.values()), splits, strict=True)):
         features = run.task.encode(rows, engine.tokenizer, max_length=run.recipe.model.max_length)
+        if workers.is_apart:
+            engine.forward(run.task, features, batch_size=run.recipe.evaluation.batch_size, listener=listener)
+            continue
         report_truncation(name, features, run.task, run.recipe, listener)
         result = evaluate_split(engine, run.task, rows, features, recipe=run.recipe, listener=listener)
         results[name] = result.thorough(run.recipe)

@@ -38,16 +38,22 @@ class Workers:
         rank: its number, from 0. The first process writes files and prints.
         count: how many there are.
         group: of torch.distributed, over host memory; None where the process is alone.
+        is_apart: whether it never meets the others: of a sum it has its own share, and nothing can be made of that.
     """
 
     rank: int = 0
     count: int = 1
     group: Any = None
+    is_apart: bool = False
 
     @property
     def is_first(self) -> bool:
         """Returns whether this process writes files and prints."""
         return self.rank == 0
+
+    def seen(self, parts: Iterable[Any]) -> Iterable[Any]:
+        """Returns the rows, some at a time, that the work is about: all who share it have the same."""
+        return parts
 
     def wait(self) -> None:
         """Waits until all processes have called it."""

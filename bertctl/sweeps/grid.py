@@ -98,20 +98,6 @@ def read_seeds(given: str, *, first: int) -> list[dict[str, int]]:
     return [{"init": (first + i) % 2**32, "order": (first + j) % 2**32} for i, j in pairs]
 
 
-def read_shard(given: str | None) -> tuple[int, int] | None:
-    """Reads `--shard`: `2/8` is the second of eight.
-
-    Raises:
-        UsageError: not of this form, or out of range.
-    """
-    if given is None:
-        return None
-    match = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", given)
-    if match is None or not 1 <= int(match[1]) <= int(match[2]):
-        raise UsageError(f"--shard {given}: there is no such shard", remedy="Such as --shard 2/8, the second of eight.")
-    return int(match[1]), int(match[2])
-
-
 def _from_line(text: str) -> tuple[list[tuple[str, list[Any]]], list[str]]:
     """Reads `a=1,2 b=x`; commas within brackets belong to the value."""
     pairs, problems = [], []

@@ -12,6 +12,7 @@ from task_examples import EXAMPLES, ask, assert_alike, assert_same
 
 from bertctl.config.load import load_recipe
 from bertctl.inference.score_run import evaluate_file
+from bertctl.inference.shards import Sharing
 from bertctl.inference.trained import open_run
 from bertctl.interpretability.explain import Asked, Explainer
 from bertctl.reporting.card import card_text
@@ -20,6 +21,7 @@ from bertctl.reporting.gate import gate
 from bertctl.reporting.limits import parse_limit
 from bertctl.reporting.report import build_report, gather
 from bertctl.run_folder import RunFolder
+from bertctl.runtime.launch import ALONE
 from bertctl.tasks.registry import TASKS
 from bertctl.training.finetune import Result, run
 from bertctl.training.job import prepare
@@ -141,6 +143,18 @@ def test_its_prediction_file_reads_back(finished: Result, tmp_path: Path) -> Non
     trained = open_run(finished.folder.path, options=dict(EXAMPLES[task].again))
     metrics = evaluate_file(trained, finished.folder.predictions("validation"), tmp_path / "again")
     assert metrics["metrics"]["file"] == finished.metrics["metrics"]["validation"]
+
+
+def test_two_shards_of_its_scores_are_the_whole(finished: Result, tmp_path: Path) -> None:
+    task, file = open_run(finished.folder.path).task.name, finished.folder.predictions("validation")
+    trained = open_run(finished.folder.path, options={**EXAMPLES[task].again, "evaluation.batch_size": 2})
+    evaluate_file(trained, file, tmp_path / "whole")
+    for shard in ("1/2", "2/2", None):
+        sharing = Sharing.read(shard, shard is None, tmp_path / "merged", 1, ".zip")
+        with sharing.workers(trained, ALONE) as workers:
+            evaluate_file(trained, file, tmp_path / "merged", workers=workers)
+    for name in ("metrics.json", "predictions/file.jsonl"):
+        assert (tmp_path / "merged" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
 def test_it_beats_the_baseline_that_ignores_the_text(finished: Result) -> None:

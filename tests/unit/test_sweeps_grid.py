@@ -7,7 +7,8 @@ import pytest
 from bertctl.data.rows import Rows
 from bertctl.data.splits import hold_out_fold
 from bertctl.errors import DataError, UnavailableError, UsageError
-from bertctl.sweeps.grid import pick, read_grid, read_seeds, read_shard
+from bertctl.inference.shards import read_shard
+from bertctl.sweeps.grid import pick, read_grid, read_seeds
 
 
 def test_the_papers_grid_has_18_settings_and_glues_has_4() -> None:

@@ -1,0 +1,159 @@
+"""`--shard K/N`, then `--merge`: machines that never meet share the work of a verb, and the result is that of one.
+
+They share it as processes do (`Engine.forward`): batches are formed once, every N-th is a shard's, and what the model
+gives for all of them is a sum. Here the summands wait in OUT.parts/K-of-N.zip: for each sum, in order, the `rows` that
+are not 0 and their `values`. The merge reads the rows again and makes metrics and files of the sums by the same code as
+ever; of each forward pass it computes one batch, to know the shapes. The comment of a file seals what it was made of.
+"""
+
+import hashlib
+import itertools
+import json
+import re
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load, save
+
+from bertctl import __version__
+from bertctl.catalog.models import file_sha256
+from bertctl.config.dump import recipe_hash
+from bertctl.documents import loading
+from bertctl.errors import UsageError
+from bertctl.modeling.linear_head import WEIGHTS, is_probe
+from bertctl.runtime.launch import Workers, is_worker
+from bertctl.writing import replacing
+
+if TYPE_CHECKING:
+    from bertctl.inference.trained import TrainedRun
+
+_BEHIND = 2**40  # times the count of shards: a rank that no batch is left for
+AGAIN = "Run that shard again, with the run, the rows and the options of the others."
+
+
+def read_shard(given: str | None) -> tuple[int, int] | None:
+    """Reads `--shard`: `2/8` is the second of eight.
+
+    Raises:
+        UsageError: not of this form, or out of range.
+    """
+    if given is None:
+        return None
+    match = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", given)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise UsageError(f"--shard {given}: there is no such shard", remedy="Such as --shard 2/8, the second of eight.")
+    return int(match[1]), int(match[2])
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """Says what this command does of the work: a shard, the merge of all shards, or without both the whole.
+
+    Attributes:
+        shard: number, from 1, and count.
+        paths: of the shards; of one, where it goes: OUT.parts/K-of-N and a suffix.
+    """
+
+    shard: tuple[int, int] | None = None
+    paths: Sequence[Path] = ()
+
+    @classmethod
+    def read(cls, shard: str | None, merge: bool, output: Path | None, processes: int, suffix: str) -> "Sharing":
+        """Reads `--shard K/N` and `--merge`; nothing is loaded.
+
+        Args:
+            shard: as it was typed.
+            merge: whether --merge was.
+            output: OUT.
+            processes: `--num-processes`.
+            suffix: of the files of shards.
+
+        Raises:
+            UsageError: no such shard; options that exclude each other; shards that are missing, or of several counts.
+        """
+        part = read_shard(shard)
+        if not (part or merge):
+            return cls()
+        if output is None or (part and merge) or processes > 1 or is_worker():
+            remedy = "Give -o OUT with --shard 1/2, then with --shard 2/2, then with --merge: shards go to OUT.parts."
+            raise UsageError("--shard and --merge exclude each other and --num-processes, and need -o", remedy=remedy)
+        folder = output.with_name(f"{output.name}.parts")
+        if part:
+            return cls(part, [folder / f"{part[0]}-of-{part[1]}{suffix}"])
+        found = [path.stem for path in folder.glob(f"*-of-*{suffix}")]
+        count = max((int(name.rpartition("-")[2]) for name in found if re.fullmatch(r"\d+-of-\d+", name)), default=1)
+        wanted = [f"{number}-of-{count}" for number in range(1, count + 1)]
+        wrong = [f"{name} is missing" for name in wanted if name not in found]
+        wrong += [f"{name} is of another whole" for name in found if name not in wanted]
+        if wrong:
+            remedy = "Run the same command with --shard K/N for each that is missing; delete those of another N."
+            raise UsageError(f"{folder} does not hold all shards of one whole: {', '.join(wrong)}", remedy=remedy)
+        return cls(None, [folder / f"{name}{suffix}" for name in wanted])
+
+    @contextmanager
+    def workers(self, run: "TrainedRun", whole: Workers) -> Iterator[Workers]:
+        """Yields those who share the work: one shard, all of them, or those who do the whole.
+
+        Raises:
+            DataError: a file that is damaged.
+        """
+        if not self.paths:
+            yield whole
+            return
+        head = file_sha256(run.folder.path / WEIGHTS) if is_probe(run.folder.path) else ""
+        by = recipe_hash(run.recipe, data_hashes={"bertctl": __version__}, model_hash=run.source.content_hash() + head)
+        if self.shard:
+            with replacing(self.paths[0]) as aside, zipfile.ZipFile(aside, "w") as file:
+                yield _Shard(self.shard[0] - 1, self.shard[1], by=by, files=[file])
+            return
+        with loading(self.paths[0].parent, remedy=AGAIN):
+            files = [zipfile.ZipFile(path) for path in self.paths]
+        yield _Shard(_BEHIND * len(files), len(files), is_apart=False, by=by, files=files)
+
+
+@dataclass(frozen=True)
+class _Shard(Workers):
+    """One of those who share the work: what it adds to a sum goes into its file, sealed with what it was made of.
+
+    All of them together (not `is_apart`) come after the others, add nothing, and are who writes and prints.
+    """
+
+    is_apart: bool = True
+    by: str = ""
+    files: Sequence[zipfile.ZipFile] = ()
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    @property
+    def is_first(self) -> bool:
+        return not self.is_apart
+
+    def seen(self, parts: Iterable[Any]) -> Iterator[Any]:
+        digest = hashlib.sha256(self.by.encode())
+        for rows in parts:
+            digest.update(json.dumps([rows.ids, rows.columns], default=str).encode())
+            yield rows
+        for number, file in enumerate(self.files, start=1 + self.rank % self.count):
+            seal = f"{number}/{self.count} {digest.hexdigest()}".encode()
+            if self.is_apart:
+                file.comment = seal
+            elif file.comment != seal:
+                what = "is another shard, or was computed from other rows, by another run or with other options"
+                raise UsageError(f"{file.filename} {what}", remedy=AGAIN)
+
+    def sum(self, values: NDArray[Any]) -> NDArray[Any]:
+        name = str(next(self.numbers))
+        if self.is_apart:
+            rows = np.unique(np.nonzero(values)[0])
+            self.files[0].writestr(zipfile.ZipInfo(name), save({"rows": rows, "values": values[rows]}))
+            return values
+        for file in self.files:
+            with loading(f"{file.filename}, as a shard of these rows,", kind=UsageError, remedy=AGAIN):
+                part = load(file.read(name))
+                values[part["rows"]] = part["values"]
+        return values

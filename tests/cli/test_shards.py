@@ -1,0 +1,173 @@
+"""`--shard K/N` and `--merge` of predict, evaluate and extract-features: the bytes of one machine, and refusals."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Run, TinyRun
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """2,100 opinions, more than are predicted at once, of 1 to 12 words."""
+    path, words = (
+        tmp_path_factory.mktemp("rows") / "rows.csv",
+        ["the", "film", "was", "good", "it", "bad", "food", "dull", "very", "not", "fine"],
+    )
+    lines = [f"{' '.join(words[i % 7 : i % 7 + 1 + i % 5])} {i},{'pos' if i % 3 else 'neg'}" for i in range(2100)]
+    path.write_text("\n".join(["text,label", *lines]) + "\n", encoding="utf-8")
+    return path
+
+
+def _shards(bertctl: Run, words: list[object], count: int) -> None:
+    for number in range(1, count + 1):
+        done = bertctl(*words, "--shard", f"{number}/{count}")
+        assert done.returncode == 0, done.stderr
+        assert f"{number}-of-{count}" in done.stderr
+        assert done.stdout == ""
+
+
+@pytest.mark.parametrize("name", ["answers.jsonl", "answers.csv.gz"])
+def test_four_shards_of_predict_are_the_bytes_of_one(
+    bertctl: Run, tiny_run: TinyRun, rows: Path, tmp_path: Path, name: str
+) -> None:
+    words = ["predict", tiny_run.path, rows, "--batch-size", 16, "-o"]
+    assert bertctl(*words, tmp_path / name).returncode == 0
+    _shards(bertctl, [*words, tmp_path / "merged" / name], 4)
+    assert not (tmp_path / "merged" / name).exists()
+    sizes = [path.stat().st_size for path in (tmp_path / "merged" / f"{name}.parts").iterdir()]
+    assert max(sizes) < 1.2 * min(sizes), "each has a quarter"
+    merged = bertctl(*words, tmp_path / "merged" / name, "--merge", "--json")
+    assert merged.returncode == 0, merged.stderr
+    assert json.loads(merged.stdout)["examples"] == 2100
+    assert (tmp_path / name).read_bytes() == (tmp_path / "merged" / name).read_bytes()
+
+
+def test_three_shards_of_evaluate_are_the_bytes_of_one(
+    bertctl: Run, tiny_run: TinyRun, rows: Path, tmp_path: Path
+) -> None:
+    words = ["evaluate", tiny_run.path, "--file", rows, "-o"]
+    assert bertctl(*words, tmp_path / "whole").returncode == 0
+    _shards(bertctl, [*words, tmp_path / "merged"], 3)
+    assert not (tmp_path / "merged").exists()
+    merged = bertctl(*words, tmp_path / "merged", "--merge")
+    assert merged.returncode == 0, merged.stderr
+    for name in ("metrics.json", "predictions/file.jsonl"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "merged" / name).read_bytes()
+
+
+def test_shards_of_a_split_are_added_to_the_run_by_the_merge(bertctl: Run, tiny_run: TinyRun, tmp_path: Path) -> None:
+    """The batch of 4 rows is one: the second shard has nothing to compute."""
+    whole, run = (shutil.copytree(tiny_run.path, tmp_path / name) for name in ("whole", "run"))
+    assert bertctl("evaluate", whole, "--split", "test").returncode == 0
+    before = (run / "metrics.json").read_bytes()
+    _shards(bertctl, ["evaluate", run, "--split", "test"], 2)
+    assert (run / "metrics.json").read_bytes() == before
+    assert bertctl("evaluate", run, "--split", "test", "--merge").returncode == 0
+    for name in ("metrics.json", "predictions/test.jsonl"):
+        assert (whole / name).read_bytes() == (run / name).read_bytes()
+
+
+@pytest.mark.parametrize(("name", "options"), [("v.npy", ()), ("v.safetensors", ("--pooling", "none"))])
+def test_shards_of_features_are_the_bytes_of_one(
+    bertctl: Run, tiny_model: Path, tmp_path: Path, name: str, options: tuple[str, ...]
+) -> None:
+    """9,000 rows are two chunks, and the third shard has none."""
+    (tmp_path / "lines.txt").write_text("".join(f"the film was good {i}\n" for i in range(9000)), encoding="utf-8")
+    words = ["extract-features", tmp_path / "lines.txt", "--model", tiny_model, "--max-length", 8, *options, "-o"]
+    assert bertctl(*words, tmp_path / name).returncode == 0
+    _shards(bertctl, [*words, tmp_path / "merged" / name], 3)
+    state = tmp_path / "merged" / f"{name}.parts" / "2-of-3.json"
+    whole = state.read_bytes()
+    state.write_bytes(whole.replace(b'"rows": 9000', b'"rows": 8192'))
+    refused = bertctl(*words, tmp_path / "merged" / name, "--merge")
+    assert (refused.returncode, "2-of-3.json is of another whole, or not finished" in refused.stderr) == (2, True)
+    assert not (tmp_path / "merged" / name).exists()
+    state.write_bytes(whole)
+    merged = bertctl(*words, tmp_path / "merged" / name, "--merge")
+    assert merged.returncode == 0, merged.stderr
+    for one in (name, f"{name}.json"):
+        assert (tmp_path / one).read_bytes() == (tmp_path / "merged" / one).read_bytes()
+    assert not state.parent.exists()
+
+
+@pytest.fixture(scope="module")
+def sharded(tmp_path_factory: pytest.TempPathFactory, tiny_run: TinyRun, nursery) -> Path:
+    """Two shards of the predictions of 16 rows."""
+    folder = tmp_path_factory.mktemp("sharded")
+    for shard in ("1/2", "2/2"):
+        words = ["predict", tiny_run.path, tiny_run.path.parent / "opinions.csv", "-o", "out.jsonl", "--shard", shard]
+        assert nursery.run([*map(str, words), "--batch-size", "4"], cwd=folder).returncode == 0
+    return folder / "out.jsonl.parts"
+
+
+def _fewer(data: Path, parts: Path) -> None:
+    data.write_text("".join(data.read_text().splitlines(keepends=True)[:-1]))
+
+
+def _other_text(data: Path, parts: Path) -> None:
+    data.write_text(data.read_text().replace("dull 3", "dull 9"))
+
+
+def _missing(data: Path, parts: Path) -> None:
+    (parts / "2-of-2.zip").unlink()
+
+
+def _twice(data: Path, parts: Path) -> None:
+    shutil.copy(parts / "1-of-2.zip", parts / "2-of-2.zip")
+
+
+def _other_count(data: Path, parts: Path) -> None:
+    shutil.copy(parts / "1-of-2.zip", parts / "1-of-3.zip")
+
+
+def _cut(data: Path, parts: Path) -> None:
+    (parts / "2-of-2.zip").write_bytes((parts / "2-of-2.zip").read_bytes()[:200])
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "code", "said"),
+    [
+        (_fewer, (), 2, "1-of-2.zip"),
+        (_other_text, (), 2, "computed from other rows, by another run"),
+        (None, ("--max-length", "9"), 2, "with other options"),
+        (None, ("--batch-size", "8"), 2, "1-of-2.zip"),
+        (_missing, (), 2, "not hold all shards of one whole: 2-of-2 is missing"),
+        (_twice, (), 2, "2-of-2.zip is another shard"),
+        (_other_count, (), 2, "2-of-3 is missing, 3-of-3 is missing"),
+        (_cut, (), 3, "out.jsonl.parts can't be used: BadZipFile"),
+    ],
+)
+def test_a_merge_refuses(
+    bertctl: Run, tiny_run: TinyRun, sharded: Path, tmp_path: Path, change, options, code, said
+) -> None:
+    parts = shutil.copytree(sharded, tmp_path / "out.jsonl.parts")
+    data = Path(shutil.copy(tiny_run.path.parent / "opinions.csv", tmp_path))
+    if change is not None:
+        change(data, parts)
+    words = ["predict", tiny_run.path, data, "-o", tmp_path / "out.jsonl", "--batch-size", 4, "--merge"]
+    refused = bertctl(*words, *options)
+    assert refused.returncode == code, refused.stderr
+    assert said in refused.stderr
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--shard", "0/4", "-o", "x"), "--shard 0/4: there is no such shard"),
+        (("--shard", "5/4", "-o", "x"), "--shard 5/4: there is no such shard"),
+        (("--shard", "a/b", "-o", "x"), "--shard a/b: there is no such shard"),
+        (("--shard", "1/4"), "need -o"),
+        (("--shard", "1/4", "--merge", "-o", "x"), "exclude each other"),
+        (("--shard", "1/4", "--num-processes", "2", "-o", "x"), "exclude each other"),
+        (("--merge", "-o", "x"), "x.parts does not hold all shards of one whole: 1-of-1 is missing"),
+    ],
+)
+def test_refusals_before_anything_is_read(bertctl: Run, tiny_run: TinyRun, tmp_path: Path, options, said) -> None:
+    refused = bertctl("predict", tiny_run.path, "missing.csv", *options, cwd=tmp_path)
+    assert refused.returncode == 2, refused.stderr
+    assert said in refused.stderr
+    assert list(tmp_path.iterdir()) == []
