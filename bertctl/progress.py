@@ -12,11 +12,23 @@ class Listener:
     def warn(self, text: str) -> None:
         """Something the person should act on, though the job goes on."""
 
-    def advance(self, phase: str, done: int, total: int, figures: Mapping[str, float | str] | None = None) -> None:
-        """`done` of `total` units of `phase` are finished; `figures` are shown beside the bar (loss, rate).
+    def advance(
+        self,
+        phase: str,
+        done: int,
+        total: int,
+        figures: Mapping[str, float | str] | None = None,
+        *,
+        share: float | None = None,
+    ) -> None:
+        """`done` of `total` units of `phase` are finished; `figures` are shown beside them (loss, rate).
 
-        A total of 0 is one that nobody knows (a stream).
+        A total of 0 is one that the caller does not know (a stream): see `expect`. `share` is that of the work, from 0
+        to 1, where units take unlike times; the time left is worked out from it.
         """
+
+    def expect(self, rows: int) -> None:
+        """The input that is being read has about so many rows, as its bytes so far say; 0 where nobody can know."""
 
     def finish(self, phase: str) -> None:
         """`phase` is over; its bar goes away."""

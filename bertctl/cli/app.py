@@ -14,7 +14,7 @@ import typer
 from bertctl import __version__
 from bertctl.cli import streams
 from bertctl.cli.folding import VerbFunction, parameter, protect_inputs
-from bertctl.cli.help import SHARED, VerbCommand, VerbGroup, described, show_all
+from bertctl.cli.help import RARE, SHARED, VerbCommand, VerbGroup, described, show_all
 from bertctl.errors import InterruptedRunError
 from bertctl.runtime.stopping import Terminated, asked, enter
 
@@ -68,8 +68,8 @@ VERBS = (
 )
 
 
-def _shared(*flags: str, help: str, **more: Any) -> Any:
-    return Annotated[bool, typer.Option(*flags, help=help, rich_help_panel=SHARED, **more)]
+def _shared(*flags: str, help: str, panel: str = SHARED, **more: Any) -> Any:
+    return Annotated[bool, typer.Option(*flags, help=help, rich_help_panel=panel, **more)]
 
 
 _SHARED = {
@@ -77,6 +77,7 @@ _SHARED = {
     "quiet": _shared("--quiet", "-q", help="Say nothing on stderr but warnings and errors."),
     "verbose": _shared("--verbose", "-v", help="Say more: scores by label, third-party warnings."),
     "debug": _shared("--debug", help="Show the traceback of an error."),
+    "no_groups": _shared("--no-groups", help="Fold nothing in the logs of GitHub and GitLab.", panel=RARE),
     "offline": _shared("--offline", help="Try no connection at all (as HF_HUB_OFFLINE=1)."),
     "help_all": _shared("--help-all", help="Show every option in full.", is_eager=True, callback=show_all),
 }

@@ -110,7 +110,7 @@ def explain(
     with streams.whole() if chosen == "json" else streams.data() as answers, out.third_party_kept():
         chunks, total = given.chunks(trained, out, skipped)
         destination = Destination(output, chosen, answers)
-        lines = explainer.explain(chunks, total=total, listener=destination.bar_for(out))
+        lines = explainer.explain(chunks, total=total, listener=out)
 
         def as_text(lines: Iterable[Mapping[str, Any]], _: Any) -> None:
             for line in lines:

@@ -5,7 +5,6 @@ rich, so help comes at once.
 """
 
 import inspect
-import os
 import re
 import shutil
 import sys
@@ -16,6 +15,7 @@ from typing import Any, cast
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
+from bertctl.cli.streams import wants_colours
 from bertctl.words import shorten
 
 RARE = "Rarely needed"
@@ -129,8 +129,7 @@ def _width() -> int:
 
 
 def _bold(text: str) -> str:
-    plain = not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return text if plain else typer.style(text, bold=True)
+    return typer.style(text, bold=True) if wants_colours(sys.stdout) else text
 
 
 def _section(title: str, rows: Sequence[tuple[str, str]], *, column: int = 0) -> str:

@@ -6,26 +6,26 @@ import logging
 import os
 import re
 import sys
-import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bertctl.cli.log_groups import error_annotations, log_group
+from bertctl.cli.progress_display import ProgressDisplay
+from bertctl.cli.streams import wants_colours
 from bertctl.errors import BertctlError
 from bertctl.progress import Listener
 from bertctl.words import harmless
 from bertctl.writing import append_text
 
 if TYPE_CHECKING:  # completion has no time for rich
-    from rich.console import Console, ConsoleOptions, RenderableType
-    from rich.progress import Progress, ProgressColumn, Task, TaskID
+    from rich.console import Console, RenderableType
     from rich.table import Table
     from rich.text import Text
 
-_PIPE_WIDTH = 200  # a table in a pipe or a CI log is not folded at 80 columns
-_SECONDS_BETWEEN_LINES = 10.0  # without a terminal, progress is a plain line this often
+_PIPE_WIDTH = 200  # a table in a pipe or a CI log is not folded at 80 columns, unless COLUMNS says so
 
 
 class Output(Listener):
@@ -36,6 +36,7 @@ class Output(Listener):
         quiet: no talk but warnings and errors.
         verbose: more talk: third-party warnings too.
         debug: errors come with their traceback.
+        no_groups: talk is not folded in the logs of GitHub and GitLab.
         is_printed: what is printed is all that the verb makes, so that cutting it off is a failure.
     """
 
@@ -46,6 +47,7 @@ class Output(Listener):
         quiet: bool = False,
         verbose: bool = False,
         debug: bool = False,
+        no_groups: bool = False,
         is_printed: bool = False,
     ) -> None:
         self.is_printed = is_printed
@@ -56,29 +58,31 @@ class Output(Listener):
         self.answers = _console(sys.stdout)
         self.talk = _console(sys.stderr)
         self._document: Mapping[str, Any] | None = None
-        self._progress: Progress | None = None
-        self._bars: dict[str, TaskID] = {}
-        self._last_line: dict[str, float] = {}
+        self._progress = ProgressDisplay(self.talk)
+        self._expected = 0
+        self._group = None if no_groups or is_printed or quiet else log_group()
+        self._folds = False  # whether talk belongs into the group now
 
     def say(self, text: str) -> None:
         """Writes a line to stderr; nothing with `--quiet`."""
         if not self.quiet:
-            self.talk.print(_text(_one_line(text)))
+            self._talk(_one_line(text))
 
     def detail(self, text: str) -> None:
         """Writes a line to stderr with `--verbose` only."""
         if self.verbose:
-            self.talk.print(_text((text, "dim")))
+            self._talk((text, "dim"))
 
     def warn(self, text: str) -> None:
         """Writes a warning to stderr, with `--quiet` too."""
-        self.talk.print(_text(("warning: ", "bold yellow"), _one_line(text)))
+        self._talk(("warning: ", "bold yellow"), _one_line(text), folded=False)
 
     def answer(self, document: Mapping[str, Any], *parts: "RenderableType") -> None:
         """Writes the verb's answer to stdout: the parts, strings without markup; with `--json` the document, later."""
         if self.as_json:
             self._document = document
             return
+        self.close()
         with self.answers:  # in one piece, so that a reader of the first line (head, grep -q) has taken all of it
             for part in parts:
                 self.answers.print(_text(part) if isinstance(part, str) else part)
@@ -97,43 +101,54 @@ class Output(Listener):
         self.talk.print(_text(("error: ", "bold red"), error.message))
         if error.remedy:
             self.talk.print(_text(error.remedy))
+        self.commands(error_annotations(error))
         if self.as_json:
             self._document = {**(self._document or {}), **error.as_json()}
             self.deliver()
 
     def commands(self, lines: Iterable[str]) -> None:
         """Writes workflow commands of our own to stderr, where those in what is said are written out."""
+        self._progress.erase()
         sys.stderr.flush()
         sys.stderr.buffer.write("".join(f"{line}\n" for line in lines).encode())
         sys.stderr.buffer.flush()
 
-    def advance(self, phase: str, done: int, total: int, figures: Mapping[str, float | str] | None = None) -> None:
+    def advance(
+        self,
+        phase: str,
+        done: int,
+        total: int,
+        figures: Mapping[str, float | str] | None = None,
+        *,
+        share: float | None = None,
+    ) -> None:
         """Shows progress: a bar on a terminal, a plain line now and then elsewhere."""
-        if self.quiet:
-            return
-        shown = [f"{name} {_figure(value)}" for name, value in (figures or {}).items()]
-        if self.talk.is_terminal:
-            self._advance_bar(phase, done, total, shown)
-            return
-        now = time.monotonic()
-        if now - self._last_line.setdefault(phase, now) >= _SECONDS_BETWEEN_LINES:
-            self._last_line[phase] = now
-            self.talk.print(_text("  ".join([f"{phase} {_count(done, total)}", *shown])))
+        if not self.quiet:
+            known = total or (max(self._expected, done) if self._expected else 0)
+            line = self._progress.advance(phase, done, known, figures or {}, share)
+            if line is not None:
+                self._talk(line)
+
+    def expect(self, rows: int) -> None:
+        """Notes how many rows the input has, for progress that does not know it."""
+        self._expected = rows
 
     def finish(self, phase: str) -> None:
         """Takes the bar of a phase off the screen."""
-        self._last_line.pop(phase, None)
-        if self._progress is not None and phase in self._bars:
-            self._progress.remove_task(self._bars.pop(phase))
-            if not self._bars:
-                self.close()
+        self._progress.finish(phase)
 
     def close(self) -> None:
-        """Takes all bars off the screen; safe to call at any time."""
-        if self._progress is not None:
-            self._progress.stop()
-            self._progress = None
-            self._bars = {}
+        """Takes the bar off the screen, and ends the folded part of a log; safe to call at any time."""
+        self._progress.erase()
+        if self._group is not None:
+            self.commands(self._group.close())
+
+    def _talk(self, *parts: "str | tuple[str, str]", folded: bool = True) -> None:
+        """Writes a line of talk, inside the folded part of a log while there is work, or outside of it."""
+        self._progress.erase()
+        if self._group is not None:
+            self.commands(self._group.open() if folded and self._folds else self._group.close())
+        self.talk.print(_text(*parts))
 
     @contextlib.contextmanager
     def third_party_kept(self) -> Iterator["ThirdPartyLog"]:
@@ -143,33 +158,15 @@ class Output(Listener):
         before = root.handlers[:]
         logging.captureWarnings(capture=True)
         root.handlers = [log]
+        self._folds = True
         try:
             yield log
         finally:
+            self._folds = False
+            self.close()
             root.handlers = before
             logging.captureWarnings(capture=False)
             log.close()
-
-    def _advance_bar(self, phase: str, done: int, total: int, shown: list[str]) -> None:
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-        from rich.table import Column
-
-        if self._progress is None:
-            whole = Column(no_wrap=True)  # a narrow terminal has fewer figures, and all of the rest
-            self._progress = Progress(
-                TextColumn("{task.description}", markup=False),
-                BarColumn(bar_width=20, table_column=whole),
-                TextColumn("{task.fields[count]}"),
-                TimeRemainingColumn(compact=True, table_column=whole),
-                _figures_column(),
-                console=self.talk,
-                transient=True,
-            )
-            self._progress.start()
-        if phase not in self._bars:
-            self._bars[phase] = self._progress.add_task(phase, total=None, count="", shown=[])
-        count = _count(done, total)
-        self._progress.update(self._bars[phase], completed=done, total=total or None, count=count, shown=shown)
 
 
 class ThirdPartyLog(logging.Handler):
@@ -256,41 +253,14 @@ def _console(stream: Any) -> "Console":
                 yield part if part.control else Segment(harmless(part.text, keep="\n\t"), part.style)
 
     watched = stream.isatty() and os.environ.get("TERM") != "dumb"
+    columns = os.environ.get("COLUMNS", "") if stream is sys.stdout else ""
+    narrow = int(columns) if columns.isdecimal() and not watched else 0
     return HarmlessConsole(
         file=stream,
-        width=None if watched else _PIPE_WIDTH,
+        width=None if watched else narrow or _PIPE_WIDTH,
         force_terminal=watched,
+        color_system=None if not wants_colours(stream) else "auto" if watched else "standard",
         highlight=False,
         markup=False,
-        soft_wrap=not watched,
+        soft_wrap=not watched and not narrow,
     )
-
-
-def _figures_column() -> "ProgressColumn":
-    """Returns the last column of a bar: as many of its figures as there is room for, none of them cut."""
-    from rich.measure import Measurement
-    from rich.progress import ProgressColumn
-
-    class Fitting(list[str]):
-        def __rich_measure__(self, console: "Console", options: "ConsoleOptions") -> Measurement:
-            return Measurement(0, min(options.max_width, len("  ".join(self))))
-
-        def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> Iterable[str]:
-            fitting = (self[:number] for number in range(len(self), -1, -1))
-            yield next(text for text in map("  ".join, fitting) if len(text) <= options.max_width)
-
-    class Figures(ProgressColumn):
-        def render(self, task: "Task") -> Fitting:
-            return Fitting(task.fields["shown"])
-
-    return Figures()
-
-
-def _count(done: int, total: int) -> str:
-    return f"{done}/{total}" if total else str(done)
-
-
-def _figure(value: float | str) -> str:
-    if isinstance(value, str):
-        return value
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

@@ -50,13 +50,35 @@ class _Stream(io.TextIOWrapper):
     """Is text on its way out, where `guarded` without control characters and workflow commands (`words.spoken`)."""
 
     guarded = False
+    coloured = False  # our own colours pass the guard
+    scrolls = False
 
     def write(self, text: str) -> int:
         if self.guarded:
+            import re
+
             from bertctl.words import spoken
 
-            text = spoken(text)
+            parts = re.split(r"(\x1b\[[\d;]*m)", text) if self.coloured else [text]
+            text = "".join(part if i % 2 else spoken(part) for i, part in enumerate(parts))
         return super().write(text)
+
+
+def is_set(name: str) -> bool:
+    """Returns whether an environment variable says yes: neither empty nor 0 nor false."""
+    return os.environ.get(name, "").lower() not in ("", "0", "false")
+
+
+def wants_colours(stream: TextIO) -> bool:
+    """Returns whether colours fit: on a terminal, or anywhere with FORCE_COLOR; NO_COLOR with any value is stronger."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return is_set("FORCE_COLOR") or (stream.isatty() and os.environ.get("TERM") != "dumb")
+
+
+def scrolling() -> bool:
+    """Returns whether answers run over the terminal while they are made: no bar fits between them."""
+    return any(stream.scrolls for stream in _opened)
 
 
 def open_streams() -> None:
@@ -74,7 +96,9 @@ def open_streams() -> None:
         sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
     codecs.register_error("written-out", _written_out)
     for number, name in ((1, "stdout"), (2, "stderr")):
-        setattr(sys, name, _open(number, guarded=not os.isatty(number)))
+        stream = _open(number, guarded=not os.isatty(number))
+        stream.coloured = wants_colours(stream)
+        setattr(sys, name, stream)
 
 
 @contextlib.contextmanager
@@ -101,6 +125,7 @@ def data() -> Iterator[TextIO]:
         return
     is_log = os.environ.get("GITHUB_ACTIONS") == "true" and not stat.S_ISREG(os.fstat(1).st_mode)
     stream = _open(1, strict=True, guarded=os.isatty(1) or is_log)
+    stream.scrolls = os.isatty(1)
     yield stream
     stream.flush()
 

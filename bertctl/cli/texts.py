@@ -17,7 +17,6 @@ from bertctl.tokenization.stream import TextChunk
 if TYPE_CHECKING:
     from bertctl.data.text_files import Source
 
-_BAR_FROM = 64 << 20  # bytes of input from which a job shows how far it is
 _Format = Literal["lines", "csv", "tsv", "jsonl", "parquet"]
 _Errors = Literal["strict", "replace"]
 _OnError = Literal["stop", "skip"]
@@ -94,29 +93,35 @@ class TextSource:
             else:
                 yield from self._of_table(file, kind, listener)
 
+    def watched(self, listener: Listener) -> Iterator[TextChunk]:
+        """Yields the texts as `chunks` does, and says how many have been worked on."""
+        done = 0
+        for chunk in self.chunks(listener):
+            yield chunk
+            done += len(chunk.texts)
+            listener.advance("texts", done, 0)
+        listener.finish("texts")
+
     @property
     def may_have_pairs(self) -> bool:
         """Returns whether second texts can turn up."""
         return self.data is not None or any((self.input_format or _kind(file)) != "lines" for file in self.files)
 
     def _of_lines(self, file: str, listener: Listener) -> Iterator[TextChunk]:
-        from bertctl.data.text_files import open_bytes, source_name
+        from bertctl.data.text_files import open_bytes, rows_expected, source_name
         from bertctl.tokenization.lines import LineReader
 
         source: Source = "-" if file == "-" else Path(file)
-        total = _size(source)
-        seen = False
+        read = 0
         with open_bytes(source) as raw:
             reader = LineReader(raw, source_name(source), replace=self.replace)
             for lines in reader:
-                seen = True
+                read += len(lines)
+                listener.expect(rows_expected(raw, read))
                 yield TextChunk(lines)
-                if total >= _BAR_FROM:
-                    listener.advance("MiB", reader.bytes >> 20, total >> 20)
-            listener.finish("MiB")
         if reader.replaced:
             listener.warn(f"{source_name(source)}: {reader.replaced:,} byte sequences that are not UTF-8 were replaced")
-        if not seen:
+        if not read:
             listener.warn(f"{source_name(source)} is empty")
 
     def _of_table(self, file: str, kind: str, listener: Listener) -> Iterator[TextChunk]:
@@ -176,9 +181,3 @@ def _kind(file: str) -> str:
         return "lines" if file == "-" else kind_of(Path(file))
     except UsageError:
         return "lines"
-
-
-def _size(source: "Source") -> int:
-    if source == "-" or not source.is_file() or source.suffix == ".gz":
-        return 0
-    return source.stat().st_size

@@ -156,7 +156,7 @@ def _chunks(source: TextSource, given: Sequence[str], pair: str | None, out: Out
 
     if given:
         return iter([TextChunk(given, None if pair is None else [pair])])
-    return source.chunks(out)
+    return source.watched(out)
 
 
 def _view(

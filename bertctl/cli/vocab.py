@@ -137,7 +137,7 @@ def coverage(
     source = _with_files(source, files)
     opened = open_tokenizer(model, lowercase=lowercase, listener=out)
     require_bert(opened, "coverage")
-    found = measure(opened.tokenizer, source.chunks(out), top=top)
+    found = measure(opened.tokenizer, source.watched(out), top=top)
     if not found["texts"]:
         raise DataError("there are no texts to count", remedy="Give a file with lines or rows.")
     gains = plain_table(
@@ -225,7 +225,7 @@ def train(
             f"{output} exists already", remedy="Choose another folder with -o, or add --overwrite for a vocabulary."
         )
     with _rereadable(source) as again:
-        trained = learn(lambda: again.chunks(out), size=size, lowercase=lowercase, min_frequency=min_frequency)
+        trained = learn(lambda: again.watched(out), size=size, lowercase=lowercase, min_frequency=min_frequency)
     complete = save(trained, output, lowercase=lowercase)
     tokens = complete.get_vocab_size()
     out.answer({"output": str(output), "pieces": tokens, "lowercase": lowercase})

@@ -13,7 +13,15 @@ from typing import Any, BinaryIO, Literal, cast, get_args
 from bertctl.data.delimited import SAMPLE_LINES, detect_dialect, records
 from bertctl.data.reading import ReadOptions
 from bertctl.data.table import Table, in_chunks, table_of_objects, table_of_records
-from bertctl.data.text_files import LONGEST_DOCUMENT, Source, decoded_lines, open_bytes, require_file, source_name
+from bertctl.data.text_files import (
+    LONGEST_DOCUMENT,
+    Source,
+    decoded_lines,
+    open_bytes,
+    require_file,
+    rows_expected,
+    source_name,
+)
 from bertctl.documents import loading
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT
@@ -94,22 +102,36 @@ def _tables(source: Source, kind: FileKind, options: ReadOptions) -> Iterator[Ta
     with open_bytes(source) as file:
         if kind == "parquet":
             with tempfile.TemporaryFile() as spool:
-                yield from _parquet_tables(_seekable(file, source, spool), name, options.chunk_rows)
+                yield from _parquet_tables(_seekable(file, source, spool), name, options)
             return
         if kind == "jsonl":
             is_list = cast(io.BufferedReader, file).peek(1)[:1] == b"["
             document, tables = document_or_tables(file, name, options, longest=LONGEST_DOCUMENT if is_list else 0)
             if document is not None:
-                tables = table_of_document(document, name, options).chunks(options.chunk_rows)
-            yield from tables
+                whole = table_of_document(document, name, options)
+                options.listener.expect(len(whole))
+                yield from whole.chunks(options.chunk_rows)
+            else:
+                yield from _expecting(file, tables, options)
             return
         lines = text_lines(file, name, options)
         if kind == "lines":
             numbered = enumerate((line.rstrip("\n").removesuffix("\r") for line in lines), start=1)
-            for chunk in in_chunks(numbered, options.chunk_rows):
-                yield Table({"text": [text for _, text in chunk]}, name, [number for number, _ in chunk])
+            chunks = in_chunks(numbered, options.chunk_rows)
+            tables = (Table({"text": [text for _, text in chunk]}, name, [n for n, _ in chunk]) for chunk in chunks)
         else:
-            yield from _delimited_tables(source, lines, options, tabs=kind == "tsv")
+            tables = _delimited_tables(source, lines, options, tabs=kind == "tsv")
+        yield from _expecting(file, tables, options)
+
+
+def _expecting(file: BinaryIO, tables: Iterable[Table], options: ReadOptions) -> Iterator[Table]:
+    """Yields the tables, after the listener has heard how many rows the open file seems to have."""
+    rows = 0
+    for table in tables:
+        rows += len(table)
+        if not options.whole:
+            options.listener.expect(rows_expected(file, rows))
+        yield table
 
 
 def text_lines(file: BinaryIO, name: str, options: ReadOptions, *, longest: int = 0) -> Iterator[str]:
@@ -221,7 +243,7 @@ def _json_object(line: str, where: str, form: str) -> dict[str, Any]:
     return value
 
 
-def _parquet_tables(file: BinaryIO, source: str, chunk_rows: int | None) -> Iterator[Table]:
+def _parquet_tables(file: BinaryIO, source: str, options: ReadOptions) -> Iterator[Table]:
     """Yields the rows of a Parquet file.
 
     Raises:
@@ -231,11 +253,12 @@ def _parquet_tables(file: BinaryIO, source: str, chunk_rows: int | None) -> Iter
 
     with loading(source, remedy="Write the file again, with columns of texts, numbers or lists of them."):
         parquet = pq.ParquetFile(file)
-        if chunk_rows is None:
+        if options.chunk_rows is None:
             yield Table(_with_class_names(parquet.read().to_pydict(), parquet.schema_arrow.metadata), source)
             return
         first = 0
-        for batch in parquet.iter_batches(batch_size=chunk_rows):
+        options.listener.expect(parquet.metadata.num_rows)
+        for batch in parquet.iter_batches(batch_size=options.chunk_rows):
             named = _with_class_names(batch.to_pydict(), parquet.schema_arrow.metadata)
             yield Table(named, source, first=first)
             first += len(batch)

@@ -22,7 +22,7 @@ from bertctl.data.rows import Rows
 from bertctl.data.table import Table, in_chunks
 from bertctl.data.tag_schemes import TagKind, tag_kind
 from bertctl.data.tagged_tables import TaggedColumns, find_columns, rows_of_table
-from bertctl.data.text_files import Source, decoded_lines, open_bytes, require_file, source_name
+from bertctl.data.text_files import Source, decoded_lines, open_bytes, require_file, rows_expected, source_name
 from bertctl.data.word_splitting import split_words
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT
@@ -98,7 +98,10 @@ class TaggingReader(Reader):
                 found = _rows_of_lines(lines, name, options)
             else:
                 found = _rows_of_columns(lines, name, options, ud=kind == "conllu")
+            read = 0
             for rows in found:
+                read += len(rows)
+                options.listener.expect(rows_expected(file, read))
                 yield Reading(_with_tag_kind(rows, options), {}, options.settings)
 
     def columns_of(self, table: Table, options: ReadOptions) -> TaggedColumns:

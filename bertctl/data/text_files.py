@@ -95,6 +95,13 @@ def _plain_bytes(source: Source) -> Iterator[io.BufferedReader]:
             yield file
 
 
+def rows_expected(file: BinaryIO, rows: int) -> int:
+    """Returns about how many rows an open file has, of which so many are read; 0 for what has no size (a pipe)."""
+    size = os.fstat(file.fileno()).st_size
+    read = getattr(file, "fileobj", file).tell() if size else 0  # of gzip the packed bytes
+    return rows * size // read if read else 0
+
+
 def read_text(path: Path, encoding: str | None, listener: Listener) -> str:
     """Returns a whole text file, without its byte-order mark.
 

@@ -249,7 +249,7 @@ def _compute_all(
         if workers.count > 1 or job.sharing.shard:
             progress.chunks.append([number % workers.count, len(rows), vectors])
         now = time.monotonic()
-        listener.advance("rows", seen, seen, {"rows/s": computed / max(1e-9, now - started)})
+        listener.advance("rows", seen, 0, {"rows/s": computed / max(1e-9, now - started)})
         if now - committed > _SECONDS_BETWEEN_COMMITS:
             state.save(store.commit())
             committed = now

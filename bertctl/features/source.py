@@ -52,16 +52,18 @@ class Input:
             UnavailableError: not there.
         """
         if self.name != "-" and not Path(self.name).exists():
-            return stream_of(_with_text(self._of_data_set(listener)))
+            rows = self._of_data_set(listener)
+            listener.expect(len(rows))
+            return stream_of(_with_text(rows))
         if self.split:
             raise UsageError("--split is for a data set by its name", remedy="Leave it out for a file.")
         source: Source = "-" if self.name == "-" else Path(self.name)
         words = self.kind in WORD_FORMATS or (self.kind is None and suffix_of(Path(self.name)) in _WORD_SUFFIXES)
         reader: Reader = TaggingReader() if words else TEXT_READER
-        rows = reader.stream(
+        stream = reader.stream(
             source, self.settings, kind=self.kind, chunk_rows=READ_ROWS, listener=listener, skipped=self.skipped
         )
-        return map(_with_text, rows)
+        return map(_with_text, stream)
 
     def _of_data_set(self, listener: Listener) -> Rows:
         if self.name not in builtin_datasets() and ("/" in self.name or "." in self.name):

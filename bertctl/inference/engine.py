@@ -142,7 +142,7 @@ class Engine:
         mine = plan[workers.rank :: workers.count] or plan[:1]
         outputs: dict[str, NDArray[Any]] = {}
         losses: NDArray[np.float32] | None = None
-        done = 0
+        done, tokens, all_tokens = 0, 0, sum(int(features.lengths[indices].sum()) for indices in mine)
         try:
             with self.backend.inference():
                 for indices in mine:
@@ -158,7 +158,8 @@ class Engine:
                         losses = np.zeros(len(features), dtype=np.float32) if losses is None else losses
                         losses[indices] = of_windows.cpu().numpy()
                     done = min(done + len(indices) * workers.count, len(features))
-                    listener.advance(phase, done, len(features))
+                    tokens += int(features.lengths[indices].sum())  # the longest come first, and take longest
+                    listener.advance(phase, done, len(features), share=tokens / max(1, all_tokens))
         finally:
             listener.finish(phase)
         # Each batch was computed by one process, so the sum over all processes is the whole.

@@ -48,10 +48,6 @@ class Destination:
     stdout: TextIO
     safe_csv: bool = False
 
-    def bar_for(self, listener: Listener) -> Listener:
-        """Returns who hears of progress: nobody where the answers scroll through the same terminal."""
-        return SILENT if self.output is None and self.stdout.isatty() else listener
-
     def write(self, answers: Iterable[dict[str, Any]], own: AnswerFormat | None) -> list[str]:
         """Writes the answers, and returns the files.
 
@@ -183,6 +179,7 @@ def unlabelled_rows(
     run.check_pairs(first)
     if by_id:
         require_distinct_ids(first)
+        listener.expect(len(first))
         return in_chunks(first)
     return itertools.chain([first], chunks)
 
@@ -285,8 +282,8 @@ def predict_rows(
     predictor = Predictor(run, run.load(workers), top_k=top_k)
     own = run.task.formats.get(destination.layout)
     reads = own.reads if own else ()
-    chunks, bar = workers.seen(chunks), destination.bar_for(listener)
-    answers = predictor.predict(chunks, reads=reads, total=total, listener=bar)
+    chunks = workers.seen(chunks)
+    answers = predictor.predict(chunks, reads=reads, total=total, listener=listener)
     if not workers.is_first:
         collections.deque(answers, maxlen=0)  # its share of the work is done, and another one writes
         return dict(predictor.counts)

@@ -18,11 +18,12 @@ from bertctl.sweeps.best_setting import best_cell
 from bertctl.sweeps.disk import delete_models, disk_needed, say_disk
 from bertctl.sweeps.plan import Keep, PlannedCell, settle_plan
 from bertctl.sweeps.pool import Pool, import_what_runs_import, visible_devices
-from bertctl.sweeps.prepare import Sweep
+from bertctl.sweeps.prepare import Sweep, SweepCell
 from bertctl.sweeps.results import by_setting, read_cell, read_cells
 from bertctl.sweeps.setting_text import seed_text, setting_text
 from bertctl.sweeps.worker import CellReply, WorkerSettings
 from bertctl.tasks.registry import TASKS
+from bertctl.training.loop import total_steps
 from bertctl.words import count
 
 
@@ -131,6 +132,9 @@ class SweepRunner:
         listener.say(self._about())
         if not waiting:
             return summary
+        work = {cell.name: self._examples(cell) for cell in self._sweep.cells if cell.name in waiting}
+        whole = sum(work.values())
+        listener.advance("runs", self._done, len(self._mine), share=0.0)
         first = self._sweep.encoded[self._sweep.cells[0].key]
         say_disk(self._folder, disk_needed(plan, first, cells=len(waiting)), plan, listener)
 
@@ -138,11 +142,14 @@ class SweepRunner:
             summary.replies.append(reply)
             self._done += reply.state != "interrupted"
             self._say(reply)
+            work.pop(reply.cell, None)
+            listener.advance("runs", self._done, len(self._mine), share=1 - sum(work.values()) / whole)
             if plan.keep == "best" and reply.state == "done":
                 delete_models(self._folder, self._mine, finished=False)
 
         pool = self._pool(plan.keep, plan.jobs)
         pool.run(waiting, over)
+        listener.finish("runs")
         summary.seconds = time.perf_counter() - begun
         if pool.stopped_by:
             raise self._interrupted(pool.stopped_by)
@@ -189,6 +196,11 @@ class SweepRunner:
         else:
             self._listener.say("each worker reads and tokenizes for itself, once: it can't be forked here")
         return pool
+
+    def _examples(self, cell: SweepCell) -> int:
+        """Returns how many examples a run trains on, those of all its passes."""
+        rows, recipe = len(self._sweep.encoded[cell.key].features["train"]), cell.recipe
+        return total_steps(recipe, rows) * min(rows, recipe.training.batch_size)
 
     def _about(self) -> str:
         plan = self._plan

@@ -68,6 +68,9 @@ class RunOptions:
 
 DEFAULT_OPTIONS = RunOptions()
 
+_EVALUATION = 1 / 3
+"""Time for a token that is scored, as a share of that for one that is trained on: there is no backward pass."""
+
 
 def run(
     job: Job,
@@ -144,7 +147,7 @@ class _TrainingRun:
         self.is_trained = True
 
     def _hooks(self, engine: TrainingEngine, checkpointing: Checkpointing) -> Hooks:
-        job, state = self.job, self.state
+        job, state, tokens = self.job, self.state, self.job.features["train"].lengths.sum()
 
         def log(figures: dict[str, float]) -> None:
             self.writer.add_history(figures)
@@ -193,6 +196,7 @@ class _TrainingRun:
             on_better=keep,
             on_step=after_step,
             names=lambda rows: [job.data.splits["train"].ids[i] for i in rows],
+            evaluation_cost=_EVALUATION * job.features[job.selection].lengths.sum() / tokens * job.steps_per_epoch,
         )
 
     def finish(self) -> Result:

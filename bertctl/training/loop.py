@@ -34,6 +34,7 @@ class Hooks:
         on_better: the weights are the best so far.
         on_step: a step is over, and what it led to; whether it ends an epoch. May save, may raise to stop.
         names: ids of the rows with these numbers, for messages.
+        evaluation_cost: about how many steps an evaluation takes as long as, for the time left.
     """
 
     on_log: Callable[[dict[str, float]], None]
@@ -42,6 +43,7 @@ class Hooks:
     on_better: Callable[[int], None]
     on_step: Callable[[bool], None]
     names: Callable[[NDArray[np.int64]], Sequence[str]]
+    evaluation_cost: float = 0.0
 
 
 @dataclass
@@ -151,8 +153,9 @@ def train(
                 figures["epoch"] = round(state.epoch + state.position / len(plan), 4)
                 if epoch_over or state.step % recipe.training.log_every == 0:
                     hooks.on_log(figures)
-                listener.advance("training", state.step, steps, _for_bar(figures))
                 due = recipe.training.evaluate_every
+                share = _share_of_work(state.step, steps, due or len(plan), hooks.evaluation_cost)
+                listener.advance("training", state.step, steps, _for_bar(figures), share=share)
                 state.pending = (state.step % due == 0 or state.step == steps) if due else epoch_over
             if state.pending:
                 _evaluate(hooks, state)
@@ -218,6 +221,12 @@ def _evaluate(hooks: Hooks, state: TrainingState) -> None:
         return
     hooks.on_better(state.step)
     state.best_step, state.best_value, state.since_better = state.step, value, 0
+
+
+def _share_of_work(step: int, steps: int, between: int, evaluation_cost: float) -> float:
+    """Returns the share of the work that is done after a step and before its evaluation."""
+    evaluations, done = math.ceil(steps / between), (step - 1) // between
+    return (step + evaluation_cost * done) / (steps + evaluation_cost * evaluations)
 
 
 def _for_bar(figures: Mapping[str, float]) -> dict[str, float | str]:

@@ -1,0 +1,62 @@
+"""What the logs of GitHub and GitLab understand: parts that are folded, and errors shown at their file and line."""
+
+import os
+import shlex
+import sys
+import time
+from dataclasses import dataclass
+
+from bertctl.errors import BertctlError
+from bertctl.reporting.escape import command_message, one_line
+
+
+@dataclass
+class LogGroup:
+    """Is the part of a job's log that is shown as one line until somebody opens it: what a verb says while it works.
+
+    Attributes:
+        gitlab: whether GitLab reads along, and not GitHub.
+        opened: its number while it is open; 0 while it is not.
+        count: how many there were: a warning stands outside, and the talk after it in another one.
+    """
+
+    gitlab: bool
+    opened: int = 0
+    count: int = 0
+
+    def open(self) -> list[str]:
+        """Returns the commands that begin it, none where it is open."""
+        if self.opened:
+            return []
+        self.count += 1
+        self.opened = self.count
+        title = command_message(one_line(shlex.join(["bertctl", *sys.argv[1:]]), limit=100))
+        return [self._section("start", "[collapsed=true]", title) if self.gitlab else f"::group::{title}"]
+
+    def close(self) -> list[str]:
+        """Returns the commands that end it, none where it is not open."""
+        if not self.opened:
+            return []
+        line = self._section("end", "", "") if self.gitlab else "::endgroup::"
+        self.opened = 0
+        return [line]
+
+    def _section(self, what: str, options: str, title: str) -> str:
+        name = f"bertctl_{os.getpid()}_{self.opened}"
+        return f"\x1b[0Ksection_{what}:{int(time.time())}:{name}{options}\r\x1b[0K{title}"
+
+
+def log_group() -> LogGroup | None:
+    """Returns a group for the log of this job; None where neither GitHub nor GitLab reads along."""
+    gitlab = os.environ.get("GITLAB_CI") == "true"
+    return LogGroup(gitlab) if gitlab or os.environ.get("GITHUB_ACTIONS") == "true" else None
+
+
+def error_annotations(error: BertctlError) -> list[str]:
+    """Returns GitHub's commands that show an error at the lines of the files it names; none elsewhere."""
+    from bertctl.reporting import github
+    from bertctl.reporting.findings import Check
+
+    places = [one for one in map(BertctlError, error.message.splitlines()) if one.line]
+    checks = [Check(f"bertctl: {error.kind}", "", "fail", one.message, file=one.file, line=one.line) for one in places]
+    return github.annotations(checks) if github.wants_annotations() else []
