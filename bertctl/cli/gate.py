@@ -1,7 +1,7 @@
 """`bertctl gate`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -46,7 +46,8 @@ def gate(
 
             label=neg:recall=0.85 names a gold label (precision, recall, f1); other slices name a column of the
             prediction file and a value.
-        baseline: Run to compare with: a run folder (paired by example) or a metrics.json (unpaired).
+        baseline: Run to compare with: a run folder (paired by example), a metrics.json (unpaired), or mlflow:NAME@alias
+            for a run that was registered in MLflow.
         max_drop: The metric may be at most X worse than the baseline's; repeatable.
         policy: strict: decide by the 95 % interval. point: by the value alone. lenient: as strict, but inconclusive
             checks pass with a warning.
@@ -57,6 +58,7 @@ def gate(
         bertctl gate runs/new --min accuracy=0.9
         bertctl gate runs/new --baseline runs/old --max-drop accuracy=0.01
     """
+    from bertctl.catalog.mlflow_models import SCHEME, registered_run
     from bertctl.reporting.gate import gate as judge
     from bertctl.reporting.limits import parse_limit
 
@@ -64,8 +66,13 @@ def gate(
     limits += [parse_limit("max", text) for text in maximum or ()]
     limits += [parse_limit("min-slice", text) for text in min_slice or ()]
     limits += [parse_limit("max-drop", text) for text in max_drop or ()]
-    result = judge(run, limits, baseline=baseline, split=split, policy=policy, allow_constant=allow_constant)
-    out.answer(result.as_json(), *_answer(result))
+    options: dict[str, Any] = {"split": split, "policy": policy, "allow_constant": allow_constant}
+    if str(baseline).startswith(SCHEME):
+        with registered_run(str(baseline)) as folder:
+            result = judge(run, limits, baseline=folder, **options)
+    else:
+        result = judge(run, limits, baseline=baseline, **options)
+    out.answer(result.as_json() | {"baseline": baseline and str(baseline)}, *_answer(result))
     for note in result.notes:
         out.say(f"note: {note}")
     if result.verdict == "inconclusive" and result.policy == "lenient":

@@ -39,6 +39,7 @@ NOT_IN_HASH = frozenset(
         "evaluation.settings_compared",
         "evaluation.metric_scripts",
         "runtime.log_to",
+        "runtime.mlflow_register",
     }
 )
 """Fields that decide no number (texts, logging), or decide it by the content behind a path, which is hashed instead."""

@@ -30,7 +30,7 @@ DATASETS_FILE = "datasets.yaml"
 CODE = {"evaluation.metric_scripts": "--metric"}
 """Fields that name code, with their options: no file is trusted with them, the person's own neither."""
 
-REACHING = {**CODE, "runtime.log_to": "--log-to"}
+REACHING = {**CODE, "runtime.log_to": "--log-to", "runtime.mlflow_register": "--set runtime.mlflow_register"}
 """Fields that name code or a place on the network, with their options."""
 
 _NAMES_OF_SPLITS = ("train", "training", "data")

@@ -266,6 +266,8 @@ class RuntimeSection(RecipeSection):
     """Use only deterministic algorithms. A GPU needs them to give the same numbers twice; some are slower."""
     log_to: list[Literal["tensorboard", "mlflow", "wandb"]] = []
     """Trackers that get the history too, through accelerate. Each needs its extra."""
+    mlflow_register: Annotated[str, Field(pattern=r"^[^@/:\s]+@[\w-]+$")] | None = None
+    """Register the finished run in MLflow as a new version of this model, and move the alias to it: `NAME@alias`."""
 
 
 class TextClassificationSection(TaskSettings):

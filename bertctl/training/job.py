@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from bertctl.catalog.mlflow_models import check_registry
 from bertctl.config.agreement import TASK_SECTIONS
 from bertctl.config.schema import Recipe
 from bertctl.data.recipe_data import LoadedData, load_data
@@ -208,6 +209,8 @@ def prepare(recipe: Recipe, *, encoded: Encoded | None = None, listener: Listene
 
 def _read(recipe: Recipe, listener: Listener, encoded: Encoded | None = None) -> Inputs:
     check_trackers(recipe.runtime.log_to)
+    if recipe.runtime.mlflow_register is not None:
+        check_registry(recipe.runtime.mlflow_register)
     for script in recipe.evaluation.metric_scripts:
         find_script(script)
     data, source = (encoded.data, encoded.source) if encoded else _find(recipe, listener)

@@ -7,6 +7,7 @@ import contextlib
 from pathlib import Path
 from typing import Literal
 
+from bertctl.catalog.mlflow_models import register
 from bertctl.config.load import named_files
 from bertctl.config.schema import Recipe
 from bertctl.errors import DataError, UsageError
@@ -102,4 +103,8 @@ def start(
             options.on_finish(folder)
         except (UsageError, DataError) as error:  # a file of the run was damaged meanwhile
             listener.warn(f"{folder.path} is finished, and has no model card: {error.message}")
+    runtime = job.recipe.runtime
+    if runtime.mlflow_register is not None and workers.is_first:
+        logged = result.trained and "mlflow" in runtime.log_to
+        listener.say(register(folder.path, runtime.mlflow_register, result.metrics["metrics"], logged=logged))
     return result

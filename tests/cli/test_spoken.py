@@ -67,7 +67,14 @@ def test_what_verbs_say_and_print(bertctl, nasty: Path, tiny_model: Path, tmp_pa
         done = bertctl(*words, env=env)
         assert done.returncode in codes, (words, done.stderr)
         clean(done.stdout)
-        own = ("::error title", "::error file", "::warning title", "::warning file", "::group::bertctl ", "::endgroup::")
+        own = (
+            "::error title",
+            "::error file",
+            "::warning title",
+            "::warning file",
+            "::group::bertctl ",
+            "::endgroup::",
+        )
         mine = [line for line in done.stderr.splitlines() if line.startswith(own)]
         assert not any(line.startswith("::error file=a::") or UNSEEN.search(line) for line in mine), mine
         clean("\n".join(line for line in done.stderr.splitlines() if not line.startswith(own)))

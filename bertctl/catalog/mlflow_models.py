@@ -1,0 +1,119 @@
+"""Finished runs as model versions of MLflow: registered under an alias, and read back for a gate. No torch."""
+
+import contextlib
+import importlib.util
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from bertctl.catalog.hub import is_offline
+from bertctl.errors import UnavailableError, UsageError
+
+SCHEME = "mlflow:"
+"""Begins the name of a registered run: `mlflow:NAME@alias`."""
+
+_FILES = "run"  # folder of the run's files among the artifacts of an MLflow run
+
+
+def check_registry(target: str) -> None:
+    """Refuses a registration that can't succeed, before anything is trained.
+
+    Raises:
+        UsageError: MLflow is not installed.
+        UnavailableError: no answer, or no connection is allowed.
+    """
+    with _client(f"{target} can't be registered") as client:
+        client.search_registered_models(max_results=1)
+
+
+def register(folder: Path, target: str, metrics: Mapping[str, Mapping[str, Any]], *, logged: bool) -> str:
+    """Makes a model version of a finished run, and returns a sentence about it.
+
+    Args:
+        folder: the run. All of it is uploaded, but for checkpoints and what trackers wrote.
+        target: `NAME@alias`; the alias moves to the new version.
+        metrics: split -> name -> `value` and more.
+        logged: whether this process has logged the training to MLflow: the version belongs to that MLflow run then.
+
+    Raises:
+        UsageError: MLflow is not installed.
+        UnavailableError: MLflow refuses or is silent; the run stays as it is.
+    """
+    name, alias = target.rsplit("@", 1)
+    with _client(f"{folder} is finished, but not registered as {target}") as client:
+        import mlflow
+
+        made = mlflow.last_active_run() if logged else None
+        if made is None:
+            mlflow.set_experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", "bertctl"))
+            with mlflow.start_run(run_name=folder.name) as made:
+                pass
+        run = made.info.run_id
+        for split, values in metrics.items():
+            for metric, value in values.items():
+                if isinstance(value["value"], float):
+                    client.log_metric(run, f"final.{split}.{metric}", value["value"])
+        for path in sorted(folder.iterdir()):
+            if path.name not in ("checkpoints", "trackers") and not path.name.startswith("."):
+                client.log_artifact(run, str(path), _FILES)
+        with contextlib.suppress(mlflow.MlflowException):  # it is there; else the next line says why not
+            client.create_registered_model(name)
+        version = client.create_model_version(name, f"runs:/{run}/{_FILES}/model", run)
+        client.set_registered_model_alias(name, alias, version.version)
+    return f"registered in MLflow: {name}, version {version.version}, alias {alias}"
+
+
+@contextlib.contextmanager
+def registered_run(named: str) -> Iterator[Path]:
+    """Yields a folder with the files of a registered run, without its model; it is gone afterwards.
+
+    Args:
+        named: `mlflow:NAME@alias`.
+
+    Raises:
+        UsageError: no name and alias; MLflow is not installed.
+        UnavailableError: MLflow has no such version, or is silent; a version that `register` has not made.
+    """
+    name, _, alias = named.removeprefix(SCHEME).partition("@")
+    if not name or not alias:
+        raise UsageError(f"{named} names no version of a model", remedy=f"Such as {SCHEME}NAME@champion.")
+    with tempfile.TemporaryDirectory() as place:
+        with _client(f"{named} can't be read") as client:
+            run = client.get_model_version_by_alias(name, alias).run_id
+            files = [file.path for file in client.list_artifacts(run, _FILES)] if run else []
+            if f"{_FILES}/metrics.json" not in files:
+                raise UnavailableError(
+                    f"{named} is no run of bertctl: it has no {_FILES}/metrics.json",
+                    remedy="Give a version that `--set runtime.mlflow_register=NAME@alias` has made.",
+                )
+            for file in files:
+                if file != f"{_FILES}/model":
+                    client.download_artifacts(run, file, place)
+        yield Path(place) / _FILES
+
+
+@contextlib.contextmanager
+def _client(what: str) -> Iterator[Any]:
+    """Yields MLflow's client; what it raises becomes an error that begins with `what`."""
+    if importlib.util.find_spec("mlflow") is None:
+        raise UsageError(f"{what}: MLflow is not installed", remedy="Install it: pip install 'bertctl[mlflow]'")
+    # MLflow tries again for minutes where nobody answers.
+    for variable, value in (("MAX_RETRIES", "2"), ("TIMEOUT", "20")):
+        os.environ.setdefault(f"MLFLOW_HTTP_REQUEST_{variable}", value)
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    import mlflow
+
+    address = mlflow.get_tracking_uri()
+    shown = address.rpartition("@")[2]  # without the password that may stand in it
+    if is_offline() and address.startswith(("http", "databricks")):
+        raise UnavailableError(f"{what}: offline mode is on, and MLflow is at {shown}", remedy="Leave --offline out.")
+    try:
+        yield mlflow.MlflowClient()
+    except (mlflow.MlflowException, OSError) as error:
+        why = str(error).splitlines()[0].replace(address, shown) if str(error) else type(error).__name__
+        raise UnavailableError(
+            f"{what}: MLflow at {shown}: {why}",
+            remedy="MLFLOW_TRACKING_URI says where it is; the same command with --resume registers a finished run.",
+        ) from error
