@@ -4,7 +4,7 @@ import contextlib
 import importlib.util
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +28,12 @@ def check_registry(target: str) -> None:
         client.search_registered_models(max_results=1)
 
 
-def register(folder: Path, target: str, metrics: Mapping[str, Mapping[str, Any]], *, logged: bool) -> str:
+def register(folder: Path, target: str, *, logged: bool) -> str:
     """Makes a model version of a finished run, and returns a sentence about it.
 
     Args:
         folder: the run. All of it is uploaded, but for checkpoints and what trackers wrote.
         target: `NAME@alias`; the alias moves to the new version.
-        metrics: split -> name -> `value` and more.
         logged: whether this process has logged the training to MLflow: the version belongs to that MLflow run then.
 
     Raises:
@@ -51,10 +50,6 @@ def register(folder: Path, target: str, metrics: Mapping[str, Mapping[str, Any]]
             with mlflow.start_run(run_name=folder.name) as made:
                 pass
         run = made.info.run_id
-        for split, values in metrics.items():
-            for metric, value in values.items():
-                if isinstance(value["value"], float):
-                    client.log_metric(run, f"final.{split}.{metric}", value["value"])
         for path in sorted(folder.iterdir()):
             if path.name not in ("checkpoints", "trackers") and not path.name.startswith("."):
                 client.log_artifact(run, str(path), _FILES)
@@ -99,10 +94,10 @@ def _client(what: str) -> Iterator[Any]:
     """Yields MLflow's client; what it raises becomes an error that begins with `what`."""
     if importlib.util.find_spec("mlflow") is None:
         raise UsageError(f"{what}: MLflow is not installed", remedy="Install it: pip install 'bertctl[mlflow]'")
-    # MLflow tries again for minutes where nobody answers.
-    for variable, value in (("MAX_RETRIES", "2"), ("TIMEOUT", "20")):
-        os.environ.setdefault(f"MLFLOW_HTTP_REQUEST_{variable}", value)
-    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    # Where nobody answers MLflow tries again for minutes; and it draws a bar of its own.
+    patience = {"HTTP_REQUEST_MAX_RETRIES": "2", "HTTP_REQUEST_TIMEOUT": "20", "ENABLE_ARTIFACTS_PROGRESS_BAR": "false"}
+    for variable, value in patience.items():
+        os.environ.setdefault(f"MLFLOW_{variable}", value)
     import mlflow
 
     address = mlflow.get_tracking_uri()
@@ -114,6 +109,6 @@ def _client(what: str) -> Iterator[Any]:
     except (mlflow.MlflowException, OSError) as error:
         why = str(error).splitlines()[0].replace(address, shown) if str(error) else type(error).__name__
         raise UnavailableError(
-            f"{what}: MLflow at {shown}: {why}",
+            f"{what}: MLflow at {shown} says: {why}",
             remedy="MLFLOW_TRACKING_URI says where it is; the same command with --resume registers a finished run.",
         ) from error

@@ -1,7 +1,8 @@
 """`bertctl gate`."""
 
+import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -66,12 +67,9 @@ def gate(
     limits += [parse_limit("max", text) for text in maximum or ()]
     limits += [parse_limit("min-slice", text) for text in min_slice or ()]
     limits += [parse_limit("max-drop", text) for text in max_drop or ()]
-    options: dict[str, Any] = {"split": split, "policy": policy, "allow_constant": allow_constant}
-    if str(baseline).startswith(SCHEME):
-        with registered_run(str(baseline)) as folder:
-            result = judge(run, limits, baseline=folder, **options)
-    else:
-        result = judge(run, limits, baseline=baseline, **options)
+    registered = str(baseline).startswith(SCHEME)
+    with registered_run(str(baseline)) if registered else contextlib.nullcontext(baseline) as other:
+        result = judge(run, limits, baseline=other, split=split, policy=policy, allow_constant=allow_constant)
     out.answer(result.as_json() | {"baseline": baseline and str(baseline)}, *_answer(result))
     for note in result.notes:
         out.say(f"note: {note}")

@@ -16,33 +16,31 @@ class LogGroup:
 
     Attributes:
         gitlab: whether GitLab reads along, and not GitHub.
-        opened: its number while it is open; 0 while it is not.
+        is_open: whether it has begun and not ended.
         count: how many there were: a warning stands outside, and the talk after it in another one.
     """
 
     gitlab: bool
-    opened: int = 0
+    is_open: bool = False
     count: int = 0
 
     def open(self) -> list[str]:
         """Returns the commands that begin it, none where it is open."""
-        if self.opened:
+        if self.is_open:
             return []
-        self.count += 1
-        self.opened = self.count
+        self.is_open, self.count = True, self.count + 1
         title = command_message(one_line(shlex.join(["bertctl", *sys.argv[1:]]), limit=100))
         return [self._section("start", "[collapsed=true]", title) if self.gitlab else f"::group::{title}"]
 
     def close(self) -> list[str]:
         """Returns the commands that end it, none where it is not open."""
-        if not self.opened:
+        if not self.is_open:
             return []
-        line = self._section("end", "", "") if self.gitlab else "::endgroup::"
-        self.opened = 0
-        return [line]
+        self.is_open = False
+        return [self._section("end", "", "") if self.gitlab else "::endgroup::"]
 
     def _section(self, what: str, options: str, title: str) -> str:
-        name = f"bertctl_{os.getpid()}_{self.opened}"
+        name = f"bertctl_{os.getpid()}_{self.count}"
         return f"\x1b[0Ksection_{what}:{int(time.time())}:{name}{options}\r\x1b[0K{title}"
 
 

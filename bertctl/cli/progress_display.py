@@ -50,10 +50,10 @@ class _Phase:
 
     def left(self, now: float) -> str:
         """Returns the time that is left, by the pace so far; nothing where that can't be known."""
-        moved = (self.share or 0.0) - self.start[1]
-        if moved <= 0:
+        share = self.share or 0.0
+        if share <= self.start[1]:
             return ""
-        seconds = (self.heard - self.began) * (1 - (self.share or 0.0)) / moved - (now - self.heard)
+        seconds = (self.heard - self.began) * (1 - share) / (share - self.start[1]) - (now - self.heard)
         return f"{human_seconds(max(0, round(seconds))).replace('.0 s', ' s')} left"
 
     def words(self, now: float) -> list[str]:
@@ -138,11 +138,10 @@ class ProgressDisplay:
         bar = Text.assemble((full * cells, "green"), (empty * (_CELLS - cells), "dim"))
         texts = [_count(phase), phase.left(now), *phase.words(now)]
         parts = [Text(self._title(phase, now)), bar, *map(Text, filter(None, texts))]
-        room = self._console.width - 1
-        while len(parts) > 1 and sum(part.cell_len + 1 for part in parts) > room + 1:
+        while len(parts) > 1 and sum(part.cell_len + 1 for part in parts) > self._console.width:
             parts.pop()
         line = Text(" ").join(parts)
-        line.truncate(room)
+        line.truncate(self._console.width - 1)
         with self._console.capture() as drawn:
             self._console.print(line, end="", no_wrap=True)
         self._send(f"{'' if self._is_drawn else chr(27) + '[?25l'}{_ERASE}{drawn.get()}\r")
@@ -166,6 +165,4 @@ def _percent(phase: _Phase) -> str:
 
 
 def _figure(value: float | str) -> str:
-    if isinstance(value, str):
-        return value
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+    return value if isinstance(value, str) else f"{value:.0f}" if value >= 100 else f"{value:.3g}"

@@ -4,6 +4,7 @@ import codecs
 import contextlib
 import io
 import os
+import re
 import stat
 import sys
 from collections.abc import Iterator
@@ -55,8 +56,6 @@ class _Stream(io.TextIOWrapper):
 
     def write(self, text: str) -> int:
         if self.guarded:
-            import re
-
             from bertctl.words import spoken
 
             parts = re.split(r"(\x1b\[[\d;]*m)", text) if self.coloured else [text]

@@ -83,10 +83,7 @@ def sweep(
     _refuse_both(settings[0], [*recipe.options, *(one.partition("=")[0].strip() for one in recipe.sets)])
     base = recipe.load(listener=out)
     if base.runtime.mlflow_register is not None:
-        raise UsageError(
-            "runtime.mlflow_register is for one run, and a sweep has many",
-            remedy="Leave it out here, and give it to `bertctl finetune` with the chosen setting.",
-        )
+        raise UsageError("runtime.mlflow_register is for one run, and a sweep has many", remedy="Leave it out here.")
     if test and keep == "none":
         raise UsageError("--test needs the chosen model, and --keep none keeps none", remedy="Use --keep best.")
     if test and part is not None:

@@ -106,5 +106,5 @@ def start(
     runtime = job.recipe.runtime
     if runtime.mlflow_register is not None and workers.is_first:
         logged = result.trained and "mlflow" in runtime.log_to
-        listener.say(register(folder.path, runtime.mlflow_register, result.metrics["metrics"], logged=logged))
+        listener.say(register(folder.path, runtime.mlflow_register, logged=logged))
     return result
