@@ -20,7 +20,10 @@ from tests.nursery import Nursery
 README = Path(__file__).resolve().parents[2] / "README.md"
 BLOCK = re.compile(r"(?:<!-- (?P<mark>[^>]*?) -->\n)?```sh\n(?P<body>.*?)```", re.DOTALL)
 VERBS_TABLE = re.compile(r"^\| `(?P<verb>[a-z-]+)", re.MULTILINE)
-NEEDS = {"needs: GLUE's files, or the hub", "needs: the hub", "needs: several GPUs or machines"}
+NEEDS = {
+    "needs: GLUE's files, or the hub", "needs: the hub", "needs: several GPUs or machines",
+    "needs: podman or docker", "needs: an MLflow server",
+}  # fmt: skip
 
 
 def blocks(page: Path) -> list[tuple[str, list[str]]]:

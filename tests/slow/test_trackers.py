@@ -101,7 +101,8 @@ def test_a_registry_that_is_not_there_is_said_before_anything_is_trained(
     bertctl: Run, training, server, tmp_path
 ) -> None:
     target = ["--set", "runtime.mlflow_register=opinions@champion", "-o", "none"]
-    env = {"MLFLOW_TRACKING_URI": "http://user:secret@127.0.0.1:9", "HF_HUB_OFFLINE": "", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}  # fmt: skip
+    nowhere = "http://user:secret@127.0.0.1:9"
+    env = {"MLFLOW_TRACKING_URI": nowhere, "HF_HUB_OFFLINE": "", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
     said = training(*target, env=env, code=4).stderr
     assert "opinions@champion can't be registered: MLflow at 127.0.0.1:9" in said
     assert "secret" not in said
@@ -146,7 +147,8 @@ def test_tensorboards_files_have_the_losses(training, tmp_path: Path) -> None:
 
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    (events,) = {path.parent for path in (tmp_path / "run" / "trackers").rglob("events.out.tfevents.*") if path.parent.name == "bertctl"}  # fmt: skip
+    files = (tmp_path / "run" / "trackers").rglob("events.out.tfevents.*")
+    (events,) = {path.parent for path in files if path.parent.name == "bertctl"}
     read = EventAccumulator(str(events))
     read.Reload()
     history = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
