@@ -83,10 +83,9 @@ def registered_run(named: str) -> Iterator[Path]:
                     f"{named} is no run of bertctl: it has no {_FILES}/metrics.json",
                     remedy="Give a version that `--set runtime.mlflow_register=NAME@alias` has made.",
                 )
-            for file in files:
-                if file != f"{_FILES}/model":
-                    client.download_artifacts(run, file, place)
-        yield Path(place) / _FILES
+            wanted = (file for file in files if file != f"{_FILES}/model")
+            folders = {Path(client.download_artifacts(run, file, place)).parent for file in wanted}
+        yield folders.pop()
 
 
 @contextlib.contextmanager
