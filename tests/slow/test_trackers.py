@@ -117,7 +117,7 @@ def test_a_registry_that_is_not_there_is_said_before_anything_is_trained(
 
 
 def records(content: bytes) -> Iterator[bytes]:
-    """The records of a file of W&B: a header of 7 bytes, then LevelDB's log (blocks of 32 KiB, records in fragments)."""
+    """The records of a file of W&B: a header of 7 bytes, then LevelDB's log (blocks of 32 KiB)."""
     at, whole = 7, b""
     while at + 7 <= len(content):
         if 32768 - at % 32768 < 7:  # too little room for a header: the rest of the block is empty
