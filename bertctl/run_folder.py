@@ -128,17 +128,21 @@ class RunFolder:
                 f"the folder {path} exists and is not empty",
                 remedy="Choose another with -o, or add --overwrite to replace the run in it.",
             )
-        try:
-            status = cls(path).read(cls(path).status)
-        except BertctlError:
-            status = {}
-        if not {"schema", "state", "step", "pid", "host"} <= set(status):  # of somebody's thesis, say
+        if not cls(path).own_status():
             raise UsageError(
                 f"{path} is not empty and does not hold a run, so --overwrite will not delete it: its status.json is "
                 "missing, damaged or another program's",
                 remedy="Empty it yourself, or choose another folder with -o.",
             )
         refuse_input(path, replaces=True)
+
+    def own_status(self) -> dict[str, Any]:
+        """Returns status.json; empty where it is not there, damaged, or another program's."""
+        try:
+            status = self.read(self.status)
+        except BertctlError:
+            return {}
+        return status if {"schema", "state", "step", "pid", "host"} <= set(status) else {}  # of a thesis, say
 
     @classmethod
     def create(cls, path: Path, *, overwrite: bool = False) -> "RunFolder":
@@ -175,6 +179,50 @@ class RunFolder:
         for folder in _CONTENT:
             with suppress(OSError):  # something else is in it
                 (self.path / folder).rmdir()
+
+    def why_kept(self, *, only_done: bool = False) -> str:
+        """Returns why `delete` would not delete this run, as far as its lock does not say so; empty where it would.
+
+        Args:
+            only_done: keep a run that has not finished.
+        """
+        path, status = Path(os.path.abspath(self.path)), self.own_status()  # noqa: PTH100  # `resolve` follows links
+        state, host = status.get("state"), status.get("host")
+        if path.is_symlink():
+            return f"{self.path} is a link; name what it points to"
+        if not status:
+            return f"{self.path} {'is no run of bertctl' if path.exists() else 'does not exist'}"
+        if path.parent.name == "cells" and (path.parents[1] / "plan.json").exists():
+            return f"{self.path} is a part of the sweep {path.parents[1]}, whose result counts on it"
+        if only_done and state != "done":
+            return f"{self.path} has not finished: its state is '{state}'"
+        if state == "running" and host != socket.gethostname():
+            return f"{self.path} is running on {host}, as far as can be told here; delete it there"
+        return ""
+
+    def delete(self, *, only_done: bool = False, dry_run: bool = False) -> bool:
+        """Deletes the run; what else is in its folder stays. Returns whether the folder is gone.
+
+        Args:
+            only_done: keep a run that has not finished.
+            dry_run: delete nothing.
+
+        Raises:
+            UsageError: see `why_kept`; or a process holds the run.
+            UnavailableError: it can't be deleted.
+        """
+        if why := self.why_kept(only_done=only_done):
+            raise UsageError(why, file=self.path)
+        if dry_run:
+            return False
+        with failures_of(self.path), self.held():
+            if why := self.why_kept(only_done=only_done):  # it has been started anew meanwhile
+                raise UsageError(why, file=self.path)
+            self.clear()
+            (self.path / ".lock").unlink()
+            with suppress(OSError):  # something else is in it
+                Path(os.path.abspath(self.path)).rmdir()  # noqa: PTH100  # `.` can't be deleted by this name
+        return not self.path.exists()
 
     def _files(self) -> list[Path]:
         """Returns what belongs to a run, in the order in which it is deleted."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bertctl.config.recipe_files import is_of_run
 from bertctl.writing import protect, refuse_input
 
 VerbFunction = Callable[..., None]
@@ -30,8 +31,7 @@ def protect_inputs(given: Mapping[str, Any]) -> None:
     words = [str(word) for value in typed for word in (value if isinstance(value, list) else [value])]
     paths = [Path(path) for word in words for path in (word, word.partition("=")[2]) if path]
     # A run's own recipe is read whole, and written again by the run that replaces it.
-    own = [path for path in paths if path.name == "recipe.yaml" and path.with_name("status.json").exists()]
-    protect(Path("/dev/stdin"), *(path for path in paths if path not in own), anew=True)
+    protect(Path("/dev/stdin"), *(path for path in paths if not is_of_run(path)), anew=True)
     for path in (given.get(name) for name in _OUTPUTS):
         if path is not None:
             refuse_input(Path(path))

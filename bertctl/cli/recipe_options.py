@@ -221,8 +221,8 @@ class RecipeRequest:
             UsageError: there is no such recipe, something in it is wrong, or what a file is for can't be told.
             UnavailableError: its file can't be read.
         """
-        from bertctl.config.load import CODE, REACHING, load_recipe, refuse_unnamed
-        from bertctl.config.recipe_files import expanded_path
+        from bertctl.config.load import CODE, REACHING, refuse_unnamed, trace_recipe
+        from bertctl.config.recipe_files import expanded_path, is_of_run
 
         named, given = name or self.name, {**self.options, **(options or {})}
         if is_data_file(named):
@@ -231,12 +231,13 @@ class RecipeRequest:
             fields = {"data.train_file": Path(named)}
             named, guessed = (task, {}) if task else self._guess(Path(named), listener)
             given = {**fields, **guessed, **given}
-        recipe = load_recipe(named, sets=self.sets, options=given)
-        file = expanded_path(named)
-        of_run = file.name == "recipe.yaml" and (file.parent / "status.json").exists()
+        traced = trace_recipe(named, sets=self.sets, options=given)
         typed = [*self.options, *(given.partition("=")[0].strip() for given in self.sets)]
-        refuse_unnamed(recipe, file, typed, REACHING if of_run else CODE)
-        return recipe
+        for dotted, flag in REACHING.items():
+            file = traced.origins[dotted].file or expanded_path(named)
+            if dotted in CODE or is_of_run(file):
+                refuse_unnamed(traced.recipe, file, typed, {dotted: flag})
+        return traced.recipe
 
     def _guess(self, file: Path, listener: Listener) -> tuple[str, Mapping[str, Any]]:
         """Returns the task of a file with rows, and the fields that were guessed with it."""

@@ -1,4 +1,4 @@
-"""`bertctl recipes`: list, show, copy and validate recipes; list models and data sets. Nothing here needs torch."""
+"""`bertctl recipes`: list, show, compare, copy and validate recipes; list models and data sets; all without torch."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from bertctl.cli.output import Output, plain_table
 from bertctl.cli.recipe_options import RecipeRequest, takes_recipe
 from bertctl.config.recipe_files import builtin_recipes, expanded_path, find_recipe
 from bertctl.errors import BertctlError, UsageError, all_of
-from bertctl.words import unknown
+from bertctl.words import count, unknown
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 
 _DATASET_FIELDS = ("name", "task", "description", "labels", "metrics", "primary_metric", "official_files", "note")
+_MOVES = {True: "yes", False: "no", None: "perhaps"}
 _BELOW = textwrap.TextWrapper(79, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
 """What stands below an entry of a list."""
 
@@ -53,18 +54,64 @@ def ls(
 
 
 @takes_recipe()
-def show(out: Output, recipe: RecipeRequest) -> None:
+def show(out: Output, recipe: RecipeRequest, origin: Annotated[bool, typer.Option("--origin")] = False) -> None:
     """Print a recipe with all its fields, each under a line that says what it means.
+
+    Args:
+        origin: Say instead where each value comes from: default, base or file (with line), or option.
 
     Examples:
         bertctl recipes show sst2 --set training.epochs=2 > mine.yaml
+        bertctl recipes show mine.yaml --origin
     """
-    from bertctl.config.dump import dump_recipe
+    from bertctl.config.dump import dump_recipe, own_fields
+    from bertctl.config.load import trace_recipe
+    from bertctl.config.problems import shown
 
     loaded = recipe.load()
+    if origin:
+        origins = trace_recipe(recipe.name, sets=recipe.sets).origins
+        table, rows = plain_table("field", "value", "from"), {}
+        for dotted, value in own_fields(loaded):
+            source = origins[dotted]
+            rows[dotted] = {"value": value, "from": source.kind, "place": source.shown, "via": source.via}
+            told = " ".join(filter(None, (source.kind, source.shown, source.via and f"({source.via})")))
+            table.add_row(dotted, shown(value), told, style="dim" if source.kind == "default" else "")
+        out.answer({"recipe": recipe.name, "fields": rows}, table)
+        return
     sets = [word for given in recipe.sets for word in ("--set", given)]
     command = shlex.join(["bertctl", _verb(loaded), recipe.name, *sets])
     out.answer(loaded.model_dump(), dump_recipe(loaded, command=command).rstrip("\n"))
+
+
+def diff(
+    out: Output,
+    one: Annotated[str, typer.Argument(metavar="A", autocompletion=recipe_names)],
+    other: Annotated[str, typer.Argument(metavar="B", autocompletion=recipe_names)],
+) -> None:
+    """Say in which fields two recipes differ, and which of them move numbers.
+
+    Those that do are what the recipe's hash is made of. A path or a model perhaps does, by what is behind it (of two
+    runs that is known, and compared); so does what is left to the machine, such as `auto`.
+
+    Args:
+        one: A recipe: built-in name, YAML file or run folder.
+        other: The one to compare it with.
+
+    Examples:
+        bertctl recipes diff sst2 mine.yaml
+        bertctl recipes diff runs/a runs/b
+    """
+    from bertctl.config.problems import shown
+    from bertctl.reporting.recipe_diff import diff_recipes
+
+    found = diff_recipes(one, other)
+    rows, table = found["differences"], plain_table("field", one, other, "moves numbers")
+    for row in rows:
+        table.add_row(row["field"], *map(shown, row["values"]), _MOVES[row["moves_numbers"]])
+    surely, perhaps = (sum(row["moves_numbers"] is moves for row in rows) for moves in (True, None))
+    said = f"{count(len(rows), 'difference')}: {surely} move numbers, {perhaps} perhaps"
+    out.answer(found, *([table, said] if rows else ["nothing differs"]))
 
 
 def cp(
@@ -114,7 +161,7 @@ def schema(out: Output) -> None:
     out.answer(document, json.dumps(document, indent=2, ensure_ascii=False))
 
 
-COMMANDS = {"ls": ls, "show": show, "cp": cp, "validate": validate, "schema": schema}
+COMMANDS = {"ls": ls, "show": show, "diff": diff, "cp": cp, "validate": validate, "schema": schema}
 
 
 def copy_recipe(name: str, destination: str, *, overwrite: bool = False) -> Path:

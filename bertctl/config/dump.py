@@ -4,7 +4,7 @@ import hashlib
 import json
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import yaml
@@ -19,30 +19,34 @@ from bertctl.words import harmless
 
 _WIDTH = 110
 
-NOT_IN_HASH = frozenset(
+BY_CONTENT = frozenset(
     {
-        "name",
-        "description",
         "data.datasets_file",
         "data.data_dir",
         "data.train_file",
         "data.validation_file",
         "data.test_file",
-        "data.longest_line",
         "model.name",
         "model.revision",
-        "training.log_every",
-        "training.checkpoint_every",
-        "training.preset",
-        "evaluation.slice_columns",
-        "evaluation.keep_text",
-        "evaluation.settings_compared",
         "evaluation.metric_scripts",
-        "runtime.log_to",
-        "runtime.mlflow_register",
     }
 )
-"""Fields that decide no number (texts, logging), or decide it by the content behind a path, which is hashed instead."""
+"""Fields that decide numbers by the content behind them, which is hashed instead."""
+
+NOT_IN_HASH = BY_CONTENT | {
+    "name",
+    "description",
+    "data.longest_line",
+    "training.log_every",
+    "training.checkpoint_every",
+    "training.preset",
+    "evaluation.slice_columns",
+    "evaluation.keep_text",
+    "evaluation.settings_compared",
+    "runtime.log_to",
+    "runtime.mlflow_register",
+}
+"""These, and fields that decide no number (texts, logging)."""
 
 _LATER = frozenset(
     {
@@ -123,6 +127,16 @@ def recipe_hash(recipe: Recipe, *, data_hashes: Mapping[str, str], model_hash: s
     document = {"recipe": decides, "data": dict(data_hashes), "model": model_hash}
     canonical = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def differing(before: Recipe, now: Recipe, *, but: Collection[str] = NOT_IN_HASH) -> list[tuple[str, Any, Any]]:
+    """Returns the fields that are not the same in two recipes, `but` for some: name, value then, value now.
+
+    A field of the task of one of them alone is None in the other.
+    """
+    then, here = dict(own_fields(before)), dict(own_fields(now))
+    names = (name for name in then | here if name not in but)
+    return [(name, then.get(name), here.get(name)) for name in names if then.get(name) != here.get(name)]
 
 
 def own_fields(recipe: Recipe) -> Iterator[tuple[str, Any]]:

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from bertctl.config.agreement import DisagreementError
+from bertctl.config.bases import RecipeFile, read_files
 from bertctl.config.presets import PRESETS
 from bertctl.config.problems import SHOWN, RecipeError, describe, field_schema, is_said_by_another, place, unknown_key
 from bertctl.config.recipe_files import builtin_recipes, expanded_path, find_recipe
 from bertctl.config.removed import drop_removed
 from bertctl.config.schema import Recipe, fields, sections
-from bertctl.config.strict_yaml import MOST_CHARACTERS, read_document, read_value
+from bertctl.config.strict_yaml import read_document, read_value
 from bertctl.config.task_names import task_names
-from bertctl.documents import read_text
 from bertctl.errors import UsageError
 from bertctl.writing import protect
 
@@ -32,6 +32,9 @@ CODE = {"evaluation.metric_scripts": "--metric"}
 
 REACHING = {**CODE, "runtime.log_to": "--log-to", "runtime.mlflow_register": "--set runtime.mlflow_register"}
 """Fields that name code or a place on the network, with their options."""
+
+_NOT_INHERITED = ("name", "description")
+"""Fields that say what a file is, and nothing of those whose base it is."""
 
 _NAMES_OF_SPLITS = ("train", "training", "data")
 """Names of files that say nothing of what is in them."""
@@ -47,8 +50,43 @@ _PATH_FIELDS = (
 )
 
 
+class Origin(NamedTuple):
+    """Where a value was given. Later ones count more, and stand later among the problems.
+
+    Attributes:
+        rank: of the source: the number of the file, bases first; what is typed comes after all of them.
+        line: in the file; 0 for what was typed.
+        shown: the place, for messages.
+        kind: base, file, environment or option; default where nobody gave the value.
+        file: the recipe's file that it stands in.
+        via: the variables that it was made of, as they are written; or the preset that it belongs to.
+    """
+
+    rank: int
+    line: int
+    shown: str
+    kind: str
+    file: Path | None = None
+    via: str = ""
+
+
+DEFAULT = Origin(-1, 0, "", "default")
+
+
+class Traced(NamedTuple):
+    """Is a recipe, with the origin of each field by its dotted name."""
+
+    recipe: Recipe
+    origins: Mapping[str, Origin]
+
+
 def load_recipe(name_or_path: str, *, sets: Sequence[str] = (), options: Mapping[str, Any] | None = None) -> Recipe:
-    """Returns a recipe, complete and checked. The nearest source wins: options, `sets`, the file, the defaults.
+    """Returns a recipe, complete and checked; see `trace_recipe`."""
+    return trace_recipe(name_or_path, sets=sets, options=options).recipe
+
+
+def trace_recipe(name_or_path: str, *, sets: Sequence[str] = (), options: Mapping[str, Any] | None = None) -> Traced:
+    """Returns a recipe, complete and checked. The nearest source wins: options, `sets`, the file, bases, the defaults.
 
     A preset is as near as the source that names it, and gives way to values of the same source.
 
@@ -60,10 +98,11 @@ def load_recipe(name_or_path: str, *, sets: Sequence[str] = (), options: Mapping
     Raises:
         RecipeError: a UsageError with every unknown key, wrong type, impossible value and disagreement at once.
         UsageError: no built-in recipe has this name.
-        UnavailableError: the file is not there or can't be read.
+        UnavailableError: the file or a base is not there or can't be read.
     """
     path = find_recipe(name_or_path)
-    layers = _Layers(path, named=name_or_path)
+    files = read_files(path, name_or_path if path == expanded_path(name_or_path) else path.name)
+    layers = _Layers(files, named=name_or_path)
     for given in sets:
         layers.add_set(given)
     for dotted, value in (options or {}).items():
@@ -73,8 +112,8 @@ def load_recipe(name_or_path: str, *, sets: Sequence[str] = (), options: Mapping
     layers.add_datasets_file()
     layers.add_preset()
     recipe = _named_after_data(layers.recipe())
-    protect(*named_files(recipe))
-    return recipe
+    protect(*named_files(recipe), *(file.path for file in files[:-1]))
+    return Traced(recipe, {dotted: layers.origins.get(dotted, DEFAULT) for dotted in fields()})
 
 
 def _named_after_data(recipe: Recipe) -> Recipe:
@@ -156,39 +195,43 @@ def recipe_name(text: str) -> str:
     return re.sub(r"[^\w.-]+", "-", text).strip(".-")[:100] or "recipe"
 
 
-class _Origin(NamedTuple):
-    """Where a value was given: its line in the file (or after the last), and what is shown of it."""
-
-    line: int
-    shown: str
-
-
-_SET = _Origin(sys.maxsize - 1, "--set")
-_OPTION = _Origin(sys.maxsize, "command line")
-_ENVIRONMENT = _Origin(sys.maxsize, "BERTCTL_DATA")
+_SET = Origin(sys.maxsize, 0, "--set", "option")
+_OPTION = Origin(sys.maxsize, 1, "command line", "option")
+_ENVIRONMENT = Origin(sys.maxsize, 1, "BERTCTL_DATA", "environment")
 
 
 class _Layers:
     """The sources of one recipe, laid over each other, with where each value came from."""
 
-    def __init__(self, path: Path, *, named: str) -> None:
-        document = read_document(read_text(path, limit=MOST_CHARACTERS, kind=UsageError))
-        source = named if path == expanded_path(named) else path.name
+    def __init__(self, files: Sequence[RecipeFile], *, named: str) -> None:
+        self.origins: dict[str, Origin] = {}
         self._named = named
-        self._folder = path.parent
-        self._readable = not document.problems
-        self._problems: list[tuple[_Origin, str | Mapping[str, Any]]] = [
-            (_Origin(line, f"{source}:{line}"), sentence) for line, sentence in document.problems
-        ]
-        self._origins = {".".join(key): _Origin(line, f"{source}:{line}") for key, line in document.lines.items()}
-        self._values = document.values
-        self._values.setdefault("name", recipe_name(path.stem))
-        for section in sections():
-            if self._values.get(section, self) is None:  # `training:` with every line below it commented out
-                self._values[section] = {}
+        self._path = files[-1].path
+        self._readable = not any(file.document.problems for file in files)
+        self._problems: list[tuple[Origin, str | Mapping[str, Any]]] = []
+        self._values: dict[str, Any] = {}
+        for rank, file in enumerate(files):
+            self._lay(rank, file, is_base=file is not files[-1])
+        self._values.setdefault("name", recipe_name(self._path.stem))
+
+    def _lay(self, rank: int, file: RecipeFile, *, is_base: bool) -> None:
+        """Lays a file over its bases: its fields take the place of theirs, the others stay."""
+
+        def origin(line: int, via: str = "") -> Origin:
+            return Origin(rank, line, f"{file.shown}:{line}", "base" if is_base else "file", file.path, via)
+
+        values = file.document.values
         for dotted in _PATH_FIELDS:
-            self._make_absolute(dotted, path.parent)
-        drop_removed(self._values)
+            _make_absolute(values, dotted, file.path.parent)
+        drop_removed(values)
+        left_out = _NOT_INHERITED if is_base else ()
+        for key in (key for key in values if key not in left_out):
+            empty = values[key] is None and key in sections()  # every line below `training:` is commented out
+            below, given = self._values.get(key), {} if empty else values[key]
+            self._values[key] = below | given if isinstance(below, dict) and isinstance(given, dict) else given
+        self._problems += [(origin(line), sentence) for line, sentence in file.document.problems]
+        lines = {".".join(key): line for key, line in file.document.lines.items() if key[0] not in left_out}
+        self.origins |= {dotted: origin(line, file.variables.get(dotted, "")) for dotted, line in lines.items()}
 
     def add_set(self, given: str) -> None:
         """Lays one `section.field=value` on top."""
@@ -219,11 +262,11 @@ class _Layers:
             self._put("data.data_dir", folder, _ENVIRONMENT)
 
     def add_datasets_file(self) -> None:
-        """Takes the `datasets.yaml` beside the recipe file, where a data set is named and no other file is."""
-        beside = self._folder / DATASETS_FILE
-        data = self._values.get("data")
-        if isinstance(data, dict) and data.get("name") and data.get("datasets_file") is None and beside.is_file():
-            self._put("data.datasets_file", str(beside), _Origin(sys.maxsize, str(beside)))
+        """Takes the `datasets.yaml` beside the file that names the data set, else beside the recipe."""
+        data, by = self._values.get("data"), self.origins.get("data.name", DEFAULT).file or self._path
+        beside = next(filter(Path.is_file, (one.with_name(DATASETS_FILE) for one in (by, self._path))), None)
+        if isinstance(data, dict) and data.get("name") and data.get("datasets_file") is None and beside:
+            self._put("data.datasets_file", str(beside), DEFAULT._replace(shown=str(beside)))
 
     def add_preset(self) -> None:
         """Lays the values of `training.preset` under what stands in the source that names it, and over the rest."""
@@ -231,12 +274,10 @@ class _Layers:
         name = training.get("preset") if isinstance(training, dict) else None
         if not isinstance(name, str):
             return
-        origin = self._origins["training.preset"]
-        typed = (_SET, _OPTION)
+        origin = self.origins["training.preset"]
         for dotted, value in PRESETS.get(name, {}).items():  # a name that is none is reported by itself
-            there = self._origins.get(dotted)
-            if there is None or (origin in typed and there not in typed):
-                self._put(dotted, value, origin)
+            if self.origins.get(dotted, DEFAULT).rank < origin.rank:
+                self._put(dotted, value, origin._replace(via=f"preset {name}"))
 
     def recipe(self) -> Recipe:
         """Returns the checked whole.
@@ -249,7 +290,7 @@ class _Layers:
         except ValidationError as error:
             self._note(error)
         if self._problems:
-            found = sorted(self._problems, key=lambda problem: problem[0].line)
+            found = sorted(self._problems, key=lambda problem: problem[0][:2])
             said = [what if isinstance(what, str) else describe(what) for _, what in found[:SHOWN]]
             raise RecipeError(
                 self._named,
@@ -259,27 +300,14 @@ class _Layers:
             )
         return recipe
 
-    def _put(self, dotted: str, value: Any, origin: _Origin) -> None:
+    def _put(self, dotted: str, value: Any, origin: Origin) -> None:
         section, _, name = dotted.rpartition(".")
         into = self._values.setdefault(section, {}) if section else self._values
         if isinstance(into, dict):  # a section that is none is reported by itself
             into[name] = value
-            self._origins[dotted] = origin
+            self.origins[dotted] = origin
             if dotted in _PATH_FIELDS:
-                self._make_absolute(dotted, Path.cwd())
-
-    def _make_absolute(self, dotted: str, base: Path) -> None:
-        section, _, name = dotted.partition(".")
-        inside = self._values.get(section)
-        if not isinstance(inside, dict):
-            return
-        value = inside.get(name)
-        if isinstance(value, str) and (dotted != "model.name" or _is_folder(value, base)):
-            inside[name] = _absolute(value, base)
-        elif isinstance(value, list):
-            inside[name] = [
-                _absolute(item, base) if isinstance(item, str) and _is_path(item, base) else item for item in value
-            ]
+                _make_absolute(self._values, dotted, Path.cwd())
 
     def _note(self, error: ValidationError) -> None:
         """Keeps what pydantic found, then looks for disagreements between the fields that are right by themselves."""
@@ -308,13 +336,28 @@ class _Layers:
             if self._readable and not any(
                 name == other or name.startswith(f"{other}.") for name in names for other in bad
             ):
-                origin = next((self._origins[name] for name in names if name in self._origins), self._origin(names[0]))
+                origin = next((self.origins[name] for name in names if name in self.origins), self._origin(names[0]))
                 self._problems.append((origin, f"{names[0]}: {message}"))
 
-    def _origin(self, dotted: str) -> _Origin:
+    def _origin(self, dotted: str) -> Origin:
         """Returns the origin of the value, or of the section it stands in."""
         section = dotted.partition(".")[0]
-        return self._origins.get(dotted) or self._origins.get(section) or _Origin(0, self._named)
+        return self.origins.get(dotted) or self.origins.get(section) or Origin(-1, 0, self._named, "file")
+
+
+def _make_absolute(values: Mapping[str, Any], dotted: str, base: Path) -> None:
+    """Makes a path in a recipe's nested values absolute."""
+    section, _, name = dotted.partition(".")
+    inside = values.get(section)
+    if not isinstance(inside, dict):
+        return
+    value = inside.get(name)
+    if isinstance(value, str) and (dotted != "model.name" or _is_folder(value, base)):
+        inside[name] = _absolute(value, base)
+    elif isinstance(value, list):
+        inside[name] = [
+            _absolute(item, base) if isinstance(item, str) and _is_path(item, base) else item for item in value
+        ]
 
 
 def _is_path(given: str, base: Path) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bertctl.config.removed import REMOVED
-from bertctl.config.schema import Recipe, fields, sections
+from bertctl.config.schema import OF_FILES, Recipe, fields, sections
 from bertctl.config.strict_yaml import read_document, read_value
 from bertctl.config.task_names import task_names
 from bertctl.errors import UsageError
@@ -83,6 +83,8 @@ def unknown_key(path: str) -> str:
     """Returns the sentence for a key that the schema does not have, with the field that was probably meant."""
     if path in REMOVED:
         return f"{path}: this field is gone; take it out"
+    if path in OF_FILES:
+        return f"{path}: stands in the file of a recipe alone, at its top"
     nearest = _nearest(path)
     hint = f", did you mean {' or '.join(nearest)}?" if nearest else ""
     return f"{path}: unknown key{hint}"
@@ -97,7 +99,7 @@ def shown(value: Any) -> str:
 def _nearest(path: str) -> list[str]:
     section, _, word = path.rpartition(".")
     word = word.replace("-", "_").lower()
-    known = list(fields())
+    known = [*fields(), *OF_FILES]
     own = {name.split(".")[-1]: name for name in known if name.rpartition(".")[0] == section}
     if not section:
         own |= {name: name for name in sections()}

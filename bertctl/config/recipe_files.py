@@ -16,14 +16,18 @@ def builtin_recipes() -> dict[str, Path]:
     return dict(sorted(files.items()))
 
 
-def find_recipe(name_or_path: str) -> Path:
+def find_recipe(name_or_path: str, folder: Path = Path()) -> Path:
     """Returns the YAML file of a built-in recipe or of a path: with a slash or a YAML suffix, or of a file that exists.
+
+    Args:
+        name_or_path: as it was given.
+        folder: that a path is relative to.
 
     Raises:
         UsageError: a name that no built-in recipe has, or a folder.
         UnavailableError: a path where there is no file.
     """
-    path = expanded_path(name_or_path)
+    path = folder / expanded_path(name_or_path)
     looks_like_path = "/" in name_or_path or os.sep in name_or_path or path.suffix.lower() in _SUFFIXES
     builtin = builtin_recipes()
     if not looks_like_path and name_or_path in builtin:
@@ -48,6 +52,11 @@ def find_recipe(name_or_path: str) -> Path:
         f"there is no recipe '{name_or_path}'" + (f": {hint}" if hint else ""),
         remedy=f"Recipes: {', '.join(builtin)}. `bertctl recipes ls` says what they are; a YAML file fits too.",
     )
+
+
+def is_of_run(path: Path) -> bool:
+    """Returns whether a file is the recipe in a run folder, which others may have made."""
+    return path.name == "recipe.yaml" and path.with_name("status.json").exists()
 
 
 def expanded_path(path: str) -> Path:

@@ -40,6 +40,13 @@ def sections() -> list[str]:
     return [name for name in Recipe.model_fields if name not in known]
 
 
+OF_FILES = {
+    "base": "a file or a built-in recipe, or a list of them: recipes that this one stands on, the last the nearest",
+    "environment": "a list of names: variables that values in this file may name, as ${NAME} or ${NAME:-default}",
+}
+"""What a recipe's file may have beside its fields, and what fits there; see `bases.py`."""
+
+
 def recipe_schema() -> dict[str, Any]:
     """Returns the JSON Schema of a recipe, each field with its documentation."""
     schema = Recipe.model_json_schema()
@@ -48,4 +55,6 @@ def recipe_schema() -> dict[str, Any]:
         owner = getattr(Recipe.model_fields[section].annotation, "__name__", "") if section else ""
         properties = schema["$defs"][owner]["properties"] if section else schema["properties"]
         properties[name]["description"] = doc.text
+    names = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+    schema["properties"] |= {key: {**names, "description": f"{fits.capitalize()}."} for key, fits in OF_FILES.items()}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

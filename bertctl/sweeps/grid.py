@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from bertctl.config.bases import read_files
 from bertctl.config.load import read_field
 from bertctl.config.problems import RecipeError, unknown_key
 from bertctl.config.schema import Recipe, fields, sections
-from bertctl.config.strict_yaml import MOST_CHARACTERS, read_document
-from bertctl.documents import read_text
+from bertctl.config.strict_yaml import read_document
 from bertctl.errors import UsageError
 from bertctl.words import unknown
 
@@ -111,16 +111,20 @@ def _from_line(text: str) -> tuple[list[tuple[str, list[Any]]], list[str]]:
 
 
 def _from_file(name: str) -> tuple[list[tuple[str, list[Any]]], list[str]]:
-    document = read_document(read_text(Path(name).expanduser(), limit=MOST_CHARACTERS, kind=UsageError))
-    problems = [f"{name}:{line}: {sentence}" for line, sentence in document.problems]
+    """Reads a file of fields with lists; one with a base has the base's fields too, but for those of its own."""
     pairs: list[tuple[str, list[Any]]] = []
-    for key, value in document.values.items():
-        nested = isinstance(value, dict)
-        if nested and key not in sections():
-            problems.append(f"{name}:{document.lines[key,]}: {unknown_key(key)}")
-            continue
-        for dotted, values in ((f"{key}.{inner}", v) for inner, v in value.items()) if nested else [(key, value)]:
-            pairs.append((dotted, values if isinstance(values, list) else [values]))
+    problems: list[str] = []
+    for file in read_files(Path(name).expanduser(), name):
+        document, own = file.document, []
+        problems += [f"{file.shown}:{line}: {sentence}" for line, sentence in document.problems]
+        for key, value in document.values.items():
+            nested = isinstance(value, dict)
+            if nested and key not in sections():
+                problems.append(f"{file.shown}:{document.lines[key,]}: {unknown_key(key)}")
+                continue
+            for dotted, values in ((f"{key}.{inner}", v) for inner, v in value.items()) if nested else [(key, value)]:
+                own.append((dotted, values if isinstance(values, list) else [values]))
+        pairs = [pair for pair in pairs if pair[0] not in dict(own)] + own
     return pairs, problems
 
 

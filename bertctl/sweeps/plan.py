@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from bertctl.config.dump import recipe_hash
+from bertctl.config.dump import differing, recipe_hash
 from bertctl.config.removed import drop_removed
 from bertctl.config.schema import Recipe
 from bertctl.documents import loading, read_json
@@ -181,8 +181,6 @@ def refuse_other_plan(before: SweepPlan, now: SweepPlan, what: str, remedy: str)
         UnavailableError: other model files.
         UsageError: other settings, seeds or folds.
     """
-    from bertctl.training.differences import differing
-
     recipes = before.base_recipe(), now.base_recipe()
     shown = [f"{name}: {old} then, {new} now" for name, old, new in differing(*recipes)]
     old, new = before.model_dump(), now.model_dump()

@@ -1,10 +1,7 @@
 """Checks that a run may be resumed: refuses changed data, another model and other settings."""
 
-from typing import Any
-
-from bertctl.config.dump import NOT_IN_HASH, own_fields
+from bertctl.config.dump import differing
 from bertctl.config.load import load_recipe
-from bertctl.config.schema import Recipe
 from bertctl.documents import loading
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.run_folder import DAMAGED, RunFolder
@@ -44,13 +41,3 @@ def refuse_other_run(job: Job, folder: RunFolder) -> None:
         f"the run in {folder.path} was started with other settings:{shown or ' see its recipe.yaml'}",
         remedy=f"Go on with its own: `bertctl finetune {folder.recipe} -o {folder.path} --resume`. {again}",
     )
-
-
-def differing(before: Recipe, now: Recipe) -> list[tuple[str, Any, Any]]:
-    """Returns the fields that decide numbers and are not the same: name, value then, value now."""
-    then = dict(own_fields(before))
-    return [
-        (name, then.get(name), value)
-        for name, value in own_fields(now)
-        if name not in NOT_IN_HASH and then.get(name) != value
-    ]

@@ -135,7 +135,7 @@ def test_every_foreign_name_leads_to_a_field_or_an_option_that_exists():
 
     options = {"--output", "--overwrite", "--resume", "--num-processes"}
     ours = {name.partition("=")[0] for name in _other_names().values() if not name.startswith("bertctl ")}
-    assert ours <= {*fields(), *options}
+    assert ours <= {*fields(), *options, "base", "environment"}
 
 
 @pytest.mark.parametrize("number", ["5e-5", "5E-5", "5.0e-05", "0.00005", ".5e-4", "+5e-5"])

@@ -1,0 +1,139 @@
+"""The files of a recipe: the one that is named, its bases under it (`base:`), and what each of them takes from the
+environment (`environment:`). A resolved recipe has neither.
+"""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bertctl.config.problems import field_schema, shown
+from bertctl.config.recipe_files import find_recipe, is_of_run
+from bertctl.config.schema import OF_FILES, fields
+from bertctl.config.strict_yaml import MOST_CHARACTERS, Document, read_document, read_value
+from bertctl.documents import read_text
+from bertctl.errors import BertctlError, UsageError
+from bertctl.words import did_you_mean
+
+_VARIABLE = re.compile(r"\$\{(?:([A-Za-z_][A-Za-z0-9_]*)(?::-([^{}]*))?\})?")
+_NAMES_OF_SECRETS = r"(?i)token(?!iz)|secret|passw|credential|bearer|key(?!board|word)|(^|_)(pass|pwd|pat|auth)(_|\d|$)"
+_SECRETS = r"\b(hf_|gh[a-z]_|github_pat_|glpat-|sk-|xox[a-z]-|AKIA|eyJ)[\w-]{8}|-----BEGIN|://[^/@\s]+:[^/@\s]+@"
+
+
+@dataclass(frozen=True)
+class RecipeFile:
+    """Is one file of a recipe, read.
+
+    Attributes:
+        path: of the file.
+        shown: its name in messages.
+        document: its fields, with the environment's values in them.
+        variables: of each field (dotted) with such a value, what stands in the file.
+    """
+
+    path: Path
+    shown: str
+    document: Document
+    variables: dict[str, str] = field(default_factory=dict)
+
+
+def read_files(path: Path, named: str) -> list[RecipeFile]:
+    """Returns the files of a recipe, each after its bases: the last one that gives a field counts.
+
+    A base of several of them is there once, before all of them.
+
+    Args:
+        path: of the recipe.
+        named: its name in messages.
+
+    Raises:
+        UsageError: a base that is no recipe, bases in a circle, a variable that is called like a secret; or a run's
+            recipe with a base: others may have made it, and it needs none.
+        UnavailableError: a file is not there, or can't be read.
+    """
+    found: dict[Path, RecipeFile] = {}
+    _read(path, named, {}, found)
+    return [*found.values()]
+
+
+def _read(path: Path, named: str, above: Mapping[Path, str], found: dict[Path, RecipeFile]) -> None:
+    """Adds a file to those that were found, its bases before it; `above` are the files whose base it is."""
+    document = read_document(read_text(path, limit=MOST_CHARACTERS, kind=UsageError))
+    file = RecipeFile(path, named, document)
+    places = {key: f"{named}:{document.lines[key,]}: {key}: " for key in OF_FILES if (key,) in document.lines}
+    if places and is_of_run(path):
+        raise UsageError(f"{min(places.values())}the recipe of a run is whole, and has none", remedy="Take it out.")
+    variables, bases = (_names(document, key) for key in ("environment", "base"))
+    for name in filter(re.compile(_NAMES_OF_SECRETS).search, variables):
+        raise UsageError(
+            f"{places['environment']}'{name}' is called like a secret, and every run holds its recipe's values",
+            remedy="Leave it out: hub and trackers read their tokens themselves. What is no secret, call otherwise.",
+        )
+    if "environment" in places:
+        _fill(file, variables)
+    above = {**above, path.resolve(): named}
+    for base in bases:
+        try:
+            there = find_recipe(base, folder=path.parent)
+        except BertctlError as error:
+            raise type(error)(places["base"] + error.message, remedy=error.remedy) from error
+        if there.resolve() in above:
+            raise UsageError(f"{places['base']}a recipe can't stand on itself: {' -> '.join([*above.values(), base])}")
+        if there.resolve() not in found:
+            _read(there, str(there) if "/" in base or there.parent == path.parent else there.name, above, found)
+    found[path.resolve()] = file
+
+
+def _names(document: Document, key: str) -> list[str]:
+    """Takes a name, or a list of them, out of a document."""
+    given = document.values.pop(key, None)
+    names = [] if given is None else [given] if isinstance(given, str) else given
+    if isinstance(names, list) and all(isinstance(name, str) and name for name in names):
+        return names
+    document.problems.append((document.lines[key,], f"{key}: {shown(given)} given, what fits is {OF_FILES[key]}"))
+    return []
+
+
+def _fill(file: RecipeFile, names: Sequence[str]) -> None:
+    """Puts the environment's values into a file's; what is wrong with one is noted, and its field left out."""
+    top = file.document.values
+    parts: dict[str, Any] = {"": top, **{name: inner for name, inner in top.items() if isinstance(inner, dict)}}
+    for section, values in parts.items():
+        for key, value in [(k, v) for k, v in values.items() if "${" in str(v) and not isinstance(v, dict)]:
+            dotted = f"{section}.{key}".lstrip(".")
+            file.variables[dotted] = str(value)
+            try:
+                values[key] = _filled(value, dotted, names)
+            except UsageError as error:
+                line = file.document.lines[(section, key) if section else (key,)]
+                file.document.problems.append((line, f"{dotted}: {error.message}"))
+                del values[key]
+
+
+def _filled(given: Any, dotted: str, names: Sequence[str]) -> Any:
+    """Returns a value; a text with variables is read anew, as `--set` would read it."""
+    if isinstance(given, list):
+        return [_filled(one, dotted, names) for one in given]
+    if not isinstance(given, str) or "${" not in given:
+        return given
+    kind: dict[str, Any] = field_schema(dotted) if dotted in fields() else {"type": "string"}
+    text = _VARIABLE.sub(lambda match: _value(match, names), given)
+    return read_value(text, as_text=kind.get("items", kind)["type"] == "string")
+
+
+def _value(match: re.Match[str], names: Sequence[str]) -> str:
+    """Returns what stands in a variable's place."""
+    name, default = match[1], match[2]
+    if name is None:
+        raise UsageError("`${` without a name and `}` after it; ${NAME} or ${NAME:-default} fits")
+    if name not in names:
+        hint = did_you_mean(name, names) or f"add it: environment: [{', '.join([*names, name])}]"
+        raise UsageError(f"{name} is not among the variables of `environment`; {hint}")
+    value = os.environ.get(name) or default
+    if value is None:
+        raise UsageError(f"the environment variable {name} is not set, or empty; set it, or write ${{{name}:-default}}")
+    if re.search(_SECRETS, value) or value != value.encode("utf-8", "ignore").decode():
+        raise UsageError(f"the value of {name} looks like a secret or is not UTF-8, and every run holds its recipe")
+    return value

@@ -1,0 +1,57 @@
+"""What differs between two recipes, and what of it moves numbers: what the recipe's hash is made of."""
+
+from typing import Any
+
+from bertctl.config.dump import BY_CONTENT, NOT_IN_HASH, differing
+from bertctl.config.load import load_recipe
+from bertctl.config.recipe_files import expanded_path, is_of_run
+from bertctl.config.schema import Recipe
+from bertctl.run_folder import SCHEMA, RunFolder
+
+
+def diff_recipes(one: str, other: str) -> dict[str, Any]:
+    """Compares two recipes, and returns the document of `--json`.
+
+    Each entry of `differences` has a `field`, its `values` and whether it `moves_numbers`: None where that can't be
+    told, of what is left to the machine, such as `auto`, and of a path or a model's name, where what is behind it
+    decides. Two runs keep hashes of that, which are compared for themselves.
+
+    Args:
+        one: a built-in recipe, a file or a run folder.
+        other: the same.
+
+    Raises:
+        UsageError: no recipe has this name, or something in one is wrong.
+        UnavailableError: a file or a run is not there.
+    """
+    (first, here), (second, there) = (_read(name) for name in (one, other))
+    rows = [
+        {"field": name, "values": [a, b], "moves_numbers": _moves(name, (a, b), known=bool(here and there))}
+        for name, a, b in differing(first, second, but=())
+    ]
+    for name in here | there if here and there else ():
+        if here.get(name) != there.get(name):
+            values = [known.get(name, "none")[:8] for known in (here, there)]
+            rows.append({"field": f"content of {name}", "values": values, "moves_numbers": True})
+    moves = {row["moves_numbers"] for row in rows}
+    whole = True if True in moves else None if None in moves else False
+    return {"schema": SCHEMA, "recipes": [one, other], "differences": rows, "moves_numbers": whole}
+
+
+def _read(name: str) -> tuple[Recipe, dict[str, str]]:
+    """Returns a recipe and, of a run, the hashes of what it has read: `model`, and each split."""
+    path = expanded_path(name)
+    if not path.is_dir() and not is_of_run(path):
+        return load_recipe(name), {}
+    folder = RunFolder.open(path if path.is_dir() else path.parent)
+    known = folder.read(folder.environment) if folder.environment.exists() else {}
+    hashes = {**known.get("data_hashes", {}), "model": known.get("model_hash", "")}
+    return load_recipe(str(folder.recipe)), hashes if known else {}
+
+
+def _moves(name: str, values: tuple[Any, Any], *, known: bool) -> bool | None:
+    """Returns whether a field moves numbers; `known`: what is behind paths is known, and compared for itself."""
+    by_machine = name.startswith("runtime.") and any(value in (None, "auto") for value in values)
+    if by_machine or (name in BY_CONTENT and not known):
+        return None
+    return name not in NOT_IN_HASH

@@ -1,0 +1,99 @@
+"""The runs in a folder as a list: what each has reached, its size and age, and which are not among the best."""
+
+import socket
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from bertctl.config.strict_yaml import read_document
+from bertctl.documents import loading, read_text
+from bertctl.errors import BertctlError
+from bertctl.metrics.value import MetricValue
+from bertctl.reporting.runs import FinishedRun
+from bertctl.run_folder import RunFolder
+
+
+@dataclass(frozen=True)
+class ListedRun:
+    """Is one run of a list.
+
+    Attributes:
+        run: its folder.
+        recipe: the name of its recipe; empty where that can't be read, as the next three and `scored_on`.
+        split: that `score` is of; see `FinishedRun.split`.
+        metric: the primary one.
+        score: as in metrics.json; None where the run has none.
+        state: as in status.json; `killed` where that says running, and its process is gone.
+        bytes: of all files in the folder.
+        age_seconds: since the state was written.
+        scored_on: hash of the rows of the split.
+    """
+
+    run: str
+    state: str
+    bytes: int
+    age_seconds: int
+    recipe: str = ""
+    split: str = ""
+    metric: str = ""
+    score: MetricValue | None = None
+    scored_on: str = ""
+
+    @property
+    def badness(self) -> float:
+        """Is a number that is lower for a better score; infinite without a score."""
+        score = self.score
+        return float("inf") if score is None else -score.value if score.higher_is_better else score.value
+
+
+def list_runs(folder: Path, *, order: str = "name") -> list[ListedRun]:
+    """Returns the runs that lie in a folder, or the one that it is. Links are not followed.
+
+    Args:
+        folder: such as `runs`.
+        order: what they are sorted by: name, age, size, state, or score (of each recipe the best first).
+
+    Raises:
+        OSError: there is no such folder.
+    """
+    paths = [folder] if RunFolder(folder).own_status() else sorted(folder.iterdir())
+    found = ((RunFolder(path), RunFolder(path).own_status()) for path in paths if not path.is_symlink())
+    runs = [_listed(run, status) for run, status in found if status]
+    key = {"age": "age_seconds", "name": "run", "size": "bytes"}.get(order, order)
+    return sorted(runs, key=lambda run: (run.recipe, run.badness) if key == "score" else getattr(run, key))
+
+
+def beyond_best(runs: Iterable[ListedRun], keep: int) -> list[ListedRun]:
+    """Returns the finished runs that are not among the best `keep` of their kind, the best first; later ones win ties.
+
+    Of a kind are runs whose scores can be compared: of one recipe by name, by one metric on the same rows.
+    """
+    kinds: dict[tuple[str, ...], list[ListedRun]] = {}
+    for run in sorted(runs, key=lambda run: (run.badness, run.age_seconds)):
+        if run.state == "done" and run.score is not None:
+            kinds.setdefault((run.recipe, run.split, run.metric, run.scored_on), []).append(run)
+    return [run for kind in kinds.values() for run in kind[keep:]]
+
+
+def _listed(folder: RunFolder, status: dict[str, Any]) -> ListedRun:
+    known: dict[str, Any] = {}
+    size, age = 0, 0.0
+    for file in folder.path.rglob("*"):
+        with suppress(OSError):  # gone meanwhile
+            size += file.lstat().st_size * file.is_file()
+    with suppress(BertctlError), loading(folder.path):
+        age = time.time() - folder.status.stat().st_mtime
+        is_here = status["host"] == socket.gethostname()
+        if status["state"] == "running" and is_here and not psutil.pid_exists(status["pid"]):
+            status["state"] = "killed"
+        known["recipe"] = str(read_document(read_text(folder.recipe)).values["name"])
+        run = FinishedRun(folder.path, folder, folder.read(folder.metrics), {})
+        split, metric = run.split(None), str(run.primary)
+        known |= {"split": split, "metric": metric, "score": run.metric(split, metric)}
+        known["scored_on"] = str(run.document("environment").get("data_hashes", {}).get(split, ""))
+    return ListedRun(str(folder.path), status["state"], size, max(0, int(age)), **known)
