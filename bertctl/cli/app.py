@@ -51,7 +51,7 @@ VERBS = (
     Verb("extract-features", "Read vectors out of an encoder, from any layer.", "Use"),
     Verb("fill-mask", "Say which words fit the masked places of a text.", "Use", prints=True),
     Verb("report", "Show a run in one file: HTML to open anywhere, or Markdown.", "Use", prints=True),
-    Verb("runs", "List runs; delete some, or all but the best.", "Use"),
+    Verb("runs", "List runs; delete some, or all but the best.", "Use", prints=True),
     Verb("push", "Put a run's model on the hub, with its card.", "Use"),
     Verb("gate", "Decide whether a run is good enough, as an exit code.", "Decide"),
     Verb("compare", "Compare runs: metrics, settings, examples that changed.", "Decide", prints=True),

@@ -56,5 +56,5 @@ def recipe_schema() -> dict[str, Any]:
         properties = schema["$defs"][owner]["properties"] if section else schema["properties"]
         properties[name]["description"] = doc.text
     names = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
-    schema["properties"] |= {key: {**names, "description": f"{fits.capitalize()}."} for key, fits in OF_FILES.items()}
+    schema["properties"] |= {key: {**names, "description": fits} for key, fits in OF_FILES.items()}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

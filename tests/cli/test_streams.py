@@ -47,7 +47,10 @@ PRINTED: dict[str, list[str]] = {
     "recipes ls": [],
     "recipes show": ["demo"],
     "recipes schema": ["--json"],
+    "recipes diff": ["demo", "sst2"],
     "recipes validate": ["demo"],
+    "runs ls": ["."],
+    "runs gc": [".", "--keep-best", "1"],
     "report": ["RUN", "--format", "md"],
     "tokenize": ["a film", "--format", "ids"],
     "vocab coverage": ["opinions.csv", "--model", "MODEL"],
@@ -108,9 +111,11 @@ def expected(code: int, place: Mapping[int, str], *, printed: bool) -> int:
 def test_the_tables_have_every_verb() -> None:
     assert REFUSED.keys() == COMMANDS.keys()
     answered = {verb.partition(",")[0] for verb in (*PRINTED, *JUDGED, *SLOW)}
-    assert COMMANDS.keys() - answered == {"push", "sweep-merge", "fill-mask"}, "they need a hub; shards; a head"
-    assert len(REFUSED) * len(PLACES) == 330
-    assert (len(PRINTED) + len(JUDGED) + len(SLOW)) * len(PLACES) == 370
+    assert COMMANDS.keys() - answered == {"push", "sweep-merge", "fill-mask", "runs rm"}, (
+        "a hub; shards; a head; a run each"
+    )
+    assert len(REFUSED) * len(PLACES) == 370
+    assert (len(PRINTED) + len(JUDGED) + len(SLOW)) * len(PLACES) == 400
 
 
 def _refused(nursery: Nursery, verb: str, places: Mapping[str, Mapping[int, str]], cwd: Path) -> None:
