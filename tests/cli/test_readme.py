@@ -51,7 +51,8 @@ def test_commands_are_found_and_marks_are_known() -> None:
         "models": 2,
         "long-texts": 3,
         "pipelines": 1,
-        "recipes": 10,
+        "recipes": 13,
+        "run-folder": 4,
         "tasks": 6,
         "tutorial": 11,
     }
