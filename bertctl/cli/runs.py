@@ -40,8 +40,8 @@ def ls(
     from bertctl.reporting.run_list import list_runs
 
     runs = list_runs(folder, order=sort)
-    out.answer({"folder": str(folder), "runs": [asdict(run) for run in runs]}, *([_table(runs)] if runs else []))
-    out.say(f"{count(len(runs), 'run')} in {folder}, {human_bytes(sum(run.bytes for run in runs))}")
+    said = f"{count(len(runs), 'run')} in {folder}, {human_bytes(sum(run.bytes for run in runs))}"
+    out.answer({"folder": str(folder), "runs": [asdict(run) for run in runs]}, *([_table(runs)] if runs else []), said)
 
 
 def rm(out: Output, runs: Annotated[list[Path], typer.Argument(metavar="RUN...", autocompletion=run_folders)]) -> None:

@@ -38,8 +38,8 @@ class DataSection(RecipeSection):
     """Data set of the catalog, by name. `bertctl recipes ls --data` lists the built-in ones; a `datasets.yaml` adds
     your own. Single files go into the fields below."""
     datasets_file: Text | None = None
-    """File with data sets of your own, which `data.name` can name. Default: `datasets.yaml` beside the recipe's
-    file that names the data set, else beside the recipe."""
+    """File with data sets of your own, which `data.name` can name. Default: `datasets.yaml` beside the recipe file.
+    Where a base names the data set, that beside the base comes first."""
     data_dir: Text | None = None
     """Folder with the data set's official files. They are searched as DIR/FILE and DIR/NAME/FILE. Default: the folder
     that the environment variable BERTCTL_DATA names, else the hub."""

@@ -54,7 +54,7 @@ def bash(line: str, folder: Path) -> list[str]:
         ("bertctl finetune sst2 --checkpoint", ["--checkpoint-every"]),
         ("bertctl finetune sst2 --set training.ep", ["training.epochs="]),
         ("bertctl finetune sst2 --set runtime.precision=b", ["runtime.precision=bf16"]),
-        ("bertctl recipes ", ["ls", "show", "cp", "validate", "schema"]),
+        ("bertctl recipes ", ["ls", "show", "diff", "cp", "validate", "schema"]),
         ("bertctl recipes show conll", ["conll2003"]),
         ("bertctl data check --str", ["--strict"]),
     ],
