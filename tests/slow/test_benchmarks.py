@@ -31,6 +31,7 @@ def test_there_are_as_many_scripts_as_claims() -> None:
         "explaining",
         "features",
         "long_texts",
+        "progress",
         "tokenizing",
         "training",
     ]
