@@ -108,10 +108,11 @@ class Output(Listener):
 
     def commands(self, lines: Iterable[str]) -> None:
         """Writes workflow commands of our own to stderr, where those in what is said are written out."""
-        self._progress.erase()
-        sys.stderr.flush()
-        sys.stderr.buffer.write("".join(f"{line}\n" for line in lines).encode())
-        sys.stderr.buffer.flush()
+        if text := "".join(f"{line}\n" for line in lines):
+            self._progress.erase()
+            sys.stderr.flush()
+            sys.stderr.buffer.write(text.encode())
+            sys.stderr.buffer.flush()
 
     def advance(
         self,

@@ -8,7 +8,7 @@ import os
 import sys
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Literal, cast
 
@@ -97,9 +97,11 @@ def _plain_bytes(source: Source) -> Iterator[io.BufferedReader]:
 
 def rows_expected(file: BinaryIO, rows: int) -> int:
     """Returns about how many rows an open file has, of which so many are read; 0 for what has no size (a pipe)."""
-    size = os.fstat(file.fileno()).st_size
-    read = getattr(file, "fileobj", file).tell() if size else 0  # of gzip the packed bytes
-    return rows * size // read if read else 0
+    with suppress(OSError):  # what is no file of the system
+        size = os.fstat(file.fileno()).st_size
+        read = getattr(file, "fileobj", file).tell() if size else 0  # of gzip the packed bytes
+        return rows * size // read if read else 0
+    return 0
 
 
 def read_text(path: Path, encoding: str | None, listener: Listener) -> str:
