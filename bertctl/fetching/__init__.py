@@ -1,0 +1,1 @@
+"""What recipes, models and data sets need from elsewhere: had before it is read, and locked."""

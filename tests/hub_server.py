@@ -1,0 +1,208 @@
+"""A hub on this machine that speaks the hub's protocol for reading, and misbehaves where a test says so.
+
+It has what huggingface_hub asks for: `/api/models/NAME/revision/REV`, HEAD and GET of `NAME/resolve/REV/FILE` with
+ETag (SHA-256 of large files, Git's hash of small ones), commit, ranges, and a redirect of large files to another place.
+"""
+
+import contextlib
+import hashlib
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import unquote, urlsplit
+
+PIECE = 16 * 1024
+"""Bytes that are sent at once."""
+
+
+@dataclass
+class Repo:
+    """Files of a repository at one commit; `main` is that commit."""
+
+    files: Mapping[str, bytes]
+    commit: str
+    licence: str = "apache-2.0"
+    large: int = 20_000
+    """From how many bytes on a file is in LFS."""
+
+    def etag(self, name: str) -> str:
+        content = self.files[name]
+        if len(content) >= self.large:
+            return hashlib.sha256(content).hexdigest()
+        return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+
+
+@dataclass
+class Fault:
+    """What goes wrong with the files whose name ends so, and how often.
+
+    Attributes:
+        kind: status code, or one of the words that `_Handler` knows.
+        suffix: of the file's name.
+        times: how often; it behaves afterwards.
+        at: byte from which a file stalls or the connection ends.
+        headers: beside a status.
+    """
+
+    kind: int | str
+    suffix: str = "model.safetensors"
+    times: int = 10**6
+    at: int = 0
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class HubServer(ThreadingHTTPServer):
+    """The server; `address` is for HF_ENDPOINT.
+
+    Attributes:
+        asked: METHOD and path of each request.
+        sent: path in the repository -> bytes of content that were sent.
+        starts: (path, first byte) of each GET of a file.
+        tokens: what came as Authorization, by whether it was asked by another name (a CDN).
+        stalled: is set while a file stalls; `go_on` ends that.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, repos: Mapping[str, Repo]) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.address = f"http://127.0.0.1:{self.server_address[1]}"
+        self.repos = dict(repos)
+        self.fault: Fault | None = None
+        self.asked: list[str] = []
+        self.sent: Counter[str] = Counter()
+        self.starts: list[tuple[str, int]] = []
+        self.tokens: list[tuple[str, str | None]] = []
+        self.stalled, self.go_on = threading.Event(), threading.Event()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Clients may leave."""
+
+    def faulty(self, name: str) -> Fault | None:
+        """Returns the fault that concerns this request, and counts it."""
+        fault = self.fault
+        if fault is None or not name.endswith(fault.suffix) or fault.times <= 0:
+            return None
+        fault.times -= 1
+        return fault
+
+
+@contextlib.contextmanager
+def serving(repos: Mapping[str, Repo]) -> Iterator[HubServer]:
+    """Yields a running hub; the names of `repos` begin with `models/` or `datasets/`."""
+    with HubServer(repos) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        thread.start()
+        yield server
+        server.go_on.set()
+        server.shutdown()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: HubServer
+    protocol_version = "HTTP/1.1"
+
+    def do_HEAD(self) -> None:
+        self._route(body=False)
+
+    def do_GET(self) -> None:
+        self._route(body=True)
+
+    def _route(self, *, body: bool) -> None:
+        path = unquote(urlsplit(self.path).path)
+        self.server.asked.append(f"{self.command} {path}")
+        self.server.tokens.append((path, self.headers.get("Authorization")))
+        parts = path.strip("/").split("/")
+        if parts[0] == "api":
+            repo = self.server.repos.get("/".join(parts[1:4]))
+            return self._describe("/".join(parts[1:4]), repo, body=body)
+        kind, rest = ("datasets", parts[1:]) if parts[0] == "datasets" else ("models", parts)
+        name, verb = "/".join(rest[:2]), rest[2:3]
+        repo = self.server.repos.get(f"{kind}/{name}")
+        if verb not in (["resolve"], ["cdn"]) or repo is None:
+            return self._reply(404, {"X-Error-Code": "RepoNotFound"})
+        file = "/".join(rest[4:])
+        if file not in repo.files:
+            return self._reply(404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": repo.commit})
+        return self._file(repo, file, f"/{kind if kind == 'datasets' else ''}/{name}".replace("//", "/"), verb[0], body)
+
+    def _describe(self, name: str, repo: Repo | None, *, body: bool) -> None:
+        fault = self.server.faulty("api")
+        if fault is not None and isinstance(fault.kind, int):
+            return self._reply(fault.kind, fault.headers)
+        if repo is None:
+            return self._reply(404, {"X-Error-Code": "RepoNotFound"})
+        siblings = []
+        for file, content in repo.files.items():
+            entry = {"rfilename": file, "size": len(content), "blobId": repo.etag(file)[:40]}
+            if len(content) >= repo.large:
+                entry["lfs"] = {"sha256": repo.etag(file), "size": len(content), "pointerSize": 130}
+            siblings.append(entry)
+        document = {
+            "id": name.partition("/")[2],
+            "sha": repo.commit,
+            "siblings": siblings,
+            "tags": [f"license:{repo.licence}"] if repo.licence else [],
+        }
+        self._reply(200, {"Content-Type": "application/json"}, json.dumps(document).encode() if body else b"")
+
+    def _file(self, repo: Repo, file: str, place: str, verb: str, body: bool) -> None:
+        content, etag = repo.files[file], repo.etag(file)
+        fault = self.server.faulty(file) if body or (self.server.fault and self._is_of_head()) else None
+        kind = fault.kind if fault else ""
+        facts = {"ETag": f'"{etag}"', "X-Repo-Commit": repo.commit, "Accept-Ranges": "bytes"}
+        if fault is not None and isinstance(kind, int):
+            return self._reply(kind, fault.headers)
+        if kind == "circle":
+            return self._reply(302, {"Location": self.path})
+        if kind == "no etag":
+            return self._reply(200, {"X-Repo-Commit": repo.commit}, length=len(content))
+        if verb == "resolve" and len(content) >= repo.large:  # as the hub does with LFS: to a signed address
+            facts |= {"X-Linked-Etag": f'"{etag}"', "X-Linked-Size": str(len(content))}
+            return self._reply(302, {**facts, "Location": f"{place}/cdn/{repo.commit}/{file}?Signature=s3cret"})
+        if not body:
+            return self._reply(200, facts, length=len(content))
+        wrong = bytes(byte ^ 1 for byte in content)
+        content = {"content": wrong, "shorter": content[:-7], "longer": content + b"surplus"}.get(str(kind), content)
+        start = 0
+        if "Range" in self.headers and kind != "no ranges":
+            start = int(self.headers["Range"].removeprefix("bytes=").partition("-")[0])
+            facts["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
+        self.server.starts.append((file, start))
+        self.send_response(206 if start else 200)
+        for name, value in {**facts, "Content-Length": str(len(content) - start)}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self._send(content, start, file, fault)
+
+    def _is_of_head(self) -> bool:
+        fault = self.server.fault
+        return fault is not None and (isinstance(fault.kind, int) or fault.kind in ("circle", "no etag"))
+
+    def _send(self, content: bytes, start: int, file: str, fault: Fault | None) -> None:
+        end = fault.at if fault and fault.kind in ("stalls", "closes") else len(content)
+        for first in range(start, end, PIECE):
+            piece = content[first : min(first + PIECE, end)]
+            self.wfile.write(piece)
+            self.server.sent[file] += len(piece)
+        if fault and fault.kind == "stalls":
+            self.server.stalled.set()
+            self.server.go_on.wait(60)
+            self.server.go_on.clear()
+        if end < len(content):
+            self.close_connection = True
+
+    def _reply(
+        self, status: int, headers: Mapping[str, str], content: bytes = b"", *, length: int | None = None
+    ) -> None:
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(content) if length is None else length)}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        """No talk."""
