@@ -132,9 +132,11 @@ class _Handler(BaseHTTPRequestHandler):
     def _describe(self, name: str, repo: Repo | None, *, body: bool) -> None:
         fault = self.server.faulty("api")
         if fault is not None and isinstance(fault.kind, int):
-            return self._reply(fault.kind, fault.headers)
+            self._reply(fault.kind, fault.headers)
+            return
         if repo is None:
-            return self._reply(404, {"X-Error-Code": "RepoNotFound"})
+            self._reply(404, {"X-Error-Code": "RepoNotFound"})
+            return
         siblings = []
         for file, content in repo.files.items():
             entry = {"rfilename": file, "size": len(content), "blobId": repo.etag(file)[:40]}
@@ -155,16 +157,21 @@ class _Handler(BaseHTTPRequestHandler):
         kind = fault.kind if fault else ""
         facts = {"ETag": f'"{etag}"', "X-Repo-Commit": repo.commit, "Accept-Ranges": "bytes"}
         if fault is not None and isinstance(kind, int):
-            return self._reply(kind, fault.headers)
+            self._reply(kind, fault.headers)
+            return
         if kind == "circle":
-            return self._reply(302, {"Location": self.path})
+            self._reply(302, {"Location": self.path})
+            return
         if kind == "no etag":
-            return self._reply(200, {"X-Repo-Commit": repo.commit}, length=len(content))
+            self._reply(200, {"X-Repo-Commit": repo.commit}, length=len(content))
+            return
         if verb == "resolve" and len(content) >= repo.large:  # as the hub does with LFS: to a signed address
             facts |= {"X-Linked-Etag": f'"{etag}"', "X-Linked-Size": str(len(content))}
-            return self._reply(302, {**facts, "Location": f"{place}/cdn/{repo.commit}/{file}?Signature=s3cret"})
+            self._reply(302, {**facts, "Location": f"{place}/cdn/{repo.commit}/{file}?Signature=s3cret"})
+            return
         if not body:
-            return self._reply(200, facts, length=len(content))
+            self._reply(200, facts, length=len(content))
+            return
         wrong = bytes(byte ^ 1 for byte in content)
         content = {"content": wrong, "shorter": content[:-7], "longer": content + b"surplus"}.get(str(kind), content)
         start = 0

@@ -9,21 +9,18 @@ import contextlib
 import fcntl
 import hashlib
 import io
-import logging
 import os
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from fnmatch import fnmatch
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bertctl.catalog.hub import HubFiles, endpoint, shown
-from bertctl.documents import loading
+from bertctl.catalog.hub import HubFiles, cached_files, endpoint
 from bertctl.errors import UnavailableError
 from bertctl.progress import SILENT, Listener
 from bertctl.words import human_seconds
-from bertctl.writing import failures_of
 
 CHUNK_BYTES = 2**16
 """What is written at once, and so the most that a kill loses."""
@@ -31,7 +28,7 @@ CHUNK_BYTES = 2**16
 MOST_WAIT = 300
 """Seconds that a hub may ask to wait (429 with Retry-After): its limits are for five minutes."""
 
-_ETAG = re.compile(r"\w[\w.-]*", re.ASCII)
+_NAME = re.compile(r"\w[\w.-]*", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -39,18 +36,22 @@ class RemoteFile:
     """One file as the hub describes it.
 
     Attributes:
+        wanted: the repository, at the revision that was asked for.
         path: inside the repository.
         commit: that it is read of.
         size: in bytes; None where the hub doesn't say.
         etag: name of its content: SHA-256 of large files, Git's SHA-1 of small ones; a mirror may have its own.
         sha256: of large files, as the list of files has it; else empty.
+        licence: of the repository, as the hub states it; else empty.
     """
 
+    wanted: HubFiles
     path: str
     commit: str
     size: int | None
     etag: str
     sha256: str = ""
+    licence: str = ""
 
     def problem(self, path: Path) -> str:
         """Returns what is wrong with the bytes in a file, or an empty string."""
@@ -59,247 +60,130 @@ class RemoteFile:
             return f"it has {size:,} bytes, and the hub says {self.size:,}"
         with path.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-            if wrong := [name for name in (self.sha256, self.etag) if len(name) == 64 and name != sha256]:
-                return f"its SHA-256 is {sha256}, and the hub says {wrong[0]}"
-            if len(self.etag) == 40:
-                file.seek(0)
-                git = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
-                git.update(file.read())
-                return "" if git.hexdigest() == self.etag else "its content is not what the hub's ETag says"
+        if wrong := [name for name in (self.sha256, self.etag) if len(name) == 64 and name != sha256]:
+            return f"its SHA-256 is {sha256}, and the hub says {wrong[0]}"
+        if len(self.etag) == 40:
+            git = hashlib.sha1(b"blob %d\0" % size + path.read_bytes(), usedforsecurity=False).hexdigest()
+            return "" if git == self.etag else f"Git's hash of it is {git}, and the hub says {self.etag}"
         return ""
 
 
-@dataclass(frozen=True)
-class Remote:
-    """A repository at a commit: the files that are wanted of it, and its licence where the hub states one."""
-
-    wanted: HubFiles
-    files: tuple[RemoteFile, ...]
-    licence: str = ""
-
-    @property
-    def size(self) -> int:
-        """Is the number of bytes of the files, as far as the hub says it."""
-        return sum(file.size or 0 for file in self.files)
-
-
-@dataclass
-class Tally:
-    """Counts bytes for a listener.
-
-    Attributes:
-        total: bytes of everything.
-        done: bytes that are here.
-        loaded: bytes that came over the network.
-    """
-
-    listener: Listener = SILENT
-    total: int = 0
-    done: int = 0
-    loaded: int = field(default=0)
-
-    def add(self, size: int, file: str, *, loaded: bool = False) -> None:
-        """Counts bytes of a file."""
-        self.done, self.loaded = self.done + size, self.loaded + (size if loaded else 0)
-        self.listener.advance("fetch", self.done, self.total, {"file": file})
-
-
-def look_up(wanted: HubFiles, *, licence: bool = False) -> Remote:
+def look_up(wanted: HubFiles, *, licence: bool = False) -> list[RemoteFile]:
     """Returns what the hub has of the wanted files; no file is loaded.
 
     Args:
-        wanted: with `patterns`, all files that match one of them; else `files`, all of them.
+        wanted: with `patterns`, all files that match one of them; else all of its `files`.
         licence: whether to ask for the licence where nothing else is to be asked of the repository.
 
     Raises:
+        UnavailableError: what answers is no hub, or wants to make wait for too long.
         Exception: whatever huggingface_hub raises.
     """
-    from huggingface_hub import get_hf_file_metadata, get_token
-    from huggingface_hub.constants import HF_HUB_ETAG_TIMEOUT
+    from huggingface_hub import constants, get_hf_file_metadata, get_session, get_token
 
+    get_session().event_hooks = {**get_session().event_hooks, "response": [_refuse_long_wait]}
     said: dict[str, Any] = {}
-    with contextlib.nullcontext() if wanted.patterns else contextlib.suppress(Exception):
+    with contextlib.suppress(*(() if wanted.patterns else (Exception,))):
         said = _description(wanted) if wanted.patterns or licence else {}
     listed = {each["rfilename"]: each for each in said.get("siblings") or ()}
-    names: tuple[str, ...] = wanted.files
-    if wanted.patterns:
-        fitting = [name for name in listed if any(fnmatch(name, pattern) for pattern in wanted.patterns)]
-        names = tuple(name for name in fitting if "/" not in name)
-    at = wanted.at(str(said.get("sha") or wanted.revision or "main"))
-    files = []
-    for name in names:
-        there = get_hf_file_metadata(
-            at.address(name), token=get_token(), timeout=HF_HUB_ETAG_TIMEOUT, retry_on_errors=True
-        )
+    stated = [tag.removeprefix("license:") for tag in said.get("tags") or () if tag.startswith("license:")]
+    files, seconds = [], constants.HF_HUB_ETAG_TIMEOUT
+    for name in filter(wanted.matches, listed) if wanted.patterns else wanted.files:
+        there = get_hf_file_metadata(wanted.address(name), get_token(), seconds, retry_on_errors=True)
         etag, commit = there.etag or "", there.commit_hash or ""
-        if not (_ETAG.fullmatch(etag) and _ETAG.fullmatch(commit)):
-            raise UnavailableError(f"{name} has no ETag or commit: what answers at {shown(endpoint())} is no hub")
+        if not (_NAME.fullmatch(etag) and _NAME.fullmatch(commit)):
+            raise UnavailableError(f"{name} has no ETag or commit, so that what answers is no hub")
         sha256 = (listed.get(name, {}).get("lfs") or {}).get("sha256") or ""
-        files.append(RemoteFile(name, commit, there.size, etag, sha256))
-    card = said.get("cardData") or {}
-    tagged = (tag[8:] for tag in said.get("tags") or () if tag.startswith("license:"))
-    stated = card.get("license") or next(tagged, "")
-    return Remote(wanted, tuple(files), stated if isinstance(stated, str) else ", ".join(map(str, stated)))
+        files.append(RemoteFile(wanted, name, commit, there.size, etag, sha256, ", ".join(stated)))
+    return files
 
 
-def bring(remote: Remote, store: Path | None, tally: Tally) -> Path:
+def bring(files: Sequence[RemoteFile], listener: Listener = SILENT) -> Path:
     """Returns the folder that holds the files of a repository, at their commit, all of them whole.
 
     Args:
-        remote: of `look_up`.
-        store: cache folder, in which files stand as such and not as links, so that it can be carried; None for the
-            hub's own.
-        tally: hears of the bytes.
+        files: of `look_up`.
+        listener: hears of the bytes.
 
     Raises:
-        UnavailableError: bytes that are not what the hub says they are; a full disk.
-        Exception: whatever huggingface_hub raises.
+        UnavailableError: bytes that are not what the hub says they are.
+        Exception: whatever huggingface_hub raises, or the system of a disk.
     """
-    from huggingface_hub import hf_hub_download
-
     folder = Path()
-    wanted = remote.wanted
-    for file in remote.files:
-        path = _bring_one(wanted, file, store, tally)
-        folder = path.parents[file.path.count("/")]
-    if remote.files and (wanted.revision or "main") != folder.name:  # notes which commit the branch or tag is
-        hf_hub_download(
-            wanted.repo, remote.files[0].path, repo_type=wanted.repo_type, revision=wanted.revision, cache_dir=store,
-            endpoint=endpoint(),
-        )  # fmt: skip
+    for file in files:
+        folder = _bring_one(file, listener).parents[file.path.count("/")]
     return folder
 
 
-@contextlib.contextmanager
-def talking(listener: Listener) -> Iterator[None]:
-    """Has what huggingface_hub logs inside (that it waits, or tries again) said to the listener, without secrets."""
-    from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
-
-    class Handler(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            listener.say(f"hub: {shown(' '.join(record.getMessage().split()))}")
-
-    logger = logging.getLogger("huggingface_hub")
-    before, logger.handlers = logger.handlers, [Handler(logging.WARNING)]
-    disable_progress_bars("huggingface_hub.http_get")
-    try:
-        yield
-    finally:
-        logger.handlers = before
-
-
 def _description(wanted: HubFiles) -> dict[str, Any]:
-    """Returns what the hub says of a repository: its commit, files and licence."""
-    from huggingface_hub.constants import HF_HUB_DOWNLOAD_TIMEOUT
-    from huggingface_hub.utils import build_hf_headers, hf_raise_for_status, http_backoff  # type: ignore[attr-defined]
+    """Returns what the hub says of a repository: its files and licence."""
+    from huggingface_hub import constants, hf_raise_for_status
+    from huggingface_hub.utils import build_hf_headers, http_backoff  # type: ignore[attr-defined]
 
-    _refuse_long_waits()
-    address = f"{endpoint()}/api/{wanted.repo_type}s/{wanted.repo}/revision/{wanted.revision or 'main'}"
-    answer = http_backoff(
-        "GET", address, params={"blobs": True}, headers=build_hf_headers(), timeout=HF_HUB_DOWNLOAD_TIMEOUT
-    )
+    address = f"{endpoint()}/api/{wanted.repo_type}s/{wanted.repo}/revision/{wanted.revision or 'main'}?blobs=true"
+    answer = http_backoff("GET", address, headers=build_hf_headers(), timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT)
     hf_raise_for_status(answer)
-    with loading(f"the hub's description of {wanted.repo}", kind=UnavailableError):
-        said: dict[str, Any] = answer.json()
-        return said
+    return dict(answer.json())
 
 
 class _Growing(io.BufferedWriter):
-    """A file that is written through, so that a kill keeps what has come, and that tells of each piece."""
+    """A file that is written through, so that a kill keeps what has come, and that tells how long it is."""
 
     tell_of: Callable[[int], None]
 
     def write(self, data: Any, /) -> int:
         size = super().write(data)
         self.flush()
-        self.tell_of(size)
+        self.tell_of(self.tell())
         return size
 
 
-def _bring_one(wanted: HubFiles, file: RemoteFile, store: Path | None, tally: Tally) -> Path:
-    from huggingface_hub import hf_hub_download, try_to_load_from_cache
-    from huggingface_hub.constants import HF_HUB_CACHE
+def _bring_one(file: RemoteFile, listener: Listener) -> Path:
+    """Returns where a file is in the cache: as it was there if that is whole, else loaded."""
+    from huggingface_hub import constants, hf_hub_download
     from huggingface_hub.file_download import repo_folder_name
 
-    kind, commit = wanted.repo_type, file.commit
-    there = try_to_load_from_cache(wanted.repo, file.path, cache_dir=store, revision=commit, repo_type=kind)
-    if isinstance(there, str):
-        if not file.problem(Path(there)):
-            tally.add(Path(there).stat().st_size, file.path)
-            return Path(there)
-        Path(there).resolve().unlink()
-        Path(there).unlink(missing_ok=True)
-    folder = Path(store or HF_HUB_CACHE) / repo_folder_name(repo_id=wanted.repo, repo_type=kind)
-    blob = folder / "blobs" / file.etag
-    part = blob.with_name(f"{file.etag}.bertctl.incomplete")
-    with failures_of(part):
+    repo, kind = file.wanted.repo, file.wanted.repo_type
+    blob = Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=repo, repo_type=kind) / "blobs" / file.etag
+    there = cached_files(replace(file.wanted, revision=file.commit, files=(file.path,))).get(file.path, blob)
+    for old in (there, blob):
+        if old.is_file() and file.problem(old):
+            old.unlink()
+    if not there.is_file() and not blob.is_file():
         blob.parent.mkdir(parents=True, exist_ok=True)
-        if blob.exists() and file.problem(blob):
-            blob.unlink()
+        part = blob.with_name(f"{file.etag}.bertctl.incomplete")
         with _Growing(io.FileIO(part, "a")) as out:
-            out.tell_of = lambda size: tally.add(size, file.path, loaded=True)
             fcntl.flock(out, fcntl.LOCK_EX)  # another process may be loading it
-            if not blob.exists():
-                _load(wanted, file, part, out, tally)
-                os.fsync(out.fileno())
+            out.tell_of = partial(listener.advance, file.path, total=file.size or 0)
+            if not blob.is_file():
+                _load(file, part, out)
                 part.replace(blob)
-            part.unlink(missing_ok=True)
-    path = Path(
-        hf_hub_download(wanted.repo, file.path, repo_type=kind, revision=commit, cache_dir=store, endpoint=endpoint())
-    )
-    if store is not None and path.is_symlink():
-        path.resolve().replace(path)
-    return path
+        listener.finish(file.path)
+    path = hf_hub_download(repo, file.path, repo_type=kind, revision=file.wanted.revision, endpoint=endpoint())
+    if constants.HF_HUB_DISABLE_SYMLINKS:  # it has made a copy
+        blob.unlink(missing_ok=True)
+    return Path(path)
 
 
-def _load(wanted: HubFiles, file: RemoteFile, part: Path, out: _Growing, tally: Tally) -> None:
-    """Loads what is missing of a file; once more as a whole where what was there does not go with it."""
+def _load(file: RemoteFile, part: Path, out: _Growing) -> None:
+    """Loads what is missing of a file, and looks at the whole; what is wrong is thrown away."""
     from huggingface_hub import constants
     from huggingface_hub.file_download import http_get
-    from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
+    from huggingface_hub.utils import build_hf_headers, disable_progress_bars  # type: ignore[attr-defined]
 
-    _refuse_long_waits()
-    before, constants.DOWNLOAD_CHUNK_SIZE = constants.DOWNLOAD_CHUNK_SIZE, CHUNK_BYTES
-    try:
-        while True:
-            if file.size is not None and out.tell() > file.size:
-                out.truncate(0)
-            begun = out.seek(0, io.SEEK_END)
-            tally.add(begun, file.path)
-            address = wanted.at(file.commit).address(file.path)
-            http_get(address, out, resume_size=begun, headers=build_hf_headers(), expected_size=file.size)
-            problem = file.problem(part)
-            if not problem:
-                return
-            tally.add(-out.tell(), file.path)
-            out.truncate(0)
-            out.seek(0)
-            if not begun:
-                part.unlink()
-                raise UnavailableError(f"{file.path} of {wanted.repo} is damaged or was changed on its way: {problem}")
-    except OSError as error:
-        if error.errno is not None:
-            raise
-        raise UnavailableError(
-            f"{file.path} of {wanted.repo}: {shown(str(error).partition('.' + chr(10))[0])}"
-        ) from error
-    finally:
-        constants.DOWNLOAD_CHUNK_SIZE = before
+    constants.DOWNLOAD_CHUNK_SIZE = CHUNK_BYTES
+    disable_progress_bars("huggingface_hub.http_get")
+    begun, address = out.seek(0, io.SEEK_END), file.wanted.address(file.path)
+    if begun > (file.size or begun):
+        begun = out.truncate(0)
+    http_get(address, out, resume_size=begun, headers=build_hf_headers(), expected_size=file.size)
+    if problem := file.problem(part):
+        part.unlink()
+        raise UnavailableError(f"{file.path} is damaged or was changed on its way: {problem}")
+    os.fsync(out.fileno())
 
 
-def _refuse_long_waits() -> None:
-    """Has the session of huggingface_hub end where a hub asks to wait for longer than a job should."""
-    from huggingface_hub import get_session
-
-    hooks = get_session().event_hooks
-    if _end_long_wait not in hooks["response"]:
-        get_session().event_hooks = {**hooks, "response": [*hooks["response"], _end_long_wait]}
-
-
-def _end_long_wait(response: Any) -> None:
+def _refuse_long_wait(response: Any) -> None:
     wait = response.headers.get("Retry-After", "")
     if response.status_code == 429 and wait.isdigit() and int(wait) > MOST_WAIT:
-        raise UnavailableError(
-            f"the hub has had too many requests (429) and asks to wait {human_seconds(int(wait))}",
-            remedy="Try again then. With HF_TOKEN it allows more; HF_ENDPOINT names a mirror.",
-        )
+        raise UnavailableError(f"429 Too Many Requests, and it asks to wait {human_seconds(int(wait))}")

@@ -4,6 +4,7 @@ Nothing here imports torch or transformers.
 """
 
 import contextlib
+import logging
 import os
 import re
 import threading
@@ -11,18 +12,18 @@ from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from bertctl.catalog.lock import Found, Kind, in_force, noted
 from bertctl.errors import UnavailableError
-from bertctl.progress import SILENT
+from bertctl.progress import SILENT, Listener
 
 REACH_SECONDS = 5.0
 """How long the hub may take for its first answer; `bertctl` ends within 10 s where there is none."""
 
-_cache_only: ContextVar[bool] = ContextVar("cache_only", default=False)
-_asking_all: ContextVar[bool] = ContextVar("asking_all", default=False)
-_store: ContextVar[Path | None] = ContextVar("store", default=None)
+_cache_only: ContextVar[Literal["no", "yes", "not even"]] = ContextVar("cache_only", default="no")
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,9 @@ class HubFiles:
         kind = "datasets/" if self.repo_type == "dataset" else ""
         return f"{endpoint()}/{kind}{self.repo}/resolve/{self.revision or 'main'}/{file}"
 
-    def at(self, revision: str) -> "HubFiles":
-        """Returns the files at another revision."""
-        return replace(self, revision=revision)
+    def matches(self, file: str) -> bool:
+        """Returns whether a file fits one of the patterns, which are for the repository's top folder."""
+        return "/" not in file and any(fnmatch(file, pattern) for pattern in self.patterns)
 
 
 class NotCachedError(UnavailableError):
@@ -62,33 +63,17 @@ class NotCachedError(UnavailableError):
 
 
 @contextlib.contextmanager
-def cache_only() -> Iterator[None]:
-    """Fetches nothing inside: what is not on this disk raises `NotCachedError`, the hub reachable or not."""
-    token = _cache_only.set(True)
+def cache_only(*, not_even: bool = False) -> Iterator[None]:
+    """Fetches nothing inside: what is not on this disk raises `NotCachedError`, the hub reachable or not.
+
+    Args:
+        not_even: raise it for what is on this disk too, to learn all that is wanted of the hub.
+    """
+    token = _cache_only.set("not even" if not_even else "yes")
     try:
         yield
     finally:
         _cache_only.reset(token)
-
-
-@contextlib.contextmanager
-def asking_all() -> Iterator[None]:
-    """Has everything of the hub raise `NotCachedError` inside, on this disk or not: so one learns what is wanted."""
-    token = _asking_all.set(True)
-    try:
-        yield
-    finally:
-        _asking_all.reset(token)
-
-
-@contextlib.contextmanager
-def kept_in(store: Path | None) -> Iterator[None]:
-    """Keeps the hub's files in a folder inside; where it is None, in that of the lock in force, or the hub's cache."""
-    token = _store.set(store)
-    try:
-        yield
-    finally:
-        _store.reset(token)
 
 
 @contextlib.contextmanager
@@ -132,17 +117,12 @@ def fetch_file(
     Raises:
         UnavailableError: offline and not cached, no answer, or not there.
     """
-    from huggingface_hub import try_to_load_from_cache
-
-    asked = revision or "main"
     files = _pinned(HubFiles(repo, repo_type, revision, (filename,)))
-    cached = try_to_load_from_cache(repo, filename, cache_dir=_place(), revision=files.revision, repo_type=repo_type)
-    if isinstance(cached, str) and not _asking_all.get():
-        path = Path(cached)
-    else:
-        path = _fetched(files, filename, f"{wanted} ({repo}/{filename}", _ways(wanted, ways)) / filename
+    path = cached_files(files).get(filename)
+    if path is None or _cache_only.get() == "not even":
+        path = _fetched(files, f"{wanted} ({repo}/{filename}", _ways(wanted, ways)) / filename
     commit = path.parents[filename.count("/")].name
-    noted(Found(repo_type, repo, {filename: path}, asked, commit))
+    noted(Found(repo_type, repo, {filename: path}, revision or "main", commit))
     return path
 
 
@@ -166,48 +146,25 @@ def fetch_folder(
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
-    asked = revision or "main"
     files = _pinned(HubFiles(repo, "model", revision, tuple(required), tuple(patterns)))
-    folder = None
+    fetch = partial(snapshot_download, repo, revision=files.revision, allow_patterns=[*patterns])
+    folder = Path("none")
     with contextlib.suppress(LocalEntryNotFoundError):
-        cached = snapshot_download(
-            repo, revision=files.revision, allow_patterns=[*patterns], local_files_only=True, cache_dir=_place()
-        )
-        folder = Path(cached)
-    complete = folder and (folder / "config.json").exists() and any((folder / name).exists() for name in required)
-    if folder is None or not complete or _asking_all.get():
-        folder = _fetched(files, "config.json", f"{wanted} ({repo}", _ways(wanted, ways))
-    there = {path.name: path for path in sorted(folder.iterdir()) if any(fnmatch(path.name, each) for each in patterns)}
-    noted(Found("model", repo, there, asked, folder.name, whole="model.safetensors" in required))
+        folder = Path(fetch(local_files_only=True))
+    complete = (folder / "config.json").exists() and any((folder / name).exists() for name in required)
+    if not complete or _cache_only.get() == "not even":
+        folder = _fetched(files, f"{wanted} ({repo}", _ways(wanted, ways))
+    there = {path.name: path for path in sorted(folder.iterdir()) if files.matches(path.name)}
+    noted(Found("model", repo, there, revision or "main", folder.name, whole="model.safetensors" in required))
     return folder
 
 
-def cached_files(wanted: HubFiles, store: Path | None) -> dict[str, Path]:
+def cached_files(wanted: HubFiles) -> dict[str, Path]:
     """Returns where files are on this disk, those that are; nothing is fetched."""
     from huggingface_hub import try_to_load_from_cache
 
-    found = {}
-    for name in wanted.files:
-        path = try_to_load_from_cache(
-            wanted.repo, name, cache_dir=store, revision=wanted.revision, repo_type=wanted.repo_type
-        )
-        if isinstance(path, str):
-            found[name] = Path(path)
-    return found
-
-
-def require_reachable(wanted: HubFiles, what: str, ways: str = "") -> None:
-    """Refuses to go on where the hub does not answer, or may not be asked.
-
-    Raises:
-        UnavailableError: offline, or no answer.
-    """
-    if is_offline():
-        raise UnavailableError(f"{what}, and offline mode is on", remedy=ways)
-    if problem := _reach(wanted.address(next(iter(wanted.files), "config.json"))):
-        raise UnavailableError(
-            f"{what}, and the hub at {shown(endpoint())} can't be reached: {shown(problem)}", remedy=ways
-        )
+    find = partial(try_to_load_from_cache, wanted.repo, revision=wanted.revision, repo_type=wanted.repo_type)
+    return {name: Path(path) for name in wanted.files if isinstance(path := find(name), str)}
 
 
 def remote_size(wanted: HubFiles) -> int | None:
@@ -255,58 +212,62 @@ def has_token() -> bool:
     return bool(get_token())
 
 
-def _place() -> Path | None:
-    """Returns where the hub's files are kept; None for its own cache."""
-    lock = in_force()
-    return _store.get() or (lock.store if lock else None)
-
-
 def _pinned(wanted: HubFiles) -> HubFiles:
     """Returns the files at the commit that the lock in force has; refuses what it has not."""
-    lock = in_force()
-    return wanted.at(lock.revision(wanted.repo_type, wanted.repo, wanted.revision or "main")) if lock else wanted
+    if (lock := in_force()) is None:
+        return wanted
+    [part, *_] = lock.parts_of(wanted.repo_type, wanted.repo, wanted.revision or "main")
+    return replace(wanted, revision=part["revision"])
 
 
-def _fetched(wanted: HubFiles, asked: str, name: str, ways: str) -> Path:
-    """Returns the folder of what the hub gives, asked for one file first; `name` is for messages, its bracket open."""
-    what = f"{name} on the hub) is not in the cache"
-    if _cache_only.get() or _asking_all.get():
-        raise NotCachedError(what, remedy=ways, wanted=wanted)
-    require_reachable(replace(wanted, files=(asked,)), what, ways)
-    from bertctl.catalog.downloads import Tally, bring, look_up, talking
+def _fetched(wanted: HubFiles, name: str, ways: str) -> Path:
+    """Returns the folder with what the hub gives; `name` is for messages, its bracket still open."""
+    what = f"{name} on the hub)"
+    if _cache_only.get() != "no":
+        raise NotCachedError(f"{what} is not in the cache", remedy=ways, wanted=wanted)
+    from bertctl.catalog.downloads import bring, look_up
 
-    with answering(f"{name})", ways), talking(SILENT):
-        return bring(look_up(wanted), _place(), Tally())
+    with asking(wanted, what, ways):
+        return bring(look_up(wanted))
 
 
 @contextlib.contextmanager
-def answering(what: str, ways: str = "") -> Iterator[None]:
-    """Turns what the hub's library raises inside into our error, with what to do about it.
+def asking(wanted: HubFiles, what: str, ways: str = "", listener: Listener = SILENT) -> Iterator[None]:
+    """Refuses to ask a hub that can't be, and turns what its library raises inside into our error.
+
+    Args:
+        wanted: from it.
+        what: that is called.
+        ways: to have it otherwise.
+        listener: hears what the library logs: that it waits, or tries again.
 
     Raises:
-        UnavailableError: it raises anything.
+        UnavailableError: offline, no answer, or any error inside.
     """
+    if is_offline():
+        raise UnavailableError(f"{what} is not in the cache, and offline mode is on", remedy=ways)
+    if problem := _reach(wanted.address("config.json" if wanted.patterns else wanted.files[0])):
+        problem = f"{what} is not in the cache, and the hub at {endpoint()} can't be reached: {problem}"
+        raise UnavailableError(shown(problem), remedy=ways)
+
+    def heard(record: logging.LogRecord) -> bool:
+        if record.levelno >= logging.WARNING:
+            listener.say(f"hub: {shown(' '.join(record.getMessage().split()))}")
+        return False
+
+    [handler] = logging.getLogger("huggingface_hub").handlers
+    handler.addFilter(heard)
     try:
         yield
     except Exception as error:
         said = error.message if isinstance(error, UnavailableError) else _said(error)
-        status = getattr(getattr(error, "response", None), "status_code", 0)
-        advice = error.remedy if isinstance(error, UnavailableError) else ""
-        remedy = "\n".join(filter(None, (advice or _ADVICE.get(status, _AGAIN), ways)))
-        raise UnavailableError(f"{what} can't be had from the hub: {shown(said)}", remedy=remedy) from error
+        raise UnavailableError(f"{what} can't be had: {shown(said)}", remedy=f"{_ADVICE}\n{ways}".strip()) from error
+    finally:
+        handler.removeFilter(heard)
 
 
-_AGAIN = (
-    "The same command goes on where this one has ended. HF_ENDPOINT names a mirror, HF_HUB_DOWNLOAD_TIMEOUT how many "
-    "seconds may pass without a byte."
-)
-_ADVICE = {
-    **dict.fromkeys(
-        (401, 403), "It is private, gated or not there: set HF_TOKEN to a token that may read it, or check its name."
-    ),
-    404: "Check its name and revision.",
-    429: "It has had too many requests: try again later. With HF_TOKEN it allows more; HF_ENDPOINT names a mirror.",
-}
+_ADVICE = """Name and revision may be wrong (404). What is private or gated (401, 403), and many requests (429), take a
+token, HF_TOKEN. HF_ENDPOINT names a mirror. `bertctl fetch` goes on where a download has ended."""
 
 
 def shown(text: str) -> str:
@@ -314,8 +275,7 @@ def shown(text: str) -> str:
     from huggingface_hub import get_token
 
     text = re.sub(r"(https?://[^\s?]*)\?[^\s'\">]*", r"\1", re.sub(r"://[^/\s@]*@", "://", text))
-    token = get_token()
-    return text.replace(token, "***") if token else text
+    return text.replace(get_token() or "\0", "***")
 
 
 _answers: dict[str, str] = {}
@@ -339,22 +299,16 @@ def _reach(address: str) -> str:
 
 
 def _ask(address: str) -> str:
-    import urllib.error
-    import urllib.request
-    from http.client import HTTPException
+    from huggingface_hub import get_hf_file_metadata
+    from huggingface_hub.errors import HfHubHTTPError
 
     try:
-        request = urllib.request.Request(address, method="HEAD", headers={"User-Agent": "bertctl"})  # noqa: S310
-        urllib.request.urlopen(request, timeout=REACH_SECONDS).close()  # noqa: S310 - the person's own HF_ENDPOINT
-    except urllib.error.HTTPError:
+        get_hf_file_metadata(address, timeout=REACH_SECONDS)
+    except HfHubHTTPError:
         return ""  # it answered
-    except TimeoutError:
-        return f"no answer within {REACH_SECONDS:.0f} s"
-    except urllib.error.URLError as error:
-        reason = error.reason
-        return f"no answer within {REACH_SECONDS:.0f} s" if isinstance(reason, TimeoutError) else str(reason)
-    except (OSError, HTTPException, ValueError) as error:
-        return str(error) or type(error).__name__
+    except Exception as error:  # noqa: BLE001 - whatever the library raises, it did not
+        timed_out = "Timeout" in type(error).__name__
+        return f"no answer within {REACH_SECONDS:.0f} s" if timed_out else str(error) or type(error).__name__
     return ""
 
 

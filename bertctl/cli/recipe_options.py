@@ -8,6 +8,7 @@ A verb names groups of them and gets what was typed in one value; its own option
 """
 
 import inspect
+import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -188,18 +189,8 @@ SetOption = Annotated[
         autocompletion=recipe_fields,
     ),
 ]
-_LOCKED = parameter(
-    "locked",
-    Annotated[
-        bool,
-        typer.Option(
-            "--locked",
-            help="Read nothing but what bertctl.lock has: that in this folder, or where BERTCTL_LOCKED says.",
-            rich_help_panel=SHARED,
-        ),
-    ],
-    False,
-)
+_LOCK = typer.Option("--locked", help="Read only what bertctl.lock has.", rich_help_panel=SHARED)
+_LOCKED = parameter("locked", Annotated[bool, _LOCK], False)
 
 
 @dataclass(frozen=True)
@@ -321,21 +312,17 @@ def without(group: Sequence[FieldOption], *flags: str) -> tuple[FieldOption, ...
     return tuple(row for row in group if row.flags not in flags)
 
 
-def takes_recipe(
-    *groups: Sequence[FieldOption], named: bool = True, sets: bool = True, locked: bool = True
-) -> Decorator:
+def takes_recipe(*groups: Sequence[FieldOption], named: bool = True, sets: bool = True) -> Decorator:
     """Gives a verb `verb(out, recipe, ...)` the options of the groups; it gets them as a `RecipeRequest`.
 
     Args:
         groups: the options.
         named: whether the verb takes the argument RECIPE; else it has an argument of its own and calls `load(name)`.
         sets: whether it takes `--set`.
-        locked: whether it takes `--locked`.
     """
     rows = [row for group in groups for row in group]
     before = [parameter("recipe", RecipeArgument)] if named else []
-    after = [row.parameter() for row in rows] + ([parameter("sets", SetOption, None)] if sets else [])
-    after += [_LOCKED] if locked else []
+    after = [row.parameter() for row in rows] + ([parameter("sets", SetOption, None)] if sets else []) + [_LOCKED]
 
     def decorate(verb: VerbFunction) -> VerbFunction:
         def fold(given: dict[str, Any]) -> RecipeRequest:
@@ -362,10 +349,10 @@ def takes_run(*groups: Sequence[FieldOption]) -> Decorator:
 
 
 def _lock(given: dict[str, Any]) -> None:
-    """Takes `--locked` out of what was given, and puts the lock in force where it is."""
-    if given.pop("locked", False):
-        from bertctl.catalog.lock import enforce
+    """Takes `--locked` out of what was given, and puts the lock in force where that or BERTCTL_LOCKED says so."""
+    from bertctl.catalog.lock import LOCKED, enforce
 
+    if given.pop("locked", False) or os.environ.get(LOCKED):
         enforce()
 
 

@@ -29,6 +29,13 @@ from bertctl.writing import protect
 _NO_LABEL = ("", "-", "-1")
 
 
+def read_bundled(row: DatasetRow, split: SplitRow, listener: Listener) -> Rows:
+    """Returns a split of a data set that ships inside the package."""
+    path = bundled_folder(row) / split.files[0]
+    noted(Found("dataset", row.name, {path.name: path}))
+    return _read_own(row, split, path, listener)
+
+
 def _settings(columns: Columns) -> DataSection:
     """Returns a catalog row's columns as a reader is told them."""
     return DataSection(
@@ -59,60 +66,43 @@ def _candidates(row: DatasetRow, split: SplitRow, folder: Path) -> list[Path]:
     return [*found, folder / row.hub.file_of(split.name)] if row.hub else found
 
 
-def split_file(row: DatasetRow, split: SplitRow, folder: Path | None) -> Path:
-    """Returns the file of a split: in the package, below a data folder, or the hub's, from the cache if it is there.
-
-    Args:
-        row: the data set.
-        split: of it.
-        folder: data folder; None is the hub, but for what ships inside the package.
+def read_from_folder(row: DatasetRow, split: SplitRow, folder: Path, listener: Listener) -> Rows:
+    """Returns a split from a data folder.
 
     Raises:
-        UnavailableError: no such folder, none of the files that were tried is in it, or the hub's can't be had.
+        UnavailableError: no such folder, or none of the files that were tried is in it.
+        DataError: the file is not what it should be.
     """
-    if row.bundled:
-        path = bundled_folder(row) / split.files[0]
-    elif folder is None:
-        return _hub_file(row, split)
-    elif not folder.is_dir():
+    if not folder.is_dir():
         raise UnavailableError(f"the data folder {folder} does not exist", remedy=_files_wanted(row))
-    elif (found := find_split_file(row, split, folder)) is None:
+    path = find_split_file(row, split, folder)
+    if path is None:
         tried = "\n".join(f"  - {path}" for path in _candidates(row, split, folder))
         raise UnavailableError(
             f"{folder} has no {split.name} file of '{row.name}'; tried:\n{tried}", remedy=_files_wanted(row)
         )
-    else:
-        path = found
-    noted(Found("dataset", row.name, {path.name: path}))
-    return path
-
-
-def read_split(row: DatasetRow, split: SplitRow, folder: Path | None, listener: Listener) -> Rows:
-    """Returns a split's rows, from where `split_file` finds them.
-
-    Raises:
-        UnavailableError: they can't be had.
-        DataError: the file is not what it should be.
-    """
-    path = split_file(row, split, folder)
-    if folder is None and not row.bundled and row.hub is not None:
-        return _read_parquet(
-            row, split, path, f"{row.hub.repo}/{row.hub.file_of(split.name)}@{row.hub.revision[:8]}", listener
-        )
     protect(path)
+    noted(Found("dataset", row.name, {path.name: path}))
     if path.suffix == ".parquet":
         return _read_parquet(row, split, path, str(path), listener)
-    if row.layout == "glue" and not row.bundled:
+    if row.layout == "glue":
         return _read_official(row, split, path, listener)
     return _read_own(row, split, path, listener)
 
 
-def _hub_file(row: DatasetRow, split: SplitRow) -> Path:
+def read_from_hub(row: DatasetRow, split: SplitRow, listener: Listener) -> Rows:
+    """Returns a split from the hub's Parquet file, out of the cache where it is there.
+
+    Raises:
+        UnavailableError: the hub does not have it, or it is neither in the cache nor to be had.
+        DataError: the file is not what it should be.
+    """
     if row.hub is None:
         raise UnavailableError(f"the data set '{row.name}' is not on the hub", remedy=_files_wanted(row))
-    return hub.fetch_file(
+    file = row.hub.file_of(split.name)
+    path = hub.fetch_file(
         row.hub.repo,
-        row.hub.file_of(split.name),
+        file,
         revision=row.hub.revision,
         repo_type="dataset",
         wanted=f"the data set '{row.name}'",
@@ -122,6 +112,7 @@ def _hub_file(row: DatasetRow, split: SplitRow) -> Path:
             "other rows: files of your own with --train-file, or the data set `demo`, which needs nothing",
         ],
     )
+    return _read_parquet(row, split, path, f"{row.hub.repo}/{file}@{row.hub.revision[:8]}", listener)
 
 
 def _files_wanted(row: DatasetRow) -> str:

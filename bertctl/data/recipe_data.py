@@ -3,9 +3,8 @@
 import abc
 import hashlib
 import os
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from bertctl.catalog.dataset_row import DatasetRow
@@ -78,7 +77,7 @@ def load_data(
         UnavailableError: files that are not there, a hub out of reach.
     """
     notes = _Notes(listener)
-    source = _source(recipe, notes, skipped)
+    source: _Source = _CatalogSource(recipe, notes) if recipe.data.name else _OwnFiles(recipe, notes, skipped)
     validation = source.validation_splits(optional_too=splits is not None)
     confirms = recipe.data.confirm_fraction is not None and bool(validation) and not whole
     wanted = recipe.evaluation.splits if splits is None else splits
@@ -108,28 +107,6 @@ def load_data(
         hashes=_hashes(recipe, read, source.dataset),
         recipe=recipe,
     )
-
-
-def data_files(recipe: Recipe, more: Sequence[str] = ()) -> list[Callable[[], Path]]:
-    """Returns what finds the file of each split that training reads, and of those in `more`; nothing is read yet.
-
-    Each call is as `load_data` makes it: a file of the hub is fetched where it is not on this disk.
-
-    Raises:
-        UsageError: unknown data set or split, no data named.
-    """
-    source = _source(recipe, SILENT, None)
-    training = () if "train" not in source.split_names and more else ("train",)
-    validation = source.validation_splits(optional_too=False)
-    scored = [name for name in recipe.evaluation.splits if name != CONFIRM]
-    named = dict.fromkeys([*training, *validation, *scored, *more])
-    for name in named:
-        source.require(name)
-    return [partial(source.locate, name) for name in named if name in source.split_names]
-
-
-def _source(recipe: Recipe, listener: Listener, skipped: SkippedRows | None) -> "_Source":
-    return _CatalogSource(recipe, listener) if recipe.data.name else _OwnFiles(recipe, listener, skipped)
 
 
 def _confirming(rows: Rows, recipe: Recipe, columns: Mapping[str, str], listener: Listener) -> dict[str, Rows]:
@@ -221,15 +198,6 @@ class _Source(abc.ABC):
     @abc.abstractmethod
     def validation_splits(self, *, optional_too: bool) -> tuple[str, ...]:
         """Returns the splits that pick the best weights; `optional_too`: also those whose files do not exist."""
-
-    @property
-    @abc.abstractmethod
-    def split_names(self) -> Sequence[str]:
-        """Are the splits that have a file."""
-
-    @abc.abstractmethod
-    def locate(self, split: str) -> Path:
-        """Returns the file of a split, which is on this disk then."""
 
     @property
     @abc.abstractmethod
@@ -341,15 +309,13 @@ class _CatalogSource(_Source):
                 self._listener.warn(f"{self._folder} has no {name} file of '{self._row.name}': it is not scored")
         return there
 
-    @property
-    def split_names(self) -> Sequence[str]:
-        return self._row.split_names
-
-    def locate(self, split: str) -> Path:
-        return catalog_files.split_file(self._row, self._row.split(split), self._folder)
-
     def _read(self, split: str) -> Rows:
-        return catalog_files.read_split(self._row, self._row.split(split), self._folder, self._listener)
+        row, wanted = self._row, self._row.split(split)
+        if row.bundled:
+            return catalog_files.read_bundled(row, wanted, self._listener)
+        if self._folder is not None:
+            return catalog_files.read_from_folder(row, wanted, self._folder, self._listener)
+        return catalog_files.read_from_hub(row, wanted, self._listener)
 
     def _say_held_out(self, held_out: str, how: str) -> None:
         self._listener.say(f"'{self._row.name}' has no validation split: {held_out} {how}")
@@ -383,18 +349,11 @@ class _OwnFiles(_Source):
     def _has_validation(self) -> bool:
         return bool(self._files["validation"])
 
-    @property
-    def split_names(self) -> Sequence[str]:
-        return [name for name, file in self._files.items() if file]
-
-    def locate(self, split: str) -> Path:
+    def _read(self, split: str) -> Rows:
         path = Path(self._files[split] or "").expanduser()
         noted(Found("dataset", path.name, {path.name: path}))
-        return path
-
-    def _read(self, split: str) -> Rows:
         reading = READERS[self._recipe.task].read(
-            self.locate(split),
+            path,
             self._settings,
             split=split,
             label_needed=split != "test",

@@ -1,193 +1,151 @@
 """`bertctl fetch`: what recipes, models and data sets need from the hub, brought onto this disk and locked.
 
-A plan is made of the very functions that find a run's files (`locate_model`, `data_files`): asked once to learn what
-they would fetch, and once more, when it is here, to write down what they find.
+The very functions that find a run's files (`locate_model`, `load_data`) are asked twice: to learn what they would
+fetch, and, when that is here, to write down what they find.
 """
 
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from bertctl.catalog import hub
-from bertctl.catalog.datasets import builtin_datasets, bundled_folder, find_dataset
-from bertctl.catalog.downloads import Remote, Tally, bring, look_up, talking
-from bertctl.catalog.hub import HubFiles, NotCachedError
-from bertctl.catalog.lock import Found, Lock, Part, file_sha256, parts_of, recording, write_lock
+from bertctl.catalog.datasets import builtin_datasets, find_dataset
+from bertctl.catalog.downloads import RemoteFile, bring, look_up
+from bertctl.catalog.hub import HubFiles, NotCachedError, asking, cache_only, cached_files, is_offline
+from bertctl.catalog.lock import Found, Lock, file_sha256, recording
 from bertctl.catalog.models import MODELS, locate_model
 from bertctl.config.recipe_files import builtin_recipes
 from bertctl.config.schema import Recipe
-from bertctl.data.recipe_data import data_files
+from bertctl.data.recipe_data import load_data
 from bertctl.errors import BertctlError, UsageError, all_of
 from bertctl.progress import SILENT, Listener
-from bertctl.words import did_you_mean
-
-HUB_FOLDER = "hub"
-"""What the folder with the hub's files is called, beside a lock that was made for another machine."""
+from bertctl.words import unknown
+from bertctl.writing import write_json
 
 Need = Callable[[], object]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What was asked for.
-
-    Attributes:
-        needs: each finds the files of one model or split, as a run does it.
-        wanted: what they take from the hub.
-        here: what they find on this disk: in the package, in folders and files of a person's own.
-    """
-
-    needs: tuple[Need, ...]
-    wanted: tuple[HubFiles, ...]
-    here: tuple[Found, ...]
-
-    def key(self) -> str:
-        """Returns a hash of what is asked for, without asking the hub."""
-        return hashlib.sha256(repr((self.wanted, parts_of(self.here, {}))).encode()).hexdigest()
-
-
-@dataclass(frozen=True)
-class Fetched:
-    """What `fetch` has done: the lock that it has written, and the bytes that came over the network."""
-
-    lock: Lock
-    loaded: int
-
-
-def is_recipe(target: str) -> bool:
-    """Returns whether a recipe is meant, which goes before a model or a data set of its name."""
-    return target in builtin_recipes() or Path(target).suffix.lower() in (".yaml", ".yml")
+"""Finds the files of one model or split, as a run does it."""
 
 
 def needs_of_recipe(recipe: Recipe, splits: Sequence[str] = ()) -> Iterator[Need]:
-    """Yields what a run of the recipe reads from elsewhere, and what `splits` of its data are read from."""
+    """Yields what reads the model of a recipe, each split that its runs read, and those in `splits`."""
     yield partial(locate_model, recipe.model.name, revision=recipe.model.revision)
-    yield from data_files(recipe, splits)
+    row = find_dataset(recipe.data.name, recipe.data.datasets_file) if recipe.data.name else None
+    validation = row.validation_splits if row else ("validation",)
+    for split in dict.fromkeys(("train", *validation, *recipe.evaluation.splits, *splits)):
+        yield partial(load_data, recipe, splits=(split,))
 
 
 def needs_of_name(name: str) -> Iterator[Need]:
-    """Yields what a model, or a data set with all its splits, is read from.
+    """Yields what reads a model, or each split of a data set.
 
     Raises:
         UsageError: there is neither.
     """
-    hub_ids = [row.hub_id for row in MODELS.values()]
-    if name in MODELS or name.count("/") == 1 or name in hub_ids or Path(name).expanduser().is_dir():
+    if name in MODELS or name.count("/") == 1 or Path(name).expanduser().is_dir():
         yield partial(locate_model, name)
-        return
-    try:
-        row = find_dataset(name)
-    except UsageError as error:
-        hint = did_you_mean(name, (*builtin_recipes(), *MODELS, *builtin_datasets()))
-        raise UsageError(
-            f"there is no recipe, model or data set '{name}'" + (f": {hint}" if hint else ""),
-            remedy="`bertctl recipes ls`, with --models or --data, lists them; also a YAML file, a folder with a "
-            "model, or a hub id (org/name).",
-        ) from error
-    recipe = Recipe.model_validate({"task": row.task, "data": {"name": row.name}})
-    yield from data_files(recipe, row.split_names)
+    elif name in builtin_datasets():
+        row = builtin_datasets()[name]
+        recipe = Recipe.model_validate({"task": row.task, "data": {"name": row.name}})
+        for split in row.split_names:
+            yield partial(load_data, recipe, splits=(split,))
+    else:
+        what = unknown("recipe, model or data set", name, (*builtin_recipes(), *MODELS, *builtin_datasets()))
+        raise UsageError(what, remedy="`bertctl recipes ls` (--models, --data) lists them; also a YAML file, a hub id.")
 
 
-def make_plan(needs: Sequence[Need]) -> Plan:
-    """Returns what is needed. Nothing is fetched, and the hub is not asked.
+def wanted_of(needs: Sequence[Need]) -> list[HubFiles]:
+    """Returns what is needed of the hub, on this disk or not. Nothing is fetched, and the hub is not asked.
 
     Raises:
         BertctlError: whatever a run would be refused for: names, folders, files.
     """
-    wanted: dict[tuple[object, ...], HubFiles] = {}
-    with recording() as here, hub.asking_all():
-        for need in needs:
-            try:
+    wanted: dict[HubFiles, None] = {}
+    for need in needs:
+        try:
+            with cache_only(not_even=True):
                 need()
-            except NotCachedError as missing:
-                each = missing.wanted
-                before = wanted.get((each.repo, each.repo_type, each.revision), each)
-                files = tuple(dict.fromkeys((*before.files, *each.files)))
-                wanted[each.repo, each.repo_type, each.revision] = replace(each, files=files)
-    return Plan(tuple(needs), tuple(wanted.values()), tuple(here))
+        except NotCachedError as missing:
+            wanted[missing.wanted] = None
+    return list(wanted)
 
 
-def plan_of_lock(lock: Lock) -> Plan:
+def wanted_of_lock(lock: Lock) -> list[HubFiles]:
     """Returns what a lock has of the hub, at its commits."""
-    parts = [part for part in lock.parts if part.revision]
-    wanted = tuple(HubFiles(part.name, part.kind, part.revision, tuple(part.files)) for part in parts)
-    return Plan((), wanted, ())
+    parts = [part for part in lock.parts if part["revision"]]
+    return [HubFiles(part["name"], part["kind"], part["revision"], tuple(part["files"])) for part in parts]
 
 
-def look_up_all(plan: Plan, listener: Listener = SILENT) -> list[Remote]:
-    """Returns what the hub has of a plan; no file is loaded.
+def look_up_all(wanted: Sequence[HubFiles], listener: Listener = SILENT) -> list[list[RemoteFile]]:
+    """Returns what the hub has of what is wanted; no file is loaded.
 
     Raises:
         UnavailableError: offline, no answer, or the hub does not have it.
     """
     found = []
-    with talking(listener):
-        for wanted in plan.wanted:
-            what = f"the {wanted.repo_type} {wanted.repo}"
-            hub.require_reachable(wanted, f"{what} is wanted")
-            with hub.answering(what):
-                found.append(look_up(wanted, licence=True))
+    for each in wanted:
+        with asking(each, f"the {each.repo_type} {each.repo}", listener=listener):
+            found.append(look_up(each, licence=True))
     return found
 
 
-def fetch(plan: Plan, place: Lock, listener: Listener = SILENT) -> Fetched:
-    """Brings everything of a plan onto this disk, and writes the lock.
+def fetch(wanted: Sequence[HubFiles], needs: Sequence[Need], place: Lock, listener: Listener = SILENT) -> Lock:
+    """Brings all that is wanted onto this disk, writes the lock, and returns it.
 
     Args:
-        plan: what is needed; what a lock has (`plan_of_lock`) is held against it.
-        place: where the lock is written, and the folder beside it for the files; its parts are what a plan of it was
-            made of.
+        wanted: of `wanted_of`, or of a lock, against which it is held then.
+        needs: what the lock is made of; empty where it is there, and stays.
+        place: where the lock is written; its parts, where it stays.
         listener: hears of progress, and of what the hub makes wait for.
 
     Raises:
         UnavailableError: something can't be had, or is not what it should be. What is here stays, and is gone on with.
     """
-    remotes = look_up_all(plan, listener) if plan.wanted and not hub.is_offline() else []
-    tally = Tally(listener, total=sum(remote.size for remote in remotes))
-    with talking(listener):
-        for remote in remotes:
-            with hub.answering(f"the {remote.wanted.repo_type} {remote.wanted.repo}"):
-                bring(remote, place.store, tally)
-    listener.finish("fetch")
-    file_sha256.cache_clear()  # of what was damaged before
-    if not plan.needs:
-        if problems := check(place):
-            raise all_of(problems, f"{len(problems)} things are not as they are locked")
-        write_lock(place)
-        return Fetched(place, tally.loaded)
-    licences = {remote.wanted.repo: remote.licence for remote in remotes}
-    with recording() as found, hub.kept_in(place.store), hub.cache_only():
-        for need in plan.needs:
-            need()
-    lock = replace(place, parts=parts_of(found, licences))
-    write_lock(lock)
-    return Fetched(lock, tally.loaded)
+    remotes = [] if is_offline() else look_up_all(wanted, listener)
+    for each, files in zip(wanted, remotes, strict=False):
+        with asking(each, f"the {each.repo_type} {each.repo}", listener=listener):
+            bring(files, listener)
+    if needs:
+        with recording() as found, cache_only():
+            for need in needs:
+                need()
+        licences = {file.wanted.repo: file.licence for files in remotes for file in files}
+        place = replace(place, parts=_parts_of(found, licences))
+    elif problems := check(place):
+        raise all_of(problems, f"{len(problems)} things are not as they are locked")
+    write_json(place.path, {"schema": 1, "folder": place.folder, "parts": place.parts})
+    return place
 
 
-def check(lock: Lock) -> list[BertctlError]:
-    """Returns an error for everything of a lock that is missing on this disk, or is not what it was.
+def check(lock: Lock, needs: Sequence[Need] = ()) -> list[BertctlError]:
+    """Returns an error for everything of a lock, and for each need, that is not on this disk or is not what it was.
 
-    A person's own files are not looked for: only a recipe says where they are, and `--locked` looks at them.
+    What is not of the hub is looked at where something needs it: only a recipe says where that is.
     """
-    problems: list[BertctlError] = []
-    for part in lock.parts:
+    problems: dict[str, BertctlError] = {}
+    of_hub = [(each, each.revision or "", cached_files(each)) for each in wanted_of_lock(lock)]
+    locked = [Found(each.repo_type, each.repo, files, at, at, whole=True) for each, at, files in of_hub]
+    checks: list[Need] = [partial(lock.check, found) for found in locked]
+    for need in (*checks, *needs):
         try:
-            if (files := _files_of(part, lock)) is not None:
-                lock.check(Found(part.kind, part.name, files, part.asked, part.revision, whole=True))
+            with cache_only():
+                need()
         except BertctlError as error:
-            problems.append(error)
-    return problems
+            problems[error.message] = error
+    return list(problems.values())
 
 
-def _files_of(part: Part, lock: Lock) -> dict[str, Path] | None:
-    """Returns where the files of a part are, those that are there; None where nothing says where they would be."""
-    folder: Path | None = None
-    if part.revision:
-        return hub.cached_files(HubFiles(part.name, part.kind, part.revision, tuple(part.files)), lock.store)
-    if part.kind == "model" and part.name in MODELS:
-        folder = locate_model(part.name).folder
-    elif part.kind == "dataset" and (row := builtin_datasets().get(part.name)) and row.bundled:
-        folder = bundled_folder(row)
-    return {name: folder / name for name in part.files if (folder / name).is_file()} if folder else None
+def _parts_of(found: Sequence[Found], licences: dict[str, str]) -> list[dict[str, Any]]:
+    """Returns what a lock has of files that were found; two files of one name are in two parts."""
+    parts: list[dict[str, Any]] = []
+    file_sha256.cache_clear()  # of what was damaged before
+    for each in sorted(found, key=lambda one: (one.kind, one.name, one.revision, sorted(one.files))):
+        files = {name: {"sha256": file_sha256(path), "bytes": path.stat().st_size} for name, path in each.files.items()}
+        facts = {"kind": each.kind, "name": each.name, "asked": each.asked, "revision": each.revision}
+        for part in parts:
+            if facts.items() <= part.items() and all(part["files"].get(name, it) == it for name, it in files.items()):
+                part["files"].update(files)
+                break
+        else:
+            parts.append({**facts, "licence": licences.get(each.name, ""), "files": files})
+    return parts
