@@ -24,7 +24,7 @@ gc.disable()  # until all tests are collected, which takes a fifth less time
 ROOT = Path(__file__).resolve().parent.parent
 
 _PERSONAL = (
-    "BERTCTL_DATA", "HF_TOKEN", "HF_ENDPOINT", "TRANSFORMERS_OFFLINE", "PYTHONWARNINGS",
+    "BERTCTL_DATA", "BERTCTL_LOCKED", "HF_TOKEN", "HF_ENDPOINT", "TRANSFORMERS_OFFLINE", "PYTHONWARNINGS",
     "CI", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITLAB_CI", "FORCE_COLOR", "COLUMNS",
 )  # fmt: skip
 

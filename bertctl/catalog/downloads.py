@@ -173,7 +173,7 @@ def _load(file: RemoteFile, part: Path, out: _Growing) -> None:
 
     constants.DOWNLOAD_CHUNK_SIZE = CHUNK_BYTES
     disable_progress_bars("huggingface_hub.http_get")
-    begun, address = out.seek(0, io.SEEK_END), file.wanted.address(file.path)
+    begun, address = out.seek(0, io.SEEK_END), replace(file.wanted, revision=file.commit).address(file.path)
     if begun > (file.size or begun):
         begun = out.truncate(0)
     http_get(address, out, resume_size=begun, headers=build_hf_headers(), expected_size=file.size)

@@ -16,6 +16,7 @@ REFUSED: dict[str, tuple[list[str], int]] = {
     "push": (["nowhere", "me/mine"], 4),
     "gate": (["nowhere", "--min", "accuracy=0.9"], 4),
     "compare": (["nowhere", "elsewhere"], 4),
+    "fetch": (["nowhere.yaml"], 4),
     "recipes ls": (["--surprise"], 2),
     "recipes show": (["nowhere.yaml"], 4),
     "recipes diff": (["nowhere.yaml", "demo"], 4),

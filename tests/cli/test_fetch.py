@@ -1,0 +1,365 @@
+"""`bertctl fetch` and `--locked` as processes, against a hub on this machine that misbehaves (tests/hub_server.py)."""
+
+import io
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from bertctl.catalog.datasets import find_dataset
+from tests.hub_server import Fault, HubServer, Repo, serving
+
+Run = Callable[..., CompletedProcess[str]]
+
+TOKEN = "hf_thisIsATestAndNoSecret"
+MODEL = "models/google-bert/bert-base-uncased"
+DATA = "datasets/nyu-mll/glue"
+COMMIT = "86b5e0934494bd15c9632b12f734a8a67f723594"
+WEIGHTS = 700_000
+"""Bytes of weights in tests of loading, where nobody reads them as such: 11 chunks."""
+
+
+@pytest.fixture(scope="session")
+def repos(tiny_model: Path) -> dict[str, Repo]:
+    """BERT-base, in truth the tiny model, among files that nobody reads; and a few rows of SST-2."""
+    row = find_dataset("sst2")
+    assert row.hub is not None
+    files = {path.name: path.read_bytes() for path in tiny_model.iterdir()}
+    unread = ("pytorch_model.bin", "README.md", "onnx/model.onnx", "1_Pooling/config.json", "model.fp16.safetensors")
+    rows = {"train": 40, "validation": 12, "test": 6}
+    return {
+        MODEL: Repo({**files, **dict.fromkeys(unread, b"{}")}, COMMIT),
+        DATA: Repo({row.hub.file_of(split): _parquet(n) for split, n in rows.items()}, row.hub.revision, "other"),
+    }
+
+
+@pytest.fixture
+def hub(repos: dict[str, Repo]) -> Iterator[HubServer]:
+    with serving(repos) as server:
+        yield server
+
+
+@pytest.fixture
+def large() -> Iterator[HubServer]:
+    """A hub with weights of several chunks, which nobody reads as such."""
+    weights = random.Random(1).randbytes(WEIGHTS)  # noqa: S311 - no secret
+    files = {"config.json": b"{}", "vocab.txt": b"[PAD]", "model.safetensors": weights}
+    with serving({MODEL: Repo(files, COMMIT)}) as server:
+        yield server
+
+
+def _parquet(rows: int) -> bytes:
+    from datasets import ClassLabel, Dataset, Features, Value
+
+    labels = ClassLabel(names=["negative", "positive"])
+    features = Features({"sentence": Value("string"), "label": labels, "idx": Value("int32")})
+    texts = [f"a {'fine' if i % 2 else 'dull'} film {i}" for i in range(rows)]
+    data = Dataset.from_dict(
+        {"sentence": texts, "label": [i % 2 for i in range(rows)], "idx": list(range(rows))}, features=features
+    )
+    out = io.BytesIO()
+    data.to_parquet(out)
+    return out.getvalue()
+
+
+def online(server: HubServer, home: Path, **more: str) -> dict[str, str]:
+    return {"HF_ENDPOINT": server.address, "HF_HUB_OFFLINE": "0", "HF_HOME": str(home), "HF_TOKEN": TOKEN, **more}
+
+
+def away(folder: Path) -> dict[str, str]:
+    """The environment of a process in which no socket connects."""
+    inside = folder / "no-sockets"
+    inside.mkdir(exist_ok=True)
+    (inside / "sitecustomize.py").write_text(
+        "import socket\n"
+        "class Forbidden(socket.socket):\n"
+        "    def connect(self, address):\n"
+        "        raise SystemExit(f'a connection to {address}')\n"
+        "    connect_ex = connect\n"
+        "socket.socket = Forbidden\n",
+        encoding="utf-8",
+    )
+    return {"PYTHONPATH": f"{inside}:{os.environ.get('PYTHONPATH', '')}", "HF_HOME": str(folder / "elsewhere")}
+
+
+@pytest.fixture
+def carried(bertctl: Run, hub: HubServer, tmp_path: Path) -> Path:
+    """What `fetch --to` made, at another path, the hub gone."""
+    done = bertctl("fetch", "demo", "sst2", "--to", "made", env=online(hub, tmp_path / "home"))
+    assert done.returncode == 0, done.stderr
+    return Path(shutil.move(tmp_path / "made", tmp_path / "carried"))
+
+
+def files_of(cache: Path) -> dict[str, bytes]:
+    """Everything that stands under its final name."""
+    found = [path for path in cache.rglob("snapshots/*/*") if path.is_file()]
+    return {path.name: path.read_bytes() for path in found}
+
+
+def test_what_a_run_reads_is_brought_and_nothing_else(bertctl, hub, repos, tmp_path):
+    done = bertctl("fetch", "sst2", "--json", env=online(hub, tmp_path / "home"))
+    assert done.returncode == 0, done.stderr
+    lock = json.loads((tmp_path / "bertctl.lock").read_text())
+    data, model = json.loads(done.stdout)["parts"]
+    assert [data, model] == lock["parts"]
+    assert (model["name"], model["asked"], model["revision"]) == ("google-bert/bert-base-uncased", "main", COMMIT)
+    assert (model["licence"], data["licence"]) == ("apache-2.0", "other")
+    read = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt"}
+    assert set(model["files"]) == read & set(repos[MODEL].files)
+    assert model["files"]["config.json"]["bytes"] == len(repos[MODEL].files["config.json"])
+    assert [Path(name).name.partition("-")[0] for name in data["files"]] == ["train", "validation"]
+    assert set(hub.sent) == {*model["files"], *data["files"]}
+    said = done.stdout + done.stderr + "".join(path.read_text("latin-1") for path in tmp_path.rglob("*.lock"))
+    assert TOKEN not in said
+    assert "s3cret" not in said
+    assert (f"/google-bert/bert-base-uncased/resolve/{COMMIT}/config.json", f"Bearer {TOKEN}") in hub.tokens
+
+    before = hub.sent.copy()
+    assert bertctl("fetch", "sst2", env=online(hub, tmp_path / "home")).returncode == 0
+    assert hub.sent == before, "what is here is not loaded again"
+
+
+def test_sizes_before_a_byte_is_loaded_and_a_line_for_a_cache(bertctl, hub, repos, tmp_path):
+    env = online(hub, tmp_path / "home")
+    done = bertctl("fetch", "sst2", "--list", "--json", env=env)
+    listed = json.loads(done.stdout)
+    assert listed["bytes"] == sum(file["bytes"] for file in listed["files"])
+    assert {file["file"]: file["bytes"] for file in listed["files"]}["vocab.txt"] == len(
+        repos[MODEL].files["vocab.txt"]
+    )
+    assert not hub.sent
+    assert not (tmp_path / "bertctl.lock").exists()
+    asked = len(hub.asked)
+    keys = [bertctl("fetch", *names, "--cache-key", env=env).stdout for names in (["sst2"], ["sst2"], ["sst2", "mrpc"])]
+    assert keys[0] == keys[1] != keys[2]
+    assert keys[0].startswith("bertctl-")
+    assert keys[0].count("\n") == 1
+    assert len(hub.asked) == asked
+
+
+def test_a_carried_folder_serves_at_another_path_without_a_network(bertctl, carried, tmp_path):
+    assert not [path for path in carried.rglob("*") if path.is_symlink()], "some disks and archives have no links"
+    words = ["finetune", "sst2", "--locked", "--offline", "--max-length", "32", "-o", tmp_path / "run", "--dry-run"]
+    done = bertctl(*words, cwd=carried, env=away(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "train: 40 examples" in done.stderr
+    named = bertctl(*words, env={**away(tmp_path), "BERTCTL_LOCKED": str(carried)})
+    assert named.returncode == 0, named.stderr
+    assert bertctl("fetch", "--check", cwd=carried, env=away(tmp_path)).returncode == 0
+
+
+@pytest.mark.slow
+def test_a_run_of_a_carried_folder_from_its_beginning_to_its_scores(bertctl, carried, tmp_path):
+    more = ["--locked", "--offline"]
+    words = ["finetune", "sst2", *more, "--max-length", "32", "--epochs", "1", "--precision", "fp32", "-o", "run"]
+    done = bertctl(*words, cwd=carried, env=away(tmp_path))
+    assert done.returncode == 0, done.stderr
+    for verb in (["evaluate", "run"], ["predict", "run", "a fine film"]):
+        done = bertctl(*verb, *more, cwd=carried, env=away(tmp_path))
+        assert done.returncode == 0, done.stderr
+    texts = "".join(path.read_text("latin-1") for path in (carried / "run").rglob("*") if path.is_file())
+    assert TOKEN not in texts
+
+
+@pytest.mark.parametrize("part", ["model.safetensors", "train-00000-of-00001.parquet", "tokenizer_config.json"])
+def test_one_flipped_byte_is_refused_by_name_before_torch_is_imported(carried, part, tmp_path):
+    [file] = carried.rglob(part)
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    program = (
+        "import sys\n"
+        "from bertctl.cli.boundary import run\n"
+        "code = run(['finetune', 'sst2', '--locked', '--offline', '--max-length', '32'])\n"
+        "sys.exit(99 if 'torch' in sys.modules else code)"
+    )
+    env = {**os.environ, **away(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=carried, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 4, done.stderr
+    assert f"error: {file} is not the file in {carried / 'bertctl.lock'}" in done.stderr
+    assert sorted(path.name for path in carried.iterdir()) == ["bertctl.lock", "hub"]
+
+
+def test_what_is_damaged_is_found_and_brought_anew(bertctl, hub, carried, tmp_path):
+    [file] = carried.rglob("model.safetensors")
+    good = file.read_bytes()
+    file.write_bytes(good[:-1])
+    [gone] = carried.rglob("vocab.txt") if list(carried.rglob("vocab.txt")) else carried.rglob("config.json")
+    [table] = carried.rglob("train-*.parquet")
+    table.unlink()
+    checked = bertctl("fetch", "--check", "--json", cwd=carried, env=away(tmp_path))
+    assert checked.returncode == 4
+    said = json.loads(checked.stdout)
+    assert [str(file) in said["problems"][1], "sst2/train-00000" in said["problems"][0]] == [True, True]
+    assert gone.exists()
+    done = bertctl("fetch", cwd=carried, env=online(hub, tmp_path / "home"))
+    assert done.returncode == 0, done.stderr
+    assert file.read_bytes() == good
+    assert bertctl("fetch", "--check", cwd=carried, env=away(tmp_path)).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["finetune", "mrpc"], "the dataset nyu-mll/glue"),
+        (["finetune", "sst2", "--model", "minilm", "--train-file", "x.csv"], None),
+        (["finetune", "sst2", "--model", "bert-large"], "is not in"),
+        (["extract-features", "sst2", "--model", "bert-large", "-o", "x.npy"], "is not in"),
+        (["predict", "org/thing", "a fine film"], "the model org/thing"),
+        (["evaluate", "org/thing", "--file", "x.csv"], "the model org/thing"),
+    ],
+)
+def test_what_the_lock_has_not_is_refused_by_every_verb(bertctl, carried, words, said, tmp_path):
+    (carried / "x.csv").write_text("text,label\na film,pos\n")
+    done = bertctl(*words, "--locked", cwd=carried, env={"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "none")})
+    assert done.returncode in ((2, 4) if said is None else (4,)), done.stderr
+    assert said is None or said in done.stderr or "no such file" in done.stderr
+
+
+def test_files_of_a_persons_own_stand_in_the_lock_by_hash(bertctl, opinions, tiny_model, tmp_path):
+    recipe = tmp_path / "mine.yaml"
+    model = f"model: {{name: {tiny_model}, max_length: 32}}"
+    recipe.write_text(f"task: text-classification\ndata:\n  train_file: {opinions.name}\n{model}\n")
+    assert bertctl("fetch", "mine.yaml").returncode == 0
+    lock = json.loads((tmp_path / "bertctl.lock").read_text())
+    assert [(part["kind"], part["name"], part["revision"]) for part in lock["parts"]] == [
+        ("dataset", "opinions.csv", ""),
+        ("model", tiny_model.name, ""),
+    ]
+    assert str(tmp_path) not in json.dumps(lock)
+    words = ["finetune", "mine.yaml", "--locked", "--dry-run"]
+    assert bertctl(*words).returncode == 0
+    opinions.write_text(opinions.read_text() + "it was fine,pos\n")
+    changed = bertctl(*words)
+    assert changed.returncode == 4
+    assert str(opinions) in changed.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"schema": 2}, "schema"),
+        ({"schema": None}, "schema"),
+        ({"folder": "../hub"}, "leads out"),
+        ({"folder": "/etc"}, "leads out"),
+        ({"parts": [{"name": "../../etc"}]}, "leads out"),
+        ({"parts": [{"files": {"../../../x": {"sha256": "0" * 64, "bytes": 1}}}]}, "leads out"),
+        ({"parts": [{"revision": "../x"}]}, "leads out"),
+        ({"parts": 3}, "parts"),
+    ],
+)
+def test_a_lock_that_is_not_one_is_refused_with_what_to_do(bertctl, change, said, tmp_path):
+    part = {"kind": "model", "name": "org/x", "asked": "main", "revision": "0" * 40, "licence": "", "files": {}}
+    document = {"schema": 1, "folder": "", "parts": [], **change}
+    if isinstance(document["parts"], list):
+        document["parts"] = [{**part, **one} for one in document["parts"]]
+    (tmp_path / "bertctl.lock").write_text(json.dumps(document))
+    for words in (["finetune", "demo", "--locked"], ["fetch", "--check"]):
+        done = bertctl(*words)
+        assert done.returncode == 3, done.stderr
+        assert said in done.stderr
+        assert "bertctl fetch RECIPE" in done.stderr
+
+
+def test_without_a_lock_it_is_said_how_to_make_one(bertctl, tmp_path):
+    for words in (["finetune", "demo", "--locked"], ["fetch"], ["fetch", "--check"], ["predict", "x", "y", "--locked"]):
+        done = bertctl(*words)
+        assert done.returncode == 4
+        assert f"there is no lock {tmp_path / 'bertctl.lock'}" in done.stderr
+        assert "bertctl fetch RECIPE" in done.stderr
+    for words, said in ((["fetch", "sst3"], "sst2"), (["fetch", "demo", "--list", "--check"], "exclude")):
+        done = bertctl(*words)
+        assert (done.returncode, said in done.stderr) == (2, True)
+
+
+QUICK: dict[str, tuple[Fault, int, str]] = {
+    "401": (Fault(401), 4, "HF_TOKEN"),
+    "403, gated": (Fault(403, headers={"X-Error-Code": "GatedRepo"}), 4, "HF_TOKEN"),
+    "404": (Fault(404, headers={"X-Error-Code": "EntryNotFound"}), 4, "404"),
+    "404 of the repository": (Fault(404, "api", headers={"X-Error-Code": "RepoNotFound"}), 4, "revision"),
+    "429 once": (Fault(429, times=1, headers={"Retry-After": "0"}), 0, "hub: Rate limited. Waiting"),
+    "429 for an hour": (Fault(429, headers={"Retry-After": "3600"}), 4, "asks to wait 1 h"),
+    "closes early once": (Fault("closes", at=300_000, times=1), 0, "resume"),
+    "another content": (Fault("content"), 4, "model.safetensors is damaged or was changed on its way"),
+    "shorter": (Fault("shorter"), 4, "should be of size 700000"),
+    "longer": (Fault("longer"), 4, "should be of size 700000"),
+    "redirects in a circle": (Fault("circle"), 4, "redirects"),
+    "no ETag": (Fault("no etag"), 4, "no hub"),
+}
+LONG: dict[str, tuple[Fault, int, str]] = {
+    "stalls once": (Fault("stalls", at=300_000, times=1), 0, "resume"),
+    "stalls for ever": (Fault("stalls", at=0), 4, "HF_HUB_DOWNLOAD_TIMEOUT"),
+    "429 for ever": (Fault(429, headers={"Retry-After": "0"}), 4, "HF_TOKEN"),
+    "503 for ever": (Fault(503), 4, "503"),
+    "closes early for ever": (Fault("closes", at=0), 4, "HF_ENDPOINT"),
+}
+
+
+@pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in LONG)])
+def test_a_hub_that_misbehaves_leaves_nothing_half_and_is_gone_on_with(bertctl, large, name, tmp_path):
+    large.fault, code, said = {**QUICK, **LONG}[name]
+    env = online(large, tmp_path / "home", HF_HUB_DOWNLOAD_TIMEOUT="1")
+    words = ["fetch", "google-bert/bert-base-uncased"]
+    done = bertctl(*words, env=env)
+    assert done.returncode == code, done.stderr
+    assert said in done.stderr
+    for secret in (TOKEN, "s3cret", "Traceback"):
+        assert secret not in done.stderr + done.stdout
+    whole = large.repos[MODEL].files
+    here = files_of(tmp_path / "home")
+    assert here == {file: whole[file] for file in here}
+    assert (tmp_path / "bertctl.lock").exists() == (code == 0)
+    assert ("model.safetensors" in here) == (code == 0)
+
+    large.fault = None
+    again = bertctl(*words, env=env)
+    assert again.returncode == 0, again.stderr
+    assert files_of(tmp_path / "home")["model.safetensors"] == whole["model.safetensors"]
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
+def test_a_fetch_that_is_killed_goes_on_where_it_was(large, kills, tmp_path):
+    """No byte is loaded twice, but those of the chunk that was not written yet."""
+    from bertctl.catalog.downloads import CHUNK_BYTES
+
+    env = {**os.environ, **online(large, tmp_path / "home")}
+    command = [sys.executable, "-m", "bertctl", "fetch", "google-bert/bert-base-uncased"]
+    places = sorted(random.Random(7).sample(range(1, WEIGHTS), kills))  # noqa: S311 - no secret
+    for at in places:
+        large.fault = Fault("stalls", at=at)
+        large.stalled.clear()
+        process = subprocess.Popen(command, env=env, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        assert large.stalled.wait(60)
+        _wait_for_part(tmp_path / "home", at - CHUNK_BYTES)
+        process.kill()
+        process.communicate()
+        large.go_on.set()
+        assert "model.safetensors" not in files_of(tmp_path / "home")
+    large.fault = None
+    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert files_of(tmp_path / "home")["model.safetensors"] == large.repos[MODEL].files["model.safetensors"]
+    starts = [start for file, start in large.starts if file == "model.safetensors"]
+    assert len(starts) == kills + 1
+    for at, start in zip(places, starts[1:], strict=True):
+        assert at - CHUNK_BYTES <= start <= at
+    assert not list((tmp_path / "home").rglob("*.incomplete"))
+
+
+def _wait_for_part(home: Path, size: int) -> None:
+    """Waits until what was sent is written, as far as whole chunks go."""
+    for _ in range(400):
+        if any(path.stat().st_size >= size for path in home.rglob("*.incomplete")):
+            return
+        time.sleep(0.02)
+    raise AssertionError("the part does not grow")
