@@ -153,7 +153,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _file(self, repo: Repo, file: str, place: str, verb: str, body: bool) -> None:
         content, etag = repo.files[file], repo.etag(file)
-        fault = self.server.faulty(file) if body or (self.server.fault and self._is_of_head()) else None
+        redirected = verb == "resolve" and len(content) >= repo.large  # as the hub does with LFS: to a signed address
+        concerned = self._is_of_head() or (body and not redirected)
+        fault = self.server.faulty(file) if concerned else None
         kind = fault.kind if fault else ""
         facts = {"ETag": f'"{etag}"', "X-Repo-Commit": repo.commit, "Accept-Ranges": "bytes"}
         if fault is not None and isinstance(kind, int):
@@ -165,7 +167,7 @@ class _Handler(BaseHTTPRequestHandler):
         if kind == "no etag":
             self._reply(200, {"X-Repo-Commit": repo.commit}, length=len(content))
             return
-        if verb == "resolve" and len(content) >= repo.large:  # as the hub does with LFS: to a signed address
+        if redirected:
             facts |= {"X-Linked-Etag": f'"{etag}"', "X-Linked-Size": str(len(content))}
             self._reply(302, {**facts, "Location": f"{place}/cdn/{repo.commit}/{file}?Signature=s3cret"})
             return

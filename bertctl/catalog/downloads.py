@@ -88,7 +88,8 @@ def look_up(wanted: HubFiles, *, licence: bool = False) -> list[RemoteFile]:
     listed = {each["rfilename"]: each for each in said.get("siblings") or ()}
     stated = [tag.removeprefix("license:") for tag in said.get("tags") or () if tag.startswith("license:")]
     files, seconds = [], constants.HF_HUB_ETAG_TIMEOUT
-    for name in filter(wanted.matches, listed) if wanted.patterns else wanted.files:
+    matching = sorted(filter(wanted.matches, listed), key=wanted.files.__contains__)  # last what tells a whole copy
+    for name in matching if wanted.patterns else wanted.files:
         there = get_hf_file_metadata(wanted.address(name), get_token(), seconds, retry_on_errors=True)
         etag, commit = there.etag or "", there.commit_hash or ""
         if not (_NAME.fullmatch(etag) and _NAME.fullmatch(commit)):

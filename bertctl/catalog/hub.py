@@ -143,16 +143,11 @@ def fetch_folder(
     Raises:
         UnavailableError: offline and not cached, no answer, or not there.
     """
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
     files = _pinned(HubFiles(repo, "model", revision, tuple(required), tuple(patterns)))
-    fetch = partial(snapshot_download, repo, revision=files.revision, allow_patterns=[*patterns])
-    folder = Path("none")
-    with contextlib.suppress(LocalEntryNotFoundError):
-        folder = Path(fetch(local_files_only=True))
-    complete = (folder / "config.json").exists() and any((folder / name).exists() for name in required)
-    if not complete or _cache_only.get() == "not even":
+    cached = cached_files(replace(files, files=("config.json", *required)))  # the required ones were fetched last
+    if "config.json" in cached and len(cached) > 1 and _cache_only.get() != "not even":
+        folder = cached["config.json"].parent
+    else:
         folder = _fetched(files, f"{wanted} ({repo}", _ways(wanted, ways))
     there = {path.name: path for path in sorted(folder.iterdir()) if files.matches(path.name)}
     noted(Found("model", repo, there, revision or "main", folder.name, whole="model.safetensors" in required))

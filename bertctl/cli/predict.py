@@ -69,7 +69,7 @@ def predict(
         layout: Layout of the answers: jsonl, json, csv or tsv; glue for the GLUE server; squad for
             question answering; for tagging conll, conlleval (the file's columns and the answer), conllu, spacy,
             label-studio, brat, pubtator, bioc, docbin. Default: by the suffix of -o, else jsonl.
-        safe_csv: In CSV, put ' before texts that a spreadsheet would take for a formula: = + - @, tab or return first.
+        safe_csv: In CSV, put ' before texts that a spreadsheet would take for a formula.
         question: Ask a question (question answering); repeatable.
         context: File with the text that --question is about, or the text itself.
         top_k: Answer with the N likeliest labels, as `top`, not with all.
