@@ -294,16 +294,22 @@ def _reach(address: str) -> str:
 
 
 def _ask(address: str) -> str:
-    from huggingface_hub import get_hf_file_metadata
-    from huggingface_hub.errors import HfHubHTTPError
+    import urllib.error
+    import urllib.request
+    from http.client import HTTPException
 
     try:
-        get_hf_file_metadata(address, timeout=REACH_SECONDS)
-    except HfHubHTTPError:
+        request = urllib.request.Request(address, method="HEAD", headers={"User-Agent": "bertctl"})  # noqa: S310
+        urllib.request.urlopen(request, timeout=REACH_SECONDS).close()  # noqa: S310 - the person's own HF_ENDPOINT
+    except urllib.error.HTTPError:
         return ""  # it answered
-    except Exception as error:  # noqa: BLE001 - whatever the library raises, it did not
-        timed_out = "Timeout" in type(error).__name__
-        return f"no answer within {REACH_SECONDS:.0f} s" if timed_out else str(error) or type(error).__name__
+    except TimeoutError:
+        return f"no answer within {REACH_SECONDS:.0f} s"
+    except urllib.error.URLError as error:
+        reason = error.reason
+        return f"no answer within {REACH_SECONDS:.0f} s" if isinstance(reason, TimeoutError) else str(reason)
+    except (OSError, HTTPException, ValueError) as error:
+        return str(error) or type(error).__name__
     return ""
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
 from bertctl import __version__
-from bertctl.catalog.models import file_sha256
+from bertctl.catalog.lock import file_sha256
 from bertctl.config.dump import recipe_hash
 from bertctl.documents import loading
 from bertctl.errors import UsageError
