@@ -41,7 +41,6 @@ class RemoteFile:
         commit: that it is read of.
         size: in bytes; None where the hub doesn't say.
         etag: name of its content: SHA-256 of large files, Git's SHA-1 of small ones; a mirror may have its own.
-        sha256: of large files, as the list of files has it; else empty.
         licence: of the repository, as the hub states it; else empty.
     """
 
@@ -50,7 +49,6 @@ class RemoteFile:
     commit: str
     size: int | None
     etag: str
-    sha256: str = ""
     licence: str = ""
 
     def problem(self, path: Path) -> str:
@@ -60,8 +58,8 @@ class RemoteFile:
             return f"it has {size:,} bytes, and the hub says {self.size:,}"
         with path.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        if wrong := [name for name in (self.sha256, self.etag) if len(name) == 64 and name != sha256]:
-            return f"its SHA-256 is {sha256}, and the hub says {wrong[0]}"
+        if len(self.etag) == 64 and self.etag != sha256:
+            return f"its SHA-256 is {sha256}, and the hub says {self.etag}"
         if len(self.etag) == 40:
             git = hashlib.sha1(b"blob %d\0" % size + path.read_bytes(), usedforsecurity=False).hexdigest()
             return "" if git == self.etag else f"Git's hash of it is {git}, and the hub says {self.etag}"
@@ -85,7 +83,7 @@ def look_up(wanted: HubFiles, *, licence: bool = False) -> list[RemoteFile]:
     said: dict[str, Any] = {}
     with contextlib.suppress(*(() if wanted.patterns else (Exception,))):
         said = _description(wanted) if wanted.patterns or licence else {}
-    listed = {each["rfilename"]: each for each in said.get("siblings") or ()}
+    listed = [each["rfilename"] for each in said.get("siblings") or ()]
     stated = [tag.removeprefix("license:") for tag in said.get("tags") or () if tag.startswith("license:")]
     files, seconds = [], constants.HF_HUB_ETAG_TIMEOUT
     matching = sorted(filter(wanted.matches, listed), key=wanted.files.__contains__)  # last what tells a whole copy
@@ -94,8 +92,7 @@ def look_up(wanted: HubFiles, *, licence: bool = False) -> list[RemoteFile]:
         etag, commit = there.etag or "", there.commit_hash or ""
         if not (_NAME.fullmatch(etag) and _NAME.fullmatch(commit)):
             raise UnavailableError(f"{name} has no ETag or commit, so that what answers is no hub")
-        sha256 = (listed.get(name, {}).get("lfs") or {}).get("sha256") or ""
-        files.append(RemoteFile(wanted, name, commit, there.size, etag, sha256, ", ".join(stated)))
+        files.append(RemoteFile(wanted, name, commit, there.size, etag, ", ".join(stated)))
     return files
 
 
@@ -121,7 +118,7 @@ def _description(wanted: HubFiles) -> dict[str, Any]:
     from huggingface_hub import constants, hf_raise_for_status
     from huggingface_hub.utils import build_hf_headers, http_backoff  # type: ignore[attr-defined]
 
-    address = f"{endpoint()}/api/{wanted.repo_type}s/{wanted.repo}/revision/{wanted.revision or 'main'}?blobs=true"
+    address = f"{endpoint()}/api/{wanted.repo_type}s/{wanted.repo}/revision/{wanted.revision or 'main'}"
     answer = http_backoff("GET", address, headers=build_hf_headers(), timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT)
     hf_raise_for_status(answer)
     return dict(answer.json())

@@ -145,10 +145,8 @@ def fetch_folder(
     """
     files = _pinned(HubFiles(repo, "model", revision, tuple(required), tuple(patterns)))
     cached = cached_files(replace(files, files=("config.json", *required)))  # the required ones were fetched last
-    if "config.json" in cached and len(cached) > 1 and _cache_only.get() != "not even":
-        folder = cached["config.json"].parent
-    else:
-        folder = _fetched(files, f"{wanted} ({repo}", _ways(wanted, ways))
+    whole = "config.json" in cached and len(cached) > 1 and _cache_only.get() != "not even"
+    folder = cached["config.json"].parent if whole else _fetched(files, f"{wanted} ({repo}", _ways(wanted, ways))
     there = {path.name: path for path in sorted(folder.iterdir()) if files.matches(path.name)}
     noted(Found("model", repo, there, revision or "main", folder.name, whole="model.safetensors" in required))
     return folder

@@ -87,8 +87,8 @@ def fetch(
             for file in files:
                 table.add_row(file.wanted.repo, file.path, human_bytes(file.size or 0))
             total = sum(file.size or 0 for file in files)
-            names_and_sizes = [{"name": file.wanted.repo, "file": file.path, "bytes": file.size} for file in files]
-            out.answer({"bytes": total, "files": names_and_sizes}, table)
+            rows = [{"name": file.wanted.repo, "file": file.path, "bytes": file.size} for file in files]
+            out.answer({"bytes": total, "files": rows}, table)
             return out.say(f"{human_bytes(total)} on the hub; what is in the package or your own is not fetched")
         lock = fetching.fetch(wanted, needs, place, out)
     table = plain_table("", "what", "revision", "licence", "files", "size", right=("files", "size"))

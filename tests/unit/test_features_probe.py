@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from bertctl.catalog.models import file_sha256
+from bertctl.catalog.lock import file_sha256
 from bertctl.config.load import load_recipe
 from bertctl.errors import BertctlError, DataError, UsageError
 from bertctl.features.probe import prepare, run
