@@ -244,11 +244,12 @@ def asking(wanted: HubFiles, what: str, ways: str = "", listener: Listener = SIL
         raise UnavailableError(shown(problem), remedy=ways)
 
     def heard(record: logging.LogRecord) -> bool:
-        if record.levelno >= logging.WARNING:
-            listener.say(f"hub: {shown(' '.join(record.getMessage().split()))}")
+        listener.say(f"hub: {shown(' '.join(record.getMessage().split()))}")
         return False
 
-    [handler] = logging.getLogger("huggingface_hub").handlers
+    from huggingface_hub.utils.logging import get_logger
+
+    handler, *_ = get_logger().handlers
     handler.addFilter(heard)
     try:
         yield
