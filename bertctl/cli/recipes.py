@@ -13,7 +13,7 @@ import typer
 
 from bertctl.cli.completion import recipe_names
 from bertctl.cli.output import Output, plain_table
-from bertctl.cli.recipe_options import RecipeRequest, takes_recipe
+from bertctl.cli.recipe_options import RecipeRequest, is_data_file, takes_recipe
 from bertctl.config.recipe_files import builtin_recipes, expanded_path, find_recipe
 from bertctl.errors import BertctlError, UsageError, all_of
 from bertctl.words import count, unknown
@@ -68,6 +68,8 @@ def show(out: Output, recipe: RecipeRequest, origin: Annotated[bool, typer.Optio
     from bertctl.config.load import trace_recipe
     from bertctl.config.problems import shown
 
+    if origin and is_data_file(recipe.name):
+        raise UsageError(f"--origin is for recipes, and {recipe.name} is a file of rows", remedy="Leave --origin out.")
     loaded = recipe.load()
     if origin:
         origins = trace_recipe(recipe.name, sets=recipe.sets).origins

@@ -198,10 +198,13 @@ def test_bad_bases_and_variables_end_as_promised(what: str, place: Path, bertctl
     assert "deep" not in done.stderr
 
 
-def test_set_and_show_know_what_belongs_into_a_file(bertctl: Run) -> None:
+def test_set_and_show_know_what_belongs_into_a_file(bertctl: Run, opinions: Path) -> None:
     done = bertctl("recipes", "show", "sst2", "--set", "base=demo")
     assert done.returncode == 2
     assert "base: stands in the file of a recipe alone" in done.stderr
+    done = bertctl("recipes", "show", opinions, "--origin")
+    assert done.returncode == 2
+    assert "is a file of rows" in done.stderr
 
 
 def test_show_origin_says_of_each_field_where_its_value_comes_from(tmp_path: Path, bertctl: Run) -> None:
