@@ -1,5 +1,7 @@
 """`bertctl attention`."""
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -11,8 +13,10 @@ from bertctl.errors import UsageError
 from bertctl.words import count
 
 if TYPE_CHECKING:
-    from bertctl.interpretability.attention import AttentionReader, TextAttention
-    from bertctl.interpretability.head_patterns import HeadPatterns
+    from bertctl.interpretability.attention import AttentionReader
+
+_Found = tuple[dict[str, Any], Callable[[], str], list[Any]]
+"""A document, its page once it is asked for, and tables."""
 
 _TABLES = only(DATA, "--text-column", "--pair-column", *LAYOUT)
 
@@ -32,7 +36,6 @@ def attention(
     layers: Annotated[str | None, typer.Option("--layers", metavar="1-3,6")] = None,
     heads: Annotated[str | None, typer.Option("--heads", metavar="1,4-6")] = None,
     file: Annotated[str | None, typer.Option("--file", "-f", metavar="FILE|-")] = None,
-    max_texts: Annotated[int, typer.Option("--max-texts", min=1, metavar="N")] = 1000,
     importance: Annotated[Literal["gradient", "ablation"] | None, typer.Option("--importance")] = None,
 ) -> None:
     """Show what a model's tokens attend to: one text as a page, or what every head does over a file.
@@ -49,7 +52,6 @@ def attention(
         heads: Heads to show. Default: all.
         file: Texts to measure each head on: its attention to the next token, the previous one, itself, the same token
             elsewhere, [CLS], delimiters, the other sentence; entropy, distance. Lines, CSV, TSV, JSONL or Parquet.
-        max_texts: Texts of the file that are read.
         importance: How much each head of a RUN matters on its validation rows: by gradient, or by ablation too (a pass
             over the rows for each head).
 
@@ -72,13 +74,15 @@ def attention(
     page = output or (None if out.as_json or npz else Path("heads.html" if of_heads else "attention.html"))
     if page is not None and page.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"{page}: the page is HTML", remedy=f"Name it so: -o {page.with_suffix('.html')}")
-    if of_heads:
-        return _heads(out, run, page, (file, max_texts), importance)
-    from bertctl.interpretability.attention import read_attention
+    from bertctl.writing import write_text
 
     with out.third_party_kept():
-        found = read_attention(_reader(run), given[0], pair, layers=layers, heads=heads)
-    return _answer(out, found, (given[0], pair), page, npz)
+        found = _heads(out, run, file, importance) if of_heads else _text(out, run, given, layers, heads, npz)
+    document, html, tables = found
+    if page is not None:
+        write_text(page, html())
+    written = [str(path) for path in (page, npz) if path]
+    out.answer({"model": str(run.path), "page": page and str(page), **document}, *tables, *written)
 
 
 def _reader(run: RunRequest) -> "AttentionReader":
@@ -93,66 +97,48 @@ def _reader(run: RunRequest) -> "AttentionReader":
     return AttentionReader(inspect_model(recipe.model), recipe.runtime, max_length=length)
 
 
-def _answer(out: Output, found: "TextAttention", texts: tuple[str, str | None], *files: Path | None) -> None:
+def _text(
+    out: Output, run: RunRequest, texts: Sequence[str], layers: str | None, heads: str | None, npz: Path | None
+) -> _Found:
     import numpy as np
 
+    from bertctl.interpretability.attention import read_attention
     from bertctl.reporting.attention_page import attention_page
-    from bertctl.writing import replacing_file, write_text
+    from bertctl.writing import replacing_file
 
-    page, npz = files
+    found = read_attention(_reader(run), *texts, layers=layers, heads=heads)
     if found.cut:
         kept = len(found.tokens)
         out.warn(f"{count(found.cut, 'token')} were cut off, {kept} are shown (--max-length N, or the model's)")
-    if page is not None:
-        write_text(page, attention_page(found, *texts))
     if npz is not None:
         with replacing_file(npz) as target:
             np.savez(target, allow_pickle=False, **found.arrays())
-    document: dict[str, Any] = {"model": found.model, "scores": found.scores, "cut_tokens": found.cut}
-    document |= {"page": page and str(page), "npz": npz and str(npz)}
-    if out.as_json:
-        for name, array in found.arrays().items():
-            document[name] = (array.astype(np.float64).round(8) if array.dtype == np.float32 else array).tolist()
-    out.answer(document, *(str(path) for path in files if path))
+    document = {"scores": found.scores, "cut_tokens": found.cut, "npz": npz and str(npz)}
+    for name, array in found.arrays().items() if out.as_json else ():
+        document[name] = (array.astype(np.float64).round(8) if array.dtype == np.float32 else array).tolist()
+    return document, partial(attention_page, found, texts), []
 
 
-def _heads(out: Output, run: RunRequest, page: Path | None, corpus: tuple[str | None, int], method: str | None) -> None:
+def _heads(out: Output, run: RunRequest, file: str | None, method: str | None) -> _Found:
+    from bertctl.cli.texts import TextSource
     from bertctl.interpretability.head_importance import measure_importance
+    from bertctl.interpretability.head_patterns import measure_patterns
     from bertctl.reporting.heads_page import head_records, heads_report
     from bertctl.reporting.html import render_html
-    from bertctl.reporting.summary import rich_table
-    from bertctl.writing import write_text
 
-    file, max_texts = corpus
     patterns = importance = None
-    with out.third_party_kept():
-        if file is not None:
-            patterns = _patterns(out, run, file, max_texts)
-        if method is not None:
-            opened = run.open({"runtime.precision": "fp32"}, out)
-            importance = measure_importance(opened, ablate=method == "ablation", listener=out)
+    if file is not None:
+        named = {row.field.removeprefix("data."): run.options[row.field] for row in _TABLES if row.field in run.options}
+        patterns = measure_patterns(_reader(run), TextSource([file], settings=named).chunks(out), listener=out)
+    if method is not None:
+        opened = run.open({"runtime.precision": "fp32"}, out)
+        importance = measure_importance(opened, ablate=method == "ablation", listener=out)
     records = head_records(patterns, importance)
     source = " · ".join(filter(None, (file or "", f"rows of '{importance.split}'" if importance else "")))
     report = heads_report(f"Heads of {run.path}", source, records, patterns, importance)
-    if page is not None:
-        write_text(page, render_html(report))
-    document: dict[str, Any] = {"model": str(run.path), "page": page and str(page), "heads": records}
-    for name, one in (("patterns", patterns), ("importance", importance)):
-        document |= {name: {key: value for key, value in vars(one).items() if key != "columns"}} if one else {}
-    first: list[Any] = [section.blocks[0] for section in report.sections[:-1]]
-    tables = [part for table in first for part in (rich_table(table), "")]
-    out.answer(document, *tables, *([str(page)] if page else []))
-
-
-def _patterns(out: Output, run: RunRequest, file: str, max_texts: int) -> "HeadPatterns":
-    from bertctl.cli.texts import TextSource
-    from bertctl.interpretability.head_patterns import measure_patterns
-
-    named = {row.field.removeprefix("data."): run.options[row.field] for row in _TABLES if row.field in run.options}
-    chunks = TextSource(files=[file], settings=named).chunks(out)
-    found = measure_patterns(_reader(run), chunks, max_texts=max_texts, listener=out)
-    if found.texts == max_texts:
-        out.say(f"the first {count(max_texts, 'text')} of {file} were read (--max-texts)")
-    if found.cut:
-        out.say(f"{count(found.cut, 'text')} were cut at the longest input (--max-length N, or the model's)")
-    return found
+    found = {"patterns": patterns, "importance": importance}
+    document = {
+        name: {key: value for key, value in vars(one).items() if key != "columns"} for name, one in found.items() if one
+    }
+    tables = [part for section in report.sections[:-1] for part in (section.blocks[0], "")]
+    return {"heads": records, **document}, partial(render_html, report), tables

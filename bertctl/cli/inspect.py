@@ -2,17 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from bertctl.cli.completion import model_names
-from bertctl.cli.output import Output, plain_table
+from bertctl.cli.output import Output
 from bertctl.errors import UsageError
+from bertctl.reporting.document import Column, TableBlock, record_table
 from bertctl.words import human_bytes
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 
 def inspect(
@@ -52,11 +50,19 @@ def inspect(
     if pair is not None and embeddings is None:
         raise UsageError("--pair is the second text of --embeddings", remedy="Add --embeddings TEXT.")
     if embeddings is not None:
-        from bertctl.interpretability.input_walk import walk_input
+        from bertctl.interpretability.hidden_states import walk_input
 
         with out.third_party_kept():
             walked = walk_input(model, embeddings, pair, listener=out)
-        return out.answer({"model": model, **walked}, *_walk_tables(walked))
+        lengths = [{f"|{kind}|": norm for kind, norm in token["norms"].items()} for token in walked["tokens"]]
+        tokens = [
+            {name: token[name] for name in ("position", "token", "id", "segment")} | own
+            for token, own in zip(walked["tokens"], lengths, strict=True)
+        ]
+        caption = "Lengths of the vectors that are added for each token, and of their normalised sum."
+        states = [{**state, "shape": " x ".join(map(str, state["shape"]))} for state in walked["states"]]
+        layers = record_table(states, "What each layer gives; 0: the embeddings.")
+        return out.answer({"model": model, **walked}, record_table(tokens, caption), "", layers)
     from bertctl.interpretability.anatomy import inspect_model
 
     names = [model, *([other] if other else [])]
@@ -67,26 +73,25 @@ def inspect(
     tables = [_facts(found)]
     if file is not None:
         from bertctl.cli.texts import TextSource
-        from bertctl.interpretability.layer_similarity import layer_similarity
+        from bertctl.interpretability.hidden_states import layer_similarity
 
-        settings = {"text_column": text_column} if text_column else {}
-        chunks = TextSource([str(file)], settings=settings).chunks(out)
+        chunks = TextSource([str(file)], settings={"text_column": text_column} if text_column else {}).chunks(out)
         with out.third_party_kept():
-            document["layers"] = layer_similarity(
-                found[0]["folder"], found[1]["folder"], (chunk.texts for chunk in chunks), listener=out
-            )
-        tables.append(_similarity(document["layers"], names))
+            first, second = (one["folder"] for one in found)
+            alike = layer_similarity(first, second, (chunk.texts for chunk in chunks), listener=out)
+        rows = [{"layer": i} | {str(j): value for j, value in enumerate(row)} for i, row in enumerate(alike["cka"])]
+        title = f"linear CKA on {alike['texts']:,} texts: layers of {model} (rows) and {other}"
+        document["layers"] = alike
+        tables.append(record_table(rows, title))
     return out.answer(document, *tables)
 
 
-def _facts(found: Sequence[Mapping[str, Any]]) -> "Table":
+def _facts(found: Sequence[Mapping[str, Any]]) -> TableBlock:
     """Returns a column per model; what none of them has is left out."""
-    table = plain_table("", *(one["model"] for one in found))
     columns = [_told(one) for one in found]
-    for name in columns[0]:
-        if any(column[name] for column in columns):
-            table.add_row(name, *(column[name] for column in columns))
-    return table
+    names = [name for name in columns[0] if any(column[name] for column in columns)]
+    rows = [[name, *(column[name] for column in columns)] for name in names]
+    return TableBlock([Column(""), *(Column(one["model"]) for one in found)], rows)
 
 
 def _told(one: Mapping[str, Any]) -> dict[str, str]:
@@ -108,36 +113,9 @@ def _told(one: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _parts(parts: Mapping[str, Any]) -> "Table":
-    blocks = ("attention", "feed_forward", "other")
-    table = plain_table("part", "parameters", *blocks, right=("parameters", *blocks))
-    table.add_row("embeddings", f"{parts['embeddings']:,}")
-    for number, layer in enumerate(parts["layers"], start=1):
-        shown = (f"{layer[block]:,}" if layer[block] else "" for block in blocks)
-        table.add_row(f"layer {number}", f"{sum(layer.values()):,}", *shown)
-    for part in (part for part in ("pooler", "head", "other") if parts[part]):
-        table.add_row(part, f"{parts[part]:,}")
-    return table
-
-
-def _walk_tables(walked: Mapping[str, Any]) -> list["Table"]:
-    norms = list(walked["tokens"][0]["norms"])
-    headers = [*(f"|{kind}|" for kind in norms[:-1]), "|sum, normalised|"]
-    pieces = plain_table("position", "token", "id", "segment", *headers, right=("position", "id", "segment", *headers))
-    for token in walked["tokens"]:
-        shown = (f"{token['norms'][kind]:.3f}" for kind in norms)
-        pieces.add_row(str(token["position"]), token["token"], str(token["id"]), str(token["segment"]), *shown)
-    states = plain_table("output of", "shape", "mean norm", right=("mean norm",))
-    for state in walked["states"]:
-        name = f"layer {state['layer']}" if state["layer"] else "embeddings"
-        states.add_row(name, " x ".join(map(str, state["shape"])), f"{state['mean_norm']:.3f}")
-    return [pieces, states]
-
-
-def _similarity(layers: Mapping[str, Any], names: Sequence[str]) -> "Table":
-    columns = [str(number) for number in range(len(layers["cka"][0]))]
-    title = f"linear CKA on {layers['texts']:,} texts: layers of {names[0]} (rows) and {names[1]}"
-    table = plain_table("layer", *columns, title=title, right=tuple(columns))
-    for number, row in enumerate(layers["cka"]):
-        table.add_row(str(number), *(f"{value:.2f}" for value in row))
-    return table
+def _parts(parts: Mapping[str, Any]) -> TableBlock:
+    layers = [
+        {"part": f"layer {i}", "parameters": sum(one.values()), **one} for i, one in enumerate(parts["layers"], 1)
+    ]
+    rest = [{"part": part, "parameters": parts[part]} for part in ("pooler", "head", "other") if parts[part]]
+    return record_table([{"part": "embeddings", "parameters": parts["embeddings"]}, *layers, *rest])

@@ -25,6 +25,8 @@ if TYPE_CHECKING:  # completion has no time for rich
     from rich.table import Table
     from rich.text import Text
 
+    from bertctl.reporting.document import TableBlock
+
 _PIPE_WIDTH = 200  # a table in a pipe or a CI log is not folded at 80 columns, unless COLUMNS says so
 
 
@@ -55,8 +57,8 @@ class Output(Listener):
         self.quiet = quiet
         self.verbose = verbose
         self.debug = debug
-        self.answers = _console(sys.stdout)
-        self.talk = _console(sys.stderr)
+        self.answers = console_of(sys.stdout)
+        self.talk = console_of(sys.stderr)
         self._document: Mapping[str, Any] | None = None
         self._progress = ProgressDisplay(self.talk)
         self._expected = 0
@@ -77,15 +79,19 @@ class Output(Listener):
         """Writes a warning to stderr, with `--quiet` too."""
         self._talk(("warning: ", "bold yellow"), _one_line(text), folded=False)
 
-    def answer(self, document: Mapping[str, Any], *parts: "RenderableType") -> None:
+    def answer(self, document: Mapping[str, Any], *parts: "RenderableType | TableBlock") -> None:
         """Writes the verb's answer to stdout: the parts, strings without markup; with `--json` the document, later."""
         if self.as_json:
             self._document = document
             return
+        from bertctl.reporting.document import TableBlock
+        from bertctl.reporting.terminal import rich_table
+
         self.close()
         with self.answers:  # in one piece, so that a reader of the first line (head, grep -q) has taken all of it
             for part in parts:
-                self.answers.print(_text(part) if isinstance(part, str) else part)
+                drawn = rich_table(part) if isinstance(part, TableBlock) else part
+                self.answers.print(_text(drawn) if isinstance(drawn, str) else drawn)
 
     def deliver(self) -> None:
         """Writes the document, once nothing can fail any more: an error stands in it, beside what was found."""
@@ -229,7 +235,8 @@ def _one_line(text: str) -> str:
     return re.sub(r"\n(?! )", r"\\n", text)
 
 
-def _console(stream: Any) -> "Console":
+def console_of(stream: Any) -> "Console":
+    """Returns what writes tables and coloured text to a stream, harmless and as wide as it is."""
     from rich.console import Console, ConsoleOptions
     from rich.segment import Segment
     from rich.table import Table

@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from bertctl.cli import streams
-from bertctl.cli.completion import dataset_names
 from bertctl.cli.output import Output
 from bertctl.cli.processes import NumProcessesOption, in_processes, tell_shard, this_worker
 from bertctl.cli.recipe_options import (
@@ -18,16 +17,14 @@ from bertctl.cli.recipe_options import (
     MODEL,
     MergeOption,
     OnErrorOption,
-    RunRequest,
     ShardOption,
     only,
-    takes_run,
 )
-from bertctl.cli.rows_given import RowsGiven
+from bertctl.cli.rows_given import RowsGiven, takes_rows
 from bertctl.errors import UsageError
 
 
-@takes_run(
+@takes_rows(
     only(DATA, "--data-dir", "--text-column", "--pair-column", *LAYOUT, "--max-eval-rows"),
     COMPUTE,
     KEEP_TEXT,
@@ -36,19 +33,11 @@ from bertctl.errors import UsageError
 )
 def predict(
     out: Output,
-    run: RunRequest,
-    file: Annotated[str, typer.Argument(metavar="[FILE|-|TEXT]")] = "",
-    text: Annotated[list[str] | None, typer.Option("--text", metavar="TEXT")] = None,
-    text_pair: Annotated[list[str] | None, typer.Option("--text-pair", metavar="TEXT")] = None,
-    split: Annotated[str | None, typer.Option("--split")] = None,
-    data: Annotated[str | None, typer.Option("--data", metavar="NAME", autocompletion=dataset_names)] = None,
+    given: RowsGiven,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="PATH")] = None,
     layout: Annotated[str | None, typer.Option("--format", metavar="NAME")] = None,
     safe_csv: Annotated[bool, typer.Option("--safe-csv")] = False,
-    question: Annotated[list[str] | None, typer.Option("--question", metavar="TEXT")] = None,
-    context: Annotated[str | None, typer.Option("--context", metavar="FILE|TEXT")] = None,
     top_k: Annotated[int | None, typer.Option("--top-k", min=1, metavar="N")] = None,
-    input_format: Annotated[str | None, typer.Option("--input-format", metavar="NAME")] = None,
     batch_size: Annotated[int | None, typer.Option("--batch-size", min=1)] = None,
     shard: ShardOption = None,
     merge: MergeOption = False,
@@ -60,21 +49,12 @@ def predict(
     Each answer is a line of JSON; --format csv makes a table, --json one array.
 
     Args:
-        file: Lines, CSV, TSV, JSON, JSONL or Parquet (.gz too); - is stdin; or a text.
-        text: Answer this text, whatever it looks like; repeatable.
-        text_pair: Second text of a pair, one for each --text.
-        split: Predict a split of the run's own data instead of a file.
-        data: Predict a split of this catalog data set, such as ax.
         output: File for the answers (glue: folder). Default: stdout.
         layout: Layout of the answers: jsonl, json, csv or tsv; glue for the GLUE server; squad for
             question answering; for tagging conll, conlleval (the file's columns and the answer), conllu, spacy,
             label-studio, brat, pubtator, bioc, docbin. Default: by the suffix of -o, else jsonl.
         safe_csv: In CSV, put ' before texts that a spreadsheet would take for a formula.
-        question: Ask a question (question answering); repeatable.
-        context: File with the text that --question is about, or the text itself.
         top_k: Answer with the N likeliest labels, as `top`, not with all.
-        input_format: Layout of the input, among those that the run's task reads: lines, csv, tsv, jsonl, parquet,
-            conll, conllu, json, brat, pubtator or docbin. Default: by its suffix; lines on stdin.
         batch_size: Examples per forward pass.
 
     Examples:
@@ -83,7 +63,6 @@ def predict(
         bertctl predict RUN --split test --format glue -o submission
         bertctl predict RUN --question "When was it built?" --context tower.txt
     """
-    from bertctl.data.text_files import is_text
     from bertctl.inference.layouts import check_format, check_known, layout_of
     from bertctl.inference.shards import Sharing
 
@@ -95,18 +74,13 @@ def predict(
         layout = "json"
     layout = layout or layout_of(output)
     check_known(layout)
-    if file and is_text(file):
-        text, file = [file, *(text or ())], ""
-    given = RowsGiven(file, text or (), text_pair or (), split, data, question or (), context, input_format)
     given.check("predict")
-    _check_glue(layout, of_split=bool(split or data), output=output)
+    _check_glue(layout, of_split=bool(given.split or given.data), output=output)
     if safe_csv and layout not in ("csv", "tsv"):
         raise UsageError("--safe-csv is about CSV", remedy="Add --format csv, or leave it out.")
     sharing = Sharing.read(shard, merge, output, num_processes, ".zip")
     in_processes(num_processes, out)
-    trained = run.open({"evaluation.batch_size": batch_size} if batch_size else {}, out)
-    if split and not data:
-        trained.require_own_data()
+    trained = given.open({"evaluation.batch_size": batch_size} if batch_size else {}, out)
     from bertctl.data.reading import SkippedRows
     from bertctl.inference.predict import Destination, predict_glue, predict_rows
 
@@ -117,9 +91,8 @@ def predict(
     stdout = streams.whole() if layout == "json" else streams.data()
     with stdout as answers, out.third_party_kept(), sharing.workers(trained, shared) as workers:
         if layout == "glue" and output is not None:
-            written = predict_glue(
-                trained, split or "test", data=data, output=output, workers=workers, listener=listener
-            )
+            split = given.split or "test"
+            written = predict_glue(trained, split, data=given.data, output=output, workers=workers, listener=listener)
         else:
             chunks, total = given.chunks(trained, listener, skipped, layout)
             destination = Destination(output, layout, answers, safe_csv=safe_csv)
@@ -131,7 +104,7 @@ def predict(
     if skipped is not None and workers.is_first:
         written |= skipped.finish(output, out)
     if output and workers.is_first:
-        out.answer({"run": str(run.path), **written})
+        out.answer({"run": str(given.run.path), **written})
         out.say(f"{written['examples']} answers written to {', '.join(written['files'])}")
 
 

@@ -96,7 +96,7 @@ def _run(
 
 def _answer(out: Output, job: "ProbeJob", folder: "RunFolder", metrics: "dict[str, Any]", *, total: float) -> None:
     from bertctl.reporting.probe_results import draw_probe, probe_table
-    from bertctl.reporting.summary import results_table, rich_table
+    from bertctl.reporting.summary import results_table
     from bertctl.run_folder import SCHEMA
     from bertctl.training.memory import peak_memory_bytes
     from bertctl.writing import write_json
@@ -118,9 +118,9 @@ def _answer(out: Output, job: "ProbeJob", folder: "RunFolder", metrics: "dict[st
     best = metrics["probe"]["best"]
     out.answer(
         {"run": str(folder.path), **metrics},
-        rich_table(probe_table(metrics)),
+        probe_table(metrics),
         "",
-        rich_table(results_table(metrics, dataset=job.recipe.data.name)),
+        results_table(metrics, dataset=job.recipe.data.name),
     )
     out.say(f"best by cross-validation: layer {best['layer']}, {best['pooling']} pooling; picture: {pictures[0]}")
     out.say(

@@ -1,9 +1,14 @@
 """Rows as a command line names them: a file, stdin, texts, questions about a text, or a split of the run's own data."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from bertctl.cli.completion import dataset_names
+from bertctl.cli.folding import Decorator, folds, parameter
+from bertctl.cli.recipe_options import FieldOption, ModelArgument, RunRequest, by_field
 from bertctl.errors import UsageError
 from bertctl.progress import Listener
 
@@ -18,6 +23,7 @@ class RowsGiven:
     """Holds what was typed; nothing is read before `chunks`.
 
     Attributes:
+        run: that answers.
         file: path, `-` for stdin, or a text.
         texts: texts to take as they are.
         pairs: their second texts.
@@ -28,6 +34,7 @@ class RowsGiven:
         kind: format of the file; by its suffix when None.
     """
 
+    run: RunRequest
     file: str = ""
     texts: Sequence[str] = ()
     pairs: Sequence[str] = ()
@@ -59,6 +66,18 @@ class RowsGiven:
                 remedy="Give a file, a text, - for stdin, or --split NAME for a split of the run's own data.",
             )
 
+    def open(self, options: Mapping[str, Any], listener: Listener) -> "TrainedRun":
+        """Returns the run.
+
+        Raises:
+            UnavailableError: there is no finished run.
+            UsageError: it has no splits, and one of its own is named.
+        """
+        trained = self.run.open(options, listener)
+        if self.split and not self.data:
+            trained.require_own_data()
+        return trained
+
     def chunks(
         self, run: "TrainedRun", listener: Listener, skipped: "SkippedRows | None", layout: str = "jsonl"
     ) -> "tuple[Iterable[Rows], int]":
@@ -81,3 +100,49 @@ class RowsGiven:
             rows = split_rows(run, split, data=self.data, layout=layout, listener=listener, skipped=skipped)
             return in_chunks(rows), len(rows)
         return unlabelled_rows(run, self.file, kind=self.kind, layout=layout, listener=listener, skipped=skipped), 0
+
+
+def _option(flag: str, help_text: str, kind: Any = str, **settings: Any) -> Any:
+    return Annotated[kind | None, typer.Option(flag, help=help_text, **settings)]
+
+
+_FILE = Annotated[
+    str,
+    typer.Argument(
+        metavar="[FILE|-|TEXT]", help="Lines, CSV, TSV, JSON, JSONL or Parquet (.gz too); - is stdin; or a text."
+    ),
+]
+_ABOUT = "File with the text that --question is about, or the text itself."
+_KINDS = (
+    "Layout of the input, among those that the run's task reads: lines, csv, tsv, jsonl, parquet, conll, conllu, json, "
+    "brat, pubtator or docbin. Default: by its suffix; lines on stdin."
+)
+_DATA = "A split of this catalog data set, such as ax, instead."
+_OPTIONS = {
+    "text": _option("--text", "Take this text, whatever it looks like; repeatable.", list[str], metavar="TEXT"),
+    "text_pair": _option("--text-pair", "Second text of a pair, one for each --text.", list[str], metavar="TEXT"),
+    "split": _option("--split", "Take a split of the run's own data instead of a file."),
+    "data": _option("--data", _DATA, metavar="NAME", autocompletion=dataset_names),
+    "question": _option("--question", "Ask a question (question answering); repeatable.", list[str], metavar="TEXT"),
+    "context": _option("--context", _ABOUT, metavar="FILE|TEXT"),
+    "input_format": _option("--input-format", _KINDS, metavar="NAME"),
+}
+
+
+def takes_rows(*groups: Sequence[FieldOption]) -> Decorator:
+    """Gives a verb `verb(out, given, ...)` RUN, the rows to answer and the options of the groups, as `RowsGiven`."""
+    fields = [row for group in groups for row in group]
+
+    def fold(given: dict[str, Any]) -> RowsGiven:
+        from bertctl.data.text_files import is_text
+
+        run = RunRequest(given.pop("run"), by_field(fields, given))
+        file, typed = given.pop("file"), [given.pop(name) for name in _OPTIONS]
+        texts, pairs, split, data, questions, context, kind = typed
+        if file and is_text(file):
+            file, texts = "", [file, *(texts or ())]
+        return RowsGiven(run, file, texts or (), pairs or (), split, data, questions or (), context, kind)
+
+    before = [parameter("run", ModelArgument), parameter("file", _FILE, "")]
+    options = [parameter(name, option, None) for name, option in _OPTIONS.items()]
+    return folds(before, [*options, *(row.parameter() for row in fields)], fold)

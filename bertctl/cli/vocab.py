@@ -269,26 +269,24 @@ def neighbours(
             remedy='Such as --context "the bank of the river" --file corpus.txt',
         )
     from bertctl.interpretability.neighbours import near_places, near_tokens
+    from bertctl.reporting.document import record_table
 
     if context is None:
         found = near_tokens(model, word, top=top, whole_words=whole_words)
     else:
-        settings = {"text_column": text_column} if text_column else {}
-        texts = (chunk.texts for chunk in TextSource([str(file)], settings=settings).chunks(out))
+        source = TextSource([str(file)], settings={"text_column": text_column} if text_column else {})
+        texts = (chunk.texts for chunk in source.chunks(out))
         with out.third_party_kept():
             found = near_places(model, word, context, texts, layer=layer or "last", top=top, listener=out)
-    table = plain_table("cosine", "text" if context else "token", right=("cosine",))
-    for number, one in enumerate(found["neighbours"]):
-        if number == top:
-            table.add_row("…", "the least alike")
-        table.add_row(f"{one['score']:.4f}", one["text"])
+    rows = [{"cosine": one["score"], "text" if context else "token": one["text"]} for one in found["neighbours"]]
+    least = ("… the least alike:", record_table(rows[top:])) if rows[top:] else ()
     if output is not None:
         from bertctl.reporting.neighbours_page import neighbours_page
         from bertctl.writing import write_text
 
         write_text(output, neighbours_page(found))
         out.say(f"page written to {output}")
-    out.answer(found, table)
+    out.answer(found, record_table(rows[:top]), *least)
 
 
 def _with_files(source: TextSource, files: list[str] | None) -> TextSource:

@@ -5,7 +5,7 @@ another runtime), the tokenizer and padding that go with it, the device, and the
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertctl.progress import SILENT, Listener
-from bertctl.runtime.batching import Padding, evaluation_plan
+from bertctl.runtime.batching import Padding, evaluation_plan, token_budget_plan
 from bertctl.runtime.device import Compute
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.runtime.seeding import WindowRandom
 from bertctl.tasks.base import Features, Task
+from bertctl.tasks.batches import padded_inputs
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -121,6 +122,11 @@ class Engine:
         backend = TorchBackend(loaded.network, loaded.has_segments, compute)
         return cls(backend, loaded.tokenizer, loaded.padding, compute, workers)
 
+    @property
+    def network(self) -> Any:
+        """Is the network of torch; None where another runtime computes."""
+        return getattr(self.backend, "network", None)
+
     def forward(
         self, task: Task, features: Features, *, batch_size: int, phase: str = "evaluating", listener: Listener = SILENT
     ) -> ForwardResult:
@@ -167,6 +173,30 @@ class Engine:
         outputs = {name: workers.sum(values if factor else np.zeros_like(values)) for name, values in outputs.items()}
         losses = losses if losses is None else workers.sum(losses if factor else np.zeros_like(losses))
         return ForwardResult(outputs, losses)
+
+    def line_batches(
+        self, lines: Sequence[Any], budget: int
+    ) -> "Iterator[tuple[NDArray[np.int64], dict[str, Tensor]]]":
+        """Yields lines of tokens as batches of like lengths: which B lines, and their (B, T) inputs on the device.
+
+        Args:
+            lines: each with `ids` and `type_ids`, one for each of its tokens.
+            budget: tokens of a batch, padding included.
+        """
+        lengths = np.array([len(line.ids) for line in lines], dtype=np.int64)
+        for indices in token_budget_plan(lengths, budget, one_length=self.padding.unwanted):
+            ids, types = (np.concatenate([getattr(lines[i], name) for i in indices]) for name in ("ids", "type_ids"))
+            inputs = padded_inputs(ids, types, lengths[indices], self.padding)
+            yield indices, {name: tensor.to(self.compute.device) for name, tensor in inputs.items()}
+
+    def line_outputs(
+        self, lines: Sequence[Any], budget: int, **more: Any
+    ) -> "Iterator[tuple[NDArray[np.int64], Tensor, Any]]":
+        """Yields, batch by batch as `line_batches`, which B lines, their (B, T) mask, and what the network returns."""
+        for indices, inputs in self.line_batches(lines, budget):
+            with self.backend.inference():
+                outputs = self.backend(**inputs, **more)
+            yield indices, inputs["attention_mask"], outputs
 
 
 def autocast(compute: Compute) -> contextlib.AbstractContextManager[object]:

@@ -42,12 +42,11 @@ def inspect_model(name: str, *, length: int | None = None, batch_size: int = 32)
         length = length or min(128, positions or 128)
         parts = parameters_by_part(weights)
         parts["head"] += probe
-        parameters = sum(count for part, count in parts.items() if part != "layers")
-        parameters += sum(sum(layer.values()) for layer in parts["layers"])
-        frozen = parameters - probe if probe else _frozen(parts, run)
-        stored = Counter[str]()
-        for one in weights.values():
-            stored[one.dtype] += one.bytes
+        layers = [sum(layer.values()) for layer in parts["layers"]]
+        parameters = sum(layers) + sum(count for part, count in parts.items() if part != "layers")
+        frozen = sum(layers[: run.get("freeze_layers", 0)])
+        frozen += parts["embeddings"] if run.get("freeze_embeddings") else 0
+        kinds = dict.fromkeys(one.dtype for one in weights.values())
         return {
             "schema": SCHEMA,
             "model": name,
@@ -57,9 +56,9 @@ def inspect_model(name: str, *, length: int | None = None, batch_size: int = 32)
             "trained_as": trained_as(config, weights),
             "labels": [str(label) for label in (config.get("id2label") or {}).values()],
             "parameters": parameters,
-            "trainable": parameters - frozen,
+            "trainable": probe or parameters - frozen,
             "parts": parts,
-            "bytes": dict(stored),
+            "bytes": {kind: sum(one.bytes for one in weights.values() if one.dtype == kind) for kind in kinds},
             "sizes": sizes | {"positions": positions},
             "flops": flops(weights, sizes, length),
             "memory_bytes": _memory(config, parameters, length, batch_size),
@@ -94,12 +93,6 @@ def parameters_by_part(weights: Mapping[str, StoredTensor]) -> dict[str, Any]:
     layers = sorted({layer for _, layer, _ in counts if layer})
     parts = {part: counts[part, (), ""] for part in ("embeddings", "pooler", "head", "other")}
     return parts | {"layers": [{block: counts["layer", layer, block] for block in _BLOCKS} for layer in layers]}
-
-
-def _frozen(parts: Mapping[str, Any], run: Mapping[str, Any]) -> int:
-    """Returns how many parameters the recipe of a run keeps from training."""
-    layers = sum(sum(layer.values()) for layer in parts["layers"][: run.get("freeze_layers", 0)])
-    return int(layers + (parts["embeddings"] if run.get("freeze_embeddings") else 0))
 
 
 def trained_as(config: Mapping[str, Any], weights: Mapping[str, StoredTensor]) -> str:

@@ -4,7 +4,7 @@ Letters: L layers, H heads, B texts, T tokens, D size of a head.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
@@ -14,17 +14,15 @@ from numpy.typing import NDArray
 
 from bertctl.config.recipe_sections import RuntimeSection
 from bertctl.errors import UsageError
-from bertctl.inference.engine import TorchBackend
+from bertctl.inference.engine import Engine
 from bertctl.interpretability.attention_tap import tapped
-from bertctl.interpretability.vectors import LONGEST
+from bertctl.interpretability.hidden_states import LONGEST
 from bertctl.modeling.build import load_frozen
-from bertctl.modeling.families import family_of, model_positions
+from bertctl.modeling.families import family_of, model_positions, model_sizes
 from bertctl.modeling.layers import layer_count
 from bertctl.modeling.source import ModelSource
-from bertctl.runtime.batching import token_budget_plan
 from bertctl.runtime.device import choose_compute
 from bertctl.runtime.machine import require_memory
-from bertctl.tasks.batches import padded_inputs
 from bertctl.tokenization.stream import TextChunk
 from bertctl.tokenization.windows import Truncation, WindowEncoder
 
@@ -38,6 +36,9 @@ Floats = NDArray[np.float32]
 
 _NUMBERS = 1 << 26  # attentions in memory at once (256 MB)
 _SUM_TOLERANCE = 1e-4
+
+SAME = 1e-5
+"""Largest difference of two attentions that are the same but for rounding."""
 
 
 @dataclass(frozen=True)
@@ -72,14 +73,8 @@ class TextAttention:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Returns all that are arrays by name, for a file."""
-        names = ("tokens", "sides", "layers", "heads", "attentions", "queries", "keys", "scaling")
-        return {name: np.asarray(value) for name in names if (value := getattr(self, name)) is not None}
-
-
-def head_count(config: Mapping[str, Any]) -> int | None:
-    """Returns H by the model's config.json; None where it does not say."""
-    names = ("num_attention_heads", "n_heads", "n_head", "num_heads")
-    return next((config[name] for name in names if isinstance(config.get(name), int)), None)
+        told = ("model", "scores", "cut")
+        return {name: np.asarray(value) for name, value in vars(self).items() if name not in told and value is not None}
 
 
 def numbers_in(typed: str | None, count: int, noun: str) -> tuple[int, ...]:
@@ -91,15 +86,14 @@ def numbers_in(typed: str | None, count: int, noun: str) -> tuple[int, ...]:
     found: set[int] = set()
     for part in (f"1-{count}" if typed is None else typed).split(","):
         span = re.fullmatch(r"\s*(-?\d{1,6})\s*(?:-\s*(\d{1,6}))?\s*", part)
-        first = int(span[1]) if span else 0
-        first += (count + 1) * (first < 0)
-        last = int(span[2]) if span and span[2] else first
-        if not 1 <= first <= last <= count:
+        first, last = (int(span[1]), int(span[2] or span[1])) if span else (0, 0)
+        ends = [number + (count + 1) * (number < 0) for number in (first, last)]
+        if not 1 <= ends[0] <= ends[1] <= count:
             raise UsageError(
                 f"the model has no {noun} '{part.strip()}'",
                 remedy=f"It has {noun}s 1 to {count}: --{noun}s 1-3,{count} for some of them, -1 for the last.",
             )
-        found.update(range(first, last + 1))
+        found.update(range(ends[0], ends[1] + 1))
     return tuple(sorted(found))
 
 
@@ -128,8 +122,9 @@ class AttentionReader:
         return model
 
     @cached_property
-    def _backend(self) -> Any:
-        return TorchBackend(self.model.network, self.model.has_segments, choose_compute(self._runtime))
+    def engine(self) -> Engine:
+        """Is what passes texts through the model."""
+        return Engine.of(self.model, choose_compute(self._runtime))
 
     def encode(self, texts: TextChunk) -> tuple[list["Encoding"], list[int]]:
         """Returns each text, or pair, as tokens, and how many tokens of it were cut off.
@@ -138,9 +133,9 @@ class AttentionReader:
             UsageError: a length that leaves no room; a text of which no token is left.
             UnavailableError: a model that can't be loaded.
         """
-        limits = Truncation(self.max_length)
-        limits.check(self.model.tokenizer, pair=texts.pairs is not None, special_tokens=True)
-        found = WindowEncoder(self.model.tokenizer, limits).encode(texts)
+        limits, tokenizer = Truncation(self.max_length), self.model.tokenizer
+        limits.check(tokenizer, pair=texts.pairs is not None, special_tokens=True)
+        found = WindowEncoder(tokenizer, limits).encode(texts)
         if not all(len(one.windows[0]) for one in found):
             raise UsageError("a text has no tokens", remedy="Give texts with words in them.")
         return [one.windows[0] for one in found], [one.full_length - len(one.windows[0]) for one in found]
@@ -151,12 +146,11 @@ class AttentionReader:
         Raises:
             UsageError: a family that has no attention of every token to every token.
         """
-        lengths = np.array([len(one) for one in encodings], dtype=np.int64)
-        numbers = self.layers * (head_count(self.source.config) or 16) * int(lengths.max())  # for each token
-        require_memory(8 * numbers * int(lengths.max()), f"the attention of {lengths.max()} tokens")
+        longest = max(map(len, encodings))
+        numbers = self.layers * (model_sizes(self.source.config)["heads"] or 16) * longest  # for each token
+        require_memory(8 * numbers * longest, f"the attention of {longest} tokens")
         budget = max(1, _NUMBERS // numbers)
-        for indices in token_budget_plan(lengths, budget, one_length=self.model.padding.unwanted):
-            output, mask = self.forward([encodings[i] for i in indices], output_attentions=True)
+        for indices, mask, output in self.engine.line_outputs(encodings, budget, output_attentions=True):
             found = [layer.float() for layer in getattr(output, "attentions", None) or ()]
             size = (*mask.shape, mask.shape[1])
             whole = len(found) == self.layers and all((len(one), *one.shape[2:]) == size for one in found)
@@ -168,15 +162,6 @@ class AttentionReader:
                     remedy="Give an encoder that has, such as BERT, RoBERTa, DeBERTa or ModernBERT.",
                 )
             yield indices, found
-
-    def forward(self, encodings: Sequence["Encoding"], **more: Any) -> "tuple[Any, Tensor]":
-        """Returns the network's outputs for a batch, and its mask (B, T)."""
-        ids, types = (np.array([i for one in encodings for i in getattr(one, n)]) for n in ("ids", "type_ids"))
-        lengths = np.array([len(one) for one in encodings], dtype=np.int64)
-        padded = padded_inputs(ids, types, lengths, self.model.padding)
-        inputs = {name: tensor.to(self._backend.compute.device) for name, tensor in padded.items()}
-        with self._backend.inference():
-            return self._backend(**inputs, **more), inputs["attention_mask"]
 
 
 def read_attention(
@@ -195,18 +180,22 @@ def read_attention(
         UsageError: a layer or head that the model does not have; a family without attention.
     """
     chosen = numbers_in(layers, reader.layers, "layer")
-    if known := head_count(reader.source.config):
+    if known := model_sizes(reader.source.config)["heads"]:
         numbers_in(heads, known, "head")  # before the model is loaded
     [encoding], [cut] = reader.encode(TextChunk([text], None if pair is None else [pair]))
     [(_, read)] = reader.read([encoding])
     numbers = numbers_in(heads, read[0].shape[1], "head")
     picked = np.ix_([layer - 1 for layer in chosen], [head - 1 for head in numbers])
-    every = np.stack([layer[0].cpu().numpy() for layer in read])
-    text_parts = (encoding.tokens, sides_of(encoding), chosen, numbers, every[picked])
+
+    def of_layers(tensors: "Sequence[Tensor]") -> Floats:
+        return np.stack([tensor[0].cpu().numpy() for tensor in tensors])[picked]
+
     own = f"the family '{reader.family}' computes its scores in a way of its own, as a rule not query · key alone"
-    found = TextAttention(reader.source.name, *text_parts, f"query and key are not shown: {own}", cut)
+    told = f"query and key are not shown: {own}"
+    tokens, sides = encoding.tokens, sides_of(encoding)
+    found = TextAttention(reader.source.name, tokens, sides, chosen, numbers, of_layers(read), told, cut)
     with tapped(reader.model.network) as tap:
-        reader.forward([encoding])
+        list(reader.engine.line_outputs([encoding], len(encoding)))
     scores = tap.scores
     if not scores or scores[0].query.shape[1] != read[0].shape[1]:
         return found
@@ -215,15 +204,11 @@ def read_attention(
         return found
     return replace(
         found,
-        queries=np.stack([one.query[0].cpu().numpy() for one in scores])[picked],
-        keys=np.stack([one.key[0].cpu().numpy() for one in scores])[picked],
+        queries=of_layers([one.query for one in scores]),
+        keys=of_layers([one.key for one in scores]),
         scaling=np.array([scores[layer - 1].scaling for layer in chosen], dtype=np.float32),
         scores=f"softmax(query · key / √d), seen in the model: the largest difference is {off:.1e}",
     )
-
-
-SAME = 1e-5
-"""Largest difference of two attentions that are the same but for rounding."""
 
 
 def sides_of(encoding: "Encoding") -> NDArray[np.int8]:

@@ -51,6 +51,11 @@ class Tap:
     gates: "Tensor | None" = None
     scores: list[Scores] = field(default_factory=list)
 
+    def open_gates(self, texts: int) -> "Tensor":
+        """Returns gates that leave all heads of the last pass as they are, (L, texts, H)."""
+        query = self.scores[0].query
+        return query.new_ones(len(self.scores), texts, query.shape[1])
+
     def begin(self, *_: object) -> None:
         """Forgets the last pass."""
         self.scores = []
@@ -71,17 +76,27 @@ class Tap:
 
 
 @contextmanager
+def attending(network: Any, how: str) -> Iterator[None]:
+    """Has a transformers model compute its attention by another of the functions that are registered there."""
+    before = network.config._attn_implementation
+    network.set_attn_implementation(how)
+    try:
+        yield
+    finally:
+        network.set_attn_implementation(before)
+
+
+@contextmanager
 def tapped(network: Any) -> Iterator[Tap]:
     """Puts a tap in place of the attention function of a transformers model, and takes it out again."""
     from transformers import AttentionInterface, AttentionMaskInterface
 
-    tap, before = Tap(), network.config._attn_implementation
+    tap = Tap()
     AttentionInterface.register(_NAME, tap.attend)
     AttentionMaskInterface.register(_NAME, AttentionMaskInterface()["eager"])  # as numbers to add, for `Scores`
-    network.set_attn_implementation(_NAME)
     hook = network.register_forward_pre_hook(tap.begin)
     try:
-        yield tap
+        with attending(network, _NAME):
+            yield tap
     finally:
         hook.remove()
-        network.set_attn_implementation(before)

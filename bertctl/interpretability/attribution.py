@@ -5,19 +5,22 @@ Letters: W words of a line, T tokens, n lines.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.interpolate import CubicSpline
 
 from bertctl.interpretability.embeddings import EmbeddedNetwork, Floats
 from bertctl.interpretability.lines import Line
 
 TOLERANCE = 0.01
 """Share of F(x) - F(baseline) by which the sum of the attributions may miss it."""
-FIRST_STEPS, MOST_STEPS = 8, 512
+MOST_STEPS = 512
+"""Gradients of a path that does not become right."""
 BINS = (0.01, 0.05, 0.1, 0.2, 0.5)
 """Shares of the words that are taken away or kept (DeYoung et al. 2020, section 4.3)."""
+FIGURES = ("comprehensiveness", "sufficiency")
 
 
 @dataclass(frozen=True)
@@ -34,74 +37,75 @@ class Attribution:
     apart: float | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, line: Line, of_tokens: Floats, **facts: Any) -> Self:
+        """Returns what (T,) contributions of tokens say of the words."""
+        *words, apart = line.of_words(of_tokens)
+        return cls(np.array(words), float(apart), facts)
+
 
 def integrated_gradients(network: EmbeddedNetwork, lines: Sequence[Line], steps: int | None) -> list[Attribution]:
     """Returns the integrals of the gradients on the straight path from the baseline (Sundararajan et al. 2017).
 
-    They add up to F(x) - F(baseline), which is what is checked. By the trapezoid rule, whose steps are doubled, all
-    gradients kept, until the sum is right: as the network gives the same near both ends of most paths, that takes half
-    the gradients of Gauss-Legendre.
+    They add up to F(x) - F(baseline), which is what is checked. Gradients are taken at both ends and in the middle; a
+    cubic spline through them is integrated. As the network's own value at each place says by how much the sum is off on
+    each step, the steps that are most off are halved, all gradients kept, until the sum is right. On SST-2 that takes
+    less than half the gradients of steps that are all halved, and a third of those of Gauss-Legendre.
 
     Args:
         network: what is explained.
         lines: n lines.
-        steps: exactly so many, by Gauss-Legendre, as captum's default is; None doubles them.
+        steps: exactly so many, by Gauss-Legendre, as captum's default is; None as many as it takes.
     """
-    sums = [np.zeros(len(line)) for line in lines]
     if steps is not None:
-        ends, begins = network.values(lines, 1.0), network.values(lines, 0.0)
         nodes, weights = np.polynomial.legendre.leggauss(steps)
-        _add(network, lines, (1 + nodes) / 2, weights / 2, sums)
-        return [_checked(*each, steps) for each in zip(lines, sums, ends - begins, strict=True)]
-    ends, begins = (_add(network, lines, np.array([share]), np.array([0.5]), sums) for share in (1.0, 0.0))
-    count, waiting, found = 1, list(range(len(lines))), {}
-    while waiting:
-        count *= 2
-        shares = (np.arange(count // 2) * 2 + 1) / count
-        added = [np.zeros(len(lines[i])) for i in waiting]
-        _add(network, [lines[i] for i in waiting], shares, np.ones(len(shares)), added)
-        for i, of_tokens in zip(waiting, added, strict=True):
-            sums[i] += of_tokens
-            found[i] = _checked(lines[i], sums[i] / count, ends[i] - begins[i], count)
-        waiting = [
-            i for i in waiting if count < FIRST_STEPS or not (found[i].facts["converged"] or count >= MOST_STEPS)
-        ]
+        changes = network.values(lines) - network.values(lines, np.zeros(len(lines)))
+        points = [line for line in lines for _ in nodes]
+        _values, products = network.gradients(points, np.tile((1 + nodes) / 2, len(lines)))
+        sums = [weights / 2 @ products[i : i + steps] for i in range(0, len(points), steps)]
+        return [_checked(*each, steps) for each in zip(lines, sums, changes, strict=True)]
+    paths: list[dict[float, tuple[float, Floats]]] = [{} for _ in lines]
+    found: dict[int, Attribution] = {}
+    wanted = [(i, share) for i in range(len(lines)) for share in (0.0, 0.5, 1.0)]
+    while wanted:
+        values, along = network.gradients([lines[i] for i, _ in wanted], np.array([share for _, share in wanted]))
+        for (i, share), value, of_tokens in zip(wanted, values.tolist(), along, strict=True):
+            paths[i][share] = value, of_tokens
+        asked, wanted = dict.fromkeys(i for i, _ in wanted), []
+        for i in asked:
+            shares, of_tokens, off = _integral(paths[i])
+            change = paths[i][1.0][0] - paths[i][0.0][0]
+            found[i] = _checked(lines[i], of_tokens, change, len(shares))
+            if not found[i].facts["converged"] and len(shares) < MOST_STEPS:
+                middles = (shares[:-1] + shares[1:]) / 2
+                wanted += [(i, share) for share in middles[off >= off.max() / 2].tolist()]
     return [found[i] for i in range(len(lines))]
 
 
-def _add(
-    network: EmbeddedNetwork, lines: Sequence[Line], shares: Floats, weights: Floats, sums: Sequence[Floats]
-) -> Floats:
-    """Adds the weighted products at these places of each path to `sums`; returns (n,) values at the last of them."""
-    values = np.zeros(len(lines))
-    points = [line for line in lines for _ in shares]
-    for k, value, products in network.gradients(points, np.tile(shares, len(lines))):
-        sums[k // len(shares)][:] += weights[k % len(shares)] * products
-        values[k // len(shares)] = value
-    return values
+def _integral(path: Mapping[float, tuple[float, Floats]]) -> tuple[Floats, Floats, Floats]:
+    """Returns where on a path it is known, its products' integrals (T,), and by how much each step is off in their sum.
+
+    Args:
+        path: value and products by the share of the way.
+    """
+    shares = np.array(sorted(path))
+    values, products = zip(*(path[share] for share in shares.tolist()), strict=True)
+    steps = np.diff(CubicSpline(shares, np.array(products)).antiderivative()(shares), axis=0)
+    return shares, steps.sum(axis=0), np.abs(steps.sum(axis=1) - np.diff(values))
 
 
 def _checked(line: Line, of_tokens: Floats, change: float, steps: int) -> Attribution:
     error = abs(float(of_tokens.sum() - change))
-    *words, apart = line.of_words(of_tokens)
-    facts = {
-        "change": float(change),
-        "error": error,
-        "steps": steps,
-        "converged": error <= TOLERANCE * abs(float(change)),
-    }
-    return Attribution(np.array(words), float(apart), facts)
+    converged = error <= TOLERANCE * abs(float(change))
+    return Attribution.of(line, of_tokens, change=float(change), error=error, steps=steps, converged=converged)
 
 
 def gradient_x_input(network: EmbeddedNetwork, lines: Sequence[Line], _: int | None) -> list[Attribution]:
     """Returns the products of each token's vector and the gradient with respect to it: a line through the text itself,
     which adds up to nothing in particular.
     """
-    found: dict[int, Attribution] = {}
-    for i, _value, products in network.gradients(lines, np.ones(len(lines)), of_input=True):
-        *words, apart = lines[i].of_words(products)
-        found[i] = Attribution(np.array(words), float(apart))
-    return [found[i] for i in range(len(lines))]
+    _values, products = network.gradients(lines, np.ones(len(lines)), of_input=True)
+    return [Attribution.of(*each) for each in zip(lines, products, strict=True)]
 
 
 def leave_one_out(network: EmbeddedNetwork, lines: Sequence[Line], _: int | None) -> list[Attribution]:
@@ -127,8 +131,7 @@ def rollout(network: EmbeddedNetwork, lines: Sequence[Line], _: int | None) -> l
         for mean in layers:
             flow = (mean + np.eye(len(flow))) / 2 @ flow
         asked = [place[0] for place in lines[i].places if len(place) > 1] or [lines[i].summary]
-        *words, apart = lines[i].of_words(flow[asked].mean(axis=0))
-        found[i] = Attribution(np.array(words), float(apart))
+        found[i] = Attribution.of(lines[i], flow[asked].mean(axis=0))
     return [found[i] for i in range(len(lines))]
 
 
@@ -141,10 +144,17 @@ METHODS: Mapping[str, Method] = {
 }
 
 
+def order_of(words: Floats) -> NDArray[np.int64]:
+    """Returns the numbers of words by what they contribute, the most first; without those that can't be left out."""
+    there = np.flatnonzero(~np.isnan(words))
+    ordered: NDArray[np.int64] = there[np.argsort(-words[there], kind="stable")]
+    return ordered
+
+
 def faithfulness(
-    network: EmbeddedNetwork, lines: Sequence[Line], orders: Sequence[NDArray[Any]]
-) -> list[dict[str, float]]:
-    """Returns comprehensiveness and sufficiency of orders of words (DeYoung et al. 2020, section 4.3).
+    network: EmbeddedNetwork, lines: Sequence[Line], whole: Floats, orders: Mapping[str, Sequence[NDArray[np.int64]]]
+) -> list[dict[str, dict[str, float]]]:
+    """Returns comprehensiveness and sufficiency of orders of words (DeYoung et al. 2020, section 4.3), line by line.
 
     By how much the number falls on average over `BINS` when the first words of the order are taken out of the text
     (comprehensiveness: more is better), and when only they are left (sufficiency: less is better). There it is a
@@ -153,20 +163,21 @@ def faithfulness(
     Args:
         network: asked without gradients.
         lines: n lines.
-        orders: numbers of each line's removable words, the most important first.
+        whole: (n,) their numbers.
+        orders: by name, for each line, the numbers of its removable words, the most important first.
     """
-    variants: list[Line] = []
-    whole = network.values(lines)
-    for line, order in zip(lines, orders, strict=True):
-        for most in (int(np.ceil(share * len(order))) for share in BINS):
-            first, rest = (np.isin(np.arange(len(line.words)), part) for part in (order[:most], order[most:]))
-            variants += [line.without(first), line.without(rest)]
-    falls = whole[:, None] - network.values(variants).reshape(len(lines), len(BINS), 2).mean(axis=1)
-    return [{"comprehensiveness": float(taken), "sufficiency": float(kept)} for taken, kept in falls]
-
-
-def order_of(words: Floats) -> NDArray[np.int64]:
-    """Returns the numbers of words by what they contribute, the most first; without those that can't be left out."""
-    there = np.flatnonzero(~np.isnan(words))
-    ordered: NDArray[np.int64] = there[np.argsort(-words[there], kind="stable")]
-    return ordered
+    variants: dict[tuple[int, bytes], Line] = {}  # the first words of a short text are the same for several bins
+    asked: list[tuple[int, bytes]] = []
+    for i, line in enumerate(lines):
+        for order in (each[i] for each in orders.values()):
+            for most in (int(np.ceil(share * len(order))) for share in BINS):
+                for part in (order[:most], order[most:]):
+                    gone = np.isin(np.arange(len(line.words)), part)
+                    asked.append((i, gone.tobytes()))
+                    variants.setdefault(asked[-1], line.without(gone))
+    values = dict(zip(variants, network.values(list(variants.values())), strict=True))
+    left = np.array([values[key] for key in asked]).reshape(len(lines), len(orders), len(BINS), len(FIGURES))
+    falls = (whole[:, None, None] - left.mean(axis=2)).tolist()
+    return [
+        {name: dict(zip(FIGURES, fall, strict=True)) for name, fall in zip(orders, each, strict=True)} for each in falls
+    ]

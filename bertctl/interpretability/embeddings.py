@@ -7,22 +7,20 @@ precision is too coarse for differences of logits. Letters: B lines of a batch, 
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertctl.errors import UsageError
+from bertctl.inference.engine import Engine
+from bertctl.interpretability.attention_tap import attending
 from bertctl.interpretability.lines import Line
-from bertctl.runtime.batching import token_budget_plan
-from bertctl.tasks.batches import padded_inputs
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bertctl.inference.engine import Engine
     from bertctl.tasks.objectives import HeadObjective
 
 _CPU_BUDGET, _GPU_BUDGET = 1024, 8192
@@ -42,47 +40,44 @@ class EmbeddedNetwork:
         baseline: id of the token that stands for nothing, in the place of every word's tokens.
     """
 
-    engine: "Engine"
+    engine: Engine
     objective: "HeadObjective"
     baseline: int
 
-    def values(self, lines: Sequence[Line], share: float | None = None) -> Floats:
-        """Returns the (n,) numbers that the network gives for lines, or at a share of the way to them."""
+    def values(self, lines: Sequence[Line], shares: Floats | None = None) -> Floats:
+        """Returns the (n,) numbers that the network gives for lines, or at these (n,) shares of the way to them."""
         import torch
 
         found = np.zeros(len(lines))
-        shares = None if share is None else np.full(len(lines), share)
         with torch.no_grad():
-            for indices in self._plan(lines):
-                scores, *_ = self._through([lines[i] for i in indices], None if shares is None else shares[indices])
+            for indices, _, scores, *_ in self._passes(lines, shares):
                 found[indices] = scores.cpu().double().numpy()
         return found
 
     def gradients(
         self, lines: Sequence[Line], shares: Floats, *, of_input: bool = False
-    ) -> Iterator[tuple[int, float, Floats]]:
-        """Yields the (T,) products of the gradient of each line's number and the way from the baseline to the line.
+    ) -> tuple[Floats, list[Floats]]:
+        """Returns the products of the gradient of each line's number and the way from the baseline to the line.
 
         Args:
             lines: n lines; the same one may be there several times.
             shares: (n,) where on the way the gradient is taken.
             of_input: has the way begin at the zero vector.
 
-        Yields:
-            Which line, its number there, and the products, summed over E.
+        Returns:
+            The (n,) numbers there, and the products of each line, (T,), summed over E.
         """
         import torch
 
-        for indices in self._plan(lines):
-            chosen = [lines[i] for i in indices]
-            with torch.enable_grad():
-                scores, vectors, ways = self._through(chosen, shares[indices])
+        values, products = np.zeros(len(lines)), [np.zeros(0)] * len(lines)
+        with torch.enable_grad():
+            for indices, mask, scores, vectors, ways in self._passes(lines, shares):
                 (gradient,) = torch.autograd.grad(scores.sum(), vectors)
-            products = (gradient * (vectors.detach() if of_input else ways)).sum(dim=2).cpu().double().numpy()
-            mask = self.engine.padding.mask(np.array([len(line) for line in chosen]))
-            values = scores.tolist()
-            for number, index in enumerate(indices.tolist()):
-                yield index, values[number], products[number][mask[number]]
+                of_tokens = (gradient * (vectors.detach() if of_input else ways)).sum(dim=2).cpu().double().numpy()
+                values[indices] = scores.detach().cpu().double().numpy()
+                for i, row, there in zip(indices, of_tokens, mask, strict=True):
+                    products[i] = row[there]
+        return values, products
 
     def attentions(self, lines: Sequence[Line]) -> Iterator[tuple[int, list[Floats]]]:
         """Yields for each line its number, and (T, T) of each layer: the mean attention of the heads.
@@ -92,15 +87,18 @@ class EmbeddedNetwork:
         """
         import torch
 
-        with torch.no_grad(), _eager(self._network):
-            for indices in self._plan(lines):
-                chosen = [lines[i] for i in indices]
-                backend: Any = self.engine.backend
-                given = backend(**self.objective.of_lines(self._inputs(chosen)).inputs, output_attentions=True)
-                layers = [layer.mean(dim=1) for layer in given.attentions]
-                mask = self.engine.padding.mask(np.array([len(line) for line in chosen]))
-                for number, (index, there) in enumerate(zip(indices.tolist(), mask, strict=True)):
-                    yield index, [layer[number].cpu().double().numpy()[np.ix_(there, there)] for layer in layers]
+        try:
+            with torch.no_grad(), attending(self.engine.network, "eager"):
+                for indices, inputs in self.engine.line_batches(lines, self._budget):
+                    backend: Any = self.engine.backend
+                    given = backend(**self.objective.of_lines(inputs).inputs, output_attentions=True)
+                    layers = [layer.mean(dim=1).cpu().double().numpy() for layer in given.attentions]
+                    for number, there in enumerate(inputs["attention_mask"].cpu().numpy().astype(np.bool_)):
+                        yield int(indices[number]), [layer[number][np.ix_(there, there)] for layer in layers]
+        except (AttributeError, TypeError, ValueError, IndexError) as error:
+            raise UsageError(
+                "this network gives no attention of each token to each", remedy="Leave --method rollout out."
+            ) from error
 
     def require_path(self, lines: Sequence[Line], family: str) -> None:
         """Refuses a network that these lines do not go through as they should.
@@ -109,77 +107,46 @@ class EmbeddedNetwork:
             UsageError: the token table is read elsewhere too, or not at all.
         """
         with contextlib.suppress(ValueError, RuntimeError, TypeError):
-            if np.abs(self.values(lines, 1.0) - self.values(lines)).max(initial=0) <= _TOLERANCE:
+            ends = np.ones(len(lines))
+            if np.abs(self.values(lines, ends) - self.values(lines)).max(initial=0) <= _TOLERANCE:
                 return
         raise UsageError(
             f"a network of the family '{family}' has no single table of token vectors that its answers go through",
             remedy="Explain it without gradients: --method leave-one-out.",
         )
 
-    @cached_property
-    def _network(self) -> Any:
-        backend: Any = self.engine.backend
-        backend.network.requires_grad_(False)  # only what lies on the way to the input is computed
-        return backend.network
+    @property
+    def _budget(self) -> int:
+        return _CPU_BUDGET if self.engine.compute.device == "cpu" else _GPU_BUDGET
 
-    def _plan(self, lines: Sequence[Line]) -> list[NDArray[np.int64]]:
-        budget = _CPU_BUDGET if self.engine.compute.device == "cpu" else _GPU_BUDGET
-        lengths = np.array([len(line) for line in lines], dtype=np.int64)
-        return token_budget_plan(lengths, budget, one_length=self.engine.padding.unwanted)
-
-    def _through(self, lines: Sequence[Line], shares: Floats | None) -> "tuple[Tensor, Tensor, Tensor]":
-        """Returns (B,) numbers of lines; the (B, T, E) vectors that they were computed from, and the ways to them."""
+    def _passes(self, lines: Sequence[Line], shares: Floats | None) -> Iterator[tuple[Any, ...]]:
+        """Yields, batch by batch, which B lines, their (B, T) mask and (B,) numbers; with shares also the (B, T, E)
+        vectors that they were computed from, and the ways to them.
+        """
         import torch
 
-        inputs = self._inputs(lines)
-        vectors = ways = torch.zeros(0)
-        with contextlib.ExitStack() as stack:
-            if shares is not None:
-                table = self._network.get_input_embeddings()
-                nothing = [replace(line, ids=np.where(line.word >= 0, self.baseline, line.ids)) for line in lines]
-                begin = table(self._inputs(nothing)["input_ids"])
-                ways = table(inputs["input_ids"]) - begin
-                vectors = (begin + torch.from_numpy(shares).to(ways)[:, None, None] * ways).detach()
-                vectors.requires_grad_(torch.is_grad_enabled())
-                stack.enter_context(_replaced(table, inputs["input_ids"], vectors))
-            outputs = self.objective.forward(self.engine.backend, self.objective.of_lines(inputs))
-        return self._read(lines, outputs), vectors, ways
-
-    def _inputs(self, lines: Sequence[Line]) -> "dict[str, Tensor]":
-        ids, types = (np.concatenate([getattr(line, name) for line in lines]) for name in ("ids", "type_ids"))
-        inputs = padded_inputs(ids, types, np.array([len(line) for line in lines]), self.engine.padding)
-        return {name: tensor.to(self.engine.compute.device) for name, tensor in inputs.items()}
-
-    def _read(self, lines: Sequence[Line], outputs: "Tensor") -> "Tensor":
-        """Returns the (B,) sums of the outputs that the lines are about."""
-        import torch
-
-        longest = max(map(len, lines))
-        sums = []
-        for line, given in zip(lines, outputs, strict=True):
-            before = longest - len(line) if self.engine.padding.left else 0
-            sums.append(
-                sum(given[(place[0] + before, *place[1:]) if len(place) > 1 else place] for place in line.places)
-            )
-        return torch.stack(sums)
-
-
-@contextlib.contextmanager
-def _eager(network: Any) -> Iterator[None]:
-    """Has the network give its attentions, which the faster implementations don't keep.
-
-    Raises:
-        UsageError: it has none of each token to each.
-    """
-    try:
-        before = network.config._attn_implementation
-        network.set_attn_implementation("eager")
-        yield
-    except (AttributeError, TypeError, ValueError, IndexError) as error:
-        raise UsageError(
-            "this network gives no attention of each token to each", remedy="Leave --method rollout out."
-        ) from error
-    network.set_attn_implementation(before)
+        for indices, inputs in self.engine.line_batches(lines, self._budget):
+            chosen, ids = [lines[i] for i in indices], inputs["input_ids"]
+            mask = inputs["attention_mask"].cpu().numpy().astype(np.bool_)
+            vectors = ways = None
+            with contextlib.ExitStack() as stack:
+                if shares is not None:
+                    self.engine.network.requires_grad_(False)  # only what lies on the way to the input is computed
+                    table, empty = self.engine.network.get_input_embeddings(), ids.clone()
+                    is_word = np.zeros_like(mask)
+                    is_word[mask] = np.concatenate([line.word for line in chosen]) >= 0
+                    empty[torch.from_numpy(is_word).to(ids.device)] = self.baseline
+                    ways = table(ids) - table(empty)
+                    at = torch.from_numpy(shares[indices]).to(ways)[:, None, None]
+                    vectors = (table(empty) + at * ways).detach().requires_grad_(torch.is_grad_enabled())
+                    stack.enter_context(_replaced(table, ids, vectors))
+                outputs = self.objective.forward(self.engine.backend, self.objective.of_lines(inputs))
+            before = (~mask).sum(axis=1) * self.engine.padding.left
+            numbers = [
+                sum(output[(place[0] + shift, *place[1:]) if len(place) > 1 else place] for place in line.places)
+                for line, output, shift in zip(chosen, outputs, before.tolist(), strict=True)
+            ]
+            yield indices, mask, torch.stack(numbers), vectors, ways
 
 
 @contextlib.contextmanager

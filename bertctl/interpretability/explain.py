@@ -2,7 +2,7 @@
 
 import math
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,17 +14,16 @@ from bertctl.errors import UsageError
 from bertctl.inference.engine import Engine
 from bertctl.inference.predict import Predictor, in_chunks
 from bertctl.inference.trained import TrainedRun
-from bertctl.interpretability.attribution import METHODS, Attribution, faithfulness, order_of
+from bertctl.interpretability.attribution import FIGURES, METHODS, faithfulness, order_of
 from bertctl.interpretability.embeddings import EmbeddedNetwork
 from bertctl.interpretability.lines import Line as InputLine
 from bertctl.interpretability.lines import read_lines
 from bertctl.modeling.families import family_of
 from bertctl.progress import SILENT, Listener
 from bertctl.tasks.answers import Line
-from bertctl.tasks.targets import Target
 from bertctl.words import listing, unknown
 
-_ROWS = 64  # explained at once: batches of like lengths are formed among them
+_ROWS = 128  # explained at once: batches of like lengths are formed among them
 _WITHOUT_GRADIENTS = ("leave-one-out", "rollout")
 
 
@@ -35,7 +34,7 @@ class Asked:
     Attributes:
         methods: of `METHODS`.
         label: is explained instead of the answered one.
-        steps: of integrated gradients; None doubles them until their sum is right.
+        steps: of integrated gradients; None halves them where their sum is off.
         faithful_rows: how many rows' faithfulness is measured, the first ones'.
     """
 
@@ -50,17 +49,14 @@ class Asked:
         Raises:
             UsageError: with those that there are.
         """
-        for name in self.methods:
-            if name not in METHODS:
-                raise UsageError(unknown("method", name, METHODS), remedy=f"Choose from {', '.join(METHODS)}.")
+        for name in (name for name in self.methods if name not in METHODS):
+            raise UsageError(unknown("method", name, METHODS), remedy=f"Choose from {', '.join(METHODS)}.")
         labels = getattr(run.task, "labels", ())
         known = dict.fromkeys(name for label in labels for name in (label, label.removeprefix("B-").removeprefix("I-")))
-        if self.label is not None and not labels:
-            what = f"{run.folder.path} is a run of {run.task.name}, whose answers are no labels"
-            raise UsageError(what, remedy="Leave --label out.")
         if self.label is not None and self.label not in known:
-            what = unknown(f"label in {run.folder.path}", self.label, known)
-            raise UsageError(what, remedy=f"Choose from {listing(list(known))}.")
+            no_labels = f"{run.folder.path} is a run of {run.task.name}, whose answers are no labels"
+            what = unknown(f"label in {run.folder.path}", self.label, known) if labels else no_labels
+            raise UsageError(what, remedy=f"Choose from {listing(list(known))}." if labels else "Leave --label out.")
 
 
 class Explainer:
@@ -112,57 +108,50 @@ class Explainer:
         for rows in (part for chunk in chunks for part in in_chunks(chunk, _ROWS)):
             answered = predictor.answer(rows)
             targets = self.run.task.targets(answered, self.asked.label)
-            lines = read_lines(targets, answered, network.objective, self.engine)
+            lines = read_lines(targets, answered, objective, self.engine)
             if lines and not self._checked:
                 network.require_path(lines[:4], family_of(self.run.source.config))
                 self._checked = True
-            found = self._explained(network, targets, lines, rows.ids)
+            found = self._explained(network, lines, [rows.ids[target.row] for target in targets]) if lines else []
             self.counts["examples"] += len(rows)
             listener.advance("explaining", self.counts["examples"], total)
-            for i in range(len(rows)):
-                own = [each for target, each in zip(targets, found, strict=True) if target.row == i]
+            of_row: list[list[dict[str, Any]]] = [[] for _ in range(len(rows))]
+            for target, explained in zip(targets, found, strict=True):
+                of_row[target.row].append({**target.named, **explained})
+            for i, own in enumerate(of_row):
                 yield predictor.line(answered, i) | {"targets": own}
         predictor.finish(listener)
         listener.finish("explaining")
 
     def _explained(
-        self, network: EmbeddedNetwork, targets: Sequence[Target], lines: Sequence[InputLine], ids: Sequence[str]
+        self, network: EmbeddedNetwork, lines: Sequence[InputLine], ids: Sequence[str]
     ) -> list[dict[str, Any]]:
+        """Returns what is known of each line, of the rows with these ids."""
+        values = network.values(lines)
         methods = {name: METHODS[name](network, lines, self.asked.steps) for name in self.asked.methods}
         left = max(0, self.asked.faithful_rows - len(self.faithful))
-        measured = self._measured(network, lines[:left], methods, [ids[target.row] for target in targets[:left]])
-        documents = []
-        for number, (target, line, value) in enumerate(zip(targets, lines, network.values(lines), strict=True)):
-            of_words = {name: found[number].words.tolist() for name, found in methods.items()}
-            words = [
-                word | {name: None if math.isnan(each[i]) else each[i] for name, each in of_words.items()}
-                for i, word in enumerate(line.words)
-            ]
-            facts = {name: {"apart": found[number].apart, **found[number].facts} for name, found in methods.items()}
-            self.counts["not_converged"] += any(fact.get("converged") is False for fact in facts.values())
-            documents.append({**target.named, "value": float(value), "words": words, "methods": facts})
-            if number < len(measured):
-                documents[-1]["faithfulness"] = measured[number]
-        self.counts["targets"] += len(documents)
-        self.faithful += measured
-        return documents
-
-    def _measured(
-        self,
-        network: EmbeddedNetwork,
-        lines: Sequence[InputLine],
-        methods: Mapping[str, list[Attribution]],
-        ids: Sequence[str],
-    ) -> list[dict[str, dict[str, float]]]:
-        """Returns the faithfulness of the methods and of a random order, which is the same whenever a row comes."""
-        orders = {name: [order_of(found[i].words) for i in range(len(lines))] for name, found in methods.items()}
+        orders = {name: [order_of(one.words) for one in found[:left]] for name, found in methods.items()}
+        # A random order is the same whenever a row comes.
         seeds = [zlib.crc32(row.encode("utf-8", "surrogatepass")) for row in ids]
         orders["random"] = [
             np.random.default_rng(seed).permutation(np.flatnonzero(line.removable))
-            for seed, line in zip(seeds, lines, strict=True)
+            for seed, line in zip(seeds[:left], lines, strict=False)
         ]
-        found = {name: faithfulness(network, lines, each) for name, each in orders.items()} if lines else {}
-        return [{name: each[i] for name, each in found.items()} for i in range(len(lines))]
+        measured = faithfulness(network, lines[:left], values[:left], orders) if left else []
+        self.faithful += measured
+        documents = []
+        for i, line in enumerate(lines):
+            each = {name: found[i] for name, found in methods.items()}
+            words = [
+                word | {name: None if math.isnan(one.words[w]) else float(one.words[w]) for name, one in each.items()}
+                for w, word in enumerate(line.words)
+            ]
+            facts = {name: {"apart": one.apart, **one.facts} for name, one in each.items()}
+            self.counts["not_converged"] += any(fact.get("converged") is False for fact in facts.values())
+            faithful = {"faithfulness": measured[i]} if i < len(measured) else {}
+            documents.append({"value": float(values[i]), "words": words, "methods": facts, **faithful})
+        self.counts["targets"] += len(documents)
+        return documents
 
     def summary(self) -> dict[str, Any]:
         """Returns the counts, the baseline, and each method's mean faithfulness against that of a random order.
@@ -171,15 +160,14 @@ class Explainer:
         turned round) is above 0.
         """
         found: dict[str, Any] = {**self.counts, "precision": "fp32", "baseline": self.baseline[1]}
-        figures = ("comprehensiveness", "sufficiency")
         for name in (*self.asked.methods, "random") if self.faithful else ():
             of_method = found.setdefault("faithfulness", {}).setdefault(name, {"targets": len(self.faithful)})
-            for figure, sign in zip(figures, (1, -1), strict=True):
+            for figure, sign in zip(FIGURES, (1, -1), strict=True):
                 values, chance = (np.array([each[key][figure] for each in self.faithful]) for key in (name, "random"))
+                of_method[figure] = float(values.mean())
                 better = sign * (values - chance)
                 spread = better.std(ddof=1) / math.sqrt(len(better)) if len(better) > 1 else 0.0
-                of_method[figure] = float(values.mean())
-                if name != "random" and spread:
+                if spread:
                     of_method.setdefault("standard_errors", {})[figure] = float(better.mean() / spread)
         return found
 

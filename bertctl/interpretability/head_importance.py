@@ -8,14 +8,14 @@ Letters: L layers, H heads, N rows, U windows, B windows in a batch.
 """
 
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertctl.catalog.hub import cache_only
-from bertctl.config.schema import Recipe
 from bertctl.data.recipe_data import load_data
 from bertctl.errors import DataError, UsageError
 from bertctl.inference.engine import Engine
@@ -42,7 +42,7 @@ class HeadImportance:
     Attributes:
         split: the rows.
         rows: N.
-        metric: name of the metric that decides.
+        metric: name of the task's metric.
         value: of the whole model, by that metric.
         loss: of the whole model.
         columns: (L, H) by name. `gradient`: mean over the windows of the size of the loss's derivative by the head's
@@ -77,70 +77,55 @@ def measure_importance(run: TrainedRun, *, ablate: bool, listener: Listener = SI
     if not rows.has("label") or len(rows) < 2:
         raise DataError(f"'{rows.split}' ({rows.source}) has fewer than two rows with labels, so no head matters on it")
     run.task.check(rows)
-    scored = run.folder.read(run.folder.metrics) if run.folder.metrics.exists() else {}
-    metric = run.task.answers.named_today(scored).get("primary", {}).get("name", run.task.primary_metric)
-    engine = run.load()
-    network: Any = getattr(engine.backend, "network", None)
+    engine, metric = run.load(), run.task.primary_metric
     features = run.task.encode(rows, engine.tokenizer, max_length=run.recipe.model.max_length)
     settings = run.recipe.evaluation.model_copy(update={"bootstrap_resamples": _RESAMPLES, "metric_scripts": ()})
     recipe = run.recipe.model_copy(update={"evaluation": settings})
-    with tapped(network) if hasattr(network, "set_attn_implementation") else nullcontext(Tap()) as tap:
-        whole = evaluate_split(engine, run.task, rows, features, recipe=recipe, listener=listener)
+    measure = partial(evaluate_split, engine, run.task, rows, features, recipe=recipe)
+    with tapped(engine.network) if hasattr(engine.network, "set_attn_implementation") else nullcontext(Tap()) as tap:
+        whole = measure(listener=listener)
         if len(tap.scores) != layer_count(run.source.config) or recipe.model.long_text == "window":
             raise UsageError(
                 f"the heads of {run.folder.path} can't be weighed: a '{family_of(run.source.config)}' attends in "
                 "its own way, or it is a probe, or it reads long texts in windows",
                 remedy="Give a run that was fine-tuned as a whole, of a family such as BERT, RoBERTa or ModernBERT.",
             )
-        metric = metric if metric in whole.metrics else run.task.primary_metric  # a script's
-        heads = tap.scores[0].query.shape[1]
-        gradient = _by_gradient(tap, heads, engine, whole, listener)
-        value, loss = whole.metrics[metric].value, whole.metrics["loss"].value
-        found = HeadImportance(rows.split, len(rows), metric, value, loss, {"gradient": gradient})
-        return _ablated(tap, found, whole, engine, recipe, listener) if ablate else found
+        columns = {"gradient": _by_gradient(tap, engine, whole, listener)}
+        value, loss = (whole.metrics[name].value for name in (metric, "loss"))
+        shape = columns["gradient"].shape
+        if ablate:
+            columns |= {name: np.zeros(shape) for name in ("loss_rise", "loss_error", "metric_rise")}
+        for number, place in enumerate(np.ndindex(*shape) if ablate else ()):
+            tap.gates = tap.open_gates(1)
+            tap.gates[place[0], 0, place[1]] = 0.0
+            without = measure()
+            gaps = without.losses - whole.losses
+            columns["loss_rise"][place] = without.metrics["loss"].value - loss
+            columns["loss_error"][place] = gaps.std(ddof=1) / np.sqrt(len(gaps))
+            columns["metric_rise"][place] = without.metrics[metric].value - value
+            listener.advance("heads", number + 1, columns["gradient"].size)
+    listener.finish("heads")
+    return HeadImportance(rows.split, len(rows), metric, value, loss, columns)
 
 
-def _by_gradient(tap: Tap, heads: int, engine: Engine, whole: SplitResult, listener: Listener) -> Floats:
+def _by_gradient(tap: Tap, engine: Engine, whole: SplitResult, listener: Listener) -> Floats:
     """Returns the (L, H) mean sizes of the loss's derivatives, one for each window."""
     import torch
 
-    backend: Any = engine.backend
-    backend.network.requires_grad_(False)
-    backend.network.eval()
-    features, objective, layers = whole.features, whole.task.objective(engine.padding), len(tap.scores)
-    total, done = np.zeros((layers, heads)), 0
+    engine.network.requires_grad_(False)
+    engine.network.eval()
+    features, objective = whole.features, whole.task.objective(engine.padding)
+    total, done = np.zeros(tap.open_gates(1).shape[::2]), 0
     for indices in evaluation_plan(features.lengths, _BATCH, one_length=engine.padding.unwanted):
         batch: Any = objective.batch(features, indices, WindowRandom(0)).to(engine.compute.device)
         texts = len(batch.inputs["input_ids"])
-        tap.gates = torch.ones(layers, texts, heads, device=engine.compute.device, requires_grad=True)
-        losses: Any = objective.window_losses(objective.forward(backend, batch), batch)
+        tap.gates = tap.open_gates(texts).requires_grad_()
+        losses: Any = objective.window_losses(objective.forward(engine.backend, batch), batch)
         (slopes,) = torch.autograd.grad(losses.sum(), tap.gates)
         counts = batch.counts if isinstance(batch, ChoiceBatch) else (1,) * texts  # choices of a row have one loss
-        parts = torch.split(slopes, list(counts), dim=1)
-        by_window = torch.stack([part.sum(dim=1) for part in parts])
+        by_window = torch.stack([part.sum(dim=1) for part in torch.split(slopes, list(counts), dim=1)])
         total += by_window.abs().sum(dim=0).double().cpu().numpy()
         done += len(indices)
         listener.advance("gradients", done, len(features))
     listener.finish("gradients")
     return total / len(features)
-
-
-def _ablated(
-    tap: Tap, found: HeadImportance, whole: SplitResult, engine: Engine, recipe: Recipe, listener: Listener
-) -> HeadImportance:
-    """Returns the same with what is lost without each head."""
-    import torch
-
-    layers, heads = found.columns["gradient"].shape
-    loss, error, metric = np.zeros((3, layers, heads))
-    for number in range(layers * heads):
-        place = divmod(number, heads)
-        tap.gates = torch.ones(layers, 1, heads, device=engine.compute.device)
-        tap.gates[place[0], 0, place[1]] = 0.0
-        without = evaluate_split(engine, whole.task, whole.rows, whole.features, recipe=recipe)
-        gaps = without.losses - whole.losses
-        loss[place], error[place] = without.metrics["loss"].value - found.loss, gaps.std(ddof=1) / np.sqrt(len(gaps))
-        metric[place] = without.metrics[found.metric].value - found.value
-        listener.advance("heads", number + 1, layers * heads)
-    listener.finish("heads")
-    return replace(found, columns=found.columns | {"loss_rise": loss, "loss_error": error, "metric_rise": metric})

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from bertctl.data.word_splitting import split_words
 from bertctl.errors import UsageError
 from bertctl.tasks.targets import Answered, Part, Target
-from bertctl.tokenization.layout import Layout, longest_first
+from bertctl.tokenization.layout import Layout
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -80,53 +80,51 @@ class Line:
 
 
 def read_lines(targets: Sequence[Target], answered: Answered, objective: "Objective", engine: "Engine") -> list[Line]:
-    """Returns the line of each target as the network read it."""
+    """Returns the line of each target as the network read it.
+
+    Raises:
+        UsageError: a text that was not read from its beginning.
+    """
     from bertctl.runtime.seeding import WindowRandom
 
     lines = []
     for target in targets:
         inputs = objective.batch(answered.features, np.array([target.window]), WindowRandom(0)).inputs
-        mask, ids, types = (
-            inputs[name].flatten(0, -2)[target.line].numpy()
-            for name in ("attention_mask", "input_ids", "token_type_ids")
-        )
+        names = ("attention_mask", "input_ids", "token_type_ids")
+        mask, ids, types = (inputs[name].flatten(0, -2)[target.line].numpy() for name in names)
         there = mask.astype(np.bool_)
         words, word = _words(target.parts, ids[there], engine.tokenizer)
-        if "owners" in inputs and (inputs["owners"] == 0).sum() > 1:
-            raise _not_from_the_beginning()
+        if word is None or ("owners" in inputs and (inputs["owners"] == 0).sum() > 1):
+            raise UsageError(
+                "a text is longer than this model reads at once, and the run reads more of it than the beginning "
+                "(model.long_text)",
+                remedy="Explain answers to the beginnings of such texts: --long-text head.",
+            )
         lines.append(Line(ids[there], types[there], word, target.places, words))
     return lines
 
 
-def _words(parts: Sequence[Part], ids: Ints, tokenizer: "Tokenizer") -> tuple[list[dict[str, Any]], Ints]:
-    """Returns the words of a line of (T,) ids, and (T,) the word of each token."""
-    length, word = len(ids), np.full(len(ids), -1, dtype=np.int64)
+def _words(parts: Sequence[Part], ids: Ints, tokenizer: "Tokenizer") -> tuple[list[dict[str, Any]], Ints | None]:
+    """Returns the words of a line of (T,) ids, and (T,) the word of each token; None where a part begins elsewhere."""
     words: list[dict[str, Any]] = []
+    word, begins = np.full(len(ids), -1, dtype=np.int64), 0
     if parts[0].places is not None:
         for number, (text, (first, last)) in enumerate(zip(parts[0].text, parts[0].places, strict=True)):
-            word[first:last] = number
-            at = parts[0].start + number
+            word[first:last], at = number, parts[0].start + number
             words.append({"word": text, "column": parts[0].column, "start": at, "end": at + 1})
         return words, word
-    layout = Layout.of(tokenizer, pair=len(parts) > 1)
-    encodings = tokenizer.encode_batch([str(part.text) for part in parts], add_special_tokens=False)
-    full = [np.array([len(encoding)]) for encoding in encodings]
-    kept = longest_first(full[0], full[1] if len(parts) > 1 else None, length - layout.special)
-    begins = 0
-    for slot in layout.slots:
+    for slot in Layout.of(tokenizer, pair=len(parts) > 1).slots:
         if slot.sequence is None:
             begins += len(slot.ids)
             continue
-        part, fitting = parts[slot.sequence], kept[slot.sequence]
-        count = part.tokens if part.tokens is not None else int(fitting[0]) if fitting is not None else 0
-        there = slice(part.start, part.start + count)
-        if encodings[slot.sequence].ids[there] != ids[begins : begins + count].tolist():
-            raise _not_from_the_beginning()
-        offsets = encodings[slot.sequence].offsets[there]
+        part = parts[slot.sequence]
+        encoding = tokenizer.encode(str(part.text), add_special_tokens=False)
+        same = [a == b for a, b in zip(encoding.ids[part.start :], ids[begins:].tolist(), strict=False)]
+        count = [*same, False].index(False)  # a text is cut at its end
         found, spans = split_words(str(part.text))
-        ends = np.array([end for _, end in spans])
+        starts = [start for start, _ in encoding.offsets[part.start : part.start + count]]
         # A token belongs to the first word that ends behind where it begins: so does the blank before a word.
-        numbers = np.minimum(np.searchsorted(ends, [start for start, _ in offsets], side="right"), len(ends) - 1)
+        numbers = np.minimum(np.searchsorted([end for _, end in spans], starts, side="right"), len(spans) - 1)
         shown = np.unique(numbers[numbers >= 0]).tolist()
         word[begins : begins + count] = len(words) + np.searchsorted(shown, numbers) if shown else -1
         words += [
@@ -134,12 +132,4 @@ def _words(parts: Sequence[Part], ids: Ints, tokenizer: "Tokenizer") -> tuple[li
             for number in shown
         ]
         begins += count
-    return words, word
-
-
-def _not_from_the_beginning() -> UsageError:
-    return UsageError(
-        "a text is longer than this model reads at once, and the run reads more of it than the beginning "
-        "(model.long_text)",
-        remedy="Explain answers to the beginnings of such texts: --long-text head.",
-    )
+    return words, word if begins == len(ids) else None

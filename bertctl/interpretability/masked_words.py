@@ -5,7 +5,7 @@ Letters: T tokens of a text, V tokens in the vocabulary.
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,16 +15,13 @@ from tokenizers import Encoding
 from bertctl.catalog.models import MODELS
 from bertctl.config.recipe_sections import RuntimeSection
 from bertctl.errors import DataError, UnavailableError, UsageError
-from bertctl.inference.engine import TorchBackend
+from bertctl.inference.engine import Engine
 from bertctl.interpretability.anatomy import trained_as
-from bertctl.interpretability.vectors import find_encoder
+from bertctl.interpretability.hidden_states import find_encoder
 from bertctl.modeling.pooling import finite
 from bertctl.modeling.source import ModelSource
 from bertctl.modeling.stored_weights import stored_weights
 from bertctl.progress import SILENT, Listener
-from bertctl.runtime.batching import token_budget_plan
-from bertctl.tasks.sequences import padded_texts
-from bertctl.tokenization.encode import EncodedTexts
 from bertctl.tokenization.vocab import word_ids
 
 _ARCHITECTURE = re.compile("(ForMaskedLM|ForPreTraining|WithLMHeadModel)$")
@@ -33,26 +30,21 @@ _LOGITS = 2**25
 
 _TEXTS = 64  # texts that are looked at together
 
-Texts = Iterable[Sequence[str]]
-"""Texts, some at a time."""
-
-_Logarithms = NDArray[np.float32]
-_Scored = tuple[list[int], float]
-"""The ids of a word's tokens, and the logarithm of its probability."""
-
 
 class _Masked(NamedTuple):
-    """A text with one of its masks written as several.
+    """A text with one of its masks, which is written as several where a word has several tokens.
 
     Attributes:
         ids: its tokens.
         type_ids: their segments.
-        masks: where the masks are that are read.
+        place: where this mask begins.
+        times: as how many it is written.
     """
 
     ids: list[int]
     type_ids: list[int]
-    masks: list[int]
+    place: int
+    times: int
 
 
 class MaskFiller:
@@ -63,6 +55,7 @@ class MaskFiller:
 
     Attributes:
         mask: the token that stands for a masked word.
+        remedy: for a text without it.
 
     Raises:
         UsageError: no such model, or one without that head.
@@ -71,7 +64,6 @@ class MaskFiller:
 
     def __init__(self, name: str) -> None:
         source, self._length = find_encoder(name)
-        self._name = name
         trained = trained_as(source.config, stored_weights(source.folder))
         if not _ARCHITECTURE.search(trained):
             raise _no_head(source, f"its weights are those of {trained}")
@@ -83,13 +75,17 @@ class MaskFiller:
         except UnavailableError as error:  # weights of the head are missing
             raise _no_head(source, error.message) from error
         loaded.network.to(compute.device)
-        self._backend = TorchBackend(loaded.network, loaded.has_segments, compute)
-        self._tokenizer, self._padding, self._device = loaded.tokenizer, loaded.padding, compute.device
-        self.mask = str(loaded.saved_tokenizer.mask_token)
-        self._mask_id = loaded.saved_tokenizer.mask_token_id
+        self._name, self._engine, self._tokenizer = name, Engine.of(loaded, compute), loaded.tokenizer
+        self.mask, self._mask_id = str(loaded.saved_tokenizer.mask_token), loaded.saved_tokenizer.mask_token_id
+        self.remedy = f"Write {self.mask} where a word is to be found, such as: I went to the {self.mask}."
 
     def fill(
-        self, texts: Texts, *, top_k: int = 5, targets: Sequence[str] = (), listener: Listener = SILENT
+        self,
+        texts: Iterable[Sequence[str]],
+        *,
+        top_k: int = 5,
+        targets: Sequence[str] = (),
+        listener: Listener = SILENT,
     ) -> Iterator[dict[str, Any]]:
         """Yields an answer per text: `masks` has for each mask the words that fit, the likeliest first.
 
@@ -107,19 +103,22 @@ class MaskFiller:
             UsageError: a target that the vocabulary does not know.
         """
         wanted = [word_ids(self._tokenizer, target) for target in dict.fromkeys(targets)]
-        lengths = {1, *map(len, wanted)}
         number = 0
         for part in (chunk[i : i + _TEXTS] for chunk in texts for i in range(0, len(chunk), _TEXTS)):
             encodings = [self._encode(text, number + i) for i, text in enumerate(part)]
-            variants = [self._variants(encoding, lengths) for encoding in encodings]
-            probabilities = iter(self._probabilities([one for each in variants for one in each.values()]))
+            variants = [self._variants(encoding, {1, *map(len, wanted)}) for encoding in encodings]
+            logarithms = iter(self._logarithms([one for each in variants for one in each]))
             for text, encoding, each in zip(part, encodings, variants, strict=True):
-                found = {key: next(probabilities) for key in each}
+                found: dict[int, dict[int, NDArray[np.float32]]] = {}  # by the mask's place, by how many
+                for one in each:
+                    found.setdefault(one.place, {})[one.times] = next(logarithms)
                 masks = []
-                for j, place in enumerate(each[0, 1].masks):
+                for place, rows in found.items():
                     begin, end = encoding.offsets[place]
-                    scored = _scored(found, j, wanted) if wanted else _likeliest(found[0, 1][j], top_k)
-                    masks.append([self._answer(*one, text[:begin], text[end:]) for one in scored])
+                    words = wanted or np.argsort(-rows[1][0], kind="stable")[:top_k, None].tolist()
+                    sums = [float(rows[len(ids)][range(len(ids)), ids].sum(dtype=np.float64)) for ids in words]
+                    ranked = sorted(zip(sums, words, strict=True), key=lambda one: -one[0])
+                    masks.append([self._answer(ids, score, text[:begin], text[end:]) for score, ids in ranked])
                 yield {"id": number, "text": text, "masks": masks}
                 number += 1
             listener.advance("filling", number, 0)
@@ -128,40 +127,33 @@ class MaskFiller:
     def _encode(self, text: str, number: int) -> Encoding:
         encoding = self._tokenizer.encode(text)
         if self._mask_id not in encoding.ids:
-            raise DataError(
-                f"text {number + 1} has no mask: {text[:60]!r}",
-                remedy=f"Write {self.mask} where a word is to be found, such as: I went to the {self.mask}.",
-            )
+            raise DataError(f"text {number + 1} has no mask: {text[:60]!r}", remedy=self.remedy)
         return encoding
 
-    def _variants(self, encoding: Encoding, lengths: Iterable[int]) -> dict[tuple[int, int], _Masked]:
-        """Returns the text as it is, by (0, 1), and with its j-th mask written as n masks, by (j, n)."""
-        places = [i for i, number in enumerate(encoding.ids) if number == self._mask_id]
-        found = {(0, 1): _Masked(encoding.ids, encoding.type_ids, places)}
-        for n in (n for n in lengths if n > 1):
-            for j, at in enumerate(places):
-                ids, types = encoding.ids, encoding.type_ids
-                more = ids[:at] + [self._mask_id] * n + ids[at + 1 :]
-                found[j, n] = _Masked(more, types[:at] + [types[at]] * n + types[at + 1 :], [*range(at, at + n)])
-        longest = max(len(one.ids) for one in found.values())
+    def _variants(self, encoding: Encoding, lengths: Iterable[int]) -> list[_Masked]:
+        """Returns the text with each of its masks written as so many."""
+        found = []
+        for place in (i for i, number in enumerate(encoding.ids) if number == self._mask_id):
+            for count in lengths:
+                order = [*range(place), *[place] * count, *range(place + 1, len(encoding))]
+                ids, types = ([each[i] for i in order] for each in (encoding.ids, encoding.type_ids))
+                found.append(_Masked(ids, types, place, count))
+        longest = max(len(one.ids) for one in found)
         if longest > self._length:
             told = f"a text has {longest} tokens, and the model reads {self._length}"
             raise DataError(told, remedy="Give what stands around the mask.")
         return found
 
-    def _probabilities(self, texts: Sequence[_Masked]) -> list[_Logarithms]:
-        """Returns for each text the (masks, V) logarithms of probabilities."""
-        ids = [np.array(one.ids, dtype=np.int32) for one in texts]
-        types = [np.array(one.type_ids, dtype=np.uint8) for one in texts]
-        encoded = EncodedTexts.joined(ids, types, [*map(len, ids)], [0] * len(ids))
-        found: dict[int, _Logarithms] = {}
+    def _logarithms(self, texts: Sequence[_Masked]) -> list[NDArray[np.float32]]:
+        """Returns for each text the (count, V) logarithms of probabilities."""
+        found: dict[int, NDArray[np.float32]] = {}
         budget = max(1, _LOGITS // self._tokenizer.get_vocab_size())
-        with self._backend.inference():
-            for indices in token_budget_plan(encoded.lengths, budget, one_length=self._padding.unwanted):
-                inputs = padded_texts(encoded, indices, self._padding)
-                logits = self._backend(**{name: one.to(self._device) for name, one in inputs.items()}).logits
-                for row, i in enumerate(indices.tolist()):
-                    found[i] = finite(logits[row, texts[i].masks].float().log_softmax(-1).cpu().numpy(), self._name)
+        for indices, mask, output in self._engine.line_outputs(texts, budget):
+            first = mask.argmax(dim=1).tolist()  # behind padding on the left
+            for row, i in enumerate(indices.tolist()):
+                begin = first[row] + texts[i].place
+                logits = output.logits[row, begin : begin + texts[i].times].float()
+                found[i] = finite(logits.log_softmax(-1).cpu().numpy(), self._name)
         return [found[i] for i in range(len(texts))]
 
     def _answer(self, ids: list[int], logarithm: float, before: str, after: str) -> dict[str, Any]:
@@ -169,17 +161,6 @@ class MaskFiller:
         pieces = [self._tokenizer.id_to_token(i) or "" for i in ids]
         text = before + word + after
         return {"word": word.strip(), "score": math.exp(logarithm), "ids": ids, "pieces": pieces, "text": text}
-
-
-def _likeliest(logarithms: _Logarithms, top_k: int) -> list[_Scored]:
-    return [([int(i)], float(logarithms[i])) for i in np.argsort(-logarithms, kind="stable")[:top_k]]
-
-
-def _scored(found: Mapping[tuple[int, int], _Logarithms], mask: int, wanted: Sequence[list[int]]) -> list[_Scored]:
-    """Returns the words wanted in the place of a mask, the likeliest first."""
-    rows = {len(ids): found[0, 1][mask : mask + 1] if len(ids) == 1 else found[mask, len(ids)] for ids in wanted}
-    scored = [(ids, float(rows[len(ids)][range(len(ids)), ids].sum(dtype=np.float64))) for ids in wanted]
-    return sorted(scored, key=lambda one: -one[1])
 
 
 def _no_head(source: ModelSource, why: str) -> UsageError:

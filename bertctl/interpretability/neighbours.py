@@ -49,8 +49,7 @@ def near_tokens(model: str, expression: str, *, top: int = 10, whole_words: bool
     lengths = np.linalg.norm(table, axis=1, keepdims=True)  # in fp32: a third of a second less, for the sixth decimal
     units = np.asarray(table / np.where(lengths > 0, lengths, 1), dtype=np.float32)
     wanted = unit_length(np.array([[1.0 if sign == "+" else -1.0 for sign in signs]], np.float32) @ units[query])[0]
-    scores = units @ wanted
-    tokens = tokens_by_id(tokenizer)[: len(units)]
+    scores, tokens = units @ wanted, tokens_by_id(tokenizer)[: len(units)]
     left_out = set(query)
     if whole_words:
         special, prefix = tokenizer.get_added_tokens_decoder(), continuation_prefix(tokenizer) or "[unused"
@@ -83,7 +82,7 @@ def near_places(
     if not word.strip() or not pattern.search(context):
         raise UsageError(f"'{word}' is not in the context {context[:60]!r}", remedy="Give a text with the word itself.")
     from bertctl.features.extract_job import VectorNames
-    from bertctl.interpretability.vectors import open_encoder
+    from bertctl.interpretability.hidden_states import open_encoder
 
     encoder, windows = open_encoder(model, VectorNames((layer,), ("none",), special_tokens=False))
     places = islice(_places(pattern, texts), _MOST)

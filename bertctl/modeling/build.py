@@ -102,7 +102,7 @@ def load_trained(
         model.network.to(compute.device)
         model.network.eval()
         if to_input:
-            use_fast_linears(model.network, compute, to_input=True)
+            use_fast_linears(model.network, compute)
         return model
     head, document = read_probe(folder)
     if source.content_hash() != document["encoder_hash"]:
@@ -111,10 +111,7 @@ def load_trained(
             f"{document['encoder_hash'][:12]})",
             remedy="Give that model its place again, or run `bertctl probe` once more.",
         )
-    encoder = load_frozen(source, compute, plain=to_input)
-    if to_input:
-        use_fast_linears(encoder.network, compute, to_input=True)
-    return with_head(encoder, head, source, compute)
+    return with_head(load_frozen(source, compute), head, source, compute)
 
 
 def load_frozen(source: ModelSource, compute: Compute, *, plain: bool = False) -> Model:

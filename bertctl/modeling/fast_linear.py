@@ -6,6 +6,7 @@ each call: 0.94 of the time, and the same numbers to the bit. The operator is to
 frozen graphs (`torch/_inductor/fx_passes/mkldnn_fusion.py`).
 """
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from bertctl.runtime.cpu import has_fast_bf16, leaves_mkl_behind
@@ -18,15 +19,14 @@ _ROWS = 2048  # the layout of the weights is chosen for about as many tokens
 _TOLERANCE = 1e-4  # of fp32; far more than rounding, far less than a layout read wrongly
 
 
-def use_fast_linears(network: "nn.Module", compute: Compute, *, to_input: bool = False) -> int:
+def use_fast_linears(network: "nn.Module", compute: Compute) -> int:
     """Puts oneDNN's product into each linear layer of a network that is only read from, where it is the faster one.
 
-    The weights are laid out anew and can't be saved or trained any more.
+    The weights are laid out anew and can't be saved or trained any more; gradients go through to the input.
 
     Args:
         network: on its device, in its precision, in evaluation mode; changed in place.
         compute: where and how it computes.
-        to_input: whether gradients go through to the input; the weights are then kept transposed too.
 
     Returns:
         How many layers were replaced; 0 where torch's own product is as good.
@@ -47,16 +47,18 @@ def use_fast_linears(network: "nn.Module", compute: Compute, *, to_input: bool =
 
         def __init__(self, plain: nn.Linear) -> None:
             super().__init__()
-            weight = plain.weight.detach()
-            self.weight, self.bias = operators._reorder_linear_weight(weight, _ROWS), None
-            if plain.bias is not None:
-                self.bias = plain.bias.detach()
-            if to_input:
-                self.transposed = operators._reorder_linear_weight(weight.T.contiguous(), _ROWS)
+            self.weight = operators._reorder_linear_weight(plain.weight.detach(), _ROWS)
+            self.bias = None if plain.bias is None else plain.bias.detach()
+
+        @cached_property
+        def transposed(self) -> "Tensor":
+            """Is the weight of the gradient's product."""
+            found: Tensor = operators._reorder_linear_weight(self.weight.to_dense().T.contiguous(), _ROWS)
+            return found
 
         def forward(self, x: "Tensor") -> "Tensor":
             """Returns (..., C) products of (..., D) inputs."""
-            if not to_input:
+            if not torch.is_grad_enabled():
                 return self.product(x, self.weight, self.bias)
             through: Any = Product.apply  # of a matrix: a view that it returned could not be changed in place
             found: Tensor = through(x.flatten(0, -2), self).unflatten(0, x.shape[:-1])

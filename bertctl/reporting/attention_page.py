@@ -9,7 +9,7 @@ Letters: L layers, H heads, T tokens, D size of a head.
 
 import base64
 import zlib
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,54 +26,37 @@ _SMALL, _SMALL_BYTES, _BYTES = 1_200_000, 1_400_000, 24_000_000
 """Attentions (128 tokens, 6 x 12 heads) up to which the numbers take the fewer bytes, and bytes."""
 
 
-def attention_page(found: TextAttention, text: str, pair: str | None) -> str:
-    """Returns the page.
-
-    Args:
-        found: what is shown.
-        text: the text, for the heading.
-        pair: the second text.
-    """
-    read = " · ".join(shorten(one, 160) for one in (text, pair) if one is not None)
+def attention_page(found: TextAttention, texts: Sequence[str]) -> str:
+    """Returns the page of a text, or pair."""
     cut = f" ({count(found.cut, 'token')} more were cut off)" if found.cut else ""
     tokens, layers, heads = (count(len(getattr(found, f"{noun}s")), noun) for noun in ("token", "layer", "head"))
-    return render_page(
-        "attention.html.j2",
-        scripts=["attention.js"],
-        data={
-            "tokens": [harmless(token) for token in found.tokens],
-            "sides": found.sides.tolist(),
-            "layers": found.layers,
-            "heads": found.heads,
-            "scaling": [] if found.scaling is None else found.scaling.tolist(),
-            **_packed(found),
-        },
-        found=found,
-        text=read,
-        size=f"{tokens}{cut}, {layers} × {heads}",
-    )
+    arrays = found.arrays()
+    data: dict[str, Any] = {
+        name: arrays[name].tolist() for name in ("sides", "layers", "heads", "scaling") if name in arrays
+    }
+    data |= {"tokens": [harmless(token) for token in found.tokens], **_packed(found)}
+    read = " · ".join(shorten(one, 160) for one in texts)
+    size = f"{tokens}{cut}, {layers} × {heads}"
+    return render_page("attention.html.j2", scripts=["attention.js"], data=data, found=found, text=read, size=size)
 
 
 def _packed(found: TextAttention) -> dict[str, Any]:
     """Returns attention, queries and keys as text for each layer, as fine as there is room for."""
     room = _SMALL_BYTES if found.attentions.size <= _SMALL else _BYTES
-    packed: dict[str, Any] = {}
+    arrays = found.arrays()
+    vectors = {one: arrays[several] for one, several in (("query", "queries"), ("key", "keys")) if several in arrays}
+    scales = {name: [np.abs(layer).max() or 1.0 for layer in each] for name, each in vectors.items()}
+    packed: dict[str, Any] = {f"{name}Scale": [float(scale) for scale in each] for name, each in scales.items()}
     for levels, steps in _LEVELS:
-        if packed.get("levels") != levels:
-            roots = (np.round(np.sqrt(layer) * levels).astype(np.uint8) for layer in found.attentions)
-            packed |= {"levels": levels, "attention": list(map(_text, roots))}
-        for name, vectors in (("query", found.queries), ("key", found.keys)):
-            scales = [] if vectors is None else [float(np.abs(layer).max()) or 1.0 for layer in vectors]
-            packed |= {name: [*map(_text, _elements(vectors, scales, steps))], f"{name}Scale": scales, "steps": steps}
-        if sum(len(text) for name in ("attention", "query", "key") for text in packed[name]) <= room:
+        packed |= {"levels": levels, "steps": steps}
+        packed["attention"] = [_text(np.sqrt(layer) * levels, np.uint8) for layer in found.attentions]
+        for name, each in vectors.items():
+            shares = (layer / scale * steps for layer, scale in zip(each, scales[name], strict=True))
+            packed[name] = [_text(share, np.int8) for share in shares]
+        if sum(len(text) for name in ("attention", *scales) for text in packed[name]) <= room:
             break
     return packed
 
 
-def _elements(vectors: NDArray[np.float32] | None, scales: list[float], steps: int) -> Iterator[NDArray[np.int8]]:
-    for layer, scale in zip(() if vectors is None else vectors, scales, strict=True):
-        yield np.round(layer / scale * steps).astype(np.int8)
-
-
-def _text(numbers: NDArray[Any]) -> str:
-    return base64.b64encode(zlib.compress(numbers.tobytes(), 6)).decode()
+def _text(numbers: NDArray[Any], kind: type) -> str:
+    return base64.b64encode(zlib.compress(np.round(numbers).astype(kind).tobytes(), 6)).decode()

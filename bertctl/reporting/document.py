@@ -4,8 +4,9 @@ Everything is plain text here; the writers escape it. `Cell.data` marks text tha
 may be anything: markup, a script, another direction of writing.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,35 @@ class TableBlock:
     def cells(self) -> list[list[Cell]]:
         """Returns all rows with every cell as a `Cell`."""
         return [[Cell(cell) if isinstance(cell, str) else cell for cell in row] for row in self.rows]
+
+
+def record_table(
+    records: Sequence[Mapping[str, Any]], caption: str = "", *, shaded: Collection[str] = (), data: Collection[str] = ()
+) -> TableBlock:
+    """Returns a table with a row for each record and a column for each of their keys; numbers as people read them.
+
+    Args:
+        records: the rows.
+        caption: one line on what is shown.
+        shaded: columns whose numbers, 0 to 1, are shaded by their size.
+        data: columns with text of the data set.
+    """
+    names = list(dict.fromkeys(name for record in records for name in record))
+    numbers = {name for name in names if all(isinstance(record.get(name, 0), int | float) for record in records)}
+    rows = [
+        [
+            Cell(_shown(record.get(name, "")), name in data, shade=record.get(name, 0.0) if name in shaded else 0.0)
+            for name in names
+        ]
+        for record in records
+    ]
+    return TableBlock([Column(name.replace("_", " "), name in numbers) for name in names], rows, caption)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4f}" if value == 0 or abs(value) >= 0.001 else f"{value:.2g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from rich.text import Text
+
 from bertctl.reporting.document import Block, Note, Passage, Report, Section, ShadedWord
 from bertctl.reporting.mistakes import shorten
-from bertctl.words import count, count_of
+from bertctl.words import count, count_of, harmless
 
 MOST_ROWS = 500
 """Rows of a page."""
@@ -36,6 +38,19 @@ def passages(line: Mapping[str, Any]) -> Iterator[Passage]:
             yield Passage(title, _shaded(target["words"], method), _note(target, method, facts))
 
 
+def coloured(line: Mapping[str, Any]) -> Iterator[Text]:
+    """Yields an explained row as lines for a terminal: the words in colours, and what counts most in numbers."""
+    for passage in passages(line):
+        yield Text(harmless(passage.title), style="bold")
+        words = Text()
+        for word in passage.words:
+            colour = "" if abs(word.share) < 0.1 else "green" if word.share > 0 else "red"
+            words.append(harmless(word.text), f"{'bold ' if abs(word.share) > 0.5 else ''}{colour}".strip())
+        yield words
+        yield Text(harmless(passage.note), style="dim")
+    yield Text("")
+
+
 def _shaded(words: Sequence[Mapping[str, Any]], method: str) -> list[ShadedWord]:
     most = max((abs(word[method] or 0.0) for word in words), default=0.0) or 1.0
     found: list[ShadedWord] = []
@@ -58,36 +73,30 @@ def _note(target: Mapping[str, Any], method: str, facts: Mapping[str, Any]) -> s
         right = "" if facts["converged"] else "NOT CONVERGED, "
         off = f"off by {facts['error']:.1g} of {facts['change']:+.{_NUMBERED}f}"
         parts.append(f"{right}{facts['steps']} steps, {off}")
-    figures = target.get("faithfulness", {})
-    if method in figures:
-        parts.append(f"without the top words {_against(figures, method, 'comprehensiveness')} less")
+    if method in target.get("faithfulness", ()):
+        parts.append(f"without the top words {_against(target['faithfulness'], method, 'comprehensiveness')} less")
     return "; ".join(filter(None, parts))
 
 
 def _against(figures: Mapping[str, Any], method: str, figure: str) -> str:
-    return f"{figures[method][figure]:.{_NUMBERED}f} (random order {figures['random'][figure]:.{_NUMBERED}f})"
+    """Returns a figure of a method, that of a random order and, where it is known, how far they are apart."""
+    errors = figures[method].get("standard_errors", {})
+    apart = f", {errors[figure]:.1f} standard errors" if figure in errors else ""
+    chance = figures["random"][figure]
+    return f"{figures[method][figure]:.{_NUMBERED}f} (random order {chance:.{_NUMBERED}f}{apart})"
 
 
 def summary_sentences(summary: Mapping[str, Any]) -> list[str]:
     """Returns what is to be known of all explanations together."""
-    sentences = [
-        f"{count(summary['targets'], 'answer')} of {count(summary['examples'], 'row')} explained in fp32, against "
-        f"{summary['baseline']}"
-    ]
+    rows, answers = count(summary["examples"], "row"), count(summary["targets"], "answer")
+    sentences = [f"{answers} of {rows} explained in fp32, against {summary['baseline']}"]
     if summary["not_converged"]:
         missed = count_of(summary["not_converged"], summary["targets"], "answer")
         sentences.append(f"the sum is off by more than 1 % in {missed}: `converged` is false there")
     figures = summary.get("faithfulness", {})
     for method in (name for name in figures if name != "random"):
-        errors = figures[method].get("standard_errors")
-        spread = (
-            f"; {errors['comprehensiveness']:.1f} and {errors['sufficiency']:.1f} standard errors" if errors else ""
-        )
-        sentences.append(
-            f"faithfulness of {method}, {count(figures[method]['targets'], 'answer')}: comprehensiveness "
-            f"{_against(figures, method, 'comprehensiveness')}, sufficiency {_against(figures, method, 'sufficiency')}"
-            f"{spread}"
-        )
+        told = ", ".join(f"{name} {_against(figures, method, name)}" for name in ("comprehensiveness", "sufficiency"))
+        sentences.append(f"faithfulness of {method}, {count(figures[method]['targets'], 'answer')}: {told}")
     return sentences
 
 
@@ -108,6 +117,6 @@ def explained_page(run: str, lines: Iterable[dict[str, Any]], summary: Callable[
     rows = iter(lines)
     kept = list(islice(rows, MOST_ROWS))
     more = sum(1 for _ in rows)
-    section = explained_section(kept, summary(), title="Explained answers")
     shown = f"the first {MOST_ROWS} of {MOST_ROWS + more:,} rows" if more else f"{len(kept):,} rows"
+    section = explained_section(kept, summary(), title="Explained answers")
     return Report("What the answers rest on", f"{run} · {shown}", [], [section])

@@ -19,7 +19,8 @@ from bertctl.reporting import charts
 from bertctl.reporting.document import Block, Cell, Chart, Column, Note, Section, TableBlock
 from bertctl.reporting.mistakes import shorten
 from bertctl.reporting.runs import read_run
-from bertctl.reporting.summary import figure, interval, results_table, rich_table
+from bertctl.reporting.summary import figure, interval, results_table
+from bertctl.reporting.terminal import rich_table
 from bertctl.tasks.answers import Answers, Line, Lines, Outcome
 from bertctl.tasks.registry import answer_type
 

@@ -10,7 +10,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from bertctl.reporting.document import Block, Cell, Chart, Column, Listing, Report, Section, TableBlock, Tile
-from bertctl.reporting.summary import figure, interval, rich_table
+from bertctl.reporting.summary import figure, interval
+from bertctl.reporting.terminal import rich_table
 from bertctl.sweeps.pictures import expected_chart, seed_chart
 from bertctl.sweeps.setting_text import metric_text, seed_text, setting_text, short_names, value_text
 from bertctl.words import count, human_seconds

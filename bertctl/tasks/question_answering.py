@@ -163,16 +163,13 @@ class QuestionAnswering(Task):
 
     def targets(self, answered: Answered, label: str | None) -> list[Target]:
         """Returns the sum of each answer's start and end logit, in the window where it was found."""
-        features, columns = answered.features, answered.rows.columns
+        features, columns, first = answered.features, answered.rows.columns, answered.features.first.tolist()
         found: list[Target] = []
         for i, (best, null) in enumerate(ranked_answers(answered.outputs, features, columns["context"], n_best=1)):
             one = null if answered.answers[i]["start"] is None else best[0]
-            asked = Part("question", columns["question"][i], tokens=int(features.questions.lengths[i]))
-            first, count = int(features.first[one.window]), int(features.counts[one.window])
+            parts = Part("question", columns["question"][i]), Part("context", columns["context"][i], first[one.window])
             places = ((one.tokens[0], 0), (one.tokens[1], 1))
-            named = {"answer": one.text, **one.place}
-            context = Part("context", columns["context"][i], first, count)
-            found.append(Target(i, one.window, places, named, (asked, context)))
+            found.append(Target(i, one.window, places, {"answer": one.text, **one.place}, parts))
         return found
 
     def describe(self, rows: Rows) -> str:

@@ -40,14 +40,12 @@ class Part:
         column: of the rows.
         text: as the person wrote it; or its words, where the rows have words.
         start: where the line begins with it: its token, or its word.
-        tokens: how many of its tokens stand in the line; None where the line holds as many as fit, as pairs are cut.
         places: (W, 2) for words: position of each one's first token in the line, and the position after its last.
     """
 
     column: str
     text: str | Sequence[str]
     start: int = 0
-    tokens: int | None = None
     places: NDArray[np.int64] | None = None
 
 
@@ -71,11 +69,6 @@ class Target:
     named: Mapping[str, Any]
     parts: tuple[Part, ...]
     line: int = 0
-
-    @property
-    def positions(self) -> tuple[int, ...]:
-        """Is where the tokens stand whose outputs are read; empty where the outputs are those of the whole line."""
-        return tuple(place[0] for place in self.places if len(place) > 1)
 
 
 def text_parts(rows: "Rows", index: int, names: Iterable[str]) -> tuple[Part, ...]:

@@ -90,7 +90,7 @@ def test_two_models_stand_side_by_side(bertctl: Run, tiny_model: Path, tiny_run:
 
 def test_a_text_is_walked_through_the_embeddings(bertctl: Run, tiny_model: Path):
     shown = bertctl("inspect", tiny_model, "--embeddings", "good film", "--pair", "bad")
-    for words in ("|token|  |segment|  |position|", "film", "1 x 6 x 36", "layer 2"):
+    for words in ("|token|  |segment|  |position|", "film", "1 x 6 x 36", "0: the embeddings"):
         assert words in shown.stdout
     cut = bertctl("inspect", tiny_model, "--embeddings", "x " * 100, "--json")
     assert len(json.loads(cut.stdout)["tokens"]) == 41
@@ -117,11 +117,11 @@ def test_masks_are_filled_in_a_text_and_in_files(bertctl: Run, masked: Path, tmp
     done = bertctl("fill-mask", masked, "cloze.txt", "--targets", "good,goodness", "-o", "answers.csv", "--json")
     assert json.loads(done.stdout)["files"] == ["answers.csv"]
     rows = list(csv.DictReader(io.StringIO((tmp_path / "answers.csv").read_text())))
-    assert [(row["id"], row["mask"], row["rank"]) for row in rows] == [
-        (str(i), str(mask), str(rank)) for i, count in ((0, 2), (1, 1), (2, 1)) for mask in range(1, count + 1)
-        for rank in (1, 2)
+    masks = [json.loads(row["masks"]) for row in rows]
+    assert [(row["id"], row["text"], len(each)) for row, each in zip(rows, masks, strict=True)] == [
+        ("0", lines[0], 2), ("1", lines[1], 1), ("2", lines[2], 1),
     ]  # fmt: skip
-    assert {row["word"] for row in rows} == {"good", "goodness"}
+    assert all({one["word"] for one in mask} == {"good", "goodness"} for each in masks for mask in each)
 
 
 def test_neighbours_as_a_table_a_document_and_a_page(bertctl: Run, tmp_path: Path):

@@ -11,8 +11,7 @@ from families import FAMILIES, TRIED, encoder_config, make_encoder
 
 from bertctl.errors import UsageError
 from bertctl.interpretability.anatomy import flops, parameters_by_part
-from bertctl.interpretability.input_walk import walk_input
-from bertctl.interpretability.layer_similarity import layer_similarity
+from bertctl.interpretability.hidden_states import layer_similarity, walk_input
 from bertctl.interpretability.masked_words import MaskFiller
 from bertctl.modeling.families import model_sizes
 from bertctl.modeling.stored_weights import places, stored_weights, word_table

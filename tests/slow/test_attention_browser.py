@@ -37,7 +37,7 @@ def reader() -> AttentionReader:
 
 
 def written(path: Path, found: TextAttention, text: str, pair: str | None = None) -> Path:
-    path.write_text(attention_page(found, text, pair), encoding="utf-8")
+    path.write_text(attention_page(found, [text] if pair is None else [text, pair]), encoding="utf-8")
     return path
 
 

@@ -11,8 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 from bertctl.errors import UnavailableError
 from bertctl.interpretability.anatomy import inspect_model
-from bertctl.interpretability.input_walk import walk_input
-from bertctl.interpretability.layer_similarity import cka_matrix, layer_similarity
+from bertctl.interpretability.hidden_states import cka_matrix, layer_similarity, walk_input
 from bertctl.interpretability.neighbours import near_places, near_tokens
 from bertctl.modeling.stored_weights import stored_weights
 
@@ -20,7 +19,7 @@ TEXTS = ["the film was good", "a dull film", "it was not very bright", "poor foo
 
 
 def test_cka_is_that_of_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bertctl.interpretability.layer_similarity._CHUNK", 7)  # the last part is shorter
+    monkeypatch.setattr("bertctl.interpretability.hidden_states._CHUNK", 7)  # the last part is shorter
     rng = np.random.default_rng(0)
     a = rng.normal(size=(40, 3, 6)).astype(np.float32) + 5
     turned = a[:, 0] @ np.linalg.qr(rng.normal(size=(6, 6)))[0].astype(np.float32)

@@ -242,7 +242,7 @@
 
   async function drawProducts() {
     const layer = state.layer, levels = await roots(layer);
-    const vectors = data.query.length ? await Promise.all([query(layer), key(layer)]) : null;
+    const vectors = data.query ? await Promise.all([query(layer), key(layer)]) : null;
     if (layer !== state.layer) return;
     const head = Math.min(...state.heads), from = state.token ?? 0;
     const canvas = $("products"), width = canvas.clientWidth || 600, high = 18, top = vectors ? 2.5 * high : high;

@@ -1,0 +1,212 @@
+"""What the layers of a bare encoder give: a text walked through them, and how alike those of two models are.
+
+Letters: T tokens of a text, H hidden size, N texts, K and M layers of two models, P and Q sizes of their vectors.
+"""
+
+import math
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.config.recipe_sections import ModelSection, RuntimeSection
+from bertctl.data.rows import Rows
+from bertctl.errors import DataError, UsageError
+from bertctl.features.encoded_windows import EncodedWindows, RowEncoder
+from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine
+from bertctl.features.extract_job import VectorNames
+from bertctl.modeling.families import model_positions
+from bertctl.modeling.layers import layer_count
+from bertctl.modeling.pooling import finite
+from bertctl.modeling.source import ModelSource, inspect_model
+from bertctl.progress import SILENT, Listener
+from bertctl.tokenization.long_texts import LongText
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+LONGEST = 512
+"""Tokens that are read of a text, of models that could read more."""
+
+
+def find_encoder(name: str) -> tuple[ModelSource, int]:
+    """Returns a model's files, looked at but not loaded, and the tokens that are read of a text.
+
+    Raises:
+        UsageError: no such model, or one that can't be used.
+        UnavailableError: files that are not there.
+    """
+    source = inspect_model(ModelSection(name=name, max_length=4))
+    return source, min(model_positions(source.config) or LONGEST, LONGEST)
+
+
+def open_encoder(name: str, names: VectorNames) -> tuple[Encoder, Callable[[Sequence[str]], EncodedWindows]]:
+    """Returns a model ready to compute vectors, and what makes of texts what it reads, a window each.
+
+    Raises:
+        UsageError: no such model, layer or pooling.
+        UnavailableError: files that are not there, or can't be loaded.
+    """
+    source, length = find_encoder(name)
+    spec = VectorSpec.of(names, source)
+    from bertctl.modeling.build import load_frozen
+
+    compute = source.compute(RuntimeSection(precision="fp32"))
+    loaded = load_frozen(source, compute)
+    rows = RowEncoder(loaded.tokenizer, LongText(max_length=length), by_token=spec.by_token)
+
+    def windows(texts: Sequence[str]) -> EncodedWindows:
+        return rows.encode(Rows("texts", {"text": texts}, [str(i) for i in range(len(texts))], "texts"))
+
+    return Encoder(source, loaded, spec, frozen_engine(loaded, compute)), windows
+
+
+_TABLES = {"segment": re.compile("type|segment"), "position": re.compile("pos|wpe"), "token": re.compile("emb|wte|tok")}
+"""What the families call their tables, looked up in this order: BERT's `token_type_embeddings` are segments."""
+
+
+def walk_input(name: str, text: str, pair: str | None = None, *, listener: Listener = SILENT) -> dict[str, Any]:
+    """Returns what a bare encoder makes of a text, or a pair.
+
+    Args:
+        name: a model's name, folder or hub id.
+        text: of the input.
+        pair: its second text.
+        listener: hears of a text that is cut.
+
+    Returns:
+        `tokens`, each with the lengths (norms) of the vectors that are added for it and of their normalised sum, and
+        `states`, the shape and mean norm of what the embeddings and each layer give.
+
+    Raises:
+        UsageError: an empty text; no such model.
+        UnavailableError: files that are not there, or can't be loaded.
+    """
+    source, length = find_encoder(name)
+    layer_count(source.config)  # refuses what has two stacks of them
+    if not text.strip():
+        raise UsageError("the text is empty", remedy='Give one, such as --embeddings "the bank of the river".')
+    import torch
+    from torch import nn
+
+    from bertctl.modeling.load import load_model
+
+    loaded = load_model(source, "AutoModel", head=None)
+    network = loaded.network.eval()
+    inputs = loaded.saved_tokenizer(text, pair, truncation=True, max_length=length, return_tensors="pt")
+    [encoding] = inputs.encodings
+    if encoding.overflowing:
+        listener.warn(f"the input has more than {length} tokens; the first {length} are read")
+    added: dict[str, Tensor] = {}
+
+    def keep(called: str, output: "Tensor") -> None:
+        if output.shape[-2:-1] == (len(encoding),) and math.prod(output.shape[:-2]) == 1:
+            kind = next((kind for kind, words in _TABLES.items() if words.search(called)), called)
+            added.setdefault(kind, output.reshape(len(encoding), -1))
+
+    for called, module in network.named_modules():
+        if isinstance(module, nn.Embedding):
+            module.register_forward_hook(lambda _, __, output, called=called: keep(called.rpartition(".")[2], output))
+    with torch.inference_mode():
+        given = network(**inputs, output_hidden_states=True)
+    states = [one[0].float() for one in given.hidden_states]
+    finite(np.array([float(state.norm()) for state in states]), name)
+    norms = {kind: vectors.norm(dim=-1).tolist() for kind, vectors in (*added.items(), ("embeddings", states[0]))}
+    return {
+        "tokens": [
+            {"token": token, "id": encoding.ids[i], "segment": encoding.type_ids[i], "position": i}
+            | {"norms": {kind: round(lengths[i], 4) for kind, lengths in norms.items()}}
+            for i, token in enumerate(encoding.tokens)
+        ],
+        "states": [
+            {"layer": layer, "shape": [1, *state.shape], "mean_norm": round(float(state.norm(dim=-1).mean()), 4)}
+            for layer, state in enumerate(states)
+        ],
+    }
+
+
+_CHUNK = 1024  # texts whose vectors are in memory at once
+
+
+def layer_similarity(
+    first: str, second: str, texts: Iterable[Sequence[str]], *, listener: Listener = SILENT
+) -> dict[str, Any]:
+    """Returns the similarity of each layer of one model with each of another, 0 (the embeddings) to L.
+
+    A text is the mean vector of its tokens. The vectors lie in a temporary file, so memory does not grow with them.
+
+    Args:
+        first: a model's name, folder or hub id.
+        second: another's, or the same.
+        texts: some at a time.
+        listener: hears of progress, and of too few texts.
+
+    Raises:
+        DataError: fewer than two texts.
+        UsageError: no such model.
+    """
+    opened = [open_encoder(name, VectorNames(layers=("all",))) for name in (first, second)]
+    with tempfile.TemporaryFile() as one, tempfile.TemporaryFile() as other:
+        number = 0
+        for chunk in (part[i : i + _CHUNK] for part in texts for i in range(0, len(part), _CHUNK)):
+            for (encoder, windows), file in zip(opened, (one, other), strict=True):
+                finite(np.stack(encoder.texts(windows(chunk)), axis=1), encoder.source.name).tofile(file)
+                file.flush()
+            number += len(chunk)
+            listener.advance("texts", number, 0)
+        listener.finish("texts")
+        if number < 2:
+            raise DataError("layers are compared on at least two texts", remedy="Give a file with a text on each line.")
+        shapes = [(number, len(encoder.sizes), encoder.sizes[0]) for encoder, _ in opened]
+        a, b = (np.memmap(file, np.float32, "r", 0, shape) for file, shape in zip((one, other), shapes, strict=True))
+        if number < min(a.shape[2], b.shape[2]):
+            listener.warn(f"{number:,} texts: CKA is too high where texts are fewer than the numbers of a vector")
+        similarity = cka_matrix(a, b, listener=listener)
+    return {"texts": number, "cka": [[round(float(value), 6) for value in row] for row in similarity]}
+
+
+def cka_matrix(a: NDArray[np.float32], b: NDArray[np.float32], *, listener: Listener = SILENT) -> NDArray[np.float64]:
+    """Returns (K, M), the linear CKA of each layer of one model with each of another.
+
+    With X and Y centred, CKA = ||Y'X||^2 / (||X'X|| ||Y'Y||), Frobenius norms (Kornblith et al. 2019, section 3);
+    0 where all vectors of a layer are the same.
+
+    Args:
+        a: (N, K, P) vectors of N texts.
+        b: (N, M, Q) vectors of the same texts.
+        listener: hears of progress.
+    """
+    sides = [(each, each.mean(axis=0, dtype=np.float64)) for each in (a, b)]
+    found = np.zeros((a.shape[1], b.shape[1]))
+    own = [_squared_norm(sides[1], j, sides[1], j) for j in range(b.shape[1])]
+    for i in range(a.shape[1]):
+        scales = np.sqrt(_squared_norm(sides[0], i, sides[0], i) * np.array(own))
+        shared = np.array([_squared_norm(sides[0], i, sides[1], j) for j in range(b.shape[1])])
+        np.divide(shared, scales, out=found[i], where=scales > 0)
+        listener.advance("layers", i + 1, a.shape[1])
+    listener.finish("layers")
+    return found
+
+
+def _squared_norm(
+    x: tuple[NDArray[np.float32], NDArray[np.float64]],
+    i: int,
+    y: tuple[NDArray[np.float32], NDArray[np.float64]],
+    j: int,
+) -> float:
+    """Returns ||X'Y||^2 of two layers X (N, P) and Y (N, Q), their centres taken away, some rows at a time.
+
+    Args:
+        x: (N, K, P) vectors, and their (K, P) centres.
+        i: which of the K layers.
+        y: (N, M, Q) vectors, and their (M, Q) centres.
+        j: which of the M layers.
+    """
+    (a, centre_a), (b, centre_b) = x, y
+    parts = [slice(first, first + _CHUNK) for first in range(0, len(a), _CHUNK)]
+    product = sum((a[part, i] - centre_a[i]).T @ (b[part, j] - centre_b[j]) for part in parts)
+    return float(np.square(product).sum())
