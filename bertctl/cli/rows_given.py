@@ -112,16 +112,13 @@ _FILE = Annotated[
         metavar="[FILE|-|TEXT]", help="Lines, CSV, TSV, JSON, JSONL or Parquet (.gz too); - is stdin; or a text."
     ),
 ]
-_ABOUT = "File with the text that --question is about, or the text itself."
-_KINDS = (
-    "Layout of the input, among those that the run's task reads: lines, csv, tsv, jsonl, parquet, conll, conllu, json, "
-    "brat, pubtator or docbin. Default: by its suffix; lines on stdin."
-)
-_DATA = "A split of this catalog data set, such as ax, instead."
+_ABOUT = "File with the text that is asked about, or the text."
+_KINDS = "Layout of the input, such as csv or conllu. Default: by its suffix."
+_DATA = "Take a split of this catalog data set, such as ax."
 _OPTIONS = {
-    "text": _option("--text", "Take this text, whatever it looks like; repeatable.", list[str], metavar="TEXT"),
+    "text": _option("--text", "A text, whatever it looks like; repeatable.", list[str], metavar="TEXT"),
     "text_pair": _option("--text-pair", "Second text of a pair, one for each --text.", list[str], metavar="TEXT"),
-    "split": _option("--split", "Take a split of the run's own data instead of a file."),
+    "split": _option("--split", "Take a split of the run's own data."),
     "data": _option("--data", _DATA, metavar="NAME", autocompletion=dataset_names),
     "question": _option("--question", "Ask a question (question answering); repeatable.", list[str], metavar="TEXT"),
     "context": _option("--context", _ABOUT, metavar="FILE|TEXT"),
