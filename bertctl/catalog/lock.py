@@ -77,7 +77,7 @@ class Lock:
         if found := [part for part in named if asked in (part["asked"], part["revision"])]:
             return found
         what = f"the {kind} {name}{asked and f' at {asked}'} is not in {self.path}"
-        has = f"It has {listing([part['name'] for part in self.parts])}."
+        has = f"It has {listing([part['name'] for part in self.parts]) or 'nothing'}."
         raise UnavailableError(what, remedy=f"{has} `bertctl fetch RECIPE...` locks what you mean.", file=self.path)
 
     def check(self, found: Found) -> None:
@@ -165,10 +165,10 @@ def read_lock(path: Path) -> Lock:
     if not path.is_file():
         raise UnavailableError(f"there is no lock {path}", remedy=anew, file=path)
     document = read_json(path, "lock", kind=DataError, remedy=anew)
-    for part in document["parts"]:
-        for name in (document["folder"], part["name"], part["revision"], *part["files"]):
-            if _LEADS_OUT.search(name):
-                raise DataError(f"{path}: {name!r:.80} leads out of the lock's folder", remedy=anew, file=path)
+    names = [name for part in document["parts"] for name in (part["name"], part["revision"], *part["files"])]
+    for name in (document["folder"], *names):
+        if _LEADS_OUT.search(name):
+            raise DataError(f"{path}: {name!r:.80} leads out of the lock's folder", remedy=anew, file=path)
     return Lock(path, document["parts"], document["folder"])
 
 
