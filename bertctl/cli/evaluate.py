@@ -96,7 +96,7 @@ def evaluate(
             )
         else:
             metrics = evaluate_run(trained, split=split, workers=workers, listener=listener, skipped=skipped)
-    if tell_shard(sharing, out) or not workers.is_first:
+    if tell_shard(sharing.shard, sharing.paths, out) or not workers.is_first:
         return
     left_out = skipped.finish(target / "predictions", out) if skipped else {}
 

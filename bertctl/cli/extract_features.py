@@ -104,7 +104,7 @@ def extract_features(
     rows = Input(input, recipe.data, kind=input_format, split=split, skipped=skipped)
     with out.third_party_kept():
         document = extract_into(recipe, rows, vectors, job, workers=shared, listener=out)
-    if tell_shard(sharing, out) or shared.rank:
+    if tell_shard(sharing.shard, sharing.paths, out) or shared.rank:
         return
     left_out = skipped.finish(output, out) if skipped else {}
     out.answer({"output": str(output), **document, **left_out})

@@ -99,8 +99,7 @@ def predict(
             written = predict_rows(
                 trained, chunks, destination, total=total, top_k=top_k, workers=workers, listener=listener
             )
-    if tell_shard(sharing, out):
-        return
+    tell_shard(sharing.shard, sharing.paths, out)
     if skipped is not None and workers.is_first:
         written |= skipped.finish(output, out)
     if output and workers.is_first:

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -10,9 +10,6 @@ from bertctl.cli.help import RARE
 from bertctl.cli.output import Output
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.launch import Workers, is_worker, launch, workers
-
-if TYPE_CHECKING:
-    from bertctl.inference.shards import Sharing
 
 NumProcessesOption = Annotated[
     int,
@@ -56,9 +53,9 @@ def this_worker(out: Output) -> tuple[Workers, Listener]:
     return shared, out if shared.is_first else SILENT
 
 
-def tell_shard(sharing: "Sharing", out: Output) -> bool:
+def tell_shard(shard: tuple[int, int] | None, paths: tuple[Path, ...], out: Output) -> bool:
     """Tells of the shard that this command has written, and returns whether that was its work."""
-    if sharing.shard:
-        out.answer({"shard": list(sharing.shard), "file": str(sharing.paths[0])})
-        out.say(f"written to {sharing.paths[0]}; when all shards are there, type the same command with --merge")
-    return sharing.shard is not None
+    if shard:
+        out.answer({"shard": shard, "file": str(paths[0])})
+        out.say(f"written to {paths[0]}; when all shards are there, type the same command with --merge")
+    return shard is not None

@@ -172,12 +172,9 @@ OnErrorOption = Annotated[
     ),
 ]
 ShardOption = Annotated[
-    str | None,
-    typer.Option("--shard", metavar="K/N", help="Compute shard K of N, into OUT.parts (OUT is -o); then --merge."),
+    str | None, typer.Option("--shard", metavar="K/N", help="Compute shard K of N, into OUT.parts.")
 ]
-MergeOption = Annotated[
-    bool, typer.Option("--merge", help="Make OUT of the shards in OUT.parts: the same bytes as without shards.")
-]
+MergeOption = Annotated[bool, typer.Option("--merge", help="Make OUT of the shards in OUT.parts: the same bytes.")]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace the run that is in the folder.")]
 SetOption = Annotated[
     list[str] | None,

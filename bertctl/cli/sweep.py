@@ -40,6 +40,7 @@ def sweep(
     folds: Annotated[int | None, typer.Option("--folds", metavar="K")] = None,
     jobs: Annotated[int | None, typer.Option("--jobs", metavar="N")] = None,
     shard: Annotated[str | None, typer.Option("--shard", metavar="K/N")] = None,
+    executor: Annotated[Literal["local", "slurm", "ray"], typer.Option("--executor")] = "local",
     keep: Annotated[Literal["best", "all", "none"], typer.Option("--keep")] = "best",
     choose: Annotated[Literal["mean", "best-run"], typer.Option("--choose")] = "mean",
     test: Annotated[bool, typer.Option("--test")] = False,
@@ -58,14 +59,22 @@ def sweep(
             paper: batch size 16, 32; learning rate 5e-5, 3e-5, 2e-5; epochs 2, 3, 4. glue: batch size 32, 3 epochs,
             learning rate 5e-5, 4e-5, 3e-5, 2e-5.
         random: Run a seeded sample of N of the settings.
-        seeds: Number of seeds per setting, from the recipe's on; each changes initialisation and data order.
+        seeds: Number of seeds per setting, from the recipe's on.
 
-            init=N,order=M runs each of N initialisations with each of M data orders.
-        folds: Cross-validation for data without validation rows: K stratified folds, each held out once.
+            Each changes initialisation and data order; init=N,order=M runs each of N initialisations with each of M
+            orders.
+        folds: Cross-validation: K stratified folds, each held out once.
+
+            It takes the place of validation rows.
         jobs: Number of parallel runs. Default: one per GPU, or 1 on CPU.
+
+            Of jobs elsewhere (--executor) all at once.
         shard: Run shard K of N; `sweep-merge` puts the shards together.
+        executor: Compute runs here, as jobs of Slurm, or on a Ray cluster.
+
+            All machines have to share DIR, the sweep folder.
         keep: Which models to keep on disk.
-        choose: Choose the setting by its mean over the seeds, or by the best single run.
+        choose: Choose the setting by its mean, or by the best single run.
         test: Score the chosen model on the test split, once.
         dry_run: Time a few steps; estimate the number of runs, time and disk space.
         output: Sweep folder. Default: runs/sweep-RECIPE-HASH.
@@ -75,10 +84,12 @@ def sweep(
         bertctl sweep my.yaml --grid 'training.epochs=3,10' --folds 5 --jobs 2
     """
     from bertctl.inference.shards import read_shard
+    from bertctl.sweeps.executors import check_executor
     from bertctl.sweeps.grid import pick, read_grid, read_seeds
 
     started = time.perf_counter()
     part = read_shard(shard)
+    check_executor(executor)
     settings = read_grid(grid) if grid is not None else [{}]
     _refuse_both(settings[0], [*recipe.options, *(one.partition("=")[0].strip() for one in recipe.sets)])
     base = recipe.load(listener=out)
@@ -105,17 +116,7 @@ def sweep(
     from bertctl.sweeps.prepare import SweepRequest, make_sweep
 
     with out.third_party_kept() as log:
-        request = SweepRequest(
-            recipe=base,
-            settings=settings,
-            seeds=chosen_seeds,
-            folds=folds,
-            jobs=jobs,
-            shard=part,
-            keep=keep,
-            choose=choose,
-            test=test,
-        )
+        request = SweepRequest(base, settings, chosen_seeds, folds, jobs, part, keep, choose, test, executor)
         made = make_sweep(request, output, listener=out)
         folder = made.folder
         if dry_run:

@@ -201,14 +201,12 @@ def extract(
     return state.document(complete=False) if shard else _finish(job, layout, state, workers)
 
 
-def _merge(
-    stream: Iterable[Rows], job: ExtractJob, layout: VectorLayout, settings: Mapping[str, Any]
-) -> dict[str, Any]:
+def _merge(rows: Iterable[Rows], job: ExtractJob, layout: VectorLayout, settings: dict[str, Any]) -> dict[str, Any]:
     """Makes the file of all shards, once the input is seen to be theirs."""
     state, paths = _State(job.sidecar, settings, None), job.sharing.paths
-    for rows in chunks(stream):
-        state.add(rows)
-        state.progress.rows += len(rows)
+    for part in chunks(rows):
+        state.add(part)
+        state.progress.rows += len(part)
     whole = state.document(complete=True)
     for number, path in enumerate(paths, start=1):
         left, wanted = read_json(path, kind=DataError, remedy=AGAIN), {**whole, "shard": [number, len(paths)]}

@@ -319,9 +319,8 @@ def predict_glue(
     """
     recipe = _about(run, data)
     dataset, wanted = glue_splits(recipe.data, split)
-    names = [row.name for row in wanted]
-    splits = load_data(recipe, splits=names, listener=listener).splits
-    splits = dict(zip(names, workers.seen([splits[name] for name in names]), strict=True))
+    splits = load_data(recipe, splits=[row.name for row in wanted], listener=listener).splits
+    splits = dict(zip(splits, workers.seen(splits.values()), strict=True))
     predictor = Predictor(run, run.load(workers))
     files = []
     for row in wanted:

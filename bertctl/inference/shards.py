@@ -33,7 +33,6 @@ from bertctl.writing import replacing
 if TYPE_CHECKING:
     from bertctl.inference.trained import TrainedRun
 
-_BEHIND = 2**40  # times the count of shards: a rank that no batch is left for
 AGAIN = "Run that shard again, with the run, the rows and the options of the others."
 
 
@@ -61,7 +60,7 @@ class Sharing:
     """
 
     shard: tuple[int, int] | None = None
-    paths: Sequence[Path] = ()
+    paths: tuple[Path, ...] = ()
 
     @classmethod
     def read(cls, shard: str | None, merge: bool, output: Path | None, processes: int, suffix: str) -> "Sharing":
@@ -85,16 +84,14 @@ class Sharing:
             raise UsageError("--shard and --merge exclude each other and --num-processes, and need -o", remedy=remedy)
         folder = output.with_name(f"{output.name}.parts")
         if part:
-            return cls(part, [folder / f"{part[0]}-of-{part[1]}{suffix}"])
+            return cls(part, (folder / f"{part[0]}-of-{part[1]}{suffix}",))
         found = [path.stem for path in folder.glob(f"*-of-*{suffix}")]
         count = max((int(name.rpartition("-")[2]) for name in found if re.fullmatch(r"\d+-of-\d+", name)), default=1)
         wanted = [f"{number}-of-{count}" for number in range(1, count + 1)]
-        wrong = [f"{name} is missing" for name in wanted if name not in found]
-        wrong += [f"{name} is of another whole" for name in found if name not in wanted]
-        if wrong:
+        if wrong := sorted(set(found).symmetric_difference(wanted)):
             remedy = "Run the same command with --shard K/N for each that is missing; delete those of another N."
-            raise UsageError(f"{folder} does not hold all shards of one whole: {', '.join(wrong)}", remedy=remedy)
-        return cls(None, [folder / f"{name}{suffix}" for name in wanted])
+            raise UsageError(f"{folder}: missing, or of another whole: {', '.join(wrong)}", remedy=remedy)
+        return cls(None, tuple(folder / f"{name}{suffix}" for name in wanted))
 
     @contextmanager
     def workers(self, run: "TrainedRun", whole: Workers) -> Iterator[Workers]:
@@ -114,7 +111,8 @@ class Sharing:
             return
         with loading(self.paths[0].parent, remedy=AGAIN):
             files = [zipfile.ZipFile(path) for path in self.paths]
-        yield _Shard(_BEHIND * len(files), len(files), is_apart=False, by=by, files=files)
+        # No batch is left for such a rank.
+        yield _Shard(2**40 * len(files), len(files), is_apart=False, by=by, files=files)
 
 
 @dataclass(frozen=True)
@@ -129,10 +127,6 @@ class _Shard(Workers):
     files: Sequence[zipfile.ZipFile] = ()
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
-    @property
-    def is_first(self) -> bool:
-        return not self.is_apart
-
     def seen(self, parts: Iterable[Any]) -> Iterator[Any]:
         digest = hashlib.sha256(self.by.encode())
         for rows in parts:
@@ -143,8 +137,7 @@ class _Shard(Workers):
             if self.is_apart:
                 file.comment = seal
             elif file.comment != seal:
-                what = "is another shard, or was computed from other rows, by another run or with other options"
-                raise UsageError(f"{file.filename} {what}", remedy=AGAIN)
+                raise UsageError(f"{file.filename} is another shard, or of other rows, run or options", remedy=AGAIN)
 
     def sum(self, values: NDArray[Any]) -> NDArray[Any]:
         name = str(next(self.numbers))

@@ -49,7 +49,7 @@ class Workers:
     @property
     def is_first(self) -> bool:
         """Returns whether this process writes files and prints."""
-        return self.rank == 0
+        return self.rank % self.count == 0 and not self.is_apart
 
     def seen(self, parts: Iterable[Any]) -> Iterable[Any]:
         """Returns the rows, some at a time, that the work is about: all who share it have the same."""

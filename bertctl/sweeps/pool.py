@@ -57,7 +57,7 @@ class Pool:
 
     Args:
         settings: of the workers.
-        encoded: rows and tokens, for forked ones.
+        encoded: rows and tokens, for forked ones; without any, workers are started anew.
         jobs: number of workers.
         devices: GPUs, handed out in turn; empty on a CPU.
     """
@@ -68,7 +68,7 @@ class Pool:
         self._settings = settings
         self._jobs = jobs
         self._devices = devices
-        self.forks = can_fork(devices)
+        self.forks = bool(encoded) and can_fork(devices)
         self._encoded = encoded if self.forks else {}
         self._context: Any = multiprocessing.get_context("fork" if self.forks else "spawn")
         self._workers: list[_Worker] = []

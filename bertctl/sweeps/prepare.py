@@ -37,11 +37,12 @@ class SweepRequest:
         settings: dotted field -> value, for each setting.
         seeds: `init` and `order`, for each seed.
         folds: number of folds of the training rows, each held out once; None for the validation rows as they are.
-        jobs: number of parallel runs; None for one per GPU, or 1 on CPU.
+        jobs: number of parallel runs; None for one per GPU, or 1 on CPU; of jobs elsewhere for all at once.
         shard: number and count, to run a part of the sweep alone.
         keep: whose model stays: `best`, `all` or `none`.
         choose: by `mean` over the seeds, or by `best-run`.
         test: whether the chosen model is to be scored on the test split.
+        executor: `local` for workers on this machine; else see executors.py.
     """
 
     recipe: Recipe
@@ -53,6 +54,7 @@ class SweepRequest:
     keep: Keep = "best"
     choose: Choose = "mean"
     test: bool = False
+    executor: str = "local"
 
 
 @dataclass(frozen=True)
@@ -141,6 +143,7 @@ def make_sweep(request: SweepRequest, folder: Path | None, *, listener: Listener
     before = find_plan(folder)
     jobs = request.jobs or (max(1, len(visible_devices())) if compute.device == "cuda" else 1)
     threads = request.recipe.runtime.threads or (before.threads if before else max(1, available_cores() // jobs))
+    jobs = jobs if request.executor == "local" else request.jobs or len(cells)
     cells = [_named(cell, threads, encoded[cell.key]) for cell in cells]
     _refuse_twins(cells)
     planned = [PlannedCell(name=cell.name, setting=cell.setting, seed=cell.seed, fold=cell.fold) for cell in cells]

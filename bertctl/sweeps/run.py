@@ -16,6 +16,7 @@ from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import RunFolder, hold
 from bertctl.sweeps.best_setting import best_cell
 from bertctl.sweeps.disk import delete_models, disk_needed, say_disk
+from bertctl.sweeps.executors import Jobs
 from bertctl.sweeps.plan import Keep, PlannedCell, settle_plan
 from bertctl.sweeps.pool import Pool, import_what_runs_import, visible_devices
 from bertctl.sweeps.prepare import Sweep, SweepCell
@@ -185,9 +186,11 @@ class SweepRunner:
         named: dict[str, object] = {"evaluation.metric_scripts": scripts}
         evaluate_run(open_run(best.path, options=named), split="test", listener=self._listener)
 
-    def _pool(self, keep: Keep, jobs: int) -> Pool:
+    def _pool(self, keep: Keep, jobs: int) -> Pool | Jobs:
         recipes = {cell.name: cell.recipe.model_dump() for cell in self._sweep.cells}
         settings = WorkerSettings(self._folder.absolute(), recipes, keep, os.getpid(), self._locks)
+        if self._sweep.request.executor != "local":
+            return Jobs(settings, self._sweep.request.executor, jobs, self._listener)
         devices = visible_devices() if self._plan.recipe["runtime"]["device"] == "cuda" else []
         pool = Pool(settings, self._sweep.encoded, jobs=jobs, devices=devices)
         if pool.forks:

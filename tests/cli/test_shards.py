@@ -131,12 +131,12 @@ def _cut(data: Path, parts: Path) -> None:
     ("change", "options", "code", "said"),
     [
         (_fewer, (), 2, "1-of-2.zip"),
-        (_other_text, (), 2, "computed from other rows, by another run"),
-        (None, ("--max-length", "9"), 2, "with other options"),
+        (_other_text, (), 2, "is another shard, or of other rows"),
+        (None, ("--max-length", "9"), 2, "of other rows, run or options"),
         (None, ("--batch-size", "8"), 2, "1-of-2.zip"),
-        (_missing, (), 2, "not hold all shards of one whole: 2-of-2 is missing"),
+        (_missing, (), 2, "out.jsonl.parts: missing, or of another whole: 2-of-2"),
         (_twice, (), 2, "2-of-2.zip is another shard"),
-        (_other_count, (), 2, "2-of-3 is missing, 3-of-3 is missing"),
+        (_other_count, (), 2, "of another whole: 1-of-2, 2-of-2, 2-of-3, 3-of-3"),
         (_cut, (), 3, "out.jsonl.parts can't be used: BadZipFile"),
     ],
 )
@@ -163,7 +163,7 @@ def test_a_merge_refuses(
         (("--shard", "1/4"), "need -o"),
         (("--shard", "1/4", "--merge", "-o", "x"), "exclude each other"),
         (("--shard", "1/4", "--num-processes", "2", "-o", "x"), "exclude each other"),
-        (("--merge", "-o", "x"), "x.parts does not hold all shards of one whole: 1-of-1 is missing"),
+        (("--merge", "-o", "x"), "x.parts: missing, or of another whole: 1-of-1"),
     ],
 )
 def test_refusals_before_anything_is_read(bertctl: Run, tiny_run: TinyRun, tmp_path: Path, options, said) -> None:
