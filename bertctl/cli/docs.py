@@ -24,6 +24,7 @@ TOPICS = (
     "recipes",
     "recipe-fields",
     "pipelines",
+    "fetch",
     "many-devices",
     "python",
     "run-folder",

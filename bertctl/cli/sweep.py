@@ -54,7 +54,7 @@ def sweep(
     not stop the others; the exit code is that of the first of them.
 
     Args:
-        grid: Settings to try: the grid `paper` or `glue`, or recipe fields with their values.
+        grid: Settings to try: the grid `paper` or `glue`, or fields with their values.
 
             paper: batch size 16, 32; learning rate 5e-5, 3e-5, 2e-5; epochs 2, 3, 4. glue: batch size 32, 3 epochs,
             learning rate 5e-5, 4e-5, 3e-5, 2e-5.
