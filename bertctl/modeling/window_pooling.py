@@ -10,6 +10,7 @@ Letters: U windows of B texts, T tokens, D size of a vector, C outputs.
 """
 
 import functools
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ class WindowPooling(nn.Module):
         super().__init__()
         self.how = how
         if how == "attention":  # zeros: at first all windows weigh the same
-            self.query = nn.Parameter(torch.zeros(size))
+            self.query = nn.Parameter(torch.zeros(size + 2))
 
     def forward(self, vectors: Tensor, owners: Tensor, last: nn.Module) -> Tensor:
         """Returns (B, C) answers.
@@ -54,7 +55,13 @@ class WindowPooling(nn.Module):
 
     def _pool(self, vectors: Tensor) -> Tensor:
         if self.how == "attention":
-            return torch.softmax(vectors @ self.query, dim=0) @ vectors
+            # Where a window stands says something too: the last two entries are about the first and the last one. The
+            # root has a step of AdamW move the scores as far as the learning rate of a new layer would.
+            root = math.sqrt(vectors.shape[1])
+            ends = vectors.new_zeros(len(vectors), 2)
+            ends[0, 0] = ends[-1, 1] = root
+            scores = torch.cat([vectors, ends], dim=1) @ self.query * root
+            return torch.softmax(scores, dim=0) @ vectors
         return {"max": vectors.amax(dim=0), "first": vectors[0]}.get(self.how, vectors.mean(dim=0))
 
 

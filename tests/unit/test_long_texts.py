@@ -232,6 +232,15 @@ def test_a_text_that_fits_has_the_same_bits_beside_long_ones(tiny_model: Path, r
         assert np.abs(found[mode][~fits] - found["head"][~fits]).max() > 1e-6
 
 
+def attention_scores(vectors: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
+    """As the documents have it: a query over D values, and one number each for the first and the last window."""
+    size = vectors.shape[1]
+    scores = vectors @ query[:size] * size**0.5
+    scores[0] += size * query[size]
+    scores[-1] += size * query[size + 1]
+    return scores
+
+
 @pytest.mark.parametrize("pooling", ["mean", "max", "first", "attention", "logits"])
 def test_poolings_by_hand(pooling: str) -> None:
     torch.manual_seed(0)
@@ -239,7 +248,7 @@ def test_poolings_by_hand(pooling: str) -> None:
     module = window_pooling.WindowPooling(pooling, 5)
     if pooling == "attention":
         with torch.no_grad():
-            module.query.copy_(torch.randn(5))
+            module.query.copy_(torch.randn(7))
     parts = [vectors[[0, 3]], vectors[[1]], vectors[[2, 4, 5]]]
     by_hand = {
         "mean": [part.mean(0) for part in parts],
@@ -248,7 +257,7 @@ def test_poolings_by_hand(pooling: str) -> None:
         "logits": [part.mean(0) for part in parts],
     }
     if pooling == "attention":
-        weights = [torch.exp(part @ module.query) for part in parts]
+        weights = [torch.exp(attention_scores(part, module.query)) for part in parts]
         by_hand["attention"] = [(w[:, None] * part).sum(0) / w.sum() for w, part in zip(weights, parts, strict=True)]
     torch.testing.assert_close(module(vectors, owners, last), last(torch.stack(by_hand[pooling])))
 
@@ -292,7 +301,7 @@ def test_plain_transformers_reads_the_saved_model(attentive: RunFolder) -> None:
         assert len(windows) == line["windows"]
         with torch.inference_mode():
             vectors = torch.cat([network.bert(torch.tensor([window])).pooler_output for window in windows])
-            weights = torch.softmax(vectors @ query, dim=0)
+            weights = torch.softmax(attention_scores(vectors, query), dim=0)
             probabilities = torch.softmax(network.classifier(weights @ vectors), dim=-1)
         assert probabilities.tolist() == pytest.approx(
             [line["probabilities"][name] for name in ("neg", "pos")], abs=1e-5
