@@ -122,9 +122,10 @@ class ModelSection(RecipeSection):
     answers to questions come from windows anyway."""
     window_stride: NonNegativeInt | None = None
     """Tokens that each window repeats of the one before. Default: an eighth of `model.max_length`."""
-    window_pooling: Literal["mean", "max", "first", "attention", "logits"] = "mean"
+    window_pooling: Literal["mean", "max", "first", "attention", "logits"] | None = None
     """How the vectors of a text's windows become one, before the last layer. `attention` weighs them by a learned
-    vector. `logits`, the mean of the windows' logits, is `mean` again where the last layer is linear."""
+    vector. `logits`, the mean of the windows' logits, is `mean` again where the last layer is linear. Default:
+    `attention`, and `mean` where the encoder is frozen."""
     lowercase: bool | None = None
     """Whether text is lower-cased. It must agree with the model. Default: as the model's tokenizer says."""
     dropout: Fraction | None = None

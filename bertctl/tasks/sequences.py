@@ -151,7 +151,7 @@ def long_text_of(recipe: Recipe, train: Rows | None = None) -> LongText:
             "model.long_text: window slides over one text, and these are pairs of texts",
             remedy="Use --long-text head-tail or tail, or a larger --max-length.",
         )
-    return LongText.of(recipe.model)
+    return replace(LongText.of(recipe.model), pooling=recipe.model.window_pooling or "attention")
 
 
 def padded_texts(encoded: EncodedTexts, indices: NDArray[np.int64], padding: Padding) -> "dict[str, Tensor]":

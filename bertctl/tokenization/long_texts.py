@@ -52,7 +52,8 @@ class LongText:
     def of(cls, model: ModelSection, stride: int | None = None) -> Self:
         """Returns what a recipe says; a `stride` makes windows of it."""
         mode, given = model.long_text if stride is None else "window", model.window_stride if stride is None else stride
-        return cls(mode, model.max_length, model.max_length // 8 if given is None else given, model.window_pooling)
+        stride, pooling = model.max_length // 8 if given is None else given, model.window_pooling or "mean"
+        return cls(mode, model.max_length, stride, pooling)
 
     def fields(self) -> dict[str, Any]:
         """Returns what a model's config says of it, in the recipe's names: nothing where texts are cut as usual."""

@@ -155,7 +155,7 @@ def gradients(network: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def test_the_gradient_is_that_of_the_whole_document(tiny_model: Path, reviews: Path, tmp_path: Path) -> None:
-    job = prepare(window_recipe(tiny_model, reviews))
+    job = prepare(window_recipe(tiny_model, reviews, **{"model.window_pooling": "mean"}))
     engine = build_engine(job, RunFolder(tmp_path), RunOptions().workers)
     engine.network.train()
     indices = np.arange(8)
