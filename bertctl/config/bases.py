@@ -20,6 +20,8 @@ from bertctl.words import did_you_mean
 _VARIABLE = re.compile(r"\$\{(?:([A-Za-z_][A-Za-z0-9_]*)(?::-([^{}]*))?\})?")
 _NAMES_OF_SECRETS = r"(?i)token(?!iz)|secret|passw|credential|bearer|key(?!board|word)|(^|_)(pass|pwd|pat|auth)(_|\d|$)"
 _SECRETS = r"\b(hf_|gh[a-z]_|github_pat_|glpat-|sk-|xox[a-z]-|AKIA|eyJ)[\w-]{8}|-----BEGIN|://[^/@\s]+:[^/@\s]+@"
+MOST_STOREYS = 30
+"""Bases that may lie under each other."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +81,9 @@ def _read(path: Path, named: str, above: Mapping[Path, str], found: dict[Path, R
             there = find_recipe(base, folder=path.parent)
         except BertctlError as error:
             raise type(error)(places["base"] + error.message, remedy=error.remedy) from error
-        if there.resolve() in above:
-            raise UsageError(f"{places['base']}a recipe can't stand on itself: {' -> '.join([*above.values(), base])}")
+        if there.resolve() in above or len(above) > MOST_STOREYS:
+            why = "a recipe can't stand on itself" if there.resolve() in above else f"more than {MOST_STOREYS} storeys"
+            raise UsageError(f"{places['base']}{why}: {' -> '.join([*above.values(), base])}")
         if there.resolve() not in found:
             _read(there, str(there) if "/" in base or there.parent == path.parent else there.name, above, found)
     found[path.resolve()] = file

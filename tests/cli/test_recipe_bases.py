@@ -143,6 +143,12 @@ def test_names_of_other_things_are_not(name: str, tmp_path: Path, monkeypatch: p
     assert load_recipe(str(tmp_path / "mine.yaml")).model.name == "fine"
 
 
+def test_a_house_of_too_many_storeys_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, {f"{i}.yaml": f"base: {i + 1}.yaml\n" for i in range(40)})
+    with pytest.raises(UsageError, match=r"30.yaml:1: base: more than 30 storeys: "):
+        load_recipe(str(tmp_path / "0.yaml"))
+
+
 BAD: dict[str, tuple[str, int, tuple[str, ...]]] = {
     "missing": ("base: nowhere/x.yaml\n", 4, ("mine.yaml:1: base: ", "nowhere/x.yaml", "does not exist")),
     "no such name": ("task: text-classification\nbase: sst3\n", 2, ("mine.yaml:2: base: ", "'sst3'", "sst2")),
