@@ -167,8 +167,8 @@ OnErrorOption = Annotated[
     Literal["stop", "skip"] | None,
     typer.Option(
         "--on-error",
-        help="What becomes of rows that can't be read. skip leaves them out, counts them and writes them beside the "
-        "answers (OUT.skipped.jsonl). Default: stop.",
+        help="What becomes of rows that can't be read: skip counts them and puts them into OUT.skipped.jsonl. "
+        "Default: stop.",
     ),
 ]
 ShardOption = Annotated[
@@ -187,7 +187,7 @@ SetOption = Annotated[
     ),
 ]
 _LOCK = typer.Option("--locked", help="Read only what bertctl.lock has.", rich_help_panel=SHARED)
-_LOCKED = parameter("locked", Annotated[bool, _LOCK], False)
+LOCKED_OPTION = parameter("locked", Annotated[bool, _LOCK], False)
 
 
 @dataclass(frozen=True)
@@ -319,11 +319,11 @@ def takes_recipe(*groups: Sequence[FieldOption], named: bool = True, sets: bool 
     """
     rows = [row for group in groups for row in group]
     before = [parameter("recipe", RecipeArgument)] if named else []
-    after = [row.parameter() for row in rows] + ([parameter("sets", SetOption, None)] if sets else []) + [_LOCKED]
+    after = [row.parameter() for row in rows] + ([parameter("sets", SetOption, None)] if sets else []) + [LOCKED_OPTION]
 
     def decorate(verb: VerbFunction) -> VerbFunction:
         def fold(given: dict[str, Any]) -> RecipeRequest:
-            _lock(given)
+            lock(given)
             name = given.pop("recipe") if named else ""
             group = verb.__module__.rpartition(".")[2]  # `data check` is `check` in data.py
             typed = " ".join(dict.fromkeys((group, verb.__name__))).replace("_", "-")
@@ -339,13 +339,13 @@ def takes_run(*groups: Sequence[FieldOption]) -> Decorator:
     rows = [row for group in groups for row in group]
 
     def fold(given: dict[str, Any]) -> RunRequest:
-        _lock(given)
+        lock(given)
         return RunRequest(given.pop("run"), by_field(rows, given))
 
-    return folds([parameter("run", ModelArgument)], [*(row.parameter() for row in rows), _LOCKED], fold)
+    return folds([parameter("run", ModelArgument)], [*(row.parameter() for row in rows), LOCKED_OPTION], fold)
 
 
-def _lock(given: dict[str, Any]) -> None:
+def lock(given: dict[str, Any]) -> None:
     """Takes `--locked` out of what was given, and puts the lock in force where that or BERTCTL_LOCKED says so."""
     from bertctl.catalog.lock import LOCKED, enforce
 

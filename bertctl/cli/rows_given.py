@@ -8,7 +8,7 @@ import typer
 
 from bertctl.cli.completion import dataset_names
 from bertctl.cli.folding import Decorator, folds, parameter
-from bertctl.cli.recipe_options import FieldOption, ModelArgument, RunRequest, by_field
+from bertctl.cli.recipe_options import LOCKED_OPTION, FieldOption, ModelArgument, RunRequest, by_field, lock
 from bertctl.errors import UsageError
 from bertctl.progress import Listener
 
@@ -133,6 +133,7 @@ def takes_rows(*groups: Sequence[FieldOption]) -> Decorator:
     def fold(given: dict[str, Any]) -> RowsGiven:
         from bertctl.data.text_files import is_text
 
+        lock(given)
         run = RunRequest(given.pop("run"), by_field(fields, given))
         file, typed = given.pop("file"), [given.pop(name) for name in _OPTIONS]
         texts, pairs, split, data, questions, context, kind = typed
@@ -142,4 +143,4 @@ def takes_rows(*groups: Sequence[FieldOption]) -> Decorator:
 
     before = [parameter("run", ModelArgument), parameter("file", _FILE, "")]
     options = [parameter(name, option, None) for name, option in _OPTIONS.items()]
-    return folds(before, [*options, *(row.parameter() for row in fields)], fold)
+    return folds(before, [*options, *(row.parameter() for row in fields), LOCKED_OPTION], fold)

@@ -132,7 +132,7 @@ def _window_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
         why = "tags and answers to questions come from overlapping windows anyway, and choices are cut"
         yield Disagreement(("model.long_text", "task"), f"for one answer about a text, not for '{recipe.task}': {why}")
     for name in sorted({"window_stride", "window_pooling"} & model.model_dump(exclude_defaults=True).keys()):
-        if model.long_text != "window":
+        if model.long_text != "window" and getattr(model, name) != "mean":  # which runs had when it was the default
             yield Disagreement((f"model.{name}", "model.long_text"), "of use only with model.long_text: window")
     if (model.window_stride or 0) > most:
         why = f"a window of {model.max_length} tokens must move forward: {most} at most"

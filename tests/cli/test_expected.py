@@ -78,7 +78,7 @@ def test_scores_by_label_come_with_v(tiny_run: TinyRun, bertctl: Run, tmp_path: 
     plain, verbose = bertctl(*words, "-o", "plain"), bertctl(*words, "-o", "verbose", "-v", env={"COLUMNS": "80"})
     assert "by label" not in plain.stdout
     assert verbose.stdout.startswith(plain.stdout.rstrip("\n"))
-    head, *rows = verbose.stdout.partition("file, by label\n")[2].splitlines()
+    head, *rows = verbose.stdout.partition("file, by label")[2].strip().splitlines()
     assert head.split() == ["label", "in", "gold", "predicted", "precision", "recall", "F1"]
     counts = [labels_of(tiny_run).count(label) for label in ("neg", "pos")]
     assert [row.split()[:2] for row in rows] == [["neg", str(counts[0])], ["pos", str(counts[1])]]

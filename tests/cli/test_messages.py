@@ -66,7 +66,7 @@ def test_device_error(refusal, monkeypatch):
     def starve(*_, **__):
         raise MemoryError
 
-    monkeypatch.setattr(bertctl.config.load, "load_recipe", starve)
+    monkeypatch.setattr(bertctl.config.load, "trace_recipe", starve)
     assert refusal("finetune", "demo") == (
         ExitCode.DEVICE,
         "error: out of memory\n"
@@ -94,7 +94,7 @@ def test_interrupted_run_error(refusal, monkeypatch):
     def press(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(bertctl.config.load, "load_recipe", press)
+    monkeypatch.setattr(bertctl.config.load, "trace_recipe", press)
     assert refusal("finetune", "demo") == (
         ExitCode.INTERRUPTED,
         "error: interrupted; nothing had been started that could be saved\n",

@@ -95,7 +95,7 @@ def test_a_bug_of_ours_is_code_1_with_a_way_to_report_it(monkeypatch, capsys):
     def broken(*_: object, **__: object) -> None:
         raise KeyError("surprise")
 
-    monkeypatch.setattr(bertctl.config.load, "load_recipe", broken)
+    monkeypatch.setattr(bertctl.config.load, "trace_recipe", broken)
     assert main(["finetune", "demo"]) == 1
     said = capsys.readouterr().err
     assert "error: KeyError: 'surprise'" in said

@@ -101,7 +101,7 @@ def action_lines(**inputs: str) -> list[tuple[dict[str, str], str]]:
     given |= inputs
     needed = [step for step in action["runs"]["steps"] if "run" in step and step["name"] != INSTALL]
     if given["verb"] != "finetune":
-        needed = [step for step in needed if step["name"] != "look at the data"]
+        needed = [step for step in needed if step["name"] not in ("what to fetch", "fetch", "look at the data")]
     if not given["min"] + given["max-drop"]:
         needed = [step for step in needed if step["name"] != "good enough?"]
     assert all(step["shell"] == "bash" for step in needed)
@@ -116,7 +116,7 @@ def test_no_script_of_the_action_holds_an_input_itself() -> None:
     """An input in a script would be run by the shell, whatever is in it; in the environment it is a text."""
     steps = yaml.safe_load(ACTION.read_text(encoding="utf-8"))["runs"]["steps"]
     scripts = [step["run"] for step in steps if "run" in step]
-    assert len(scripts) == 5
+    assert len(scripts) == 7
     assert not any("${{" in script for script in scripts)
 
 
@@ -151,7 +151,8 @@ def shell(script: str, folder: Path, **variables: str) -> str:
 
 @pytest.mark.slow
 def test_the_actions_lines_run(tmp_path: Path) -> None:
-    github = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md")}
+    files = {f"GITHUB_{name}": str(tmp_path / name.lower()) for name in ("STEP_SUMMARY", "OUTPUT", "ENV")}
+    github = {"GITHUB_ACTIONS": "true", **files}
     few = "--max-train-rows 32 --max-eval-rows 32 --epochs 1"
     for env, script in action_lines(min="accuracy=0.01", options=few):
         said = shell(script, tmp_path, **github, **env)
@@ -161,6 +162,16 @@ def test_the_actions_lines_run(tmp_path: Path) -> None:
     again = {"verb": "evaluate", "max-drop": "accuracy=0.9", "baseline": "runs/model", "options": "--split test"}
     for env, script in action_lines(**again):
         shell(script, tmp_path, **github, **env)
+    assert re.fullmatch(r"key=\S+\n", (tmp_path / "output").read_text())
+
+
+@pytest.mark.slow
+def test_the_action_holds_to_a_lock(tmp_path: Path) -> None:
+    variables = {"GITHUB_ENV": str(tmp_path / "env"), "GITHUB_OUTPUT": str(tmp_path / "output")}
+    shell("bertctl fetch demo", tmp_path)
+    for env, script in action_lines()[:2]:
+        shell(script, tmp_path, **variables, **env)
+    assert (tmp_path / "env").read_text() == f"BERTCTL_LOCKED={tmp_path}/bertctl.lock\n"
 
 
 @pytest.mark.slow

@@ -47,6 +47,7 @@ def test_commands_are_found_and_marks_are_known() -> None:
         "README": 23,
         "attention": 5,
         "features": 3,
+        "fetch": 5,
         "inside": 13,
         "models": 2,
         "long-texts": 3,

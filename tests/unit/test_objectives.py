@@ -175,7 +175,7 @@ class ThreadWorkers(Workers):
 def shared(objective: Objective, *, processes: int, micro_batches: int = 1) -> tuple[list[float], dict[str, Tensor]]:
     """Losses of all processes, and the mean of their gradients, as DDP takes it."""
     meeting = Meeting(processes)
-    engines = [engine_of(objective, ThreadWorkers(rank, processes, None, meeting)) for rank in range(processes)]
+    engines = [engine_of(objective, ThreadWorkers(rank, processes, meeting=meeting)) for rank in range(processes)]
     losses = [0.0] * processes
 
     def work(rank: int) -> None:
