@@ -50,9 +50,9 @@ def predict(
 
     Args:
         output: File for the answers (glue: folder). Default: stdout.
-        layout: Layout of the answers: jsonl, json, csv or tsv; glue for the GLUE server; squad for
-            question answering; for tagging conll, conlleval, conllu, spacy,
-            label-studio, brat, pubtator, bioc, docbin. Default: by the suffix of -o, else jsonl.
+        layout: Layout of the answers: jsonl, json, csv or tsv; glue for the GLUE server; squad; for tags conll,
+            conlleval, conllu, spacy, label-studio, brat, pubtator, bioc, docbin. Default: by the suffix of -o, else
+            jsonl.
         safe_csv: In CSV, put ' before texts that a spreadsheet would take for a formula.
         top_k: Answer with the N likeliest labels, as `top`, not with all.
         batch_size: Examples per forward pass.
