@@ -65,7 +65,7 @@ class Jobs:
 
             ray.init(log_to_driver=False, logging_level="ERROR")
             self._submit = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)(run_far).remote
-            self._result, self._cancel = ray.get, ray.cancel
+            self._result, self._cancel, self._leave = ray.get, ray.cancel, ray.shutdown
             return
         import submitit
 
@@ -76,14 +76,16 @@ class Jobs:
         engine.update_parameters(timeout_min=43200, slurm_time=None, cpus_per_task=cpus, slurm_gpus_per_node=gpus)
         self._submit = lambda *given: engine.submit(run_far, *given)
         self._result, self._cancel = (lambda job: job.result()), (lambda job: job.cancel())
+        self._leave = lambda: None
 
     def run(self, cells: Sequence[str], on_reply: Callable[[CellReply], None]) -> None:
         """Runs the cells; a signal cancels the jobs, which save what they have, and a second one waits for none."""
-        # Ray has words of its own for stdout, of nodes that die.
+        # Ray has words of its own for stdout, of nodes that die; it has left before the answer is printed.
         with self._threads as threads, handled_by(self._stop), redirect_stdout(sys.stderr):
             for future in as_completed([threads.submit(self._run, cell) for cell in cells]):
                 if not future.cancelled():
                     on_reply(future.result())
+            self._leave()
 
     def _stop(self, number: int, _: object) -> None:
         if self.stopped_by:

@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--words", type=int, default=110, help="words of medical sentences in a review")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--places", default=",".join(PLACES))
-    parser.add_argument("--poolings", default="mean")
+    parser.add_argument("--poolings", default="attention")
     parser.add_argument("--quick", action="store_true", help="a few reviews, to see that it works")
     options = parser.parse_args()
     if options.quick:
