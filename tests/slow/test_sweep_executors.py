@@ -24,7 +24,7 @@ def opinions(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _start(opinions: Path, model: Path, folder: Path, *extra: str, **environment: str) -> "subprocess.Popen[str]":
     """Four cells, in a process of its own: the paths are relative to where it was started."""
     words = ["sweep", "text-classification", "--train-file", opinions.name, "--model", str(model), "-o", str(folder)]
-    words += ["--grid", "optimizer.learning_rate=5e-3,1e-3", "--seeds", "2", "--batch-size", "8", "--epochs", "2"]
+    words += ["--grid", "optimizer.learning_rate=5e-3,1e-3", "--seeds", "2", "--batch-size", "8", "--epochs", "40"]
     words += ["--max-length", "32", "--precision", "fp32", "--threads", "1", "--set", "data.validation_fraction=0.25"]
     words += ["--set", "evaluation.bootstrap_resamples=100", "--set", "training.log_every=1", *extra]
     command, pipe = [sys.executable, "-m", "bertctl", *words], subprocess.PIPE
