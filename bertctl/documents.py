@@ -24,6 +24,14 @@ _MOST_IDS = 2**24
 _SCHEMAS = Path(__file__).with_name("schemas")
 
 
+def sha256_of(path: Path) -> str:
+    """Returns the SHA-256 of a file's bytes, in hexadecimal."""
+    import hashlib
+
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 @contextmanager
 def loading(what: object, *, kind: type[BertctlError] = DataError, remedy: str = "") -> Iterator[None]:
     """Turns whatever goes wrong inside into one of our errors: for what somebody else's file makes a library do.

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bertctl.catalog.hub import HubFiles, cached_files, endpoint
+from bertctl.documents import sha256_of
 from bertctl.errors import UnavailableError
 from bertctl.progress import SILENT, Listener
 from bertctl.words import human_seconds
@@ -56,10 +57,9 @@ class RemoteFile:
         size = path.stat().st_size
         if self.size is not None and size != self.size:
             return f"it has {size:,} bytes, and the hub says {self.size:,}"
-        with path.open("rb") as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        if len(self.etag) == 64 and self.etag != sha256:
-            return f"its SHA-256 is {sha256}, and the hub says {self.etag}"
+        if len(self.etag) == 64:
+            sha256 = sha256_of(path)
+            return "" if sha256 == self.etag else f"its SHA-256 is {sha256}, and the hub says {self.etag}"
         if len(self.etag) == 40:
             git = hashlib.sha1(b"blob %d\0" % size + path.read_bytes(), usedforsecurity=False).hexdigest()
             return "" if git == self.etag else f"Git's hash of it is {git}, and the hub says {self.etag}"

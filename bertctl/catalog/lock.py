@@ -7,7 +7,6 @@ What finds a file (`locate_model`, the hub's door, the readers of data) tells `n
 
 import contextlib
 import functools
-import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from bertctl.documents import read_json
+from bertctl.documents import read_json, sha256_of
 from bertctl.errors import DataError, UnavailableError
 from bertctl.words import listing
 
@@ -172,8 +171,5 @@ def read_lock(path: Path) -> Lock:
     return Lock(path, document["parts"], document["folder"])
 
 
-@functools.cache
-def file_sha256(path: Path) -> str:
-    """Returns the SHA-256 of a file's bytes, in hexadecimal; each file is read once per process."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+file_sha256 = functools.cache(sha256_of)
+"""`sha256_of`, which reads each file once per process."""

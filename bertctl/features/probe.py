@@ -34,6 +34,7 @@ from bertctl.tasks.base import Task
 from bertctl.tasks.registry import TASKS
 from bertctl.tasks.sequences import SequenceFeatures
 from bertctl.tasks.word_windows import WordFeatures
+from bertctl.tokenization.long_texts import LongText
 from bertctl.writing import write_json
 
 
@@ -64,7 +65,7 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> ProbeJob:
     resolved = resolved.model_copy(update={"probe": section})
     model = load_frozen(source, compute)
     words = FIRST_OF_WORD if by_word else None
-    windows = recipe.model.window_pooling or "mean"
+    windows = LongText.of(recipe.model).pooling
     spec = VectorSpec(layers, tuple(poolings), words, section.special_tokens, section.normalize, windows)
     job = ProbeJob(
         recipe=resolved,
@@ -88,7 +89,7 @@ def _poolings(recipe: Recipe, *, by_word: bool) -> list[str]:
     Raises:
         UsageError: a task without one label per text or word; a pooling of texts for words, or of words for texts.
     """
-    check_poolings([recipe.model.window_pooling or "mean"], WINDOW_POOLINGS)
+    check_poolings([LongText.of(recipe.model).pooling], WINDOW_POOLINGS)
     named: list[str] = list(dict.fromkeys(recipe.probe.pooling))
     if by_word:
         if named not in (["mean"], [FIRST_OF_WORD]):  # the default of texts stands for the only one there is

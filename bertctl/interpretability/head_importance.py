@@ -32,7 +32,6 @@ from bertctl.tasks.choices import ChoiceBatch
 Floats = NDArray[np.float64]
 
 _BATCH = 32  # windows of which gradients are asked at once
-_RESAMPLES = 200  # of intervals that nobody looks at, once for each head
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ def measure_importance(run: TrainedRun, *, ablate: bool, listener: Listener = SI
     run.task.check(rows)
     engine, metric = run.load(), run.task.primary_metric
     features = run.task.encode(rows, engine.tokenizer, max_length=run.recipe.model.max_length)
-    settings = run.recipe.evaluation.model_copy(update={"bootstrap_resamples": _RESAMPLES, "metric_scripts": ()})
+    settings = run.recipe.evaluation.model_copy(update={"metric_scripts": ()})
     recipe = run.recipe.model_copy(update={"evaluation": settings})
     measure = partial(evaluate_split, engine, run.task, rows, features, recipe=recipe)
     with tapped(engine.network) if hasattr(engine.network, "set_attn_implementation") else nullcontext(Tap()) as tap:

@@ -12,7 +12,6 @@
 A checkpoint is written aside, synced and renamed; the last two are kept.
 """
 
-import hashlib
 import json
 import os
 import shutil
@@ -23,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertctl.documents import read_json
+from bertctl.documents import read_json, sha256_of
 from bertctl.errors import BertctlError
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, RunFolder
@@ -199,11 +198,11 @@ class Checkpoints:
     def _entry(self, path: Path, best_step: int) -> dict[str, Any]:
         folder = path.parent.name
         if folder not in (_BEST, _AVERAGE):
-            return {"bytes": path.stat().st_size, "sha256": _sha256(path)}
+            return {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
         # Files of the best weights keep their names from step to step; those of an average are named by theirs.
         content = (f"{folder}/{path.name}", best_step if folder == _BEST else 0)
         if content not in self._known:
-            self._known[content] = _sha256(path)
+            self._known[content] = sha256_of(path)
         copy_file(path, path)  # a file of its own: damage to one copy leaves the others whole
         return {"bytes": path.stat().st_size, "sha256": self._known[content]}
 
@@ -220,7 +219,7 @@ class Checkpoints:
                     return f"{name} is missing"
                 if file.stat().st_size != entry["bytes"]:
                     return f"{name} has {file.stat().st_size} bytes where {entry['bytes']} were written"
-                if _sha256(file) != entry["sha256"]:
+                if sha256_of(file) != entry["sha256"]:
                     return f"{name} has changed since it was written"
             if not {_STATE, "model.safetensors", "optimizer.safetensors", "random.safetensors"} <= set(files):
                 return f"{_MANIFEST} does not name all files"
@@ -266,11 +265,6 @@ def _link(source: Path, target: Path) -> None:
         os.link(source, target)
     except OSError:
         shutil.copy2(source, target)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _set_niceness(thread: threading.Thread, niceness: int) -> None:

@@ -45,10 +45,13 @@ def _run(
         assert needs == {"num_cpus": 3, "num_gpus": None, "max_retries": 0}
         return lambda _: SimpleNamespace(remote=lambda settings, cell, *_: list(settings.recipes) == [cell] and cell)
 
-    engine = SimpleNamespace(init=lambda **_: None, remote=remote, get=result, cancel=None)
+    heard, replies, left = _Heard(), list[CellReply](), list[bool]()
+    engine = SimpleNamespace(
+        init=lambda **_: None, remote=remote, get=result, cancel=None, shutdown=lambda: left.append(True)
+    )
     monkeypatch.setitem(sys.modules, "ray", engine)
-    heard, replies = _Heard(), list[CellReply]()
     Jobs(_settings(folder), "ray", 2, heard).run(["a", "b"], replies.append)
+    assert left == [True]  # or it would print what it logs behind the sweep's answer
     return sorted(replies, key=lambda reply: reply.cell), heard.lines
 
 
