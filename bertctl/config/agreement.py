@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from bertctl.config.recipe_sections import RecipeFields, TaskSettings
+from bertctl.config.task_names import PRETRAINING
 
 _SETTINGS = {
     name: info.annotation
@@ -78,6 +79,7 @@ def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
             yield Disagreement((name,), f"given twice: {', '.join(twice)}")
     yield from _training_disagreements(recipe)
     yield from _window_disagreements(recipe)
+    yield from _pretraining_disagreements(recipe)
     for task, section in TASK_SECTIONS.items():
         changed = getattr(recipe, section).model_dump(exclude_defaults=True)
         if task != recipe.task and changed:
@@ -137,6 +139,21 @@ def _window_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     if (model.window_stride or 0) > most:
         why = f"a window of {model.max_length} tokens must move forward: {most} at most"
         yield Disagreement(("model.window_stride", "model.max_length"), why)
+
+
+def _pretraining_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
+    """Yields what is wrong with what is learned from a corpus."""
+    section, masking = recipe.pretraining, recipe.masking
+    if recipe.task != PRETRAINING and masking.model_dump(exclude_defaults=True):
+        yield Disagreement(("masking.rate", "task"), f"of use only with the task '{PRETRAINING}'")
+    if masking.replaced + masking.random > 1.0:
+        what = f"{masking.replaced:g} and {masking.random:g} are more than all of the chosen tokens"
+        yield Disagreement(("masking.replaced", "masking.random"), what)
+    if section.mix and section.mix_temperature is not None:
+        yield Disagreement(("pretraining.mix", "pretraining.mix_temperature"), "two ways to weigh corpora")
+    if section.vocab is not None and section.from_scratch is None:
+        why = "the model has its vocabulary; a new one needs a new BERT"
+        yield Disagreement(("pretraining.vocab", "pretraining.from_scratch"), why)
 
 
 def _is_encoding(name: str) -> bool:

@@ -15,6 +15,7 @@ from bertctl.config.recipe_sections import ProbeSection
 from bertctl.config.removed import REMOVED
 from bertctl.config.schema import Recipe, fields
 from bertctl.config.strict_yaml import Dumper, Prose
+from bertctl.config.task_names import PRETRAINING
 from bertctl.words import harmless
 
 _WIDTH = 110
@@ -143,6 +144,8 @@ def own_fields(recipe: Recipe) -> Iterator[tuple[str, Any]]:
     """Yields the fields of the recipe's shared sections and of its task's section; those of a probe where it is one."""
     values = recipe.model_dump()
     others = {section for task, section in TASK_SECTIONS.items() if task != recipe.task}
+    if recipe.task != PRETRAINING:
+        others.add("masking")
     if recipe.probe == ProbeSection():
         others.add("probe")
     for dotted in fields():

@@ -5,7 +5,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -47,6 +47,9 @@ _PATH_FIELDS = (
     "data.test_file",
     "evaluation.metric_scripts",
     "model.name",
+    "pretraining.corpus",
+    "pretraining.from_scratch",
+    "pretraining.vocab",
 )
 
 
@@ -179,8 +182,8 @@ def read_field(dotted: str, given: Any) -> tuple[Any, list[str]]:
     """
     section, _, name = dotted.rpartition(".")
     value = read_value(given, as_text=field_schema(dotted)["type"] == "string") if isinstance(given, str) else given
-    if dotted in _PATH_FIELDS and isinstance(value, str) and (dotted != "model.name" or _is_folder(value, Path.cwd())):
-        value = _absolute(value, Path.cwd())
+    if dotted in _PATH_FIELDS and isinstance(value, str):
+        value = _placed(value, dotted, Path.cwd())
     try:
         Recipe.model_validate({section: {name: value}} if section else {name: value})
     except ValidationError as error:
@@ -352,12 +355,16 @@ def _make_absolute(values: Mapping[str, Any], dotted: str, base: Path) -> None:
     if not isinstance(inside, dict):
         return
     value = inside.get(name)
-    if isinstance(value, str) and (dotted != "model.name" or _is_folder(value, base)):
-        inside[name] = _absolute(value, base)
+    if isinstance(value, str):
+        inside[name] = _placed(value, dotted, base)
     elif isinstance(value, list):
-        inside[name] = [
-            _absolute(item, base) if isinstance(item, str) and _is_path(item, base) else item for item in value
-        ]
+        inside[name] = [_placed(item, dotted, base) if isinstance(item, str) else item for item in value]
+
+
+def _placed(given: str, dotted: str, base: Path) -> str:
+    """Returns a field's path seen from `base`; what is a name in its field stays as it is."""
+    is_path = _PERHAPS_PATHS.get(dotted)
+    return _absolute(given, base) if is_path is None or is_path(given, base) else given
 
 
 def _is_path(given: str, base: Path) -> bool:
@@ -365,11 +372,25 @@ def _is_path(given: str, base: Path) -> bool:
     return "/" in given or given.endswith(".py") or (base / given).exists()
 
 
-def _absolute(path: str, base: Path) -> str:
-    """Returns `path` seen from `base`; symbolic links stay as they are."""
-    return os.path.abspath(base / expanded_path(path)) if path else path  # noqa: PTH100  # Path.resolve follows links
-
-
 def _is_folder(model: str, base: Path) -> bool:
     """Whether a model name is meant as a folder: it begins like a path, or has a slash and a folder is there."""
     return model.startswith((".", "~", "/")) or ("/" in model and (base / model).is_dir())
+
+
+def _is_file(given: str, base: Path) -> bool:
+    """Whether a file is meant, not a name without a suffix."""
+    return "/" in given or "." in given or (base / given).exists()
+
+
+_PERHAPS_PATHS: Mapping[str, Callable[[str, Path], bool]] = {
+    "evaluation.metric_scripts": _is_path,
+    "model.name": _is_folder,
+    "pretraining.corpus": _is_file,
+    "pretraining.from_scratch": _is_file,
+}
+"""Fields that hold a path or a name, with what tells them apart."""
+
+
+def _absolute(path: str, base: Path) -> str:
+    """Returns `path` seen from `base`; symbolic links stay as they are."""
+    return os.path.abspath(base / expanded_path(path)) if path else path  # noqa: PTH100  # Path.resolve follows links

@@ -326,6 +326,49 @@ class QuestionAnsweringSection(TaskSettings):
     counted, and train nothing: their loss does not count."""
 
 
+class PretrainingSection(TaskSettings):
+    """Settings of `bertctl pretrain`: the corpus, and what is learned from it."""
+
+    corpus: list[Text] = []
+    """Files and folders with text. One sentence per line with empty lines between documents, or one document per line;
+    JSONL, Parquet, CSV and TSV with a text column; each also as .gz."""
+    objective: Literal["mlm", "mlm+nsp", "mlm+sop"] = "mlm+nsp"
+    """Masked words alone, or with next sentences or the order of sentences. The BERT paper adds the losses of words and
+    next sentences (section 3.1); the order is that of ALBERT (Lan et al. 2020)."""
+    from_scratch: Text | None = None
+    """Size of a new BERT: tiny, mini, small, medium, base, or a JSON file with the fields of a BertConfig. The sizes
+    are the miniatures of google-research/bert. Default: the training goes on from `model.name`."""
+    vocab: Text | None = None
+    """Vocabulary of a new BERT: a folder, a vocab.txt or a tokenizer.json. Default: one is trained on the corpus."""
+    vocab_size: Annotated[int, Field(ge=100)] = 30000
+    """Tokens of a vocabulary that is trained on the corpus. The BERT paper has 30,000."""
+    short_sequences: Fraction = 0.1
+    """Share of the windows that are cut short, to a random length (google-research/bert: 0.1)."""
+    mix: list[Annotated[str, Field(pattern=r"^.+=\d*\.?\d+$")]] = []
+    """Weight of each corpus, as CORPUS=WEIGHT. Default: they are read in proportion to their sizes."""
+    mix_temperature: PositiveFloat | None = None
+    """Weigh each corpus by its size to the power of 1 / this number. Above 1, small ones count more (Devlin 2019,
+    multilingual BERT: 1.43)."""
+    allow_duplicates: bool = False
+    """Whether a corpus may have more than 1 % repeated lines."""
+
+
+class MaskingSection(RecipeSection):
+    """Which tokens `bertctl pretrain` masks (BERT paper, section 3.1 and appendix A.1)."""
+
+    rate: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.15
+    """Share of the tokens that are chosen. The BERT paper has 0.15; Wettig et al. 2023 train large models with 0.4."""
+    whole_word: bool = False
+    """Whether all tokens of a chosen word are chosen."""
+    spans: bool = False
+    """Whether runs of whole words are chosen. They are 3.8 words long on average, at most 10 (Joshi et al. 2020,
+    SpanBERT)."""
+    replaced: Annotated[float, Field(ge=0.0, le=1.0)] = 0.8
+    """Share of the chosen tokens that become [MASK]."""
+    random: Annotated[float, Field(ge=0.0, le=1.0)] = 0.1
+    """Share of the chosen tokens that become a random token. The others stay as they are."""
+
+
 class ProbeSection(RecipeSection):
     """Settings of `bertctl probe`, a linear classifier on vectors of the frozen encoder. Fine-tuning reads none of
     them.
@@ -387,6 +430,10 @@ class RecipeFields(RecipeSection):
     """Settings of the task `token-classification`."""
     question_answering: QuestionAnsweringSection = Field(default_factory=QuestionAnsweringSection)
     """Settings of the task `question-answering`."""
+    pretraining: PretrainingSection = Field(default_factory=PretrainingSection)
+    """Settings of `bertctl pretrain`: the corpus, and what is learned from it."""
+    masking: MaskingSection = Field(default_factory=MaskingSection)
+    """Which tokens `bertctl pretrain` masks."""
     probe: ProbeSection = Field(default_factory=ProbeSection)
     """Settings of `bertctl probe`, a linear classifier on vectors of the frozen encoder. Fine-tuning reads none of
     them."""

@@ -4,7 +4,17 @@ from typing import Any
 
 from bertctl.words import unknown
 
-_NAMES = ["text-classification", "text-regression", "token-classification", "question-answering", "multiple-choice"]
+PRETRAINING = "pretraining"
+"""The task of `bertctl pretrain`, whose rows are a corpus and have no labels."""
+
+_NAMES = [
+    "text-classification",
+    "text-regression",
+    "token-classification",
+    "question-answering",
+    "multiple-choice",
+    PRETRAINING,
+]
 
 
 def task_names() -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from bertctl.config.load import load_recipe, read_field
 from bertctl.config.problems import RecipeError, field_schema
 from bertctl.config.recipe_files import builtin_recipes, find_recipe
 from bertctl.config.schema import Recipe, fields, recipe_schema
-from bertctl.config.task_names import add_task_name, task_names
+from bertctl.config.task_names import PRETRAINING, add_task_name, task_names
 from bertctl.errors import ExitCode, UnavailableError, UsageError
 from bertctl.tasks.registry import TASKS
 
@@ -438,14 +438,14 @@ def test_a_removed_field_is_read_over_at_its_default_and_refused_otherwise(tmp_p
 
 
 def test_a_recipe_may_name_every_registered_task_and_no_other(monkeypatch):
-    assert task_names() == tuple(TASKS)
+    assert task_names() == (*TASKS, PRETRAINING)
     with pytest.raises(ValueError, match=r"task 'text-clasification': .*text-classification"):
         Recipe(task="text-clasification")
     monkeypatch.setattr(task_names_module, "_NAMES", list(task_names()))
     add_task_name("toy-task")
     assert Recipe(task="toy-task").task == "toy-task"
     _, sentences = read_field("task", "nothing")
-    assert "multiple-choice or toy-task" in sentences[0]
+    assert "pretraining or toy-task" in sentences[0]
 
 
 def test_the_json_schema_has_every_field_with_its_documentation():
@@ -456,5 +456,5 @@ def test_the_json_schema_has_every_field_with_its_documentation():
         if section:
             inside = schema["$defs"][inside[section]["$ref"].rpartition("/")[2]]["properties"]
         assert inside[name]["description"] == field_docs()[dotted].text
-    assert schema["properties"]["task"]["enum"] == list(TASKS)
+    assert schema["properties"]["task"]["enum"] == [*TASKS, PRETRAINING]
     assert schema["additionalProperties"] is False
