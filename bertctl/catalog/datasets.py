@@ -8,6 +8,9 @@ from bertctl.catalog.dataset_row import DatasetRow
 from bertctl.errors import UsageError
 from bertctl.words import did_you_mean
 
+BUNDLED_CORPORA = {"demo-corpus": Path(__file__).with_name("demo_corpus")}
+"""Folders of text inside the package, to pretrain on, by name."""
+
 _BUILTIN = Path(__file__).with_name("datasets.yaml")
 
 
