@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bertctl.catalog.datasets import BUNDLED_CORPORA
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.files import SUFFIXES, suffix_of, text_lines
 from bertctl.data.reading import ReadOptions
@@ -98,21 +99,30 @@ def open_corpora(given: Sequence[str], settings: DataSection) -> list[Corpus]:
     """Returns the corpora that were named, with their files.
 
     Args:
-        given: files, or folders, of which every file with a known suffix counts, in folders inside too.
+        given: files, or folders, of which every file with a known suffix counts, in folders inside too; or the name of
+            a corpus inside the package.
         settings: how files are read.
 
     Raises:
         UnavailableError: nothing there, or a folder without such a file.
     """
-    paths = [Path(each).expanduser() for each in given]
-    names = [path.resolve().name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem for path in paths]
-    found = [_files(path) for path in paths]
+    places = [_place(each) for each in given]
+    names = [name for name, _ in places]
+    found = [_files(path) for _, path in places]
     labels = [label for files in found for label in files]
     corpora = []
     for typed, name, files in zip(given, names, found, strict=True):
         unique = {label if labels.count(label) == 1 else f"{typed}/{label}": path for label, path in files.items()}
         corpora.append(Corpus(name if names.count(name) == 1 else typed, unique, settings))
     return corpora
+
+
+def _place(given: str) -> tuple[str, Path]:
+    """Returns what a corpus is called, and where it is."""
+    if given in BUNDLED_CORPORA:
+        return given, BUNDLED_CORPORA[given]
+    path = Path(given).expanduser()
+    return (path.resolve().name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem), path
 
 
 def _files(path: Path) -> dict[str, Path]:

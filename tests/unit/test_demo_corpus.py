@@ -7,15 +7,20 @@ import pytest
 from bertctl.catalog.datasets import BUNDLED_CORPORA, builtin_datasets, bundled_folder
 from bertctl.config.recipe_sections import DataSection, EvaluationSection
 from bertctl.config.schema import Recipe
+from bertctl.data.corpora import Corpus, open_corpora, survey
 from bertctl.data.recipe_data import load_data
 
 FOLDER = BUNDLED_CORPORA["demo-corpus"]
 
 
 @pytest.fixture(scope="module")
-def documents() -> list[list[str]]:
-    files = sorted(FOLDER.glob("*.txt"))
-    return [text.split("\n") for file in files for text in file.read_text(encoding="utf-8").strip("\n").split("\n\n")]
+def corpus() -> Corpus:
+    return open_corpora(["demo-corpus"], DataSection())[0]
+
+
+@pytest.fixture(scope="module")
+def documents(corpus: Corpus) -> list[list[str]]:
+    return [document.sentences for document in corpus.documents()]
 
 
 def _words(text: str) -> list[str]:
@@ -31,6 +36,12 @@ def test_it_is_as_its_readme_says(documents: list[list[str]]) -> None:
     assert {len(document) for document in documents} == {4, 5, 6, 7}
     assert "Apache-2.0" in readme
     assert sum(file.stat().st_size for file in FOLDER.iterdir()) <= 120_000
+
+
+def test_it_is_read_by_its_name(corpus: Corpus) -> None:
+    assert (corpus.name, len(corpus.files)) == ("demo-corpus", 6)
+    found = survey([corpus], fraction=0.05)
+    assert (found.documents, found.blank, found.repeated) == ((166,), 0, 0)
 
 
 def test_no_line_is_blank_or_there_twice(documents: list[list[str]]) -> None:
