@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from bertctl.appended import AppendedArray, AppendedFile, open_array
 from bertctl.data.rows import Rows
-from bertctl.features.appended import AppendedArray, AppendedFile, open_array
 from bertctl.features.encoder import TokenVectors
 from bertctl.writing import replacing_file
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from bertctl.tokenization.encode import EncodedTexts
 from bertctl.tokenization.layout import special_ids
 from bertctl.tokenization.reference import chunks, continuation_prefix, tokens_by_id, unknown_id
+from bertctl.tokenization.word_starts import WordStarts
 
 _MOST_WORDS = 1_000_000  # different words kept; beyond, those seen once are forgotten, so that memory has an end
 
@@ -67,7 +67,7 @@ class WordCounter:
         self._unknown_words: Counter[str] = Counter()
         self._prefix = continuation_prefix(tokenizer)
         special = special_ids(tokenizer)
-        self._is_continuation = np.array([bool(self._prefix) and n.startswith(self._prefix) for n in self._names])
+        self._word_starts = WordStarts(tokenizer)
         self._is_word = np.array(
             [i not in special and not all(unicodedata.category(c)[0] == "P" for c in n or "-") for i, n in
              enumerate(self._names)]
@@ -77,7 +77,7 @@ class WordCounter:
 
     def add(self, texts: Sequence[str], encoded: EncodedTexts) -> None:
         """Counts the words of N texts, which were encoded without truncation (for pairs: once per side)."""
-        begins = self._begins(texts, encoded)
+        begins = self._word_starts.of(texts, encoded)
         starts = np.flatnonzero(begins)
         lengths = np.diff(starts, append=len(encoded.ids))
         is_word = self._is_word[encoded.ids[starts]] | (lengths > 1)
@@ -94,18 +94,6 @@ class WordCounter:
             self._add_unknown([texts[i] for i in np.flatnonzero(encoded.unknown).tolist()])
         for counter in (self._split, self._unknown_words):
             self.forgotten += _forget_rare(counter)
-
-    def _begins(self, texts: Sequence[str], encoded: EncodedTexts) -> NDArray[np.bool_]:
-        """Returns (T,) whether a token begins a word (special tokens do)."""
-        if self._prefix:
-            begins: NDArray[np.bool_] = ~self._is_continuation[encoded.ids]
-            return begins
-        words: list[int] = []
-        for chunk in chunks(texts):
-            for encoding in self._tokenizer.encode_batch(chunk, add_special_tokens=False):
-                numbers = [-1 if word is None else word for word in encoding.word_ids]
-                words += [int(i == 0 or w < 0 or w != numbers[i - 1]) for i, w in enumerate(numbers)]
-        return np.array(words, dtype=np.bool_)
 
     def _add_unknown(self, texts: Sequence[str]) -> None:
         for chunk in chunks(texts):

@@ -13,13 +13,13 @@ import torch
 import transformers
 from safetensors.numpy import load_file
 
+from bertctl.appended import AppendedArray, open_array
 from bertctl.config.recipe_sections import DataSection, ModelSection, RuntimeSection
 from bertctl.data.rows import Rows
 from bertctl.data.text_rows import TEXT_READER
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.features import chunks as chunks_module
 from bertctl.features import extract as extract_module
-from bertctl.features.appended import AppendedArray, open_array
 from bertctl.features.chunks import chunks, stream_of
 from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine
 from bertctl.features.extract import extract

@@ -10,7 +10,7 @@ ALLOWED = {
     "api.py": 1,  # a text file in a temporary folder
     "cli/streams.py": 1,  # stdin, to read
     "documents.py": 2,  # to read
-    "features/appended.py": 1,  # by `open_in_place`
+    "appended.py": 1,  # by `open_in_place`
     "features/feature_files.py": 4,  # all in the place that `replacing` gives
     "run_folder.py": 1,  # the lock, by `open_in_place`
     "runtime/launch.py": 2,  # in a temporary folder

@@ -1,0 +1,193 @@
+"""Texts as one long row of token ids, with the places where words, sentences, documents and corpora begin.
+
+On a disk they are numpy arrays, which are mapped. Places are bits, so that the folder has 1.13 times the size of its
+ids, however short the sentences are:
+
+    ids.npy         (N,) uint16, or uint32 where the vocabulary needs it; no special tokens
+    words.npy       a bit for each token: whether it begins a word
+    sentences.npy   a bit for each token: whether it begins a sentence
+    documents.npy   a bit for each sentence: whether it begins a document
+    corpora.npy     (K + 1,) where corpora begin in documents
+
+Letters: N tokens, S sentences, D documents, K corpora.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from bertctl.appended import AppendedArray, open_array
+from bertctl.documents import loading
+from bertctl.progress import SILENT, Listener
+from bertctl.tokenization.reference import chunks, tokens_by_id
+from bertctl.tokenization.word_starts import WordStarts
+from bertctl.writing import replacing
+
+_CHARACTERS = 4_000_000  # encoded at once
+_BLOCK = 1 << 20  # bytes of bits unpacked at once
+
+
+@dataclass(frozen=True)
+class PackedText:
+    """Is text as ids, one sentence behind the other. Each array of places ends with the length of what it cuts.
+
+    Attributes:
+        ids: (N,) uint16, or uint32 where the vocabulary has more than 65,536 tokens; in a file, or in memory.
+        begins: (ceil(N / 8),) bits, the lowest first (`np.unpackbits(..., bitorder="little")`): 1 where a token begins
+            a word as the tokenizer's pre-tokenizer sees words.
+        sentences: (S + 1,) where sentences begin in `ids`; none is empty.
+        documents: (D + 1,) where documents begin in `sentences`.
+        corpora: (K + 1,) where corpora begin in `documents`.
+    """
+
+    ids: NDArray[Any]
+    begins: NDArray[np.uint8]
+    sentences: NDArray[np.int64]
+    documents: NDArray[np.int64]
+    corpora: NDArray[np.int64]
+
+
+def pack(
+    corpora: Iterable[Iterable[Sequence[str]]],
+    tokenizer: Tokenizer,
+    folder: Path,
+    *,
+    documents: int = 0,
+    listener: Listener = SILENT,
+) -> PackedText:
+    """Encodes corpora into a folder, which takes its name when it is whole, and opens it.
+
+    Args:
+        corpora: the documents of each, as sentences. Documents without a token are left out.
+        tokenizer: with truncation and padding off.
+        folder: to make; the same texts give the same bytes.
+        documents: how many there are, for the progress; 0 where nobody knows.
+        listener: told of the progress.
+
+    Raises:
+        UnavailableError: the tokenizer fails at a text, or the folder can't be written.
+    """
+    starts, ends, done, tokens = WordStarts(tokenizer), [0], 0, 0
+    with replacing(folder) as aside:
+        with ExitStack() as files:
+            ids = files.enter_context(closing(AppendedArray(aside / "ids.npy", (), _id_type(tokenizer), None)))
+            names = ("words", "sentences", "documents")
+            words, sentences, begins = (files.enter_context(closing(_Bits(aside / f"{name}.npy"))) for name in names)
+            for corpus in corpora:
+                ends.append(ends[-1])
+                for some in _batches(corpus):
+                    part = _packed(some, starts)
+                    ids.append(part.ids)
+                    words.append(np.unpackbits(part.begins, count=len(part.ids), bitorder="little"))
+                    sentences.append(_flags(part.sentences))
+                    begins.append(_flags(part.documents))
+                    ends[-1] += len(np.unique(part.documents)) - 1
+                    done, tokens = done + len(some), tokens + len(part.ids)
+                    listener.advance("packing", done, documents, {"tokens": tokens})
+            ids.sync()
+        np.save(aside / "corpora.npy", np.array(ends, dtype=np.int64))
+    listener.finish("packing")
+    return open_packed(folder)
+
+
+def pack_in_memory(documents: Iterable[Sequence[str]], tokenizer: Tokenizer) -> PackedText:
+    """Returns documents, given as sentences, as one corpus in memory; each stays, also one without a token.
+
+    Raises:
+        UnavailableError: the tokenizer fails at a text.
+    """
+    packed = _packed(list(documents), WordStarts(tokenizer))
+    return replace(packed, ids=packed.ids.astype(_id_type(tokenizer)))
+
+
+def open_packed(folder: Path) -> PackedText:
+    """Returns what `pack` left in a folder: the ids mapped, the places in memory.
+
+    Raises:
+        DataError: the folder is not what it left.
+    """
+    with loading(folder, remedy="Delete it: it is made anew."):
+        ids, words, sentences, documents, corpora = (
+            open_array(folder / f"{name}.npy") for name in ("ids", "words", "sentences", "documents", "corpora")
+        )
+        begins = _places(sentences, len(ids))
+        packed = PackedText(ids, words, begins, _places(documents, len(begins) - 1), np.asarray(corpora))
+        whole = len(words) == len(sentences) == -(-len(ids) // 8) and corpora[-1] == len(packed.documents) - 1
+        if not whole:
+            raise ValueError("its files do not fit together")
+    return packed
+
+
+def _batches(documents: Iterable[Sequence[str]]) -> Iterator[list[Sequence[str]]]:
+    """Yields some documents after the other."""
+    batch: list[Sequence[str]] = []
+    characters = 0
+    for document in documents:
+        batch.append(document)
+        characters += sum(map(len, document))
+        if characters > _CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    yield batch
+
+
+def _packed(documents: Sequence[Sequence[str]], starts: WordStarts) -> PackedText:
+    """Returns documents as one corpus, with ids that are not yet as small as they can be."""
+    texts = [sentence for document in documents for sentence in document]
+    parts = [starts.encode(some) for some in (*chunks(texts), [])]
+    ids, lengths, begins = (np.concatenate(each) for each in zip(*parts, strict=True))
+    owners = np.repeat(np.arange(len(documents)), list(map(len, documents)))[lengths > 0]
+    return PackedText(
+        ids,
+        np.packbits(begins, bitorder="little"),
+        np.concatenate([[0], np.cumsum(lengths[lengths > 0])]),
+        np.searchsorted(owners, np.arange(len(documents) + 1)),
+        np.array([0, len(documents)]),
+    )
+
+
+def _flags(starts: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Returns a 1 at each of the starts but the last, which is the length."""
+    flags = np.zeros(starts[-1], dtype=np.uint8)
+    flags[starts[starts < starts[-1]]] = 1
+    return flags
+
+
+def _id_type(tokenizer: Tokenizer) -> type[np.unsignedinteger[Any]]:
+    return np.uint16 if len(tokens_by_id(tokenizer)) <= 2**16 else np.uint32
+
+
+class _Bits:
+    """Is an array of bits that grows in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = AppendedArray(path, (), np.uint8, None)
+        self._rest = np.zeros(0, dtype=np.uint8)
+
+    def append(self, bits: NDArray[np.uint8]) -> None:
+        bits = np.concatenate([self._rest, bits])
+        whole = len(bits) // 8 * 8
+        self._file.append(np.packbits(bits[:whole], bitorder="little"))
+        self._rest = bits[whole:]
+
+    def close(self) -> None:
+        self._file.append(np.packbits(self._rest, bitorder="little"))
+        self._file.sync()
+        self._file.close()
+
+
+def _places(bits: NDArray[np.uint8], length: int) -> NDArray[np.int64]:
+    """Returns where bits are set, and `length` behind."""
+    found = np.empty(int(np.bitwise_count(bits).sum()) + 1, dtype=np.int64)
+    found[-1], at = length, 0
+    for first in range(0, len(bits), _BLOCK):
+        places = np.flatnonzero(np.unpackbits(bits[first : first + _BLOCK], bitorder="little"))
+        found[at : at + len(places)] = places + 8 * first
+        at += len(places)
+    return found

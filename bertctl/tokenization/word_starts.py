@@ -1,0 +1,69 @@
+"""Which tokens begin a word, as the tokenizer's pre-tokenizer sees words.
+
+Letters: N texts, T tokens of all of them together, V in the vocabulary.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer, pre_tokenizers
+
+from bertctl.documents import loading
+from bertctl.errors import UnavailableError
+from bertctl.tokenization.encode import EncodedTexts, TextEncoder
+from bertctl.tokenization.reference import OTHER_TOKENIZER, chunks, continuation_prefix, tokens_by_id
+
+_SPACE = "▁"  # SentencePiece's mark of one
+
+
+class WordStarts:
+    """Encodes texts without special tokens, and says where their words begin.
+
+    Args:
+        tokenizer: with truncation and padding off; it must not change as long as this lives.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._encoder = TextEncoder(tokenizer, special_tokens=False)
+        self._goes_on = _goes_on(tokenizer)
+
+    def encode(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.bool_]]:
+        """Returns (T,) ids, (N,) tokens of each text, and (T,) whether a token begins a word."""
+        if self._goes_on is not None:
+            encoded = self._encoder.encode(texts)
+            return encoded.ids, encoded.lengths, self.of(texts, encoded)
+        ids, begins = [np.zeros(0, dtype=np.int32)], [np.zeros(0, dtype=np.bool_)]
+        with loading("the tokenizer", kind=UnavailableError, remedy=OTHER_TOKENIZER):
+            for chunk in chunks(texts):
+                for encoding in self._tokenizer.encode_batch(chunk, add_special_tokens=False):
+                    words = np.array(encoding.word_ids, dtype=np.float64)  # NaN for None: a word of its own
+                    ids.append(np.array(encoding.ids, dtype=np.int32))
+                    begins.append(np.diff(words, prepend=np.nan) != 0)
+        return np.concatenate(ids), np.array(list(map(len, ids[1:])), dtype=np.int64), np.concatenate(begins)
+
+    def of(self, texts: Sequence[str], encoded: EncodedTexts) -> NDArray[np.bool_]:
+        """Returns (T,) whether a token begins a word, of texts that were encoded without special tokens."""
+        if self._goes_on is None:
+            return self.encode(texts)[2]
+        begins: NDArray[np.bool_] = ~self._goes_on[encoded.ids]
+        begins[encoded.starts[:-1][encoded.lengths > 0]] = True
+        return begins
+
+
+def _goes_on(tokenizer: Tokenizer) -> NDArray[np.bool_] | None:
+    """Returns (V,) whether a token goes on within a word; None where only the library knows it of each token.
+
+    It shows in BERT's pipeline, where no word begins with `##`; and of SentencePiece, where the text is not cut into
+    words before (Gemma's tokenizer, which mmBERT has) and all of it would be one.
+    """
+    names, prefix = tokens_by_id(tokenizer), continuation_prefix(tokenizer)
+    if isinstance(tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer) and prefix:
+        return np.array([name.startswith(prefix) for name in names])
+    text = "a a" if tokenizer.normalizer is None else tokenizer.normalizer.normalize_str("a a")
+    cut = tokenizer.pre_tokenizer is not None and len(tokenizer.pre_tokenizer.pre_tokenize_str(text)) > 1
+    if cut or not any(name.startswith(_SPACE) for name in names):
+        return None
+    added = tokenizer.get_added_tokens_decoder()
+    return np.array([not name.startswith(_SPACE) and i not in added for i, name in enumerate(names)])
