@@ -10,7 +10,7 @@ import itertools
 import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,10 +23,10 @@ from bertctl.data.files import SUFFIXES, suffix_of, text_lines
 from bertctl.data.reading import ReadOptions
 from bertctl.data.text_files import open_bytes, require_file
 from bertctl.data.text_rows import TextReader
-from bertctl.documents import sha256_of
+from bertctl.documents import loading, sha256_of
 from bertctl.errors import DataError, UnavailableError
 from bertctl.progress import SILENT, Listener
-from bertctl.words import count, count_of, listing, shorten
+from bertctl.words import count, count_of, shorten
 
 MOST_HELD_OUT = 1000
 """Documents held out at most: more take longer to score, and tell no more."""
@@ -49,15 +49,14 @@ class Document(NamedTuple):
     """
 
     id: str
-    lines: Sequence[str]
+    lines: list[str]
     cut: bool
 
     @property
     def sentences(self) -> list[str]:
         """Returns the sentences, none of them blank."""
-        if not self.cut:
-            return list(self.lines)
-        return [found for line in self.lines for sentence in _SENTENCE_END.split(line) if (found := sentence.strip())]
+        cut = (part for line in self.lines for part in (_SENTENCE_END.split(line) if self.cut else [line]))
+        return [found for part in cut if (found := part.strip())]
 
 
 @dataclass(frozen=True)
@@ -83,16 +82,18 @@ class Corpus:
             UnavailableError: a file that is gone.
         """
         for label, path in self.files.items():
-            rows = SUFFIXES.get(suffix_of(path), "lines") != "lines"
-            for line, lines, cut in (_rows if rows else _texts)(path, self.settings, listener):
-                yield Document(f"{label}:{line}", lines, cut)
+            read = _texts if SUFFIXES.get(suffix_of(path), "lines") == "lines" else _rows
+            for place, lines, cut in read(path, self.settings, listener):
+                yield Document(f"{label}:{place}", lines, cut)
 
-    def fingerprint(self) -> list[list[str]]:
-        """Returns what decides the text of each file: how it is read by its suffix, and the SHA-256 of its bytes."""
-        try:
-            return [[suffix_of(path), path.suffix.lower(), sha256_of(path)] for path in self.files.values()]
-        except OSError as error:
-            raise UnavailableError(f"{error.filename} can't be read: {error.strerror}", file=error.filename) from error
+    @loading("the corpus", kind=UnavailableError)
+    def fingerprint(self) -> dict[str, str]:
+        """Returns what decides the text: the name of each file as documents have it -> the SHA-256 of its bytes.
+
+        Raises:
+            UnavailableError: one can't be read.
+        """
+        return {label: sha256_of(path) for label, path in self.files.items()}
 
 
 def open_corpora(given: Sequence[str], settings: DataSection) -> list[Corpus]:
@@ -107,13 +108,12 @@ def open_corpora(given: Sequence[str], settings: DataSection) -> list[Corpus]:
         UnavailableError: nothing there, or a folder without such a file.
     """
     places = [_place(each) for each in given]
-    names = [name for name, _ in places]
-    found = [_files(path) for _, path in places]
-    labels = [label for files in found for label in files]
+    known = [name for name, _ in places]
     corpora = []
-    for typed, name, files in zip(given, names, found, strict=True):
-        unique = {label if labels.count(label) == 1 else f"{typed}/{label}": path for label, path in files.items()}
-        corpora.append(Corpus(name if names.count(name) == 1 else typed, unique, settings))
+    for typed, (short, path) in zip(given, places, strict=True):
+        name = short if known.count(short) == 1 else typed
+        files = {label if len(given) == 1 else f"{name}/{label}": file for label, file in _files(path).items()}
+        corpora.append(Corpus(name, files, settings))
     return corpora
 
 
@@ -132,45 +132,26 @@ def _files(path: Path) -> dict[str, Path]:
     inside = {f"/{file.relative_to(path).as_posix()}": file for file in path.rglob("*") if suffix_of(file) in SUFFIXES}
     found = {name[1:]: inside[name] for name in sorted(inside) if inside[name].is_file() and "/." not in name}
     if not found:
-        raise UnavailableError(
-            f"{path} holds no file of text", remedy=f"Suffixes: {', '.join(SUFFIXES)}, each also with .gz.", file=path
-        )
+        known = ", ".join(SUFFIXES)
+        raise UnavailableError(f"{path} holds no file of text", remedy=f"Suffixes: {known}, also with .gz.", file=path)
     return found
 
 
 def _texts(path: Path, settings: DataSection, listener: Listener) -> Iterator[tuple[int, list[str], bool]]:
     """Yields line, lines and `cut` of each document of a text file."""
-    options = ReadOptions(settings, "train", chunk_rows=_ROWS, listener=listener)
+    options = ReadOptions(settings, "train", listener=listener)
     with open_bytes(path) as file:
-        one_a_line = not _has_gaps(text_lines(file, str(path), options))
-    listener.say(f"{path}: one {'document' if one_a_line else 'sentence'} a line")
-    begins, lines = 0, list[str]()
+        runs = itertools.groupby(text_lines(file, str(path), options), str.isspace)
+        cut = [blank for blank, _ in itertools.islice(runs, 4)].count(False) < 2  # text, perhaps behind empty lines
+    listener.say(f"{path}: one {'document' if cut else 'sentence'} a line")
     with open_bytes(path) as file:
-        for number, raw in enumerate(text_lines(file, str(path), ReadOptions(settings, "train")), start=1):
-            line = raw.strip()
-            if line and one_a_line:
-                yield number, [line], True
-            elif line:
-                begins = begins if lines else number
-                lines.append(line)
-            elif lines:
-                yield begins, lines, False
-                lines = []
-    if lines:
-        yield begins, lines, False
-
-
-def _has_gaps(lines: Iterator[str]) -> bool:
-    """Whether an empty line stands between two others."""
-    text = gap = False
-    for line in lines:
-        if line.isspace():
-            gap = text
-        elif gap:
-            return True
-        else:
-            text = True
-    return False
+        lines = enumerate(map(str.strip, text_lines(file, str(path), replace(options, listener=SILENT))), start=1)
+        for is_text, group in itertools.groupby(lines, key=lambda numbered: numbered[1] != ""):
+            if is_text and cut:
+                yield from ((number, [line], True) for number, line in group)
+            elif is_text:
+                numbers, texts = zip(*group, strict=True)
+                yield numbers[0], list(texts), False
 
 
 def _rows(path: Path, settings: DataSection, listener: Listener) -> Iterator[tuple[int, list[str], bool]]:
@@ -183,45 +164,23 @@ def _rows(path: Path, settings: DataSection, listener: Listener) -> Iterator[tup
         before += len(rows)
 
 
-@dataclass(frozen=True)
-class Survey:
+class Survey(NamedTuple):
     """Is what is known of corpora after they were read once.
 
     Attributes:
-        documents: with a text, of each corpus.
-        blank: documents without one, which are left out.
-        lines: that count as one that may be repeated.
-        repeated: how many of them stand further up already.
-        examples: two of those, the most frequent first; none where they are few.
-        held_out: numbers of the documents held out for validation, counted over all that the corpora yield.
+        documents: how many there are, those without a text too.
+        held_out: numbers of those held out for validation, counted over all that the corpora yield.
+        notes: what is left out, held out and repeated, in words.
     """
 
-    documents: tuple[int, ...]
-    blank: int
-    lines: int
-    repeated: int
-    examples: tuple[str, ...]
-    held_out: frozenset[int]
-
-    def check_repeated(self, *, allowed: bool, listener: Listener) -> None:
-        """Refuses more repeated lines than `MOST_REPEATED`; where they are allowed, they are told.
-
-        Raises:
-            DataError: how many, two of them, and the way out.
-        """
-        if self.repeated <= MOST_REPEATED * self.lines:
-            return
-        shown = listing([shorten(line) for line in self.examples])
-        what = f"{count_of(self.repeated, self.lines, 'line')} of the corpus stand further up already, such as {shown}"
-        if not allowed:
-            raise DataError(
-                what,
-                remedy="A model learns such lines by heart, and little else. Take them out, or add --allow-duplicates.",
-            )
-        listener.warn(what)
+    documents: int
+    held_out: Sequence[int]
+    notes: Sequence[str]
 
 
-def survey(corpora: Sequence[Corpus], *, fraction: float | None, listener: Listener = SILENT) -> Survey:
+def survey(
+    corpora: Sequence[Corpus], *, fraction: float | None, allow_duplicates: bool = False, listener: Listener = SILENT
+) -> Survey:
     """Reads corpora once and returns what has to be known of them before they are packed.
 
     Documents with the smallest hashes of their texts are held out: which these are depends on nothing but the texts,
@@ -230,41 +189,36 @@ def survey(corpora: Sequence[Corpus], *, fraction: float | None, listener: Liste
     Args:
         corpora: at least one.
         fraction: share of the documents to hold out, at most `MOST_HELD_OUT`, at least one; None holds out none.
+        allow_duplicates: whether more repeated lines than `MOST_REPEATED` are told, and not refused.
         listener: told of what is guessed about the files.
 
     Raises:
         UsageError: a text column that can't be guessed.
-        DataError: files that are not what they should be; a corpus without text, or with none left for training.
+        DataError: files that are not what they should be; a corpus without text, or with none left for training; too
+            many repeated lines.
     """
     lines, texts, ends = array("q"), array("q"), [0]
     for corpus in corpora:
         for document in corpus.documents(listener):
             lines.extend(hash(line) for line in document.lines if _counts(line))
-            texts.append(_text_hash(document.lines) if document.lines else _NO_TEXT)
+            texts.append(_hash(document.lines) if document.lines else _NO_TEXT)
         ends.append(len(texts))
     hashes = np.frombuffer(texts, dtype=np.int64)
-    has_text = hashes != _NO_TEXT
-    held = has_text & (hashes <= _highest_held_out(hashes[has_text], fraction))
-    spans = [slice(a, b) for a, b in itertools.pairwise(ends)]
-    sizes = [int(has_text[span].sum()) for span in spans]
-    for corpus, size, span in zip(corpora, sizes, spans, strict=True):
-        if not size:
-            raise DataError(f"the corpus '{corpus.name}' holds no text", remedy="Give a file with text.")
-        if held[span].sum() == size or (fraction is not None and not held.any()):
+    full = hashes != _NO_TEXT
+    different = np.unique(hashes[full])
+    most = 0 if fraction is None else min(MOST_HELD_OUT, max(1, round(fraction * full.sum())), len(different) - 1)
+    held = np.isin(hashes, different[: max(most, 0)])
+    for corpus, (a, b) in zip(corpora, itertools.pairwise(ends), strict=True):
+        if (held[a:b] == full[a:b]).all() or (fraction is not None and most < 1):
+            found = count(int(full[a:b].sum()), "document")
             raise DataError(
-                f"the corpus '{corpus.name}' has {count(size, 'document')}, and none to train on beside those that are "
-                "held out for validation",
+                f"the corpus '{corpus.name}' has {found} with text, and none to train on beside one for validation",
                 remedy="Give more documents, with empty lines between them, or a file with --validation-file.",
             )
-    repeated, most = _repeated(np.frombuffer(lines, dtype=np.int64))
-    return Survey(
-        documents=tuple(sizes),
-        blank=int((~has_text).sum()),
-        lines=len(lines),
-        repeated=repeated,
-        examples=_lines_of(corpora, most) if repeated > MOST_REPEATED * len(lines) else (),
-        held_out=frozenset(np.flatnonzero(held).tolist()),
-    )
+    notes = _repeated(corpora, np.frombuffer(lines, dtype=np.int64), allowed=allow_duplicates)
+    kinds = {"have no text and are left out": ~full, "are held out for validation, by the hashes of their texts": held}
+    notes += [f"{count_of(int(of.sum()), len(full), 'document')} {what}" for what, of in kinds.items() if of.any()]
+    return Survey(len(full), np.flatnonzero(held).tolist(), notes)
 
 
 def _counts(line: str) -> bool:
@@ -274,31 +228,26 @@ def _counts(line: str) -> bool:
     return len(line) >= 25 or line.count(" ") >= 2
 
 
-def _text_hash(lines: Sequence[str]) -> int:
-    return int.from_bytes(hashlib.blake2b("\n".join(lines).encode(), digest_size=8).digest()) & (2**63 - 1)
+def _hash(lines: Sequence[str]) -> int:
+    """Returns the same positive number everywhere, unlike `hash`."""
+    return int.from_bytes(hashlib.blake2b("\n".join(lines).encode(), digest_size=8).digest()) >> 1
 
 
-def _highest_held_out(hashes: NDArray[np.int64], fraction: float | None) -> int:
-    """Returns the hash up to which documents are held out; `_NO_TEXT` for none."""
-    different = np.unique(hashes)
-    wanted = 0 if fraction is None else min(MOST_HELD_OUT, max(1, round(fraction * len(hashes))), len(different) - 1)
-    return int(different[wanted - 1]) if wanted > 0 else _NO_TEXT
+def _repeated(corpora: Sequence[Corpus], hashes: NDArray[np.int64], *, allowed: bool) -> list[str]:
+    """Returns how many lines are repeated, in words; nothing where they are few. Sorts the hashes of all in place.
 
-
-def _repeated(hashes: NDArray[np.int64]) -> tuple[int, list[int]]:
-    """Returns how many values stand further up already, and the two most frequent values. Sorts them in place."""
+    Raises:
+        DataError: they are too many, and not allowed.
+    """
     hashes.sort()
-    first = np.flatnonzero(np.concatenate([[True], hashes[1:] != hashes[:-1]])) if len(hashes) else hashes
-    most = np.argsort(np.diff(first, append=len(hashes)), kind="stable")[:-3:-1]
-    return len(hashes) - len(first), hashes[first[most]].tolist()
-
-
-def _lines_of(corpora: Sequence[Corpus], hashes: Sequence[int]) -> tuple[str, ...]:
-    """Returns the lines with these hashes."""
-    found: dict[int, str] = {}
-    for corpus in corpora:
-        for document in corpus.documents():
-            found |= {hash(line): line for line in document.lines if hash(line) in hashes}
-            if len(found) == len(hashes):
-                return tuple(found[each] for each in hashes)
-    return tuple(found.values())
+    again = hashes[1:] == hashes[:-1]
+    if again.sum() <= MOST_REPEATED * len(hashes):
+        return []
+    first = np.flatnonzero(np.append(True, ~again))
+    most = set(hashes[first[np.argsort(np.diff(first, append=len(hashes)), kind="stable")[-2:]]].tolist())
+    every = (line for corpus in corpora for document in corpus.documents() for line in document.lines)
+    shown = " and ".join({hash(line): repr(shorten(line)) for line in every if hash(line) in most}.values())
+    what = f"{count_of(int(again.sum()), len(hashes), 'line')} of the corpus stand further up already, such as {shown}"
+    if not allowed:
+        raise DataError(what, remedy="A model learns them by heart. Take them out, or add --allow-duplicates.")
+    return [what]

@@ -32,6 +32,9 @@ from bertctl.writing import replacing
 _CHARACTERS = 4_000_000  # encoded at once
 _BLOCK = 1 << 20  # bytes of bits unpacked at once
 
+Documents = Iterable[Sequence[str]]
+"""Each as its sentences."""
+
 
 @dataclass(frozen=True)
 class PackedText:
@@ -54,12 +57,7 @@ class PackedText:
 
 
 def pack(
-    corpora: Iterable[Iterable[Sequence[str]]],
-    tokenizer: Tokenizer,
-    folder: Path,
-    *,
-    documents: int = 0,
-    listener: Listener = SILENT,
+    corpora: Iterable[Documents], tokenizer: Tokenizer, folder: Path, *, documents: int = 0, listener: Listener = SILENT
 ) -> PackedText:
     """Encodes corpora into a folder, which takes its name when it is whole, and opens it.
 
@@ -96,7 +94,7 @@ def pack(
     return open_packed(folder)
 
 
-def pack_in_memory(documents: Iterable[Sequence[str]], tokenizer: Tokenizer) -> PackedText:
+def pack_in_memory(documents: Documents, tokenizer: Tokenizer) -> PackedText:
     """Returns documents, given as sentences, as one corpus in memory; each stays, also one without a token.
 
     Raises:
@@ -113,18 +111,13 @@ def open_packed(folder: Path) -> PackedText:
         DataError: the folder is not what it left.
     """
     with loading(folder, remedy="Delete it: it is made anew."):
-        ids, words, sentences, documents, corpora = (
-            open_array(folder / f"{name}.npy") for name in ("ids", "words", "sentences", "documents", "corpora")
-        )
-        begins = _places(sentences, len(ids))
-        packed = PackedText(ids, words, begins, _places(documents, len(begins) - 1), np.asarray(corpora))
-        whole = len(words) == len(sentences) == -(-len(ids) // 8) and corpora[-1] == len(packed.documents) - 1
-        if not whole:
-            raise ValueError("its files do not fit together")
-    return packed
+        names = ("ids", "words", "sentences", "documents", "corpora")
+        ids, begins, sentences, documents, corpora = (open_array(folder / f"{name}.npy") for name in names)
+        starts = _places(sentences, len(ids))
+        return PackedText(ids, begins, starts, _places(documents, len(starts) - 1), np.asarray(corpora))
 
 
-def _batches(documents: Iterable[Sequence[str]]) -> Iterator[list[Sequence[str]]]:
+def _batches(documents: Documents) -> Iterator[list[Sequence[str]]]:
     """Yields some documents after the other."""
     batch: list[Sequence[str]] = []
     characters = 0
@@ -143,13 +136,9 @@ def _packed(documents: Sequence[Sequence[str]], starts: WordStarts) -> PackedTex
     parts = [starts.encode(some) for some in (*chunks(texts), [])]
     ids, lengths, begins = (np.concatenate(each) for each in zip(*parts, strict=True))
     owners = np.repeat(np.arange(len(documents)), list(map(len, documents)))[lengths > 0]
-    return PackedText(
-        ids,
-        np.packbits(begins, bitorder="little"),
-        np.concatenate([[0], np.cumsum(lengths[lengths > 0])]),
-        np.searchsorted(owners, np.arange(len(documents) + 1)),
-        np.array([0, len(documents)]),
-    )
+    sentences = np.concatenate([[0], np.cumsum(lengths[lengths > 0])])
+    places = np.searchsorted(owners, np.arange(len(documents) + 1))
+    return PackedText(ids, np.packbits(begins, bitorder="little"), sentences, places, np.array([0, len(documents)]))
 
 
 def _flags(starts: NDArray[np.int64]) -> NDArray[np.uint8]:
@@ -184,10 +173,6 @@ class _Bits:
 
 def _places(bits: NDArray[np.uint8], length: int) -> NDArray[np.int64]:
     """Returns where bits are set, and `length` behind."""
-    found = np.empty(int(np.bitwise_count(bits).sum()) + 1, dtype=np.int64)
-    found[-1], at = length, 0
-    for first in range(0, len(bits), _BLOCK):
-        places = np.flatnonzero(np.unpackbits(bits[first : first + _BLOCK], bitorder="little"))
-        found[at : at + len(places)] = places + 8 * first
-        at += len(places)
-    return found
+    blocks = ((first, bits[first : first + _BLOCK]) for first in range(0, len(bits), _BLOCK))
+    found = [8 * first + np.flatnonzero(np.unpackbits(block, bitorder="little")) for first, block in blocks]
+    return np.concatenate([*found, [length]])

@@ -11,7 +11,6 @@ import pytest
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.corpora import MOST_HELD_OUT, Document, Survey, open_corpora, survey
 from bertctl.errors import BertctlError, DataError, ExitCode, UnavailableError
-from bertctl.progress import SILENT, Listener
 
 TEXTS = ["The cat sat. It slept! Did it?", "A second text. It ends here."]
 CUT = [["The cat sat.", "It slept!", "Did it?"], ["A second text.", "It ends here."]]
@@ -121,9 +120,9 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
         open_corpora([str(tmp_path / "foldr")], DataSection())
 
 
-def _survey(tmp_path: Path, *contents: str, fraction: float | None = 0.1) -> Survey:
+def _survey(tmp_path: Path, *contents: str, fraction: float | None = 0.1, allowed: bool = True) -> Survey:
     paths = [str(_written(tmp_path / f"{i}.txt", content)) for i, content in enumerate(contents)]
-    return survey(open_corpora(paths, DataSection()), fraction=fraction)
+    return survey(open_corpora(paths, DataSection()), fraction=fraction, allow_duplicates=allowed)
 
 
 def _lines(number: int) -> list[str]:
@@ -133,10 +132,9 @@ def _lines(number: int) -> list[str]:
 def test_held_out_documents_depend_on_their_texts_alone(tmp_path: Path) -> None:
     lines = _lines(500)
     found = _survey(tmp_path, "\n".join(lines))
-    assert found.documents == (500,)
-    assert len(found.held_out) == 50
+    assert (found.documents, len(found.held_out)) == (500, 50)
+    assert "50 of 500 documents (10.0 %) are held out" in found.notes[0]
     turned = _survey(tmp_path, "\n".join(lines[:123:-1]), "\n".join(lines[:124]))
-    assert turned.documents == (376, 124)
     both = [*lines[:123:-1], *lines[:124]]
     assert {both[i] for i in turned.held_out} == {lines[i] for i in found.held_out}
     assert not _survey(tmp_path, "\n".join(lines), fraction=None).held_out
@@ -144,7 +142,7 @@ def test_held_out_documents_depend_on_their_texts_alone(tmp_path: Path) -> None:
 
 def test_equal_texts_are_on_one_side(tmp_path: Path) -> None:
     lines = _lines(300) * 2
-    held = _survey(tmp_path, "\n".join(lines)).held_out
+    held = set(_survey(tmp_path, "\n".join(lines)).held_out)
     texts = {lines[i] for i in held}
     assert held == {i for i, line in enumerate(lines) if line in texts}
     assert len(held) == 120  # 60 different ones
@@ -157,38 +155,46 @@ def test_no_more_are_held_out_than_tell_anything(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["One text. Two sentences.", "Same text here\nSame text here\n", "\n \n"])
 def test_one_document_is_not_enough_to_hold_one_out(tmp_path: Path, content: str) -> None:
-    with pytest.raises(DataError, match=r"'0' (has|holds)"):
+    with pytest.raises(DataError, match=r"'0' has [012] documents? with text, and none to train on"):
         _survey(tmp_path, content)
     if content.strip():
-        assert _survey(tmp_path, content, fraction=None).documents[0] > 0
+        assert not _survey(tmp_path, content, fraction=None).held_out
+
+
+def test_each_corpus_keeps_something_to_train_on(tmp_path: Path) -> None:
+    lines = _lines(500)
+    held = lines[_survey(tmp_path, "\n".join(lines)).held_out[0]]
+    with pytest.raises(DataError, match="'1' has 1 document with text"):
+        _survey(tmp_path, "\n".join(line for line in lines if line != held), held)
 
 
 def test_texts_that_are_blank_are_counted(tmp_path: Path) -> None:
     rows = [{"text": text} for text in ("", "one text here", " \n", "another text here")]
     path = _written(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
     found = survey(open_corpora([str(path)], DataSection()), fraction=0.5)
-    assert (found.documents, found.blank) == ((2,), 2)
-    assert found.held_out in ({1}, {3})
+    assert found.held_out in ([1], [3])
+    assert found.notes[0] == "2 of 4 documents (50.0 %) have no text and are left out"
 
 
 def test_repeated_lines_are_refused(tmp_path: Path) -> None:
-    lines = [*_lines(1000), *["All rights reserved by us"] * 12, "text number 7", "text number 7"]
-    found = _survey(tmp_path, "\n".join(lines))
-    assert (found.lines, found.repeated) == (1014, 13)
+    content = "\n".join([*_lines(1000), *["All rights reserved by us"] * 12, "text number 7", "text number 7"])
     with pytest.raises(DataError) as refused:
-        found.check_repeated(allowed=False, listener=SILENT)
+        _survey(tmp_path, content, allowed=False)
     assert "13 of 1,014 lines (1.3 %)" in refused.value.message
-    assert "'All rights reserved by us', 'text number 7'" in refused.value.message
+    assert "'text number 7' and 'All rights reserved by us'" in refused.value.message
     assert "--allow-duplicates" in refused.value.remedy
-    warned: list[str] = []
-    listener = Listener()
-    listener.warn = warned.append  # type: ignore[method-assign]
-    found.check_repeated(allowed=True, listener=listener)
-    assert "13 of 1,014 lines" in "".join(warned)
+    assert _survey(tmp_path, content).notes[0] == refused.value.message
 
 
 def test_a_few_repeated_lines_and_headings_are_let_through(tmp_path: Path) -> None:
     headings = ["Results", "Case report", "参考文献"] * 300
-    found = _survey(tmp_path, "\n".join([*_lines(1000), *["A line of text"] * 10, *headings]))
-    assert (found.lines, found.repeated, found.examples) == (1010, 9, ())
-    found.check_repeated(allowed=False, listener=SILENT)
+    content = "\n".join([*_lines(1000), *["A line of text"] * 11, *headings])
+    assert len(_survey(tmp_path, content, fraction=None, allowed=False).notes) == 0
+    with pytest.raises(DataError, match="11 of 1,012 lines"):
+        _survey(tmp_path, content + "\nA line of text", allowed=False)
+
+
+def test_repeated_lines_are_found_within_documents_too(tmp_path: Path) -> None:
+    blocks = [f"{line}\nprinted on recycled paper" for line in _lines(50)]
+    with pytest.raises(DataError, match="49 of 100 lines"):
+        _survey(tmp_path, "\n\n".join(blocks), allowed=False)

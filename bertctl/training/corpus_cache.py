@@ -1,0 +1,114 @@
+"""What pretraining reads: corpora that are packed once, into the cache folder, and texts that are held out of them.
+
+    CACHE/corpora/KEY/packed/    ids and places (tokenization/packing.py)
+        corpus.json              notes on the corpora, and the texts held out of them
+
+The key is a hash of the texts, their files' names, how they are read, and the tokenizer: no path, no date.
+"""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from bertctl.catalog.lock import Found, noted
+from bertctl.config.schema import Recipe
+from bertctl.data.corpora import Corpus, Survey, open_corpora, survey
+from bertctl.data.rows import Rows
+from bertctl.data.splits import content_hash
+from bertctl.documents import read_json
+from bertctl.errors import DataError
+from bertctl.inference.sessions import cache_folder
+from bertctl.progress import SILENT, Listener
+from bertctl.run_folder import hold
+from bertctl.tokenization.packing import PackedText, open_packed, pack
+from bertctl.writing import replacing, write_json
+
+
+@dataclass(frozen=True)
+class CorpusData:
+    """Is what pretraining reads.
+
+    Attributes:
+        train: the training documents of all corpora, packed.
+        validation: the documents that are scored; column `text` holds a document's sentences, one a line.
+        names: of the corpora, in their order in `train`.
+        hashes: split -> SHA-256 of its text; no path, no date.
+        notes: what was left out and held out; each was also told to the listener.
+    """
+
+    train: PackedText
+    validation: Rows
+    names: tuple[str, ...]
+    hashes: Mapping[str, str]
+    notes: tuple[str, ...]
+
+
+def read_corpus(recipe: Recipe, tokenizer: Tokenizer, *, listener: Listener = SILENT) -> CorpusData:
+    """Returns the corpora that a recipe names, packed now or by an earlier run.
+
+    Args:
+        recipe: its sections `pretraining` (corpus, allow_duplicates) and `data` are read.
+        tokenizer: with truncation and padding off.
+        listener: told of what is guessed, left out and held out, and of the progress.
+
+    Raises:
+        UsageError: a text column that can't be guessed.
+        DataError: files that are not what they should be, too many repeated lines, too few documents.
+        UnavailableError: files that are not there, or a cache folder that can't be written.
+    """
+    section, own = recipe.pretraining, recipe.data.validation_file
+    corpora = open_corpora(section.corpus, recipe.data)
+    scored = open_corpora([own], recipe.data) if own else []
+    for name, path in (file for corpus in (*corpora, *scored) for file in corpus.files.items()):
+        noted(Found("dataset", name, {name: path}))
+    fraction = None if own else recipe.data.validation_fraction
+    key = _key(corpora, fraction, section.allow_duplicates)
+    folder = cache_folder() / "corpora" / _hash([key, tokenizer.to_str()])[:32] / "packed"
+    with hold(folder.parent / ".lock", patient=True):
+        if not folder.exists():
+            found = survey(corpora, fraction=fraction, allow_duplicates=section.allow_duplicates, listener=listener)
+            listener.say(f"the corpus is packed, once, into {folder}")
+            with replacing(folder) as aside:
+                _pack(corpora, tokenizer, aside, found, listener)
+                if key != _key(corpora, fraction, section.allow_duplicates):
+                    raise DataError("a file of the corpus was changed while it was read", remedy="Start again.")
+    stored = read_json(folder / "corpus.json", limit=2**32)
+    for note in stored["notes"]:
+        listener.say(note)
+    documents = stored["held_out"] or [(d.id, "\n".join(d.sentences)) for d in scored[0].documents(listener) if d.lines]
+    if not documents:
+        raise DataError(f"{own} holds no text", remedy="Give a file with text.")
+    ids, texts = zip(*documents, strict=True)
+    validation = Rows("validation", {"text": texts}, ids, own or "the documents held out")
+    hashes = {"train": key, "validation": content_hash(validation)}
+    return CorpusData(open_packed(folder), validation, tuple(c.name for c in corpora), hashes, tuple(stored["notes"]))
+
+
+def _key(corpora: Sequence[Corpus], *said: object) -> str:
+    """Returns the hash of what decides the texts; another format of the folder takes another number than 1."""
+    settings = corpora[0].settings.model_dump(include={"text_column", "delimiter", "header", "encoding"})
+    return _hash([1, [corpus.fingerprint() for corpus in corpora], settings, said])
+
+
+def _hash(parts: object) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _pack(corpora: Sequence[Corpus], tokenizer: Tokenizer, folder: Path, found: Survey, listener: Listener) -> None:
+    """Packs the training documents into a new folder, and puts those held out and what was found beside them."""
+    numbers, held, held_out = itertools.count(), frozenset(found.held_out), list[tuple[str, str]]()
+
+    def training(corpus: Corpus) -> Iterator[list[str]]:
+        for document in corpus.documents():
+            if next(numbers) in held:
+                held_out.append((document.id, "\n".join(document.sentences)))
+            else:
+                yield document.sentences
+
+    pack(map(training, corpora), tokenizer, folder, documents=found.documents, listener=listener)
+    write_json(folder / "corpus.json", {"notes": found.notes, "held_out": held_out})
