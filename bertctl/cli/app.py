@@ -50,6 +50,7 @@ VERBS = (
     Verb("predict", "Predict with a run: lines, CSV or JSONL, a file or stdin.", "Use", prints=True),
     Verb("extract-features", "Read vectors out of an encoder, from any layer.", "Use"),
     Verb("fill-mask", "Say which words fit the masked places of a text.", "Use", prints=True),
+    Verb("score", "Say how likely a text is, or which of two is likelier.", "Use", prints=True),
     Verb("report", "Show a run in one file: HTML to open anywhere, or Markdown.", "Use", prints=True),
     Verb("runs", "List runs; delete some, or all but the best.", "Use", prints=True),
     Verb("push", "Put a run's model on the hub, with its card.", "Use"),

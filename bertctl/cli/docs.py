@@ -15,6 +15,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "docs"
 TOPICS = (
     "tutorial",
     "tasks",
+    "pretraining",
     "models",
     "long-texts",
     "features",

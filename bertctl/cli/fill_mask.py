@@ -11,7 +11,7 @@ from bertctl.cli import streams
 from bertctl.cli.completion import model_names
 from bertctl.cli.output import Output
 from bertctl.cli.recipe_options import names_in
-from bertctl.cli.texts import TextSource, takes_texts
+from bertctl.cli.texts import TextSource, takes_texts, typed_text
 from bertctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -43,26 +43,20 @@ def fill_mask(
         bertctl fill-mask bert-base "The capital of France is [MASK]."
         bertctl fill-mask bert-base cloze.txt --targets he,she -o answers.jsonl
     """
-    from bertctl.data.text_files import is_text, require_file
-
     words = names_in(targets or "")
     if targets is not None and not words:
         raise UsageError("--targets names no word", remedy="Such as --targets good,bad.")
-    if not given.strip() and source.data is None:
-        raise UsageError("nothing to fill", remedy='Give a text ("I went to the [MASK]."), a file, or - for stdin.')
-    typed = bool(given) and is_text(given)
-    if not typed and given not in ("", "-"):
-        require_file(Path(given))
+    typed = typed_text(given, source, to="fill", such_as="I went to the [MASK].")
     from bertctl.inference.layouts import layout_of
     from bertctl.inference.predict import Destination
-    from bertctl.interpretability.masked_words import MaskFiller
+    from bertctl.interpretability.masked_words import MaskedModel, MaskFiller
 
     with out.third_party_kept():
-        filler = MaskFiller(model)
-        if typed and filler.mask not in given:
-            raise UsageError(f"the text has no mask: {given[:60]!r}", remedy=filler.remedy)
+        filler = MaskFiller(MaskedModel(model))
+        if typed and filler.mask not in typed:
+            raise UsageError(f"the text has no mask: {typed[:60]!r}", remedy=filler.remedy)
         read = replace(source, files=[given] if given else [], beside=output).chunks(out)
-        texts = [[given]] if typed else (chunk.texts for chunk in read)
+        texts = [[typed]] if typed else (chunk.texts for chunk in read)
         answers = filler.fill(texts, top_k=top_k, targets=words, listener=out)
         if typed and output is None:
             [answer] = answers

@@ -181,3 +181,27 @@ def _kind(file: str) -> str:
         return "lines" if file == "-" else kind_of(Path(file))
     except UsageError:
         return "lines"
+
+
+def typed_text(given: str, source: TextSource, *, to: str, such_as: str) -> str | None:
+    """Returns the text that was typed; None where a file, stdin or a data set gives the texts.
+
+    Args:
+        given: what was typed: a text, a file, or -.
+        source: with the data set of --data, if one was named.
+        to: what is done with a text.
+        such_as: one that fits.
+
+    Raises:
+        UsageError: there is neither.
+        UnavailableError: a file that is not there.
+    """
+    from bertctl.data.text_files import is_text, require_file
+
+    if not given.strip() and source.data is None:
+        raise UsageError(f"nothing to {to}", remedy=f'Give a text ("{such_as}"), a file, or - for stdin.')
+    if given and is_text(given):
+        return given
+    if given not in ("", "-"):
+        require_file(Path(given))
+    return None

@@ -6,7 +6,8 @@ Letters: T tokens of a text, V tokens in the vocabulary.
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,38 +25,42 @@ from bertctl.modeling.stored_weights import stored_weights
 from bertctl.progress import SILENT, Listener
 from bertctl.tokenization.vocab import word_ids
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 _ARCHITECTURE = re.compile("(ForMaskedLM|ForPreTraining|WithLMHeadModel)$")
 _LOGITS = 2**25
-"""Logits of a batch, V for each token: 128 MB."""
+"""Logits of a batch, V for each masked place: 128 MB."""
 
+_TOKENS = 4096  # of a batch; the few heads that compute all places at once take V logits for each
 _TEXTS = 64  # texts that are looked at together
 
 
-class _Masked(NamedTuple):
-    """A text with one of its masks, which is written as several where a word has several tokens.
+class MaskedLine(NamedTuple):
+    """A text with some of its tokens masked.
 
     Attributes:
         ids: its tokens.
         type_ids: their segments.
-        place: where this mask begins.
-        times: as how many it is written.
+        places: of the masked tokens that are asked for.
     """
 
-    ids: list[int]
-    type_ids: list[int]
-    place: int
-    times: int
+    ids: Sequence[int] | NDArray[np.int32]
+    type_ids: Sequence[int]
+    places: Sequence[int]
 
 
-class MaskFiller:
+class MaskedModel:
     """A model with its masked-word head, in fp32.
 
     Args:
         name: of a model, its folder or hub id.
 
     Attributes:
+        tokenizer: turns texts into ids.
+        length: tokens that are read of a text.
         mask: the token that stands for a masked word.
-        remedy: for a text without it.
+        mask_id: its id.
 
     Raises:
         UsageError: no such model, or one without that head.
@@ -63,7 +68,7 @@ class MaskFiller:
     """
 
     def __init__(self, name: str) -> None:
-        source, self._length = find_encoder(name)
+        source, self.length = find_encoder(name)
         trained = trained_as(source.config, stored_weights(source.folder))
         if not _ARCHITECTURE.search(trained):
             raise _no_head(source, f"its weights are those of {trained}")
@@ -75,8 +80,52 @@ class MaskFiller:
         except UnavailableError as error:  # weights of the head are missing
             raise _no_head(source, error.message) from error
         loaded.network.to(compute.device)
-        self._name, self._engine, self._tokenizer = name, Engine.of(loaded, compute), loaded.tokenizer
-        self.mask, self._mask_id = str(loaded.saved_tokenizer.mask_token), loaded.saved_tokenizer.mask_token_id
+        self.name, self.tokenizer = name, loaded.tokenizer
+        self.mask, self.mask_id = str(loaded.saved_tokenizer.mask_token), loaded.saved_tokenizer.mask_token_id
+        self._engine = Engine.of(loaded, compute)
+
+    def logarithms(self, lines: Sequence[MaskedLine]) -> "Iterator[tuple[int, Tensor]]":
+        """Yields the number of each line, in any order, with the (K, V) logarithms of probabilities at its K places."""
+        together = min(len(line.ids) for line in lines) // max(len(line.places) for line in lines) or 1
+        budget = min(_TOKENS, together * max(1, _LOGITS // self.tokenizer.get_vocab_size()))
+        for indices, inputs in self._engine.line_batches(lines, budget):
+            first = inputs["attention_mask"].argmax(dim=1).tolist()  # behind padding on the left
+            asked = [(row, first[row] + place) for row, i in enumerate(indices) for place in lines[i].places]
+            rows, columns = map(list, zip(*asked, strict=True))
+            with self._engine.backend.inference(), _asked_alone(self._engine.network, rows, columns):
+                logits = self._engine.backend(**inputs).logits
+            logits = logits[0] if logits.shape[:2] == (1, len(rows)) else logits[rows, columns]
+            counts = [len(lines[i].places) for i in indices]
+            yield from zip(indices.tolist(), logits.float().log_softmax(-1).split(counts), strict=True)
+
+
+@contextmanager
+def _asked_alone(network: Any, rows: list[int], columns: list[int]) -> Iterator[None]:
+    """Has only these places of a batch go through the vocabulary's matrix, as (1, K, V) logits, where it is a layer."""
+
+    def choose(_: Any, inputs: "tuple[Tensor, ...]") -> "tuple[Tensor, ...]":
+        return (inputs[0][rows, columns][None],)
+
+    hook = network.get_output_embeddings().register_forward_pre_hook(choose)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+class MaskFiller:
+    """Finds the words that fit.
+
+    Args:
+        model: with its masked-word head.
+
+    Attributes:
+        mask: the token that stands for a masked word.
+        remedy: for a text without it.
+    """
+
+    def __init__(self, model: MaskedModel) -> None:
+        self._model, self._tokenizer, self.mask = model, model.tokenizer, model.mask
         self.remedy = f"Write {self.mask} where a word is to be found, such as: I went to the {self.mask}."
 
     def fill(
@@ -107,11 +156,13 @@ class MaskFiller:
         for part in (chunk[i : i + _TEXTS] for chunk in texts for i in range(0, len(chunk), _TEXTS)):
             encodings = [self._encode(text, number + i) for i, text in enumerate(part)]
             variants = [self._variants(encoding, {1, *map(len, wanted)}) for encoding in encodings]
-            logarithms = iter(self._logarithms([one for each in variants for one in each]))
+            lines = [one for each in variants for one in each]
+            given = {i: finite(one.cpu().numpy(), self._model.name) for i, one in self._model.logarithms(lines)}
+            logarithms = (given[i] for i in range(len(lines)))
             for text, encoding, each in zip(part, encodings, variants, strict=True):
                 found: dict[int, dict[int, NDArray[np.float32]]] = {}  # by the mask's place, by how many
                 for one in each:
-                    found.setdefault(one.place, {})[one.times] = next(logarithms)
+                    found.setdefault(one.places[0], {})[len(one.places)] = next(logarithms)
                 masks = []
                 for place, rows in found.items():
                     begin, end = encoding.offsets[place]
@@ -126,35 +177,23 @@ class MaskFiller:
 
     def _encode(self, text: str, number: int) -> Encoding:
         encoding = self._tokenizer.encode(text)
-        if self._mask_id not in encoding.ids:
+        if self._model.mask_id not in encoding.ids:
             raise DataError(f"text {number + 1} has no mask: {text[:60]!r}", remedy=self.remedy)
         return encoding
 
-    def _variants(self, encoding: Encoding, lengths: Iterable[int]) -> list[_Masked]:
+    def _variants(self, encoding: Encoding, lengths: Iterable[int]) -> list[MaskedLine]:
         """Returns the text with each of its masks written as so many."""
         found = []
-        for place in (i for i, number in enumerate(encoding.ids) if number == self._mask_id):
+        for place in (i for i, number in enumerate(encoding.ids) if number == self._model.mask_id):
             for count in lengths:
                 order = [*range(place), *[place] * count, *range(place + 1, len(encoding))]
                 ids, types = ([each[i] for i in order] for each in (encoding.ids, encoding.type_ids))
-                found.append(_Masked(ids, types, place, count))
+                found.append(MaskedLine(ids, types, range(place, place + count)))
         longest = max(len(one.ids) for one in found)
-        if longest > self._length:
-            told = f"a text has {longest} tokens, and the model reads {self._length}"
+        if longest > self._model.length:
+            told = f"a text has {longest} tokens, and the model reads {self._model.length}"
             raise DataError(told, remedy="Give what stands around the mask.")
         return found
-
-    def _logarithms(self, texts: Sequence[_Masked]) -> list[NDArray[np.float32]]:
-        """Returns for each text the (count, V) logarithms of probabilities."""
-        found: dict[int, NDArray[np.float32]] = {}
-        budget = max(1, _LOGITS // self._tokenizer.get_vocab_size())
-        for indices, mask, output in self._engine.line_outputs(texts, budget):
-            first = mask.argmax(dim=1).tolist()  # behind padding on the left
-            for row, i in enumerate(indices.tolist()):
-                begin = first[row] + texts[i].place
-                logits = output.logits[row, begin : begin + texts[i].times].float()
-                found[i] = finite(logits.log_softmax(-1).cpu().numpy(), self._name)
-        return [found[i] for i in range(len(texts))]
 
     def _answer(self, ids: list[int], logarithm: float, before: str, after: str) -> dict[str, Any]:
         word = self._tokenizer.decode(ids, skip_special_tokens=False)  # with its space where that is part of a token

@@ -41,14 +41,20 @@ def passages(line: Mapping[str, Any]) -> Iterator[Passage]:
 def coloured(line: Mapping[str, Any]) -> Iterator[Text]:
     """Yields an explained row as lines for a terminal: the words in colours, and what counts most in numbers."""
     for passage in passages(line):
-        yield Text(harmless(passage.title), style="bold")
-        words = Text()
-        for word in passage.words:
-            colour = "" if abs(word.share) < 0.1 else "green" if word.share > 0 else "red"
-            words.append(harmless(word.text), f"{'bold ' if abs(word.share) > 0.5 else ''}{colour}".strip())
-        yield words
-        yield Text(harmless(passage.note), style="dim")
+        yield from coloured_passage(passage)
     yield Text("")
+
+
+def coloured_passage(passage: Passage) -> Iterator[Text]:
+    """Yields a shaded text as lines for a terminal: its title, the words in colours, its note."""
+    if passage.title:
+        yield Text(harmless(passage.title), style="bold")
+    words = Text()
+    for word in passage.words:
+        colour = "" if abs(word.share) < 0.1 else "green" if word.share > 0 else "red"
+        words.append(harmless(word.text), f"{'bold ' if abs(word.share) > 0.5 else ''}{colour}".strip())
+    yield words
+    yield Text(harmless(passage.note), style="dim")
 
 
 def _shaded(words: Sequence[Mapping[str, Any]], method: str) -> list[ShadedWord]:

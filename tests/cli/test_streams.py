@@ -111,7 +111,7 @@ def expected(code: int, place: Mapping[int, str], *, printed: bool) -> int:
 def test_the_tables_have_every_verb() -> None:
     assert REFUSED.keys() == COMMANDS.keys()
     answered = {verb.partition(",")[0] for verb in (*PRINTED, *JUDGED, *SLOW)}
-    assert COMMANDS.keys() - answered == {"push", "fetch", "sweep-merge", "fill-mask", "runs rm"}, (
+    assert COMMANDS.keys() - answered == {"push", "fetch", "sweep-merge", "fill-mask", "score", "runs rm"}, (
         "a hub; shards; a head; a run each"
     )
     assert len(REFUSED) * len(PLACES) == 380

@@ -12,6 +12,7 @@ REFUSED: dict[str, tuple[list[str], int]] = {
     "predict": (["nowhere", "x.csv", "--split", "test"], 2),
     "extract-features": (["nowhere.txt", "--model", "minilm", "-o", "x.npy"], 4),
     "fill-mask": (["./nowhere", "a [MASK]"], 4),
+    "score": (["./nowhere", "a film"], 4),
     "report": (["nowhere"], 4),
     "push": (["nowhere", "me/mine"], 4),
     "gate": (["nowhere", "--min", "accuracy=0.9"], 4),

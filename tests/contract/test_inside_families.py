@@ -1,5 +1,6 @@
 """Families looked into: parameters by the headers of their files, masked words as the pipeline fills them."""
 
+import math
 from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ from families import FAMILIES, TRIED, encoder_config, make_encoder
 from bertctl.errors import UsageError
 from bertctl.interpretability.anatomy import flops, parameters_by_part
 from bertctl.interpretability.hidden_states import layer_similarity, walk_input
-from bertctl.interpretability.masked_words import MaskFiller
+from bertctl.interpretability.likelihood import Scorer, Variant
+from bertctl.interpretability.masked_words import MaskedModel, MaskFiller
 from bertctl.modeling.families import model_sizes
 from bertctl.modeling.stored_weights import places, stored_weights, word_table
+from bertctl.tokenization.stream import TextChunk
 
 FILLING = ("bert", "distilbert", "roberta", "albert", "modernbert")
 TEXTS = ("the {0} was very good", "a {0} and a {0} film", "{0} food")
@@ -109,10 +112,12 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Filled:
     def make(name: str) -> tuple[Path, Any]:
         if name not in made:
             folder = tmp_path_factory.mktemp(name)
-            tokenizer = FAMILIES[name].tokenizer()
+            known = name in FAMILIES
+            tokenizer = FAMILIES[name if known else "bert"].tokenizer()
             tokenizer.save_pretrained(folder)
+            config = FAMILIES[name].config(tokenizer) if known else encoder_config(name, len(tokenizer))
             torch.manual_seed(1)
-            network = transformers.AutoModelForMaskedLM.from_config(FAMILIES[name].config(tokenizer))
+            network = transformers.AutoModelForMaskedLM.from_config(config)
             for one in network.parameters():  # so that words differ by more than noise
                 if one.dim() > 1:
                     torch.nn.init.normal_(one, std=0.3)
@@ -126,7 +131,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Filled:
 @pytest.mark.parametrize("name", FILLING)
 def test_masks_are_filled_as_the_pipeline_fills_them(name: str, filled: Filled) -> None:
     folder, pipeline = filled(name)
-    filler = MaskFiller(str(folder))
+    filler = MaskFiller(MaskedModel(str(folder)))
     texts = [text.format(filler.mask) for text in TEXTS]
     for text, answer in zip(texts, filler.fill([texts], top_k=4), strict=True):
         wanted = pipeline(text, top_k=4)
@@ -141,7 +146,7 @@ def test_masks_are_filled_as_the_pipeline_fills_them(name: str, filled: Filled) 
 @pytest.mark.parametrize("name", FILLING)
 def test_targets_are_scored_as_the_pipeline_scores_them(name: str, filled: Filled) -> None:
     folder, pipeline = filled(name)
-    filler = MaskFiller(str(folder))
+    filler = MaskFiller(MaskedModel(str(folder)))
     text = f"it was a {filler.mask} film"
     [answer] = filler.fill([[text]], targets=["good", "film"])
     mine = {one["pieces"][0]: one["score"] for one in answer["masks"][0] if len(one["pieces"]) == 1}
@@ -154,7 +159,7 @@ def test_targets_are_scored_as_the_pipeline_scores_them(name: str, filled: Fille
 
 def test_a_target_of_several_tokens_is_as_many_masks(filled: Filled) -> None:
     folder, _ = filled("bert")
-    filler = MaskFiller(str(folder))
+    filler = MaskFiller(MaskedModel(str(folder)))
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     network = transformers.AutoModelForMaskedLM.from_pretrained(folder).eval()
     [answer] = filler.fill([["the [MASK] was [MASK]"]], targets=["goodness", "good"])
@@ -183,8 +188,63 @@ def test_a_head_whose_weights_are_missing_is_refused(filled: Filled, tmp_path: P
     assert 0 < len(kept) < len(weights)
     save_file(kept, tmp_path / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(UsageError, match=r"transform.*would be random") as refused:
-        MaskFiller(str(tmp_path))
+        MaskedModel(str(tmp_path))
     assert "bert-base" in refused.value.remedy
     bare = make_encoder("bert", tmp_path / "bare")
     with pytest.raises(UsageError, match="are those of BertModel"):
-        MaskFiller(str(bare))
+        MaskedModel(str(bare))
+
+
+WITH_HEAD = (
+    *FILLING, "camembert", "convbert", "deberta", "deberta-v2", "electra", "fnet", "ibert", "luke", "mobilebert",
+    "mpnet", "rembert", "roformer", "squeezebert", "xlm-roberta", "yoso",
+)  # fmt: skip
+SCORED = ("the film was unwatchable, goodness", "a", "it was a very good film and the food was not bad")
+VARIANTS: tuple[Variant, ...] = ("within-word", "token")
+
+
+def masked_alone(folder: Path, text: str, variant: Variant) -> list[float]:
+    """The logarithm of each token's probability, a pass of plain transformers for each."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    network = transformers.AutoModelForMaskedLM.from_pretrained(folder).eval()
+    encoded = tokenizer(text, return_tensors="pt")
+    words, ids = encoded.word_ids(), encoded["input_ids"][0]
+    found = []
+    for i in (i for i, one in enumerate(encoded.sequence_ids(0)) if one is not None):
+        later = [j for j in range(i + 1, len(ids)) if words[j] == words[i]] if variant == "within-word" else []
+        masked = ids.clone()
+        masked[[i, *later]] = tokenizer.mask_token_id
+        with torch.inference_mode():
+            logits = network(**{**encoded, "input_ids": masked[None]}).logits[0, i]
+        found.append(float(logits.log_softmax(-1)[ids[i]]))
+    return found
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("name", [_tier(name, ("bert", "roberta", "albert")) for name in WITH_HEAD])
+def test_texts_are_scored_as_plain_transformers_scores_them(name: str, variant: Variant, filled: Filled) -> None:
+    folder, _ = filled(name)
+    scorer = Scorer(MaskedModel(str(folder)), variant)
+    alone = name == "mobilebert"  # whose tokens read the padding beside them
+    answers = list(scorer.score([TextChunk([text]) for text in SCORED] if alone else [TextChunk(SCORED)]))
+    for text, answer in zip(SCORED, answers, strict=True):
+        wanted = masked_alone(folder, text, variant)
+        assert [one["log_likelihood"] for one in answer["pieces"]] == pytest.approx(wanted, abs=1e-4)
+        assert answer["log_likelihood"] == pytest.approx(sum(wanted), abs=1e-4)
+    total, tokens = (sum(answer[key] for answer in answers) for key in ("log_likelihood", "tokens"))
+    assert scorer.summary()["pseudo_perplexity"] == pytest.approx(math.exp(-total / tokens))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("variant", "theirs"), [("within-word", "within_word_l2r"), ("token", "original")])
+def test_texts_are_scored_as_minicons_scores_them(variant: Variant, theirs: str, filled: Filled) -> None:
+    minicons = pytest.importorskip("minicons.scorer", reason="the oracle (pip install minicons)")
+    for name in ("bert", "roberta", "distilbert"):
+        folder, _ = filled(name)
+        oracle = minicons.MaskedLMScorer(str(folder), "cpu")
+        oracle.tokenizer.batch_encode_plus = oracle.tokenizer  # gone from transformers 5
+        answers = Scorer(MaskedModel(str(folder)), variant).score([TextChunk(SCORED)])
+        for answer, wanted in zip(answers, oracle.token_score(list(SCORED), PLL_metric=theirs), strict=True):
+            own = [score for _, score in wanted]
+            mine = [one["log_likelihood"] for one in answer["pieces"]]
+            assert mine == pytest.approx(own[1:-1] if len(own) > len(mine) else own, abs=1e-4)

@@ -1,0 +1,144 @@
+"""`bertctl score`, as a person types it."""
+
+import json
+import math
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bertctl.errors import ExitCode
+from tests.conftest import Run, TinyRun
+
+TEXT = "the film was goodness, it was fine"
+PIECES = ["the", "film", "was", "good", "##n", "##e", "##s", "##s", ",", "it", "was", "fine"]
+
+
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    """The tiny model with a head for masked words, whose weights are large enough to prefer some."""
+    import torch
+    import transformers
+
+    folder = tmp_path_factory.mktemp("masked")
+    shutil.copytree(tiny_model, folder, dirs_exist_ok=True)
+    torch.manual_seed(0)
+    network = transformers.BertForMaskedLM.from_pretrained(tiny_model)
+    for one in network.parameters():
+        torch.nn.init.normal_(one, std=0.4)
+    network.save_pretrained(folder)
+    return folder
+
+
+def test_a_text_as_a_table_and_as_a_document(bertctl: Run, masked: Path) -> None:
+    document = json.loads(bertctl("score", masked, TEXT, "--json").stdout)
+    assert [one["piece"] for one in document["pieces"]] == PIECES
+    assert [TEXT[one["start"] : one["end"]] for one in document["pieces"]][3:6] == ["good", "n", "e"]
+    scores = [one["log_likelihood"] for one in document["pieces"]]
+    assert document["tokens"] == len(PIECES)
+    assert document["log_likelihood"] == pytest.approx(sum(scores))
+    assert document["per_token"] == pytest.approx(sum(scores) / len(scores))
+    assert document["pseudo_perplexity"] == pytest.approx(math.exp(-sum(scores) / len(scores)))
+    assert document["pll"] == "within-word"
+    alone = json.loads(bertctl("score", masked, TEXT, "--pll", "token", "--json").stdout)
+    differ = [
+        a["log_likelihood"] != b["log_likelihood"] for a, b in zip(document["pieces"], alone["pieces"], strict=True)
+    ]
+    assert differ == [piece in ("good", "##n", "##e", "##s") and i != 7 for i, piece in enumerate(PIECES)]
+    shown = bertctl("score", masked, TEXT).stdout
+    assert shown.splitlines()[0] == TEXT
+    assert f"{document['log_likelihood']:.4f} of 12 tokens" in shown
+    assert "##n" in shown
+
+
+def test_the_odd_word_stands_out_in_colour(bertctl: Run, masked: Path) -> None:
+    pieces = json.loads(bertctl("score", masked, TEXT, "--json").stdout)["pieces"]
+    line = bertctl("score", masked, TEXT, env={"NO_COLOR": "", "FORCE_COLOR": "1"}).stdout.splitlines()[0]
+    odd = [one for one in pieces if one["log_likelihood"] < -5]
+    assert odd
+    assert line.count("\x1b[1;31m") <= len(odd)
+    assert f"\x1b[1;31m{TEXT[odd[0]['start'] : odd[0]['end']]}" in line
+
+
+def test_files_are_answered_line_by_line(bertctl: Run, masked: Path, tmp_path: Path) -> None:
+    lines = [TEXT, "a bad film", "it was <script> food"]
+    (tmp_path / "texts.txt").write_text("\n".join(lines) + "\n")
+    done = bertctl("score", masked, "texts.txt")
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(answer["id"], answer["text"]) for answer in answers] == list(enumerate(lines))
+    assert bertctl("score", masked, "-", input="\n".join(lines) + "\n").stdout == done.stdout
+    perplexity = math.exp(-sum(one["log_likelihood"] for one in answers) / sum(one["tokens"] for one in answers))
+    assert f"pseudo-perplexity {perplexity:.4g}" in done.stderr
+    whole = json.loads(bertctl("score", masked, "texts.txt", "--json").stdout)
+    assert whole["answers"] == answers
+    assert (whole["texts"], whole["pseudo_perplexity"]) == (3, pytest.approx(perplexity))
+    written = json.loads(bertctl("score", masked, "texts.txt", "-o", "scored.jsonl", "--json").stdout)
+    assert (tmp_path / "scored.jsonl").read_text() == done.stdout
+    assert written.pop("files") == ["scored.jsonl"]
+    assert written == {name: value for name, value in whole.items() if name != "answers"}
+
+
+def test_which_of_two_is_likelier(bertctl: Run, masked: Path, tmp_path: Path) -> None:
+    texts = [("the film was good", "the film was dull"), ("a fine film", "fine a film"), ("it was bad", "it bad was")]
+    (tmp_path / "each.txt").write_text("".join(f"{text}\n" for both in texts for text in both))
+    lines = bertctl("score", masked, "each.txt").stdout.splitlines()
+    each = [json.loads(line)["log_likelihood"] for line in lines]
+    scores = list(zip(each[::2], each[1::2], strict=True))
+    one = json.loads(bertctl("score", masked, texts[0][0], "--pair", texts[0][1], "--json").stdout)
+    assert one["right"] == (scores[0][0] > scores[0][1])
+    assert one["difference"] == pytest.approx(scores[0][0] - scores[0][1], abs=1e-4)
+    which = "first" if one["right"] else "second"
+    assert f"the {which} is likelier" in bertctl("score", masked, texts[0][0], "--pair", texts[0][1]).stdout
+    rows = [{"sentence_good": good, "sentence_bad": bad} for good, bad in texts]
+    (tmp_path / "blimp.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = bertctl("score", masked, "blimp.jsonl")
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    right = [good > bad for good, bad in scores]
+    assert [answer["right"] for answer in answers] == right
+    assert f"likelier in {sum(right)} of 3 pairs: {sum(right) / 3:.1%}" in done.stderr
+    share = json.loads(bertctl("score", masked, "blimp.jsonl", "--json").stdout)["accuracy"]
+    assert share["n"] == 3
+    assert share["low"] < share["value"] == sum(right) / 3 <= share["high"] <= 1
+
+
+REFUSED = {
+    "score minilm film": "no trained masked-word head",
+    "score RUN 'a film'": "BertForSequenceClassification",
+    "score MASKED ''": "nothing to score",
+    "score MASKED": "nothing to score",
+    "score MASKED 'a film' --pair ''": "--pair is empty",
+    "score MASKED x.txt --pair film": "not beside a file",
+    "score MASKED film --pll word": "'within-word', 'token'",
+}
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_what_does_not_fit_is_refused_with_a_sentence(
+    line: str, bertctl: Run, masked: Path, tiny_run: TinyRun, tmp_path: Path
+) -> None:
+    (tmp_path / "x.txt").write_text("a film\n")
+    words = [{"MASKED": str(masked), "RUN": str(tiny_run.path)}.get(word, word) for word in shlex.split(line)]
+    done = bertctl(*words)
+    assert done.returncode == ExitCode.USAGE, done.stderr
+    assert REFUSED[line] in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("a film\n" + "x " * 60 + "\n", "text 2 has 62 tokens, special ones included, and the model reads 41"),
+        ("a film\n\u200b\n", "text 2 is empty"),
+        ("a film\na [MASK]\n", "text 2 holds [MASK]"),
+        ("", "no texts to score"),
+    ],
+)
+def test_a_file_with_one_bad_row_is_refused_whole(
+    content: str, said: str, bertctl: Run, masked: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "x.txt").write_text(content)
+    done = bertctl("score", masked, "x.txt", "-o", "out.jsonl")
+    assert done.returncode == ExitCode.DATA
+    assert said in done.stderr
+    assert not (tmp_path / "out.jsonl").exists()
