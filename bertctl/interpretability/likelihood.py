@@ -19,7 +19,7 @@ from bertctl.tokenization.stream import TextChunk
 
 Variant = Literal["within-word", "token"]
 
-_TOGETHER = 2**20  # tokens of the masked lines that are made at once, T for each token of a text
+_TOGETHER = 2**17  # tokens of the masked lines that are made at once: some seconds until an answer
 _MOST = 700.0  # whose exponential is still a number
 
 
