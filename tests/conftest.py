@@ -47,6 +47,7 @@ def _no_person(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPat
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HOME", str(_common(tmp_path_factory) / "hf_home"))
+    monkeypatch.setenv("BERTCTL_CACHE", str(_common(tmp_path_factory) / "bertctl_cache"))
     monkeypatch.setenv("NO_COLOR", "1")
 
 
@@ -72,6 +73,7 @@ def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
     """Where `bertctl` processes come from whose imports are done; see tests/nursery.py."""
     env = {name: value for name, value in os.environ.items() if name not in _PERSONAL}
     env |= {"HF_HUB_OFFLINE": "1", "HF_HOME": str(_common(tmp_path_factory) / "hf_home"), "NO_COLOR": "1"}
+    env["BERTCTL_CACHE"] = str(_common(tmp_path_factory) / "bertctl_cache")
     opened = Nursery(_common(tmp_path_factory) / "nursery", env)
     yield opened
     opened.close()

@@ -131,6 +131,16 @@ ANSWERS = (
     FieldOption("question_answering.max_answer_length", "--max-answer-length", int, panel="Answers"),
     FieldOption("question_answering.null_threshold", "--null-threshold", float, panel="Answers"),
 )
+CORPUS = (
+    FieldOption("pretraining.from_scratch", "--from-scratch", metavar="SIZE|FILE.json"),
+    FieldOption("pretraining.objective", "--objective"),
+    FieldOption("pretraining.vocab", "--vocab", Path, "DIR|FILE", "Corpus"),
+    FieldOption("pretraining.vocab_size", "--vocab-size", int, panel="Corpus"),
+    FieldOption("pretraining.mix", "--mix", list[str], "CORPUS=WEIGHT", "Corpus"),
+    FieldOption("pretraining.mix_temperature", "--mix-temperature", float, panel="Corpus"),
+    FieldOption("pretraining.allow_duplicates", "--allow-duplicates", bool, panel="Corpus"),
+    FieldOption("training.max_steps", "--max-steps", int),
+)
 LONG_RUNS = (
     FieldOption("training.checkpoint_every", "--checkpoint-every", metavar="'N steps'|'N minutes'|off", panel=RARE),
     FieldOption(
@@ -145,6 +155,9 @@ FLAGS = {
     for row in group
 }
 """The options by their field."""
+
+PRETRAIN = "pretrain"
+"""The verb whose recipes are those of a corpus."""
 
 RecipeArgument = Annotated[
     str,
@@ -223,6 +236,7 @@ class RecipeRequest:
         """
         from bertctl.config.load import CODE, REACHING, refuse_unnamed, trace_recipe
         from bertctl.config.recipe_files import expanded_path, is_of_run
+        from bertctl.config.task_names import PRETRAINING
 
         named, given = name or self.name, {**self.options, **(options or {})}
         if is_data_file(named):
@@ -237,6 +251,11 @@ class RecipeRequest:
             file = traced.origins[dotted].file or expanded_path(named)
             if dotted in CODE or is_of_run(file):
                 refuse_unnamed(traced.recipe, file, typed, {dotted: flag})
+        looks = self.verb.startswith(("recipes", "fetch"))
+        if not looks and (traced.recipe.task == PRETRAINING) != (self.verb == PRETRAIN):
+            verb = PRETRAIN if traced.recipe.task == PRETRAINING else "finetune"
+            told = f"'{named}' is a recipe of {verb}, whose task is '{traced.recipe.task}'"
+            raise UsageError(told, remedy=f"bertctl {verb} {named}")
         return traced.recipe
 
     def _guess(self, file: Path, listener: Listener) -> tuple[str, Mapping[str, Any]]:

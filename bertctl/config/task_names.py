@@ -17,6 +17,11 @@ _NAMES = [
 ]
 
 
+def verb_of(task: str) -> str:
+    """Returns the verb that trains for a task."""
+    return "pretrain" if task == PRETRAINING else "finetune"
+
+
 def task_names() -> tuple[str, ...]:
     """Returns what a recipe's `task` may be."""
     return tuple(_NAMES)

@@ -19,6 +19,7 @@ from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, RunFolder
 from bertctl.tasks.answers import sides
 from bertctl.tasks.base import Features, Outputs, Task, TruncationMessage
+from bertctl.tasks.corpus_windows import CorpusWindows
 from bertctl.tasks.registry import known_metrics
 from bertctl.tasks.sequences import DocumentFeatures
 from bertctl.writing import write_jsonl
@@ -121,6 +122,8 @@ def _measured(
 
 def windows_of(features: Features) -> NDArray[np.int64]:
     """Returns the (N,) windows that each row is read in."""
+    if isinstance(features, CorpusWindows):  # which are what is scored
+        return np.ones(len(features.tokens), dtype=np.int64)
     if isinstance(features, DocumentFeatures):  # a document has one loss, and is one window for the engine
         return features.windows
     return np.bincount(features.rows, minlength=len(features.tokens))

@@ -16,7 +16,7 @@ from bertctl.inference.evaluate import SplitResult, metrics_document, truncation
 from bertctl.run_folder import CONFIRM, RunFolder
 from bertctl.runtime.device import Compute
 from bertctl.tasks.base import Features, Task
-from bertctl.tasks.registry import TASKS, no_such_metric
+from bertctl.tasks.registry import no_such_metric, task_type
 from bertctl.writing import write_json, write_text
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def fit_task(recipe: Recipe, data: LoadedData, *, labels_checked: bool = False) 
                 f"the split '{split}' has no labels, so it can't be scored",
                 remedy=f"Use `bertctl predict RUN --split {split}`, or name other splits in evaluation.splits.",
             )
-    task = TASKS[recipe.task].from_data(recipe, data.splits["train"], data.labels)
+    task = task_type(recipe.task).from_data(recipe, data.splits["train"], data.labels)
     if not labels_checked:
         for split in dict.fromkeys((*evaluated, *data.validation_splits)):
             task.check(data.splits[split])

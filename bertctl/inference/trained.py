@@ -24,7 +24,7 @@ from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import DAMAGED, RunFolder
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.tasks.base import Task, output_names
-from bertctl.tasks.registry import TASKS
+from bertctl.tasks.registry import TASKS, task_type
 from bertctl.words import listing
 
 _LONGEST = 512  # tokens that a model of others reads where nobody says more
@@ -134,7 +134,7 @@ def open_run(path: Path, *, options: Mapping[str, object] | None = None, listene
         source = inspect_model(ModelSection(name=str(folder.model), max_length=recipe.model.max_length), own=True)
         model_config = source.config
     with loading(f"the run {path}", remedy=DAMAGED):
-        task = TASKS[recipe.task].from_model(recipe, model_config)
+        task = task_type(recipe.task).from_model(recipe, model_config)
         if folder.decision.exists():
             task = task.with_decision(folder.read(folder.decision))
     return TrainedRun(folder, recipe, source, task, _pairs(folder, recipe), tuple(options or ()))

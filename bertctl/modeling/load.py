@@ -33,6 +33,9 @@ _DROPOUT_FIELDS = (
 _SAMPLES = ("The film wasn't GOOD, was it?", " two  spaces\tand\na line", "Île-de-France ﬁn ½ 東京 3.14 ``so''")
 """What is read otherwise by most other ways to normalise and split texts."""
 
+WORD_HEADS = ("AutoModelForMaskedLM", "AutoModelForPreTraining")
+"""Classes with the heads of pretraining, which compute in the precision of the network."""
+
 _HEADS = ("SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice")
 
 _PADS_LEFT = ("xlnet",)
@@ -78,12 +81,15 @@ def load_model(
             ignore_mismatched_sizes=head is not None,  # another run's head may have other labels: it is new then
             output_loading_info=True,
         )
-        _refuse_random(network, info, source, head_too=auto_class == "AutoModelForMaskedLM")
+        of_words = auto_class in WORD_HEADS
+        _refuse_random(network, info, source, head_too=of_words and head is None)
+        if of_words and (new := _new_heads(network, info)):
+            listener.say(f"model: {source.name} has no {new}: a new one is made")
         if dropout is not None:
             for module in network.modules():
                 if type(module).__name__ == "Dropout":  # GPT-2's for tags has one that no field names
                     module.p = dropout
-        if auto_class != "AutoModel":
+        if auto_class != "AutoModel" and not of_words:
             _fit_head(network, source, auto_class, head)
         saved_tokenizer.model_max_length = model_positions(source.config) or saved_tokenizer.model_max_length
         pad_left, has_segments = config.model_type in _PADS_LEFT, _has_segments(network, config)
@@ -228,6 +234,17 @@ def _refuse_random(network: "nn.Module", info: Mapping[str, Any], source: ModelS
             f"the weights in {source.folder} are not those that its config.json describes: {shown} would be random",
             remedy="Give a folder whose config.json and model.safetensors were saved together (save_pretrained).",
         )
+
+
+def _new_heads(network: "nn.Module", info: Mapping[str, Any]) -> str:
+    """Returns which heads of pretraining were not in the files, in words."""
+    from bertctl.modeling.heads import head_test
+
+    is_head = head_test(network)
+    missing = [name for name in info.get("missing_keys", ()) if is_head(name) or "pooler" in name]
+    order = [name for name in missing if any(part in name for part in ("relationship", "sop_", "pooler"))]
+    words = ["masked-word head (its matrix is the table of the tokens' vectors)"] if set(missing) - set(order) else []
+    return " and no ".join(words + (["head for the order of sentences"] if order else []))
 
 
 def has_trained_head(source: ModelSource) -> bool:

@@ -20,7 +20,7 @@ from bertctl.reporting.outcomes import calibration_error
 from bertctl.reporting.report import RunContents, decision_words, gather
 from bertctl.reporting.summary import decision_sentences, figure, results_table, selection_sentences
 from bertctl.run_folder import DAMAGED, RunFolder
-from bertctl.tasks.registry import TASKS, find_metric
+from bertctl.tasks.registry import find_metric, task_type
 from bertctl.writing import write_text
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _results_table(run: RunContents) -> str:
 
 
 def _use(run: RunContents, config: Mapping[str, Any]) -> str:
-    code = run.answers.usage_snippet(run.lines[0] if run.lines else {}, TASKS[run.task].auto_class)
+    code = run.answers.usage_snippet(run.lines[0] if run.lines else {}, task_type(run.task).auto_class)
     limit = run.recipe["model"].get("max_length")
     trained = ""
     if limit:

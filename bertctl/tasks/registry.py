@@ -2,13 +2,14 @@
 
 from collections.abc import Collection, Iterable
 
-from bertctl.config.task_names import add_task_name
+from bertctl.config.task_names import PRETRAINING, add_task_name
 from bertctl.data.readers import READERS
 from bertctl.errors import UsageError
 from bertctl.metrics.contributions import LOSS, Metric
 from bertctl.tasks.answers import Answers
 from bertctl.tasks.base import Task
 from bertctl.tasks.multiple_choice import MultipleChoice
+from bertctl.tasks.pretraining import Pretraining
 from bertctl.tasks.question_answering import QuestionAnswering
 from bertctl.tasks.text_classification import TextClassification
 from bertctl.tasks.text_regression import TextRegression
@@ -16,6 +17,7 @@ from bertctl.tasks.token_classification import TokenClassification
 from bertctl.words import unknown
 
 TASKS: dict[str, type[Task]] = {}
+"""The tasks that rows are labelled for."""
 
 
 def register(task: type[Task]) -> None:
@@ -29,20 +31,35 @@ for _task in (TextClassification, TextRegression, TokenClassification, QuestionA
     register(_task)
 
 
+READERS[PRETRAINING] = Pretraining.reader
+
+
+def task_type(name: str) -> type[Task]:
+    """Returns the task of a recipe, that of `bertctl pretrain` too.
+
+    Raises:
+        UsageError: there is no such task.
+    """
+    if name == PRETRAINING:
+        return Pretraining
+    if name not in TASKS:
+        raise UsageError(unknown("task", name, TASKS), remedy=f"Tasks: {', '.join(TASKS)}.")
+    return TASKS[name]
+
+
 def answer_type(task: str) -> type[Answers]:
     """Returns what the answers of a task mean, by the task's name in a recipe.
 
     Raises:
         UsageError: there is no such task.
     """
-    if task not in TASKS:
-        raise UsageError(unknown("task", task, TASKS), remedy=f"Tasks: {', '.join(TASKS)}.")
-    return TASKS[task].answer_type
+    return task_type(task).answer_type
 
 
 def known_metrics() -> dict[str, Metric]:
     """Returns the definitions of all metrics by name; where tasks share a name, that of the first."""
-    rows = [metric for task in TASKS.values() for metric in (*task.answer_type.metrics, LOSS)]
+    tasks: list[type[Task]] = [*TASKS.values(), Pretraining]
+    rows = [metric for task in tasks for metric in (*task.answer_type.metrics, LOSS)]
     return {metric.name: metric for metric in reversed(rows)}
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from bertctl.catalog.mlflow_models import check_registry
 from bertctl.config.agreement import TASK_SECTIONS
 from bertctl.config.schema import Recipe
+from bertctl.config.task_names import verb_of
 from bertctl.data.recipe_data import LoadedData, load_data
 from bertctl.errors import BertctlError, UnavailableError
 from bertctl.inference.environment import describe_environment
@@ -49,6 +50,11 @@ class Job(ReadyRun):
     compute: Compute
     steps: int
     memory: int
+
+    @property
+    def verb(self) -> str:
+        """Is the verb that runs the recipe."""
+        return verb_of(self.recipe.task)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -207,10 +213,19 @@ def prepare(recipe: Recipe, *, encoded: Encoded | None = None, listener: Listene
     return job
 
 
-def _read(recipe: Recipe, listener: Listener, encoded: Encoded | None = None) -> Inputs:
+def check_outside(recipe: Recipe) -> None:
+    """Refuses trackers and a registry that are not to be had.
+
+    Raises:
+        BertctlError: with how to install them.
+    """
     check_trackers(recipe.runtime.log_to)
     if recipe.runtime.mlflow_register is not None:
         check_registry(recipe.runtime.mlflow_register)
+
+
+def _read(recipe: Recipe, listener: Listener, encoded: Encoded | None = None) -> Inputs:
+    check_outside(recipe)
     for script in recipe.evaluation.metric_scripts:
         find_script(script)
     data, source = (encoded.data, encoded.source) if encoded else _find(recipe, listener)

@@ -32,7 +32,7 @@ from bertctl.run_folder import SCHEMA
 from bertctl.runtime import machine
 from bertctl.runtime.device import choose_compute
 from bertctl.runtime.machine import free_bytes, is_writable
-from bertctl.tasks.registry import TASKS
+from bertctl.tasks.registry import task_type
 from bertctl.training.checkpoint import KEPT
 from bertctl.training.job import prepare
 from bertctl.training.trackers import check_trackers
@@ -199,7 +199,7 @@ def recipe_needs(recipe: Recipe, *, place: Path) -> list[Need]:
 def _model(recipe: Recipe, tell: Callable[[ModelSource], None]) -> Path:
     source = inspect_model(recipe.model)
     tell(source)
-    task = TASKS[recipe.task]
+    task = task_type(recipe.task)
     require_head(source.config, task.auto_class, source.name)
     load_tokenizer_of(source, task.auto_class, head=None)
     return source.folder

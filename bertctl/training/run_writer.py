@@ -33,7 +33,7 @@ class RunWriter:
     def write_inputs(self) -> None:
         """Writes what the run is made of: its recipe and its environment."""
         if self._writes:
-            self._job.write_inputs(self._folder, "finetune")
+            self._job.write_inputs(self._folder, self._job.verb)
 
     def add_history(self, figures: Mapping[str, Any]) -> None:
         """Adds a line to history.jsonl."""

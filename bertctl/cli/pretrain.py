@@ -1,0 +1,85 @@
+"""`bertctl pretrain`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bertctl.cli.completion import recipe_names
+from bertctl.cli.output import Output
+from bertctl.cli.processes import AccelerateConfigOption, NumProcessesOption
+from bertctl.cli.recipe_options import (
+    COMPUTE,
+    CORPUS,
+    DATA,
+    DETERMINISTIC,
+    LONG_RUNS,
+    MODEL,
+    TRAINING,
+    OutputOption,
+    OverwriteOption,
+    RecipeRequest,
+    only,
+    takes_recipe,
+)
+from bertctl.cli.training_run import DryRunOption, ResumeIfAnyOption, ResumeOption, RunFlags, carry_out
+from bertctl.errors import UsageError
+
+
+@takes_recipe(
+    MODEL,
+    CORPUS,
+    only(DATA, "--validation-file", "--text-column", "--encoding"),
+    TRAINING,
+    COMPUTE,
+    LONG_RUNS,
+    DETERMINISTIC,
+    named=False,
+)
+def pretrain(
+    out: Output,
+    recipe: RecipeRequest,
+    given: Annotated[list[str] | None, typer.Argument(metavar="RECIPE|CORPUS...", autocompletion=recipe_names)] = None,
+    output: OutputOption = None,
+    overwrite: OverwriteOption = False,
+    no_nsp: Annotated[bool, typer.Option("--no-nsp")] = False,
+    resume: ResumeOption = False,
+    resume_if_any: ResumeIfAnyOption = False,
+    num_processes: NumProcessesOption = 1,
+    accelerate_config: AccelerateConfigOption = None,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Pretrain a BERT on your own text: from nothing, or from where a model stands.
+
+    It learns masked words, and whether one text follows another. The run folder is one like any other: its model is a
+    --model of finetune, extract-features, probe, fill-mask and score.
+
+    Args:
+        given: A recipe, or files and folders of text: a sentence per line with empty lines between documents, or a
+            document per line; JSONL, Parquet, CSV and TSV with a text column; each also as .gz.
+        no_nsp: Learn masked words alone: --objective mlm.
+
+    Examples:
+        bertctl pretrain pretrain-demo
+        bertctl pretrain abstracts.txt --model minilm --no-nsp --epochs 2
+        bertctl pretrain corpus/ --from-scratch small --vocab-size 8000
+    """
+    from bertctl.config.recipe_files import builtin_recipes
+
+    names = given or []
+    if not names:
+        raise UsageError("nothing to pretrain on", remedy="Name a corpus or a recipe: bertctl pretrain CORPUS...")
+    options: dict[str, Any] = {"pretraining.objective": "mlm"} if no_nsp else {}
+    is_recipe = len(names) == 1 and (names[0] in builtin_recipes() or Path(names[0]).suffix in (".yaml", ".yml"))
+    if is_recipe:
+        resolved = recipe.load(names[0], options, listener=out)
+    else:
+        resolved = recipe.load("pretrain", {**options, "pretraining.corpus": names}, listener=out)
+
+    def prepare() -> Any:
+        from bertctl.training.pretrain import prepare
+
+        return prepare
+
+    flags = RunFlags(output, overwrite, resume, resume_if_any, num_processes, accelerate_config, dry_run)
+    carry_out(out, resolved, flags, prepare)

@@ -1,0 +1,145 @@
+"""What the verbs that train have in common: a run made ready, told, trained and answered."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bertctl.cli.output import Output, plain_table
+from bertctl.cli.processes import in_processes, this_worker
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from bertctl.config.schema import Recipe
+
+ResumeOption = Annotated[
+    bool,
+    typer.Option(
+        "--resume", help="Continue from the last checkpoint of the run; there must be one.", rich_help_panel="Run"
+    ),
+]
+ResumeIfAnyOption = Annotated[
+    bool,
+    typer.Option(
+        "--resume-if-any",
+        help="Continue from the last checkpoint if there is one, else start the run.",
+        rich_help_panel="Run",
+    ),
+]
+DryRunOption = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Do everything but the training: read, check, count steps, estimate memory.",
+        rich_help_panel="Run",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class RunFlags:
+    """How a run was asked for; see the options of `finetune`."""
+
+    output: Path | None
+    overwrite: bool
+    resume: bool
+    resume_if_any: bool
+    num_processes: int
+    accelerate_config: Path | None
+    dry_run: bool
+    strict: bool = False
+
+
+def carry_out(out: Output, recipe: "Recipe", flags: RunFlags, prepare: Callable[[], Callable[..., Any]]) -> None:
+    """Trains a run as it was asked for, and answers with its metrics; with `dry_run` with what it would be.
+
+    Args:
+        out: where to.
+        recipe: complete.
+        flags: how.
+        prepare: imports and returns what makes the job ready, in the process that trains.
+    """
+    started = time.perf_counter()
+    from bertctl.run_folder import default_folder
+    from bertctl.training.start import Resume, check_place
+
+    output = flags.output
+    going_on: Resume = "if any" if flags.resume_if_any and not flags.resume else flags.resume
+    check_place(output, resume=going_on, overwrite=flags.overwrite)
+    from bertctl.runtime.accelerate_config import check_environment, read_accelerate_config
+
+    if flags.accelerate_config is not None:
+        read_accelerate_config(flags.accelerate_config)
+    if not flags.dry_run:
+        in_processes(flags.num_processes, out, config=flags.accelerate_config)
+    check_environment(listener=out)
+
+    from bertctl.reporting.card import write_card
+    from bertctl.reporting.outcomes import closing_tables
+    from bertctl.reporting.summary import time_line
+    from bertctl.tokenization.long_texts import kept_words
+    from bertctl.training.announce import announce, lengths_of
+    from bertctl.training.finetune import RunOptions
+    from bertctl.training.start import start
+
+    workers, listener = this_worker(out)
+    with out.third_party_kept() as log:
+        job = prepare()(recipe, listener=listener)
+        announce(job, listener=listener)
+        if flags.dry_run:
+            path = output or default_folder(job.recipe.name, job.hash)
+            out.say(f"dry run: nothing was trained; the run would be in {path}")
+            if kept := lengths_of(job):
+                out.say(f"{kept_words(kept)}; advised: --long-text {kept['advised']}")
+            watched = out.answers.is_terminal
+            text = [] if watched and not out.verbose else [_plan_text(job)]
+            out.answer(_plan(job, str(path)) | {"long_texts": kept}, *text, *([_plan_table(job)] if watched else []))
+            return
+        options = RunOptions(
+            strict=flags.strict, workers=workers, on_start=lambda folder: log.write_to(folder.log), on_finish=write_card
+        )
+        result = start(job, output, resume=going_on, overwrite=flags.overwrite, options=options, listener=listener)
+    if not workers.is_first:
+        return
+    folder = result.folder
+    tables = closing_tables(folder.path, result.metrics, dataset=job.recipe.data.name, by_label=out.verbose)
+    out.answer({"run": str(folder.path), **result.metrics}, *tables)
+    if result.trained:
+        out.say(time_line(result.performance, total=time.perf_counter() - started))
+    out.say(f"run folder: {folder.path}")
+
+
+def _plan(job: Any, path: str) -> dict[str, Any]:
+    """Returns the answer of a dry run."""
+    return {
+        "run": path,
+        "recipe": job.recipe.model_dump(),
+        "compute": {"device": job.compute.device, "precision": job.compute.precision, "threads": job.compute.threads},
+        "examples": {split: len(features) for split, features in job.features.items()},
+        "steps": job.steps,
+        "memory_bytes": job.memory,
+    }
+
+
+def _plan_table(job: Any) -> "Table":
+    """Returns what a person at a terminal looks for; the complete recipe would push it off the screen."""
+    from bertctl.words import count, human_bytes
+
+    table = plain_table("plan", "")
+    table.add_row("rows", ", ".join(f"{len(features):,} {split}" for split, features in job.features.items()))
+    table.add_row("steps", f"{job.steps:,} ({count(job.epochs, 'epoch')})")
+    table.add_row("memory", f"about {human_bytes(job.memory)}")
+    table.add_row("recipe", "complete, with -v; or to keep: --dry-run > FILE.yaml")
+    return table
+
+
+def _plan_text(job: Any) -> str:
+    """Returns the complete recipe as `recipes show` prints it."""
+    from bertctl.config.dump import dump_recipe
+
+    text: str = dump_recipe(job.recipe, command=f"bertctl {job.verb} {job.recipe.name}.yaml")
+    return text

@@ -1,0 +1,74 @@
+"""Heads of pretraining: the words that fit masked places, and whether one text follows another.
+
+Letters: B windows, T tokens, H hidden size, M masked places, V tokens of the vocabulary.
+"""
+
+import contextlib
+import inspect
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from bertctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+_ORDER_LABELS = {"next": "next_sentence_label", "order": "sentence_order_label"}
+"""What transformers calls the labels, in the forward of a class that has the head."""
+
+
+def require_order_head(config: Any, name: str, pairs: str) -> None:
+    """Refuses a family that transformers has no head for next sentences (or the order of sentences) for.
+
+    Args:
+        config: of the model, as transformers reads it.
+        name: of the model, for the message.
+        pairs: `next` or `order`.
+
+    Raises:
+        UsageError: with what fits.
+    """
+    from transformers import AutoModelForPreTraining
+
+    found: Any = AutoModelForPreTraining._model_mapping.get(type(config), None)
+    if found is None or _ORDER_LABELS[pairs] not in inspect.signature(found.forward).parameters:
+        what = "next sentences" if pairs == "next" else "the order of sentences"
+        raise UsageError(
+            f"the family '{config.model_type}' ('{name}') has no head for {what} in transformers",
+            remedy="Train on masked words alone: --objective mlm. (BERT has next sentences, ALBERT their order.)",
+        )
+
+
+@contextlib.contextmanager
+def read_only_at(network: "nn.Module", places: "Tensor") -> Iterator[None]:
+    """Has a masked-word head see only some of the encoder's tokens: it reads each of them by itself.
+
+    Args:
+        network: with the head; perhaps wrapped.
+        places: (M,) of the B x T tokens.
+    """
+    inner: Any = getattr(network, "module", network)
+    base = inner.base_model
+
+    def keep(_module: Any, _inputs: Any, output: Any) -> Any:
+        output["last_hidden_state"] = output["last_hidden_state"].flatten(0, 1)[places].unsqueeze(0)
+        return output
+
+    handle = None if base is inner else base.register_forward_hook(keep)
+    try:
+        yield
+    finally:
+        if handle is not None:
+            handle.remove()
+
+
+def word_logits(output: Any, places: "Tensor") -> "Tensor":
+    """Returns the (M, V) logits at the masked places."""
+    logits: Tensor = output.prediction_logits if "prediction_logits" in output else output.logits
+    flat = logits.flatten(0, 1)
+    return flat if logits.shape[0] == 1 and len(flat) == len(places) else flat[places]
+
+
+def order_logits(output: Any) -> "Tensor | None":
+    """Returns the (B, 2) logits of whether the second text follows the first; None without that head."""
+    return next((output[name] for name in ("seq_relationship_logits", "sop_logits") if name in output), None)

@@ -1,0 +1,89 @@
+"""Which tokens are masked, and what stands in their places (BERT paper, section 3.1 and appendix A.1).
+
+Letters: L tokens of a window without its special tokens, n chosen ones.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.config.recipe_sections import MaskingSection
+
+Ints = NDArray[np.int64]
+
+_SPAN, _LONGEST_SPAN = 0.2, 10
+"""Spans are that long in words: a geometric distribution with this parameter, cut off (Joshi et al. 2020, 3.1)."""
+
+
+@dataclass(frozen=True)
+class Masking:
+    """How tokens are chosen and replaced.
+
+    Attributes:
+        settings: of the recipe.
+        mask_id: of [MASK].
+        ids: (V,) tokens that may come in the place of another: all but the special ones.
+    """
+
+    settings: MaskingSection
+    mask_id: int
+    ids: Ints
+
+    def choose(self, begins: NDArray[np.bool_], rng: np.random.Generator) -> tuple[Ints, Ints]:
+        """Returns (n,) places in ascending order, and the number of the span that each belongs to.
+
+        A share of L that is no whole number is rounded up as often as its fraction says, so that on average it is the
+        share that was asked for, in short windows too. A word that no longer fits is left out, as in
+        google-research/bert (`create_masked_lm_predictions`).
+
+        Args:
+            begins: (L,) whether a token begins a word.
+            rng: of the window.
+        """
+        length = len(begins)
+        wanted = int(self.settings.rate * length + rng.random())
+        if not (self.settings.whole_word or self.settings.spans):
+            places = np.sort(rng.permutation(length)[:wanted])
+            return places, places
+        first = np.flatnonzero(begins)
+        first = first if len(first) and first[0] == 0 else np.concatenate([[0], first])
+        sizes = np.diff(np.append(first, length))
+        alone = not self.settings.spans
+        spans = rng.permutation(len(first))[:, None].tolist() if alone else self._spans(sizes, wanted, rng)
+        of_word = np.full(len(first), -1, dtype=np.int64)
+        left = wanted
+        for number, words in enumerate(spans):
+            for word in words:
+                if of_word[word] < 0 and sizes[word] <= left:
+                    of_word[word] = number
+                    left -= int(sizes[word])
+            if not left:
+                break
+        of_token = np.repeat(of_word, sizes)
+        places = np.flatnonzero(of_token >= 0)
+        return places, of_token[places]
+
+    def _spans(self, sizes: Ints, wanted: int, rng: np.random.Generator) -> list[range]:
+        """Returns spans of words in the order in which they are tried, at least as many as are wanted."""
+        lengths = np.minimum(rng.geometric(_SPAN, size=wanted + len(sizes)), _LONGEST_SPAN)
+        begins = np.concatenate([rng.integers(len(sizes), size=wanted), rng.permutation(len(sizes))])
+        return [range(a, min(a + n, len(sizes))) for a, n in zip(begins.tolist(), lengths.tolist(), strict=True)]
+
+    def disguise(self, tokens: Ints, groups: Ints, rng: np.random.Generator) -> Ints:
+        """Returns what stands in the places of (n,) chosen tokens: [MASK], a random token, or the token itself.
+
+        A span is one of the three as a whole.
+
+        Args:
+            tokens: that were chosen.
+            groups: (n,) spans that they belong to, ascending numbers or not.
+            rng: of the window.
+        """
+        _, of_token = np.unique(groups, return_inverse=True)
+        drawn = rng.random(int(of_token.max(initial=-1)) + 1)[of_token]
+        others = self.ids[rng.integers(len(self.ids), size=len(tokens))]
+        settings = self.settings
+        found: Ints = np.where(drawn < settings.replaced + settings.random, others, tokens)
+        found[drawn < settings.replaced] = self.mask_id
+        return found

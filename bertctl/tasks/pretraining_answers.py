@@ -1,0 +1,108 @@
+"""What a pretrained model's answers mean: masked words and pairs of sentences, document by document."""
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bertctl.metrics import contributions
+from bertctl.metrics.contributions import Contributions, Metric, ratio_statistic
+from bertctl.metrics.statistics import Statistic
+from bertctl.tasks.answers import BY_LOSS, Answers, ErrorOrder, Line, Lines, Outcome, Value, field
+
+
+def _perplexity_statistic(rows_MS: Any) -> Statistic:
+    of_ratio = ratio_statistic(rows_MS)
+    return lambda counts: np.exp(of_ratio(counts))
+
+
+def _ratio(lines: Lines, numerator: str, denominator: str) -> Contributions:
+    rows = np.array([[field(line, name) for name in (numerator, denominator)] for line in lines], dtype=np.float64)
+    return Contributions(rows, "ratio", ratio_statistic, np.empty((0, 2)), np.empty((0, 4)))
+
+
+def _perplexity(_: Answers, lines: Lines) -> Contributions:
+    of_words = PretrainingAnswers().losses(lines)
+    return Contributions(of_words.rows, "statistic", _perplexity_statistic, np.empty((0, 2)), np.empty((0, 4)))
+
+
+def _masked_accuracy(_: Answers, lines: Lines) -> Contributions:
+    return _ratio(lines, "prediction", "gold")
+
+
+def _order_accuracy(_: Answers, lines: Lines) -> Contributions | None:
+    return _ratio(lines, "pairs_right", "pairs") if "pairs" in lines[0] else None
+
+
+class PretrainingAnswers(Answers):
+    """Counts of a document: its masked tokens (`gold`), how many of them the model names first (`prediction`), the sum
+    of their losses, its `pairs`, and how many of these it tells.
+    """
+
+    texts: ClassVar[tuple[str, ...]] = ("text",)
+    columns: ClassVar[tuple[str, ...]] = ("text",)
+    pipeline: ClassVar[str] = "fill-mask"
+    tags: ClassVar[tuple[str, ...]] = ("pretraining",)
+    usage: ClassVar[str] = """from transformers import pipeline
+
+fill = pipeline("fill-mask", model=MODEL)
+fill(f"I went to the {fill.tokenizer.mask_token}.")"""
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        Metric(
+            "perplexity",
+            _perplexity,
+            "of masked tokens: e to the power of their mean loss",
+            "bootstrap over documents",
+            higher_is_better=False,
+            is_fraction=False,
+        ),
+        Metric("masked_accuracy", _masked_accuracy, "share of masked tokens named first", "bootstrap over documents"),
+        Metric("order_accuracy", _order_accuracy, "share of pairs told to follow or not", "bootstrap over documents"),
+    )
+
+    def losses(self, lines: Lines) -> Contributions:
+        """Returns what each document adds to the mean loss of a masked token."""
+        weights = np.array([field(line, "gold") for line in lines], dtype=np.float64)
+        sums = np.array([field(line, "masked_loss") for line in lines], dtype=np.float64)
+        return contributions.loss(sums, weights)
+
+    def baseline(self, constant: Any, lines: Lines) -> dict[str, float]:
+        """Returns the loss of who knows how often each token occurs, and nothing else."""
+        return {} if constant is None else {"loss": float(constant), "perplexity": float(np.exp(constant))}
+
+    def constant_prediction(self, lines: Lines) -> None:
+        """Returns None: nothing is answered here."""
+        return
+
+    def is_right(self, line: Line) -> None:
+        """Returns None: a document is told more or less well."""
+        return
+
+    def is_error(self, line: Line) -> bool:
+        """Returns whether anything was masked: all are looked at, the worst first."""
+        return bool(field(line, "gold"))
+
+    def error_order(self) -> ErrorOrder:
+        """Returns the order by loss."""
+        return BY_LOSS
+
+    def gravity(self, line: Line) -> float:
+        """Returns the mean loss of the document's masked tokens."""
+        return float(line["loss"])
+
+    def shown(self, line: Line) -> tuple[str, str, str]:
+        """Returns the text, how much was masked, and how much of it was named first."""
+        return self.shown_input(line), f"{line['gold']} masked", f"{line['prediction']} right"
+
+    def confidence(self, line: Line) -> None:
+        """Returns None: there is no answer to be sure of."""
+        return
+
+    def outcome(self, lines: Lines) -> Outcome:
+        """Returns how many tokens were masked and named."""
+        words = {"masked tokens": ("prediction", "gold"), "pairs": ("pairs_right", "pairs")}
+        rows: list[list[Value]] = []
+        for name, (right, of) in words.items():
+            if of in lines[0]:
+                hits, count = (sum(int(line[key]) for line in lines) for key in (right, of))
+                rows.append([name, count, hits, hits / count if count else None])
+        return Outcome("Masked tokens", ("what", "asked", "right", "share"), rows)

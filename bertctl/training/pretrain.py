@@ -1,0 +1,153 @@
+"""A run of pretraining made ready: corpus, vocabulary, model; what trains it is what fine-tunes."""
+
+import time
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+
+from bertctl.config.schema import Recipe
+from bertctl.data.corpora import open_corpora
+from bertctl.data.recipe_data import LoadedData
+from bertctl.data.rows import Rows
+from bertctl.errors import UsageError
+from bertctl.inference.environment import describe_environment
+from bertctl.inference.run_inputs import resolved_for
+from bertctl.modeling.load import load_tokenizer_of
+from bertctl.modeling.source import inspect_model
+from bertctl.progress import SILENT, Listener
+from bertctl.runtime.seeding import only_deterministic, seed_everything
+from bertctl.tasks.corpus_windows import CorpusWindows, mixed, weights_of
+from bertctl.tasks.pretraining import Pretraining
+from bertctl.tokenization.packing import PackedText
+from bertctl.training.corpus_cache import CorpusData, read_corpus
+from bertctl.training.job import Job, check_outside
+from bertctl.training.layer_freezing import check_evaluations, check_layers
+from bertctl.training.loop import total_steps
+from bertctl.training.memory import estimate_memory, resident_bytes
+from bertctl.training.new_model import new_model
+from bertctl.words import listing
+
+_CHUNK = 2**24  # tokens that are counted together
+_OF_LOGITS = 4 * 4  # bytes of fp32: logits, their logarithms, the gradients of both
+
+
+def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> Job:
+    """Reads and checks everything a run needs; the refusals come in order of their cost.
+
+    Args:
+        recipe: what to run; its task is `pretraining`.
+        listener: hears what was guessed, held out, left out.
+
+    Raises:
+        BertctlError: any refusal: recipe, corpus, vocabulary, model, device.
+    """
+    started = time.perf_counter()
+    if not recipe.pretraining.corpus:
+        raise UsageError("there is no corpus", remedy="Name files or folders: bertctl pretrain CORPUS...")
+    check_outside(recipe)
+    open_corpora(recipe.pretraining.corpus, recipe.data)  # files that are not there are refused first
+    task = Pretraining.of(recipe)
+    source = new_model(recipe, listener) if recipe.pretraining.from_scratch else inspect_model(recipe.model)
+    check_layers(recipe, source)
+    tokenizer = load_tokenizer_of(source, task.auto_class, head={})
+    corpus = read_corpus(recipe, tokenizer, listener=listener)
+    data = _loaded(recipe, corpus)
+    data_read = time.perf_counter()
+
+    from bertctl.modeling.build import build_model
+
+    compute = source.compute(recipe.runtime)
+    resolved = resolved_for(recipe, compute)
+    seed_everything(recipe.training.seed_of_init)
+    if recipe.runtime.deterministic:
+        only_deterministic()
+    loaded = build_model(source, task.auto_class, task.head(), recipe, listener=listener)
+    model_read = time.perf_counter()
+    settings = recipe.training
+    cutting = {"short": recipe.pretraining.short_sequences, "seed": settings.seed_of_order}
+    windows = task.windows(corpus.train, loaded.tokenizer, recipe.model.max_length, held_out=False, **cutting)
+    train = _mixed(windows, recipe, corpus)
+    features: dict[str, Any] = {"train": train}
+    features["validation"] = task.encode(corpus.validation, loaded.tokenizer, max_length=recipe.model.max_length)
+    steps = total_steps(recipe, len(train))
+    check_evaluations(settings, steps)
+    examples, longest = -(-settings.batch_size // settings.accumulation_steps), int(train.lengths.max())
+    needed = estimate_memory(
+        source.config,
+        parameters=sum(p.numel() for p in loaded.network.parameters()),
+        longest=longest,
+        examples=examples,
+        precision=compute.precision,
+        device=compute.device,
+        checkpoints=settings.checkpoint_every != "off",
+    )
+    needed += round(examples * longest * recipe.masking.rate) * loaded.tokenizer.get_vocab_size() * _OF_LOGITS
+    job = Job(
+        recipe=resolved,
+        data=data,
+        task=replace(task, unigram=_unigram_entropy(corpus.train)),
+        source=source,
+        loaded=loaded,
+        compute=compute,
+        features=features,
+        evaluated=("validation",),
+        primary=recipe.evaluation.primary_metric or task.primary_metric,
+        steps=steps,
+        memory=needed + (resident_bytes() if compute.device == "cpu" else 0),
+        environment=describe_environment(resolved, compute, data=data, model_hash=source.content_hash()),
+    )
+    cut_at = time.perf_counter()
+    job.seconds = {"read": data_read - started, "load": model_read - data_read, "encode": cut_at - model_read}
+    return job
+
+
+def _loaded(recipe: Recipe, corpus: CorpusData) -> LoadedData:
+    """Returns the corpus as a run's data: the training documents are numbers alone, their text is packed."""
+    numbers = cast(Any, range(len(corpus.train.documents) - 1))
+    held_out = corpus.validation
+    held_out = replace(held_out, columns={**held_out.columns, "label": held_out.columns["text"]})  # its own label
+    splits = {"train": Rows("train", {}, numbers, ", ".join(corpus.names)), "validation": held_out}
+    return LoadedData(
+        splits=splits,
+        labels=None,
+        dataset=None,
+        validation_splits=("validation",),
+        columns={},
+        notes=corpus.notes,
+        hashes=corpus.hashes,
+        recipe=recipe,
+    )
+
+
+def _mixed(windows: CorpusWindows, recipe: Recipe, corpus: CorpusData) -> CorpusWindows:
+    """Returns the windows of an epoch, by the corpora's weights where the recipe has some.
+
+    Raises:
+        UsageError: weights that are not those of the corpora.
+    """
+    section = recipe.pretraining
+    corpora = np.searchsorted(corpus.train.corpora, windows.rows, side="right") - 1
+    counts = dict(zip(corpus.names, np.bincount(corpora, minlength=len(corpus.names)).tolist(), strict=True))
+    try:
+        weights = weights_of(counts, section.mix, section.mix_temperature)
+    except KeyError as error:
+        raise UsageError(
+            f"--mix has {listing([one.rpartition('=')[0] for one in section.mix])}, and the corpora are "
+            f"{listing(corpus.names)}",
+            remedy="Give each corpus one weight: --mix " + " --mix ".join(f"{name}=1" for name in corpus.names),
+        ) from error
+    if weights is None:
+        return windows
+    chosen = mixed(corpora, weights)
+    return replace(windows, starts=windows.starts[chosen], sizes=windows.sizes[chosen], rows=windows.rows[chosen])
+
+
+def _unigram_entropy(text: PackedText) -> float:
+    """Returns the entropy of the tokens' frequencies, in nats."""
+    most = np.iinfo(text.ids.dtype).max if text.ids.dtype.itemsize == 2 else int(text.ids.max())
+    counts = np.zeros(most + 1, dtype=np.int64)
+    for i in range(0, len(text.ids), _CHUNK):
+        counts += np.bincount(text.ids[i : i + _CHUNK], minlength=len(counts))
+    shares = counts[counts > 0] / counts.sum()
+    return float(-(shares * np.log(shares)).sum())

@@ -1,0 +1,158 @@
+"""`bertctl pretrain` by the real process: from nothing and from weights, gone on with, scored, refused, made use of."""
+
+import json
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Run
+from tests.nursery import Nursery
+from tests.stopping import Training, history_losses
+
+SIZE = {"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
+QUICK = ("--max-length", "32", "--precision", "fp32", "--threads", "1", "--batch-size", "8")
+SETS = ("--set", "training.log_every=1", "--set", "evaluation.bootstrap_resamples=100")
+NEW = ("--from-scratch", "size.json", "--vocab-size", "300")
+
+
+def write_corpus(path: Path) -> Path:
+    """Sixty documents of two to five sentences."""
+    places, things = (
+        ("harbour", "market", "school", "station", "garden"),
+        ("boats", "apples", "books", "trains", "roses"),
+    )
+    documents = []
+    for i in range(60):
+        kind = i % 5
+        first = f"The {places[kind]} of town {i} has {i + 3} {things[kind]}."
+        documents.append(
+            "\n".join([first, *(f"In year {i + k} there were {k} more {things[kind]}." for k in range(i % 4 + 1))])
+        )
+    path.write_text("\n\n".join(documents) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    (tmp_path / "size.json").write_text(json.dumps(SIZE), encoding="utf-8")
+    return write_corpus(tmp_path / "towns.txt")
+
+
+def _same(one: Path, other: Path) -> None:
+    for name in ("metrics.json", "model/model.safetensors", "predictions/validation.jsonl"):
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+
+
+def test_from_nothing_to_a_model_that_others_use(bertctl: Run, corpus: Path, tmp_path: Path, opinions: Path) -> None:
+    done = bertctl("pretrain", corpus, *NEW, *QUICK, *SETS, "--epochs", 2, "-o", "run", "--json")
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    found = answer["metrics"]["validation"]
+    assert found.keys() == {"perplexity", "masked_accuracy", "order_accuracy", "loss"}
+    assert found["loss"]["n"] == 3  # documents: a twentieth of 60
+    assert 3.0 < answer["baseline"]["validation"]["loss"] < 6.0
+    assert "head for the order of sentences" not in done.stderr
+    history = [json.loads(line) for line in (tmp_path / "run/history.jsonl").read_text().splitlines()]
+    steps = [line for line in history if "loss" in line]
+    assert all(abs(line["words_loss"] + line["order_loss"] - line["loss"]) < 1e-5 for line in steps)
+    assert json.loads((tmp_path / "run/model/config.json").read_text())["architectures"] == ["BertForPreTraining"]
+    filled = bertctl("fill-mask", "run", "The harbour has [MASK].", "--top-k", 2, "--json")
+    assert filled.returncode == 0, filled.stderr
+    tuned = bertctl("finetune", opinions, "--model", "run", "--epochs", 1, *QUICK, "-o", "tuned")
+    assert tuned.returncode == 0, tuned.stderr
+    assert bertctl("extract-features", opinions, "--model", "run", "-o", "v.npy", *QUICK[:4]).returncode == 0
+
+
+def test_words_alone_on_weights_without_the_head(bertctl: Run, corpus: Path, tiny_model: Path, tmp_path: Path) -> None:
+    options = ("--model", tiny_model, "--no-nsp", *QUICK, "--max-steps", 2)
+    done = bertctl("pretrain", corpus, *options, "-o", "run")
+    assert done.returncode == 0, done.stderr
+    assert f"{tiny_model} has no masked-word head (its matrix is the table of the tokens' vectors)" in done.stderr
+    assert "order_accuracy" not in (tmp_path / "run/metrics.json").read_text()
+    again = bertctl("pretrain", corpus, "--model", "run", *options[2:], "-o", "again")
+    assert again.returncode == 0, again.stderr
+    assert "a new one is made" not in again.stderr
+    scored = bertctl("evaluate", "run", "--file", corpus, "-o", "scored", "--json")
+    assert scored.returncode == 0, scored.stderr
+    assert json.loads(scored.stdout)["metrics"]["file"]["loss"]["n"] == 60
+    compared = bertctl("compare", "run", "again")
+    assert compared.returncode == 0, compared.stderr
+    gated = bertctl("gate", "run", "--max", "perplexity=1e9")
+    assert gated.returncode == 7, gated.stderr
+    assert "not clearly better than the best constant answer's" in gated.stdout
+    assert bertctl("report", "run", "-o", "report.html").returncode == 0
+
+
+def test_a_killed_run_goes_on_to_the_same_bytes(corpus: Path, tmp_path: Path, nursery: Nursery) -> None:
+    words = [
+        "pretrain",
+        str(corpus),
+        "--from-scratch",
+        str(tmp_path / "size.json"),
+        "--vocab-size",
+        "300",
+        *QUICK,
+        *SETS,
+    ]
+    words += ["--epochs", "4", "--checkpoint-every", "3 steps"]
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert nursery.run([*words, "-o", str(whole)], cwd=tmp_path).returncode == 0
+    child = nursery.start([*words, "-o", str(killed)], cwd=tmp_path, env=nursery.env)
+    Training.wait_for_steps(killed, 10, child)
+    child.send_signal(signal.SIGKILL)
+    child.communicate()
+    done = nursery.run([*words, "-o", str(killed), "--resume"], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert history_losses(killed) == history_losses(whole)
+    _same(whole, killed)
+
+
+@pytest.mark.slow
+def test_two_processes_see_the_same_masks(bertctl: Run, corpus: Path, tmp_path: Path) -> None:
+    words = ("pretrain", corpus, *NEW, *QUICK, *SETS, "--max-steps", 6, "--set", "model.dropout=0.0")
+    for count in (1, 2):
+        done = bertctl(*words, "-o", f"run{count}", "--num-processes", count)
+        assert done.returncode == 0, done.stderr
+    one, two = (history_losses(tmp_path / f"run{count}") for count in (1, 2))
+    assert two == pytest.approx(one, abs=1e-4)
+    scored = [bertctl("evaluate", "run1", "--num-processes", count, "--json") for count in (1, 2)]
+    assert scored[0].stdout == scored[1].stdout
+
+
+def test_refusals(bertctl: Run, corpus: Path, tmp_path: Path, tiny_model: Path) -> None:
+    """Each with its code, and with what to type."""
+    shutil.copy(corpus, tmp_path / "one.txt")
+    (tmp_path / "bad.json").write_text('{"model_type": "roberta"}')
+    (tmp_path / "odd.json").write_text('{"hidden_size": 30, "num_attention_heads": 4}')
+    (tmp_path / "same.txt").write_text("The same line again and again.\n" * 50 + corpus.read_text())
+    cases = [
+        ((), 2, "bertctl pretrain CORPUS..."),
+        (("nowhere.txt",), 4, "nowhere.txt"),
+        (("sst2",), 2, "bertctl finetune sst2"),
+        ((corpus, "--from-scratch", "huge"), 2, "Sizes: tiny, mini, small, medium, base"),
+        ((corpus, "--from-scratch", "bad.json"), 2, "describes no BERT"),
+        ((corpus, "--from-scratch", "odd.json", "--vocab-size", 300), 2, "odd.json"),
+        ((corpus, "--from-scratch", "nowhere.json"), 4, "nowhere.json"),
+        ((corpus, "--model", tiny_model, "--vocab", "x"), 2, "pretraining.vocab"),
+        ((corpus, *NEW, "--objective", "clm"), 2, "mlm+nsp"),
+        (("same.txt", *NEW), 3, "--allow-duplicates"),
+        ((corpus, *NEW, "--mix", "sea=1"), 2, "--mix towns=1"),
+        ((corpus, *NEW, "--set", "masking.replaced=0.95"), 2, "masking.replaced"),
+        ((corpus, "--model", tiny_model, "--max-length", 4096), 2, "positions"),
+    ]
+    for words, code, said in cases:
+        done = bertctl("pretrain", *words, "-o", "refused")
+        assert done.returncode == code, (words, done.stderr)
+        assert said in done.stderr, (words, done.stderr)
+        assert not (tmp_path / "refused").exists(), words
+    assert "bertctl pretrain pretrain" in bertctl("finetune", "pretrain").stderr
+
+
+def test_a_dry_run_says_what_would_be(bertctl: Run, corpus: Path) -> None:
+    done = bertctl("pretrain", corpus, *NEW, *QUICK, "--dry-run", "--json")
+    assert done.returncode == 0, done.stderr
+    plan = json.loads(done.stdout)
+    assert plan["examples"]["validation"] >= 3
+    assert plan["recipe"]["pretraining"]["corpus"] == [str(corpus)]

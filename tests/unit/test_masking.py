@@ -1,0 +1,66 @@
+"""Masks as the BERT paper's: how many tokens, which, and what stands in their places."""
+
+import numpy as np
+import pytest
+
+from bertctl.config.recipe_sections import MaskingSection
+from bertctl.tasks.masking import Masking
+
+MASK, IDS = 4, np.arange(5, 1000)
+
+
+def _drawn(windows: int, length: int, *, words: int = 1, **settings: object) -> tuple[np.ndarray, ...]:
+    """Tokens, what stands in their places, and which were chosen, of windows whose words have so many tokens."""
+    masking = Masking(MaskingSection(**settings), MASK, IDS)
+    begins = np.arange(length) % words == 0
+    tokens, shown, chosen = [], [], []
+    for window in range(windows):
+        rng = np.random.default_rng([7, window])
+        own = np.random.default_rng([8, window]).choice(IDS, size=length)
+        places, groups = masking.choose(begins, rng)
+        changed = own.copy()
+        changed[places] = masking.disguise(own[places], groups, rng)
+        tokens.append(own)
+        shown.append(changed)
+        chosen.append(np.isin(np.arange(length), places))
+    return np.array(tokens), np.array(shown), np.array(chosen)
+
+
+@pytest.mark.parametrize("length", [7, 126])
+def test_fifteen_of_a_hundred_are_chosen_and_most_are_masked(length: int) -> None:
+    tokens, shown, chosen = _drawn(200_000 // length if length == 7 else 8000, length)
+    assert chosen.mean() == pytest.approx(0.15, abs=0.001 if length > 7 else 0.003)
+    masked, same = (shown == MASK)[chosen].mean(), (shown == tokens)[chosen].mean()
+    assert masked == pytest.approx(0.8, abs=0.005 if length > 7 else 0.01)
+    assert same == pytest.approx(0.1 + 0.1 / len(IDS), abs=0.004 if length > 7 else 0.01)
+    assert (shown == tokens)[~chosen].all()
+    assert set(shown[chosen].tolist()) <= {MASK, *IDS.tolist()}
+
+
+def test_whole_words_are_masked_together() -> None:
+    _, _, chosen = _drawn(3000, 126, words=3, whole_word=True)
+    words = chosen.reshape(-1, 3)
+    assert (words.all(axis=1) == words.any(axis=1)).all()
+    assert chosen.mean() == pytest.approx(0.15, abs=0.01)
+
+
+def test_spans_are_runs_of_whole_words_with_one_fate() -> None:
+    _, shown, chosen = _drawn(3000, 126, words=2, spans=True)
+    words = chosen.reshape(len(chosen), -1, 2)
+    assert (words.all(axis=2) == words.any(axis=2)).all()
+    assert chosen.mean() == pytest.approx(0.15, abs=0.01)
+    edges = np.diff(np.pad(words[:, :, 0].astype(int), ((0, 0), (1, 1))), axis=1)
+    lengths = np.concatenate([np.flatnonzero(row == -1) - np.flatnonzero(row == 1) for row in edges])
+    assert 2.5 < lengths.mean() < 4.5  # cut at the end of a window, and where the share is reached
+    fates = [shown[i, j] == MASK for i, j in zip(*np.nonzero(chosen), strict=True)]
+    assert np.mean(fates) == pytest.approx(0.8, abs=0.02)
+    first, second = (chosen & np.roll(chosen, -1, axis=1))[:, ::2].nonzero()
+    together = (shown[first, second * 2] == MASK) == (shown[first, second * 2 + 1] == MASK)
+    assert together.mean() > 0.99  # a random token may be the mask's neighbour in another span
+
+
+def test_other_shares() -> None:
+    tokens, shown, chosen = _drawn(500, 126, rate=0.4, replaced=1.0, random=0.0)
+    assert chosen.mean() == pytest.approx(0.4, abs=0.002)
+    assert (shown[chosen] == MASK).all()
+    assert tokens.shape == shown.shape
