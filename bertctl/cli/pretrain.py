@@ -39,7 +39,9 @@ from bertctl.errors import UsageError
 def pretrain(
     out: Output,
     recipe: RecipeRequest,
-    given: Annotated[list[str] | None, typer.Argument(metavar="RECIPE|CORPUS...", autocompletion=recipe_names)] = None,
+    given: Annotated[
+        list[str] | None, typer.Argument(metavar="[RECIPE] CORPUS...", autocompletion=recipe_names)
+    ] = None,
     output: OutputOption = None,
     overwrite: OverwriteOption = False,
     no_nsp: Annotated[bool, typer.Option("--no-nsp")] = False,
@@ -55,8 +57,9 @@ def pretrain(
     --model of finetune, extract-features, probe, fill-mask and score.
 
     Args:
-        given: A recipe, or files and folders of text: a sentence per line with empty lines between documents, or a
-            document per line; JSONL, Parquet, CSV and TSV with a text column; each also as .gz.
+        given: Files and folders of text: a sentence per line with empty lines between documents, or a document per
+            line; JSONL, Parquet, CSV and TSV with a text column; each also as .gz. A recipe may stand before them, or
+            alone if it names its corpus.
         no_nsp: Learn masked words alone: --objective mlm.
 
     Examples:
@@ -69,12 +72,10 @@ def pretrain(
     names = given or []
     if not names:
         raise UsageError("nothing to pretrain on", remedy="Name a corpus or a recipe: bertctl pretrain CORPUS...")
-    options: dict[str, Any] = {"pretraining.objective": "mlm"} if no_nsp else {}
-    is_recipe = len(names) == 1 and (names[0] in builtin_recipes() or Path(names[0]).suffix in (".yaml", ".yml"))
-    if is_recipe:
-        resolved = recipe.load(names[0], options, listener=out)
-    else:
-        resolved = recipe.load("pretrain", {**options, "pretraining.corpus": names}, listener=out)
+    is_recipe = names[0] in builtin_recipes() or Path(names[0]).suffix in (".yaml", ".yml")
+    name, corpus = (names[0], names[1:]) if is_recipe else ("pretrain", names)
+    options: dict[str, Any] = {"pretraining.corpus": corpus or None, "pretraining.objective": "mlm" if no_nsp else None}
+    resolved = recipe.load(name, {field: value for field, value in options.items() if value}, listener=out)
 
     def prepare() -> Any:
         from bertctl.training.pretrain import prepare

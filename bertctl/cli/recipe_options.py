@@ -151,7 +151,7 @@ LONG_RUNS = (
 
 FLAGS = {
     row.field: row.flags.partition("/")[0]
-    for group in (MODEL, DATA, CONFIRMING, TRAINING, COMPUTE, DETERMINISTIC, EVALUATION, ANSWERS, LONG_RUNS)
+    for group in (MODEL, DATA, CONFIRMING, CORPUS, TRAINING, COMPUTE, DETERMINISTIC, EVALUATION, ANSWERS, LONG_RUNS)
     for row in group
 }
 """The options by their field."""
@@ -211,13 +211,13 @@ class RecipeRequest:
         name: of a built-in recipe, or a YAML file; empty where the verb finds out itself which one is meant.
         sets: the values of `--set`.
         options: value by dotted field, for the options that were given.
-        verb: that was typed.
+        verb: that was typed; empty where the recipe is only looked at.
     """
 
     name: str = ""
     sets: Sequence[str] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
-    verb: str = field(default="finetune", compare=False)
+    verb: str = field(default="", compare=False)
 
     def load(
         self, name: str = "", options: Mapping[str, Any] | None = None, *, listener: Listener = SILENT, task: str = ""
@@ -251,7 +251,7 @@ class RecipeRequest:
             file = traced.origins[dotted].file or expanded_path(named)
             if dotted in CODE or is_of_run(file):
                 refuse_unnamed(traced.recipe, file, typed, {dotted: flag})
-        looks = self.verb.startswith(("recipes", "fetch"))
+        looks = not self.verb or self.verb.startswith(("recipes", "fetch"))
         if not looks and (traced.recipe.task == PRETRAINING) != (self.verb == PRETRAIN):
             verb = PRETRAIN if traced.recipe.task == PRETRAINING else "finetune"
             told = f"'{named}' is a recipe of {verb}, whose task is '{traced.recipe.task}'"
@@ -267,7 +267,7 @@ class RecipeRequest:
 
         sets = [each for each in self.sets if each.startswith("data.")]
         options = {field: value for field, value in self.options.items() if field.startswith("data.")}
-        generic = f"bertctl {self.verb} TASK --train-file {shlex.quote(str(file))}"
+        generic = f"bertctl {self.verb or 'finetune'} TASK --train-file {shlex.quote(str(file))}"
         try:
             found = guess_task(file, load_recipe(next(iter(READERS)), sets=sets, options=options).data)
         except UsageError as error:

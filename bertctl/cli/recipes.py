@@ -250,8 +250,9 @@ def _runnable(path: Path) -> str:
 def _verb(recipe: "Recipe") -> str:
     """Returns the verb that runs a recipe: one with settings of the probe is for `probe`."""
     from bertctl.config.recipe_sections import ProbeSection
+    from bertctl.config.task_names import verb_of
 
-    return "probe" if recipe.probe != ProbeSection() else "finetune"
+    return "probe" if recipe.probe != ProbeSection() else verb_of(recipe.task)
 
 
 def _first_sentence(text: str) -> str:
@@ -277,7 +278,7 @@ def _recipes() -> "tuple[str, list[dict[str, Any]], RenderableType]":
     rows = [_recipe_row(name) for name in builtin_recipes()]
     table = plain_table("recipe", "what")
     for row in sorted(rows, key=lambda row: (row["task"], row["name"] != row["task"], row["name"])):
-        indent = "" if row["name"] == row["task"] else "  "  # below the one for files of one's own
+        indent = "" if row["name"] in (row["task"], "pretrain") else "  "  # below the one for files of one's own
         table.add_row(indent + row["name"], _first_sentence(row["description"]), style="" if indent else "bold")
     return "recipes", rows, table
 

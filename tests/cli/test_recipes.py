@@ -26,15 +26,23 @@ GLUE = ["cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb", "wnli"]
 TAGGING = ["bc5cdr", "conll2003", "ud-pos", "wnut17"]
 DEMOS = ["demo", "demo-ner", "demo-qa"]
 DATA_SETS = [*GLUE, *TAGGING, *DEMOS, "codah", "squad", "squad2", "swag"]
-GENERIC = ["multiple-choice", "question-answering", "text-classification", "text-regression", "token-classification"]
+GENERIC = [
+    "multiple-choice",
+    "pretrain",
+    "question-answering",
+    "text-classification",
+    "text-regression",
+    "token-classification",
+]
+PRETRAINING = ["pretrain"]
 PROBES = ["probe-conll2003-paper", "probe-sst2-tutorial"]
 SMALL = ["mrpc-small", "rte-small"]
 NAMES = sorted([*DATA_SETS, *GENERIC, *PROBES, *SMALL])
 
 
-def test_there_are_29_recipes():
+def test_there_are_30_recipes():
     assert list(builtin_recipes()) == NAMES
-    assert len(list((ROOT / "recipes").rglob("*.y*ml"))) == len(NAMES) == 29
+    assert len(list((ROOT / "recipes").rglob("*.y*ml"))) == len(NAMES) == 30
 
 
 def test_ls_shows_every_recipe_with_what_it_is_for(bertctl):
@@ -45,7 +53,8 @@ def test_ls_shows_every_recipe_with_what_it_is_for(bertctl):
     lines = result.stdout.splitlines()
     assert sorted(line.split()[0] for line in lines[1:]) == NAMES
     assert [line.split()[0] for line in lines[1:] if line[0] != " "] == GENERIC
-    own, sst2 = (next(n for n, line in enumerate(lines) if line.split()[0] == name) for name in (GENERIC[2], "sst2"))
+    first = [line.split()[0] for line in lines]
+    own, sst2 = first.index("text-classification"), first.index("sst2")
     assert not [line for line in lines[own + 1 : sst2 + 1] if line[0] != " "]
     assert lines[sst2].rstrip().endswith("is a phrase from a film review positive?")
 
@@ -98,16 +107,27 @@ def test_ls_data_shows_labels_metric_and_published_score(bertctl):
 def test_each_recipe_opens_with_its_command_and_says_why(name):
     path = builtin_recipes()[name]
     lines = path.read_text(encoding="utf-8").splitlines()
-    verb = "probe" if name in PROBES else "finetune"
+    verb = "probe" if name in PROBES else "pretrain" if name in PRETRAINING else "finetune"
     assert re.match(rf"# bertctl {verb} {name}( --|$)", lines[0])
     recipe = load_recipe(name)
     assert recipe.name == name == path.stem
     assert len(recipe.description) > 100
-    stated = {"name", "description", "task", "data", "model", "training", "optimizer", "evaluation", "probe"}
+    stated = {
+        "name",
+        "description",
+        "task",
+        "data",
+        "model",
+        "training",
+        "optimizer",
+        "evaluation",
+        "probe",
+        "pretraining",
+    }
     assert set(yaml.safe_load("\n".join(lines))) <= stated  # nothing a machine decides
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in (*DEMOS, *PROBES, *SMALL)])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in (*DEMOS, *PROBES, *SMALL, *PRETRAINING)])
 def test_each_recipe_is_a_point_of_the_papers_grid_and_leaves_the_test_split_alone(name):
     recipe = load_recipe(name)
     assert recipe.training.batch_size in ((48,) if name == "squad2" else (16, 32))  # 48: the paper's, section 4.3
@@ -197,7 +217,7 @@ def test_a_copy_runs_as_the_original_does(name, tmp_path, monkeypatch):
     path = copy_recipe(name, "mine/copy.yaml")
     original = builtin_recipes()[name].read_text(encoding="utf-8")
     first, rest = path.read_text(encoding="utf-8").split("\n", 1)
-    assert first == original.split("\n", 1)[0].replace(f" {name}", " mine/copy.yaml")
+    assert first == re.sub(rf" {name}(?= --|$)", " mine/copy.yaml", original.split("\n", 1)[0])
     assert rest == original.split("\n", 1)[1]
     assert check_recipe("mine/copy.yaml") is None
     assert load_recipe("mine/copy.yaml") == load_recipe(name)

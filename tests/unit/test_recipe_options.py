@@ -13,6 +13,7 @@ from bertctl.cli.recipe_options import (
     ANSWERS,
     COMPUTE,
     CONFIRMING,
+    CORPUS,
     DATA,
     DETERMINISTIC,
     EVALUATION,
@@ -32,7 +33,19 @@ from bertctl.config.field_docs import field_docs
 from bertctl.config.problems import field_schema
 from bertctl.config.schema import fields
 
-ROWS = [*MODEL, *LONG_TEXTS, *DATA, *TRAINING, *COMPUTE, *EVALUATION, *LONG_RUNS, *DETERMINISTIC, *ANSWERS, *CONFIRMING]
+ROWS = [
+    *MODEL,
+    *LONG_TEXTS,
+    *DATA,
+    *TRAINING,
+    *COMPUTE,
+    *EVALUATION,
+    *LONG_RUNS,
+    *DETERMINISTIC,
+    *ANSWERS,
+    *CONFIRMING,
+    *CORPUS,
+]
 KINDS = {"string": (str, Path), "integer": (int,), "number": (float,), "boolean": (bool,), "array": (list,)}
 
 
@@ -51,9 +64,9 @@ def test_every_group_is_looked_at():
     groups = {name for name, value in vars(recipe_options).items() if name.isupper() and isinstance(value, tuple)}
     assert groups == {
         "MODEL", "DATA", "TRAINING", "COMPUTE", "EVALUATION", "LONG_RUNS", "DETERMINISTIC", "COLUMNS", "LAYOUT",
-        "ANSWERS", "CONFIRMING", "KEEP_TEXT", "LONG_TEXTS",
+        "ANSWERS", "CONFIRMING", "CORPUS", "KEEP_TEXT", "LONG_TEXTS",
     }  # fmt: skip
-    assert len({row.field for row in ROWS}) == len({row.name for row in ROWS}) == len(ROWS) == 35
+    assert len({row.field for row in ROWS}) == len({row.name for row in ROWS}) == len(ROWS) == 43
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.flags)
