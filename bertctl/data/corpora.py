@@ -33,8 +33,7 @@ MOST_HELD_OUT = 1000
 MOST_REPEATED = 0.01
 """Share of the lines that may be repeated: a model learns them by heart (google-research/bert#746)."""
 
-_ROWS = 256  # of a file with columns, read at once: documents may be long
-_NO_TEXT = -1  # in place of a hash, which is positive
+_ROWS = 256  # of a file with columns, read at once: documents may be long; and told as progress
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])\s*")
 _READER = TextReader(stratify=False, streams_labels=False, noun="")
 
@@ -107,6 +106,7 @@ def open_corpora(given: Sequence[str], settings: DataSection) -> list[Corpus]:
     Raises:
         UnavailableError: nothing there, or a folder without such a file.
     """
+    settings = settings.model_copy(update={"id_column": None})  # documents are numbered
     places = [_place(each) for each in given]
     known = [name for name, _ in places]
     corpora = []
@@ -132,8 +132,7 @@ def _files(path: Path) -> dict[str, Path]:
     inside = {f"/{file.relative_to(path).as_posix()}": file for file in path.rglob("*") if suffix_of(file) in SUFFIXES}
     found = {name[1:]: inside[name] for name in sorted(inside) if inside[name].is_file() and "/." not in name}
     if not found:
-        known = ", ".join(SUFFIXES)
-        raise UnavailableError(f"{path} holds no file of text", remedy=f"Suffixes: {known}, also with .gz.", file=path)
+        raise UnavailableError(f"{path} holds no file of text", remedy=f"Suffixes: {', '.join(SUFFIXES)}.", file=path)
     return found
 
 
@@ -156,12 +155,10 @@ def _texts(path: Path, settings: DataSection, listener: Listener) -> Iterator[tu
 
 def _rows(path: Path, settings: DataSection, listener: Listener) -> Iterator[tuple[int, list[str], bool]]:
     """Yields line (or row), lines and `cut` of each row of a file with columns."""
-    before = 0
     for rows in _READER.stream(path, settings, chunk_rows=_ROWS, listener=listener):
-        places = rows.lines or range(before + 1, before + len(rows) + 1)
+        places = rows.lines or [int(number) + 1 for number in rows.ids]
         for place, text in zip(places, rows.columns["text"], strict=True):
             yield place, [line for each in text.splitlines() if (line := each.strip())], True
-        before += len(rows)
 
 
 class Survey(NamedTuple):
@@ -190,7 +187,7 @@ def survey(
         corpora: at least one.
         fraction: share of the documents to hold out, at most `MOST_HELD_OUT`, at least one; None holds out none.
         allow_duplicates: whether more repeated lines than `MOST_REPEATED` are told, and not refused.
-        listener: told of what is guessed about the files.
+        listener: told of what is guessed about the files, and of the progress.
 
     Raises:
         UsageError: a text column that can't be guessed.
@@ -201,10 +198,13 @@ def survey(
     for corpus in corpora:
         for document in corpus.documents(listener):
             lines.extend(hash(line) for line in document.lines if _counts(line))
-            texts.append(_hash(document.lines) if document.lines else _NO_TEXT)
+            texts.append(_hash(document.lines) if document.lines else -1)
+            if len(texts) % _ROWS == 0:
+                listener.advance("reading the corpus", len(texts), 0)
         ends.append(len(texts))
+    listener.finish("reading the corpus")
     hashes = np.frombuffer(texts, dtype=np.int64)
-    full = hashes != _NO_TEXT
+    full = hashes >= 0
     different = np.unique(hashes[full])
     most = 0 if fraction is None else min(MOST_HELD_OUT, max(1, round(fraction * full.sum())), len(different) - 1)
     held = np.isin(hashes, different[: max(most, 0)])

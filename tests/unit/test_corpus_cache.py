@@ -176,7 +176,8 @@ from bertctl.training.corpus_cache import read_corpus
 
 class Shown(Listener):
     def advance(self, phase, done, total, figures=None, *, share=None):
-        print(phase, done, flush=True)
+        if phase == "packing":
+            print(phase, done, flush=True)
 
 data = read_corpus(Recipe.model_validate_json(sys.argv[1]), open_tokenizer("minilm").tokenizer, listener=Shown())
 print(json.dumps(data.hashes))

@@ -61,8 +61,10 @@ def test_a_row_with_a_text_column_is_a_document(tmp_path: Path, name: str) -> No
 
 
 def test_more_rows_than_are_read_at_once_keep_their_numbers(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"text": [f"text {i}" for i in range(700)]}), tmp_path / "a.parquet")
-    assert _documents(tmp_path / "a.parquet") == [(f"a.parquet:{i + 1}", [f"text {i}"]) for i in range(700)]
+    columns = {"text": [f"text {i}" for i in range(700)], "id": ["same"] * 700}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    expected = [(f"a.parquet:{i + 1}", [f"text {i}"]) for i in range(700)]
+    assert _documents(tmp_path / "a.parquet", id_column="id") == expected
 
 
 def test_a_folder_is_its_files_in_order(tmp_path: Path) -> None:
