@@ -2,13 +2,15 @@
 
 from collections.abc import Iterable, Iterator
 
+from bertctl.config.schema import Recipe
 from bertctl.data.columns import FileColumns
-from bertctl.data.corpora import Document, open_corpora
+from bertctl.data.corpora import Document, open_corpora, survey
 from bertctl.data.reading import Reader, Reading, ReadOptions
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table
 from bertctl.data.text_files import Source, source_name
 from bertctl.errors import DataError, UsageError
+from bertctl.progress import Listener
 
 
 def corpus_rows(documents: Iterable[Document], *, split: str, source: str) -> Rows:
@@ -16,6 +18,23 @@ def corpus_rows(documents: Iterable[Document], *, split: str, source: str) -> Ro
     found = [(document.id, "\n".join(document.sentences)) for document in documents if document.sentences]
     texts = [text for _, text in found]
     return Rows(split, {"text": texts, "label": texts}, [name for name, _ in found], source)
+
+
+def held_out_rows(recipe: Recipe, listener: Listener) -> Rows:
+    """Returns the documents that a pretrained run was scored on: its validation file, or what it held out.
+
+    Raises:
+        BertctlError: files that are not there, or no longer what they were.
+    """
+    data = recipe.data
+    if data.validation_file:
+        documents = (d for corpus in open_corpora([data.validation_file], data) for d in corpus.documents(listener))
+        return corpus_rows(documents, split="validation", source=data.validation_file)
+    corpora = open_corpora(recipe.pretraining.corpus, data)
+    held = set(survey(corpora, fraction=data.validation_fraction, allow_duplicates=True).held_out)
+    numbered = enumerate(document for corpus in corpora for document in corpus.documents(listener))
+    kept = (document for number, document in numbered if number in held)
+    return corpus_rows(kept, split="validation", source="the documents held out")
 
 
 class CorpusReader(Reader):

@@ -12,7 +12,9 @@ from bertctl.catalog.datasets import find_dataset
 from bertctl.catalog.lock import Found, noted
 from bertctl.config.recipe_sections import DataSection
 from bertctl.config.schema import Recipe
+from bertctl.config.task_names import PRETRAINING
 from bertctl.data import catalog_files
+from bertctl.data.corpus_reader import held_out_rows
 from bertctl.data.groups import group_keys
 from bertctl.data.readers import READERS
 from bertctl.data.reading import SkippedRows
@@ -76,6 +78,8 @@ def load_data(
         DataError: rows, columns or bytes that are not what they should be, with file and line.
         UnavailableError: files that are not there, a hub out of reach.
     """
+    if recipe.task == PRETRAINING:
+        return _held_out(recipe, splits or ("validation",), listener)
     notes = _Notes(listener)
     source: _Source = _CatalogSource(recipe, notes) if recipe.data.name else _OwnFiles(recipe, notes, skipped)
     validation = source.validation_splits(optional_too=splits is not None)
@@ -107,6 +111,20 @@ def load_data(
         hashes=_hashes(recipe, read, source.dataset),
         recipe=recipe,
     )
+
+
+def _held_out(recipe: Recipe, splits: Sequence[str], listener: Listener) -> LoadedData:
+    """Returns what a pretrained run is scored on: nothing else of a corpus is read as rows.
+
+    Raises:
+        UsageError: another split.
+    """
+    if tuple(splits) != ("validation",):
+        raise UsageError(
+            f"a corpus has no split '{splits[0]}'", remedy="Give a file: bertctl evaluate RUN --file FILE."
+        )
+    rows = {"validation": held_out_rows(recipe, listener)}
+    return LoadedData(rows, None, None, ("validation",), {}, (), _hashes(recipe, rows, None), recipe)
 
 
 def _confirming(rows: Rows, recipe: Recipe, columns: Mapping[str, str], listener: Listener) -> dict[str, Rows]:

@@ -11,6 +11,7 @@ from typing import Any, TextIO
 from bertctl.catalog.datasets import find_dataset
 from bertctl.config.recipe_sections import DataSection
 from bertctl.config.schema import Recipe
+from bertctl.config.task_names import PRETRAINING
 from bertctl.data.question_files import questions_about, require_distinct_ids
 from bertctl.data.readers import READERS
 from bertctl.data.reading import ReadOptions, SkippedRows
@@ -73,9 +74,18 @@ class Predictor:
 
     Attributes:
         counts: examples, truncated examples, truncated and unknown tokens so far.
+
+    Raises:
+        UsageError: a run of pretraining.
     """
 
     def __init__(self, run: TrainedRun, engine: Engine, *, top_k: int | None = None) -> None:
+        if run.recipe.task == PRETRAINING:
+            raise UsageError(
+                f"{run.folder.path} was pretrained: it answers no rows",
+                remedy=f"bertctl fill-mask {run.folder.path} TEXT, or fine-tune it: bertctl finetune FILE --model "
+                f"{run.folder.path}",
+            )
         self.run = run
         self._top_k = top_k
         self._engine = engine

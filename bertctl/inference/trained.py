@@ -69,7 +69,8 @@ class TrainedRun:
         Raises:
             UsageError: it has no splits.
         """
-        if not self.recipe.data.name and not any(self.recipe.data.own_files.values()):
+        data, corpus = self.recipe.data, self.recipe.pretraining.corpus
+        if not (data.name or corpus or any(data.own_files.values())):
             raise UsageError(f"{self.folder.path} is a model without data of its own", remedy="Give a file of rows.")
 
     def check_pairs(self, rows: Rows) -> None:

@@ -13,29 +13,29 @@ from bertctl.errors import UsageError
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-_ORDER_LABELS = {"next": "next_sentence_label", "order": "sentence_order_label"}
-"""What transformers calls the labels, in the forward of a class that has the head."""
+_ORDER_LABELS = {"next_sentence_label", "sentence_order_label"}
+"""What transformers calls the labels, in the forward of a class that has the head; one kind of pair learns as well as
+the other with it."""
 
 
-def require_order_head(config: Any, name: str, pairs: str) -> None:
-    """Refuses a family that transformers has no head for next sentences (or the order of sentences) for.
+def require_order_head(family: str, name: str) -> None:
+    """Refuses a family that transformers has no head for pairs of texts for.
 
     Args:
-        config: of the model, as transformers reads it.
+        family: of the model.
         name: of the model, for the message.
-        pairs: `next` or `order`.
 
     Raises:
         UsageError: with what fits.
     """
     from transformers import AutoModelForPreTraining
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-    found: Any = AutoModelForPreTraining._model_mapping.get(type(config), None)
-    if found is None or _ORDER_LABELS[pairs] not in inspect.signature(found.forward).parameters:
-        what = "next sentences" if pairs == "next" else "the order of sentences"
+    found: Any = AutoModelForPreTraining._model_mapping.get(CONFIG_MAPPING[family], None)
+    if found is None or not _ORDER_LABELS & set(inspect.signature(found.forward).parameters):
         raise UsageError(
-            f"the family '{config.model_type}' ('{name}') has no head for {what} in transformers",
-            remedy="Train on masked words alone: --objective mlm. (BERT has next sentences, ALBERT their order.)",
+            f"the family '{family}' ('{name}') has no head for next sentences in transformers",
+            remedy="Train on masked words alone: --objective mlm. (BERT and ALBERT have one.)",
         )
 
 

@@ -13,7 +13,9 @@ from bertctl.data.rows import Rows
 from bertctl.errors import UsageError
 from bertctl.inference.environment import describe_environment
 from bertctl.inference.run_inputs import resolved_for
+from bertctl.modeling.families import family_of
 from bertctl.modeling.load import load_tokenizer_of
+from bertctl.modeling.masked_head import require_order_head
 from bertctl.modeling.source import inspect_model
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.seeding import only_deterministic, seed_everything
@@ -50,6 +52,8 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> Job:
     task = Pretraining.of(recipe)
     source = new_model(recipe, listener) if recipe.pretraining.from_scratch else inspect_model(recipe.model)
     check_layers(recipe, source)
+    if task.pairs:
+        require_order_head(family_of(source.config), source.name)
     tokenizer = load_tokenizer_of(source, task.auto_class, head={})
     corpus = read_corpus(recipe, tokenizer, listener=listener)
     data = _loaded(recipe, corpus)

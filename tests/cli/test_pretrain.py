@@ -156,3 +156,17 @@ def test_a_dry_run_says_what_would_be(bertctl: Run, corpus: Path) -> None:
     plan = json.loads(done.stdout)
     assert plan["examples"]["validation"] >= 3
     assert plan["recipe"]["pretraining"]["corpus"] == [str(corpus)]
+
+
+def test_a_run_is_scored_again_on_what_it_held_out(bertctl: Run, corpus: Path, tmp_path: Path) -> None:
+    done = bertctl("pretrain", corpus, *NEW, *QUICK, *SETS, "--max-steps", 2, "-o", "run")
+    assert done.returncode == 0, done.stderr
+    before = (tmp_path / "run/metrics.json").read_bytes(), (tmp_path / "run/predictions/validation.jsonl").read_bytes()
+    again = bertctl("evaluate", "run")
+    assert again.returncode == 0, again.stderr
+    assert (tmp_path / "run/predictions/validation.jsonl").read_bytes() == before[1]
+    assert json.loads((tmp_path / "run/metrics.json").read_text())["metrics"] == json.loads(before[0])["metrics"]
+    refused = bertctl("predict", "run", corpus)
+    assert refused.returncode == 2
+    assert "bertctl fill-mask run TEXT" in refused.stderr
+    assert bertctl("evaluate", "run", "--split", "train").returncode == 2
