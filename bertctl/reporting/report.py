@@ -14,7 +14,19 @@ from bertctl.documents import read_json_lines
 from bertctl.errors import UsageError
 from bertctl.inference.decision import Decision, read_decision
 from bertctl.reporting import charts
-from bertctl.reporting.document import Block, Cell, Chart, Column, Listing, Note, Report, Section, TableBlock, Tile
+from bertctl.reporting.document import (
+    Block,
+    Cell,
+    Chart,
+    Column,
+    Listing,
+    Note,
+    Report,
+    Section,
+    TableBlock,
+    Tile,
+    record_table,
+)
 from bertctl.reporting.mistakes import mistakes_section
 from bertctl.reporting.outcomes import (
     calibration_error,
@@ -32,6 +44,9 @@ from bertctl.tasks.registry import answer_type, find_metric, headline
 from bertctl.words import human_seconds
 
 Document = Mapping[str, Any]
+
+_SAMPLED = 4
+"""Evaluations of which sample predictions are shown: the first, the last, and some between."""
 
 
 @dataclass(frozen=True)
@@ -267,6 +282,10 @@ def _learning(run: RunContents) -> Section:
         if average.get("kept"):
             kept = f"the mean of the weights of steps {', '.join(map(str, average['steps']))} was kept"
         blocks.append(Chart(drawn, f"{run.primary} on {selection}; {kept}."))
+    if samples := [line for line in history if line.get("samples")]:
+        shown = [samples[i] for i in sorted({round(k * (len(samples) - 1) / (_SAMPLED - 1)) for k in range(_SAMPLED)})]
+        rows = [{"step": f"{line['step']:,}", "text": text} for line in shown for text in line["samples"]]
+        blocks.append(record_table(rows, "Held-out text, as [masked token: what the model says].", data={"text"}))
     return Section("learning", "Learning curves", blocks, brief=False)
 
 

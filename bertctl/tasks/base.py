@@ -209,6 +209,10 @@ class Task(ABC):
         """Returns what decoding needs of a batch: arrays with an entry per `features.prediction_indices(indices)`."""
         return {"logits": outputs.cpu().numpy()}
 
+    def samples(self, outputs: Outputs, features: Any, tokenizer: "Tokenizer") -> list[str]:
+        """Returns a few answers to look at as training goes on; none here, where predictions are written at the end."""
+        return []
+
     def tune(self, outputs: Outputs, features: Any, rows: "Rows") -> dict[str, Any]:
         """Returns what is chosen on labelled validation rows after training, such as a threshold."""
         return {}

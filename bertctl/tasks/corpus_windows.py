@@ -23,6 +23,7 @@ from bertctl.tokenization.packing import PackedText
 if TYPE_CHECKING:
     from torch import Tensor
 
+_EVALUATION = WindowRandom(0)
 _CHUNK = 2**24  # tokens that are looked at together
 
 
@@ -75,7 +76,7 @@ class CorpusWindows:
     @cached_property
     def weights(self) -> Ints:
         """(U,) how many tokens of each window are chosen in an evaluation."""
-        counts = [int((self._window(i, WindowRandom(0))[2] != IGNORED).sum()) for i in range(len(self))]
+        counts = [int((self.window(i)[2] != IGNORED).sum()) for i in range(len(self))]
         return np.array(counts, dtype=np.int64)
 
     @property
@@ -113,7 +114,7 @@ class CorpusWindows:
 
     def collate(self, indices: Ints, padding: Padding) -> MaskedBatch:
         """Returns some windows as an evaluation has them, or the first epoch."""
-        return self.masked(indices, padding, WindowRandom(0))
+        return self.masked(indices, padding, _EVALUATION)
 
     def masked(self, indices: Ints, padding: Padding, rng: WindowRandom) -> MaskedBatch:
         """Returns some windows as padded tensors with masks, by the seed, the epoch and the window alone.
@@ -125,7 +126,7 @@ class CorpusWindows:
         """
         import torch
 
-        ids, types, labels, order = zip(*(self._window(i, rng) for i in indices.tolist()), strict=True)
+        ids, types, labels, order = zip(*(self.window(i, rng) for i in indices.tolist()), strict=True)
         lengths = np.array([len(each) for each in ids], dtype=np.int64)
         mask = padding.mask(lengths)
         padded = np.full(mask.shape, IGNORED, dtype=np.int64)
@@ -136,7 +137,7 @@ class CorpusWindows:
             torch.tensor(order) if self.pairs else None,
         )
 
-    def _window(self, index: int, step: WindowRandom) -> tuple[Ints, Ints, Ints, int]:
+    def window(self, index: int, step: WindowRandom = _EVALUATION) -> tuple[Ints, Ints, Ints, int]:
         """Returns a window's ids with masks, segments and labels, one for each token, and the order of its parts."""
         begin = int(self.starts[index])
         whole = (begin, begin + int(self.sizes[index]))

@@ -17,6 +17,7 @@ from bertctl.errors import UsageError
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
 from bertctl.tasks.base import Outputs, Task
+from bertctl.tasks.batches import IGNORED
 from bertctl.tasks.corpus_windows import CorpusWindows, MaskedBatch, cut_windows
 from bertctl.tasks.masking import Masking
 from bertctl.tasks.pretraining_answers import PretrainingAnswers
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from bertctl.tasks.objectives import Objective
+
+_SAMPLES, _SAMPLE_TOKENS, _GUESSES = 3, 40, 12
+"""Texts that are shown as training goes on, their tokens, and masked places of a window that are kept for it."""
 
 PAIRS = {"mlm": None, "mlm+nsp": "next", "mlm+sop": "order"}
 """What the two parts of a window are, by `pretraining.objective`."""
@@ -129,6 +133,7 @@ class Pretraining(Task):
             "masked": outputs.windows.bincount(minlength=size),
             "right": outputs.windows[right].bincount(minlength=size),
             "loss": self.objective(Padding(0)).window_losses(outputs, batch),
+            "guesses": _first_guesses(outputs, size),
         }
         if outputs.order is not None and batch.order is not None:
             found["order"] = outputs.order.argmax(dim=-1) == batch.order
@@ -137,6 +142,7 @@ class Pretraining(Task):
     def decode(self, outputs: Outputs, features: CorpusWindows, rows: Rows) -> list[dict[str, Any]]:
         """Returns the counts of each document."""
         counted = dict(outputs) | ({"pairs": np.ones(len(features))} if "order" in outputs else {})
+        del counted["guesses"]
         names = {
             "masked": "gold",
             "right": "prediction",
@@ -151,6 +157,23 @@ class Pretraining(Task):
             {name: float(values[i]) if name == "masked_loss" else int(values[i]) for name, values in sums.items()}
             for i in range(len(rows))
         ]
+
+    def samples(self, outputs: Outputs, features: CorpusWindows, tokenizer: "Tokenizer") -> list[str]:
+        """Returns the beginnings of a few windows, with what the model says in place of each masked token."""
+        found = []
+        for i in np.unique(features.rows, return_index=True)[1][:_SAMPLES].tolist():
+            ids, _, labels, _ = features.window(i)
+            guesses, words, plain = iter(outputs["guesses"][i].astype(int).tolist()), list[str](), list[int]()
+            for number, label in zip(ids[:_SAMPLE_TOKENS].tolist(), labels.tolist(), strict=False):
+                if label == IGNORED:
+                    plain.append(number)
+                    continue
+                guess = next(guesses, -1)
+                asked, said = (tokenizer.decode([each]) if each >= 0 else "?" for each in (label, guess))
+                words += [tokenizer.decode(plain), f"[{asked}: {said}]"]
+                plain = []
+            found.append(" ".join([*words, tokenizer.decode(plain)]).strip())
+        return found
 
     def lines(self, outputs: Outputs, features: CorpusWindows, rows: Rows) -> list[dict[str, Any]]:
         """Returns the counts of each document."""
@@ -167,6 +190,18 @@ class Pretraining(Task):
     def gold(self, rows: Rows, index: int) -> str:
         """Returns the text, which is its own label."""
         return str(rows.columns["text"][index])
+
+
+def _first_guesses(outputs: Any, windows: int) -> Any:
+    """Returns what is said in the first masked places of each window, (B, K); -1 where there are fewer."""
+    import torch
+
+    found = outputs.gold.new_full((windows, _GUESSES), -1)
+    first = torch.searchsorted(outputs.windows, outputs.windows)  # the places are in the order of their windows
+    place = torch.arange(len(first), device=first.device) - first
+    kept = place < _GUESSES
+    found[outputs.windows[kept], place[kept]] = outputs.words[kept].argmax(dim=-1)
+    return found
 
 
 def _mask_id(tokenizer: "Tokenizer") -> int:

@@ -7,7 +7,7 @@ import numpy as np
 from bertctl.metrics import contributions
 from bertctl.metrics.contributions import Contributions, Metric, ratio_statistic
 from bertctl.metrics.statistics import Statistic
-from bertctl.tasks.answers import BY_LOSS, Answers, ErrorOrder, Line, Lines, Outcome, Value, field
+from bertctl.tasks.answers import Answers, ErrorOrder, Line, Lines, Outcome, Value, field
 
 
 def _perplexity_statistic(rows_MS: Any) -> Statistic:
@@ -83,7 +83,7 @@ fill(f"I went to the {fill.tokenizer.mask_token}.")"""
 
     def error_order(self) -> ErrorOrder:
         """Returns the order by loss."""
-        return BY_LOSS
+        return ErrorOrder("Documents with the highest loss", "the highest first", "loss", "{:.3f}")
 
     def gravity(self, line: Line) -> float:
         """Returns the mean loss of the document's masked tokens."""

@@ -149,10 +149,10 @@ class _TrainingRun:
     def _hooks(self, engine: TrainingEngine, checkpointing: Checkpointing) -> Hooks:
         job, state, tokens = self.job, self.state, self.job.features["train"].lengths.sum()
 
-        def log(figures: dict[str, float]) -> None:
+        def log(figures: dict[str, Any]) -> None:
             self.writer.add_history(figures)
             if self.options.workers.is_first:
-                values = {name: value for name, value in figures.items() if name != "step"}
+                values = {name: value for name, value in figures.items() if name not in ("step", "samples")}
                 engine.accelerator.log(values, step=int(figures["step"]))
 
         def evaluate(step: int) -> float:
@@ -166,7 +166,9 @@ class _TrainingRun:
                 result = self.selection.score(job.selection)
             value, loss = result.metrics[job.primary].value, result.metrics["loss"].value
             self.listener.say(f"step {step}: {job.selection} {job.primary} {value:.4f}, loss {loss:.4f}")
-            log({"step": step, f"{job.selection}_{job.primary}": value, f"{job.selection}_loss": loss})
+            shown = job.task.samples(result.outputs, result.features, job.loaded.tokenizer)
+            scores = {f"{job.selection}_{job.primary}": value, f"{job.selection}_loss": loss}
+            log({"step": step, **scores} | ({"samples": shown} if shown else {}))
             self.selection.offer(state, value)
             self.writer.set_status("running", step=step)
             epoch, inside = divmod(step, job.steps_per_epoch)

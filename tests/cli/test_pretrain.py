@@ -57,6 +57,9 @@ def test_from_nothing_to_a_model_that_others_use(bertctl: Run, corpus: Path, tmp
     history = [json.loads(line) for line in (tmp_path / "run/history.jsonl").read_text().splitlines()]
     steps = [line for line in history if "loss" in line]
     assert all(abs(line["words_loss"] + line["order_loss"] - line["loss"]) < 1e-5 for line in steps)
+    samples = [line["samples"] for line in history if "samples" in line]
+    assert len(samples) == 2
+    assert all(len(texts) == 3 and all("[" in text for text in texts) for texts in samples)
     assert json.loads((tmp_path / "run/model/config.json").read_text())["architectures"] == ["BertForPreTraining"]
     filled = bertctl("fill-mask", "run", "The harbour has [MASK].", "--top-k", 2, "--json")
     assert filled.returncode == 0, filled.stderr
@@ -83,6 +86,7 @@ def test_words_alone_on_weights_without_the_head(bertctl: Run, corpus: Path, tin
     assert gated.returncode == 7, gated.stderr
     assert "not clearly better than the best constant answer's" in gated.stdout
     assert bertctl("report", "run", "-o", "report.html").returncode == 0
+    assert "[masked token: what the model says]" in (tmp_path / "report.html").read_text()
 
 
 def test_a_killed_run_goes_on_to_the_same_bytes(corpus: Path, tmp_path: Path, nursery: Nursery) -> None:
