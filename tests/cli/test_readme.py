@@ -44,7 +44,7 @@ def test_commands_are_found_and_marks_are_known() -> None:
     marks = {mark for page in every for mark, _ in blocks(page)}
     assert marks == {"", "run by: tests/slow/test_install.py", *NEEDS}
     assert {page.stem: len(runnable(page)) for page in PAGES} == {
-        "README": 23,
+        "README": 24,
         "attention": 5,
         "features": 3,
         "fetch": 5,
@@ -52,6 +52,7 @@ def test_commands_are_found_and_marks_are_known() -> None:
         "models": 2,
         "long-texts": 3,
         "pipelines": 1,
+        "pretraining": 6,
         "recipes": 13,
         "run-folder": 4,
         "tasks": 6,
@@ -72,6 +73,7 @@ def test_every_command_runs(page: Path, nursery: Nursery, tmp_path: Path) -> Non
     for command in runnable(page):
         fewer = r"\1 \2 --max-train-rows 32 --max-eval-rows 32 --epochs 1 "
         shortened = re.sub(r"(finetune) (demo[a-z-]*|mine.yaml)(?!\S)(?! --dry)", fewer, command)
+        shortened = re.sub(r"(pretrain pretrain-demo)", r"\1 --max-steps 4", shortened)
         shortened = re.sub(r"(bertctl gate) ", r"\1 --allow-constant ", shortened)  # so few rows may teach nothing
         done = subprocess.run(
             ["bash", "-c", f"set -o pipefail; {shortened}"],  # the very line, on fewer rows
@@ -86,7 +88,7 @@ def test_every_command_runs(page: Path, nursery: Nursery, tmp_path: Path) -> Non
     runs = [path.parent for path in tmp_path.rglob("metrics.json") if (path.parent / "status.json").is_file()]
     for run in runs:
         check_run(run)
-    assert bool(runs) == any(re.search(r"\b(finetune|sweep|probe)\b", command) for command in runnable(page))
+    assert bool(runs) == any(re.search(r"\b(finetune|pretrain|sweep|probe)\b", command) for command in runnable(page))
 
 
 def test_the_table_of_verbs_is_the_table_of_verbs() -> None:

@@ -34,15 +34,15 @@ GENERIC = [
     "text-regression",
     "token-classification",
 ]
-PRETRAINING = ["pretrain"]
+PRETRAINING = ["adapt-medical", "pretrain", "pretrain-demo"]
 PROBES = ["probe-conll2003-paper", "probe-sst2-tutorial"]
 SMALL = ["mrpc-small", "rte-small"]
-NAMES = sorted([*DATA_SETS, *GENERIC, *PROBES, *SMALL])
+NAMES = sorted({*DATA_SETS, *GENERIC, *PROBES, *SMALL, *PRETRAINING})
 
 
-def test_there_are_30_recipes():
+def test_there_are_32_recipes():
     assert list(builtin_recipes()) == NAMES
-    assert len(list((ROOT / "recipes").rglob("*.y*ml"))) == len(NAMES) == 30
+    assert len(list((ROOT / "recipes").rglob("*.y*ml"))) == len(NAMES) == 32
 
 
 def test_ls_shows_every_recipe_with_what_it_is_for(bertctl):
@@ -108,7 +108,7 @@ def test_each_recipe_opens_with_its_command_and_says_why(name):
     path = builtin_recipes()[name]
     lines = path.read_text(encoding="utf-8").splitlines()
     verb = "probe" if name in PROBES else "pretrain" if name in PRETRAINING else "finetune"
-    assert re.match(rf"# bertctl {verb} {name}( --|$)", lines[0])
+    assert re.match(rf"# bertctl {verb} {name}( --| \w+\.txt|$)", lines[0])
     recipe = load_recipe(name)
     assert recipe.name == name == path.stem
     assert len(recipe.description) > 100
@@ -217,7 +217,7 @@ def test_a_copy_runs_as_the_original_does(name, tmp_path, monkeypatch):
     path = copy_recipe(name, "mine/copy.yaml")
     original = builtin_recipes()[name].read_text(encoding="utf-8")
     first, rest = path.read_text(encoding="utf-8").split("\n", 1)
-    assert first == re.sub(rf" {name}(?= --|$)", " mine/copy.yaml", original.split("\n", 1)[0])
+    assert first == re.sub(rf" {name}(?= --| \w+\.txt|$)", " mine/copy.yaml", original.split("\n", 1)[0])
     assert rest == original.split("\n", 1)[1]
     assert check_recipe("mine/copy.yaml") is None
     assert load_recipe("mine/copy.yaml") == load_recipe(name)
