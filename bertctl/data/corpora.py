@@ -243,10 +243,10 @@ def _repeated(corpora: Sequence[Corpus], hashes: NDArray[np.int64], *, allowed: 
     again = hashes[1:] == hashes[:-1]
     if again.sum() <= MOST_REPEATED * len(hashes):
         return []
-    first = np.flatnonzero(np.append(True, ~again))
-    most = set(hashes[first[np.argsort(np.diff(first, append=len(hashes)), kind="stable")[-2:]]].tolist())
+    known = hashes[1:][again]
     every = (line for corpus in corpora for document in corpus.documents() for line in document.lines)
-    shown = " and ".join({hash(line): repr(shorten(line)) for line in every if hash(line) in most}.values())
+    lines = (line for line in every if known[np.searchsorted(known, hash(line)) % len(known)] == hash(line))
+    shown = " and ".join([*dict.fromkeys(repr(shorten(line)) for line in itertools.islice(lines, 1000))][:2])
     what = f"{count_of(int(again.sum()), len(hashes), 'line')} of the corpus stand further up already, such as {shown}"
     if not allowed:
         raise DataError(what, remedy="A model learns them by heart. Take them out, or add --allow-duplicates.")
