@@ -25,7 +25,7 @@ from tokenizers import Tokenizer
 from bertctl.appended import AppendedArray, open_array
 from bertctl.documents import loading
 from bertctl.progress import SILENT, Listener
-from bertctl.tokenization.reference import chunks, tokens_by_id
+from bertctl.tokenization.reference import CHUNK_CHARACTERS, chunks, cut_at_spaces, tokens_by_id
 from bertctl.tokenization.word_starts import WordStarts
 from bertctl.writing import replacing
 
@@ -131,7 +131,11 @@ def _batches(documents: Documents) -> Iterator[list[Sequence[str]]]:
 
 
 def _packed(documents: Sequence[Sequence[str]], starts: WordStarts) -> PackedText:
-    """Returns documents as one corpus, with ids that are not yet as small as they can be."""
+    """Returns documents as one corpus, with ids that are not yet as small as they can be.
+
+    Of a sentence without an end there are several, since the library takes 600 bytes for a token of a single text.
+    """
+    documents = [[part for text in each for part in cut_at_spaces(text, CHUNK_CHARACTERS)] for each in documents]
     texts = [sentence for document in documents for sentence in document]
     parts = [starts.encode(some) for some in (*chunks(texts), [])]
     ids, lengths, begins = (np.concatenate(each) for each in zip(*parts, strict=True))
@@ -143,9 +147,7 @@ def _packed(documents: Sequence[Sequence[str]], starts: WordStarts) -> PackedTex
 
 def _flags(starts: NDArray[np.int64]) -> NDArray[np.uint8]:
     """Returns a 1 at each of the starts but the last, which is the length."""
-    flags = np.zeros(starts[-1], dtype=np.uint8)
-    flags[starts[starts < starts[-1]]] = 1
-    return flags
+    return (np.bincount(starts[starts < starts[-1]], minlength=int(starts[-1])) > 0).view(np.uint8)
 
 
 def _id_type(tokenizer: Tokenizer) -> type[np.unsignedinteger[Any]]:

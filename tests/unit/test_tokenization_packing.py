@@ -204,3 +204,13 @@ def test_nothing_is_left_where_a_tokenizer_fails(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="the tokenizer"):
         pack([[["a"], ["b"]]], tokenizer, tmp_path / "packed")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_sentence_without_an_end_is_cut_at_a_space(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "CHUNK_CHARACTERS", 50)
+    tokenizer, text = _byte_level(), " ".join(_texts(200))
+    packed = pack_in_memory([["short"], [text]], tokenizer)
+    ids, begins = _expected(tokenizer, ["short", text])
+    assert (packed.ids.tolist(), _bits(packed)) == (ids, begins)
+    assert len(packed.sentences) > 10
+    assert packed.documents.tolist() == [0, 1, len(packed.sentences) - 1]
