@@ -44,6 +44,7 @@ class Verb:
 VERBS = (
     Verb("finetune", "Fine-tune an encoder on a data set or on your own files.", "Train"),
     Verb("pretrain", "Pretrain a BERT on your own text: from nothing, or from where a model stands.", "Train"),
+    Verb("adapt", "Test whether reading a domain's text first pays for a task.", "Train"),
     Verb("sweep", "Run a grid of settings with several seeds; choose by mean.", "Train"),
     Verb("sweep-merge", "Merge the shards of a sweep (--shard).", "Train"),
     Verb("probe", "Train linear classifiers on a frozen encoder, per layer.", "Train"),

@@ -1,7 +1,7 @@
 """`bertctl pretrain`."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,7 @@ from bertctl.cli.recipe_options import (
     DETERMINISTIC,
     LONG_RUNS,
     MODEL,
+    PRETRAIN,
     TRAINING,
     OutputOption,
     OverwriteOption,
@@ -24,6 +25,10 @@ from bertctl.cli.recipe_options import (
 )
 from bertctl.cli.training_run import DryRunOption, ResumeIfAnyOption, ResumeOption, RunFlags, carry_out
 from bertctl.errors import UsageError
+from bertctl.progress import Listener
+
+if TYPE_CHECKING:
+    from bertctl.config.schema import Recipe
 
 
 @takes_recipe(
@@ -67,15 +72,7 @@ def pretrain(
         bertctl pretrain abstracts.txt --model minilm --no-nsp --epochs 2
         bertctl pretrain corpus/ --from-scratch small --vocab-size 8000
     """
-    from bertctl.config.recipe_files import builtin_recipes
-
-    names = given or []
-    if not names:
-        raise UsageError("nothing to pretrain on", remedy="Name a corpus or a recipe: bertctl pretrain CORPUS...")
-    is_recipe = names[0] in builtin_recipes() or Path(names[0]).suffix in (".yaml", ".yml")
-    name, corpus = (names[0], names[1:]) if is_recipe else ("pretrain", names)
-    options: dict[str, Any] = {"pretraining.corpus": corpus or None, "pretraining.objective": "mlm" if no_nsp else None}
-    resolved = recipe.load(name, {field: value for field, value in options.items() if value}, listener=out)
+    resolved = corpus_recipe(recipe, given or [], {"pretraining.objective": "mlm"} if no_nsp else {}, listener=out)
 
     def prepare() -> Any:
         from bertctl.training.pretrain import prepare
@@ -84,3 +81,18 @@ def pretrain(
 
     flags = RunFlags(output, overwrite, resume, resume_if_any, num_processes, accelerate_config, dry_run)
     carry_out(out, resolved, flags, prepare)
+
+
+def corpus_recipe(recipe: RecipeRequest, names: list[str], options: dict[str, Any], *, listener: Listener) -> "Recipe":
+    """Returns what was typed as a recipe: its name or file, and corpora for it; or corpora alone.
+
+    Raises:
+        UsageError: nothing was named, or see `RecipeRequest.load`.
+    """
+    from bertctl.config.recipe_files import builtin_recipes
+
+    if not names:
+        raise UsageError("nothing to pretrain on", remedy=f"Name a corpus or a recipe: bertctl {recipe.verb} CORPUS...")
+    is_recipe = names[0] in builtin_recipes() or Path(names[0]).suffix in (".yaml", ".yml")
+    name, corpus = (names[0], names[1:]) if is_recipe else (PRETRAIN, names)
+    return recipe.load(name, {**options, **({"pretraining.corpus": corpus} if corpus else {})}, listener=listener)

@@ -252,7 +252,7 @@ class RecipeRequest:
             if dotted in CODE or is_of_run(file):
                 refuse_unnamed(traced.recipe, file, typed, {dotted: flag})
         looks = not self.verb or self.verb.startswith(("recipes", "fetch"))
-        if not looks and (traced.recipe.task == PRETRAINING) != (self.verb == PRETRAIN):
+        if not looks and (traced.recipe.task == PRETRAINING) != (self.verb in (PRETRAIN, "adapt")):
             verb = PRETRAIN if traced.recipe.task == PRETRAINING else "finetune"
             told = f"'{named}' is a recipe of {verb}, whose task is '{traced.recipe.task}'"
             raise UsageError(told, remedy=f"bertctl {verb} {named}")

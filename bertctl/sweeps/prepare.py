@@ -43,6 +43,7 @@ class SweepRequest:
         choose: by `mean` over the seeds, or by `best-run`.
         test: whether the chosen model is to be scored on the test split.
         executor: `local` for workers on this machine; else see executors.py.
+        forks: whether workers may be forked; not where this process has computed with torch.
     """
 
     recipe: Recipe
@@ -55,6 +56,7 @@ class SweepRequest:
     choose: Choose = "mean"
     test: bool = False
     executor: str = "local"
+    forks: bool = True
 
 
 @dataclass(frozen=True)

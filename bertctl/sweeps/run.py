@@ -192,7 +192,8 @@ class SweepRunner:
         if self._sweep.request.executor != "local":
             return Jobs(settings, self._sweep.request.executor, jobs, self._listener)
         devices = visible_devices() if self._plan.recipe["runtime"]["device"] == "cuda" else []
-        pool = Pool(settings, self._sweep.encoded, jobs=jobs, devices=devices)
+        encoded = self._sweep.encoded if self._sweep.request.forks else {}
+        pool = Pool(settings, encoded, jobs=jobs, devices=devices)
         if pool.forks:
             for found in self._sweep.encoded.values():
                 import_what_runs_import(found.source, TASKS[self._plan.task].auto_class)

@@ -52,7 +52,7 @@ def test_commands_are_found_and_marks_are_known() -> None:
         "models": 2,
         "long-texts": 3,
         "pipelines": 1,
-        "pretraining": 6,
+        "pretraining": 7,
         "recipes": 13,
         "run-folder": 4,
         "tasks": 6,
@@ -88,7 +88,7 @@ def test_every_command_runs(page: Path, nursery: Nursery, tmp_path: Path) -> Non
     runs = [path.parent for path in tmp_path.rglob("metrics.json") if (path.parent / "status.json").is_file()]
     for run in runs:
         check_run(run)
-    assert bool(runs) == any(re.search(r"\b(finetune|pretrain|sweep|probe)\b", command) for command in runnable(page))
+    assert bool(runs) == any(re.search(r"\b(finetune|pretrain|adapt|sweep|probe)\b", command) for command in runnable(page))
 
 
 def test_the_table_of_verbs_is_the_table_of_verbs() -> None:

@@ -38,6 +38,7 @@ WORST = ("both | true", "<&- >&- 2>&-", "> /dev/full 2>&1")
 ON_FILES = ["--train-file", "opinions.csv", "--model", "MODEL", "--max-length", "16", "--precision", "fp32"]
 SMALL = [*ON_FILES, "--epochs", "1", "--set", "evaluation.bootstrap_resamples=100"]
 TINY_CORPUS = ["--vocab-size", "150", "--max-steps", "2", "--max-length", "16", "--allow-duplicates"]
+THEN = ["--then", "opinions.csv", "--then-set", "training.max_steps=1", "--then-set", "model.max_length=16"]
 PRINTED: dict[str, list[str]] = {
     "attention": ["MODEL", "a film", "--json"],
     "compare": ["RUN", "RUN"],
@@ -80,6 +81,7 @@ JUDGED: dict[str, tuple[list[str], int]] = {
 SLOW: dict[str, tuple[list[str], int]] = {
     "finetune": (["text-classification", *SMALL, "-o", "run", "--overwrite"], 0),
     "pretrain": (["opinions.csv", "--from-scratch", "tiny", *TINY_CORPUS, "-o", "pretrained", "--overwrite"], 0),
+    "adapt": (["opinions.csv", "--from-scratch", "tiny", *TINY_CORPUS, *THEN, "--seeds", "2", "-o", "adapted"], 0),
     "sweep": (["text-classification", *SMALL, "--grid", "optimizer.learning_rate=1e-3,2e-3", "-o", "sweep"], 0),
     "probe": (["opinions.csv", "--model", "MODEL", "--max-length", "16", "-o", "probe", "--overwrite"], 0),
     "evaluate": (["OWN", "--split", "test"], 0),
@@ -116,8 +118,8 @@ def test_the_tables_have_every_verb() -> None:
     assert COMMANDS.keys() - answered == {"push", "fetch", "sweep-merge", "fill-mask", "score", "runs rm"}, (
         "a hub; shards; a head; a run each"
     )
-    assert len(REFUSED) * len(PLACES) == 400
-    assert (len(PRINTED) + len(JUDGED) + len(SLOW)) * len(PLACES) == 410
+    assert len(REFUSED) * len(PLACES) == 410
+    assert (len(PRINTED) + len(JUDGED) + len(SLOW)) * len(PLACES) == 420
 
 
 def _refused(nursery: Nursery, verb: str, places: Mapping[str, Mapping[int, str]], cwd: Path) -> None:

@@ -1,0 +1,162 @@
+"""Whether pretraining on a corpus pays: a task fine-tuned without it and with it, over the same seeds and rows.
+
+DIR/pretrain   the run of pretraining
+DIR/sweep      the runs of fine-tuning: a sweep of two settings, the model as it was and as it is after pretraining
+DIR/adapt.json what came of it
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertctl.config.dump import recipe_hash
+from bertctl.config.schema import Recipe
+from bertctl.errors import UsageError
+from bertctl.progress import SILENT, Listener
+from bertctl.reporting.summary import figure
+from bertctl.run_folder import SCHEMA
+from bertctl.sweeps.conclude import conclude
+from bertctl.sweeps.dry_run import dry_run
+from bertctl.sweeps.prepare import Sweep, SweepRequest, make_sweep
+from bertctl.sweeps.run import SweepSummary, run_sweep
+from bertctl.training.finetune import DEFAULT_OPTIONS, RunOptions
+from bertctl.training.job import Job
+from bertctl.training.start import start
+from bertctl.words import count
+from bertctl.writing import write_json
+
+ARMS = ("without", "with")
+"""The settings of the sweep, in its order."""
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """Is a run of pretraining and the task that it is for.
+
+    Attributes:
+        job: the pretraining, made ready.
+        task: recipe of the fine-tuning; its model is the one that the pretraining starts from.
+        seeds: of the fine-tuning: `init` and `order`, for each.
+        jobs: number of parallel runs of it; None as in a sweep.
+        output: the folder; None for `runs/adapt-<task>-<hash>`, the same for the same call.
+    """
+
+    job: Job
+    task: Recipe
+    seeds: Sequence[Mapping[str, int]]
+    jobs: int | None = None
+    output: Path | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Returns the folder of all."""
+        if self.output is not None:
+            return self.output
+        what = [self.job.hash, recipe_hash(self.task, data_hashes={}, model_hash=""), str(self.seeds)]
+        return Path("runs") / f"adapt-{self.task.name}-{hashlib.sha256(repr(what).encode()).hexdigest()[:8]}"
+
+    def sweep(self, models: Sequence[str], listener: Listener = SILENT) -> Sweep:
+        """Returns the fine-tuning of these models, made ready.
+
+        Raises:
+            BertctlError: any refusal of the task: settings, files, labels, a model that it can't take.
+        """
+        settings = [{"model.name": model} for model in models]
+        request = SweepRequest(self.task, settings, self.seeds, jobs=self.jobs, forks=False)
+        return make_sweep(request, self.folder / "sweep", listener=listener)
+
+
+def check_adaptation(asked: Adaptation, listener: Listener = SILENT) -> Sweep:
+    """Refuses what the fine-tuning would refuse, before the pretraining is paid for; returns the half without it.
+
+    Raises:
+        UsageError: fewer than two seeds.
+        BertctlError: see `Adaptation.sweep`.
+    """
+    if len(asked.seeds) < 2:
+        raise UsageError("one seed can't tell a gain from luck", remedy="Take two or more: --seeds 5.")
+    return asked.sweep([asked.task.model.name], listener)
+
+
+def estimate_adaptation(asked: Adaptation, without: Sweep, *, listener: Listener = SILENT) -> dict[str, Any]:
+    """Returns the steps and the memory of the pretraining, and the time of the fine-tuning, twice that of one arm.
+
+    Args:
+        asked: what is to be done.
+        without: what `check_adaptation` returned.
+        listener: hears of progress.
+    """
+    half, job = dry_run(without, listener=listener), asked.job
+    seconds = {name: round(len(ARMS) * value, 3) for name, value in half["seconds"].items()}
+    pretraining = {"steps": job.steps, "epochs": job.epochs, "memory_bytes": job.memory}
+    finetuning = {"runs": len(ARMS) * half["runs"], "seconds": seconds, "disk_bytes": half["disk_bytes"]}
+    return {"schema": SCHEMA, "folder": str(asked.folder), "pretraining": pretraining, "finetuning": finetuning}
+
+
+def adapt(
+    asked: Adaptation, *, options: RunOptions = DEFAULT_OPTIONS, listener: Listener = SILENT
+) -> tuple[dict[str, Any], SweepSummary]:
+    """Pretrains, fine-tunes without and with it, and judges; what is done in the folder already stays.
+
+    Args:
+        asked: what is to be done; checked.
+        options: of the run of pretraining.
+        listener: hears of what happens.
+
+    Returns:
+        The content of adapt.json, and what the sweep did in this call.
+
+    Raises:
+        BertctlError: see `Adaptation.sweep`, `start` and `run_sweep`.
+    """
+    pretrained = start(asked.job, asked.folder / "pretrain", resume="if any", options=options, listener=listener)
+    made = asked.sweep([asked.task.model.name, str(pretrained.folder.path.absolute())], listener)
+    made.folder.mkdir(parents=True, exist_ok=True)
+    summary = run_sweep(made, listener=listener)
+    found = conclude(made.folder, listener=listener)
+    document = {
+        "schema": SCHEMA,
+        "folder": str(asked.folder),
+        "pretraining": {"run": str(pretrained.folder.path), "metrics": pretrained.metrics["metrics"]},
+        "sweep": str(made.folder),
+        **judged(found),
+    }
+    write_json(asked.folder / "adapt.json", document)
+    return document, summary
+
+
+def judged(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns whether the second setting of a sweep is better than the first, by the sweep's paired comparison.
+
+    Args:
+        document: content of sweep.json; its first two settings are without and with pretraining.
+
+    Returns:
+        `primary`, the scores of both `arms`, `difference` (with less without; None where the runs can't be compared),
+        `verdict` (`gain`, `worse`, `no gain`, `not compared`) and a `sentence`.
+    """
+    rows = {row["setting"]: row for row in document["settings"]}
+    arms = {arm: {key: rows[i][key] for key in ("mean", "deviation", "min", "max", "n")} for i, arm in enumerate(ARMS)}
+    compared, primary = document["comparison"], document["primary"]
+    answer = {"primary": primary, "arms": arms, "difference": None, "verdict": "not compared"}
+    if compared["verdict"] == "not compared":
+        return answer | {"sentence": f"not compared: {compared['sentence'].partition(': ')[2]}"}
+    value, low, high = (compared[name] for name in ("difference", "low", "high"))
+    if compared["first"] == 0:
+        value, low, high = -value, -high, -low
+    words = {True: "gain", False: "worse"}
+    told = compared["verdict"] == "different"
+    verdict = words[(value > 0) == primary["higher_is_better"]] if told else "no gain"
+    means = {arm: figure(arms[arm]["mean"]) for arm in ARMS}
+    what = f"{primary['name']} on {primary['split']} {means['with']} with pretraining, {means['without']} without"
+    digits = f"{value:+.4f}, 95 % {low:+.4f} to {high:+.4f}, p {compared['p']:.2g}"
+    n = f"{count(len(compared['seeds']), 'seed')}, {count(compared['n'], 'example')}"
+    difference = {"value": value, "low": low, "high": high, "p": compared["p"], "n": compared["n"]}
+    sentence = f"{verdict}: {what} ({digits}; {compared['method']}, {n})"
+    return answer | {
+        "difference": difference | {"seeds": len(compared["seeds"]), "method": compared["method"]},
+        "verdict": verdict,
+        "sentence": sentence,
+    }

@@ -1,0 +1,120 @@
+"""`bertctl adapt` by the real process, and what it says of the two arms."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertctl.sweeps.adaptation import judged
+from tests.cli.test_pretrain import write_corpus
+from tests.conftest import Run
+
+PRETRAIN = ("--max-steps", "3", "--max-length", "32", "--batch-size", "8", "--threads", "1", "--precision", "fp32")
+SETS = ("training.max_steps=2", "model.max_length=32", "evaluation.bootstrap_resamples=100")
+THEN = tuple(word for one in SETS for word in ("--then-set", one))
+
+
+def _document(first: int, *, higher: bool = True, verdict: str = "different") -> dict[str, Any]:
+    """sweep.json of two settings, of which the better one comes first in the comparison."""
+    row = {"deviation": 0.01, "min": 0.1, "max": 0.9, "n": 5}
+    sign = 1.0 if higher else -1.0
+    return {
+        "primary": {"split": "validation", "name": "accuracy" if higher else "loss", "higher_is_better": higher},
+        "settings": [{"setting": first, "mean": 0.8, **row}, {"setting": 1 - first, "mean": 0.75, **row}],
+        "comparison": {
+            "first": first,
+            "second": 1 - first,
+            "seeds": [0, 1, 2, 3, 4],
+            "difference": 0.05 * sign,
+            "low": min(0.01 * sign, 0.09 * sign),
+            "high": max(0.01 * sign, 0.09 * sign),
+            "p": 0.02,
+            "n": 200,
+            "method": "seeds and examples",
+            "verdict": verdict,
+            "sentence": "the first two settings are not compared: no seed in common",
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("first", "higher", "verdict", "value", "ends"),
+    [
+        (1, True, "gain", 0.05, (0.01, 0.09)),
+        (0, True, "worse", -0.05, (-0.09, -0.01)),
+        (1, False, "gain", -0.05, (-0.09, -0.01)),
+        (0, False, "worse", 0.05, (0.01, 0.09)),
+    ],
+)
+def test_the_difference_is_with_less_without(
+    first: int, higher: bool, verdict: str, value: float, ends: tuple[float, float]
+) -> None:
+    found = judged(_document(first, higher=higher))
+    assert found["verdict"] == verdict
+    difference = found["difference"]
+    assert (difference["value"], difference["low"], difference["high"]) == pytest.approx((value, *ends))
+    assert found["arms"]["with"]["mean"] == (0.8 if first == 1 else 0.75)
+    assert found["sentence"].startswith(f"{verdict}: ")
+    assert "5 seeds, 200 examples" in found["sentence"]
+
+
+def test_what_is_not_told_apart_is_no_gain_and_what_is_not_compared_is_said() -> None:
+    assert judged(_document(1, verdict="undecided"))["verdict"] == "no gain"
+    found = judged(_document(1, verdict="not compared"))
+    assert (found["verdict"], found["difference"]) == ("not compared", None)
+    assert found["sentence"] == "not compared: no seed in common"
+
+
+def test_a_model_with_and_without_reading_first(bertctl: Run, tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path / "towns.txt")
+    words = ("adapt", corpus, "--model", tiny_model, "--objective", "mlm", *PRETRAIN, "--then", opinions, *THEN)
+    done = bertctl(*words, "--seeds", 2, "-o", "out", "--json")
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer == json.loads((tmp_path / "out/adapt.json").read_text())
+    assert answer["verdict"] in ("gain", "worse", "no gain")
+    plan = json.loads((tmp_path / "out/sweep/plan.json").read_text())
+    models = [setting["model.name"] for setting in plan["settings"]]
+    assert models == [str(tiny_model), str(tmp_path / "out/pretrain")]
+    cells = {cell["name"]: cell for cell in plan["cells"]}
+    for arm, number in (("without", 0), ("with", 1)):
+        own = [tmp_path / "out/sweep/cells" / name for name, cell in cells.items() if cell["setting"] == number]
+        values = [json.loads((path / "metrics.json").read_text())["metrics"]["validation"] for path in own]
+        mean = sum(found[answer["primary"]["name"]]["value"] for found in values) / 2
+        assert answer["arms"][arm]["mean"] == pytest.approx(mean)
+    document = (tmp_path / "out/adapt.json").read_bytes()
+    shutil.rmtree(tmp_path / "out/sweep/cells" / next(iter(cells)))  # as a kill would leave it
+    again = bertctl(*words, "--seeds", 2, "-o", "out")
+    assert again.returncode == 0, again.stderr
+    assert "it is finished already" in again.stderr
+    assert "4 runs: 2 settings x 2 seeds; 3 done before" in again.stderr
+    assert (tmp_path / "out/adapt.json").read_bytes() == document
+    assert answer["sentence"].split(" (")[0] in " ".join(again.stdout.split())
+
+
+def test_what_can_not_be_judged_is_refused_before_anything_is_trained(
+    bertctl: Run, tiny_model: Path, opinions: Path, tmp_path: Path
+) -> None:
+    corpus = write_corpus(tmp_path / "towns.txt")
+    words = ("adapt", corpus, "--model", tiny_model, "--objective", "mlm", *PRETRAIN, *THEN, "-o", "out")
+    for given, code, said in (
+        (("--then", opinions, "--seeds", 1), 2, "one seed can't tell a gain from luck"),
+        (("--then", "pretrain-demo"), 2, "'pretrain-demo' is a recipe of pretrain"),
+        (("--then", opinions, "--then-set", "data.text_column=nowhere"), 3, "nowhere"),
+        (("--then", "nowhere.csv"), 4, "nowhere.csv"),
+    ):
+        done = bertctl(*words, *given)
+        assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+        assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_trains_nothing(bertctl: Run, opinions: Path, tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path / "towns.txt")
+    new = ("--from-scratch", "tiny", "--vocab-size", 300)
+    done = bertctl("adapt", corpus, *new, *PRETRAIN, "--then", opinions, *THEN, "--seeds", 2, "--dry-run", "--json")
+    assert done.returncode == 0, done.stderr
+    plan = json.loads(done.stdout)
+    assert (plan["pretraining"]["steps"], plan["finetuning"]["runs"]) == (3, 4)
+    assert not Path(tmp_path, plan["folder"]).exists()
