@@ -85,15 +85,17 @@ def main() -> None:
     parser.add_argument("--file", type=Path, required=True, help="one document per line")
     parser.add_argument("--steps", type=int, default=12, help="timed steps of the peer, of 8 x 512 tokens")
     parser.add_argument("--networks", nargs="+", default=["minilm", "tiny"], choices=["minilm", "tiny"])
+    parser.add_argument("--threads", type=int, help="of both sides")
     parser.add_argument("--quick", action="store_true", help="a step of the tiny network, to see that it works")
     options = parser.parse_args()
     texts = [line for line in options.file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    fields = {"runtime.threads": options.threads}
     for network in ["tiny"] if options.quick else options.networks:
         with tempfile.TemporaryDirectory() as folder:
-            measure(network, texts, 1 if options.quick else options.steps, Path(folder))
+            measure(network, texts, 1 if options.quick else options.steps, Path(folder), fields)
 
 
-def measure(network: str, texts: list[str], steps: int, scratch: Path) -> None:
+def measure(network: str, texts: list[str], steps: int, scratch: Path, given: dict[str, Any]) -> None:
     """Trains both sides in turns and prints a line per arm."""
     corpus = scratch / "corpus.txt"
     corpus.write_text("\n".join(texts) + "\n", encoding="utf-8")
@@ -105,7 +107,7 @@ def measure(network: str, texts: list[str], steps: int, scratch: Path) -> None:
             "pretraining.from_scratch": str(theirs / "config.json"),
             "pretraining.vocab": str(theirs),
         }
-    ours = {name: Ours({**fields, **more}, scratch / str(i)) for i, (name, more) in enumerate(ARMS.items())}
+    ours = {name: Ours({**given, **fields, **more}, scratch / str(i)) for i, (name, more) in enumerate(ARMS.items())}
     turns = run_mlm(theirs, texts, steps, list(ours.values()), scratch / "trainer", new=network == "tiny")
     reference = turns.tokens / turns.seconds
     print(f"{network}, {torch.get_num_threads()} threads{'':28}"[:44] + f"{'tokens/s':>12}{'ratio':>10}")
