@@ -74,8 +74,7 @@ def score(
     summary = scorer.summary()
     if output is not None:
         out.answer({**summary, "files": written})
-    for sentence in _sentences(summary):
-        out.say(sentence)
+    out.say(_told(summary))
     return None
 
 
@@ -95,8 +94,7 @@ def _shown(answer: Mapping[str, Any]) -> "Iterator[RenderableType | TableBlock]"
             names = ("piece", "log_likelihood")
             yield record_table([{name: piece[name] for name in names} for piece in side["pieces"]], data=names[:1])
     if "text" not in answer:
-        which = "first" if answer["right"] else "second"
-        yield f"the {which} is likelier, by {abs(answer['difference']):.4f}"
+        yield f"the {'first' if answer['right'] else 'second'} is likelier, by {abs(answer['difference']):.4f}"
 
 
 def _figures(of: Mapping[str, Any]) -> str:
@@ -106,11 +104,9 @@ def _figures(of: Mapping[str, Any]) -> str:
     )
 
 
-def _sentences(summary: Mapping[str, Any]) -> Iterator[str]:
-    yield f"{summary['texts']:,} texts: {_figures(summary)}"
-    if "pairs" in summary:
-        share = summary["accuracy"]
-        yield (
-            f"the first is likelier in {summary['right']:,} of {summary['pairs']:,} pairs: {share['value']:.1%} "
-            f"({share['low']:.1%} to {share['high']:.1%})"
-        )
+def _told(summary: Mapping[str, Any]) -> str:
+    told = f"{summary['texts']:,} texts: {_figures(summary)}"
+    if "pairs" not in summary:
+        return told
+    share, pairs = summary["accuracy"], f"{summary['right']:,} of {summary['pairs']:,} pairs"
+    return f"the first is likelier in {pairs}: {share['value']:.1%} ({share['low']:.1%} to {share['high']:.1%}); {told}"

@@ -1,4 +1,4 @@
-"""`bertctl vocab show|search|stats|coverage|diff|neighbours|train`."""
+"""`bertctl vocab show|search|stats|coverage|diff|neighbours|train|grow|shrink`."""
 
 import dataclasses
 import shutil
@@ -234,6 +234,66 @@ def train(
     out.say(f"{tokens:,} tokens written to {output}; use it with --model {output}")
 
 
+@takes_texts
+def grow(
+    out: Output,
+    source: TextSource,
+    model: Annotated[str, typer.Argument(metavar="MODEL", autocompletion=model_names)],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR")],
+    files: FilesArgument = None,
+    words: Annotated[int, typer.Option("--words", min=1, metavar="N")] = 1000,
+) -> None:
+    """Put the words of a corpus that break into most tokens into a model's vocabulary.
+
+    The words are tokens of WordPiece itself, those first that save most tokens; each begins as the mean of the tokens
+    that it broke into. Texts without them keep their hidden states, bit by bit.
+
+    Args:
+        model: Model name, folder, run or hub id.
+        output: New folder for the model.
+        words: How many words, at most.
+
+    Examples:
+        bertctl vocab grow minilm abstracts.txt --words 5000 -o medical
+    """
+    from bertctl.cli.token_tables import word_table
+    from bertctl.modeling.own_vocabulary import grow as write
+
+    found = write(model, _with_files(source, files).watched(out), output, words=words)
+    before, after = found["corpus_pieces"].values()
+    told = f"the corpus had {before:,} tokens, and has {after:,} ({after / before - 1:+.1%})"
+    out.answer(found, told, word_table("new words that save most", found["words"][:20]))
+    out.say(f"model with {len(found['words']):,} new words written to {output}; use it with --model {output}")
+
+
+@takes_texts
+def shrink(
+    out: Output,
+    source: TextSource,
+    model: Annotated[str, typer.Argument(metavar="MODEL", autocompletion=model_names)],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR")],
+    files: FilesArgument = None,
+) -> None:
+    """Take out of a model's vocabulary what a corpus does not use.
+
+    Special tokens and single characters stay. The corpus is read as before, with the same hidden states, bit by bit;
+    words that it lacks break into smaller tokens.
+
+    Args:
+        model: Model name, folder, run or hub id.
+        output: New folder for the model.
+
+    Examples:
+        bertctl vocab shrink bert-multilingual german.txt -o german-bert
+    """
+    from bertctl.modeling.own_vocabulary import shrink as write
+
+    found = write(model, _with_files(source, files).watched(out), output)
+    before, after = found["vocabulary"].values()
+    out.answer(found, f"{after:,} of {before:,} tokens are left ({after / before:.1%})")
+    out.say(f"model of {after:,} tokens written to {output}; use it with --model {output}")
+
+
 def neighbours(
     out: Output,
     word: Annotated[str, typer.Argument(metavar="WORD")],
@@ -312,5 +372,5 @@ def _rereadable(source: TextSource) -> Iterator[TextSource]:
 
 COMMANDS = {
     "show": show, "search": search, "stats": stats, "coverage": coverage, "diff": diff, "neighbours": neighbours,
-    "train": train,
+    "train": train, "grow": grow, "shrink": shrink,
 }  # fmt: skip

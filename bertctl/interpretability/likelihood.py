@@ -19,7 +19,7 @@ from bertctl.tokenization.stream import TextChunk
 
 Variant = Literal["within-word", "token"]
 
-_TOGETHER = 2**17  # tokens of the masked lines that are made at once: some seconds until an answer
+_TEXTS = 16  # that are looked at together; each is computed as often as it has tokens
 _MOST = 700.0  # whose exponential is still a number
 
 
@@ -45,7 +45,7 @@ class Scorer:
             listener: hears of progress.
 
         Raises:
-            DataError: a text that is empty, has more tokens than the model reads, or holds a mask; no text at all.
+            DataError: a text that is empty, or has more tokens than the model reads; no text at all.
         """
         number = 0
         for chunk in chunks:
@@ -76,15 +76,10 @@ class Scorer:
         return found
 
     def _scores(self, texts: Sequence[str], first: int) -> Iterator[dict[str, Any]]:
-        waiting: list[tuple[str, Encoding]] = []
-        tokens = 0
-        for number, text in enumerate(texts, start=first + 1):
-            waiting.append((text, self._encode(text, number)))
-            tokens += len(waiting[-1][1]) ** 2
-            if tokens >= _TOGETHER:
-                yield from self._answers(waiting)
-                waiting, tokens = [], 0
-        yield from self._answers(waiting)
+        for i in range(0, len(texts), _TEXTS):
+            part = texts[i : i + _TEXTS]
+            encodings = [self._encode(text, number) for number, text in enumerate(part, start=first + i + 1)]
+            yield from self._answers(list(zip(part, encodings, strict=True)))
 
     def _encode(self, text: str, number: int) -> Encoding:
         encoding = self._model.tokenizer.encode(text)
@@ -95,11 +90,6 @@ class Scorer:
                 f"text {number} has {len(encoding):,} tokens, special ones included, and the model reads "
                 f"{self._model.length}: {text[:60]!r}",
                 remedy="Score it in parts, such as its sentences.",
-            )
-        if self._model.mask_id in encoding.ids:
-            raise DataError(
-                f"text {number} holds {self._model.mask}, which is no word: {text[:60]!r}",
-                remedy="Give texts without it; `bertctl fill-mask` says which words would fit.",
             )
         return encoding
 

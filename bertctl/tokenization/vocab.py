@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from bertctl.errors import UsageError
@@ -114,6 +116,20 @@ def diff(first: Tokenizer, second: Tokenizer) -> dict[str, Any]:
     }
 
 
+def count_words(tokenizer: Tokenizer, chunks: Iterable[TextChunk]) -> tuple[WordCounter, int, NDArray[np.int64]]:
+    """Returns the counted words of a corpus, its texts, and how often each id stands in it, special tokens apart."""
+    encoder = TextEncoder(tokenizer, special_tokens=False)
+    counter = WordCounter(tokenizer)
+    texts, counts = 0, np.zeros(len(tokens_by_id(tokenizer)), dtype=np.int64)
+    for chunk in chunks:
+        texts += len(chunk.texts)
+        for side in chunk.sides:
+            encoded = encoder.encode(side)
+            counts += np.bincount(encoded.ids, minlength=len(counts))
+            counter.add(side, encoded)
+    return counter, texts, counts
+
+
 def coverage(tokenizer: Tokenizer, chunks: Iterable[TextChunk], *, top: int = 20) -> dict[str, Any]:
     """Counts the words of a corpus that are not a single token, and what new tokens for them would save.
 
@@ -126,15 +142,8 @@ def coverage(tokenizer: Tokenizer, chunks: Iterable[TextChunk], *, top: int = 20
         Plain values; `gains` are, for some numbers n, the share of all tokens that would be saved if the n most costly
         of these words were single tokens. Special tokens are not counted.
     """
-    encoder = TextEncoder(tokenizer, special_tokens=False)
-    counter = WordCounter(tokenizer)
-    texts = tokens = 0
-    for chunk in chunks:
-        texts += len(chunk.texts)
-        for side in chunk.sides:
-            encoded = encoder.encode(side)
-            tokens += len(encoded.ids)
-            counter.add(side, encoded)
+    counter, texts, counts = count_words(tokenizer, chunks)
+    tokens = int(counts.sum())
     split = counter.most_split(None)
     missing = sorted([*split, *counter.most_unknown(None)], key=lambda w: (-w.count, w.word))
     costs = [word.cost for word in split]
@@ -178,5 +187,6 @@ def require_bert(opened: OpenTokenizer, verb: str) -> None:
     """
     if not opened.is_bert:
         raise UsageError(
-            f"{verb} is for BERT's WordPiece; {opened.name} is {opened.kind}", remedy="Name another model."
+            f"{verb} is for BERT's WordPiece; {opened.name} is {opened.kind}",
+            remedy="Name a model of BERT's kind, such as bert-base, distilbert-base or minilm.",
         )

@@ -41,6 +41,8 @@ REFUSED: dict[str, tuple[list[str], int]] = {
     "vocab diff": (["./nowhere", "minilm"], 4),
     "vocab neighbours": (["king", "./nowhere"], 4),
     "vocab train": (["nowhere.txt"], 2),
+    "vocab grow": (["./nowhere", "x.txt", "-o", "grown"], 4),
+    "vocab shrink": (["./nowhere", "x.txt", "-o", "shrunk"], 4),
     "inspect": (["./nowhere"], 4),
     "attention": (["/nowhere", "a film"], 4),
     "explain": (["nowhere", "a film"], 4),

@@ -1,0 +1,158 @@
+"""Changes a tokenizer's vocabulary: words of a domain are put in, tokens that a corpus does not use are taken out.
+
+Letters: V tokens in the old vocabulary, K of them kept.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from bertctl.errors import DataError, UsageError
+from bertctl.tokenization.encode import TextEncoder
+from bertctl.tokenization.layout import special_ids
+from bertctl.tokenization.reference import continuation_prefix, load_tokenizer, tokens_by_id
+from bertctl.tokenization.stream import TextChunk
+from bertctl.tokenization.tokenizer_files import SPECIAL_TOKENS, OpenTokenizer
+from bertctl.tokenization.vocab import count_words, require_bert
+from bertctl.tokenization.word_counts import CountedWord
+
+_SEEN = 2  # times; a word that is seen once is as likely a slip as a word
+
+
+@dataclass(frozen=True)
+class ChangedVocabulary:
+    """A tokenizer with another vocabulary than the one it was made from.
+
+    Attributes:
+        tokenizer: the new one.
+        kept: (K,) the old ids of the tokens that it has kept, in the order of the new ones.
+        words: those that follow, in the order of their ids.
+        pieces: for each word the old ids of the tokens that it broke into.
+        counts: (V,) how often each old token stands in the corpus.
+        goes_on: (V,) whether it goes on within a word.
+        tokens: of the corpus afterwards.
+    """
+
+    tokenizer: Tokenizer
+    kept: NDArray[np.int64]
+    words: Sequence[CountedWord]
+    pieces: Sequence[Sequence[int]]
+    counts: NDArray[np.int64]
+    goes_on: NDArray[np.bool_]
+    tokens: int
+
+
+def grown(opened: OpenTokenizer, chunks: Iterable[TextChunk], *, words: int) -> ChangedVocabulary:
+    """Returns the tokenizer with the words of a corpus that save most tokens, each a token of WordPiece itself.
+
+    WordPiece takes the longest token that a word begins with, so words that begin with a new one are shorter too; a
+    text without either keeps its ids. New words have letters, and were seen at least twice.
+
+    Args:
+        opened: of BERT's kind.
+        chunks: the corpus.
+        words: how many to put in, at most.
+
+    Raises:
+        UsageError: it is no WordPiece tokenizer.
+        DataError: the corpus has no such word.
+    """
+    require_bert(opened, "vocab grow")
+    counter, _, counts = count_words(opened.tokenizer, chunks)
+    split = counter.most_split(None)
+    chosen = [one for one in split if one.count >= _SEEN and any(map(str.isalpha, one.word))][:words]
+    if not chosen:
+        raise DataError(
+            f"no word of the corpus breaks into several tokens of {opened.name} and is seen twice",
+            remedy="Give more text of the domain (`bertctl vocab coverage` shows what it lacks).",
+        )
+    names, old = tokens_by_id(opened.tokenizer), opened.tokenizer.get_vocab()
+    document = json.loads(opened.tokenizer.to_str())
+    document["model"]["vocab"] |= {one.word: len(names) + i for i, one in enumerate(chosen)}
+    new, prefix = load_tokenizer(json.dumps(document)), continuation_prefix(opened.tokenizer)
+    encoded = TextEncoder(new, special_tokens=False).encode([one.word for one in split]).lengths.tolist()
+    saved = sum(one.count * (len(one.tokens) - now) for one, now in zip(split, encoded, strict=True))
+    pieces = [[old[token] for token in one.tokens] for one in chosen]
+    goes_on = np.array([token.startswith(prefix) for token in names])
+    return ChangedVocabulary(new, np.arange(len(names)), chosen, pieces, counts, goes_on, int(counts.sum()) - saved)
+
+
+def shrunk(opened: OpenTokenizer, chunks: Iterable[TextChunk]) -> ChangedVocabulary:
+    """Returns the tokenizer with only those tokens that a corpus uses, special tokens and single characters.
+
+    The corpus has the same tokens as before. WordPiece takes the longest token that fits, Unigram the best path, and
+    what was taken is still there, with less to compete; the score of unknown characters, which hangs on the least
+    likely token, is kept by keeping that. Of BPE all merges stay that lead to a kept token.
+
+    Args:
+        opened: WordPiece, Unigram or BPE.
+        chunks: the corpus.
+
+    Raises:
+        UsageError: a tokenizer of another kind.
+        DataError: no text.
+    """
+    document = json.loads(opened.tokenizer.to_str())
+    model, tokens, prefix = document["model"], tokens_by_id(opened.tokenizer), continuation_prefix(opened.tokenizer)
+    if model["type"] not in ("WordPiece", "Unigram", "BPE") or (model["type"] == "BPE" and prefix):
+        raise UsageError(
+            f"vocab shrink is for WordPiece, Unigram and BPE without marks of continuation; {opened.name} is "
+            f"{opened.kind}",
+            remedy="Name another model, such as a multilingual BERT or XLM-R.",
+        )
+    used = np.zeros(len(tokens), dtype=np.int64)
+    encoder = TextEncoder(opened.tokenizer, special_tokens=False)
+    for chunk in chunks:
+        for side in chunk.sides:
+            used += np.bincount(encoder.encode(side).ids, minlength=len(used))
+    if not used.any():
+        raise DataError("there are no texts to count", remedy="Give files with lines or rows.")
+    # RoBERTa and its like count positions from the padding's id, which is 1.
+    kept = {0, 1, *special_ids(opened.tokenizer), *opened.tokenizer.get_added_tokens_decoder()}
+    named = (*SPECIAL_TOKENS, model.get("unk_token"))
+    characters = [token.removeprefix(prefix).removeprefix("▁").removesuffix("</w>") for token in tokens]
+    kept |= {i for i, token in enumerate(tokens) if used[i] or token in named or len(characters[i]) == 1}
+    if model["type"] == "Unigram":
+        kept |= {model["unk_id"] or 0, int(np.argmin([score for _, score in model["vocab"]]))}
+    names = _parts({tokens[i] for i in kept}, model.get("merges", ()))
+    order = [i for i, token in enumerate(tokens) if token and token in names]
+    new = {old: i for i, old in enumerate(order)}
+    if model["type"] == "Unigram":
+        model["vocab"] = [entry for i, entry in enumerate(model["vocab"]) if i in new]
+        model["unk_id"] = new.get(model["unk_id"])
+    else:
+        model["vocab"] = {token: new[i] for token, i in model["vocab"].items() if i in new}
+    if model["type"] == "BPE":
+        model["merges"] = [[a, b] for a, b in model["merges"] if {a, b, a + b} <= names]
+    for token in document["added_tokens"]:
+        token["id"] = new[token["id"]]
+    document["post_processor"] = _renumbered(document["post_processor"], new)
+    changed = load_tokenizer(json.dumps(document))
+    return ChangedVocabulary(changed, np.array(order), (), (), used, used < 0, int(used.sum()))
+
+
+def _parts(tokens: set[str], merges: Iterable[Sequence[str]]) -> set[str]:
+    """Returns the tokens that BPE merges on its way to these: of each all that any merge makes it of."""
+    made: dict[str, set[str]] = {}
+    for first, second in merges:
+        made.setdefault(first + second, set()).update((first, second))
+    found, waiting = set(tokens), list(tokens)
+    while waiting:
+        new = made.get(waiting.pop(), set()) - found
+        found |= new
+        waiting += new
+    return found
+
+
+def _renumbered(part: Any, new: Mapping[int, int]) -> Any:
+    """Returns a post-processor with new ids: they stand in lists, those of a template or beside their token."""
+    if isinstance(part, dict):
+        return {key: _renumbered(one, new) for key, one in part.items()}
+    if isinstance(part, list):
+        return [new[one] if type(one) is int else _renumbered(one, new) for one in part]
+    return part

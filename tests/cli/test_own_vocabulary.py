@@ -1,0 +1,84 @@
+"""`bertctl vocab grow` and `vocab shrink`, as a person types them."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from bertctl.errors import ExitCode
+from tests.conftest import Run, TinyRun
+
+CORPUS = "Goodness, the filmgoer was good\nthe FILMGOER and the goodness 22\na filmgoer 22 dull\n"
+
+
+def test_words_of_a_corpus_enter_a_run(bertctl: Run, tiny_run: TinyRun, tmp_path: Path) -> None:
+    (tmp_path / "corpus.txt").write_text(CORPUS)
+    done = bertctl("vocab", "grow", tiny_run.path, "corpus.txt", "--words", "2", "-o", "grown", "--json")
+    found = json.loads(done.stdout)
+    assert [(one["word"], one["count"]) for one in found["words"]] == [("filmgoer", 3), ("goodness", 2)]
+    assert found["words"][1]["pieces"] == ["good", "##n", "##e", "##s", "##s"]
+    assert found["corpus_pieces"]["before"] - found["corpus_pieces"]["after"] == 3 * 4 + 2 * 4
+    assert "2 new words written to grown" in done.stderr
+    config, was = (
+        json.loads((folder / "config.json").read_text()) for folder in (tmp_path / "grown", tiny_run.path / "model")
+    )
+    assert config == was | {"vocab_size": was["vocab_size"] + 2}
+    search = bertctl("vocab", "search", "filmgoer", "grown", "--json").stdout
+    assert json.loads(search)["found"] == [{"piece": "filmgoer", "id": was["vocab_size"]}]
+    again = ["finetune", "text-classification", "--train-file", tiny_run.data, "--model", "grown", "--max-length", "16"]
+    assert bertctl(*again, "--set", "training.max_steps=1", "-o", "again").returncode == 0
+    table = bertctl("vocab", "grow", tiny_run.path, "-", "-o", "other", input=CORPUS).stdout
+    assert "filmgoer      3  film ##g ##o ##e ##r" in table
+    before, after = found["corpus_pieces"].values()
+    assert f"{before} tokens, and has {after} ({after / before - 1:+.1%})" in table
+
+
+def test_a_model_is_reduced_to_a_corpus(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
+    (tmp_path / "corpus.txt").write_text("the film was good\nit was bad\n")
+    done = bertctl("vocab", "shrink", tiny_model, "corpus.txt", "-o", "small", "--json")
+    sizes = json.loads(done.stdout)["vocabulary"]
+    assert sizes["before"] - sizes["after"] == len(["food", "not", "very", "fine", "poor", "dull", "bright"])
+    read, vectors = [], []
+    for i, model in enumerate((tiny_model, "small")):
+        lines = bertctl("tokenize", "-q", "-f", "corpus.txt", "-m", model).stdout.splitlines()
+        read.append([json.loads(line)["pieces"] for line in lines])
+        vectors.append(("extract-features", "corpus.txt", "--model", model, "-o", f"{i}.npy"))
+    assert read[0] == read[1]
+    assert [bertctl(*words, "--max-length", "16").returncode for words in vectors] == [0, 0]
+    assert (tmp_path / "0.npy").read_bytes() == (tmp_path / "1.npy").read_bytes()
+
+
+REFUSED = {
+    "grow MODEL x.txt": "--output",
+    "grow MODEL -o new": "there are no texts",
+    "grow MODEL x.txt -o full": "full exists already",
+    "shrink MODEL x.txt -o full": "full exists already",
+    "grow nowhere x.txt -o new": "there is no model 'nowhere'",
+}
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_what_does_not_fit_is_refused_with_a_sentence(
+    line: str, bertctl: Run, tiny_model: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "x.txt").write_text("goodness goodness\n")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine").touch()
+    words = [str(tiny_model) if word == "MODEL" else word for word in shlex.split(line)]
+    done = bertctl("vocab", *words)
+    assert done.returncode == ExitCode.USAGE, done.stderr
+    assert REFUSED[line] in done.stderr
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_corpus_without_words_to_gain_is_refused(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
+    for content in ("the film was good 22 22\ngoodness\n", ""):
+        (tmp_path / "x.txt").write_text(content)
+        done = bertctl("vocab", "grow", tiny_model, "x.txt", "-o", "new")
+        assert done.returncode == ExitCode.DATA
+        assert "seen twice" in done.stderr
+    done = bertctl("vocab", "shrink", tiny_model, "x.txt", "-o", "new")
+    assert done.returncode == ExitCode.DATA
+    assert "no texts" in done.stderr
+    assert not (tmp_path / "new").exists()

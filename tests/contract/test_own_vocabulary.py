@@ -1,0 +1,196 @@
+"""Models under another vocabulary: grown by words, shrunk to a corpus; what is read the same gives the same states."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from families import FAMILIES, encoder_config, make_encoder_of_its_kind
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from bertctl.errors import UnavailableError, UsageError
+from bertctl.modeling.own_vocabulary import grow, shrink
+from bertctl.tokenization.route import find_route
+from bertctl.tokenization.stream import TextChunk
+from bertctl.tokenization.tokenizer_files import OpenTokenizer
+from bertctl.tokenization.vocab_changes import shrunk
+
+DOMAIN = ["the Goodness of the foodness was dull", "a goodness, not a foodness; 22 22", "it was dull 22"]
+BEFORE = ["the film was very good", "a bad food", "it was not dull"]
+
+
+def with_head(name: str, folder: Path, **fields: Any) -> Path:
+    """A folder of a family of BERT's tokenizer, with its masked-word head; every weight is random."""
+    tokenizer = FAMILIES["bert"].tokenizer()
+    tokenizer.save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(sorted(tokenizer.vocab, key=tokenizer.vocab.get)) + "\n")
+    torch.manual_seed(1)
+    config = encoder_config(name, len(tokenizer), id2label={0: "no", 1: "yes"}, **fields)
+    network = transformers.AutoModelForMaskedLM.from_config(config)
+    for one in network.parameters():
+        torch.nn.init.normal_(one, std=0.3)
+    network.save_pretrained(folder)
+    return folder
+
+
+def opened(folder: Path, auto: str = "AutoModelForMaskedLM") -> tuple[Any, Any]:
+    return transformers.AutoTokenizer.from_pretrained(folder), getattr(transformers, auto).from_pretrained(
+        folder
+    ).eval()
+
+
+def states(folder: Path, text: str) -> torch.Tensor:
+    tokenizer, network = opened(folder, "AutoModel")
+    with torch.inference_mode():
+        return network(**tokenizer(text, return_tensors="pt")).last_hidden_state
+
+
+def check_sizes(folder: Path, network: Any, tokenizer: Any) -> None:
+    rows = network.get_input_embeddings().weight.shape[0]
+    assert rows == len(tokenizer) == network.config.vocab_size
+    written = json.loads((folder / "config.json").read_text())
+    assert written["vocab_size"] == rows
+    if (folder / "vocab.txt").exists():
+        assert len((folder / "vocab.txt").read_text().splitlines()) == rows
+
+
+@pytest.mark.parametrize(("name", "tied"), [("bert", True), ("bert", False), ("distilbert", True), ("electra", True)])
+def test_words_enter_wordpiece_itself(name: str, tied: bool, tmp_path: Path) -> None:
+    old = with_head(name, tmp_path / "old", tie_word_embeddings=tied)
+    found = grow(str(old), [TextChunk(DOMAIN)], tmp_path / "new", words=10)
+    words = {one["word"]: one for one in found["words"]}
+    assert words.keys() == {"goodness", "foodness"}, "22 has no letter; dull is a token, the others are seen once"
+    assert [one["count"] for one in found["words"]] == [2, 2]
+    before, network = opened(old)
+    after, changed = opened(tmp_path / "new")
+    check_sizes(tmp_path / "new", changed, after)
+    assert changed.config.id2label == {0: "no", 1: "yes"}
+    counts = [sum(len(one.tokenize(text)) for text in DOMAIN) for one in (before, after)]
+    assert [found["corpus_pieces"]["before"], found["corpus_pieces"]["after"]] == counts
+    assert after.tokenize("Goodness goodnesss") == ["goodness", "goodness", "##s"]
+    seen = torch.bincount(torch.tensor(before(" ".join(DOMAIN), add_special_tokens=False)["input_ids"])).float()
+    goes_on = torch.tensor([token.startswith("##") for token in before.convert_ids_to_tokens(range(len(seen)))])
+    into, out = "get_input_embeddings", "get_output_embeddings"
+    for layer, part in ((into, "weight"), (out, "weight"), (out, "bias")):
+        rows, was = (getattr(getattr(one, layer)(), part) for one in (changed, network))
+        assert torch.equal(rows[: len(before)], was)
+        mean = {which: sum(seen[i] * was[i] for i in range(len(seen)) if goes_on[i] == which)
+                / seen[goes_on == which].sum() for which in (False, True)}  # fmt: skip
+        for word, one in words.items():
+            ids = before.convert_tokens_to_ids(one["pieces"])
+            wanted = torch.stack([was[ids[0]], *(was[i] - mean[True] + mean[False] for i in ids[1:])]).mean(0)
+            if part == "bias":
+                wanted = wanted + torch.log(2 / seen[ids].prod() ** (1 / len(ids)))
+            assert torch.allclose(rows[after.convert_tokens_to_ids(word)], wanted, atol=1e-5)
+    assert all(torch.equal(states(old, text), states(tmp_path / "new", text)) for text in BEFORE)
+    logits = [one(**before(BEFORE[0], return_tensors="pt")).logits for one in (network, changed)]
+    assert torch.allclose(logits[0], logits[1][..., : len(before)], atol=1e-5)
+
+
+def test_the_fast_route_is_still_taken(tmp_path: Path) -> None:
+    old = with_head("bert", tmp_path / "old")
+    grow(str(old), [TextChunk(DOMAIN)], tmp_path / "new", words=1)
+    routes = [find_route(Tokenizer.from_file(str(folder / "tokenizer.json"))) for folder in (old, tmp_path / "new")]
+    assert all(routes)
+    [words] = [json.loads((tmp_path / "new" / "tokenizer.json").read_text())["model"]["vocab"]]
+    assert len(words) == len(FAMILIES["bert"].tokenizer()) + 1
+
+
+def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+    other = make_encoder_of_its_kind("roberta", tmp_path / "other")
+    with pytest.raises(UsageError, match="for BERT's WordPiece") as refused:
+        grow(str(other), [TextChunk(DOMAIN)], tmp_path / "new", words=1)
+    assert "bert-base" in refused.value.remedy
+    both = make_encoder_of_its_kind("t5", tmp_path / "both")
+    with pytest.raises(UsageError, match="decoder"):
+        shrink(str(both), [TextChunk(DOMAIN)], tmp_path / "new")
+    few = with_head("bert", tmp_path / "few")
+    document = json.loads((few / "tokenizer.json").read_text())
+    document["model"]["vocab"]["surplus"] = len(document["model"]["vocab"])
+    (few / "tokenizer.json").write_text(json.dumps(document))
+    with pytest.raises(UnavailableError, match="and its tokenizer more tokens"):
+        grow(str(few), [TextChunk(DOMAIN)], tmp_path / "new", words=1)
+    assert not (tmp_path / "new").exists()
+
+
+KINDS = (
+    "bert",
+    "distilbert",
+    "electra",
+    "roberta",
+    "albert",
+    "modernbert",
+    "xlm-roberta",
+    "deberta-v2",
+    "gpt2",
+    "openai-gpt",
+)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_corpus_is_read_the_same_by_the_pieces_that_it_uses(name: str, tmp_path: Path) -> None:
+    old = make_encoder_of_its_kind(name, tmp_path / "old")
+    texts = ["the film was bad", "good food, not dull?"]
+    found = shrink(str(old), [TextChunk(texts)], tmp_path / "new")
+    before, _ = opened(old, "AutoModel")
+    after, network = opened(tmp_path / "new", "AutoModel")
+    check_sizes(tmp_path / "new", network, after)
+    assert found["vocabulary"]["after"] == len(after) < len(before) == found["vocabulary"]["before"]
+    assert after.special_tokens_map == before.special_tokens_map
+    for role in ("pad", "cls", "sep", "bos", "eos"):
+        number = getattr(network.config, f"{role}_token_id", None)
+        was = transformers.AutoConfig.from_pretrained(old)
+        if number is not None:
+            assert after.convert_ids_to_tokens(number) == before.convert_ids_to_tokens(getattr(was, f"{role}_token_id"))
+    for text in texts:
+        ids = [one(text)["input_ids"] for one in (before, after)]
+        assert before.convert_ids_to_tokens(ids[0]) == after.convert_ids_to_tokens(ids[1])
+        assert torch.equal(states(old, text), states(tmp_path / "new", text))
+    kept = after.get_vocab()
+    assert all(token in kept for token in before.get_vocab() if len(token) == 1)
+
+
+def test_the_head_shrinks_with_its_table(tmp_path: Path) -> None:
+    for name in ("bert", "mobilebert"):
+        old = with_head(name, tmp_path / name)
+        shrink(str(old), [TextChunk(BEFORE[:1])], tmp_path / f"{name}-new")
+        (before, network), (after, changed) = opened(old), opened(tmp_path / f"{name}-new")
+        check_sizes(tmp_path / f"{name}-new", changed, after)
+        ids = before.convert_tokens_to_ids(sorted(after.vocab, key=after.vocab.get))
+        with torch.inference_mode():
+            first = network(**before(BEFORE[0], return_tensors="pt")).logits
+            second = changed(**after(BEFORE[0], return_tensors="pt")).logits
+        assert torch.allclose(first[..., ids], second, atol=1e-5)
+
+
+def _trained(kind: str, lines: list[str]) -> Tokenizer:
+    """A tokenizer with a few hundred tokens that the words of a corpus are made of in several steps."""
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    if kind == "Unigram":
+        tokenizer = Tokenizer(models.Unigram())
+        tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+        trainer: Any = trainers.UnigramTrainer(
+            vocab_size=700, special_tokens=special, unk_token="<unk>", show_progress=False
+        )
+    else:
+        tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
+        tokenizer.pre_tokenizer, tokenizer.normalizer = pre_tokenizers.ByteLevel(), normalizers.NFC()
+        trainer = trainers.BpeTrainer(vocab_size=900, special_tokens=special, show_progress=False)
+    tokenizer.train_from_iterator(lines, trainer)
+    return tokenizer
+
+
+@pytest.mark.parametrize("kind", ["Unigram", "BPE"])
+def test_what_leads_to_a_piece_stays(kind: str) -> None:
+    page = Path(__file__).resolve().parents[2] / "bertctl" / "docs" / "training.md"
+    lines = [line for line in page.read_text(encoding="utf-8").splitlines() if line.strip()]
+    tokenizer = _trained(kind, lines)
+    source = OpenTokenizer(kind, tokenizer, page, kind, is_bert=False)
+    for i in range(0, len(lines), 7):
+        texts = [*lines[i : i + 7], "ünknown \U0001f600 cháracters"]
+        changed = shrunk(source, [TextChunk(texts)])
+        assert changed.tokenizer.get_vocab_size() == len(changed.kept) < tokenizer.get_vocab_size()
+        for text in texts:
+            assert changed.tokenizer.encode(text).tokens == tokenizer.encode(text).tokens
