@@ -52,7 +52,7 @@ def test_commands_are_found_and_marks_are_known() -> None:
         "models": 2,
         "long-texts": 3,
         "pipelines": 1,
-        "pretraining": 7,
+        "pretraining": 11,
         "recipes": 13,
         "run-folder": 4,
         "tasks": 6,
