@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from bertctl.config.recipe_sections import ModelSection
 from bertctl.config.schema import Recipe
-from bertctl.data.corpora import Corpus, open_corpora
+from bertctl.data.corpora import Corpus, open_corpora, survey
 from bertctl.inference.sessions import cache_folder
 from bertctl.modeling.new_bert import bert_fields, require_tokens, write_new_bert
 from bertctl.modeling.source import ModelSource, inspect_model
@@ -47,6 +47,8 @@ def new_model(recipe: Recipe, listener: Listener) -> ModelSource:
     if not folder.is_dir():
         with replacing(folder) as aside:
             if given is None:
+                fraction = None if recipe.data.validation_file else recipe.data.validation_fraction
+                survey(corpora, fraction=fraction, allow_duplicates=section.allow_duplicates)  # or refused here
                 listener.say(f"vocabulary: learning up to {section.vocab_size:,} tokens from the corpus")
                 learned = train(lambda: _chunks(corpora), size=section.vocab_size, lowercase=lowercase)
                 tokenizer = save(learned, aside, lowercase=lowercase)
