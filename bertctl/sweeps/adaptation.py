@@ -145,7 +145,7 @@ def judged(document: Mapping[str, Any]) -> dict[str, Any]:
         return answer | {"sentence": f"not compared: {compared['sentence'].partition(': ')[2]}"}
     value, low, high = (compared[name] for name in ("difference", "low", "high"))
     if compared["first"] == 0:
-        value, low, high = -value, -high, -low
+        value, low, high = 0.0 - value, 0.0 - high, 0.0 - low
     words = {True: "gain", False: "worse"}
     told = compared["verdict"] == "different"
     verdict = words[(value > 0) == primary["higher_is_better"]] if told else "no gain"
