@@ -21,7 +21,7 @@ def _ratio(lines: Lines, numerator: str, denominator: str) -> Contributions:
 
 
 def _perplexity(_: Answers, lines: Lines) -> Contributions:
-    of_words = PretrainingAnswers().losses(lines)
+    of_words = _ratio(lines, "masked_loss", "gold")  # `losses` has one column where each document has one mask
     return Contributions(of_words.rows, "statistic", _perplexity_statistic, np.empty((0, 2)), np.empty((0, 4)))
 
 

@@ -1,12 +1,14 @@
 """`bertctl pretrain` by the real process: from nothing and from weights, gone on with, scored, refused, made use of."""
 
 import json
+import math
 import shutil
 import signal
 from pathlib import Path
 
 import pytest
 
+from bertctl.tasks.pretraining_answers import PretrainingAnswers
 from tests.conftest import Run
 from tests.nursery import Nursery
 from tests.stopping import Training, history_losses
@@ -174,3 +176,12 @@ def test_a_run_is_scored_again_on_what_it_held_out(bertctl: Run, corpus: Path, t
     assert refused.returncode == 2
     assert "bertctl fill-mask run TEXT" in refused.stderr
     assert bertctl("evaluate", "run", "--split", "train").returncode == 2
+
+
+def test_documents_with_one_masked_token_each_have_a_perplexity() -> None:
+    lines = [{"gold": 1, "prediction": 0, "masked_loss": loss} for loss in (1.0, 2.0, 3.0)]
+    [metric] = [one for one in PretrainingAnswers.metrics if one.name == "perplexity"]
+    assert metric.contribute is not None
+    found = metric.contribute(PretrainingAnswers(), lines)
+    assert found is not None
+    assert found.value == pytest.approx(math.exp(2.0))
