@@ -89,7 +89,7 @@ def test_every_command_runs(page: Path, nursery: Nursery, tmp_path: Path) -> Non
     for run in runs:
         check_run(run)
     trains = re.compile(r"\b(finetune|pretrain|adapt|sweep|probe)\b")
-    assert bool(runs) == any(trains.search(command) for command in runnable(page))
+    assert bool(runs) == any(trains.search(one) and "--dry-run" not in one for one in runnable(page))
 
 
 def test_the_table_of_verbs_is_the_table_of_verbs() -> None:
