@@ -107,3 +107,8 @@ def unknown(what: str, given: str, known: Iterable[str]) -> str:
     """Returns `there is no metric 'acc': did you mean accuracy?`, the head of a refusal; what fits is the remedy's."""
     hint = did_you_mean(given, known)
     return f"there is no {what} '{given}'" + (f": {hint}" if hint else "")
+
+
+def names_in(typed: str) -> list[str]:
+    """Returns the names between the commas of `a, b`."""
+    return [name.strip() for name in typed.split(",") if name.strip()]

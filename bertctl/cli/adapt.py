@@ -8,31 +8,13 @@ import typer
 from bertctl.cli.completion import recipe_names
 from bertctl.cli.output import Output, plain_table
 from bertctl.cli.pretrain import corpus_recipe
-from bertctl.cli.recipe_options import (
-    COMPUTE,
-    CORPUS,
-    DATA,
-    DETERMINISTIC,
-    MODEL,
-    TRAINING,
-    RecipeRequest,
-    only,
-    takes_recipe,
-)
+from bertctl.cli.recipe_options import RecipeRequest, takes_recipe
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 
-@takes_recipe(
-    MODEL,
-    CORPUS,
-    only(DATA, "--validation-file", "--text-column", "--encoding"),
-    TRAINING,
-    COMPUTE,
-    DETERMINISTIC,
-    named=False,
-)
+@takes_recipe("model", "corpus", "training", "compute", "deterministic", named=False)
 def adapt(
     out: Output,
     recipe: RecipeRequest,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from bertctl.cli.output import Output
-from bertctl.cli.recipe_options import COLUMNS, COMPUTE, DATA, LAYOUT, MODEL, RunRequest, only, takes_run
+from bertctl.cli.recipe_options import RunRequest, picked, takes_run
 from bertctl.errors import UsageError
 from bertctl.words import count
 
@@ -18,14 +18,10 @@ if TYPE_CHECKING:
 _Found = tuple[dict[str, Any], Callable[[], str], list[Any]]
 """A document, its page once it is asked for, and tables."""
 
-_TABLES = only(DATA, "--text-column", "--pair-column", *LAYOUT)
+_TABLES = picked("--text-column", "--pair-column", "layout")
 
 
-@takes_run(
-    only(MODEL, "--max-length"),
-    only(DATA, "--data-dir", *COLUMNS, *LAYOUT, "--max-eval-rows"),
-    only(COMPUTE, "--device", "--threads"),
-)
+@takes_run("--max-length", "--data-dir", "columns", "layout", "--max-eval-rows", "--device", "--threads")
 def attention(
     out: Output,
     run: RunRequest,

@@ -10,7 +10,8 @@ import typer
 from bertctl.cli.completion import recipe_names
 from bertctl.cli.output import Output
 from bertctl.cli.pipelines import GitlabCodeQualityOption, JunitOption, publish_checks
-from bertctl.cli.recipe_options import DATA, LONG_TEXTS, MODEL, RecipeRequest, is_data_file, takes_recipe, without
+from bertctl.cli.recipe_options import RecipeRequest, takes_recipe, without
+from bertctl.config.recipe_files import is_data_file
 from bertctl.errors import DataError, UsageError
 from bertctl.reporting.findings import Check
 from bertctl.words import count, unknown
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 _SPLITS = ("train", "validation", "test")
 
 
-@takes_recipe(without(DATA, "--max-train-rows", "--max-eval-rows"), MODEL, LONG_TEXTS, named=False)
+@takes_recipe(*without("data", "--max-train-rows", "--max-eval-rows"), "model", "long_texts", named=False)
 def check(
     out: Output,
     settings: RecipeRequest,

@@ -8,7 +8,7 @@ import typer
 
 from bertctl.cli.completion import recipe_names
 from bertctl.cli.output import Output, plain_table
-from bertctl.cli.recipe_options import COMPUTE, DATA, MODEL, RecipeRequest, only, takes_recipe
+from bertctl.cli.recipe_options import RecipeRequest, takes_recipe
 from bertctl.errors import UsageError, all_of
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _MAIN_PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "datasets", "huggingface-hub", "numpy")
 
 
-@takes_recipe(MODEL, only(DATA, "--data-dir", "--train-file", "--validation-file"), COMPUTE, named=False)
+@takes_recipe("model", "--data-dir", "--train-file", "--validation-file", "compute", named=False)
 def doctor(
     out: Output,
     settings: RecipeRequest,

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bertctl.cli.output import Output, plain_table
-from bertctl.cli.recipe_options import COMPUTE, DATA, MODEL, TRAINING, RecipeRequest, takes_recipe, without
+from bertctl.cli.recipe_options import RecipeRequest, takes_recipe, without
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 
-@takes_recipe(MODEL, without(DATA, "--test-file"), without(TRAINING, "--learning-rate"), COMPUTE)
+@takes_recipe("model", *without("data", "--test-file"), *without("training", "--learning-rate"), "compute")
 def estimate(
     out: Output,
     recipe: RecipeRequest,

@@ -7,27 +7,11 @@ import typer
 
 from bertctl.cli.output import Output, plain_table
 from bertctl.cli.processes import NumProcessesOption, in_processes, tell_shard, this_worker
-from bertctl.cli.recipe_options import (
-    ANSWERS,
-    COLUMNS,
-    COMPUTE,
-    DATA,
-    EVALUATION,
-    LAYOUT,
-    MergeOption,
-    OnErrorOption,
-    OverwriteOption,
-    RunRequest,
-    ShardOption,
-    only,
-    takes_run,
-)
+from bertctl.cli.recipe_options import MergeOption, OnErrorOption, OverwriteOption, RunRequest, ShardOption, takes_run
 from bertctl.errors import UsageError
 
 
-@takes_run(
-    only(DATA, "--data-dir", *COLUMNS, *LAYOUT, "--max-eval-rows"), COMPUTE, EVALUATION, only(ANSWERS, "--scheme")
-)
+@takes_run("--data-dir", "columns", "layout", "--max-eval-rows", "compute", "evaluation", "--scheme")
 def evaluate(
     out: Output,
     run: RunRequest,

@@ -8,18 +8,14 @@ import typer
 
 from bertctl.cli import streams
 from bertctl.cli.output import Output, console_of
-from bertctl.cli.recipe_options import COMPUTE, DATA, LAYOUT, LONG_TEXTS, MODEL, OnErrorOption, only
+from bertctl.cli.recipe_options import OnErrorOption
 from bertctl.cli.rows_given import RowsGiven, takes_rows
 from bertctl.errors import UsageError
 
 _SUFFIXES = {".html": "html", ".htm": "html"}
 
 
-@takes_rows(
-    only(DATA, "--data-dir", "--text-column", "--pair-column", *LAYOUT, "--max-eval-rows"),
-    only(COMPUTE, "--device", "--threads"),
-    only((*MODEL, *LONG_TEXTS), "--max-length", "--long-text"),
-)
+@takes_rows("--device", "--threads", "--max-length", "--long-text")
 def explain(
     out: Output,
     given: RowsGiven,

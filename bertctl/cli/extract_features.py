@@ -8,24 +8,11 @@ import typer
 from bertctl.cli.completion import dataset_names
 from bertctl.cli.output import Output
 from bertctl.cli.processes import NumProcessesOption, in_processes, tell_shard
-from bertctl.cli.recipe_options import (
-    COLUMNS,
-    COMPUTE,
-    DATA,
-    LAYOUT,
-    LONG_TEXTS,
-    MODEL,
-    MergeOption,
-    OnErrorOption,
-    RecipeRequest,
-    ShardOption,
-    names_in,
-    only,
-    takes_recipe,
-)
+from bertctl.cli.recipe_options import MergeOption, OnErrorOption, RecipeRequest, ShardOption, takes_recipe
+from bertctl.words import names_in
 
 
-@takes_recipe(MODEL, LONG_TEXTS, only(DATA, "--data-dir", *COLUMNS, *LAYOUT), COMPUTE, named=False, sets=False)
+@takes_recipe("model", "long_texts", "--data-dir", "columns", "layout", "compute", named=False, sets=False)
 def extract_features(
     out: Output,
     settings: RecipeRequest,

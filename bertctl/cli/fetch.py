@@ -10,7 +10,8 @@ import typer
 
 from bertctl.cli.completion import recipe_names
 from bertctl.cli.output import Output, plain_table
-from bertctl.cli.recipe_options import RecipeRequest, SetOption, is_data_file
+from bertctl.cli.recipe_options import RecipeRequest, SetOption
+from bertctl.config.recipe_files import is_data_file, is_recipe
 from bertctl.errors import UsageError, all_of
 from bertctl.words import count, human_bytes
 
@@ -60,12 +61,11 @@ def fetch(
     if place.folder:  # read by huggingface_hub when it is imported, below
         os.environ |= {"HF_HUB_CACHE": str(path.parent / place.folder), "HF_HUB_DISABLE_SYMLINKS": "1"}
     os.environ.pop(LOCKED, None)  # what is fetched is not bound by a lock in force
-    from bertctl.config.recipe_files import builtin_recipes
     from bertctl.fetching import fetch as fetching
 
     needs: list[fetching.Need] = []
     for name in names or ():
-        if name in builtin_recipes() or name.endswith((".yaml", ".yml")) or is_data_file(name):
+        if is_recipe(name) or is_data_file(name):
             needs += fetching.needs_of_recipe(recipes.load(name, listener=out), split or ())
         else:
             needs += fetching.needs_of_name(name)

@@ -10,9 +10,9 @@ import typer
 from bertctl.cli import streams
 from bertctl.cli.completion import model_names
 from bertctl.cli.output import Output
-from bertctl.cli.recipe_options import names_in
 from bertctl.cli.texts import TextSource, takes_texts, typed_text
 from bertctl.errors import UsageError
+from bertctl.words import names_in
 
 if TYPE_CHECKING:
     from bertctl.reporting.document import TableBlock

@@ -6,25 +6,13 @@ import typer
 
 from bertctl.cli.output import Output
 from bertctl.cli.processes import AccelerateConfigOption, NumProcessesOption
-from bertctl.cli.recipe_options import (
-    COMPUTE,
-    CONFIRMING,
-    DATA,
-    DETERMINISTIC,
-    EVALUATION,
-    LONG_RUNS,
-    LONG_TEXTS,
-    MODEL,
-    TRAINING,
-    OutputOption,
-    OverwriteOption,
-    RecipeRequest,
-    takes_recipe,
-)
+from bertctl.cli.recipe_options import OutputOption, OverwriteOption, RecipeRequest, takes_recipe
 from bertctl.cli.training_run import DryRunOption, ResumeIfAnyOption, ResumeOption, RunFlags, carry_out
 
 
-@takes_recipe(MODEL, LONG_TEXTS, DATA, CONFIRMING, TRAINING, COMPUTE, EVALUATION, LONG_RUNS, DETERMINISTIC)
+@takes_recipe(
+    "model", "long_texts", "data", "confirming", "training", "compute", "evaluation", "long_runs", "deterministic"
+)
 def finetune(
     out: Output,
     recipe: RecipeRequest,

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bertctl.cli.output import Output, plain_table
-from bertctl.cli.recipe_options import COMPUTE, DATA, MODEL, TRAINING, RecipeRequest, only, takes_recipe, without
+from bertctl.cli.recipe_options import RecipeRequest, takes_recipe, without
 from bertctl.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 
-@takes_recipe(MODEL, without(DATA, "--test-file", "--max-eval-rows"), only(TRAINING, "--batch-size", "--seed"), COMPUTE)
+@takes_recipe("model", *without("data", "--test-file", "--max-eval-rows"), "--batch-size", "--seed", "compute")
 def lr_find(
     out: Output,
     recipe: RecipeRequest,

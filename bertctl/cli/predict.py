@@ -8,29 +8,12 @@ import typer
 from bertctl.cli import streams
 from bertctl.cli.output import Output
 from bertctl.cli.processes import NumProcessesOption, in_processes, tell_shard, this_worker
-from bertctl.cli.recipe_options import (
-    ANSWERS,
-    COMPUTE,
-    DATA,
-    KEEP_TEXT,
-    LAYOUT,
-    MODEL,
-    MergeOption,
-    OnErrorOption,
-    ShardOption,
-    only,
-)
+from bertctl.cli.recipe_options import MergeOption, OnErrorOption, ShardOption
 from bertctl.cli.rows_given import RowsGiven, takes_rows
 from bertctl.errors import UsageError
 
 
-@takes_rows(
-    only(DATA, "--data-dir", "--text-column", "--pair-column", *LAYOUT, "--max-eval-rows"),
-    COMPUTE,
-    KEEP_TEXT,
-    only(MODEL, "--max-length"),
-    ANSWERS,
-)
+@takes_rows("compute", "keep_text", "--max-length", "answers")
 def predict(
     out: Output,
     given: RowsGiven,

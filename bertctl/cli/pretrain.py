@@ -1,6 +1,5 @@
 """`bertctl pretrain`."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -8,22 +7,9 @@ import typer
 from bertctl.cli.completion import recipe_names
 from bertctl.cli.output import Output
 from bertctl.cli.processes import AccelerateConfigOption, NumProcessesOption
-from bertctl.cli.recipe_options import (
-    COMPUTE,
-    CORPUS,
-    DATA,
-    DETERMINISTIC,
-    LONG_RUNS,
-    MODEL,
-    PRETRAIN,
-    TRAINING,
-    OutputOption,
-    OverwriteOption,
-    RecipeRequest,
-    only,
-    takes_recipe,
-)
+from bertctl.cli.recipe_options import PRETRAIN, OutputOption, OverwriteOption, RecipeRequest, takes_recipe
 from bertctl.cli.training_run import DryRunOption, ResumeIfAnyOption, ResumeOption, RunFlags, carry_out
+from bertctl.config.recipe_files import is_recipe
 from bertctl.errors import UsageError
 from bertctl.progress import Listener
 
@@ -31,16 +17,7 @@ if TYPE_CHECKING:
     from bertctl.config.schema import Recipe
 
 
-@takes_recipe(
-    MODEL,
-    CORPUS,
-    only(DATA, "--validation-file", "--text-column", "--encoding"),
-    TRAINING,
-    COMPUTE,
-    LONG_RUNS,
-    DETERMINISTIC,
-    named=False,
-)
+@takes_recipe("model", "corpus", "training", "compute", "long_runs", "deterministic", named=False)
 def pretrain(
     out: Output,
     recipe: RecipeRequest,
@@ -89,10 +66,7 @@ def corpus_recipe(recipe: RecipeRequest, names: list[str], options: dict[str, An
     Raises:
         UsageError: nothing was named, or see `RecipeRequest.load`.
     """
-    from bertctl.config.recipe_files import builtin_recipes
-
     if not names:
         raise UsageError("nothing to pretrain on", remedy=f"Name a corpus or a recipe: bertctl {recipe.verb} CORPUS...")
-    is_recipe = names[0] in builtin_recipes() or Path(names[0]).suffix in (".yaml", ".yml")
-    name, corpus = (names[0], names[1:]) if is_recipe else (PRETRAIN, names)
+    name, corpus = (names[0], names[1:]) if is_recipe(names[0]) else (PRETRAIN, names)
     return recipe.load(name, {**options, **({"pretraining.corpus": corpus} if corpus else {})}, listener=listener)

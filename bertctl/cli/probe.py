@@ -8,22 +8,8 @@ import typer
 
 from bertctl.cli.completion import recipe_names
 from bertctl.cli.output import Output
-from bertctl.cli.recipe_options import (
-    COMPUTE,
-    DATA,
-    EVALUATION,
-    LONG_TEXTS,
-    MODEL,
-    TRAINING,
-    FieldOption,
-    OutputOption,
-    OverwriteOption,
-    RecipeRequest,
-    is_data_file,
-    names_in,
-    only,
-    takes_recipe,
-)
+from bertctl.cli.recipe_options import OutputOption, OverwriteOption, RecipeRequest, takes_recipe
+from bertctl.config.recipe_files import is_data_file
 from bertctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,18 +17,8 @@ if TYPE_CHECKING:
     from bertctl.features.selection import ProbeJob
     from bertctl.run_folder import RunFolder
 
-PROBE = (
-    *LONG_TEXTS,
-    FieldOption("probe.layers", "--layers", metavar="all|paper|NAME,...", parse=names_in),
-    FieldOption("probe.pooling", "--pooling", metavar="cls,mean,max,...", parse=names_in),
-    FieldOption("probe.classifier", "--classifier"),
-    FieldOption("probe.class_weight", "--class-weight"),
-    FieldOption("probe.special_tokens", "--special-tokens/--no-special-tokens", bool),
-    FieldOption("probe.normalize", "--normalize", bool),
-)
 
-
-@takes_recipe(PROBE, MODEL, DATA, only(TRAINING, "--seed"), COMPUTE, only(EVALUATION, "--text/--no-text"), named=False)
+@takes_recipe("long_texts", "probe", "model", "data", "--seed", "compute", "--text/--no-text", named=False)
 def probe(
     out: Output,
     settings: RecipeRequest,

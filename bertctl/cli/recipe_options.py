@@ -1,8 +1,8 @@
 """The options that stand for recipe fields: one row per option. Nothing else knows how a field is typed.
 
-A verb names groups of them and gets what was typed in one value; its own options stay parameters:
+A verb names groups of them (`GROUPS`) and gets what was typed in one value; its own options stay parameters:
 
-    @takes_recipe(MODEL, DATA, TRAINING)
+    @takes_recipe("model", "data", "training")
     def finetune(out: Output, recipe: RecipeRequest, output: OutputOption = None) -> None:
         resolved = recipe.load(listener=out)
 """
@@ -21,8 +21,10 @@ from bertctl.cli.completion import model_names, one_of, recipe_fields, recipe_na
 from bertctl.cli.folding import Decorator, VerbFunction, folds, parameter
 from bertctl.cli.help import RARE, SHARED
 from bertctl.config.field_docs import field_docs
+from bertctl.config.recipe_files import expanded_path, is_data_file, is_of_run
 from bertctl.errors import UsageError
 from bertctl.progress import SILENT, Listener
+from bertctl.words import names_in
 
 if TYPE_CHECKING:
     from bertctl.config.schema import Recipe
@@ -85,75 +87,96 @@ def separator(typed: str) -> str:
     return given
 
 
-MODEL = (
-    FieldOption("model.name", "--model", metavar="NAME|PATH|HUB-ID|RUN", complete=model_names),
-    FieldOption("model.max_length", "--max-length", int),
-)
-LONG_TEXTS = (FieldOption("model.long_text", "--long-text"), FieldOption("model.window_pooling", "--window-pooling"))
-DATA = (
-    FieldOption("data.data_dir", "--data-dir", Path, "DIR"),
-    FieldOption("data.train_file", "--train-file", Path, "FILE"),
-    FieldOption("data.validation_file", "--validation-file", Path, "FILE"),
-    FieldOption("data.test_file", "--test-file", Path, "FILE", "Data"),
+_VALIDATION_FILE = FieldOption("data.validation_file", "--validation-file", Path, "FILE")
+_COLUMNS = (
     FieldOption("data.text_column", "--text-column", metavar="NAME", panel="Data"),
     FieldOption("data.pair_column", "--pair-column", metavar="NAME", panel="Data"),
     FieldOption("data.label_column", "--label-column", metavar="NAME", panel="Data"),
+)
+_LAYOUT = (
     FieldOption("data.encoding", "--encoding", metavar="NAME", panel="Data"),
     FieldOption("data.delimiter", "--delimiter", metavar="CHAR|tab", panel="Data", parse=separator),
     FieldOption("data.header", "--header/--no-header", bool, panel="Data"),
-    FieldOption("data.max_train_rows", "--max-train-rows", int, panel="Data"),
-    FieldOption("data.max_eval_rows", "--max-eval-rows", int, panel="Data"),
 )
-LAYOUT = ("--encoding", "--delimiter", "--header/--no-header")
-CONFIRMING = (FieldOption("data.confirm_fraction", "--confirm-fraction", float, panel="Data"),)
-COLUMNS = ("--text-column", "--pair-column", "--label-column")
-TRAINING = (
-    FieldOption("training.epochs", "--epochs", int),
-    FieldOption("training.batch_size", "--batch-size", int),
-    FieldOption("optimizer.learning_rate", "--learning-rate", float),
-    FieldOption("training.seed", "--seed", int),
-)
-COMPUTE = (
-    FieldOption("runtime.device", "--device", panel="Compute"),
-    FieldOption("runtime.precision", "--precision", panel="Compute"),
-    FieldOption("runtime.threads", "--threads", int, panel="Compute"),
-)
-DETERMINISTIC = (FieldOption("runtime.deterministic", "--deterministic/--no-deterministic", bool, panel=RARE),)
-EVALUATION = (
-    FieldOption("evaluation.keep_text", "--text/--no-text", bool),
-    FieldOption("evaluation.metric_scripts", "--metric", list[str], "PATH", RARE),
-)
-KEEP_TEXT = (FieldOption("evaluation.keep_text", "--keep-text/--no-text", bool),)
-ANSWERS = (
-    FieldOption("token_classification.scheme", "--scheme", panel="Answers"),
-    FieldOption("token_classification.entity_threshold", "--entity-threshold", float, panel="Answers"),
-    FieldOption("question_answering.n_best", "--n-best", int, panel="Answers"),
-    FieldOption("question_answering.max_answer_length", "--max-answer-length", int, panel="Answers"),
-    FieldOption("question_answering.null_threshold", "--null-threshold", float, panel="Answers"),
-)
-CORPUS = (
-    FieldOption("pretraining.from_scratch", "--from-scratch", metavar="SIZE|FILE.json"),
-    FieldOption("pretraining.objective", "--objective"),
-    FieldOption("pretraining.vocab", "--vocab", Path, "DIR|FILE", "Corpus"),
-    FieldOption("pretraining.vocab_size", "--vocab-size", int, panel="Corpus"),
-    FieldOption("pretraining.mix", "--mix", list[str], "CORPUS=WEIGHT", "Corpus"),
-    FieldOption("pretraining.mix_temperature", "--mix-temperature", float, panel="Corpus"),
-    FieldOption("pretraining.allow_duplicates", "--allow-duplicates", bool, panel="Corpus"),
-    FieldOption("training.max_steps", "--max-steps", int),
-)
-LONG_RUNS = (
-    FieldOption("training.checkpoint_every", "--checkpoint-every", metavar="'N steps'|'N minutes'|off", panel=RARE),
-    FieldOption(
-        "training.gradient_checkpointing", "--gradient-checkpointing/--no-gradient-checkpointing", bool, panel=RARE
+GROUPS: Mapping[str, Sequence[FieldOption]] = {
+    "model": (
+        FieldOption("model.name", "--model", metavar="NAME|PATH|HUB-ID|RUN", complete=model_names),
+        FieldOption("model.max_length", "--max-length", int),
     ),
-    FieldOption("runtime.log_to", "--log-to", list[str], panel=RARE),
-)
-
-FLAGS = {
-    row.field: row.flags.partition("/")[0]
-    for group in (MODEL, DATA, CONFIRMING, CORPUS, TRAINING, COMPUTE, DETERMINISTIC, EVALUATION, ANSWERS, LONG_RUNS)
-    for row in group
+    "long_texts": (
+        FieldOption("model.long_text", "--long-text"),
+        FieldOption("model.window_pooling", "--window-pooling"),
+    ),
+    "data": (
+        FieldOption("data.data_dir", "--data-dir", Path, "DIR"),
+        FieldOption("data.train_file", "--train-file", Path, "FILE"),
+        _VALIDATION_FILE,
+        FieldOption("data.test_file", "--test-file", Path, "FILE", "Data"),
+        *_COLUMNS,
+        *_LAYOUT,
+        FieldOption("data.max_train_rows", "--max-train-rows", int, panel="Data"),
+        FieldOption("data.max_eval_rows", "--max-eval-rows", int, panel="Data"),
+    ),
+    "columns": _COLUMNS,
+    "layout": _LAYOUT,
+    "confirming": (FieldOption("data.confirm_fraction", "--confirm-fraction", float, panel="Data"),),
+    "training": (
+        FieldOption("training.epochs", "--epochs", int),
+        FieldOption("training.batch_size", "--batch-size", int),
+        FieldOption("optimizer.learning_rate", "--learning-rate", float),
+        FieldOption("training.seed", "--seed", int),
+    ),
+    "compute": (
+        FieldOption("runtime.device", "--device", panel="Compute"),
+        FieldOption("runtime.precision", "--precision", panel="Compute"),
+        FieldOption("runtime.threads", "--threads", int, panel="Compute"),
+    ),
+    "deterministic": (FieldOption("runtime.deterministic", "--deterministic/--no-deterministic", bool, panel=RARE),),
+    "keep_text": (FieldOption("evaluation.keep_text", "--keep-text/--no-text", bool),),
+    "evaluation": (
+        FieldOption("evaluation.keep_text", "--text/--no-text", bool),
+        FieldOption("evaluation.metric_scripts", "--metric", list[str], "PATH", RARE),
+    ),
+    "answers": (
+        FieldOption("token_classification.scheme", "--scheme", panel="Answers"),
+        FieldOption("token_classification.entity_threshold", "--entity-threshold", float, panel="Answers"),
+        FieldOption("question_answering.n_best", "--n-best", int, panel="Answers"),
+        FieldOption("question_answering.max_answer_length", "--max-answer-length", int, panel="Answers"),
+        FieldOption("question_answering.null_threshold", "--null-threshold", float, panel="Answers"),
+    ),
+    "probe": (
+        FieldOption("probe.layers", "--layers", metavar="all|paper|NAME,...", parse=names_in),
+        FieldOption("probe.pooling", "--pooling", metavar="cls,mean,max,...", parse=names_in),
+        FieldOption("probe.classifier", "--classifier"),
+        FieldOption("probe.class_weight", "--class-weight"),
+        FieldOption("probe.special_tokens", "--special-tokens/--no-special-tokens", bool),
+        FieldOption("probe.normalize", "--normalize", bool),
+    ),
+    "corpus": (
+        FieldOption("pretraining.from_scratch", "--from-scratch", metavar="SIZE|FILE.json"),
+        FieldOption("pretraining.objective", "--objective"),
+        FieldOption("pretraining.vocab", "--vocab", Path, "DIR|FILE", "Corpus"),
+        FieldOption("pretraining.vocab_size", "--vocab-size", int, panel="Corpus"),
+        FieldOption("pretraining.mix", "--mix", list[str], "CORPUS=WEIGHT", "Corpus"),
+        FieldOption("pretraining.mix_temperature", "--mix-temperature", float, panel="Corpus"),
+        FieldOption("pretraining.allow_duplicates", "--allow-duplicates", bool, panel="Corpus"),
+        FieldOption("training.max_steps", "--max-steps", int),
+        _VALIDATION_FILE,
+        *_COLUMNS[:1],  # --text-column
+        *_LAYOUT[:1],  # --encoding
+    ),
+    "long_runs": (
+        FieldOption("training.checkpoint_every", "--checkpoint-every", metavar="'N steps'|'N minutes'|off", panel=RARE),
+        FieldOption(
+            "training.gradient_checkpointing", "--gradient-checkpointing/--no-gradient-checkpointing", bool, panel=RARE
+        ),
+        FieldOption("runtime.log_to", "--log-to", list[str], panel=RARE),
+    ),
 }
+"""The options of recipe fields, by the names that verbs call groups of them."""
+
+_BY_FLAG = {row.flags: row for group in GROUPS.values() for row in group}
+FLAGS = {row.field: row.flags.partition("/")[0] for row in _BY_FLAG.values()}
 """The options by their field."""
 
 PRETRAIN = "pretrain"
@@ -235,7 +258,6 @@ class RecipeRequest:
             UnavailableError: its file can't be read.
         """
         from bertctl.config.load import CODE, REACHING, refuse_unnamed, trace_recipe
-        from bertctl.config.recipe_files import expanded_path, is_of_run
         from bertctl.config.task_names import PRETRAINING
 
         named, given = name or self.name, {**self.options, **(options or {})}
@@ -303,40 +325,28 @@ class RunRequest:
         return open_run(self.path, options={**self.options, **(options or {})}, listener=listener)
 
 
-def is_data_file(name: str) -> bool:
-    """Returns whether a file of rows is meant, not a recipe: a file, or a name with a suffix, that is no YAML."""
-    from bertctl.config.recipe_files import builtin_recipes
-
-    path = Path(name).expanduser()
-    if path.suffix.lower() in (".yaml", ".yml") or name in builtin_recipes():
-        return False
-    return path.is_file() or (bool(path.suffix) and not path.is_dir())
+def picked(*wanted: str | FieldOption) -> list[FieldOption]:
+    """Returns options: those of a group, by its name, and single ones, by their flags or as they are."""
+    found: list[FieldOption] = []
+    for one in wanted:
+        found += [one] if isinstance(one, FieldOption) else GROUPS.get(one) or [_BY_FLAG[one]]
+    return found
 
 
-def names_in(typed: str) -> list[str]:
-    """Returns the names between the commas of `a, b`."""
-    return [name.strip() for name in typed.split(",") if name.strip()]
+def without(group: str, *flags: str) -> list[FieldOption]:
+    """Returns the options of a group but those with these flags."""
+    return [row for row in GROUPS[group] if row.flags not in flags]
 
 
-def only(group: Sequence[FieldOption], *flags: str) -> tuple[FieldOption, ...]:
-    """Returns the rows of a group with these flags."""
-    return tuple(row for row in group if row.flags in flags)
-
-
-def without(group: Sequence[FieldOption], *flags: str) -> tuple[FieldOption, ...]:
-    """Returns the rows of a group but those with these flags."""
-    return tuple(row for row in group if row.flags not in flags)
-
-
-def takes_recipe(*groups: Sequence[FieldOption], named: bool = True, sets: bool = True) -> Decorator:
-    """Gives a verb `verb(out, recipe, ...)` the options of the groups; it gets them as a `RecipeRequest`.
+def takes_recipe(*wanted: str | FieldOption, named: bool = True, sets: bool = True) -> Decorator:
+    """Gives a verb `verb(out, recipe, ...)` options of recipe fields; it gets them as a `RecipeRequest`.
 
     Args:
-        groups: the options.
+        wanted: see `picked`.
         named: whether the verb takes the argument RECIPE; else it has an argument of its own and calls `load(name)`.
         sets: whether it takes `--set`.
     """
-    rows = [row for group in groups for row in group]
+    rows = picked(*wanted)
     before = [parameter("recipe", RecipeArgument)] if named else []
     after = [row.parameter() for row in rows] + ([parameter("sets", SetOption, None)] if sets else []) + [LOCKED_OPTION]
 
@@ -353,9 +363,9 @@ def takes_recipe(*groups: Sequence[FieldOption], named: bool = True, sets: bool 
     return decorate
 
 
-def takes_run(*groups: Sequence[FieldOption]) -> Decorator:
-    """Gives a verb `verb(out, run, ...)` the argument RUN and the options of the groups, as a `RunRequest`."""
-    rows = [row for group in groups for row in group]
+def takes_run(*wanted: str | FieldOption) -> Decorator:
+    """Gives a verb `verb(out, run, ...)` the argument RUN and the options that `picked` gives, as a `RunRequest`."""
+    rows = picked(*wanted)
 
     def fold(given: dict[str, Any]) -> RunRequest:
         lock(given)

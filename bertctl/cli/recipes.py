@@ -13,8 +13,8 @@ import typer
 
 from bertctl.cli.completion import recipe_names
 from bertctl.cli.output import Output, plain_table
-from bertctl.cli.recipe_options import RecipeRequest, is_data_file, takes_recipe
-from bertctl.config.recipe_files import builtin_recipes, expanded_path, find_recipe
+from bertctl.cli.recipe_options import RecipeRequest, takes_recipe
+from bertctl.config.recipe_files import builtin_recipes, expanded_path, find_recipe, is_data_file
 from bertctl.errors import BertctlError, UsageError, all_of
 from bertctl.words import count, unknown
 

@@ -8,7 +8,7 @@ import typer
 
 from bertctl.cli.completion import dataset_names
 from bertctl.cli.folding import Decorator, folds, parameter
-from bertctl.cli.recipe_options import LOCKED_OPTION, FieldOption, ModelArgument, RunRequest, by_field, lock
+from bertctl.cli.recipe_options import LOCKED_OPTION, FieldOption, ModelArgument, RunRequest, by_field, lock, picked
 from bertctl.errors import UsageError
 from bertctl.progress import Listener
 
@@ -126,9 +126,9 @@ _OPTIONS = {
 }
 
 
-def takes_rows(*groups: Sequence[FieldOption]) -> Decorator:
-    """Gives a verb `verb(out, given, ...)` RUN, the rows to answer and the options of the groups, as `RowsGiven`."""
-    fields = [row for group in groups for row in group]
+def takes_rows(*wanted: str | FieldOption) -> Decorator:
+    """Gives a verb `verb(out, given, ...)` RUN, the rows to answer and options of fields, as `RowsGiven`."""
+    fields = picked("--data-dir", "--text-column", "--pair-column", "layout", "--max-eval-rows", *wanted)
 
     def fold(given: dict[str, Any]) -> RowsGiven:
         from bertctl.data.text_files import is_text

@@ -9,25 +9,14 @@ import typer
 
 from bertctl.cli.completion import one_of
 from bertctl.cli.output import Output, plain_table
-from bertctl.cli.recipe_options import (
-    COMPUTE,
-    CONFIRMING,
-    DATA,
-    DETERMINISTIC,
-    EVALUATION,
-    MODEL,
-    TRAINING,
-    RecipeRequest,
-    only,
-    takes_recipe,
-)
+from bertctl.cli.recipe_options import RecipeRequest, takes_recipe
 from bertctl.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 
-@takes_recipe(MODEL, DATA, CONFIRMING, TRAINING, COMPUTE, DETERMINISTIC, only(EVALUATION, "--text/--no-text"))
+@takes_recipe("model", "data", "confirming", "training", "compute", "deterministic", "--text/--no-text")
 def sweep(
     out: Output,
     recipe: RecipeRequest,

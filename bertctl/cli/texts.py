@@ -9,7 +9,7 @@ import typer
 
 from bertctl.cli.completion import dataset_names, model_names
 from bertctl.cli.folding import folds, parameter
-from bertctl.cli.recipe_options import DATA, LAYOUT, by_field, only
+from bertctl.cli.recipe_options import by_field, picked
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.tokenization.stream import TextChunk
@@ -34,7 +34,7 @@ _OPTIONS = {
     "on_error": _option("--on-error", "What becomes of rows of tables that can't be read. Default: stop.", _OnError),
     "errors": _option("--errors", "What to do with bytes that are not UTF-8. Default: strict.", _Errors),
 }
-_TABLES = only(DATA, "--text-column", "--pair-column", *LAYOUT)
+_TABLES = picked("--text-column", "--pair-column", "layout")
 LowercaseOption = Annotated[
     bool | None, typer.Option("--lowercase/--cased", help="Whether text is lower-cased, for a bare vocab.txt.")
 ]

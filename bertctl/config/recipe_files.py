@@ -73,3 +73,14 @@ def _builtin_folder() -> Path:
     if checkout.is_dir() and (package.parent / "pyproject.toml").is_file():
         return checkout
     raise BertctlError("the built-in recipes are missing from this installation", remedy="Reinstall bertctl with pip.")
+
+
+def is_recipe(name: str) -> bool:
+    """Returns whether a recipe is meant: a built-in one, or a YAML file."""
+    return Path(name).suffix.lower() in _SUFFIXES or name in builtin_recipes()
+
+
+def is_data_file(name: str) -> bool:
+    """Returns whether a file of rows is meant, not a recipe: a file, or a name with a suffix, that is no YAML."""
+    path = Path(name).expanduser()
+    return not is_recipe(name) and (path.is_file() or (bool(path.suffix) and not path.is_dir()))

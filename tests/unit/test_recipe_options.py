@@ -7,24 +7,14 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from bertctl.cli import recipe_options
 from bertctl.cli.app import with_output
 from bertctl.cli.recipe_options import (
-    ANSWERS,
-    COMPUTE,
-    CONFIRMING,
-    CORPUS,
-    DATA,
-    DETERMINISTIC,
-    EVALUATION,
-    LONG_RUNS,
-    LONG_TEXTS,
-    MODEL,
-    TRAINING,
+    FLAGS,
+    GROUPS,
     FieldOption,
     RecipeRequest,
     RunRequest,
-    only,
+    picked,
     takes_recipe,
     takes_run,
     without,
@@ -33,19 +23,7 @@ from bertctl.config.field_docs import field_docs
 from bertctl.config.problems import field_schema
 from bertctl.config.schema import fields
 
-ROWS = [
-    *MODEL,
-    *LONG_TEXTS,
-    *DATA,
-    *TRAINING,
-    *COMPUTE,
-    *EVALUATION,
-    *LONG_RUNS,
-    *DETERMINISTIC,
-    *ANSWERS,
-    *CONFIRMING,
-    *CORPUS,
-]
+ROWS = list({row.flags: row for name, group in GROUPS.items() if name != "keep_text" for row in group}.values())
 KINDS = {"string": (str, Path), "integer": (int,), "number": (float,), "boolean": (bool,), "array": (list,)}
 
 
@@ -60,20 +38,17 @@ def run(verb, *words: str) -> list[object]:
     return given
 
 
-def test_every_group_is_looked_at():
-    groups = {name for name, value in vars(recipe_options).items() if name.isupper() and isinstance(value, tuple)}
-    assert groups == {
-        "MODEL", "DATA", "TRAINING", "COMPUTE", "EVALUATION", "LONG_RUNS", "DETERMINISTIC", "COLUMNS", "LAYOUT",
-        "ANSWERS", "CONFIRMING", "CORPUS", "KEEP_TEXT", "LONG_TEXTS",
-    }  # fmt: skip
-    assert len({row.field for row in ROWS}) == len({row.name for row in ROWS}) == len(ROWS) == 43
+def test_every_field_has_one_option_and_two_names_for_its_texts_where_text_is_one_already():
+    assert len({row.field for row in ROWS}) == len({row.name for row in ROWS}) == len(ROWS) == 49
+    assert [row.flags for row in GROUPS["keep_text"]] == ["--keep-text/--no-text"]
+    assert FLAGS["evaluation.keep_text"] == "--text"
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.flags)
 def test_a_row_is_of_its_fields_type_and_helps_with_its_docstring(row: FieldOption):
     assert row.field in fields()
     kind = get_origin(row.kind) or row.kind
-    assert kind in KINDS[field_schema(row.field)["type"]]
+    assert kind in KINDS[field_schema(row.field)["type"]] or (row.parse and kind is str)
     annotation = row.parameter().annotation
     assert get_origin(annotation) is Annotated
     assert get_args(annotation)[0] == row.kind | None
@@ -85,7 +60,7 @@ def test_a_row_is_of_its_fields_type_and_helps_with_its_docstring(row: FieldOpti
 
 
 def test_a_verb_gets_what_was_typed_and_nothing_else():
-    verb = takes_recipe(MODEL, TRAINING, EVALUATION, only(LONG_RUNS, "--log-to"))
+    verb = takes_recipe("model", "training", "evaluation", "--log-to")
     line = ["demo", "--epochs", "2", "--seed", "0", "--set", "a=1", "--set", "b=2", "--log-to", "wandb", "--no-text"]
     options = {"training.epochs": 2, "training.seed": 0, "evaluation.keep_text": False, "runtime.log_to": ["wandb"]}
     assert run(verb, *line) == [RecipeRequest("demo", ["a=1", "b=2"], options)]
@@ -93,13 +68,15 @@ def test_a_verb_gets_what_was_typed_and_nothing_else():
 
 
 def test_a_verb_that_takes_a_run_gets_its_folder_and_options():
-    verb = takes_run(DATA)
+    verb = takes_run("data")
     assert run(verb, "runs/a", "--data-dir", "here") == [RunRequest(Path("runs/a"), {"data.data_dir": Path("here")})]
 
 
 def test_groups_are_cut_to_what_a_verb_takes():
-    assert [row.flags for row in only(TRAINING, "--seed", "--epochs")] == ["--epochs", "--seed"]
-    assert [row.flags for row in without(TRAINING, "--epochs")] == ["--batch-size", "--learning-rate", "--seed"]
+    assert [row.flags for row in picked("--seed", "keep_text")] == ["--seed", "--keep-text/--no-text"]
+    assert [row.flags for row in without("training", "--epochs")] == ["--batch-size", "--learning-rate", "--seed"]
+    with pytest.raises(KeyError, match="--epoch"):
+        picked("--epoch")
 
 
 def test_a_request_loads_its_recipe_with_the_nearest_source_on_top():
