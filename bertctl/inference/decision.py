@@ -18,12 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, ValidationErro
 from scipy.special import expit, logit
 
 from bertctl.errors import UnavailableError, UsageError
-from bertctl.metrics.calibration import (
-    fit_temperature,
-    modest_f1_threshold,
-    scaled_probabilities,
-    sure_precision_threshold,
-)
+from bertctl.metrics import calibration
 from bertctl.run_folder import SCHEMA, RunFolder
 from bertctl.tasks.text_classification import TextClassification
 from bertctl.writing import write_json
@@ -83,8 +78,8 @@ class ThresholdRule:
             DataError: none fits.
         """
         if self.precision is None:
-            return modest_f1_threshold(probability, gold)
-        return sure_precision_threshold(probability, gold, self.precision).value
+            return calibration.modest_f1_threshold(probability, gold)
+        return calibration.sure_precision_threshold(probability, gold, self.precision).value
 
 
 def parse_rule(text: str) -> ThresholdRule:
@@ -143,14 +138,14 @@ def fit_decision(
     decision = before or Decision(fitted_on=fitted_on)
     changes: dict[str, Any] = {"fitted_on": fitted_on, "n": len(logits), "null_threshold": None}
     if calibrate:
-        temperature = fit_temperature(logits, gold, multi_label=multi_label)
+        temperature = calibration.fit_temperature(logits, gold, multi_label=multi_label)
         changes["temperature"] = temperature
         if decision.threshold is not None:  # the same logit, under its new probability
             scale = (decision.temperature or 1.0) / temperature
             changes["threshold"] = float(expit(logit(decision.threshold) * scale))
     if rule is not None:
         temperature = changes.get("temperature", decision.temperature) or 1.0
-        probabilities = scaled_probabilities(logits, temperature, multi_label=multi_label)
+        probabilities = calibration.scaled_probabilities(logits, temperature, multi_label=multi_label)
         positive = None if multi_label else task.positive or labels[1]
         number = 1 if positive is None else labels.index(positive)
         is_yes = np.asarray(gold) == number

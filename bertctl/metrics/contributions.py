@@ -17,22 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertctl.errors import DivergedError
+from bertctl.metrics import statistics
 from bertctl.metrics.arrays import Bools, Floats, Numbers
 from bertctl.metrics.clusters import cluster_means, cluster_units, design_effect, number_of
 from bertctl.metrics.paired import RESAMPLES, Difference, bootstrap_difference, mean_difference, share_difference
-from bertctl.metrics.statistics import (
-    CHEAP,
-    DRAWS,
-    MAX_KINDS,
-    Method,
-    Statistic,
-    bootstrap_interval,
-    counted_kinds,
-    influence,
-    mean_interval,
-    posterior_interval,
-    wilson_interval,
-)
 from bertctl.metrics.value import MetricValue
 
 _CLOSE = 1e-4
@@ -100,11 +88,11 @@ class Contributions:
 
     rows: Floats
     family: Literal["share", "mean", "fraction", "ratio", "statistic"]
-    make: Callable[[Floats], Statistic]
+    make: Callable[[Floats], statistics.Statistic]
     unseen: Floats
     possible: Floats
     kinds: Literal["joined", "single"] = "joined"
-    method: Method = "bca"
+    method: statistics.Method = "bca"
     is_defined: bool = True
     higher_is_better: bool = True
     is_dear: bool = False
@@ -138,7 +126,7 @@ class Contributions:
         if self.kinds == "single":
             n = len(self.rows)
             return self.rows, np.ones(n, dtype=np.int64), np.arange(n)
-        return counted_kinds(self.rows, self.unseen)
+        return statistics.counted_kinds(self.rows, self.unseen)
 
     def metric(self, *, resamples: int = RESAMPLES, seed: int = 0, thorough: bool = False) -> MetricValue:
         """Returns the metric with its 95 % interval, as metrics.json has it.
@@ -151,9 +139,9 @@ class Contributions:
         if thorough:
             width = max(len(self.rows), 1 if self.family in ("mean", "ratio") else len(self._counted[0]))
             width *= 10 if self.kinds == "single" else 1  # ranks and sums of pairs take that much longer
-            resamples = max(resamples, min(DRAWS, CHEAP // width))
+            resamples = max(resamples, min(statistics.DRAWS, statistics.CHEAP // width))
         if resamples and self.is_dear:
-            resamples = max(200, min(resamples, 10 * CHEAP // self.rows.size))
+            resamples = max(200, min(resamples, 10 * statistics.CHEAP // self.rows.size))
         low, high = self._interval(resamples, seed) if resamples else (None, None)
         n, clusters = len(self.rows), number_of(self.clusters)
         return MetricValue(self.value, low, high, n, self.higher_is_better, clusters)
@@ -162,28 +150,28 @@ class Contributions:
         n = len(self.rows)
         if self.family == "share":
             effect = design_effect(self.rows[:, 0], self.clusters)
-            return wilson_interval(float(self.rows.sum()) / effect, n / effect)
+            return statistics.wilson_interval(float(self.rows.sum()) / effect, n / effect)
         if self.family in ("mean", "ratio"):
             values = self.value + cluster_means(self._linear - self.value, self.clusters)
             if len(values) < 2:
                 return None, None
-            low, high = mean_interval(values, resamples=resamples, seed=seed)
+            low, high = statistics.mean_interval(values, resamples=resamples, seed=seed)
             return max(0.0, low), high
         if not self.is_defined:
             return None, None
         kinds, counts, place = self._counted
         statistic, method = self.make(kinds), self.method
         if method == "posterior":
-            effect = design_effect(influence(statistic, counts)[place], self.clusters)
-            low, high = posterior_interval(statistic, counts / effect, seed=seed)
+            effect = design_effect(statistics.influence(statistic, counts)[place], self.clusters)
+            low, high = statistics.posterior_interval(statistic, counts / effect, seed=seed)
         else:
             if self.clusters is not None:
                 statistic, counts = self._by_cluster(self.clusters)
-            low, high = bootstrap_interval(statistic, counts, resamples=resamples, seed=seed, method=method)
+            low, high = statistics.bootstrap_interval(statistic, counts, resamples=resamples, seed=seed, method=method)
         # The mean of many fractions, added up in another order, may leave the interval by its last digit.
         return min(low, self.value), max(high, self.value)
 
-    def _by_cluster(self, clusters: Numbers) -> tuple[Statistic, Numbers]:
+    def _by_cluster(self, clusters: Numbers) -> tuple[statistics.Statistic, Numbers]:
         """Returns the metric as a function of how often each cluster counts, and how often it does."""
         (units,), unseen, make = cluster_units(clusters, [self.rows], self.unseen, self.make)
         counts = np.concatenate([np.ones(len(units), dtype=np.int64), np.zeros(len(unseen), dtype=np.int64)])
@@ -195,15 +183,15 @@ class Contributions:
         Of more than 2,000 examples, blocks are taken together as clusters are.
         """
         n, clusters = len(self.rows), self.clusters
-        if clusters is None and n > MAX_KINDS:
-            clusters = np.arange(n) % (MAX_KINDS // 4)
+        if clusters is None and n > statistics.MAX_KINDS:
+            clusters = np.arange(n) % (statistics.MAX_KINDS // 4)
         if self.family != "statistic":
             return self.value + cluster_means(self._linear - self.value, clusters)
         if clusters is None:
             kinds, counts, place = self._counted
-            return influence(self.make(kinds), counts)[place]
+            return statistics.influence(self.make(kinds), counts)[place]
         statistic, ones = self._by_cluster(clusters)
-        return influence(statistic, ones)[ones > 0]
+        return statistics.influence(statistic, ones)[ones > 0]
 
     def difference(self, other: "Contributions") -> Difference:
         """Returns this model's metric minus the other's, on the same examples in the same order."""
@@ -255,13 +243,13 @@ def loss(sums: Floats, weights: NDArray[np.number]) -> Contributions:
     return Contributions(rows, "ratio", ratio_statistic, *nothing, higher_is_better=False)
 
 
-def mean_statistic(rows_MS: Floats) -> Statistic:
+def mean_statistic(rows_MS: Floats) -> statistics.Statistic:
     """Returns the mean of the first column, as a function of counts."""
     # No matrix product: the same bits with any number of BLAS threads.
     return lambda counts: (counts * rows_MS[:, 0]).sum(axis=1) / counts.sum(axis=1)
 
 
-def ratio_statistic(rows_MS: Floats) -> Statistic:
+def ratio_statistic(rows_MS: Floats) -> statistics.Statistic:
     """Returns the sum of the first column divided by that of the second, as a function of counts."""
     return lambda counts: ratio(*(np.einsum("rm,m->r", counts, column) for column in rows_MS.T))
 

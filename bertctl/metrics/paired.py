@@ -18,21 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from bertctl.metrics import statistics
 from bertctl.metrics.arrays import Bools, Floats, Numbers
 from bertctl.metrics.clusters import cluster_means, cluster_units, design_effect, number_of
-from bertctl.metrics.statistics import (
-    CONFIDENCE,
-    LARGE,
-    SAME,
-    Method,
-    Statistic,
-    bootstrap_interval,
-    chunk_sizes,
-    counted_kinds,
-    influence,
-    mean_interval,
-    posterior_interval,
-)
 from bertctl.metrics.value import MetricValue
 
 RESAMPLES = 2_000
@@ -140,7 +128,7 @@ def score_interval(only_a: float, only_b: float, n: float) -> tuple[float, float
         only_b: examples that only b answers rightly.
         n: all examples.
     """
-    z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    z = NormalDist().inv_cdf((1 + statistics.CONFIDENCE) / 2)
     value = (only_a - only_b) / n
 
     def end(outside: float, target: float) -> float:
@@ -159,11 +147,11 @@ def score_interval(only_a: float, only_b: float, n: float) -> tuple[float, float
 def bootstrap_difference(
     rows_a: Floats,
     rows_b: Floats,
-    make: Callable[[Floats], Statistic],
+    make: Callable[[Floats], statistics.Statistic],
     *,
     possible: Floats | None = None,
     resamples: int = RESAMPLES,
-    method: Method = "bca",
+    method: statistics.Method = "bca",
     clusters: Numbers | None = None,
 ) -> Difference:
     """Returns the difference of any metric of the same examples: paired bootstrap and exchange test.
@@ -181,18 +169,20 @@ def bootstrap_difference(
     resamples = _affordable(resamples, n)
     changed = int((rows_a != rows_b).any(axis=1).sum())
     possible = np.empty((0, 2 * S)) if possible is None else possible
-    kinds, counts, place = counted_kinds(np.hstack([rows_a, rows_b]), possible)
+    kinds, counts, place = statistics.counted_kinds(np.hstack([rows_a, rows_b]), possible)
     difference = _difference_of(make, kinds)
     value = float(difference(counts[None, :].astype(np.float64))[0])
     interval = None
     if method == "posterior":
-        effect = design_effect(influence(difference, counts)[place], clusters)
-        interval = posterior_interval(difference, counts / effect, seed=_SEED)
+        effect = design_effect(statistics.influence(difference, counts)[place], clusters)
+        interval = statistics.posterior_interval(difference, counts / effect, seed=_SEED)
     if clusters is not None:
         (rows_a, rows_b), units, make = cluster_units(clusters, (rows_a, rows_b), possible.reshape(-1, S), make)
-        kinds, counts, _ = counted_kinds(np.hstack([rows_a, rows_b]), units.reshape(-1, 2))
+        kinds, counts, _ = statistics.counted_kinds(np.hstack([rows_a, rows_b]), units.reshape(-1, 2))
         S, difference = 1, _difference_of(make, kinds)
-    interval = interval or bootstrap_interval(difference, counts, resamples=resamples, seed=_SEED, method=method)
+    interval = interval or statistics.bootstrap_interval(
+        difference, counts, resamples=resamples, seed=_SEED, method=method
+    )
     differs = (kinds[:, :S] != kinds[:, S:]).any(axis=1)
     seen = counts > 0
     halves = kinds[seen & differs]
@@ -206,7 +196,7 @@ def bootstrap_difference(
     return Difference(value, low, high, p, n, how + _exchange(clusters), changed, number_of(clusters))
 
 
-def _difference_of(make: Callable[[Floats], Statistic], kinds: Floats) -> Statistic:
+def _difference_of(make: Callable[[Floats], statistics.Statistic], kinds: Floats) -> statistics.Statistic:
     """Returns a's metric less b's, as a function of how often each kind occurs: a's numbers, then b's."""
     S = kinds.shape[1] // 2
     of_a, of_b = make(kinds[:, :S]), make(kinds[:, S:])
@@ -229,17 +219,17 @@ def mean_difference(
     gaps = cluster_means(values_a - values_b, clusters)
     G, value = int(gaps.size), float(gaps.mean())
     resamples = _affordable(resamples, G)
-    interval = mean_interval(gaps, resamples=resamples, seed=seed)
+    interval = statistics.mean_interval(gaps, resamples=resamples, seed=seed)
     if not gaps.any():
         p = 1.0
-    elif G >= LARGE:
+    elif G >= statistics.LARGE:
         p = math.erfc(abs(value) / (float(gaps.std(ddof=1)) / math.sqrt(G)) / math.sqrt(2))
     else:
         rng = np.random.Generator(np.random.PCG64(seed))
         reached = 0
-        for rows in chunk_sizes(resamples, G):
+        for rows in statistics.chunk_sizes(resamples, G):
             signs = 2.0 * rng.integers(0, 2, (rows, G), dtype=np.int8) - 1
-            reached += int((np.abs(np.einsum("rn,n->r", signs, gaps)) / G >= abs(value) - SAME).sum())
+            reached += int((np.abs(np.einsum("rn,n->r", signs, gaps)) / G >= abs(value) - statistics.SAME).sum())
         p = (1 + reached) / (1 + resamples)
     low, high = _hold_zero(interval, p)
     how = "paired bootstrap, " + _exchange(clusters)
@@ -266,7 +256,11 @@ def unpaired_difference(a: MetricValue, b: MetricValue) -> Difference:
     high = value + math.hypot(a.high - a.value, b.value - b.low)
     # The normal p of the side on which 0 lies, from that side's width.
     width = value - low if value > 0 else high - value
-    z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * abs(value) / width if width > 0 else math.inf * bool(value)
+    z = (
+        NormalDist().inv_cdf((1 + statistics.CONFIDENCE) / 2) * abs(value) / width
+        if width > 0
+        else math.inf * bool(value)
+    )
     return Difference(value, low, high, math.erfc(z / math.sqrt(2)) if value else 1.0, a.n, "unpaired", None)
 
 
@@ -288,7 +282,7 @@ def detectable(low: float, high: float) -> float:
     side of the limit with a probability of 80 %.
     """
     normal = NormalDist()
-    sure = normal.inv_cdf((1 + CONFIDENCE) / 2)
+    sure = normal.inv_cdf((1 + statistics.CONFIDENCE) / 2)
     return (high - low) / 2 * (sure + normal.inv_cdf(POWER)) / sure
 
 
@@ -304,7 +298,7 @@ def detectable_shares(n: int) -> dict[str, float]:
         `limit`: of a run from a fixed limit, where nine in ten answers are right.
     """
     normal = NormalDist()
-    sure = normal.inv_cdf((1 + CONFIDENCE) / 2)
+    sure = normal.inv_cdf((1 + statistics.CONFIDENCE) / 2)
     variances = {"runs": DISAGREEMENT, "limit": 0.9 * 0.1}
     errors = {name: math.sqrt(variance / n) for name, variance in variances.items()}
     return {name: detectable(-sure * error, sure * error) for name, error in errors.items()}
@@ -316,7 +310,7 @@ def _affordable(resamples: int, n: int) -> int:
 
 def _hold_zero(interval: tuple[float, float], p: float) -> tuple[float, float]:
     low, high = interval
-    return (min(low, 0.0), max(high, 0.0)) if p > 1 - CONFIDENCE else (low, high)
+    return (min(low, 0.0), max(high, 0.0)) if p > 1 - statistics.CONFIDENCE else (low, high)
 
 
 def _tango_score(only_a: float, only_b: float, n: float, shift: float) -> float:
@@ -332,7 +326,7 @@ def _tango_score(only_a: float, only_b: float, n: float, shift: float) -> float:
     return gap / math.sqrt(variance)
 
 
-def _exchange_p(statistic: Statistic, same_K: Numbers, changed_J: Numbers, *, resamples: int) -> float:
+def _exchange_p(statistic: statistics.Statistic, same_K: Numbers, changed_J: Numbers, *, resamples: int) -> float:
     """Returns how often exchanging answers at random moves the models as far apart as they are.
 
     Args:
@@ -352,12 +346,12 @@ def _exchange_p(statistic: Statistic, same_K: Numbers, changed_J: Numbers, *, re
     if math.log(_EXACT_EXCHANGES) >= float(np.log(changed_J + 1).sum()):
         exchanges = np.indices(tuple(changed_J + 1)).reshape(changed_J.size, -1).T
         chance = np.exp([sum(map(_log_choose, changed_J.tolist(), row)) for row in exchanges.tolist()])
-        return min(1.0, float(chance[distance(exchanges.astype(np.float64)) >= observed - SAME].sum()))
+        return min(1.0, float(chance[distance(exchanges.astype(np.float64)) >= observed - statistics.SAME].sum()))
     rng = np.random.Generator(np.random.PCG64(_SEED))
     reached = 0
-    for rows in chunk_sizes(resamples, same_K.size + 2 * changed_J.size):
+    for rows in statistics.chunk_sizes(resamples, same_K.size + 2 * changed_J.size):
         drawn = rng.binomial(changed_J, 0.5, size=(rows, changed_J.size)).astype(np.float64)
-        reached += int((distance(drawn) >= observed - SAME).sum())
+        reached += int((distance(drawn) >= observed - statistics.SAME).sum())
     return (1 + reached) / (1 + resamples)
 
 

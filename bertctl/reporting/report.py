@@ -13,7 +13,7 @@ from bertctl.config.schema import Recipe
 from bertctl.documents import read_json_lines
 from bertctl.errors import UsageError
 from bertctl.inference.decision import Decision, read_decision
-from bertctl.reporting import charts
+from bertctl.reporting import charts, outcomes
 from bertctl.reporting.document import (
     Block,
     Cell,
@@ -28,13 +28,6 @@ from bertctl.reporting.document import (
     record_table,
 )
 from bertctl.reporting.mistakes import mistakes_section
-from bertctl.reporting.outcomes import (
-    calibration_error,
-    calibration_section,
-    length_section,
-    outcome_section,
-    slice_section,
-)
 from bertctl.reporting.probe_results import layer_chart, probe_table
 from bertctl.reporting.runs import read_run
 from bertctl.reporting.summary import baseline_of, figure, interval, metric_name, results_table
@@ -151,11 +144,12 @@ def build_report(
     if run.lines:
         means = run.answers.from_lines(run.lines)
         calibrated = run.decision is not None and run.decision.temperature is not None
+        columns = run.recipe.get("evaluation", {}).get("slice_columns", ())
         answers = [
-            outcome_section(run.lines, means),
-            calibration_section(run.lines, means, calibrated=calibrated),
-            length_section(run.lines, means),
-            slice_section(run.lines, means, [*run.recipe.get("evaluation", {}).get("slice_columns", ()), "windows"]),
+            outcomes.outcome_section(run.lines, means),
+            outcomes.calibration_section(run.lines, means, calibrated=calibrated),
+            outcomes.length_section(run.lines, means),
+            outcomes.slice_section(run.lines, means, [*columns, "windows"]),
             mistakes_section(run.lines, means, most=errors),
         ]
     sections = [
@@ -204,7 +198,7 @@ def _tiles(run: RunContents) -> list[Tile]:
         if baseline is not None:
             tiles.append(Tile("majority", figure(baseline), "the answer that ignores the text"))
         tiles.append(Tile("examples scored", f"{metric['n']:,}", run.split))
-    ece = calibration_error(run.lines, run.answers.from_lines(run.lines)) if run.lines else None
+    ece = outcomes.calibration_error(run.lines, run.answers.from_lines(run.lines)) if run.lines else None
     if ece is not None:
         tiles.append(Tile("calibration error", figure(ece), "0 is perfect"))
     if run.performance:

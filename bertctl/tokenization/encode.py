@@ -17,15 +17,8 @@ from tokenizers import Encoding, Tokenizer
 
 from bertctl.documents import loading
 from bertctl.errors import UnavailableError
+from bertctl.tokenization import reference
 from bertctl.tokenization.layout import Layout, Ragged, longest_first, merge
-from bertctl.tokenization.reference import (
-    CHUNK_CHARACTERS,
-    OTHER_TOKENIZER,
-    chunks,
-    cut_at_spaces,
-    truncating,
-    unknown_id,
-)
 from bertctl.tokenization.route import Route, find_route
 from bertctl.tokenization.stream import TextChunk, Totals
 from bertctl.tokenization.windows import TextWindows
@@ -163,7 +156,7 @@ class TextEncoder:
         self.route: Route | None = None
         self._undecided = routed
         self._characters = 0
-        self._unknown_id = unknown_id(tokenizer)
+        self._unknown_id = reference.unknown_id(tokenizer)
 
     def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> EncodedTexts:
         """Returns N encoded texts, or N pairs."""
@@ -171,7 +164,7 @@ class TextEncoder:
             raise ValueError(f"{len(texts)} texts and {len(pairs)} second sentences")
         return self._encode(texts, pairs)
 
-    @loading("the tokenizer", kind=UnavailableError, remedy=OTHER_TOKENIZER)
+    @loading("the tokenizer", kind=UnavailableError, remedy=reference.OTHER_TOKENIZER)
     def _encode(self, texts: Sequence[str], pairs: Sequence[str] | None) -> EncodedTexts:
         if self._undecided:
             self._decide(texts, pairs or ())
@@ -212,9 +205,9 @@ class TextEncoder:
         return merge(len(texts), [(safe, fast), (np.array(others), slow)])
 
     def _flat_by_reference(self, texts: Sequence[str]) -> Ragged:
-        parts = [cut_at_spaces(text, CHUNK_CHARACTERS) for text in texts]
+        parts = [reference.cut_at_spaces(text, reference.CHUNK_CHARACTERS) for text in texts]
         ids: list[NDArray[np.int32]] = []
-        for chunk in chunks([part for text in parts for part in text]):
+        for chunk in reference.chunks([part for text in parts for part in text]):
             encodings = self.tokenizer.encode_batch_fast(chunk, add_special_tokens=False)
             ids += [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
         lengths = np.array([len(i) for i in ids], dtype=np.int64)
@@ -227,7 +220,7 @@ class TextEncoder:
         type_ids: list[NDArray[np.uint8]] = []
         full_lengths: list[int] = []
         unknown: list[int] = []
-        for chunk in chunks(inputs):
+        for chunk in reference.chunks(inputs):
             encodings = self.tokenizer.encode_batch_fast(chunk, add_special_tokens=self.special_tokens)
             full_lengths += map(len, encodings)
             unknown += [0 if self._unknown_id is None else e.ids.count(self._unknown_id) for e in encodings]
@@ -243,7 +236,7 @@ class TextEncoder:
         long = [i for i, encoding in enumerate(encodings) if len(encoding) > max_length]
         if not long:
             return
-        with truncating(self.tokenizer, max_length) as tokenizer:
+        with reference.truncating(self.tokenizer, max_length) as tokenizer:
             cut = tokenizer.encode_batch_fast([inputs[i] for i in long], add_special_tokens=self.special_tokens)
         for i, encoding in zip(long, cut, strict=True):
             encodings[i] = encoding

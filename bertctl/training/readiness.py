@@ -8,17 +8,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bertctl import __version__
+from bertctl.catalog import hub
 from bertctl.catalog.datasets import find_dataset
-from bertctl.catalog.hub import (
-    NotCachedError,
-    cache_folder,
-    cache_only,
-    endpoint,
-    has_token,
-    is_offline,
-    remote_size,
-    unreachable,
-)
 from bertctl.config.recipe_sections import RuntimeSection
 from bertctl.config.schema import Recipe
 from bertctl.data.recipe_data import load_data
@@ -116,7 +107,7 @@ def examine(recipe: Recipe | None, runtime: RuntimeSection, *, place: Path) -> D
             UnavailableError(f"torch can't be imported: {error}", remedy="Install it anew: pip install torch")
         )
         return Diagnosis({"schema": SCHEMA, "ready": False, **_versions(packages)}, problems, [])
-    processor, why = machine.processor(), unreachable()
+    processor, why = machine.processor(), hub.unreachable()
     needs = recipe_needs(recipe, place=place) if recipe else []
     problems += [need.error for need in needs if need.error]
     compute = needs[0].found if needs and not needs[0].error else compute
@@ -128,8 +119,8 @@ def examine(recipe: Recipe | None, runtime: RuntimeSection, *, place: Path) -> D
         "memory": machine.memory(),
         "devices": devices,
         "compute": compute,
-        "folders": [_folder("runs", place), _folder("hub cache", cache_folder())],
-        "hub": {"endpoint": endpoint(), "offline": is_offline(), "unreachable": why, "token": has_token()},
+        "folders": [_folder("runs", place), _folder("hub cache", hub.cache_folder())],
+        "hub": {"endpoint": hub.endpoint(), "offline": hub.is_offline(), "unreachable": why, "token": hub.has_token()},
         "recipe": recipe.name if recipe else None,
         "needs": [need.as_json() for need in needs],
     }
@@ -162,8 +153,9 @@ def _warnings(processor: dict[str, Any], unreachable: str) -> list[str]:
             f"{usable} cores are visible but the container is limited to {quota:g}: more threads "
             f"will slow training down; use --threads {max(1, round(quota))}"
         )
-    if unreachable and not is_offline():
-        found.append(f"the hub at {endpoint()} can't be reached ({unreachable}): only what is on this disk can be had")
+    if unreachable and not hub.is_offline():
+        why = f"the hub at {hub.endpoint()} can't be reached ({unreachable})"
+        found.append(f"{why}: only what is on this disk can be had")
     return found
 
 
@@ -190,7 +182,7 @@ def recipe_needs(recipe: Recipe, *, place: Path) -> list[Need]:
     downloads = sum(need.size or 0 for need in needs if need.state == "hub")
     needs.append(_room("disk for the run", place, _copies(recipe) * (model.size or 0)))
     if downloads:
-        needs.append(_room("disk for the downloads", cache_folder(), downloads))
+        needs.append(_room("disk for the downloads", hub.cache_folder(), downloads))
     if all(need.state == "here" for need in needs):  # what only shows when model and rows meet
         needs.append(_need("run", lambda: f"{prepare(recipe).steps:,} optimizer steps"))
     return needs
@@ -208,9 +200,9 @@ def _model(recipe: Recipe, tell: Callable[[ModelSource], None]) -> Path:
 def _data(recipe: Recipe) -> list[Need]:
     """Returns the splits that training and the scores after it read."""
     try:
-        with cache_only():
+        with hub.cache_only():
             read = load_data(recipe)
-    except NotCachedError:
+    except hub.NotCachedError:
         validation = find_dataset(recipe.data.name or "", recipe.data.datasets_file).validation_splits
         names = dict.fromkeys(["train", *validation, *recipe.evaluation.splits])
         return [_need(f"{name} rows", partial(_split, recipe, name)) for name in names]
@@ -245,17 +237,17 @@ def _copies(recipe: Recipe) -> int:
 def _need(what: str, find: Callable[[], object]) -> Need:
     """Returns what `find` answers; where it needs the hub, whether the hub has it."""
     try:
-        with cache_only():
+        with hub.cache_only():
             return Need(what, "here", str(find()))
-    except NotCachedError as missing:
+    except hub.NotCachedError as missing:
         return _from_hub(what, missing)
     except BertctlError as error:
         return Need(what, "refused", error.message, error=error)
 
 
-def _from_hub(what: str, missing: NotCachedError) -> Need:
+def _from_hub(what: str, missing: hub.NotCachedError) -> Need:
     try:
-        size = remote_size(missing.wanted)
+        size = hub.remote_size(missing.wanted)
     except UnavailableError as error:
         both = UnavailableError(f"{missing.message}; {error.message}", remedy=missing.remedy)
         return Need(what, "refused", both.message, error=both)
