@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -12,10 +12,8 @@ from bertctl.cli.completion import model_names
 from bertctl.cli.output import Output
 from bertctl.cli.texts import TextSource, takes_texts, typed_text
 from bertctl.errors import UsageError
+from bertctl.reporting.document import TableBlock
 from bertctl.words import names_in
-
-if TYPE_CHECKING:
-    from bertctl.reporting.document import TableBlock
 
 
 @takes_texts
@@ -70,7 +68,7 @@ def fill_mask(
     return None
 
 
-def _tables(answer: Mapping[str, Any]) -> "Iterator[TableBlock]":
+def _tables(answer: Mapping[str, Any]) -> Iterator[TableBlock]:
     from bertctl.reporting.document import record_table
 
     for number, mask in enumerate(answer["masks"], start=1):

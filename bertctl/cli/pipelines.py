@@ -2,16 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from bertctl.cli.output import Output
 from bertctl.errors import UnavailableError
 from bertctl.reporting.findings import Check
-
-if TYPE_CHECKING:
-    from bertctl.reporting.github import TextTable
+from bertctl.reporting.github import TextTable
 
 JunitOption = Annotated[
     Path | None, typer.Option("--junit", metavar="FILE", help="Write each check as a test case, JUnit XML.")
@@ -88,7 +86,7 @@ def publish_checks(
         out.say(f"written: {', '.join(written)}")
 
 
-def publish_tables(out: Output, title: str, tables: "Sequence[TextTable]") -> None:
+def publish_tables(out: Output, title: str, tables: Sequence[TextTable]) -> None:
     """Writes tables into GitHub's step summary where there is one; a summary that can't be written is a warning."""
     from bertctl.reporting import github
 

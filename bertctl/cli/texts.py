@@ -3,19 +3,17 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from bertctl.cli.completion import dataset_names, model_names
 from bertctl.cli.folding import folds, parameter
 from bertctl.cli.recipe_options import by_field, picked
+from bertctl.data.text_files import Source
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.tokenization.stream import TextChunk
-
-if TYPE_CHECKING:
-    from bertctl.data.text_files import Source
 
 _Format = Literal["lines", "csv", "tsv", "jsonl", "parquet"]
 _Errors = Literal["strict", "replace"]

@@ -2,10 +2,9 @@
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from bertctl.data.tag_schemes import TagKind
+from bertctl.data.tag_schemes import TagKind
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class Rows:
     ids: Sequence[str]
     source: str
     lines: Sequence[int] = ()
-    tag_kind: "TagKind | None" = None
+    tag_kind: TagKind | None = None
     groups: Sequence[Hashable] = ()
 
     def __len__(self) -> int:

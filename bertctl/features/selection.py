@@ -6,7 +6,7 @@ which decided nothing, is an honest one.
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +18,12 @@ from bertctl.features.encoder import Encoder
 from bertctl.inference.run_inputs import ReadyRun
 from bertctl.metrics.value import MetricValue
 from bertctl.modeling.layers import LayerChoice
+from bertctl.modeling.model import Model
 from bertctl.run_folder import SCHEMA
 from bertctl.runtime.device import Compute
 from bertctl.tasks.base import Features
 from bertctl.tasks.batches import present
 from bertctl.tasks.registry import higher_is_better
-
-if TYPE_CHECKING:
-    from bertctl.modeling.model import Model
 
 Indices = NDArray[np.int64]
 
@@ -43,7 +41,7 @@ class ProbeJob(ReadyRun):
         settings: of the classifiers.
     """
 
-    model: "Model"
+    model: Model
     encoder: Encoder
     settings: ClassifierSettings
 

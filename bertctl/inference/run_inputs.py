@@ -5,7 +5,9 @@ primary metric.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from tokenizers import Tokenizer
 
 from bertctl.catalog.models import MODELS
 from bertctl.config.dump import dump_recipe
@@ -18,9 +20,6 @@ from bertctl.runtime.device import Compute
 from bertctl.tasks.base import Features, Task
 from bertctl.tasks.registry import no_such_metric, task_type
 from bertctl.writing import write_json, write_text
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
 
 
 @dataclass(kw_only=True)
@@ -82,7 +81,7 @@ class ReadyRun:
         }
 
 
-def encode_splits(task: Task, data: LoadedData, recipe: Recipe, tokenizer: "Tokenizer") -> dict[str, Features]:
+def encode_splits(task: Task, data: LoadedData, recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Features]:
     """Returns each split as the model reads it."""
     length = recipe.model.max_length
     return {split: task.encode(rows, tokenizer, max_length=length) for split, rows in data.splits.items()}

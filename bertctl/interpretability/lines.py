@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from bertctl.inference.engine import Engine
-    from bertctl.tasks.objectives import Objective
+    from bertctl.tasks.base import Objective
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

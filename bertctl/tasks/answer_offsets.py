@@ -6,16 +6,14 @@ Letters: D contexts, T tokens of all of them together.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 
 from bertctl.tokenization.layout import Ragged
 from bertctl.tokenization.reference import chunks, unknown_id
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
 
 Ints = NDArray[np.int64]
 
@@ -47,7 +45,7 @@ class Contexts:
         return (first, last) if first <= last else None
 
 
-def encode_contexts(texts: Sequence[str], tokenizer: "Tokenizer") -> Contexts:
+def encode_contexts(texts: Sequence[str], tokenizer: Tokenizer) -> Contexts:
     """Returns texts as tokens with character offsets, by the library `tokenizers`."""
     unknown = unknown_id(tokenizer)
     ids: list[NDArray[np.int32]] = [np.zeros(0, dtype=np.int32)]

@@ -12,10 +12,10 @@ Letters: N questions, D different contexts, U windows, B windows of a batch, T t
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 
 from bertctl.config.recipe_sections import QuestionAnsweringSection
 from bertctl.data.rows import Rows
@@ -26,9 +26,6 @@ from bertctl.tasks.batches import IGNORED, Batch, padded_inputs
 from bertctl.tokenization.encode import TextEncoder
 from bertctl.tokenization.layout import Layout, Ragged
 from bertctl.tokenization.sliding_windows import SlidingWindows, sliding_windows
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -161,7 +158,7 @@ class AnswerFeatures:
 
 
 def encode_questions(
-    rows: Rows, tokenizer: "Tokenizer", settings: QuestionAnsweringSection, *, max_length: int
+    rows: Rows, tokenizer: Tokenizer, settings: QuestionAnsweringSection, *, max_length: int
 ) -> AnswerFeatures:
     """Returns questions and contexts as windows, each different context encoded once.
 

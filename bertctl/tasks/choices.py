@@ -5,19 +5,16 @@ Letters: N rows, S choices of all of them, B rows in a batch, K choices of a bat
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 
 from bertctl.data.rows import Rows
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.batches import Batch
 from bertctl.tasks.sequences import RowFeatures, padded_texts
 from bertctl.tokenization.encode import EncodedTexts, encode_texts
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -106,7 +103,7 @@ class ChoiceFeatures(RowFeatures):
 
 
 def encode_choices(
-    rows: Rows, labels: NDArray[np.int64] | None, tokenizer: "Tokenizer", *, max_length: int
+    rows: Rows, labels: NDArray[np.int64] | None, tokenizer: Tokenizer, *, max_length: int
 ) -> ChoiceFeatures:
     """Returns the columns `context` and `choices` as numbers, beside the labels given."""
     choices = rows.columns["choices"]

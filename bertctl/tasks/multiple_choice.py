@@ -3,10 +3,11 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 
 from bertctl.config.recipe_sections import TrainingSection
 from bertctl.config.schema import Recipe
@@ -14,15 +15,10 @@ from bertctl.data.rows import Rows
 from bertctl.errors import DataError
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
-from bertctl.tasks.base import Outputs, Task, label_fields
+from bertctl.tasks.base import Objective, Outputs, Task, label_fields
 from bertctl.tasks.choice_answers import ChoiceAnswers
 from bertctl.tasks.choices import ChoiceFeatures, encode_choices
 from bertctl.tasks.targets import Answered, Part, Target
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-
-    from bertctl.tasks.objectives import Objective
 
 
 @dataclass(frozen=True)
@@ -70,14 +66,14 @@ class MultipleChoice(Task):
                     remedy=f"Numbers of choices count from 0; here 0 to {len(choices) - 1} fit.",
                 )
 
-    def encode(self, rows: Rows, tokenizer: "Tokenizer", *, max_length: int) -> ChoiceFeatures:
+    def encode(self, rows: Rows, tokenizer: Tokenizer, *, max_length: int) -> ChoiceFeatures:
         """Returns each choice as a pair with its context; labels to (N,) int64."""
         labels = np.array(rows.columns["label"], dtype=np.int64) if rows.has("label") else None
         return encode_choices(rows, labels, tokenizer, max_length=max_length)
 
     def objective(
         self, padding: Padding, training: TrainingSection | None = None, train: ChoiceFeatures | None = None
-    ) -> "Objective":
+    ) -> Objective:
         """Returns cross-entropy over each row's own choices."""
         from bertctl.tasks.objectives import ChoiceCrossEntropy
 

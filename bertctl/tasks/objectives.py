@@ -7,7 +7,7 @@ it makes no difference how the batch is split.
 Letters: B windows in a batch, T tokens, C classes.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -20,54 +20,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 from bertctl.runtime.batching import Padding
 from bertctl.runtime.seeding import WindowRandom
-from bertctl.tasks.base import Features
+from bertctl.tasks.base import Features, Objective
 from bertctl.tasks.batches import IGNORED, Batch
 from bertctl.tasks.choices import ChoiceBatch
-
-
-class Objective(ABC):
-    """What training minimises: the sum of its named losses."""
-
-    spans_batch: ClassVar[bool] = False
-    """Whether a loss looks across the batch, as with negatives from the same batch. The loop then computes each
-    process's share in one piece, and gives `losses` the outputs of the whole global batch."""
-
-    is_log_likelihood: ClassVar[bool] = True
-    """Whether a loss is a mean of log likelihoods, so that a single large one tells that training has diverged."""
-
-    @abstractmethod
-    def batch(self, features: Any, indices: NDArray[np.int64], rng: WindowRandom) -> Batch:
-        """Returns some windows as padded tensors.
-
-        Args:
-            features: a split.
-            indices: (B,) which of its windows.
-            rng: what is drawn for a window in this step is the same, whatever batch it is in.
-        """
-
-    def forward(self, network: Any, batch: Any) -> Any:
-        """Returns the outputs that the losses are computed from; with `spans_batch` a tensor with an entry per window.
-
-        Args:
-            network: called with the batch's inputs by name.
-            batch: on the network's device.
-        """
-        return network(**batch.inputs)
-
-    @abstractmethod
-    def counts(self, batch: Any) -> Mapping[str, float]:
-        """Returns by name how many things each loss of this batch is a sum over."""
-
-    @abstractmethod
-    def losses(self, outputs: Any, batch: Any) -> dict[str, Tensor]:
-        """Returns each loss by name, summed over the things that `counts` counts."""
-
-    def window_losses(self, outputs: Any, batch: Any) -> Tensor | None:
-        """Returns the (B,) losses that evaluation reports, each a sum over the window's `Features.weights`.
-
-        None, as here, where a loss belongs to no single window.
-        """
-        return None
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 
 from bertctl.config.recipe_sections import MaskingSection, TrainingSection
 from bertctl.config.schema import Recipe
@@ -16,7 +17,7 @@ from bertctl.data.rows import Rows
 from bertctl.errors import UsageError
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
-from bertctl.tasks.base import Outputs, Task
+from bertctl.tasks.base import Objective, Outputs, Task
 from bertctl.tasks.batches import IGNORED
 from bertctl.tasks.corpus_windows import CorpusWindows, MaskedBatch, cut_windows
 from bertctl.tasks.masking import Masking
@@ -24,11 +25,6 @@ from bertctl.tasks.pretraining_answers import PretrainingAnswers
 from bertctl.tokenization.layout import Layout, special_ids
 from bertctl.tokenization.packing import PackedText, pack_in_memory
 from bertctl.tokenization.reference import unknown_id
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-
-    from bertctl.tasks.objectives import Objective
 
 _SAMPLES, _SAMPLE_TOKENS, _GUESSES = 3, 40, 12
 """Texts that are shown as training goes on, their tokens, and masked places of a window that are kept for it."""
@@ -88,7 +84,7 @@ class Pretraining(Task):
         """Takes any text."""
 
     def windows(
-        self, text: PackedText, tokenizer: "Tokenizer", max_length: int, *, held_out: bool, **cutting: Any
+        self, text: PackedText, tokenizer: Tokenizer, max_length: int, *, held_out: bool, **cutting: Any
     ) -> CorpusWindows:
         """Returns the windows of a packed corpus.
 
@@ -112,12 +108,12 @@ class Pretraining(Task):
         masking = Masking(self.masks, mask_id, ids)
         return CorpusWindows(text, starts, sizes, rows, layout, masking, self.pairs, held_out, unknown)
 
-    def encode(self, rows: Rows, tokenizer: "Tokenizer", *, max_length: int) -> CorpusWindows:
+    def encode(self, rows: Rows, tokenizer: Tokenizer, *, max_length: int) -> CorpusWindows:
         """Returns documents as windows whose masks are the same in every evaluation."""
         text = pack_in_memory((each.split("\n") for each in rows.columns["text"]), tokenizer)
         return self.windows(text, tokenizer, max_length, held_out=True)
 
-    def objective(self, padding: Padding, training: TrainingSection | None = None, train: Any = None) -> "Objective":
+    def objective(self, padding: Padding, training: TrainingSection | None = None, train: Any = None) -> Objective:
         """Returns the losses of masked words and of the order."""
         from bertctl.tasks.pretraining_objective import PretrainingObjective
 
@@ -158,7 +154,7 @@ class Pretraining(Task):
             for i in range(len(rows))
         ]
 
-    def samples(self, outputs: Outputs, features: CorpusWindows, tokenizer: "Tokenizer") -> list[str]:
+    def samples(self, outputs: Outputs, features: CorpusWindows, tokenizer: Tokenizer) -> list[str]:
         """Returns the beginnings of a few windows, with what the model says in place of each masked token."""
         found = []
         for i in np.unique(features.rows, return_index=True)[1][:_SAMPLES].tolist():
@@ -204,7 +200,7 @@ def _first_guesses(outputs: Any, windows: int) -> Any:
     return found
 
 
-def _mask_id(tokenizer: "Tokenizer") -> int:
+def _mask_id(tokenizer: Tokenizer) -> int:
     """Returns the id of the token that masks others.
 
     Raises:

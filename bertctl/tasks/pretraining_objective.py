@@ -15,9 +15,9 @@ from torch.nn import functional
 from bertctl.modeling.masked_head import order_logits, read_only_at, word_logits
 from bertctl.runtime.batching import Padding
 from bertctl.runtime.seeding import WindowRandom
+from bertctl.tasks.base import Objective
 from bertctl.tasks.batches import IGNORED
 from bertctl.tasks.corpus_windows import CorpusWindows, MaskedBatch
-from bertctl.tasks.objectives import Objective
 
 
 class PretrainingOutputs(NamedTuple):

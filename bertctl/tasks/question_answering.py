@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 
 from bertctl.config.recipe_sections import QuestionAnsweringSection, TrainingSection
 from bertctl.config.schema import Recipe
@@ -20,16 +21,13 @@ from bertctl.tasks.answer_decoding import answer, keep_spans, ranked_answers
 from bertctl.tasks.answer_offsets import lost_answers
 from bertctl.tasks.answer_windows import AnswerFeatures, encode_questions
 from bertctl.tasks.answers import Answers
-from bertctl.tasks.base import AnswerFormat, Outputs, Task, TruncationMessage, label_fields
+from bertctl.tasks.base import AnswerFormat, Objective, Outputs, Task, TruncationMessage, label_fields
 from bertctl.tasks.batches import Batch
 from bertctl.tasks.span_answers import SpanAnswers
 from bertctl.tasks.targets import Answered, Part, Target
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
     from torch import Tensor
-
-    from bertctl.tasks.objectives import Objective
 
 _HEADS = {False: ("start", "end"), True: ("start or none", "end or none")}
 """Names of the head's two outputs, by whether the model has learned to find no answer: config.json keeps them."""
@@ -112,13 +110,13 @@ class QuestionAnswering(Task):
         if lost:
             raise _misplaced(rows, lost[0], len(lost))
 
-    def encode(self, rows: Rows, tokenizer: "Tokenizer", *, max_length: int) -> AnswerFeatures:
+    def encode(self, rows: Rows, tokenizer: Tokenizer, *, max_length: int) -> AnswerFeatures:
         """Returns questions and contexts as windows."""
         return encode_questions(rows, tokenizer, self.settings, max_length=max_length)
 
     def objective(
         self, padding: Padding, training: TrainingSection | None = None, train: AnswerFeatures | None = None
-    ) -> "Objective":
+    ) -> Objective:
         """Returns the mean of the cross-entropies of an answer's start and end."""
         from bertctl.tasks.objectives import SpanCrossEntropy
 

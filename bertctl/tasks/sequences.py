@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 
 from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
@@ -17,7 +18,6 @@ from bertctl.tokenization.encode import EncodedTexts, encode_texts
 from bertctl.tokenization.long_texts import LongText, all_windows, ends_of
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
     from torch import Tensor
 
 
@@ -128,7 +128,7 @@ class DocumentFeatures(SequenceFeatures):
 
 
 def encode_rows(
-    rows: Rows, labels: NDArray[np.generic] | None, tokenizer: "Tokenizer", long: LongText
+    rows: Rows, labels: NDArray[np.generic] | None, tokenizer: Tokenizer, long: LongText
 ) -> SequenceFeatures:
     """Returns the `text` (and `pair`) columns as numbers, beside the labels given."""
     columns: list[Sequence[str]] = [rows.columns[name] for name in ("text", "pair") if rows.has(name)]

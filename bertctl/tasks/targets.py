@@ -6,13 +6,12 @@ and where it is near 1 nothing moves it. Letters: W words of a text, T tokens of
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from bertctl.data.rows import Rows
+from bertctl.data.rows import Rows
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class Answered:
         answers: N answers, as `Task.decode` gives them.
     """
 
-    rows: "Rows"
+    rows: Rows
     features: Any
     outputs: Mapping[str, NDArray[Any]]
     answers: Sequence[Mapping[str, Any]]
@@ -71,6 +70,6 @@ class Target:
     line: int = 0
 
 
-def text_parts(rows: "Rows", index: int, names: Iterable[str]) -> tuple[Part, ...]:
+def text_parts(rows: Rows, index: int, names: Iterable[str]) -> tuple[Part, ...]:
     """Returns the texts of a row, those of the named columns that the rows have."""
     return tuple(Part(name, text) for name, text in rows.fields(index, names).items())

@@ -3,10 +3,11 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 
 from bertctl.config.recipe_sections import TrainingSection
 from bertctl.config.schema import Recipe
@@ -14,7 +15,7 @@ from bertctl.data.rows import Rows
 from bertctl.errors import DataError
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
-from bertctl.tasks.base import Outputs, Task, label_fields, output_names
+from bertctl.tasks.base import Objective, Outputs, Task, label_fields, output_names
 from bertctl.tasks.batches import present
 from bertctl.tasks.class_answers import ClassAnswers
 from bertctl.tasks.class_weights import class_weights
@@ -23,11 +24,6 @@ from bertctl.tasks.sequences import SequenceFeatures, encode_rows, long_text_of,
 from bertctl.tasks.targets import Answered, Target, text_parts
 from bertctl.tokenization.long_texts import HEAD, LongText
 from bertctl.words import did_you_mean, listing
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-
-    from bertctl.tasks.objectives import Objective
 
 
 @dataclass(frozen=True)
@@ -143,14 +139,14 @@ class TextClassification(Task):
                         "(or name all labels: --set text_classification.labels='[a, b]').",
                     )
 
-    def encode(self, rows: Rows, tokenizer: "Tokenizer", *, max_length: int) -> SequenceFeatures:
+    def encode(self, rows: Rows, tokenizer: Tokenizer, *, max_length: int) -> SequenceFeatures:
         """Returns texts as ids; label names as class numbers, (N,), or as 0/1 rows, (N, C)."""
         labels = self._numbers(rows) if rows.has("label") else None
         return encode_rows(rows, labels, tokenizer, replace(self.long, max_length=max_length))
 
     def objective(
         self, padding: Padding, training: TrainingSection | None = None, train: SequenceFeatures | None = None
-    ) -> "Objective":
+    ) -> Objective:
         """Returns cross-entropy; where an example can have several labels, the binary one of each."""
         from bertctl.tasks.objectives import BinaryCrossEntropy, CrossEntropy
 

@@ -3,10 +3,11 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 
 from bertctl.config.recipe_sections import TrainingSection
 from bertctl.config.schema import Recipe
@@ -14,16 +15,10 @@ from bertctl.data.rows import Rows
 from bertctl.errors import DataError
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
-from bertctl.tasks.base import Outputs, Task, label_fields
+from bertctl.tasks.base import Objective, Outputs, Task, label_fields
 from bertctl.tasks.score_answers import ScoreAnswers
 from bertctl.tasks.sequences import SequenceFeatures, encode_rows, long_text_of, require_label
 from bertctl.tokenization.long_texts import HEAD, LongText
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-
-    from bertctl.tasks.objectives import Objective
-
 
 _LARGEST = 3.4e38
 """Scores are learned in 32 bits, which end there."""
@@ -92,14 +87,14 @@ class TextRegression(Task):
         """
         _scores(rows)
 
-    def encode(self, rows: Rows, tokenizer: "Tokenizer", *, max_length: int) -> SequenceFeatures:
+    def encode(self, rows: Rows, tokenizer: Tokenizer, *, max_length: int) -> SequenceFeatures:
         """Returns texts as ids, scores as (N,) float32."""
         labels = _scores(rows).astype(np.float32) if rows.has("label") else None
         return encode_rows(rows, labels, tokenizer, replace(self.long, max_length=max_length))
 
     def objective(
         self, padding: Padding, training: TrainingSection | None = None, train: SequenceFeatures | None = None
-    ) -> "Objective":
+    ) -> Objective:
         """Returns the squared error, in units of the training scores' variance."""
         from bertctl.tasks.objectives import SquaredError
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 
 from bertctl.config.recipe_sections import TrainingSection
 from bertctl.config.schema import Recipe
@@ -16,7 +17,7 @@ from bertctl.errors import DataError
 from bertctl.metrics.tagging import Entity, entities
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
-from bertctl.tasks.base import AnswerFormat, Outputs, Task, TruncationMessage, label_fields, output_names
+from bertctl.tasks.base import AnswerFormat, Objective, Outputs, Task, TruncationMessage, label_fields, output_names
 from bertctl.tasks.batches import present
 from bertctl.tasks.class_weights import class_weights
 from bertctl.tasks.tag_answers import TagAnswers
@@ -26,10 +27,7 @@ from bertctl.tasks.word_windows import WordBatch, WordFeatures, encode_words
 from bertctl.words import did_you_mean, listing
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
     from torch import Tensor
-
-    from bertctl.tasks.objectives import Objective
 
 _PLAIN = "plain"
 _LIMIT = 12
@@ -154,7 +152,7 @@ class TokenClassification(Task):
                         "(or name all tags: --set token_classification.labels='[O, B-PER, I-PER]').",
                     )
 
-    def encode(self, rows: Rows, tokenizer: "Tokenizer", *, max_length: int) -> WordFeatures:
+    def encode(self, rows: Rows, tokenizer: Tokenizer, *, max_length: int) -> WordFeatures:
         """Returns words as ids, in windows where a sentence is longer than the model; tags as numbers."""
         documents = rows.columns["document"] if self.context and rows.has("document") else None
         features = encode_words(rows.columns["words"], documents, tokenizer, max_length=max_length)
@@ -166,7 +164,7 @@ class TokenClassification(Task):
 
     def objective(
         self, padding: Padding, training: TrainingSection | None = None, train: WordFeatures | None = None
-    ) -> "Objective":
+    ) -> Objective:
         """Returns cross-entropy of the first tokens of the words, each of the same weight in training; balanced weights
         are counted by words.
         """

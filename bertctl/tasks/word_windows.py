@@ -7,10 +7,11 @@ T tokens of a window.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.batches import IGNORED, Batch
@@ -19,9 +20,6 @@ from bertctl.tokenization.encode import EncodedTexts
 from bertctl.tokenization.layout import Layout, Ragged, merge
 from bertctl.tokenization.reference import needs_space, unknown_id
 from bertctl.tokenization.sliding_windows import sliding_windows
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
 
 Ints = NDArray[np.int64]
 
@@ -128,7 +126,7 @@ class WordFeatures:
 
 
 def encode_words(
-    sentences: Sequence[Sequence[str]], documents: Sequence[Any] | None, tokenizer: "Tokenizer", *, max_length: int
+    sentences: Sequence[Sequence[str]], documents: Sequence[Any] | None, tokenizer: Tokenizer, *, max_length: int
 ) -> WordFeatures:
     """Returns words as ids, without labels.
 
@@ -186,7 +184,7 @@ def _numbered(sentences: Sequence[Sequence[str]]) -> tuple[Ints, list[str]]:
     return np.array(numbers, dtype=np.int64), list(known)
 
 
-def _tokens_of(vocabulary: list[str], tokenizer: "Tokenizer", layout: Layout, room: int) -> tuple[Ragged, Ints, Ints]:
+def _tokens_of(vocabulary: list[str], tokenizer: Tokenizer, layout: Layout, room: int) -> tuple[Ragged, Ints, Ints]:
     """Returns the tokens of V words, how many of each were cut off, and how many of each are unknown.
 
     A word's tokens are the same in any sentence of words that were split before (`is_pretokenized` normalises and
@@ -209,7 +207,7 @@ def _tokens_of(vocabulary: list[str], tokenizer: "Tokenizer", layout: Layout, ro
     return tokens.cut(kept), full - kept, tokens.count(unknown)
 
 
-def _unknown(tokenizer: "Tokenizer", layout: Layout) -> int:
+def _unknown(tokenizer: Tokenizer, layout: Layout) -> int:
     """Returns id of the unknown token; of a special one where a vocabulary needs none (bytes)."""
     special = [i for slot in layout.slots for i in slot.ids]
     named = (tokenizer.token_to_id(name) for name in ("[UNK]", "<unk>"))

@@ -1,6 +1,6 @@
 """What a run says before it trains: device, examples, steps, memory, and the first example as the model reads it."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -9,16 +9,14 @@ from bertctl.progress import Listener
 from bertctl.runtime.batching import Padding
 from bertctl.tokenization.long_texts import LongText
 from bertctl.training.checkpoint import checkpoint_bytes
+from bertctl.training.job import Job
 from bertctl.training.layer_freezing import describe
 from bertctl.words import count, human_bytes
-
-if TYPE_CHECKING:
-    from bertctl.training.job import Job
 
 _SHOWN_WIDTH = 68  # of the tokens: with their names, a line of 80 columns
 
 
-def announce(job: "Job", *, listener: Listener) -> None:
+def announce(job: Job, *, listener: Listener) -> None:
     """Says what is about to happen: device, rows, steps, labels, memory, losses by truncation, the first example."""
     listener.say(f"compute: {job.compute.why}")
     for split, rows in job.data.splits.items():
@@ -45,7 +43,7 @@ def announce(job: "Job", *, listener: Listener) -> None:
     listener.say(first_example(job))
 
 
-def lengths_of(job: "Job") -> dict[str, Any]:
+def lengths_of(job: Job) -> dict[str, Any]:
     """Returns what each mode of `model.long_text` would keep of the training texts, and the mode that is advised.
 
     Empty for other tasks, and where all texts fit.
@@ -55,7 +53,7 @@ def lengths_of(job: "Job") -> dict[str, Any]:
     return kept if kept["too_long"] and job.recipe.answers_texts else {}
 
 
-def beyond_plain(job: "Job") -> list[str]:
+def beyond_plain(job: Job) -> list[str]:
     """Returns what the recipe does beyond plain fine-tuning, one sentence each."""
     from bertctl.tasks.objectives import ClassObjective
 
@@ -67,7 +65,7 @@ def beyond_plain(job: "Job") -> list[str]:
     return said
 
 
-def first_example(job: "Job") -> str:
+def first_example(job: Job) -> str:
     """Returns the first training example as the model reads it: tokens above ids above segments."""
     rows = job.data.splits["train"].select([0])
     batch = job.features["train"].collate(np.zeros(1, dtype=np.int64), Padding(job.loaded.padding.id))

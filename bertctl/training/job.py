@@ -5,7 +5,6 @@ import math
 import time
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from bertctl.catalog.mlflow_models import check_registry
 from bertctl.config.agreement import TASK_SECTIONS
@@ -17,20 +16,17 @@ from bertctl.inference.environment import describe_environment
 from bertctl.inference.run_inputs import ReadyRun, encode_splits, fit_task, primary_metric, resolved_for
 from bertctl.metrics.scripts import find_script
 from bertctl.modeling.families import require_head
+from bertctl.modeling.model import Model
 from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.device import Compute
 from bertctl.runtime.seeding import only_deterministic, seed_everything
-from bertctl.tasks.base import Features, Task
+from bertctl.tasks.base import Features, Objective, Task
 from bertctl.tasks.class_weights import check_weights
 from bertctl.training.layer_freezing import check_evaluations, check_layers
 from bertctl.training.loop import steps_per_epoch, total_steps
 from bertctl.training.memory import estimate_memory, resident_bytes
 from bertctl.training.trackers import check_trackers
-
-if TYPE_CHECKING:
-    from bertctl.modeling.model import Model
-    from bertctl.tasks.objectives import Objective
 
 
 @dataclass(kw_only=True)
@@ -46,7 +42,7 @@ class Job(ReadyRun):
     """
 
     source: ModelSource
-    loaded: "Model"
+    loaded: Model
     compute: Compute
     steps: int
     memory: int
@@ -67,7 +63,7 @@ class Job(ReadyRun):
         return math.ceil(self.steps / self.steps_per_epoch)
 
     @cached_property
-    def objective(self) -> "Objective":
+    def objective(self) -> Objective:
         """Is what training minimises."""
         return self.task.objective(self.loaded.padding, self.recipe.training, self.features["train"])
 

@@ -5,11 +5,12 @@ explodes, the learning rate is too high.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bertctl.config.schema import Recipe
 from bertctl.errors import UsageError
@@ -22,11 +23,6 @@ from bertctl.training.loop import plan_epoch
 from bertctl.training.out_of_memory import MicroBatches
 from bertctl.training.step import step_with_oom_retry
 from bertctl.training.training_engine import build_engine
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
 
 _SMOOTHING = 0.9
 """Weight of earlier losses in their running mean."""
@@ -113,7 +109,7 @@ def _losses(job: Job, rates: Sequence[float], listener: Listener) -> list[float]
     return losses
 
 
-def _batches(job: Job) -> "Iterator[NDArray[np.int64]]":
+def _batches(job: Job) -> Iterator[NDArray[np.int64]]:
     """Yields the batches of one epoch after the other, without end."""
     epoch = 0
     while True:

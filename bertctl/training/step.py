@@ -14,15 +14,13 @@ from numpy.typing import NDArray
 from bertctl.errors import is_out_of_memory
 from bertctl.runtime.launch import Workers
 from bertctl.runtime.seeding import WindowRandom
-from bertctl.tasks.base import Features
+from bertctl.tasks.base import Features, Objective
 from bertctl.tasks.batches import Batch
 from bertctl.training.out_of_memory import MicroBatches, give_back_memory
 from bertctl.training.training_engine import TrainingEngine
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from bertctl.tasks.objectives import Objective
 
 
 @dataclass(frozen=True)
@@ -111,7 +109,7 @@ def training_step(
 
 
 def _global_counts(
-    objective: "Objective", batches: Sequence[Batch], parts: Sequence[NDArray[np.int64]], workers: Workers
+    objective: Objective, batches: Sequence[Batch], parts: Sequence[NDArray[np.int64]], workers: Workers
 ) -> dict[str, float]:
     """Returns what the losses count in all micro-batches of all processes, so that an uneven split changes nothing."""
     found = [objective.counts(batch) for batch, part in zip(batches, parts, strict=True) if len(part)]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch.optim.lr_scheduler import LRScheduler
 
     from bertctl.modeling.model import Model
-    from bertctl.tasks.objectives import Objective
+    from bertctl.tasks.base import Objective
     from bertctl.training.job import Job
 
 

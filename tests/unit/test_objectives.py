@@ -21,7 +21,7 @@ from bertctl.runtime.device import Compute
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.runtime.seeding import WindowRandom
 from bertctl.tasks.batches import Batch, padded_inputs
-from bertctl.tasks.objectives import Objective
+from bertctl.tasks.base import Objective
 from bertctl.training.out_of_memory import MicroBatches
 from bertctl.training.step import step_with_oom_retry, training_step
 from bertctl.training.training_engine import TrainingEngine
