@@ -1,6 +1,6 @@
 """`bertctl finetune`."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -38,11 +38,5 @@ def finetune(
         bertctl finetune reviews.csv --epochs 2
     """
     resolved = recipe.load(listener=out)
-
-    def prepare() -> Any:
-        from bertctl.training.job import prepare
-
-        return prepare
-
     flags = RunFlags(output, overwrite, resume, resume_if_any, num_processes, accelerate_config, dry_run, strict)
-    carry_out(out, resolved, flags, prepare)
+    carry_out(out, resolved, flags)

@@ -1,6 +1,6 @@
 """What the verbs that judge (gate, compare, data check) write for pipelines: JUnit, GitHub, GitLab."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -8,8 +8,8 @@ import typer
 
 from bertctl.cli.output import Output
 from bertctl.errors import UnavailableError
+from bertctl.reporting import github
 from bertctl.reporting.findings import Check
-from bertctl.reporting.github import TextTable
 
 JunitOption = Annotated[
     Path | None, typer.Option("--junit", metavar="FILE", help="Write each check as a test case, JUnit XML.")
@@ -62,14 +62,7 @@ def publish_checks(
     Raises:
         UnavailableError: a file that was asked for can't be written.
     """
-    from bertctl.reporting import github
-
-    try:
-        github.write_summary(
-            lambda room: github.checks_summary(title, checks, headline=headline, notes=notes, limit=room)
-        )
-    except UnavailableError as error:
-        out.warn(f"no step summary: {error.message}")
+    _summarise(out, lambda room: github.checks_summary(title, checks, headline=headline, notes=notes, limit=room))
     if github.wants_annotations():
         out.commands(github.annotations(checks))
     if junit is not None:
@@ -86,11 +79,14 @@ def publish_checks(
         out.say(f"written: {', '.join(written)}")
 
 
-def publish_tables(out: Output, title: str, tables: Sequence[TextTable]) -> None:
+def publish_tables(out: Output, title: str, tables: Sequence[github.TextTable]) -> None:
     """Writes tables into GitHub's step summary where there is one; a summary that can't be written is a warning."""
-    from bertctl.reporting import github
+    _summarise(out, lambda room: github.tables_summary(title, tables, limit=room))
 
+
+def _summarise(out: Output, make: Callable[[int], str]) -> None:
+    """Writes into the step summary what `make` makes of the room that is left there, in bytes."""
     try:
-        github.write_summary(lambda room: github.tables_summary(title, tables, limit=room))
+        github.write_summary(make)
     except UnavailableError as error:
         out.warn(f"no step summary: {error.message}")

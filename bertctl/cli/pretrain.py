@@ -50,14 +50,8 @@ def pretrain(
         bertctl pretrain corpus/ --from-scratch small --vocab-size 8000
     """
     resolved = corpus_recipe(recipe, given or [], {"pretraining.objective": "mlm"} if no_nsp else {}, listener=out)
-
-    def prepare() -> Any:
-        from bertctl.training.pretrain import prepare
-
-        return prepare
-
     flags = RunFlags(output, overwrite, resume, resume_if_any, num_processes, accelerate_config, dry_run)
-    carry_out(out, resolved, flags, prepare)
+    carry_out(out, resolved, flags)
 
 
 def corpus_recipe(recipe: RecipeRequest, names: list[str], options: dict[str, Any], *, listener: Listener) -> "Recipe":

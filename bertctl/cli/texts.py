@@ -1,7 +1,7 @@
 """The texts that a command line names (lines, tables, a data set of the catalog), and the options that name them."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,7 +10,7 @@ import typer
 from bertctl.cli.completion import dataset_names, model_names
 from bertctl.cli.folding import folds, parameter
 from bertctl.cli.recipe_options import by_field, picked
-from bertctl.data.text_files import Source
+from bertctl.data.text_files import is_text, open_bytes, require_file, rows_expected, source_name, source_of
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.tokenization.stream import TextChunk
@@ -35,6 +35,10 @@ _OPTIONS = {
 _TABLES = picked("--text-column", "--pair-column", "layout")
 LowercaseOption = Annotated[
     bool | None, typer.Option("--lowercase/--cased", help="Whether text is lower-cased, for a bare vocab.txt.")
+]
+_FILES = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[FILE ...|-]", help="Lines, CSV, TSV, JSONL or Parquet (.gz too); - is stdin."),
 ]
 ModelOption = Annotated[
     str | None,
@@ -106,10 +110,9 @@ class TextSource:
         return self.data is not None or any((self.input_format or _kind(file)) != "lines" for file in self.files)
 
     def _of_lines(self, file: str, listener: Listener) -> Iterator[TextChunk]:
-        from bertctl.data.text_files import open_bytes, rows_expected, source_name
         from bertctl.tokenization.lines import LineReader
 
-        source: Source = "-" if file == "-" else Path(file)
+        source = source_of(file)
         read = 0
         with open_bytes(source) as raw:
             reader = LineReader(raw, source_name(source), replace=self.replace)
@@ -133,7 +136,7 @@ class TextSource:
             )
         settings = DataSection(**self.settings)
         skipped = SkippedRows() if self.skip else None
-        source: Source = "-" if file == "-" else Path(file)
+        source = source_of(file)
         for rows in TEXT_READER.stream(source, settings, kind=kind, listener=listener, skipped=skipped):
             yield TextChunk(rows.columns["text"], rows.columns.get("pair"))
         if skipped is not None:
@@ -163,12 +166,21 @@ def _fold(given: dict[str, Any]) -> TextSource:
     return TextSource(settings=settings, replace=replaced, skip=skip, **options)
 
 
-takes_texts = folds(
-    [],
-    [*(parameter(name, option, None) for name, option in _OPTIONS.items()), *(row.parameter() for row in _TABLES)],
-    _fold,
-)
+def _fold_files(given: dict[str, Any]) -> TextSource:
+    files, source = given.pop("files"), _fold(given)
+    if bool(files) == (source.data is not None):
+        raise UsageError(
+            "files and --data exclude each other" if files else "there are no texts",
+            remedy="Give files (- is stdin), or --data NAME.",
+        )
+    return replace(source, files=files or ())
+
+
+_READ = [*(parameter(name, option, None) for name, option in _OPTIONS.items()), *(row.parameter() for row in _TABLES)]
+takes_texts = folds([], _READ, _fold)
 """Gives a verb `verb(out, source, ...)` the options that say how texts are read: a `TextSource` without files."""
+takes_files = folds([], [parameter("files", _FILES, None), *_READ], _fold_files)
+"""Gives a verb the argument FILE ... too, behind its own."""
 
 
 def _kind(file: str) -> str:
@@ -194,8 +206,6 @@ def typed_text(given: str, source: TextSource, *, to: str, such_as: str) -> str 
         UsageError: there is neither.
         UnavailableError: a file that is not there.
     """
-    from bertctl.data.text_files import is_text, require_file
-
     if not given.strip() and source.data is None:
         raise UsageError(f"nothing to {to}", remedy=f'Give a text ("{such_as}"), a file, or - for stdin.')
     if given and is_text(given):

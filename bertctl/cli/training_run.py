@@ -1,7 +1,6 @@
 """What the verbs that train have in common: a run made ready, told, trained and answered."""
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +9,7 @@ import typer
 
 from bertctl.cli.output import Output, plain_table
 from bertctl.cli.processes import in_processes, this_worker
+from bertctl.config.task_names import PRETRAINING
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -54,14 +54,13 @@ class RunFlags:
     strict: bool = False
 
 
-def carry_out(out: Output, recipe: "Recipe", flags: RunFlags, prepare: Callable[[], Callable[..., Any]]) -> None:
+def carry_out(out: Output, recipe: "Recipe", flags: RunFlags) -> None:
     """Trains a run as it was asked for, and answers with its metrics; with `dry_run` with what it would be.
 
     Args:
         out: where to.
         recipe: complete.
         flags: how.
-        prepare: imports and returns what makes the job ready, in the process that trains.
     """
     started = time.perf_counter()
     from bertctl.run_folder import default_folder
@@ -78,6 +77,10 @@ def carry_out(out: Output, recipe: "Recipe", flags: RunFlags, prepare: Callable[
         in_processes(flags.num_processes, out, config=flags.accelerate_config)
     check_environment(listener=out)
 
+    if recipe.task == PRETRAINING:
+        from bertctl.training.pretrain import prepare
+    else:
+        from bertctl.training.job import prepare
     from bertctl.reporting.card import write_card
     from bertctl.reporting.outcomes import closing_tables
     from bertctl.reporting.summary import time_line
@@ -88,7 +91,7 @@ def carry_out(out: Output, recipe: "Recipe", flags: RunFlags, prepare: Callable[
 
     workers, listener = this_worker(out)
     with out.third_party_kept() as log:
-        job = prepare()(recipe, listener=listener)
+        job = prepare(recipe, listener=listener)
         announce(job, listener=listener)
         if flags.dry_run:
             path = output or default_folder(job.recipe.name, job.hash)

@@ -14,7 +14,7 @@ import typer
 from bertctl.cli import streams
 from bertctl.cli.completion import model_names
 from bertctl.cli.output import Output, plain_table
-from bertctl.cli.texts import LowercaseOption, ModelOption, TextSource, takes_texts
+from bertctl.cli.texts import LowercaseOption, ModelOption, TextSource, takes_files
 from bertctl.errors import DataError, UsageError
 
 ModelArgument = Annotated[
@@ -24,10 +24,6 @@ ModelArgument = Annotated[
         help="Model name, folder, run, hub id, tokenizer.json or vocab.txt. Default: bert-base.",
         autocompletion=model_names,
     ),
-]
-FilesArgument = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[FILE ...|-]", help="Lines, CSV, TSV, JSONL or Parquet (.gz too); - is stdin."),
 ]
 
 
@@ -112,11 +108,10 @@ def stats(out: Output, model: ModelArgument = None, lowercase: LowercaseOption =
     out.answer({"model": opened.name, "tokenizer": opened.kind, **counted}, table, *lines)
 
 
-@takes_texts
+@takes_files
 def coverage(
     out: Output,
     source: TextSource,
-    files: FilesArgument = None,
     model: ModelOption = None,
     top: Annotated[int, typer.Option("--top", min=1, metavar="N")] = 20,
     lowercase: LowercaseOption = None,
@@ -134,7 +129,6 @@ def coverage(
     from bertctl.tokenization.vocab import coverage as measure
     from bertctl.tokenization.vocab import require_bert
 
-    source = _with_files(source, files)
     opened = open_tokenizer(model, lowercase=lowercase, listener=out)
     require_bert(opened, "coverage")
     found = measure(opened.tokenizer, source.watched(out), top=top)
@@ -190,11 +184,10 @@ def diff(
     out.answer(document, *lines)
 
 
-@takes_texts
+@takes_files
 def train(
     out: Output,
     source: TextSource,
-    files: FilesArgument = None,
     size: Annotated[int, typer.Option("--size", min=1, metavar="N")] = 30522,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="DIR")] = None,
     lowercase: Annotated[bool, typer.Option("--lowercase/--cased")] = True,
@@ -216,7 +209,6 @@ def train(
     from bertctl.tokenization.train import FILES, save
     from bertctl.tokenization.train import train as learn
 
-    source = _with_files(source, files)
     if output is None:
         raise UsageError("there is no place for the vocabulary", remedy="Name a folder: -o DIR.")
     there = {path.name for path in output.iterdir()} if output.is_dir() else {str(output)} if output.exists() else set()
@@ -234,13 +226,12 @@ def train(
     out.say(f"{tokens:,} tokens written to {output}; use it with --model {output}")
 
 
-@takes_texts
+@takes_files
 def grow(
     out: Output,
     source: TextSource,
     model: Annotated[str, typer.Argument(metavar="MODEL", autocompletion=model_names)],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR")],
-    files: FilesArgument = None,
     words: Annotated[int, typer.Option("--words", min=1, metavar="N")] = 1000,
 ) -> None:
     """Put the words of a corpus that break into most tokens into a model's vocabulary.
@@ -259,20 +250,19 @@ def grow(
     from bertctl.cli.token_tables import word_table
     from bertctl.modeling.own_vocabulary import grow as write
 
-    found = write(model, _with_files(source, files).watched(out), output, words=words)
+    found = write(model, source.watched(out), output, words=words)
     before, after = found["corpus_pieces"].values()
     told = f"the corpus had {before:,} tokens, and has {after:,} ({after / before - 1:+.1%})"
     out.answer(found, told, word_table("new words that save most", found["words"][:20]))
     out.say(f"model with {len(found['words']):,} new words written to {output}; use it with --model {output}")
 
 
-@takes_texts
+@takes_files
 def shrink(
     out: Output,
     source: TextSource,
     model: Annotated[str, typer.Argument(metavar="MODEL", autocompletion=model_names)],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR")],
-    files: FilesArgument = None,
 ) -> None:
     """Take out of a model's vocabulary what a corpus does not use.
 
@@ -288,7 +278,7 @@ def shrink(
     """
     from bertctl.modeling.own_vocabulary import shrink as write
 
-    found = write(model, _with_files(source, files).watched(out), output)
+    found = write(model, source.watched(out), output)
     before, after = found["vocabulary"].values()
     out.answer(found, f"{after:,} of {before:,} tokens are left ({after / before:.1%})")
     out.say(f"model of {after:,} tokens written to {output}; use it with --model {output}")
@@ -347,15 +337,6 @@ def neighbours(
         write_text(output, neighbours_page(found))
         out.say(f"page written to {output}")
     out.answer(found, record_table(rows[:top]), *least)
-
-
-def _with_files(source: TextSource, files: list[str] | None) -> TextSource:
-    if bool(files) == (source.data is not None):
-        raise UsageError(
-            "files and --data exclude each other" if files else "there are no texts",
-            remedy="Give files (- is stdin), or --data NAME.",
-        )
-    return dataclasses.replace(source, files=files or ())
 
 
 @contextmanager

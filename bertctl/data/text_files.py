@@ -25,6 +25,11 @@ LONGEST_LINE, LONGEST_DOCUMENT = 16_000_000, 250_000_000
 _UTF16_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
+def source_of(typed: str) -> Source:
+    """Returns the file that was typed, or stdin."""
+    return "-" if typed == "-" else Path(typed)
+
+
 def source_name(source: Source) -> str:
     """Returns what messages call it."""
     return "stdin" if source == "-" else str(source)
@@ -104,7 +109,7 @@ def rows_expected(file: BinaryIO, rows: int) -> int:
     return 0
 
 
-def read_text(path: Path, encoding: str | None, listener: Listener) -> str:
+def read_text(source: Source, encoding: str | None, listener: Listener) -> str:
     """Returns a whole text file, without its byte-order mark.
 
     Raises:
@@ -112,8 +117,8 @@ def read_text(path: Path, encoding: str | None, listener: Listener) -> str:
         UnavailableError: the file does not exist.
         DataError: empty, or bytes that are not the encoding.
     """
-    with open_bytes(path) as file:
-        return "".join(decoded_lines(file, str(path), encoding, listener))
+    with open_bytes(source) as file:
+        return "".join(decoded_lines(file, source_name(source), encoding, listener))
 
 
 def decoded_lines(

@@ -2,19 +2,22 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bertctl.data.columns import FileColumns
+from bertctl.data.columns import FileColumns, absent_column
 from bertctl.data.files import input_kind, read_tables
-from bertctl.data.flag_columns import flag_columns, with_label_lists
 from bertctl.data.groups import group_keys
+from bertctl.data.names import ID_NAMES, LABEL_NAMES, folded
 from bertctl.data.reading import Reader, Reading, ReadOptions
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table
 from bertctl.data.text_columns import TextColumns, choose_columns, label_kind, refuse_other_texts, rows_from
 from bertctl.data.text_files import Source
+from bertctl.errors import DataError
+
+_FLAGS = {"0": 0, "0.0": 0, "False": 0, "1": 1, "1.0": 1, "True": 1}  # of a column for one label, as Jigsaw has them
 
 
 @dataclass(frozen=True)
@@ -60,11 +63,11 @@ class TextReader(Reader):
         """Yields the rows of columns that are read already; columns with 0 or 1 for each label are one of lists."""
         left = iter(tables)
         first = list(itertools.islice(left, 1))
-        names = flag_columns(first[0], options) if first and columns is None else []
+        names = _flag_columns(first[0], options) if first and columns is None else []
         if not names:
             yield from super().table_readings(itertools.chain(first, left), options, columns)
             return
-        joined = (with_label_lists(table, names) for table in itertools.chain(first, left))
+        joined = (_with_label_lists(table, names) for table in itertools.chain(first, left))
         settings = options.settings.model_copy(update={"label_column": ", ".join(names)})
         for reading in super().table_readings(joined, replace(options, settings=settings)):
             kept = reading.settings.model_copy(update={"label_column": None, "label_columns": names})
@@ -77,6 +80,48 @@ class TextReader(Reader):
     def rows_of(self, table: Table, columns: TextColumns, options: ReadOptions, *, first_id: int) -> Rows:
         """Returns a file's columns under their canonical names."""
         return rows_from(table, columns, split=options.split, first_id=first_id)
+
+
+def _flag_columns(table: Table, options: ReadOptions) -> list[str]:
+    """Returns the columns with a flag for each label, as they were named or guessed, which is told; else nothing.
+
+    Raises:
+        DataError: one that was named is not there.
+    """
+    settings = options.settings
+    named = settings.label_columns or []
+    missing = [name for name in named if name not in table.columns]
+    if missing and options.label_needed and "label_columns" not in options.hints:
+        raise absent_column(missing[0], table)
+    if named or not options.label_needed or settings.label_column or not table.header:
+        return [] if missing else named
+    if any(folded(name) in LABEL_NAMES for name in table.columns):
+        return []
+    free = {name: values for name, values in table.columns.items() if folded(name) not in ID_NAMES}
+    flags = [name for name, values in free.items() if {str(value) for value in values} <= {"0", "1"}]
+    if len(flags) < 2:
+        return []
+    options.listener.say(f"{table.source}: labels from {', '.join(flags)}, 0 or 1 in each (guessed)")
+    return flags
+
+
+def _with_label_lists(table: Table, names: Sequence[str]) -> Table:
+    """Returns a table with a list of labels in place of a column for each.
+
+    Raises:
+        DataError: something that is neither 0 nor 1, with file and line.
+    """
+    lists: list[list[str]] = [[] for _ in range(len(table))]
+    for name in names:
+        for index, value in enumerate(map(str, table.columns[name])):
+            if value not in _FLAGS:
+                raise DataError(
+                    f"{table.where(index)}: column '{name}' holds '{value:.40}' where 0 or 1 is needed",
+                    remedy="Each column of data.label_columns says whether its label holds. Correct it or name others.",
+                )
+            lists[index] += [name] * _FLAGS[value]
+    rest = {name: values for name, values in table.columns.items() if name not in names}
+    return replace(table, columns={**rest, ", ".join(names): lists})
 
 
 TEXT_READER = TextReader(stratify=True)

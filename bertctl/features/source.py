@@ -12,7 +12,7 @@ from bertctl.data.reading import Reader, SkippedRows
 from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
 from bertctl.data.tagged_files import TaggingReader
-from bertctl.data.text_files import Source
+from bertctl.data.text_files import source_of
 from bertctl.data.text_rows import TEXT_READER
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.features.chunks import READ_ROWS, stream_of
@@ -57,11 +57,15 @@ class Input:
             return stream_of(_with_text(rows))
         if self.split:
             raise UsageError("--split is for a data set by its name", remedy="Leave it out for a file.")
-        source: Source = "-" if self.name == "-" else Path(self.name)
         words = self.kind in WORD_FORMATS or (self.kind is None and suffix_of(Path(self.name)) in _WORD_SUFFIXES)
         reader: Reader = TaggingReader() if words else TEXT_READER
         stream = reader.stream(
-            source, self.settings, kind=self.kind, chunk_rows=READ_ROWS, listener=listener, skipped=self.skipped
+            source_of(self.name),
+            self.settings,
+            kind=self.kind,
+            chunk_rows=READ_ROWS,
+            listener=listener,
+            skipped=self.skipped,
         )
         return map(_with_text, stream)
 

@@ -18,7 +18,7 @@ from bertctl.data.reading import ReadOptions, SkippedRows
 from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table
-from bertctl.data.text_files import Source, is_text, read_text, require_file
+from bertctl.data.text_files import is_text, read_text, require_file, source_of
 from bertctl.errors import UsageError
 from bertctl.inference.engine import Engine
 from bertctl.inference.evaluate import truncation_counts, warn_of_truncation
@@ -173,9 +173,8 @@ def unlabelled_rows(
     """
     reader = READERS[run.recipe.task]
     by_id = _is_by_id(run, layout)
-    named: Source = "-" if source == "-" else Path(source)
     chunks = reader.stream(
-        named,
+        source_of(source),
         run.file_settings,
         kind=kind,
         chunk_rows=None if by_id else _CHUNK,

@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertctl.errors import UnavailableError
+from bertctl.config.dump import differing
+from bertctl.config.load import load_recipe
+from bertctl.documents import loading
+from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.progress import SILENT, Listener
-from bertctl.run_folder import RunFolder, latest_folder
+from bertctl.run_folder import DAMAGED, RunFolder, latest_folder
 from bertctl.training.checkpoint import Checkpoint, Checkpoints
-from bertctl.training.differences import refuse_other_run
 from bertctl.training.job import Job
 
 
@@ -67,3 +69,38 @@ def find_run(job: Job, output: Path | None, *, needed: bool, listener: Listener 
     else:
         listener.say(f"{path} has no checkpoint to go on from: the run starts again")
     return EarlierRun(folder, checkpoint, finished=False)
+
+
+def refuse_other_run(job: Job, folder: RunFolder) -> None:
+    """Compares the job with the one that the folder was made by.
+
+    Raises:
+        DataError: a data file has changed since.
+        UnavailableError: the model's files have.
+        UsageError: the settings are others; each is shown with both values.
+    """
+    was = folder.read(folder.environment)
+    with loading(folder.environment, remedy=DAMAGED):
+        recipe_hash, data_hashes, model_hash = was["recipe_hash"], was["data_hashes"], was["model_hash"]
+    if recipe_hash == job.hash:
+        return
+    again = f"Start a new run with -o ANOTHER_FOLDER, or replace this one: -o {folder.path} --overwrite."
+    hashes: dict[str, str] = job.environment["data_hashes"]
+    changed = [split for split, digest in hashes.items() if data_hashes.get(split) != digest]
+    if changed:
+        raise DataError(
+            f"the rows of {', '.join(changed)} are not those that the run in {folder.path} was started with",
+            remedy=f"Give the same files again. {again}",
+        )
+    if model_hash != job.environment["model_hash"]:
+        raise UnavailableError(
+            f"the files of the model '{job.recipe.model.name}' are not those that the run in {folder.path} was started "
+            "with",
+            remedy=again,
+        )
+    before = load_recipe(str(folder.recipe))
+    shown = "".join(f"\n  {name}: {then} then, {now} now" for name, then, now in differing(before, job.recipe))
+    raise UsageError(
+        f"the run in {folder.path} was started with other settings:{shown or ' see its recipe.yaml'}",
+        remedy=f"Go on with its own: `bertctl {job.verb} {folder.recipe} -o {folder.path} --resume`. {again}",
+    )

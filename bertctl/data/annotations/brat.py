@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TextIO
 
-from bertctl.data.annotations.document import Document, Span, whole_text
+from bertctl.data.annotations.document import Document, Span
 from bertctl.data.reading import ReadOptions
-from bertctl.data.text_files import Source
+from bertctl.data.text_files import Source, read_text
 from bertctl.errors import DataError, UsageError
 
 _SPAN = re.compile(r"T\S*\t(\S+) (\d+) (\d+)((?:;\d+ \d+)*)(?:\t.*)?")
@@ -22,7 +22,9 @@ def read(source: Source, options: ReadOptions) -> Iterator[Document]:
         raise UsageError("brat's annotations need their text beside them", remedy="Give a file, x.ann, beside x.txt.")
     spans: list[Span] = []
     parted = 0
-    for number, line in enumerate(whole_text(source, options).splitlines() if source.stat().st_size else (), start=1):
+    encoding, listener = options.settings.encoding, options.listener
+    annotations = read_text(source, encoding, listener) if source.stat().st_size else ""
+    for number, line in enumerate(annotations.splitlines(), start=1):
         if not line.startswith("T"):  # relations, events, attributes, notes
             continue
         found = _SPAN.fullmatch(line)
@@ -33,8 +35,8 @@ def read(source: Source, options: ReadOptions) -> Iterator[Document]:
         else:
             spans.append((int(found[2]), int(found[3]), found[1]))
     if parted:
-        options.listener.warn(f"{source}: {parted} spans of several parts are left out")
-    yield Document(source.stem, whole_text(source.with_suffix(".txt"), options), spans, [])
+        listener.warn(f"{source}: {parted} spans of several parts are left out")
+    yield Document(source.stem, read_text(source.with_suffix(".txt"), encoding, listener), spans, [])
 
 
 def write(documents: Iterable[Document], out: TextIO) -> None:

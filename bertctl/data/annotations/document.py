@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from bertctl.data.reading import ReadOptions
-from bertctl.data.text_files import Source, decoded_lines, open_bytes, source_name
 from bertctl.errors import DataError
 
 Span = tuple[int, int, str]
@@ -31,13 +29,6 @@ class Document(NamedTuple):
         """Are the spans, each with its probability."""
         scores: list[float | None] = [*self.scores] or [None for _ in self.spans]
         return list(zip(self.spans, scores, strict=True))
-
-
-def whole_text(source: Source, options: ReadOptions) -> str:
-    """Returns a file's text with its line ends as they are, which offsets count."""
-    name = source_name(source)
-    with open_bytes(source) as file:
-        return "".join(decoded_lines(file, name, options.settings.encoding, options.listener))
 
 
 def part(entry: Any, name: str, kind: type, where: str) -> Any:

@@ -8,9 +8,9 @@
 from collections.abc import Iterable, Iterator
 from typing import TextIO
 
-from bertctl.data.annotations.document import Document, Span, whole_text
+from bertctl.data.annotations.document import Document, Span
 from bertctl.data.reading import ReadOptions
-from bertctl.data.text_files import Source, source_name
+from bertctl.data.text_files import Source, read_text, source_name
 from bertctl.errors import DataError
 
 _SPAN_COLUMNS = 5  # identifiers may follow; lines of other widths are relations
@@ -20,7 +20,8 @@ def read(source: Source, options: ReadOptions) -> Iterator[Document]:
     """Yields the documents: title and abstract are one text, a blank between."""
     texts: dict[str, list[str]] = {}
     spans: dict[str, list[Span]] = {}
-    for number, line in enumerate(whole_text(source, options).split("\n"), start=1):
+    text = read_text(source, options.settings.encoding, options.listener)
+    for number, line in enumerate(text.split("\n"), start=1):
         where = f"{source_name(source)}:{number}"
         name, bar, rest = line.removesuffix("\r").partition("|")
         if bar and rest[:2] in ("t|", "a|") and "\t" not in name:
