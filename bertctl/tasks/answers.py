@@ -27,6 +27,9 @@ Lines = Sequence[Line]
 Value = str | int | float | tuple[float, float] | None
 
 
+_COUNTED = ("in gold", "predicted", "precision", "recall", "95 % interval of recall", "F1")
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What was right, in the form that fits the task: a section of the report.
@@ -45,6 +48,34 @@ class Outcome:
     rows: Sequence[Sequence[Value]] = ()
     labels: Sequence[str] = ()
     points: Sequence[tuple[float, float]] = ()
+
+    @classmethod
+    def counted(
+        cls,
+        title: str,
+        what: str,
+        names: Sequence[str],
+        gold: Mapping[str, int],
+        predicted: Mapping[str, int],
+        right: Mapping[str, int],
+    ) -> Self:
+        """Returns a row for each name: how often it is there, is answered, and is right.
+
+        Args:
+            title: of all.
+            what: is named.
+            names: of the rows.
+            gold: how often each is there.
+            predicted: how often it is answered.
+            right: how often both at once.
+        """
+        rows: list[list[Value]] = []
+        for name in names:
+            wanted, answered, hits = gold.get(name, 0), predicted.get(name, 0), right.get(name, 0)
+            recall, within = (hits / wanted, wilson_interval(hits, wanted)) if wanted else (None, None)
+            f1 = 2 * hits / (wanted + answered) if wanted + answered else None
+            rows.append([name, wanted, answered, hits / answered if answered else None, recall, within, f1])
+        return cls(title, (what, *_COUNTED), rows)
 
 
 @dataclass(frozen=True)
@@ -308,27 +339,3 @@ def clustered(found: Contributions, lines: Lines) -> Contributions:
 def sides(lines: Lines) -> tuple[list[Any], list[Any]]:
     """Returns the gold answers and the predictions."""
     return [field(line, "gold") for line in lines], [field(line, "prediction") for line in lines]
-
-
-def counted_rows(
-    names: Sequence[str], gold: Mapping[str, int], predicted: Mapping[str, int], right: Mapping[str, int]
-) -> list[list[Value]]:
-    """Returns a row per label for `Outcome`, to go with `COUNTED`: how often it is there, is answered, and is right."""
-    rows: list[list[Value]] = []
-    for name in names:
-        wanted, answered, hits = gold.get(name, 0), predicted.get(name, 0), right.get(name, 0)
-        rows.append(
-            [
-                name,
-                wanted,
-                answered,
-                hits / answered if answered else None,
-                hits / wanted if wanted else None,
-                wilson_interval(hits, wanted) if wanted else None,
-                2 * hits / (wanted + answered) if wanted + answered else None,
-            ]
-        )
-    return rows
-
-
-COUNTED = ("in gold", "predicted", "precision", "recall", "95 % interval of recall", "F1")

@@ -8,7 +8,7 @@ import numpy as np
 
 from bertctl.metrics import contributions
 from bertctl.metrics.contributions import Contributions, Metric
-from bertctl.tasks.answers import COUNTED, Answers, Line, Lines, Outcome, counted_rows, sides
+from bertctl.tasks.answers import Answers, Line, Lines, Outcome, sides
 
 
 def _accuracy(_: Answers, lines: Lines) -> Contributions:
@@ -51,5 +51,5 @@ class ChoiceAnswers(Answers):
         gold, predicted = (list(map(str, side)) for side in sides(lines))
         right = Counter(a for a, b in zip(gold, predicted, strict=True) if a == b)
         names = [str(place) for place in range(1 + max(map(int, {*gold, *predicted})))]
-        rows = counted_rows(names, Counter(gold), Counter(predicted), right)
-        return Outcome("By place of the right choice", ("choice", *COUNTED), rows)
+        title = "By place of the right choice"
+        return Outcome.counted(title, "choice", names, Counter(gold), Counter(predicted), right)

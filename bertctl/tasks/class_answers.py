@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import compress
 from typing import Any, ClassVar, Self
@@ -14,19 +14,7 @@ from bertctl.errors import DataError, UsageError
 from bertctl.metrics import calibration, classification, contributions, ranking
 from bertctl.metrics.contributions import Contributions, Metric
 from bertctl.metrics.tagging import entity_score
-from bertctl.tasks.answers import (
-    BY_LOSS,
-    COUNTED,
-    Answers,
-    ErrorOrder,
-    Line,
-    Lines,
-    Outcome,
-    clustered,
-    counted_rows,
-    field,
-    sides,
-)
+from bertctl.tasks.answers import BY_LOSS, Answers, ErrorOrder, Line, Lines, Outcome, clustered, field, sides
 from bertctl.words import listing
 
 POSITIVE = "positive"
@@ -244,8 +232,8 @@ answer({example})"""
             gold.update(wanted)
             predicted.update(answered)
             right.update(wanted & answered)
-        rows = counted_rows(self.labels, gold, predicted, right)
-        return Outcome("By label", ("label", *COUNTED), rows, labels=() if self.multi_label else self.labels)
+        found = Outcome.counted("By label", "label", self.labels, gold, predicted, right)
+        return found if self.multi_label else replace(found, labels=self.labels)
 
     def stated(self, lines: Lines) -> tuple[NDArray[np.float64], NDArray[np.bool_]] | None:
         """Returns the probability of each answer and whether it held; with several labels those of every label."""

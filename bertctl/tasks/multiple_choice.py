@@ -71,9 +71,7 @@ class MultipleChoice(Task):
         labels = np.array(rows.columns["label"], dtype=np.int64) if rows.has("label") else None
         return encode_choices(rows, labels, tokenizer, max_length=max_length)
 
-    def objective(
-        self, padding: Padding, training: TrainingSection | None = None, train: ChoiceFeatures | None = None
-    ) -> Objective:
+    def objective(self, padding: Padding, training: TrainingSection | None = None, train: Any = None) -> Objective:
         """Returns cross-entropy over each row's own choices."""
         from bertctl.tasks.objectives import ChoiceCrossEntropy
 

@@ -126,29 +126,20 @@ class Pretraining(Task):
         size = len(batch.gold)
         right = outputs.words.argmax(dim=-1) == outputs.gold
         found = {
-            "masked": outputs.windows.bincount(minlength=size),
-            "right": outputs.windows[right].bincount(minlength=size),
-            "loss": self.objective(Padding(0)).window_losses(outputs, batch),
+            "gold": outputs.windows.bincount(minlength=size),
+            "prediction": outputs.windows[right].bincount(minlength=size),
+            "masked_loss": self.objective(Padding(0)).window_losses(outputs, batch),
             "guesses": _first_guesses(outputs, size),
         }
         if outputs.order is not None and batch.order is not None:
-            found["order"] = outputs.order.argmax(dim=-1) == batch.order
+            found["pairs_right"] = outputs.order.argmax(dim=-1) == batch.order
         return {name: tensor.cpu().numpy().astype(np.float32) for name, tensor in found.items()}
 
     def decode(self, outputs: Outputs, features: CorpusWindows, rows: Rows) -> list[dict[str, Any]]:
         """Returns the counts of each document."""
-        counted = dict(outputs) | ({"pairs": np.ones(len(features))} if "order" in outputs else {})
+        counted = dict(outputs) | ({"pairs": np.ones(len(features))} if "pairs_right" in outputs else {})
         del counted["guesses"]
-        names = {
-            "masked": "gold",
-            "right": "prediction",
-            "loss": "masked_loss",
-            "pairs": "pairs",
-            "order": "pairs_right",
-        }
-        sums = {
-            names[name]: np.bincount(features.rows, values, minlength=len(rows)) for name, values in counted.items()
-        }
+        sums = {name: np.bincount(features.rows, values, minlength=len(rows)) for name, values in counted.items()}
         return [
             {name: float(values[i]) if name == "masked_loss" else int(values[i]) for name, values in sums.items()}
             for i in range(len(rows))

@@ -114,9 +114,7 @@ class QuestionAnswering(Task):
         """Returns questions and contexts as windows."""
         return encode_questions(rows, tokenizer, self.settings, max_length=max_length)
 
-    def objective(
-        self, padding: Padding, training: TrainingSection | None = None, train: AnswerFeatures | None = None
-    ) -> Objective:
+    def objective(self, padding: Padding, training: TrainingSection | None = None, train: Any = None) -> Objective:
         """Returns the mean of the cross-entropies of an answer's start and end."""
         from bertctl.tasks.objectives import SpanCrossEntropy
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -12,19 +12,7 @@ from bertctl.errors import UsageError
 from bertctl.metrics import contributions, tagging
 from bertctl.metrics.contributions import Contributions, Metric
 from bertctl.metrics.tagging import entities, entity_counts, entity_score, entity_set
-from bertctl.tasks.answers import (
-    BY_LOSS,
-    COUNTED,
-    Answers,
-    ErrorOrder,
-    Line,
-    Lines,
-    Outcome,
-    clustered,
-    counted_rows,
-    field,
-    sides,
-)
+from bertctl.tasks.answers import BY_LOSS, Answers, ErrorOrder, Line, Lines, Outcome, clustered, field, sides
 
 _INTERVAL = "bootstrap of sentences (documents, where known), BCa"
 
@@ -196,15 +184,15 @@ answer("Ada Lovelace lived in London.")"""
             for kind, counts in _counts_by_type(lines).items():
                 gold[kind], predicted[kind], right[kind] = map(sum, zip(*counts, strict=True))
             errors = tagging.entity_errors(*sides(lines))
-            rows = counted_rows(list(gold), gold, predicted, right)
-            rows = [[*row, *(of_kind[str(row[0])] for of_kind in errors.values())] for row in rows]
-            return Outcome("By type", ("type", *COUNTED, *errors), rows)
+            counted = Outcome.counted("By type", "type", list(gold), gold, predicted, right)
+            rows = [[*row, *(of_kind[str(row[0])] for of_kind in errors.values())] for row in counted.rows]
+            return replace(counted, header=(*counted.header, *errors), rows=rows)
         for wanted, found in zip(*sides(lines), strict=True):
             gold.update(wanted)
             predicted.update(found)
             right.update(one for one, other in zip(wanted, found, strict=True) if one == other)
         names = sorted({*gold, *predicted})
-        return Outcome("By tag", ("tag", *COUNTED), counted_rows(names, gold, predicted, right))
+        return Outcome.counted("By tag", "tag", names, gold, predicted, right)
 
 
 def _entities(line: Line, found: set[tagging.Entity]) -> str:

@@ -144,9 +144,7 @@ class TextClassification(Task):
         labels = self._numbers(rows) if rows.has("label") else None
         return encode_rows(rows, labels, tokenizer, replace(self.long, max_length=max_length))
 
-    def objective(
-        self, padding: Padding, training: TrainingSection | None = None, train: SequenceFeatures | None = None
-    ) -> Objective:
+    def objective(self, padding: Padding, training: TrainingSection | None = None, train: Any = None) -> Objective:
         """Returns cross-entropy; where an example can have several labels, the binary one of each."""
         from bertctl.tasks.objectives import BinaryCrossEntropy, CrossEntropy
 

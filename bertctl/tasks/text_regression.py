@@ -92,9 +92,7 @@ class TextRegression(Task):
         labels = _scores(rows).astype(np.float32) if rows.has("label") else None
         return encode_rows(rows, labels, tokenizer, replace(self.long, max_length=max_length))
 
-    def objective(
-        self, padding: Padding, training: TrainingSection | None = None, train: SequenceFeatures | None = None
-    ) -> Objective:
+    def objective(self, padding: Padding, training: TrainingSection | None = None, train: Any = None) -> Objective:
         """Returns the squared error, in units of the training scores' variance."""
         from bertctl.tasks.objectives import SquaredError
 

@@ -162,9 +162,7 @@ class TokenClassification(Task):
         tags = (tag for i in range(len(rows)) for tag in self._learned(_tags(rows, i, self.numbered)))
         return replace(features, labels=np.array([number[tag] for tag in tags], dtype=np.int64))
 
-    def objective(
-        self, padding: Padding, training: TrainingSection | None = None, train: WordFeatures | None = None
-    ) -> Objective:
+    def objective(self, padding: Padding, training: TrainingSection | None = None, train: Any = None) -> Objective:
         """Returns cross-entropy of the first tokens of the words, each of the same weight in training; balanced weights
         are counted by words.
         """

@@ -18,7 +18,7 @@ from bertctl.errors import DataError
 from bertctl.metrics import contributions
 from bertctl.metrics.contributions import Metric
 from bertctl.runtime.batching import Padding
-from bertctl.tasks.answers import COUNTED, Answers, Lines, Outcome, counted_rows, sides
+from bertctl.tasks.answers import Answers, Lines, Outcome, sides
 from bertctl.tasks.base import Outputs, Task
 from bertctl.tasks.registry import register
 from bertctl.tasks.sequences import SequenceFeatures, encode_rows, require_label
@@ -53,7 +53,7 @@ class RatingAnswers(Answers):
         gold, said = (list(map(str, side)) for side in sides(lines))
         right = Counter(a for a, b in zip(gold, said, strict=True) if a == b)
         names = [str(stars) for stars in range(LOWEST, HIGHEST + 1)]
-        return Outcome("By rating", ("rating", *COUNTED), counted_rows(names, Counter(gold), Counter(said), right))
+        return Outcome.counted("By rating", "rating", names, Counter(gold), Counter(said), right)
 
 
 @dataclass(frozen=True)
