@@ -212,7 +212,7 @@ def extract_features(
     Raises:
         BertctlError: an unknown model, layer or pooling.
     """
-    from bertctl.features.chunks import chunks, stream_of
+    from bertctl.features.chunks import READ_ROWS, chunks
     from bertctl.features.encoded_windows import RowEncoder
     from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine
     from bertctl.features.extract_job import VectorNames
@@ -230,7 +230,7 @@ def extract_features(
     encoder = Encoder(source, loaded, spec, frozen_engine(loaded, compute))
     row_encoder = RowEncoder(loaded.tokenizer, long, by_token=False)
     rows = Rows("texts", {"text": list(texts)}, [str(i) for i in range(len(texts))], "texts")
-    found = [np.hstack(encoder.texts(row_encoder.encode(chunk))) for chunk in chunks(stream_of(rows))]
+    found = [np.hstack(encoder.texts(row_encoder.encode(chunk))) for chunk in chunks(rows.parts(READ_ROWS))]
     return np.concatenate(found) if found else np.empty((0, sum(encoder.sizes)), dtype=np.float32)
 
 

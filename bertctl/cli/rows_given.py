@@ -89,7 +89,7 @@ class RowsGiven:
             skipped: gets rows that can't be read.
             layout: of the answers.
         """
-        from bertctl.inference.predict import in_chunks, question_rows, split_rows, text_rows, unlabelled_rows
+        from bertctl.inference.predict import CHUNK, question_rows, split_rows, text_rows, unlabelled_rows
 
         if self.questions and self.context is not None:
             return [question_rows(run, self.questions, self.context, listener=listener)], len(self.questions)
@@ -98,7 +98,7 @@ class RowsGiven:
         if self.split or self.data:
             split = self.split or "test"
             rows = split_rows(run, split, data=self.data, layout=layout, listener=listener, skipped=skipped)
-            return in_chunks(rows), len(rows)
+            return rows.parts(CHUNK), len(rows)
         return unlabelled_rows(run, self.file, kind=self.kind, layout=layout, listener=listener, skipped=skipped), 0
 
 

@@ -21,6 +21,10 @@ class Recipe(RecipeFields):
             raise DisagreementError(found)
         return self
 
+    def with_fields(self, section: str, **values: Any) -> Self:
+        """Returns the recipe with other values in a section, which are not checked."""
+        return self.model_copy(update={section: getattr(self, section).model_copy(update=values)})
+
 
 @functools.cache
 def fields() -> dict[str, FieldInfo]:

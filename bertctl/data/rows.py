@@ -54,6 +54,11 @@ class Rows:
             return f"{self.source}:{self.lines[index]}"
         return f"{self.source}, row {index + 1}"
 
+    def parts(self, size: int) -> Iterator["Rows"]:
+        """Yields the rows, so many at a time."""
+        for first in range(0, len(self), size):
+            yield self.select(range(first, min(first + size, len(self))))
+
     def select(self, indices: Sequence[int], *, split: str | None = None) -> "Rows":
         """Returns the rows at these positions, in this order."""
         return replace(

@@ -45,12 +45,6 @@ def chunks(stream: Iterable[Rows]) -> Iterator[Rows]:
         yield _joined(kept)
 
 
-def stream_of(rows: Rows) -> Iterator[Rows]:
-    """Yields rows that are in memory as a file's are read."""
-    for first in range(0, len(rows), READ_ROWS):
-        yield rows.select(range(first, min(first + READ_ROWS, len(rows))))
-
-
 def _joined(parts: list[Rows]) -> Rows:
     columns: dict[str, list[Any]] = {}
     for name in dict.fromkeys(name for rows in parts for name in rows.columns):

@@ -61,8 +61,8 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> ProbeJob:
     compute = source.compute(recipe.runtime)
     resolved = resolved_for(recipe, compute)
     found = {"layers": [layer.name for layer in layers], "pooling": poolings, "classifier": settings.classifier}
-    section = resolved.probe.model_copy(update=found)
-    resolved = resolved.model_copy(update={"probe": section})
+    resolved = resolved.with_fields("probe", **found)
+    section = resolved.probe
     model = load_frozen(source, compute)
     words = FIRST_OF_WORD if by_word else None
     windows = LongText.of(recipe.model).pooling

@@ -15,7 +15,7 @@ from bertctl.data.tagged_files import TaggingReader
 from bertctl.data.text_files import source_of
 from bertctl.data.text_rows import TEXT_READER
 from bertctl.errors import UnavailableError, UsageError
-from bertctl.features.chunks import READ_ROWS, stream_of
+from bertctl.features.chunks import READ_ROWS
 from bertctl.progress import SILENT, Listener
 from bertctl.words import did_you_mean
 
@@ -54,7 +54,7 @@ class Input:
         if self.name != "-" and not Path(self.name).exists():
             rows = self._of_data_set(listener)
             listener.expect(len(rows))
-            return stream_of(_with_text(rows))
+            return _with_text(rows).parts(READ_ROWS)
         if self.split:
             raise UsageError("--split is for a data set by its name", remedy="Leave it out for a file.")
         words = self.kind in WORD_FORMATS or (self.kind is None and suffix_of(Path(self.name)) in _WORD_SUFFIXES)

@@ -30,7 +30,7 @@ from bertctl.tasks.base import AnswerFormat
 from bertctl.tasks.targets import Answered
 from bertctl.writing import replacing_text
 
-_CHUNK = 2048  # rows predicted at once: memory holds so many, and batches of like lengths are formed among them
+CHUNK = 2048  # rows predicted at once: memory holds so many, and batches of like lengths are formed among them
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def unlabelled_rows(
         source_of(source),
         run.file_settings,
         kind=kind,
-        chunk_rows=None if by_id else _CHUNK,
+        chunk_rows=None if by_id else CHUNK,
         listener=listener,
         hints=run.column_hints,
         skipped=skipped,
@@ -189,7 +189,7 @@ def unlabelled_rows(
     if by_id:
         require_distinct_ids(first)
         listener.expect(len(first))
-        return in_chunks(first)
+        return first.parts(CHUNK)
     return itertools.chain([first], chunks)
 
 
@@ -261,12 +261,6 @@ def question_rows(run: TrainedRun, questions: Sequence[str], context: str, *, li
     return questions_about(questions, about, source=context)
 
 
-def in_chunks(rows: Rows, size: int = _CHUNK) -> Iterator[Rows]:
-    """Yields the rows, some at a time."""
-    for first in range(0, len(rows), size):
-        yield rows.select(range(first, min(first + size, len(rows))))
-
-
 def predict_rows(
     run: TrainedRun,
     chunks: Iterable[Rows],
@@ -334,7 +328,7 @@ def predict_glue(
     files = []
     for row in wanted:
         rows = splits[row.name]
-        answers = predictor.predict(in_chunks(rows), total=len(rows), listener=listener)
+        answers = predictor.predict(rows.parts(CHUNK), total=len(rows), listener=listener)
         if not workers.is_first:
             collections.deque(answers, maxlen=0)
         else:
@@ -356,5 +350,4 @@ def _about(run: TrainedRun, data: str | None) -> Recipe:
             f"({', '.join(known)})",
             remedy="Give a run that was trained on the same labels.",
         )
-    section = run.recipe.data.model_copy(update={"name": dataset.name})
-    return run.recipe.model_copy(update={"data": section})
+    return run.recipe.with_fields("data", name=dataset.name)

@@ -138,10 +138,8 @@ def primary_metric(recipe: Recipe, data: LoadedData, task: Task) -> str:
 
 def resolved_for(recipe: Recipe, compute: Compute) -> Recipe:
     """Returns the recipe with the device, precision and threads that are used, and a folder's name made absolute."""
-    runtime = recipe.runtime.model_copy(
-        update={"device": compute.device, "precision": compute.precision, "threads": compute.threads}
-    )
     name, folder = recipe.model.name, Path(recipe.model.name).expanduser()
     if name not in MODELS and folder.is_dir():  # `tiny` would be another folder elsewhere
         name = str(folder.absolute())
-    return recipe.model_copy(update={"runtime": runtime, "model": recipe.model.model_copy(update={"name": name})})
+    used = {"device": compute.device, "precision": compute.precision, "threads": compute.threads}
+    return recipe.with_fields("model", name=name).with_fields("runtime", **used)

@@ -127,7 +127,7 @@ def open_run(path: Path, *, options: Mapping[str, object] | None = None, listene
         )
     recipe = load_recipe(str(folder.recipe), options=options)
     if "data.max_eval_rows" not in (options or {}):  # a limit holds for the call that named it
-        recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"max_eval_rows": None})})
+        recipe = recipe.with_fields("data", max_eval_rows=None)
     if is_probe(path):  # its encoder is where it was, its head in the run
         model_config = read_probe(path)[1]["head"]
         source = _encoder(recipe.model, path)

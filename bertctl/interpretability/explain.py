@@ -12,7 +12,7 @@ import numpy as np
 from bertctl.data.rows import Rows
 from bertctl.errors import UsageError
 from bertctl.inference.engine import Engine
-from bertctl.inference.predict import Predictor, in_chunks
+from bertctl.inference.predict import Predictor
 from bertctl.inference.trained import TrainedRun
 from bertctl.interpretability.attribution import FIGURES, METHODS, faithfulness, order_of
 from bertctl.interpretability.embeddings import EmbeddedNetwork
@@ -105,7 +105,7 @@ class Explainer:
         predictor = Predictor(self.run, self.engine)
         objective: Any = self.run.task.objective(self.engine.padding)
         network = EmbeddedNetwork(self.engine, objective, self.baseline[0])
-        for rows in (part for chunk in chunks for part in in_chunks(chunk, _ROWS)):
+        for rows in (part for chunk in chunks for part in chunk.parts(_ROWS)):
             answered = predictor.answer(rows)
             targets = self.run.task.targets(answered, self.asked.label)
             lines = read_lines(targets, answered, objective, self.engine)

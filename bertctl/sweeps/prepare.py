@@ -149,7 +149,7 @@ def make_sweep(request: SweepRequest, folder: Path | None, *, listener: Listener
     cells = [_named(cell, threads, encoded[cell.key]) for cell in cells]
     _refuse_twins(cells)
     planned = [PlannedCell(name=cell.name, setting=cell.setting, seed=cell.seed, fold=cell.fold) for cell in cells]
-    recipe = _with_threads(base, threads).model_dump()
+    recipe = base.with_fields("runtime", threads=threads).model_dump()
     update = {"recipe": recipe, "jobs": jobs, "threads": threads, "cells": planned}
     return Sweep(plan.model_copy(update=update), cells, encoded, folder, request)
 
@@ -195,7 +195,7 @@ def _without_test(recipe: Recipe, listener: Listener) -> Recipe:
     if kept == splits:
         return recipe
     listener.say("evaluation.splits names test: a sweep's runs are not scored on it; --test scores the chosen one once")
-    return recipe.model_copy(update={"evaluation": recipe.evaluation.model_copy(update={"splits": kept})})
+    return recipe.with_fields("evaluation", splits=kept)
 
 
 def _check_test(recipe: Recipe) -> None:
@@ -280,14 +280,9 @@ def _labels(cells: Sequence[SweepCell]) -> dict[str, str]:
     return {key: f"data {number}" for number, key in enumerate(keys, 1)}
 
 
-def _with_threads(recipe: Recipe, threads: int) -> Recipe:
-    return recipe.model_copy(update={"runtime": recipe.runtime.model_copy(update={"threads": threads})})
-
-
 def _named(cell: SweepCell, threads: int, encoded: Encoded) -> SweepCell:
-    recipe = _with_threads(cell.recipe, threads)
-    runtime = recipe.runtime.model_copy(update={"precision": encoded.source.compute(recipe.runtime).precision})
-    recipe = recipe.model_copy(update={"runtime": runtime})
+    recipe = cell.recipe.with_fields("runtime", threads=threads)
+    recipe = recipe.with_fields("runtime", precision=encoded.source.compute(recipe.runtime).precision)
     digest = recipe_hash(recipe, data_hashes=encoded.data.hashes, model_hash=encoded.model_hash)
     return replace(cell, recipe=recipe, name=digest[:NAME_LENGTH])
 

@@ -71,8 +71,7 @@ def estimate_run(
         if value < 1:
             raise UsageError(f"{option} {value}: it must be at least 1")
     started = time.perf_counter()
-    untracked = recipe.runtime.model_copy(update={"log_to": []})  # nothing of this is worth a tracker
-    job = prepare(recipe.model_copy(update={"runtime": untracked}), listener=listener)
+    job = prepare(recipe.with_fields("runtime", log_to=[]), listener=listener)  # nothing of this is worth a tracker
     start = time.perf_counter() - started
     listener.say(f"compute: {job.compute.why}")
     free = memory()["available"]

@@ -71,8 +71,7 @@ def find_rate(
         BertctlError: any refusal of the recipe.
     """
     check_range(low, high, steps)
-    quiet = recipe.model_copy(update={"runtime": recipe.runtime.model_copy(update={"log_to": []})})
-    job = prepare(quiet, listener=listener)
+    job = prepare(recipe.with_fields("runtime", log_to=[]), listener=listener)
     rates = [float(rate) for rate in np.geomspace(low, high, steps)]
     losses = _losses(job, rates, listener)
     found = suggest(rates, losses)
