@@ -11,76 +11,17 @@ import yaml
 
 from bertctl.config.agreement import TASK_SECTIONS
 from bertctl.config.field_docs import field_docs, section_docs
-from bertctl.config.recipe_sections import ProbeSection
+from bertctl.config.recipe_sections import Mark, ProbeSection
 from bertctl.config.removed import REMOVED
-from bertctl.config.schema import Recipe, fields
+from bertctl.config.schema import Recipe, fields, marked
 from bertctl.config.strict_yaml import Dumper, Prose
 from bertctl.config.task_names import PRETRAINING
 from bertctl.words import harmless
 
 _WIDTH = 110
 
-BY_CONTENT = frozenset(
-    {
-        "data.datasets_file",
-        "data.data_dir",
-        "data.train_file",
-        "data.validation_file",
-        "data.test_file",
-        "model.name",
-        "model.revision",
-        "evaluation.metric_scripts",
-    }
-)
-"""Fields that decide numbers by the content behind them, which is hashed instead."""
-
-NOT_IN_HASH = BY_CONTENT | {
-    "name",
-    "description",
-    "data.longest_line",
-    "training.log_every",
-    "training.checkpoint_every",
-    "training.preset",
-    "evaluation.slice_columns",
-    "evaluation.keep_text",
-    "evaluation.settings_compared",
-    "runtime.log_to",
-    "runtime.mlflow_register",
-}
-"""These, and fields that decide no number (texts, logging)."""
-
-_LATER = frozenset(
-    {
-        "data.longest_line",
-        "data.label_columns",
-        "data.folds",
-        "data.fold",
-        "data.overlapping_spans",
-        "data.split_seed",
-        "data.confirm_fraction",
-        "data.group_column",
-        "evaluation.positive_label",
-        "model.long_text",
-        "model.window_stride",
-        "model.window_pooling",
-        "question_answering.null_threshold",
-        "token_classification.entity_threshold",
-        "token_classification.scheme",
-        "training.max_steps",
-        "training.init_seed",
-        "training.order_seed",
-        "training.freeze_embeddings",
-        "training.freeze_layers",
-        "training.gradual_unfreezing",
-        "training.reinit_layers",
-        "training.class_weights",
-        "training.label_smoothing",
-        "training.average_best",
-        "optimizer.layer_decay",
-    }
-)
-"""Fields that recipes have got since hashes are written down: in the hash only where they are used, so that a recipe
-that doesn't keeps its hash, its run folder and its checkpoints."""
+NOT_IN_HASH = marked(Mark.BY_CONTENT) | marked(Mark.NO_NUMBER)
+"""Fields that decide numbers by the content behind them, or decide none."""
 
 
 def dump_recipe(recipe: Recipe, *, command: str) -> str:
@@ -121,7 +62,7 @@ def recipe_hash(recipe: Recipe, *, data_hashes: Mapping[str, str], model_hash: s
     decides = {
         dotted: value
         for dotted, value in own.items()
-        if dotted not in NOT_IN_HASH and not (dotted in _LATER and value == fields()[dotted].get_default())
+        if dotted not in NOT_IN_HASH and not (dotted in marked(Mark.LATER) and value == fields()[dotted].get_default())
     }
     own_sections = {dotted.partition(".")[0] for dotted in own}
     decides |= {dotted: value for dotted, value in REMOVED.items() if dotted.partition(".")[0] in own_sections}

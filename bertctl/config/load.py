@@ -17,8 +17,9 @@ from bertctl.config.bases import RecipeFile, read_files
 from bertctl.config.presets import PRESETS
 from bertctl.config.problems import SHOWN, RecipeError, describe, field_schema, is_said_by_another, place, unknown_key
 from bertctl.config.recipe_files import builtin_recipes, expanded_path, find_recipe
+from bertctl.config.recipe_sections import Mark
 from bertctl.config.removed import drop_removed
-from bertctl.config.schema import Recipe, fields, sections
+from bertctl.config.schema import Recipe, fields, marked, sections
 from bertctl.config.strict_yaml import read_document, read_value
 from bertctl.config.task_names import task_names
 from bertctl.errors import UsageError
@@ -38,19 +39,6 @@ _NOT_INHERITED = ("name", "description")
 
 _NAMES_OF_SPLITS = ("train", "training", "data")
 """Names of files that say nothing of what is in them."""
-
-_PATH_FIELDS = (
-    "data.datasets_file",
-    "data.data_dir",
-    "data.train_file",
-    "data.validation_file",
-    "data.test_file",
-    "evaluation.metric_scripts",
-    "model.name",
-    "pretraining.corpus",
-    "pretraining.from_scratch",
-    "pretraining.vocab",
-)
 
 
 class Origin(NamedTuple):
@@ -166,7 +154,7 @@ def refuse_unnamed(
 
 def named_files(recipe: Recipe) -> list[Path]:
     """Returns the files and folders that a recipe names, and what else would be one by its name."""
-    values: list[Any] = [functools.reduce(getattr, dotted.split("."), recipe) for dotted in _PATH_FIELDS]
+    values: list[Any] = [functools.reduce(getattr, dotted.split("."), recipe) for dotted in marked(Mark.IS_PATH)]
     return [Path(one) for value in values if value for one in (value if isinstance(value, list) else [value])]
 
 
@@ -182,7 +170,7 @@ def read_field(dotted: str, given: Any) -> tuple[Any, list[str]]:
     """
     section, _, name = dotted.rpartition(".")
     value = read_value(given, as_text=field_schema(dotted)["type"] == "string") if isinstance(given, str) else given
-    if dotted in _PATH_FIELDS and isinstance(value, str):
+    if dotted in marked(Mark.IS_PATH) and isinstance(value, str):
         value = _placed(value, dotted, Path.cwd())
     try:
         Recipe.model_validate({section: {name: value}} if section else {name: value})
@@ -224,7 +212,7 @@ class _Layers:
             return Origin(rank, line, f"{file.shown}:{line}", "base" if is_base else "file", file.path, via)
 
         values = file.document.values
-        for dotted in _PATH_FIELDS:
+        for dotted in marked(Mark.IS_PATH):
             _make_absolute(values, dotted, file.path.parent)
         drop_removed(values)
         left_out = _NOT_INHERITED if is_base else ()
@@ -309,7 +297,7 @@ class _Layers:
         if isinstance(into, dict):  # a section that is none is reported by itself
             into[name] = value
             self.origins[dotted] = origin
-            if dotted in _PATH_FIELDS:
+            if dotted in marked(Mark.IS_PATH):
                 _make_absolute(self._values, dotted, Path.cwd())
 
     def _note(self, error: ValidationError) -> None:

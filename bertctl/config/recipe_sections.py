@@ -6,6 +6,7 @@ the recipe file's folder when they stand in the file, and to the current directo
 after `--set`; `~` is the home folder. `load.load_recipe` makes them absolute, so a saved recipe runs from anywhere.
 """
 
+from enum import Enum, auto
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
@@ -19,6 +20,26 @@ PositiveInt = Annotated[int, Field(ge=1)]
 NonNegativeInt = Annotated[int, Field(ge=0)]
 Text = Annotated[str, Field(min_length=1)]
 Character = Annotated[str, Field(min_length=1, max_length=1)]
+Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
+Several = Annotated[int, Field(ge=2)]
+Share = Annotated[float, Field(gt=0.0, lt=1.0)]
+
+
+class Mark(Enum):
+    """Is what a field says of itself beside its values; `schema.marked` lists those that say it."""
+
+    IS_PATH = auto()
+    """Is relative to the recipe file's folder, or to the current directory where it is typed."""
+    BY_CONTENT = auto()
+    """Decides numbers by the content behind it, which is hashed instead."""
+    NO_NUMBER = auto()
+    """Decides no number (texts, logging), and is not in the hash."""
+    LATER = auto()
+    """Has come since hashes are written down: in the hash only where it is used, so that a recipe that doesn't use it
+    keeps its hash, its run folder and its checkpoints."""
+
+
+OwnFile = Annotated[Text | None, Mark.IS_PATH, Mark.BY_CONTENT]
 
 
 class RecipeSection(BaseModel):
@@ -37,17 +58,17 @@ class DataSection(RecipeSection):
     name: Text | None = None
     """Data set of the catalog, by name. `bertctl recipes ls --data` lists the built-in ones; a `datasets.yaml` adds
     your own. Single files go into the fields below."""
-    datasets_file: Text | None = None
+    datasets_file: OwnFile = None
     """File with data sets of your own, which `data.name` can name. Default: `datasets.yaml` beside the recipe file.
     Where a base names the data set, that beside the base comes first."""
-    data_dir: Text | None = None
+    data_dir: OwnFile = None
     """Folder with the data set's official files. They are searched as DIR/FILE and DIR/NAME/FILE. Default: the folder
     that the environment variable BERTCTL_DATA names, else the hub."""
-    train_file: Text | None = None
+    train_file: OwnFile = None
     """File with the training rows: CSV, TSV, JSONL or Parquet, each also as .gz."""
-    validation_file: Text | None = None
+    validation_file: OwnFile = None
     """File with the rows to score during and after training. Default: a share of the training rows is held out."""
-    test_file: Text | None = None
+    test_file: OwnFile = None
     """File with the test rows. They are read only where `evaluation.splits` or `--split` names `test`."""
     text_column: Text | None = None
     """Column with the text. Pairs: the first sentence; token classification: the words; question answering: the
@@ -58,7 +79,7 @@ class DataSection(RecipeSection):
     label_column: Text | None = None
     """Column with the label or the score. Token classification: the tags; question answering: the answers; multiple
     choice: the right choice. Default: guessed from the usual names."""
-    label_columns: Annotated[list[Text], Field(min_length=1)] | None = None
+    label_columns: Annotated[list[Text] | None, Field(min_length=1), Mark.LATER] = None
     """Columns with 1 where a label holds and 0 where not (several labels per text). Default: guessed where there are
     such and no other label."""
     choice_columns: list[Text] | None = None
@@ -72,27 +93,27 @@ class DataSection(RecipeSection):
     """Whether CSV and TSV files begin with column names. Default: detected."""
     encoding: Text | None = None
     """Encoding of text files, such as `latin-1`. Default: UTF-8. A byte-order mark is left out."""
-    longest_line: PositiveInt = 16
+    longest_line: Annotated[PositiveInt, Mark.NO_NUMBER] = 16
     """Longest line of a text file, in megabytes. A longer one is refused, before it fills the memory."""
-    overlapping_spans: Literal["refuse", "longest"] = "refuse"
+    overlapping_spans: Annotated[Literal["refuse", "longest"], Mark.LATER] = "refuse"
     """What becomes of character spans over each other (token classification). `longest` keeps the longest, and the
     others are counted."""
-    validation_fraction: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1
+    validation_fraction: Share = 0.1
     """Share of the training rows held out where there is no validation file. The rows are chosen by `data.split_seed`,
     stratified by label; what hangs together (`data.group_column`) stays on one side."""
-    split_seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 42
+    split_seed: Annotated[Seed, Mark.LATER] = 42
     """Seed of which rows are held out, of folds and of samples. `training.seed` moves none of them, so that runs with
     several seeds are scored on the same rows."""
-    confirm_fraction: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
+    confirm_fraction: Annotated[Share | None, Mark.LATER] = None
     """Share of the validation rows that no choice sees: the split `confirm`. It is scored once, at the end, and `gate`
     looks at it: the choice of the epoch or the setting has not flattered it."""
-    group_column: Text | None = None
+    group_column: Annotated[Text | None, Mark.LATER] = None
     """Column whose equal values stay on one side of hold-outs and folds, such as the author or the patient. Without it,
     rows of one article, context, document, first sentence of a pair or text stay together."""
-    folds: Annotated[int, Field(ge=2)] | None = None
+    folds: Annotated[Several | None, Mark.LATER] = None
     """Number of folds for cross-validation. The training rows are cut into folds, stratified by label, and the
     fold `data.fold` is held out instead of `data.validation_fraction`. `bertctl sweep --folds` runs all of them."""
-    fold: PositiveInt | None = None
+    fold: Annotated[PositiveInt | None, Mark.LATER] = None
     """Fold that is held out for validation, counted from 1."""
     first_train_rows: PositiveInt | None = None
     """Read only this many training rows, from the beginning. Hold-out and sampling come after."""
@@ -110,19 +131,19 @@ class DataSection(RecipeSection):
 class ModelSection(RecipeSection):
     """Which encoder is used, and how it reads text."""
 
-    name: Text = "bert-base"
+    name: Annotated[Text, Mark.IS_PATH, Mark.BY_CONTENT] = "bert-base"
     """Model: catalog name, folder, hub id, or run folder. `bertctl recipes ls --models` lists the catalog."""
-    revision: Text | None = None
+    revision: Annotated[Text | None, Mark.BY_CONTENT] = None
     """Branch, tag or commit of a hub model. Default: the catalog's, else the hub's."""
     max_length: Annotated[int, Field(ge=4)] = 128
     """Longest input in tokens, special tokens included. Longer inputs are truncated; how many, is counted and shown."""
-    long_text: Literal["head", "tail", "head-tail", "window"] = "head"
+    long_text: Annotated[Literal["head", "tail", "head-tail", "window"], Mark.LATER] = "head"
     """What is read of a text that is too long: its beginning, its end, both, or all of it in overlapping windows. For
     classification and regression; `head-tail` takes the first quarter and the last three (Sun et al. 2019). Tags and
     answers to questions come from windows anyway."""
-    window_stride: NonNegativeInt | None = None
+    window_stride: Annotated[NonNegativeInt | None, Mark.LATER] = None
     """Tokens that each window repeats of the one before. Default: an eighth of `model.max_length`."""
-    window_pooling: Literal["mean", "max", "first", "attention", "logits"] | None = None
+    window_pooling: Annotated[Literal["mean", "max", "first", "attention", "logits"] | None, Mark.LATER] = None
     """How the vectors of a text's windows become one, before the last layer. `attention` weighs them by a learned
     vector. `logits`, the mean of the windows' logits, is `mean` again where the last layer is linear. Default:
     `attention`, and `mean` where the encoder is frozen."""
@@ -137,25 +158,25 @@ class TrainingSection(RecipeSection):
 
     epochs: PositiveInt = 3
     """Passes over the training rows. The BERT paper takes 2, 3 or 4 (appendix A.3)."""
-    max_steps: PositiveInt | None = None
+    max_steps: Annotated[PositiveInt | None, Mark.LATER] = None
     """Optimizer steps of the run, in place of `training.epochs`. Default: as many as the epochs have."""
     batch_size: PositiveInt = 32
     """Examples per optimizer step, over all devices and accumulation steps. The BERT paper takes 16 or 32."""
     accumulation_steps: PositiveInt = 1
     """Micro-batches per optimizer step, computed one after the other to save memory. The numbers stay the same."""
-    seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 42
+    seed: Seed = 42
     """Seed of the new head, the data order, dropout and the bootstrap's draws."""
-    init_seed: Annotated[int, Field(ge=0, le=2**32 - 1)] | None = None
+    init_seed: Annotated[Seed | None, Mark.LATER] = None
     """Seed of the new head and of dropout alone. Default: `training.seed`."""
-    order_seed: Annotated[int, Field(ge=0, le=2**32 - 1)] | None = None
+    order_seed: Annotated[Seed | None, Mark.LATER] = None
     """Seed of the data order alone. Default: `training.seed`."""
     evaluate_every: PositiveInt | None = None
     """Score the validation split every this many steps. Default: after each epoch."""
     patience: PositiveInt | None = None
     """Stop after this many evaluations without a better primary metric. Default: never."""
-    log_every: PositiveInt = 10
+    log_every: Annotated[PositiveInt, Mark.NO_NUMBER] = 10
     """Steps between two lines of history.jsonl."""
-    checkpoint_every: Annotated[str, Field(pattern=r"^(off|[1-9]\d* (steps|minutes))$")] | None = None
+    checkpoint_every: Annotated[str | None, Field(pattern=r"^(off|[1-9]\d* (steps|minutes))$"), Mark.NO_NUMBER] = None
     """Save a checkpoint every `N steps` or `N minutes`, besides the one after each epoch; `off` saves none. The last
     two are kept until the run is finished."""
     gradient_checkpointing: bool = False
@@ -164,30 +185,30 @@ class TrainingSection(RecipeSection):
     group_by_length: bool = True
     """Batch examples of similar length, which saves padding. The order is fixed by seed and epoch, and the number of
     steps stays the same."""
-    preset: Literal["small-data"] | None = None
+    preset: Annotated[Literal["small-data"] | None, Mark.NO_NUMBER] = None
     """Named set of values for fields that are not given. After `--set`, it also replaces those of the recipe file.
     `small-data`: up to 20 epochs, patience 10, learning rate 2e-5 and 10 % warm-up, with AdamW's bias correction
     (Mosbach et al. 2021; Zhang et al. 2021), for a few thousand rows or fewer."""
-    freeze_embeddings: bool = False
+    freeze_embeddings: Annotated[bool, Mark.LATER] = False
     """Freeze the embeddings: they are not trained. The idea: Lee et al. 2019, "What Would Elsa Do?"."""
-    freeze_layers: NonNegativeInt = 0
+    freeze_layers: Annotated[NonNegativeInt, Mark.LATER] = 0
     """Freeze this many of the encoder's layers, counted from the bottom. Lee et al. 2019: the top quarter alone,
     trained, kept 90 % of the quality."""
-    gradual_unfreezing: bool = False
+    gradual_unfreezing: Annotated[bool, Mark.LATER] = False
     """Train only the head in the first epoch, and one layer more in each epoch after it, from the top down. The
     embeddings come last (Howard & Ruder 2018, ULMFiT). It goes well with `optimizer.layer_decay`."""
-    reinit_layers: NonNegativeInt | None = None
+    reinit_layers: Annotated[NonNegativeInt | None, Mark.LATER] = None
     """Re-initialise the pooler and this many of the top layers before training. The run's seed decides the values; 0
     means the pooler alone (Zhang et al. 2021, "Revisiting Few-sample BERT Fine-tuning": 1 to 6 of BERT-large's 24)."""
-    class_weights: list[PositiveFloat] | Literal["balanced"] | None = None
+    class_weights: Annotated[list[PositiveFloat] | Literal["balanced"] | None, Mark.LATER] = None
     """Weight of each label in the training loss, in the model's order, or `balanced`. Balanced: examples / (labels x
     the label's examples), as in King & Zeng 2001 and scikit-learn; token classification counts words. Multi-label: the
     weight of a label's presence against its absence (`balanced`: absences / presences). The losses of evaluations are
     not weighted."""
-    label_smoothing: Fraction = 0.0
+    label_smoothing: Annotated[Fraction, Mark.LATER] = 0.0
     """Share of each training label that is spread evenly over all labels. Szegedy et al. 2016, section 7, take 0.1. The
     losses of evaluations are not smoothed."""
-    average_best: Annotated[int, Field(ge=2)] | None = None
+    average_best: Annotated[Several | None, Mark.LATER] = None
     """Average the weights of this many best evaluations at the end. The average is kept if the validation rows say so
     (Izmailov et al. 2018; checkpoint averaging of Vaswani et al. 2017)."""
 
@@ -222,7 +243,7 @@ class OptimizerSection(RecipeSection):
     correction (`optimization.py::AdamWeightDecayOptimizer`), which makes its first steps larger."""
     max_grad_norm: PositiveFloat = 1.0
     """Largest global norm of the gradient; a larger one is clipped. google-research/bert has 1.0 too."""
-    layer_decay: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    layer_decay: Annotated[float, Field(gt=0.0, le=1.0), Mark.LATER] = 1.0
     """Factor from each layer's learning rate to that of the layer below. The head has `optimizer.learning_rate`, the
     embeddings have the lowest (Clark et al. 2020, ELECTRA: 0.8; Sun et al. 2019: 0.95; Zhang et al. 2021). The
     discriminative rates of ULMFiT (Howard & Ruder 2018) are 1 / 2.6 = 0.385; 1 means the same for all."""
@@ -235,20 +256,20 @@ class EvaluationSection(RecipeSection):
     """Splits scored at the end. Default: the validation splits of the data; `test` only if it is named here."""
     primary_metric: Text | None = None
     """Metric that picks the best weights. Default: the data set's, else the task's."""
-    positive_label: Text | None = None
+    positive_label: Annotated[Text | None, Mark.LATER] = None
     """Which of two labels `f1`, `roc_auc` and `average_precision` are about. Default: a guess from the names."""
     batch_size: PositiveInt = 64
     """Examples per forward pass in evaluation and prediction."""
     bootstrap_resamples: Annotated[int, Field(ge=100)] = 1000
     """Resamples behind the 95 % interval of metrics that are not proportions. The scores of a finished run stand on up
     to 10,000, where that takes no time."""
-    slice_columns: list[Text] = []
+    slice_columns: Annotated[list[Text], Mark.NO_NUMBER] = []
     """Columns copied into the prediction files, to compare parts of a split later."""
-    keep_text: bool = True
+    keep_text: Annotated[bool, Mark.NO_NUMBER] = True
     """Whether prediction files hold the texts."""
-    settings_compared: PositiveInt = 1
+    settings_compared: Annotated[PositiveInt, Mark.NO_NUMBER] = 1
     """Among how many settings a sweep chose, or will choose, this one by these scores. Sweeps write it."""
-    metric_scripts: list[Text] = []
+    metric_scripts: Annotated[list[Text], Mark.IS_PATH, Mark.BY_CONTENT] = []
     """Local `evaluate` metric scripts to compute as well. They are run where `--metric` names them on the command
     line, and nowhere else."""
 
@@ -266,9 +287,9 @@ class RuntimeSection(RecipeSection):
     """CPU threads. Default: one per core of the process."""
     deterministic: bool = False
     """Use only deterministic algorithms. A GPU needs them to give the same numbers twice; some are slower."""
-    log_to: list[Literal["tensorboard", "mlflow", "wandb"]] = []
+    log_to: Annotated[list[Literal["tensorboard", "mlflow", "wandb"]], Mark.NO_NUMBER] = []
     """Trackers that get the history too, through accelerate. Each needs its extra."""
-    mlflow_register: Annotated[str, Field(pattern=r"^[^@/:\s]+@[\w-]+$")] | None = None
+    mlflow_register: Annotated[str | None, Field(pattern=r"^[^@/:\s]+@[\w-]+$"), Mark.NO_NUMBER] = None
     """Register the finished run in MLflow as a new version of this model, and move the alias to it: `NAME@alias`."""
 
 
@@ -281,7 +302,7 @@ class TextClassificationSection(TaskSettings):
     """Whether an example can have several labels or none. Default: yes where labels are lists."""
     label_separator: Text | None = None
     """Character between several labels in one field of a CSV or TSV file. It makes the task multi-label."""
-    threshold: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5
+    threshold: Share = 0.5
     """Probability from which a label counts as predicted (multi-label only)."""
 
 
@@ -301,10 +322,10 @@ class TokenClassificationSection(TaskSettings):
     context: Literal["sentence", "document"] = "sentence"
     """Read each sentence alone, or with its document's neighbours as far as the model reaches. The BERT paper reads
     documents on CoNLL-2003 (section 5.3)."""
-    scheme: Literal["iob1", "iob2", "bioes", "bilou"] | None = None
+    scheme: Annotated[Literal["iob1", "iob2", "bioes", "bilou"] | None, Mark.LATER] = None
     """Scheme in which entities are answered, and gold tags shown beside them. Default: that of the labelled file, else
     that of the training file."""
-    entity_threshold: Fraction = 0.0
+    entity_threshold: Annotated[Fraction, Mark.LATER] = 0.0
     """Probability from which an entity is answered: that of its least sure word. Default: any."""
 
 
@@ -319,7 +340,7 @@ class QuestionAnsweringSection(TaskSettings):
     """Longest answer in tokens (`run_squad.py`: 30)."""
     n_best: PositiveInt = 20
     """Answers kept per question, with probabilities (`run_squad.py`: 20)."""
-    null_threshold: FiniteFloat | None = None
+    null_threshold: Annotated[FiniteFloat | None, Mark.LATER] = None
     """Null odds above which there is no answer. Default: chosen on the validation rows, where some have none."""
     misplaced_answers: Literal["refuse", "leave-out"] = "refuse"
     """Refuse or leave out questions whose answer's text is not at its offset in the context. Those left out are
@@ -329,16 +350,16 @@ class QuestionAnsweringSection(TaskSettings):
 class PretrainingSection(TaskSettings):
     """Settings of `bertctl pretrain`: the corpus, and what is learned from it."""
 
-    corpus: list[Text] = []
+    corpus: Annotated[list[Text], Mark.IS_PATH] = []
     """Files and folders with text. One sentence per line with empty lines between documents, or one document per line;
     JSONL, Parquet, CSV and TSV with a text column; each also as .gz."""
     objective: Literal["mlm", "mlm+nsp", "mlm+sop"] = "mlm+nsp"
     """Masked words alone, or with next sentences or the order of sentences. The BERT paper adds the losses of words and
     next sentences (section 3.1); the order is that of ALBERT (Lan et al. 2020)."""
-    from_scratch: Text | None = None
+    from_scratch: Annotated[Text | None, Mark.IS_PATH] = None
     """Size of a new BERT: tiny, mini, small, medium, base, or a JSON file with the fields of a BertConfig. The sizes
     are the miniatures of google-research/bert. Default: the training goes on from `model.name`."""
-    vocab: Text | None = None
+    vocab: Annotated[Text | None, Mark.IS_PATH] = None
     """Vocabulary of a new BERT: a folder, a vocab.txt or a tokenizer.json. Default: one is trained on the corpus."""
     vocab_size: Annotated[int, Field(ge=100)] = 30000
     """Tokens of a vocabulary that is trained on the corpus. The BERT paper has 30,000."""
@@ -356,7 +377,7 @@ class PretrainingSection(TaskSettings):
 class MaskingSection(RecipeSection):
     """Which tokens `bertctl pretrain` masks (BERT paper, section 3.1 and appendix A.1)."""
 
-    rate: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.15
+    rate: Share = 0.15
     """Share of the tokens that are chosen. The BERT paper has 0.15; Wettig et al. 2023 train large models with 0.4."""
     whole_word: bool = False
     """Whether all tokens of a chosen word are chosen."""
@@ -386,7 +407,7 @@ class ProbeSection(RecipeSection):
     """Whether rare labels count as much as frequent ones."""
     strengths: list[PositiveFloat] = [1e-4, 1e-3, 1e-2, 1e-1, 1.0]
     """Values of C (ridge: of 1 / alpha) among which cross-validation on the training rows chooses."""
-    folds: Annotated[int, Field(ge=2)] = 5
+    folds: Several = 5
     """Folds of the cross-validation, stratified by label."""
     special_tokens: bool = True
     """Whether [CLS], [SEP] and other special tokens count in mean and max."""
@@ -399,12 +420,12 @@ class ProbeSection(RecipeSection):
 class RecipeFields(RecipeSection):
     """Holds every field of a recipe. `schema.Recipe` adds what only fits together."""
 
-    name: Annotated[str, Field(pattern=r"^\w[\w.-]*$", max_length=100)] = "recipe"
+    name: Annotated[str, Field(pattern=r"^\w[\w.-]*$", max_length=100), Mark.NO_NUMBER] = "recipe"
     """Short name of letters, digits, `.`, `_` and `-`, which names the run folder. Default: the recipe file's name.
 
     A recipe that has the name of a task takes that of the data set, or of the training file.
     """
-    description: str = ""
+    description: Annotated[str, Mark.NO_NUMBER] = ""
     """What the recipe is for, and why its settings are what they are."""
     task: Annotated[str, AfterValidator(require_task_name), Field(json_schema_extra=write_task_names)] = (
         "text-classification"

@@ -8,7 +8,7 @@ from pydantic.fields import FieldInfo
 
 from bertctl.config.agreement import DisagreementError, disagreements
 from bertctl.config.field_docs import field_docs
-from bertctl.config.recipe_sections import RecipeFields, RecipeSection
+from bertctl.config.recipe_sections import Mark, RecipeFields, RecipeSection
 
 
 class Recipe(RecipeFields):
@@ -36,6 +36,12 @@ def fields() -> dict[str, FieldInfo]:
         else:
             found[name] = info
     return found
+
+
+@functools.cache
+def marked(mark: Mark) -> frozenset[str]:
+    """Returns the dotted names of the fields with a mark."""
+    return frozenset(dotted for dotted, info in fields().items() if mark in info.metadata)
 
 
 def sections() -> list[str]:

@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from bertctl.config.dump import BY_CONTENT, NOT_IN_HASH, differing
+from bertctl.config.dump import NOT_IN_HASH, differing
 from bertctl.config.load import load_recipe
 from bertctl.config.recipe_files import expanded_path, is_of_run
-from bertctl.config.schema import Recipe
+from bertctl.config.recipe_sections import Mark
+from bertctl.config.schema import Recipe, marked
 from bertctl.run_folder import SCHEMA, RunFolder
 
 
@@ -52,6 +53,6 @@ def _read(name: str) -> tuple[Recipe, dict[str, str]]:
 def _moves(name: str, values: tuple[Any, Any], *, known: bool) -> bool | None:
     """Returns whether a field moves numbers; `known`: what is behind paths is known, and compared for itself."""
     by_machine = name.startswith("runtime.") and any(value in (None, "auto") for value in values)
-    if by_machine or (name in BY_CONTENT and not known):
+    if by_machine or (name in marked(Mark.BY_CONTENT) and not known):
         return None
     return name not in NOT_IN_HASH

@@ -20,8 +20,8 @@ from bertctl.runtime.batching import Padding
 from bertctl.runtime.device import Compute
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.runtime.seeding import WindowRandom
-from bertctl.tasks.batches import Batch, padded_inputs
 from bertctl.tasks.base import Objective
+from bertctl.tasks.batches import Batch, padded_inputs
 from bertctl.training.out_of_memory import MicroBatches
 from bertctl.training.step import step_with_oom_retry, training_step
 from bertctl.training.training_engine import TrainingEngine
