@@ -20,7 +20,7 @@ from bertctl.data.text_rows import TEXT_READER
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.features import chunks as chunks_module
 from bertctl.features import extract as extract_module
-from bertctl.features.chunks import READ_ROWS, chunks
+from bertctl.features.chunks import chunks
 from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine
 from bertctl.features.extract import extract
 from bertctl.features.extract_job import ExtractJob
@@ -104,7 +104,7 @@ def run(model: Path, out: Path, texts: list[str] = TEXTS, *, max_length: int = 4
     again = {name: more.pop(name) for name in ("workers",) if name in more}
     rows = more.pop("rows", None) or rows_of(texts)
     encoder = encoder_of(model, **more)
-    return extract(rows.parts(READ_ROWS), encoder, ExtractJob(out, long, **job_fields), **again)
+    return extract(rows.parts(chunks_module.READ_ROWS), encoder, ExtractJob(out, long, **job_fields), **again)
 
 
 def test_texts_by_hand_in_every_layer_and_pooling(model, one_by_one, tmp_path):
@@ -332,7 +332,7 @@ class _KilledError(Exception):
 
 
 def _breaking(rows: Rows, after: int) -> Iterator[Rows]:
-    for number, portion in enumerate(rows.parts(READ_ROWS)):
+    for number, portion in enumerate(rows.parts(chunks_module.READ_ROWS)):
         if number == after:
             raise _KilledError
         yield portion
@@ -389,7 +389,7 @@ def test_vectors_are_readable_while_they_are_computed(tiny_model, tmp_path):
     seen: list[tuple[int, ...]] = []
 
     def watched() -> Iterator[Rows]:
-        for portion in rows_of(TEXTS).parts(READ_ROWS):
+        for portion in rows_of(TEXTS).parts(chunks_module.READ_ROWS):
             if grown.exists():
                 seen.append(open_array(grown).shape)
             yield portion
@@ -482,7 +482,7 @@ def test_a_file_shorter_than_its_whole_rows_is_refused(tmp_path):
 def test_windows_are_the_same_however_far_one_is(monkeypatch):
     monkeypatch.setattr(chunks_module, "CHUNK_CHARACTERS", 600)
     rows = rows_of([f"{'a' * (i % 7)} {i}" for i in range(2000)])
-    found = [len(chunk) for chunk in chunks(rows.parts(READ_ROWS))]
+    found = [len(chunk) for chunk in chunks(rows.parts(chunks_module.READ_ROWS))]
     assert sum(found) == 2000
     assert len(found) > 3
     assert all(count % chunks_module.READ_ROWS == 0 for count in found[:-1])
