@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bertctl.cli.completion import recipe_names
-from bertctl.cli.output import Output
+from bertctl.cli.output import Output, plain_table
 from bertctl.cli.pipelines import GitlabCodeQualityOption, JunitOption, publish_checks
 from bertctl.cli.recipe_options import RecipeRequest, takes_recipe, without
 from bertctl.config.recipe_files import is_data_file
@@ -129,12 +129,9 @@ def _document(recipe: "Recipe", report: "DataReport") -> dict[str, Any]:
 
 def _tables(report: "DataReport") -> "list[RenderableType]":
     """Returns a table of the splits, then each finding with its examples and what to do."""
-    from rich.table import Table
     from rich.text import Text
 
-    splits = Table(box=None, header_style="bold", pad_edge=False)
-    for header in ("split", "rows", "labels", "source"):
-        splits.add_column(header, justify="right" if header == "rows" else "left", overflow="fold")
+    splits = plain_table("split", "rows", "labels", "source", right=("rows",))
     for split, found in report.splits.items():
         labels = found["labels"]
         shown = ", ".join(f"{name}: {rows:,}" for name, rows in list(labels.items())[:8])

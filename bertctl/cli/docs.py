@@ -50,9 +50,7 @@ def docs(
     """
     if topic is None:
         titles = {name: _read(name).split("\n", 1)[0].removeprefix("# ") for name in TOPICS}
-        table = plain_table("topic", "page")
-        for row in titles.items():
-            table.add_row(*row)
+        table = plain_table("topic", "page", rows=titles.items())
         out.answer({"topics": [{"topic": name, "title": title} for name, title in titles.items()]}, table)
         out.say("Show one with: bertctl docs TOPIC")
         return

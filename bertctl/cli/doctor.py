@@ -64,17 +64,12 @@ def doctor(
 
 
 def _tables(document: Mapping[str, Any]) -> "Iterator[Table | str]":
-    table = plain_table("this machine", "")
-    for name, what in _machine_lines(document):
-        table.add_row(name, what)
-    yield table
+    yield plain_table("this machine", "", rows=_machine_lines(document))
     if document.get("needs"):
         yield ""
-        needs = plain_table(f"{document['recipe']} needs", "", "where")
         words = {"here": "there", "hub": "to be fetched", "refused": "missing"}
-        for need in document["needs"]:
-            needs.add_row(need["what"], words[need["state"]], need["found"])
-        yield needs
+        needs = ((need["what"], words[need["state"]], need["found"]) for need in document["needs"])
+        yield plain_table(f"{document['recipe']} needs", "", "where", rows=needs)
 
 
 def _machine_lines(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

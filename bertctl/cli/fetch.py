@@ -83,11 +83,10 @@ def fetch(
             return out.answer({"cache_key": key}, key)
         if listed:
             files = [file for each in fetching.look_up_all(wanted, out) for file in each]
-            table, total = plain_table("", "file", "size", right=("size",)), sum(file.size or 0 for file in files)
-            for file in files:
-                table.add_row(file.wanted.repo, file.path, human_bytes(file.size or 0))
+            shown = ((file.wanted.repo, file.path, human_bytes(file.size or 0)) for file in files)
             rows = [{"name": file.wanted.repo, "file": file.path, "bytes": file.size} for file in files]
-            out.answer({"bytes": total, "files": rows}, table)
+            total = sum(file.size or 0 for file in files)
+            out.answer({"bytes": total, "files": rows}, plain_table("", "file", "size", right=("size",), rows=shown))
             return out.say(f"{human_bytes(total)} on the hub; what is in the package or your own is not fetched")
         lock = fetching.fetch(wanted, needs, place, out)
     table = plain_table("", "what", "revision", "licence", "files", "size", right=("files", "size"))

@@ -207,8 +207,10 @@ class ThirdPartyLog(logging.Handler):
         self._waiting = []
 
 
-def plain_table(*headers: str, title: str | None = None, right: tuple[str, ...] = ()) -> "Table":
-    """Returns an empty table as all tables look: no box, a bold header, the columns named in `right` right-aligned.
+def plain_table(
+    *headers: str, title: str | None = None, right: tuple[str, ...] = (), rows: Iterable[Iterable[str]] = ()
+) -> "Table":
+    """Returns a table as all tables look: no box, a bold header, the columns named in `right` right-aligned.
 
     A narrow terminal cuts nothing: what has no room is folded, the widest column first.
     """
@@ -218,6 +220,8 @@ def plain_table(*headers: str, title: str | None = None, right: tuple[str, ...] 
     table = Table(title=shown, box=None, title_justify="left", header_style="bold", pad_edge=False)
     for header in headers:
         table.add_column(header, justify="right" if header in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
     return table
 
 

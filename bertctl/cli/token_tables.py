@@ -61,10 +61,8 @@ def _figures(named: Named) -> Table:
         (f"padding, batches of {padding['batch_size']}", lambda s: f"{s['padding']['in_order']:.1%}"),
         ("padding, batches of similar lengths", lambda s: f"{s['padding']['by_length']:.1%}"),
     )
-    table = plain_table("", *names, right=tuple(names))
-    for label, shown in rows:
-        table.add_row(label, *(shown(stats) for _, stats in named))
-    return table
+    shown = ((label, *(figure(stats) for _, stats in named)) for label, figure in rows)
+    return plain_table("", *names, right=tuple(names), rows=shown)
 
 
 def _histogram(stats: Stats, title: str) -> Table:

@@ -134,18 +134,15 @@ def coverage(
     found = measure(opened.tokenizer, source.watched(out), top=top)
     if not found["texts"]:
         raise DataError("there are no texts to count", remedy="Give a file with lines or rows.")
-    gains = plain_table(
-        "new tokens", "tokens saved", title="what new tokens would save", right=("new tokens", "tokens saved")
-    )
-    for gain in found["gains"]:
-        gains.add_row(f"{gain['new_pieces']:,}", f"{gain['tokens_saved']:.1%}")
+    names, title = ("new tokens", "tokens saved"), "what new tokens would save"
+    gains = [(f"{gain['new_pieces']:,}", f"{gain['tokens_saved']:.1%}") for gain in found["gains"]]
     single = found["own_piece"] / max(found["words"], 1)
     out.answer(
         {"model": opened.name, "tokenizer": opened.kind, **found},
         f"{found['words']:,} words in {found['texts']:,} texts; {single:.1%} are a single token, "
         f"{found['lacking_words']:,} different words are not",
         word_table("most frequent words that are not a single token", found["top"]),
-        gains,
+        plain_table(*names, title=title, right=names, rows=gains),
     )
 
 
