@@ -105,11 +105,7 @@ def shrunk(opened: OpenTokenizer, chunks: Iterable[TextChunk]) -> ChangedVocabul
             f"{opened.kind}",
             remedy="Name another model, such as a multilingual BERT or XLM-R.",
         )
-    used = np.zeros(len(tokens), dtype=np.int64)
-    encoder = TextEncoder(opened.tokenizer, special_tokens=False)
-    for chunk in chunks:
-        for side in chunk.sides:
-            used += np.bincount(encoder.encode(side).ids, minlength=len(used))
+    _, _, used = count_words(opened.tokenizer, chunks)
     if not used.any():
         raise DataError("there are no texts to count", remedy="Give files with lines or rows.")
     # RoBERTa and its like count positions from the padding's id, which is 1.

@@ -18,8 +18,6 @@ from bertctl.tokenization.train import save, train
 from bertctl.tokenization.vocab import require_bert
 from bertctl.writing import replacing
 
-_TEXTS = 1000  # sentences that are counted together
-
 
 def new_model(recipe: Recipe, listener: Listener) -> ModelSource:
     """Returns a BERT with random weights; the same corpus, vocabulary, size and seed give the same one.
@@ -50,7 +48,7 @@ def new_model(recipe: Recipe, listener: Listener) -> ModelSource:
                 fraction = None if recipe.data.validation_file else recipe.data.validation_fraction
                 survey(corpora, fraction=fraction, allow_duplicates=section.allow_duplicates)  # or refused here
                 listener.say(f"vocabulary: learning up to {section.vocab_size:,} tokens from the corpus")
-                learned = train(lambda: _chunks(corpora), size=section.vocab_size, lowercase=lowercase)
+                learned = train(lambda: _texts(corpora), size=section.vocab_size, lowercase=lowercase)
                 tokenizer = save(learned, aside, lowercase=lowercase)
             else:
                 tokenizer = save(given.tokenizer, aside, lowercase=given.tokenizer.normalizer.lowercase)
@@ -62,13 +60,5 @@ def new_model(recipe: Recipe, listener: Listener) -> ModelSource:
     return source
 
 
-def _chunks(corpora: Sequence[Corpus]) -> Iterator[TextChunk]:
-    """Yields the sentences of corpora, some at a time."""
-    lines: list[str] = []
-    for document in (document for corpus in corpora for document in corpus.documents()):
-        lines += document.sentences
-        if len(lines) > _TEXTS:
-            yield TextChunk(lines)
-            lines = []
-    if lines:
-        yield TextChunk(lines)
+def _texts(corpora: Sequence[Corpus]) -> Iterator[TextChunk]:
+    return (TextChunk(document.sentences) for corpus in corpora for document in corpus.documents())
