@@ -6,7 +6,7 @@ where the file gives no offset and the text does not occur in the context.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,13 +14,12 @@ from typing import Any, ClassVar
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.column_contents import content_of
 from bertctl.data.columns import FileColumns, columns_named, ids_of, other_columns, shown_columns
-from bertctl.data.files import input_kind, read_tables
+from bertctl.data.files import document_or_tables, input_kind, read_tables, table_of_document
 from bertctl.data.names import folded
 from bertctl.data.reading import Reader, Reading, ReadOptions
 from bertctl.data.rows import Rows
-from bertctl.data.squad_json import FORMS, NestedTable, json_tables
-from bertctl.data.table import Table, is_whole
-from bertctl.data.text_files import Source, source_name
+from bertctl.data.table import Table, is_whole, table_of_objects
+from bertctl.data.text_files import Source, open_bytes, source_name
 from bertctl.errors import DataError, UsageError
 from bertctl.words import count
 
@@ -32,7 +31,11 @@ _USUAL = {
 """Option that names a column, and its usual names, the likeliest first."""
 _CANONICAL = ("question", "context", "label")
 _SQUAD = DataSection(text_column="question", pair_column="context", label_column="answers")
-"""The names that `squad_json` gives to the nested form."""
+"""The names that `_flat_questions` gives to the nested form."""
+_FORMS = (
+    'Questions are SQuAD\'s JSON, {"data": [{"title": ..., "paragraphs": [{"context": ..., "qas": [...]}]}]}, or one '
+    'object per line: {"question": "...", "context": "...", "answers": {"text": ["..."], "answer_start": [0]}}.'
+)
 _ANSWERS = (
     'Answers are written {"text": ["..."], "answer_start": [0]} or [{"text": "...", "answer_start": 0}]; '
     "[] for a question without one."
@@ -46,7 +49,7 @@ class QuestionReader(Reader):
     columns: tuple[str, ...] = _CANONICAL
     no_label: tuple[Any, ...] = (None,)
     noun: str = "questions"
-    form: str = FORMS
+    form: str = _FORMS
     together: tuple[str, ...] = ("title", "context")
 
     def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:
@@ -55,9 +58,9 @@ class QuestionReader(Reader):
         if kind == "lines":
             raise UsageError(
                 f"{source_name(source)}: lines of text are no questions with a context",
-                remedy=f'{FORMS} One question alone: --question "..." --context FILE.',
+                remedy=f'{_FORMS} One question alone: --question "..." --context FILE.',
             )
-        tables = json_tables(source, options) if kind == "jsonl" else read_tables(source, kind, options)
+        tables = _json_tables(source, options) if kind == "jsonl" else read_tables(source, kind, options)
         return self.table_readings(tables, options)
 
     def guess(self, path: Path, options: ReadOptions) -> Reading | None:
@@ -71,9 +74,9 @@ class QuestionReader(Reader):
 
     def columns_of(self, table: Table, options: ReadOptions) -> "QuestionColumns":
         """Returns which column of a file is which."""
-        settings = _SQUAD if isinstance(table, NestedTable) else options.settings
+        settings = _SQUAD if isinstance(table, _NestedTable) else options.settings
         found = find_columns(table, settings, options)
-        return NestedColumns(**vars(found)) if isinstance(table, NestedTable) else found
+        return NestedColumns(**vars(found)) if isinstance(table, _NestedTable) else found
 
     def rows_of(self, table: Table, columns: "QuestionColumns", options: ReadOptions, *, first_id: int) -> Rows:
         """Returns a file's columns under their canonical names."""
@@ -315,3 +318,50 @@ def _refuse_answers(value: Any, table: Table, index: int, ids: Sequence[str]) ->
         what = f"an answer is blank: {value!r:.120}"
         remedy = "Has the question no answer? Then write [], or true in a column `is_impossible`."
     raise DataError(f"{table.where(index)} (id '{ids[index]}'): {what}", remedy=remedy)
+
+
+class _NestedTable(Table):
+    """Questions out of SQuAD's nested form, which says what the columns are called."""
+
+
+def _json_tables(source: Source, options: ReadOptions) -> Iterator[Table]:
+    """Yields the questions of a JSON file or of stdin, one table per chunk."""
+    name = source_name(source)
+    with open_bytes(source) as file:
+        document, tables = document_or_tables(file, name, options)
+        if document is None:
+            yield from tables
+            return
+        table = table_of_document(document, name, options)
+        if "paragraphs" in table.columns:
+            entries = document["data"] if isinstance(document, dict) else document
+            flat = list(enumerate(_flat_questions(entries, name), start=1))
+            if not flat:
+                raise DataError(f"{name} has no questions", remedy=_FORMS)
+            table = _NestedTable(table_of_objects(flat, name).columns, name)
+        yield from table.chunks(options.chunk_rows)
+
+
+def _flat_questions(articles: Iterable[dict[str, Any]], source: str) -> Iterator[dict[str, Any]]:
+    """Yields the questions of SQuAD's articles, one dictionary each."""
+    for number, article in enumerate(articles, start=1):
+        place = f"{source}, article {number} ('{article.get('title', '')}')"
+        for at, paragraph in enumerate(_list_of(article, "paragraphs", place), start=1):
+            inner = f"{place}, paragraph {at}"
+            for question in _list_of(paragraph, "qas", inner):
+                flat = {
+                    "id": question.get("id"),
+                    "title": article.get("title"),
+                    "question": question.get("question"),
+                    "context": paragraph.get("context"),
+                }
+                if "answers" in question or "is_impossible" in question:
+                    flat["answers"] = [] if question.get("is_impossible") is True else question.get("answers")
+                yield flat
+
+
+def _list_of(entry: Mapping[str, Any], name: str, place: str) -> list[dict[str, Any]]:
+    values = entry.get(name)
+    if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
+        raise DataError(f"{place}: there is no list '{name}' of objects", remedy=_FORMS)
+    return values

@@ -3,12 +3,17 @@
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
 
 from bertctl.config.recipe_sections import ModelSection
 from bertctl.config.schema import Recipe
 from bertctl.data.corpora import Corpus, open_corpora, survey
+from bertctl.documents import loading, read_json
+from bertctl.errors import UnavailableError, UsageError
 from bertctl.inference.sessions import cache_folder
-from bertctl.modeling.new_bert import bert_fields, require_tokens, write_new_bert
 from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.progress import Listener
 from bertctl.tasks.pretraining import PAIRS
@@ -16,7 +21,11 @@ from bertctl.tokenization.stream import TextChunk
 from bertctl.tokenization.tokenizer_files import open_tokenizer
 from bertctl.tokenization.train import save, train
 from bertctl.tokenization.vocab import require_bert
-from bertctl.writing import replacing
+from bertctl.words import unknown
+from bertctl.writing import failures_of, replacing
+
+_SIZES = {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512), "medium": (8, 512), "base": (12, 768)}
+"""Layers and hidden size (Turc et al. 2019, "Well-Read Students Learn Better", table 1); heads are 64 wide."""
 
 
 def new_model(recipe: Recipe, listener: Listener) -> ModelSource:
@@ -27,14 +36,13 @@ def new_model(recipe: Recipe, listener: Listener) -> ModelSource:
     """
     section, pairs = recipe.pretraining, PAIRS[recipe.pretraining.objective] is not None
     size, seed = str(section.from_scratch), recipe.training.seed_of_init
-    fields = bert_fields(size)
     corpora = open_corpora(section.corpus, recipe.data) if section.vocab is None else []
     asked, lowercase = recipe.model.lowercase, recipe.model.lowercase is not False
     given = open_tokenizer(section.vocab, lowercase=asked, listener=listener) if section.vocab else None
     if given is not None:
         require_bert(given, "pretrain --from-scratch")
     key = {
-        "fields": dict(fields),
+        "fields": _fields(size),
         "vocabulary": given.tokenizer.to_str() if given else [section.vocab_size, lowercase],
         "corpora": [corpus.fingerprint() for corpus in corpora],
         "pairs": pairs,
@@ -52,8 +60,8 @@ def new_model(recipe: Recipe, listener: Listener) -> ModelSource:
                 tokenizer = save(learned, aside, lowercase=lowercase)
             else:
                 tokenizer = save(given.tokenizer, aside, lowercase=given.tokenizer.normalizer.lowercase)
-            require_tokens(tokenizer, folder)
-            write_new_bert(aside, size, tokenizer, pairs=pairs, seed=seed)
+            _require_tokens(tokenizer, folder)
+            _write(aside, size, tokenizer, pairs=pairs, seed=seed)
     settings = ModelSection(name=str(folder), max_length=recipe.model.max_length, lowercase=asked)
     source = inspect_model(settings, own=True)
     listener.say(f"model: a new BERT ({size}), {int(source.config['vocab_size']):,} tokens")
@@ -62,3 +70,63 @@ def new_model(recipe: Recipe, listener: Listener) -> ModelSource:
 
 def _texts(corpora: Sequence[Corpus]) -> Iterator[TextChunk]:
     return (TextChunk(document.sentences) for corpus in corpora for document in corpus.documents())
+
+
+def _fields(size: str) -> dict[str, Any]:
+    """Returns fields of a BertConfig, for a size of google-research/bert's miniatures, or out of a JSON file.
+
+    Raises:
+        UsageError: no such size, or a file that describes another family.
+        UnavailableError: no such file.
+    """
+    if size in _SIZES:
+        layers, hidden = _SIZES[size]
+        return {
+            "num_hidden_layers": layers,
+            "hidden_size": hidden,
+            "num_attention_heads": hidden // 64,
+            "intermediate_size": 4 * hidden,
+        }
+    if not ("/" in size or "." in size):
+        raise UsageError(
+            unknown("size", size, _SIZES), remedy=f"Sizes: {', '.join(_SIZES)}; or a JSON file with a BertConfig."
+        )
+    fields = read_json(Path(size))
+    if not isinstance(fields, dict) or fields.get("model_type", "bert") != "bert":
+        what = fields.get("model_type") if isinstance(fields, dict) else "no object"
+        raise UsageError(f"{size} describes no BERT: {what!r}", remedy="Give the fields of a BertConfig.")
+    return fields
+
+
+def _write(folder: Path, size: str, tokenizer: Tokenizer, *, pairs: bool, seed: int) -> None:
+    """Writes a BERT with random weights beside its tokenizer's files, as `save_pretrained` lays them out.
+
+    Raises:
+        UsageError: fields that make no BERT.
+    """
+    import transformers
+
+    from bertctl.runtime.seeding import seed_everything
+
+    own = {"vocab_size": tokenizer.get_vocab_size(), "pad_token_id": tokenizer.token_to_id("[PAD]")}
+    transformers.utils.logging.disable_progress_bar()
+    seed_everything(seed)
+    with loading(f"the BERT of '{size}'", kind=UsageError, remedy="Give the fields of a BertConfig that fit together."):
+        config = transformers.BertConfig(**{**_fields(size), **own})
+        network: Any = (transformers.BertForPreTraining if pairs else transformers.BertForMaskedLM)(config)
+    with failures_of(folder / "model.safetensors"):
+        network.save_pretrained(folder)
+
+
+def _require_tokens(tokenizer: Tokenizer, folder: Path) -> None:
+    """Refuses a vocabulary that a BERT can't be trained with.
+
+    Raises:
+        UnavailableError: it lacks a special token.
+    """
+    missing = [name for name in ("[PAD]", "[CLS]", "[SEP]", "[MASK]") if tokenizer.token_to_id(name) is None]
+    if missing:
+        raise UnavailableError(
+            f"the vocabulary in {folder} has no {', '.join(missing)}",
+            remedy="Train one with `bertctl vocab train`, or leave --vocab out.",
+        )

@@ -7,8 +7,7 @@ import pytest
 from scipy import stats
 
 from bertctl.metrics import contributions
-from bertctl.sweeps.best_setting import ALPHA
-from bertctl.sweeps.seeds_and_examples import scores_of_the_choice, two_way_difference
+from bertctl.sweeps.best_setting import ALPHA, scores_of_the_choice, two_way_difference
 
 TRIALS = 1_000
 N = 400
