@@ -14,16 +14,8 @@ from bertctl.run_folder import SCHEMA
 from bertctl.runtime.device import Compute
 
 _PACKAGES = (
-    "torch",
-    "transformers",
-    "tokenizers",
-    "accelerate",
-    "datasets",
-    "safetensors",
-    "numpy",
-    "scikit-learn",
-    "scipy",
-)
+    "torch", "transformers", "tokenizers", "accelerate", "datasets", "safetensors", "numpy", "scikit-learn", "scipy",
+)  # fmt: skip
 
 
 def describe_environment(recipe: Recipe, compute: Compute, *, data: LoadedData, model_hash: str) -> dict[str, Any]:

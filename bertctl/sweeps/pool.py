@@ -24,17 +24,9 @@ from bertctl.sweeps.worker import CellReply, WorkerSettings, note_failure, work
 from bertctl.training.job import Encoded
 
 _LATE_IMPORTS = (
-    "accelerate",
-    "safetensors.torch",
-    "scipy.optimize",
-    "scipy.stats",
-    "torch._dynamo",
-    "torch.onnx",
-    "torch.profiler",
-    "transformers.generation",
-    "transformers.modeling_utils",
-    "transformers.optimization",
-)
+    "accelerate", "safetensors.torch", "scipy.optimize", "scipy.stats", "torch._dynamo", "torch.onnx",
+    "torch.profiler", "transformers.generation", "transformers.modeling_utils", "transformers.optimization",
+)  # fmt: skip
 """Modules that are first imported while a run is under way, seconds in all."""
 
 _DEATHS_IN_A_ROW = 3
