@@ -16,7 +16,7 @@ from bertctl.data.files import input_kind, read_tables
 from bertctl.data.names import folded
 from bertctl.data.reading import Reader, Reading, ReadOptions, json_form
 from bertctl.data.rows import Rows
-from bertctl.data.table import Table
+from bertctl.data.table import Table, require_label
 from bertctl.data.text_columns import texts_of
 from bertctl.data.text_files import Source, source_name
 from bertctl.errors import DataError, UsageError
@@ -279,13 +279,7 @@ def _choice_numbers(table: Table, name: str, choices: Sequence[Sequence[str]]) -
     Raises:
         DataError: a label that is missing, or points at none of the row's choices.
     """
-    labels = table.columns[name]
-    for index, label in enumerate(labels):
-        if label is None or label == "" or (isinstance(label, float) and label != label):
-            raise DataError(
-                f"{table.where(index)}: the label is {'NaN' if isinstance(label, float) else 'empty'}",
-                remedy="Every row of a labelled split needs a label: fill it in, or take the row out.",
-            )
+    labels = [require_label(table, index, name) for index in range(len(table))]
     found = [[read(label, row) for label, row in zip(labels, choices, strict=True)] for read in _READINGS]
     best = max(found, key=lambda numbers: sum(number is not None for number in numbers))
     wrong = next((index for index, number in enumerate(best) if number is None), None)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
 
+from bertctl.data.rows import Rows
 from bertctl.errors import DataError
 
 _RECORDS = 4096
@@ -91,6 +92,22 @@ def table_of_objects(objects: Sequence[tuple[int, Mapping[str, Any]]], source: s
                 remedy="Write the file again with whole characters.",
             ) from None
     return table
+
+
+def require_label(rows: Rows | Table, index: int, column: str = "label") -> Any:
+    """Returns the label of a row.
+
+    Raises:
+        DataError: it is missing (empty, null or NaN).
+    """
+    label = rows.columns[column][index]
+    if label is None or label == "" or (isinstance(label, float) and label != label):
+        shown = "NaN" if isinstance(label, float) else "empty"
+        raise DataError(
+            f"{rows.where(index)}: the label is {shown}",
+            remedy="Every row of a labelled split needs a label: fill it in, or take the row out.",
+        )
+    return label
 
 
 def is_whole(text: str) -> bool:

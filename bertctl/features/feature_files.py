@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,13 +49,10 @@ def check_output(output: Path, *, by_token: bool) -> None:
             f"{output}: token vectors are flat vectors and offsets, and {suffix} holds one array",
             remedy=f"Formats that hold both: {', '.join(name for name in _WRITERS if name != suffix)}.",
         )
-    if suffix == ".h5":
-        try:
-            import h5py  # noqa: F401
-        except ImportError as error:
-            raise UnavailableError(
-                "writing .h5 needs the package h5py", remedy="Install it: pip install 'bertctl[h5]'; or take .npz."
-            ) from error
+    if suffix == ".h5" and find_spec("h5py") is None:
+        raise UnavailableError(
+            "writing .h5 needs the package h5py", remedy="Install it: pip install 'bertctl[h5]'; or take .npz."
+        )
 
 
 def write_features(output: Path, layout: VectorLayout, folder: Path) -> None:

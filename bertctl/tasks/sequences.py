@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
-from bertctl.errors import DataError, UsageError
+from bertctl.errors import UsageError
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.batches import Batch, padded_inputs
 from bertctl.tokenization.encode import EncodedTexts, encode_texts
@@ -164,19 +164,3 @@ def padded_texts(encoded: EncodedTexts, indices: NDArray[np.int64], padding: Pad
     """
     flat = np.concatenate([np.arange(encoded.starts[i], encoded.starts[i + 1]) for i in indices])
     return padded_inputs(encoded.ids[flat], encoded.type_ids[flat], encoded.lengths[indices], padding)
-
-
-def require_label(rows: Rows, index: int) -> object:
-    """Returns the label of a row.
-
-    Raises:
-        DataError: it is missing (empty, null or NaN).
-    """
-    label = rows.columns["label"][index]
-    if label is None or label == "" or (isinstance(label, float) and label != label):
-        shown = "NaN" if isinstance(label, float) else "empty"
-        raise DataError(
-            f"{rows.where(index)}: the label is {shown}",
-            remedy="Every row of a labelled split needs a label: fill it in, or take the row out.",
-        )
-    return label

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 from bertctl.config.recipe_sections import TrainingSection
 from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
+from bertctl.data.table import require_label
 from bertctl.errors import DataError
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
@@ -20,7 +21,7 @@ from bertctl.tasks.batches import present
 from bertctl.tasks.class_answers import ClassAnswers
 from bertctl.tasks.class_weights import class_weights
 from bertctl.tasks.positive_label import positive_label
-from bertctl.tasks.sequences import SequenceFeatures, encode_rows, long_text_of, require_label
+from bertctl.tasks.sequences import SequenceFeatures, encode_rows, long_text_of
 from bertctl.tasks.targets import Answered, Target, text_parts
 from bertctl.tokenization.long_texts import HEAD, LongText
 from bertctl.words import did_you_mean, listing

@@ -12,12 +12,13 @@ from tokenizers import Tokenizer
 from bertctl.config.recipe_sections import TrainingSection
 from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
+from bertctl.data.table import require_label
 from bertctl.errors import DataError
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
 from bertctl.tasks.base import Objective, Outputs, Task, label_fields
 from bertctl.tasks.score_answers import ScoreAnswers
-from bertctl.tasks.sequences import SequenceFeatures, encode_rows, long_text_of, require_label
+from bertctl.tasks.sequences import SequenceFeatures, encode_rows, long_text_of
 from bertctl.tokenization.long_texts import HEAD, LongText
 
 _LARGEST = 3.4e38
@@ -120,7 +121,7 @@ def _scores(rows: Rows) -> NDArray[np.float64]:
 
 
 def _score(rows: Rows, index: int) -> float:
-    label: Any = require_label(rows, index)
+    label = require_label(rows, index)
     try:
         score = float(label)
     except (TypeError, ValueError):

@@ -14,6 +14,7 @@ import numpy as np
 from bertctl.config.recipe_sections import TrainingSection
 from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
+from bertctl.data.table import require_label
 from bertctl.errors import DataError
 from bertctl.metrics import contributions
 from bertctl.metrics.contributions import Metric
@@ -21,7 +22,7 @@ from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers, Lines, Outcome, sides
 from bertctl.tasks.base import Outputs, Task
 from bertctl.tasks.registry import register
-from bertctl.tasks.sequences import SequenceFeatures, encode_rows, require_label
+from bertctl.tasks.sequences import SequenceFeatures, encode_rows
 from bertctl.tokenization.long_texts import LongText
 
 NAME = "ordinal-rating"
