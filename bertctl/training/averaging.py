@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from bertctl.modeling.model import Model
 from bertctl.run_folder import RunFolder
-from bertctl.tasks.registry import higher_is_better
 from bertctl.training.checkpoint import average_file
+from bertctl.training.loop import TrainingState
 from bertctl.writing import replacing
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from bertctl.training.job import Job
-    from bertctl.training.loop import TrainingState
 
 
 class BestWeights:
@@ -38,7 +35,7 @@ class BestWeights:
         self._sign = 1.0 if higher_is_better else -1.0
         self._writes = writes
 
-    def offer(self, state: "TrainingState", value: float, model: Model) -> None:
+    def offer(self, state: TrainingState, value: float, model: Model) -> None:
         """Keeps the weights as they are if this evaluation is one of the best so far; a tie goes to the earlier one.
 
         Args:
@@ -65,11 +62,11 @@ class BestWeights:
             for step in before - kept:
                 average_file(self._folder, step).unlink(missing_ok=True)
 
-    def average_into(self, model: Model, state: "TrainingState") -> None:
+    def average_into(self, model: Model, state: TrainingState) -> None:
         """Gives the model the mean of the weights that were kept, in fp32."""
         model.set_weights(mean_of([average_file(self._folder, step) for _, step in state.ranked]))
 
-    def verdict(self, value: float, state: "TrainingState") -> dict[str, Any]:
+    def verdict(self, value: float, state: TrainingState) -> dict[str, Any]:
         """Returns what metrics.json says of the average: its steps, both values, and whether it is kept."""
         return {
             "steps": sorted(step for _, step in state.ranked),
@@ -79,15 +76,7 @@ class BestWeights:
         }
 
 
-def best_weights(job: "Job", folder: RunFolder, *, writes: bool) -> BestWeights | None:
-    """Returns the weights that the run will average; None where its recipe asks for no average."""
-    keep = job.recipe.training.average_best
-    if keep is None:
-        return None
-    return BestWeights(folder, keep, higher_is_better=higher_is_better(job.primary), writes=writes)
-
-
-def verdict_sentence(verdict: Mapping[str, Any], metric: str, state: "TrainingState") -> str:
+def verdict_sentence(verdict: Mapping[str, Any], metric: str, state: TrainingState) -> str:
     """Returns the verdict as a sentence."""
     return (
         f"the mean of the weights of steps {', '.join(map(str, verdict['steps']))}: {metric} {verdict['value']:.4f}, "

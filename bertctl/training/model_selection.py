@@ -8,7 +8,8 @@ from bertctl.inference.evaluate import SplitResult, evaluate_split
 from bertctl.progress import Listener
 from bertctl.run_folder import RunFolder
 from bertctl.runtime.launch import Workers
-from bertctl.training.averaging import best_weights, verdict_sentence
+from bertctl.tasks.registry import higher_is_better
+from bertctl.training.averaging import BestWeights, verdict_sentence
 from bertctl.training.best_model import BestModel, ModelFile
 from bertctl.training.job import Job
 from bertctl.training.loop import TrainingState
@@ -40,7 +41,8 @@ class ModelSelection:
         self._workers = workers
         self._listener = listener
         self._model = BestModel(job.loaded, folder, model_file)
-        self._averaging = best_weights(job, folder, writes=workers.is_first)
+        keep, higher = job.recipe.training.average_best, higher_is_better(job.primary)
+        self._averaging = BestWeights(folder, keep, higher_is_better=higher, writes=workers.is_first) if keep else None
 
     def score(self, split: str) -> SplitResult:
         """Scores a split with the weights as they are.
