@@ -144,6 +144,15 @@ def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
         out.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
+def write_array(items: Iterable[Any], out: TextIO) -> None:
+    """Writes a JSON array as its items come, each in a line."""
+    opening = "["
+    for item in items:
+        out.write(f"{opening}\n{json.dumps(item, ensure_ascii=False)}")
+        opening = ","
+    out.write("[]\n" if opening == "[" else "\n]\n")
+
+
 def copy_file(source: Path, target: Path) -> None:
     """Replaces a file by a copy of a file, perhaps of itself: one that shares nothing with a second name elsewhere."""
     atomic_write(target, lambda aside: shutil.copyfile(source, aside))

@@ -15,7 +15,7 @@ from bertctl.errors import UsageError
 from bertctl.inference.trained import TrainedRun
 from bertctl.tasks.registry import TASKS
 from bertctl.words import unknown
-from bertctl.writing import replacing_text
+from bertctl.writing import replacing_text, write_array
 
 GENERAL_FORMATS = ("jsonl", "json", "csv", "tsv", "glue")
 """Layouts of answers that every task has; a task's own are in `Task.formats`. `glue` is for the GLUE server."""
@@ -75,11 +75,7 @@ def write_answers(answers: Iterable[dict[str, Any]], out: TextIO, *, layout: str
             out.write(json.dumps(answer, ensure_ascii=False) + "\n")
         return
     if layout == "json":
-        opening = "["
-        for answer in answers:
-            out.write(f"{opening}\n{json.dumps(answer, ensure_ascii=False)}")
-            opening = ","
-        out.write("[]\n" if opening == "[" else "\n]\n")
+        write_array(answers, out)
         return
     writer: csv.DictWriter[str] | None = None
     for answer in answers:

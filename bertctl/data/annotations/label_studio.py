@@ -1,10 +1,10 @@
 """Label Studio's JSON (labelstud.io/guide/export): a list of tasks, each with a text and the spans of annotators."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 from bertctl.data.annotations.document import Document, Span, part
+from bertctl.writing import write_array
 
 
 def documents_of(tasks: Sequence[Mapping[str, Any]], source: str) -> Iterator[Document]:
@@ -25,22 +25,19 @@ def documents_of(tasks: Sequence[Mapping[str, Any]], source: str) -> Iterator[Do
 
 def write(documents: Iterable[Document], out: TextIO) -> None:
     """Writes tasks with predictions, for the usual configuration of text and labels."""
-    opening = "["
-    for document in documents:
-        result = [
-            {
-                "from_name": "label",
-                "to_name": "text",
-                "type": "labels",
-                "value": {"start": start, "end": end, "text": document.text[start:end], "labels": [kind]},
-                **({} if score is None else {"score": score}),
-            }
-            for (start, end, kind), score in document.scored
-        ]
-        task = {
-            "data": {"id": document.id, "text": document.text},
-            "predictions": [{"model_version": "bertctl", "result": result}],
+    write_array(map(_task, documents), out)
+
+
+def _task(document: Document) -> dict[str, Any]:
+    result = [
+        {
+            "from_name": "label",
+            "to_name": "text",
+            "type": "labels",
+            "value": {"start": start, "end": end, "text": document.text[start:end], "labels": [kind]},
+            **({} if score is None else {"score": score}),
         }
-        out.write(f"{opening}\n{json.dumps(task, ensure_ascii=False)}")
-        opening = ","
-    out.write("[]\n" if opening == "[" else "\n]\n")
+        for (start, end, kind), score in document.scored
+    ]
+    predictions = [{"model_version": "bertctl", "result": result}]
+    return {"data": {"id": document.id, "text": document.text}, "predictions": predictions}
