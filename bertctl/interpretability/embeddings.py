@@ -30,7 +30,7 @@ _TOLERANCE = 1e-3  # of a logit: far more than rounding, far less than what anot
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass
 class EmbeddedNetwork:
     """A network whose input embeddings can be set.
 
@@ -38,11 +38,13 @@ class EmbeddedNetwork:
         engine: the model on torch, in fp32.
         objective: reads its outputs.
         baseline: id of the token that stands for nothing, in the place of every word's tokens.
+        first_alone: whether the last layer gives the first token's vector alone, where the answer rests on no other.
     """
 
     engine: Engine
     objective: "HeadObjective"
     baseline: int
+    first_alone: bool = False
 
     def values(self, lines: Sequence[Line], shares: Floats | None = None) -> Floats:
         """Returns the (n,) numbers that the network gives for lines, or at these (n,) shares of the way to them."""
@@ -101,15 +103,17 @@ class EmbeddedNetwork:
             ) from error
 
     def require_path(self, lines: Sequence[Line], family: str) -> None:
-        """Refuses a network that these lines do not go through as they should.
+        """Finds out how these lines go through the network to the same numbers, and refuses one that they don't.
 
         Raises:
             UsageError: the token table is read elsewhere too, or not at all.
         """
-        with contextlib.suppress(ValueError, RuntimeError, TypeError):
-            ends = np.ones(len(lines))
-            if np.abs(self.values(lines, ends) - self.values(lines)).max(initial=0) <= _TOLERANCE:
-                return
+        self.first_alone = False
+        plain, ends = self.values(lines), np.ones(len(lines))
+        for self.first_alone in (True, False):
+            with contextlib.suppress(AttributeError, IndexError, ValueError, RuntimeError, TypeError):
+                if np.abs(self.values(lines, ends) - plain).max(initial=0) <= _TOLERANCE:
+                    return
         raise UsageError(
             f"a network of the family '{family}' has no single table of token vectors that its answers go through",
             remedy="Explain it without gradients: --method leave-one-out.",
@@ -130,6 +134,8 @@ class EmbeddedNetwork:
             mask = inputs["attention_mask"].cpu().numpy().astype(np.bool_)
             vectors = ways = None
             with contextlib.ExitStack() as stack:
+                if self.first_alone:
+                    stack.enter_context(_first_alone(self.engine.network))
                 if shares is not None:
                     self.engine.network.requires_grad_(False)  # only what lies on the way to the input is computed
                     table, empty = self.engine.network.get_input_embeddings(), ids.clone()
@@ -171,3 +177,30 @@ def _replaced(table: Any, ids: "Tensor", vectors: "Tensor") -> Iterator[None]:
         handle.remove()
     if asked != 1:
         raise ValueError(f"the token table was asked {asked} times")
+
+
+@contextlib.contextmanager
+def _first_alone(network: Any) -> Iterator[None]:
+    """Has the last layer of a network like BERT's compute the first token's vector alone, (B, 1, H): a sixth less.
+
+    Raises:
+        AttributeError: the layers are made otherwise.
+    """
+    from torch.nn.functional import scaled_dot_product_attention
+
+    last = network.base_model.encoder.layer[-1]
+    own = last.attention.self
+
+    def forward(states: "Tensor", mask: "Tensor | None" = None, *_: Any, **__: Any) -> "Tensor":
+        first = states[:, :1]
+        projected = own.query(first), own.key(states), own.value(states)
+        heads = (each.unflatten(-1, (-1, own.attention_head_size)).transpose(1, 2) for each in projected)
+        found = scaled_dot_product_attention(*heads, attn_mask=None if mask is None else mask[:, :, :1])
+        given: Tensor = last.feed_forward_chunk(last.attention.output(found.transpose(1, 2).flatten(2), first))
+        return given
+
+    last.forward = forward
+    try:
+        yield
+    finally:
+        del last.forward

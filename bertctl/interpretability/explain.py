@@ -73,7 +73,6 @@ class Explainer:
         self.run, self.asked = run, asked
         self.counts = {"examples": 0, "targets": 0, "not_converged": 0}
         self.faithful: list[dict[str, dict[str, float]]] = []
-        self._checked = not set(asked.methods) - set(_WITHOUT_GRADIENTS)
 
     @cached_property
     def engine(self) -> Engine:
@@ -105,13 +104,14 @@ class Explainer:
         predictor = Predictor(self.run, self.engine)
         objective: Any = self.run.task.objective(self.engine.padding)
         network = EmbeddedNetwork(self.engine, objective, self.baseline[0])
+        is_checked = not set(self.asked.methods) - set(_WITHOUT_GRADIENTS)
         for rows in (part for chunk in chunks for part in chunk.parts(_ROWS)):
             answered = predictor.answer(rows)
             targets = self.run.task.targets(answered, self.asked.label)
             lines = read_lines(targets, answered, objective, self.engine)
-            if lines and not self._checked:
+            if lines and not is_checked:
                 network.require_path(lines[:4], family_of(self.run.source.config))
-                self._checked = True
+                is_checked = True
             found = self._explained(network, lines, [rows.ids[target.row] for target in targets]) if lines else []
             self.counts["examples"] += len(rows)
             listener.advance("explaining", self.counts["examples"], total)
@@ -127,8 +127,8 @@ class Explainer:
         self, network: EmbeddedNetwork, lines: Sequence[InputLine], ids: Sequence[str]
     ) -> list[dict[str, Any]]:
         """Returns what is known of each line, of the rows with these ids."""
-        values = network.values(lines)
         methods = {name: METHODS[name](network, lines, self.asked.steps) for name in self.asked.methods}
+        values = np.array([one.value for one in methods[self.asked.methods[0]]])
         left = max(0, self.asked.faithful_rows - len(self.faithful))
         orders = {name: [order_of(one.words) for one in found[:left]] for name, found in methods.items()}
         # A random order is the same whenever a row comes.
