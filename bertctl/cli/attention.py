@@ -103,14 +103,15 @@ def _text(
     from bertctl.writing import replacing_file
 
     found = read_attention(_reader(run), *texts, layers=layers, heads=heads)
-    if found.cut:
-        kept = len(found.tokens)
-        out.warn(f"{count(found.cut, 'token')} were cut off, {kept} are shown (--max-length N, or the model's)")
+    arrays = {name: one for name, one in found.items() if isinstance(one, np.ndarray)}
+    if found["cut"]:
+        kept = len(arrays["tokens"])
+        out.warn(f"{count(found['cut'], 'token')} were cut off, {kept} are shown (--max-length N, or the model's)")
     if npz is not None:
         with replacing_file(npz) as target:
-            np.savez(target, allow_pickle=False, **found.arrays())
-    document = {"scores": found.scores, "cut_tokens": found.cut, "npz": npz and str(npz)}
-    for name, array in found.arrays().items() if out.as_json else ():
+            np.savez(target, allow_pickle=False, **arrays)
+    document = {"scores": found["scores"], "cut_tokens": found["cut"], "npz": npz and str(npz)}
+    for name, array in arrays.items() if out.as_json else ():
         document[name] = (array.astype(np.float64).round(8) if array.dtype == np.float32 else array).tolist()
     return document, partial(attention_page, found, texts), []
 
@@ -130,11 +131,9 @@ def _heads(out: Output, run: RunRequest, file: str | None, method: str | None) -
         opened = run.open({"runtime.precision": "fp32"}, out)
         importance = measure_importance(opened, ablate=method == "ablation", listener=out)
     records = head_records(patterns, importance)
-    source = " · ".join(filter(None, (file or "", f"rows of '{importance.split}'" if importance else "")))
+    source = " · ".join(filter(None, (file or "", f"rows of '{importance['split']}'" if importance else "")))
     report = heads_report(f"Heads of {run.path}", source, records, patterns, importance)
-    found = {"patterns": patterns, "importance": importance}
-    document = {
-        name: {key: value for key, value in vars(one).items() if key != "columns"} for name, one in found.items() if one
-    }
+    given = {"patterns": patterns, "importance": importance}
+    document = {what: {name: one[name] for name in one if name != "columns"} for what, one in given.items() if one}
     tables = [part for section in report.sections[:-1] for part in (section.blocks[0], "")]
     return {"heads": records, **document}, partial(render_html, report), tables

@@ -47,10 +47,10 @@ def fill_mask(
     typed = typed_text(given, source, to="fill", such_as="I went to the [MASK].")
     from bertctl.inference.layouts import layout_of
     from bertctl.inference.predict import Destination
-    from bertctl.interpretability.masked_words import MaskedModel, MaskFiller
+    from bertctl.interpretability.masked_words import MaskedModel
 
     with out.third_party_kept():
-        filler = MaskFiller(MaskedModel(model))
+        filler = MaskedModel(model)
         if typed and filler.mask not in typed:
             raise UsageError(f"the text has no mask: {typed[:60]!r}", remedy=filler.remedy)
         read = replace(source, files=[given] if given else [], beside=output).chunks(out)

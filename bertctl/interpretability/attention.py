@@ -5,7 +5,6 @@ Letters: L layers, H heads, B texts, T tokens, D size of a head.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
@@ -39,42 +38,6 @@ _SUM_TOLERANCE = 1e-4
 
 SAME = 1e-5
 """Largest difference of two attentions that are the same but for rounding."""
-
-
-@dataclass(frozen=True)
-class TextAttention:
-    """What each token of a text, or pair, attends to.
-
-    Attributes:
-        model: its name.
-        tokens: (T,) as the model reads them.
-        sides: (T,) 0 for tokens of the first text, 1 for those of the second, -1 for special ones.
-        layers: numbers of the L layers, counted from 1.
-        heads: numbers of the H heads, counted from 1.
-        attentions: (L, H, T, T) from each token to each; rows sum to 1.
-        scores: in words, what the weights are the softmax of.
-        cut: tokens of the text that were left out.
-        queries: (L, H, T, D); None where the family computes its scores otherwise.
-        keys: (L, H, T, D), likewise.
-        scaling: (L,) what the products of queries and keys are multiplied by before the softmax, likewise.
-    """
-
-    model: str
-    tokens: list[str]
-    sides: NDArray[np.int8]
-    layers: tuple[int, ...]
-    heads: tuple[int, ...]
-    attentions: Floats
-    scores: str
-    cut: int
-    queries: Floats | None = None
-    keys: Floats | None = None
-    scaling: Floats | None = None
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Returns all that are arrays by name, for a file."""
-        told = ("model", "scores", "cut")
-        return {name: np.asarray(value) for name, value in vars(self).items() if name not in told and value is not None}
 
 
 def numbers_in(typed: str | None, count: int, noun: str) -> tuple[int, ...]:
@@ -166,8 +129,8 @@ class AttentionReader:
 
 def read_attention(
     reader: AttentionReader, text: str, pair: str | None = None, *, layers: str | None = None, heads: str | None = None
-) -> TextAttention:
-    """Returns the attention of one text, or pair.
+) -> dict[str, Any]:
+    """Returns what each token of a text, or pair, attends to.
 
     Args:
         reader: the model.
@@ -175,6 +138,12 @@ def read_attention(
         pair: the second text.
         layers: numbers of the layers wanted, as typed; None for all.
         heads: numbers of the heads wanted, as typed; None for all.
+
+    Returns:
+        In words `model`, `scores` (what the weights are the softmax of) and `cut` (tokens that were left out); as
+        arrays `tokens` (T,), `sides` (T,) as `sides_of`, the numbers of `layers` and `heads` counted from 1, and
+        `attentions` (L, H, T, T) from each token to each, whose rows sum to 1. Where the family computes its scores so,
+        also `queries` and `keys` (L, H, T, D), and the `scaling` (L,) of their products before the softmax.
 
     Raises:
         UsageError: a layer or head that the model does not have; a family without attention.
@@ -192,8 +161,9 @@ def read_attention(
 
     own = f"the family '{reader.family}' computes its scores in a way of its own, as a rule not query · key alone"
     told = f"query and key are not shown: {own}"
-    tokens, sides = encoding.tokens, sides_of(encoding)
-    found = TextAttention(reader.source.name, tokens, sides, chosen, numbers, of_layers(read), told, cut)
+    shown = {"tokens": encoding.tokens, "sides": sides_of(encoding), "layers": chosen, "heads": numbers}
+    arrays = {name: np.asarray(each) for name, each in shown.items()} | {"attentions": of_layers(read)}
+    found: dict[str, Any] = {"model": reader.source.name, "scores": told, "cut": cut, **arrays}
     with tapped(reader.model.network) as tap:
         list(reader.engine.line_outputs([encoding], len(encoding)))
     scores = tap.scores
@@ -202,13 +172,12 @@ def read_attention(
     off = max(float((one.weights() - it).abs().max()) for one, it in zip(scores, read, strict=True))
     if off > SAME:
         return found
-    return replace(
-        found,
-        queries=of_layers([one.query for one in scores]),
-        keys=of_layers([one.key for one in scores]),
-        scaling=np.array([scores[layer - 1].scaling for layer in chosen], dtype=np.float32),
-        scores=f"softmax(query · key / √d), seen in the model: the largest difference is {off:.1e}",
-    )
+    return found | {
+        "queries": of_layers([one.query for one in scores]),
+        "keys": of_layers([one.key for one in scores]),
+        "scaling": np.array([scores[layer - 1].scaling for layer in chosen], dtype=np.float32),
+        "scores": f"softmax(query · key / √d), seen in the model: the largest difference is {off:.1e}",
+    }
 
 
 def sides_of(encoding: "Encoding") -> NDArray[np.int8]:

@@ -8,7 +8,6 @@ Letters: L layers, H heads, N rows, U windows, B windows in a batch.
 """
 
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -34,36 +33,19 @@ Floats = NDArray[np.float64]
 _BATCH = 32  # windows of which gradients are asked at once
 
 
-@dataclass(frozen=True)
-class HeadImportance:
-    """How much each head matters on labelled rows.
-
-    Attributes:
-        split: the rows.
-        rows: N.
-        metric: name of the task's metric.
-        value: of the whole model, by that metric.
-        loss: of the whole model.
-        columns: (L, H) by name. `gradient`: mean over the windows of the size of the loss's derivative by the head's
-            gate. Where heads were ablated, what rises without the head: `loss_rise`, `loss_error` (its standard error
-            over the rows), `metric_rise`.
-    """
-
-    split: str
-    rows: int
-    metric: str
-    value: float
-    loss: float
-    columns: dict[str, Floats]
-
-
-def measure_importance(run: TrainedRun, *, ablate: bool, listener: Listener = SILENT) -> HeadImportance:
+def measure_importance(run: TrainedRun, *, ablate: bool, listener: Listener = SILENT) -> dict[str, Any]:
     """Returns how much each head of a run matters on the validation rows of the run's own data.
 
     Args:
         run: opened.
         ablate: whether each head is left out in turn too: L x H passes over the rows.
         listener: hears of progress.
+
+    Returns:
+        The `split` and its number of `rows`; the `value` of the whole model by the task's `metric`, and its `loss`;
+        `columns` of (L, H): `gradient`, the mean over the windows of the size of the loss's derivative by the head's
+        gate, and where heads were ablated, what rises without the head: `loss_rise`, `loss_error` (its standard error
+        over the rows), `metric_rise`.
 
     Raises:
         UsageError: a model without data of its own; a family whose heads can't be weighed.
@@ -104,7 +86,8 @@ def measure_importance(run: TrainedRun, *, ablate: bool, listener: Listener = SI
             columns["metric_rise"][place] = without.metrics[metric].value - value
             listener.advance("heads", number + 1, columns["gradient"].size)
     listener.finish("heads")
-    return HeadImportance(rows.split, len(rows), metric, value, loss, columns)
+    found = {"split": rows.split, "rows": len(rows), "metric": metric, "value": value, "loss": loss}
+    return found | {"columns": columns}
 
 
 def _by_gradient(tap: Tap, engine: Engine, whole: SplitResult, listener: Listener) -> Floats:

@@ -8,8 +8,7 @@ Letters: L layers, H heads, B texts, T tokens, N tokens that attend, R patterns 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,35 +39,16 @@ MAJORITY, MIXED = 0.5, "mixed"
 """Share of its attention by which a head has a pattern, and what a head without any is called."""
 
 
-@dataclass(frozen=True)
-class HeadPatterns:
-    """What each head attends to, on the mean over a corpus.
-
-    Attributes:
-        texts: that were read.
-        tokens: that attend.
-        cut: texts that were cut.
-        counts: how many tokens have what a pattern names; patterns that no token has are left out everywhere.
-        columns: (L, H) shares by pattern, the mean distance in tokens, the entropy of a token's attention in nats.
-    """
-
-    texts: int
-    tokens: int
-    cut: int
-    counts: dict[str, int]
-    columns: dict[str, Floats]
-
-    def names(self) -> NDArray[np.str_]:
-        """Returns each head's pattern, (L, H): what gets most of its attention, else `mixed`."""
-        names = [name for name in self.columns if name in PATTERNS]
-        shares = np.stack([self.columns[name] for name in names])
-        return np.where(shares.max(axis=0) > MAJORITY, np.array(names)[shares.argmax(axis=0)], MIXED)
-
-
 def measure_patterns(
     reader: AttentionReader, chunks: Iterable[TextChunk], *, listener: Listener = SILENT
-) -> HeadPatterns:
+) -> dict[str, Any]:
     """Returns what each head attends to over a corpus; texts with nothing in them are left out.
+
+    Returns:
+        How many `texts` were read, `tokens` attend, texts were `cut`; `counts`, how many tokens have what a pattern
+        names (patterns that no token has are left out everywhere); `columns` of (L, H): the share of each pattern, the
+        mean distance in tokens, the entropy of a token's attention in nats, and the name of the pattern that gets most
+        of the head's attention, else `mixed`.
 
     Raises:
         UsageError: no text; a family without attention.
@@ -94,9 +74,14 @@ def measure_patterns(
     listener.finish("texts")
     if not numbers[-1]:
         raise UsageError("there are no texts to read", remedy="Give a file with a text on each line, or in a column.")
-    there = {name: i for i, name in enumerate(names) if numbers[i]}
-    columns = {name: sums[:, :, i] / numbers[i] for name, i in there.items()}
-    return HeadPatterns(texts, int(numbers[-1]), cut, {name: int(numbers[i]) for name, i in there.items()}, columns)
+    counts = {name: int(number) for name, number in zip(names, numbers, strict=True) if number}
+    columns = {name: sums[:, :, names.index(name)] / number for name, number in counts.items()}
+    found = [name for name in counts if name in PATTERNS]
+    shares = np.stack([columns[name] for name in found])
+    columns = {
+        "pattern": np.where(shares.max(axis=0) > MAJORITY, np.array(found)[shares.argmax(axis=0)], MIXED)
+    } | columns
+    return {"texts": texts, "tokens": int(numbers[-1]), "cut": cut, "counts": counts, "columns": columns}
 
 
 def _relations(encodings: "Sequence[Encoding]", cls_id: int | None) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:

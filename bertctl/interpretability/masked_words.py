@@ -61,6 +61,7 @@ class MaskedModel:
         length: tokens that are read of a text.
         mask: the token that stands for a masked word.
         mask_id: its id.
+        remedy: for a text without it.
 
     Raises:
         UsageError: no such model, or one without that head.
@@ -82,6 +83,7 @@ class MaskedModel:
         loaded.network.to(compute.device)
         self.name, self.tokenizer = name, loaded.tokenizer
         self.mask, self.mask_id = str(loaded.saved_tokenizer.mask_token), loaded.saved_tokenizer.mask_token_id
+        self.remedy = f"Write {self.mask} where a word is to be found, such as: I went to the {self.mask}."
         self._engine = Engine.of(loaded, compute)
 
     def logarithms(self, lines: Sequence[MaskedLine]) -> "Iterator[tuple[int, Tensor]]":
@@ -97,36 +99,6 @@ class MaskedModel:
             logits = logits[0] if logits.shape[:2] == (1, len(rows)) else logits[rows, columns]
             counts = [len(lines[i].places) for i in indices]
             yield from zip(indices.tolist(), logits.float().log_softmax(-1).split(counts), strict=True)
-
-
-@contextmanager
-def _asked_alone(network: Any, rows: list[int], columns: list[int]) -> Iterator[None]:
-    """Has only these places of a batch go through the vocabulary's matrix, as (1, K, V) logits, where it is a layer."""
-
-    def choose(_: Any, inputs: "tuple[Tensor, ...]") -> "tuple[Tensor, ...]":
-        return (inputs[0][rows, columns][None],)
-
-    hook = network.get_output_embeddings().register_forward_pre_hook(choose)
-    try:
-        yield
-    finally:
-        hook.remove()
-
-
-class MaskFiller:
-    """Finds the words that fit.
-
-    Args:
-        model: with its masked-word head.
-
-    Attributes:
-        mask: the token that stands for a masked word.
-        remedy: for a text without it.
-    """
-
-    def __init__(self, model: MaskedModel) -> None:
-        self._model, self._tokenizer, self.mask = model, model.tokenizer, model.mask
-        self.remedy = f"Write {self.mask} where a word is to be found, such as: I went to the {self.mask}."
 
     def fill(
         self,
@@ -151,13 +123,13 @@ class MaskFiller:
             DataError: a text without a mask, or with more tokens than the model reads.
             UsageError: a target that the vocabulary does not know.
         """
-        wanted = [word_ids(self._tokenizer, target) for target in dict.fromkeys(targets)]
+        wanted = [word_ids(self.tokenizer, target) for target in dict.fromkeys(targets)]
         number = 0
         for part in (chunk[i : i + _TEXTS] for chunk in texts for i in range(0, len(chunk), _TEXTS)):
             encodings = [self._encode(text, number + i) for i, text in enumerate(part)]
             variants = [self._variants(encoding, {1, *map(len, wanted)}) for encoding in encodings]
             lines = [one for each in variants for one in each]
-            given = {i: finite(one.cpu().numpy(), self._model.name) for i, one in self._model.logarithms(lines)}
+            given = {i: finite(one.cpu().numpy(), self.name) for i, one in self.logarithms(lines)}
             logarithms = (given[i] for i in range(len(lines)))
             for text, encoding, each in zip(part, encodings, variants, strict=True):
                 found: dict[int, dict[int, NDArray[np.float32]]] = {}  # by the mask's place, by how many
@@ -176,30 +148,44 @@ class MaskFiller:
         listener.finish("filling")
 
     def _encode(self, text: str, number: int) -> Encoding:
-        encoding = self._tokenizer.encode(text)
-        if self._model.mask_id not in encoding.ids:
+        encoding = self.tokenizer.encode(text)
+        if self.mask_id not in encoding.ids:
             raise DataError(f"text {number + 1} has no mask: {text[:60]!r}", remedy=self.remedy)
         return encoding
 
     def _variants(self, encoding: Encoding, lengths: Iterable[int]) -> list[MaskedLine]:
         """Returns the text with each of its masks written as so many."""
         found = []
-        for place in (i for i, number in enumerate(encoding.ids) if number == self._model.mask_id):
+        for place in (i for i, number in enumerate(encoding.ids) if number == self.mask_id):
             for count in lengths:
                 order = [*range(place), *[place] * count, *range(place + 1, len(encoding))]
                 ids, types = ([each[i] for i in order] for each in (encoding.ids, encoding.type_ids))
                 found.append(MaskedLine(ids, types, range(place, place + count)))
         longest = max(len(one.ids) for one in found)
-        if longest > self._model.length:
-            told = f"a text has {longest} tokens, and the model reads {self._model.length}"
+        if longest > self.length:
+            told = f"a text has {longest} tokens, and the model reads {self.length}"
             raise DataError(told, remedy="Give what stands around the mask.")
         return found
 
     def _answer(self, ids: list[int], logarithm: float, before: str, after: str) -> dict[str, Any]:
-        word = self._tokenizer.decode(ids, skip_special_tokens=False)  # with its space where that is part of a token
-        pieces = [self._tokenizer.id_to_token(i) or "" for i in ids]
+        word = self.tokenizer.decode(ids, skip_special_tokens=False)  # with its space where that is part of a token
+        pieces = [self.tokenizer.id_to_token(i) or "" for i in ids]
         text = before + word + after
         return {"word": word.strip(), "score": math.exp(logarithm), "ids": ids, "pieces": pieces, "text": text}
+
+
+@contextmanager
+def _asked_alone(network: Any, rows: list[int], columns: list[int]) -> Iterator[None]:
+    """Has only these places of a batch go through the vocabulary's matrix, as (1, K, V) logits, where it is a layer."""
+
+    def choose(_: Any, inputs: "tuple[Tensor, ...]") -> "tuple[Tensor, ...]":
+        return (inputs[0][rows, columns][None],)
+
+    hook = network.get_output_embeddings().register_forward_pre_hook(choose)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def _no_head(source: ModelSource, why: str) -> UsageError:

@@ -9,13 +9,12 @@ Letters: L layers, H heads, T tokens, D size of a head.
 
 import base64
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertctl.interpretability.attention import TextAttention
 from bertctl.reporting.page import render_page
 from bertctl.words import count, harmless, shorten
 
@@ -26,30 +25,26 @@ _SMALL, _SMALL_BYTES, _BYTES = 1_200_000, 1_400_000, 24_000_000
 """Attentions (128 tokens, 6 x 12 heads) up to which the numbers take the fewer bytes, and bytes."""
 
 
-def attention_page(found: TextAttention, texts: Sequence[str]) -> str:
-    """Returns the page of a text, or pair."""
-    cut = f" ({count(found.cut, 'token')} more were cut off)" if found.cut else ""
-    tokens, layers, heads = (count(len(getattr(found, f"{noun}s")), noun) for noun in ("token", "layer", "head"))
-    arrays = found.arrays()
-    data: dict[str, Any] = {
-        name: arrays[name].tolist() for name in ("sides", "layers", "heads", "scaling") if name in arrays
-    }
-    data |= {"tokens": [harmless(token) for token in found.tokens], **_packed(found)}
+def attention_page(found: Mapping[str, Any], texts: Sequence[str]) -> str:
+    """Returns the page of what `read_attention` gives for a text, or pair."""
+    cut = f" ({count(found['cut'], 'token')} more were cut off)" if found["cut"] else ""
+    tokens, layers, heads = (count(len(found[f"{noun}s"]), noun) for noun in ("token", "layer", "head"))
+    data = {name: found[name].tolist() for name in ("sides", "layers", "heads", "scaling") if name in found}
+    data |= {"tokens": [harmless(token) for token in found["tokens"]], **_packed(found)}
     read = " · ".join(shorten(one, 160) for one in texts)
     size = f"{tokens}{cut}, {layers} × {heads}"
     return render_page("attention.html.j2", scripts=["attention.js"], data=data, found=found, text=read, size=size)
 
 
-def _packed(found: TextAttention) -> dict[str, Any]:
+def _packed(found: Mapping[str, Any]) -> dict[str, Any]:
     """Returns attention, queries and keys as text for each layer, as fine as there is room for."""
-    room = _SMALL_BYTES if found.attentions.size <= _SMALL else _BYTES
-    arrays = found.arrays()
-    vectors = {one: arrays[several] for one, several in (("query", "queries"), ("key", "keys")) if several in arrays}
+    room = _SMALL_BYTES if found["attentions"].size <= _SMALL else _BYTES
+    vectors = {one: found[several] for one, several in (("query", "queries"), ("key", "keys")) if several in found}
     scales = {name: [np.abs(layer).max() or 1.0 for layer in each] for name, each in vectors.items()}
     packed: dict[str, Any] = {f"{name}Scale": [float(scale) for scale in each] for name, each in scales.items()}
     for levels, steps in _LEVELS:
         packed |= {"levels": levels, "steps": steps}
-        packed["attention"] = [_text(np.sqrt(layer) * levels, np.uint8) for layer in found.attentions]
+        packed["attention"] = [_text(np.sqrt(layer) * levels, np.uint8) for layer in found["attentions"]]
         for name, each in vectors.items():
             shares = (layer / scale * steps for layer, scale in zip(each, scales[name], strict=True))
             packed[name] = [_text(share, np.int8) for share in shares]

@@ -45,20 +45,20 @@ def test_it_is_what_transformers_gives_and_what_query_and_key_give(
         inputs["token_type_ids"] = torch.tensor([encoding.type_ids])
     with torch.no_grad():
         expected = torch.stack(model(**inputs, output_attentions=True).attentions)[:, 0].numpy()
-    assert found.attentions.shape == (2, 3, len(found.tokens), len(found.tokens))
-    np.testing.assert_allclose(found.attentions, expected, atol=1e-6)
-    np.testing.assert_allclose(found.attentions.sum(axis=-1), 1.0, atol=1e-5)
+    assert found["attentions"].shape == (2, 3, len(found["tokens"]), len(found["tokens"]))
+    np.testing.assert_allclose(found["attentions"], expected, atol=1e-6)
+    np.testing.assert_allclose(found["attentions"].sum(axis=-1), 1.0, atol=1e-5)
 
-    assert (found.queries is not None) is of_query_and_key
-    if found.queries is None or found.keys is None or found.scaling is None:
-        assert "not query · key alone" in found.scores
+    assert ("queries" in found) is of_query_and_key
+    if "queries" not in found:
+        assert "not query · key alone" in found["scores"]
         return
-    scores = found.queries.astype(float) @ found.keys.swapaxes(-1, -2) * found.scaling[:, None, None, None]
-    assert found.scaling == pytest.approx(found.queries.shape[-1] ** -0.5)
-    seen = found.attentions > 0  # a local layer, or a decoder, leaves tokens out
+    scores = found["queries"].astype(float) @ found["keys"].swapaxes(-1, -2) * found["scaling"][:, None, None, None]
+    assert found["scaling"] == pytest.approx(found["queries"].shape[-1] ** -0.5)
+    seen = found["attentions"] > 0  # a local layer, or a decoder, leaves tokens out
     assert seen.all() == (family not in ("modernbert", "gpt2"))
     shares = np.exp(scores) * seen
-    np.testing.assert_allclose(shares / shares.sum(axis=-1, keepdims=True), found.attentions, atol=1e-5)
+    np.testing.assert_allclose(shares / shares.sum(axis=-1, keepdims=True), found["attentions"], atol=1e-5)
 
 
 @pytest.mark.parametrize("family", ["fnet", "longformer", "squeezebert"])

@@ -14,7 +14,7 @@ from bertctl.errors import UsageError
 from bertctl.interpretability.anatomy import flops, parameters_by_part
 from bertctl.interpretability.hidden_states import layer_similarity, walk_input
 from bertctl.interpretability.likelihood import Scorer, Variant
-from bertctl.interpretability.masked_words import MaskedModel, MaskFiller
+from bertctl.interpretability.masked_words import MaskedModel
 from bertctl.modeling.families import model_sizes
 from bertctl.modeling.stored_weights import places, stored_weights, word_table
 from bertctl.tokenization.stream import TextChunk
@@ -131,7 +131,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Filled:
 @pytest.mark.parametrize("name", FILLING)
 def test_masks_are_filled_as_the_pipeline_fills_them(name: str, filled: Filled) -> None:
     folder, pipeline = filled(name)
-    filler = MaskFiller(MaskedModel(str(folder)))
+    filler = MaskedModel(str(folder))
     texts = [text.format(filler.mask) for text in TEXTS]
     for text, answer in zip(texts, filler.fill([texts], top_k=4), strict=True):
         wanted = pipeline(text, top_k=4)
@@ -146,7 +146,7 @@ def test_masks_are_filled_as_the_pipeline_fills_them(name: str, filled: Filled) 
 @pytest.mark.parametrize("name", FILLING)
 def test_targets_are_scored_as_the_pipeline_scores_them(name: str, filled: Filled) -> None:
     folder, pipeline = filled(name)
-    filler = MaskFiller(MaskedModel(str(folder)))
+    filler = MaskedModel(str(folder))
     text = f"it was a {filler.mask} film"
     [answer] = filler.fill([[text]], targets=["good", "film"])
     mine = {one["pieces"][0]: one["score"] for one in answer["masks"][0] if len(one["pieces"]) == 1}
@@ -159,7 +159,7 @@ def test_targets_are_scored_as_the_pipeline_scores_them(name: str, filled: Fille
 
 def test_a_target_of_several_tokens_is_as_many_masks(filled: Filled) -> None:
     folder, _ = filled("bert")
-    filler = MaskFiller(MaskedModel(str(folder)))
+    filler = MaskedModel(str(folder))
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     network = transformers.AutoModelForMaskedLM.from_pretrained(folder).eval()
     [answer] = filler.fill([["the [MASK] was [MASK]"]], targets=["goodness", "good"])

@@ -11,12 +11,13 @@ import shutil
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from bertctl.config.recipe_sections import ModelSection, RuntimeSection
-from bertctl.interpretability.attention import AttentionReader, TextAttention, read_attention
+from bertctl.interpretability.attention import AttentionReader, read_attention
 from bertctl.modeling.source import inspect_model
 from bertctl.reporting.attention_page import attention_page
 
@@ -36,7 +37,7 @@ def reader() -> AttentionReader:
     return AttentionReader(source, RuntimeSection(device="cpu"))
 
 
-def written(path: Path, found: TextAttention, text: str, pair: str | None = None) -> Path:
+def written(path: Path, found: dict[str, Any], text: str, pair: str | None = None) -> Path:
     path.write_text(attention_page(found, [text] if pair is None else [text, pair]), encoding="utf-8")
     return path
 
@@ -160,8 +161,8 @@ def test_the_page_says_what_the_model_does(visit, page, reader, tmp_path) -> Non
         shares = [(int(m[1]) - 1, float(m[2]) / 100) for m in re.finditer(r"\((\d+)\) ([\d.]+) %", row)]
         assert len(shares) == 5
         for to, share in shares:
-            assert share == pytest.approx(found.attentions[4, 6, place, to], abs=0.01)
-        assert shares[0][1] == pytest.approx(found.attentions[4, 6, place].max(), abs=0.01)
+            assert share == pytest.approx(found["attentions"][4, 6, place, to], abs=0.01)
+        assert shares[0][1] == pytest.approx(found["attentions"][4, 6, place].max(), abs=0.01)
 
 
 @pytest.mark.parametrize("width", [400, 1280])
@@ -182,17 +183,18 @@ def test_hostile_and_long_texts(visit, reader, tmp_path, width) -> None:
     assert seen["needed"] <= width
 
 
-def noise(tokens: int, layers: int, heads: int, sharp: float, *, vectors: bool = True) -> TextAttention:
+def noise(tokens: int, layers: int, heads: int, sharp: float) -> dict[str, Any]:
     """Attention that no model would have: nothing in it repeats."""
     rng = np.random.default_rng(0)
     scores = rng.normal(scale=sharp, size=(layers, heads, tokens, tokens)).astype(np.float32)
     weights = np.exp(scores)
     weights /= weights.sum(axis=-1, keepdims=True)
-    made = rng.normal(size=(2, layers, heads, tokens, 64)).astype(np.float32) if vectors else (None, None)
-    return TextAttention(
-        "noise", [f"w{i}" for i in range(tokens)], np.zeros(tokens, np.int8), tuple(range(1, layers + 1)),
-        tuple(range(1, heads + 1)), weights, "made of noise", 0, made[0], made[1], np.full(layers, 0.125, np.float32),
-    )  # fmt: skip
+    queries, keys = rng.normal(size=(2, layers, heads, tokens, 64)).astype(np.float32)
+    return {
+        "model": "noise", "scores": "made of noise", "cut": 0, "tokens": np.array([f"w{i}" for i in range(tokens)]),
+        "sides": np.zeros(tokens, np.int8), "layers": np.arange(layers) + 1, "heads": np.arange(heads) + 1,
+        "attentions": weights, "queries": queries, "keys": keys, "scaling": np.full(layers, 0.125, np.float32),
+    }  # fmt: skip
 
 
 def test_pages_are_small(reader, tmp_path) -> None:
@@ -200,7 +202,7 @@ def test_pages_are_small(reader, tmp_path) -> None:
     reader.max_length = 128
     small = read_attention(reader, text)
     reader.max_length = 512
-    assert small.attentions.shape == (6, 12, 128, 128)
+    assert small["attentions"].shape == (6, 12, 128, 128)
     assert written(tmp_path / "small.html", small, text).stat().st_size <= 1_500_000
     for sharp in (0.5, 2.0):
         assert written(tmp_path / "noise.html", noise(128, 6, 12, sharp), "").stat().st_size <= 1_500_000

@@ -28,12 +28,11 @@ def reader(folder: Path, **options: int) -> AttentionReader:
 def test_layers_and_heads_can_be_chosen(tiny_model: Path) -> None:
     opened = reader(tiny_model)
     every, some = read_attention(opened, TEXT), read_attention(opened, TEXT, layers="-1", heads="3,1")
-    assert (some.layers, some.heads) == ((2,), (1, 3))
-    assert every.queries is not None
-    assert some.queries is not None
-    np.testing.assert_array_equal(some.attentions, every.attentions[1:, [0, 2]])
-    np.testing.assert_array_equal(some.queries, every.queries[1:, [0, 2]])
-    assert set(some.arrays()) == {"tokens", "sides", "layers", "heads", "attentions", "queries", "keys", "scaling"}
+    assert (some["layers"].tolist(), some["heads"].tolist()) == ([2], [1, 3])
+    np.testing.assert_array_equal(some["attentions"], every["attentions"][1:, [0, 2]])
+    np.testing.assert_array_equal(some["queries"], every["queries"][1:, [0, 2]])
+    arrays = {name for name, one in some.items() if isinstance(one, np.ndarray)}
+    assert arrays == {"tokens", "sides", "layers", "heads", "attentions", "queries", "keys", "scaling"}
 
 
 @pytest.mark.parametrize(("typed", "expected"), [
@@ -51,9 +50,9 @@ def test_numbers_that_are_none(typed: str) -> None:
 
 def test_a_text_is_cut_at_the_models_longest(tiny_model: Path) -> None:
     found = read_attention(reader(tiny_model), "bad " * 100)
-    assert (len(found.tokens), found.cut) == (41, 61)
+    assert (len(found["tokens"]), found["cut"]) == (41, 61)
     short = read_attention(reader(tiny_model, max_length=10), "bad " * 100)
-    assert (len(short.tokens), short.cut) == (10, 92)
+    assert (len(short["tokens"]), short["cut"]) == (10, 92)
 
 
 def _patterns_of(encoding: Encoding, weights: np.ndarray) -> dict[str, list[float]]:
@@ -88,7 +87,7 @@ def test_patterns_are_what_loops_count(tiny_model: Path, pairs: list[str] | None
     found = measure_patterns(opened, chunks)
 
     encodings, _ = opened.encode(TextChunk(texts, pairs))
-    each = [read_attention(opened, text, pairs and pairs[i]).attentions for i, text in enumerate(texts)]
+    each = [read_attention(opened, text, pairs and pairs[i])["attentions"] for i, text in enumerate(texts)]
     for layer in range(2):
         for head in range(3):
             expected: dict[str, list[float]] = {}
@@ -96,18 +95,18 @@ def test_patterns_are_what_loops_count(tiny_model: Path, pairs: list[str] | None
                 for name, values in _patterns_of(encoding, weights[layer, head]).items():
                     expected[name] = expected.get(name, []) + values
             for name, values in expected.items():
-                assert (name in found.columns) is bool(values)
+                assert (name in found["columns"]) is bool(values)
                 if values:
-                    assert found.columns[name][layer, head] == pytest.approx(np.mean(values), abs=1e-5), name
-                    assert found.counts[name] == len(values)
-    assert (found.texts, found.cut) == (3, 0)
-    assert ("other" in found.columns) is (pairs is not None)
+                    assert found["columns"][name][layer, head] == pytest.approx(np.mean(values), abs=1e-5), name
+                    assert found["counts"][name] == len(values)
+    assert (found["texts"], found["cut"]) == (3, 0)
+    assert ("other" in found["columns"]) is (pairs is not None)
 
 
 def test_no_text_is_no_pattern(tiny_model: Path) -> None:
     with pytest.raises(UsageError, match="there are no texts"):
         measure_patterns(reader(tiny_model), [TextChunk([]), TextChunk([" ", ""])])
-    assert measure_patterns(reader(tiny_model), [TextChunk(["good"] * 9)] * 2).texts == 18
+    assert measure_patterns(reader(tiny_model), [TextChunk(["good"] * 9)] * 2)["texts"] == 18
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +126,7 @@ def test_a_head_is_missed_as_if_it_had_been_cut_off(importance) -> None:
         return passed
 
     whole = losses()
-    assert found.loss == pytest.approx(whole.mean(), abs=1e-6)
+    assert found["loss"] == pytest.approx(whole.mean(), abs=1e-6)
     for layer, head in [(0, 0), (0, 2), (1, 1)]:
         output = engine.backend.network.bert.encoder.layer[layer].attention.output.dense.weight
         kept = output.detach().clone()
@@ -136,12 +135,12 @@ def test_a_head_is_missed_as_if_it_had_been_cut_off(importance) -> None:
         gaps = losses() - whole
         with torch.no_grad():
             output.copy_(kept)
-        assert found.columns["loss_rise"][layer, head] == pytest.approx(gaps.mean(), abs=1e-5)
-        assert found.columns["loss_error"][layer, head] == pytest.approx(
+        assert found["columns"]["loss_rise"][layer, head] == pytest.approx(gaps.mean(), abs=1e-5)
+        assert found["columns"]["loss_error"][layer, head] == pytest.approx(
             gaps.std(ddof=1) / math.sqrt(len(gaps)), abs=1e-5
         )
-    assert np.abs(found.columns["loss_rise"]).max() > 1e-3
-    assert (found.metric, found.rows) == ("accuracy", len(whole))
+    assert np.abs(found["columns"]["loss_rise"]).max() > 1e-3
+    assert (found["metric"], found["rows"]) == ("accuracy", len(whole))
 
 
 def test_a_gradient_is_the_slope_of_the_loss(importance) -> None:
@@ -159,7 +158,7 @@ def test_a_gradient_is_the_slope_of_the_loss(importance) -> None:
         with torch.no_grad():
             output.copy_(kept)
         slopes = np.abs((ends[1] - ends[0]) / 0.02)
-        assert found.columns["gradient"][layer, head] == pytest.approx(slopes.mean(), rel=0.02, abs=1e-5)
+        assert found["columns"]["gradient"][layer, head] == pytest.approx(slopes.mean(), rel=0.02, abs=1e-5)
 
 
 def _validation(run):
