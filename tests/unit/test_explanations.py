@@ -226,6 +226,21 @@ def test_a_network_that_reads_its_token_table_elsewhere_is_refused(trained: Trai
     network.require_path(lines, "bert")
 
 
+def test_the_last_layer_gives_the_first_token_alone_where_no_other_is_read(trained: TrainedRun) -> None:
+    network, lines = network_of(trained)
+    shares = np.full(len(lines), 0.3)
+    whole = network.gradients(lines, shares)
+    network.require_path(lines, "bert")
+    assert network.first_alone
+    for one, other in zip(network.gradients(lines, shares), whole, strict=True):
+        assert np.concatenate(one, axis=None) == pytest.approx(np.concatenate(other, axis=None), abs=1e-5)
+    pooler: Any = network.engine.network.bert.pooler
+    hook = pooler.register_forward_pre_hook(lambda _, given: (given[0].mean(dim=1, keepdim=True),))
+    network.require_path(lines, "bert")
+    assert not network.first_alone
+    hook.remove()
+
+
 @pytest.fixture(scope="module")
 def cued(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> TrainedRun:
     """A run in which one word alone decides the label."""
