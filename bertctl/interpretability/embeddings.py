@@ -194,8 +194,8 @@ def _first_alone(network: Any) -> Iterator[None]:
     def forward(states: "Tensor", mask: "Tensor | None" = None, *_: Any, **__: Any) -> "Tensor":
         first = states[:, :1]
         projected = own.query(first), own.key(states), own.value(states)
-        heads = (each.unflatten(-1, (-1, own.attention_head_size)).transpose(1, 2) for each in projected)
-        found = scaled_dot_product_attention(*heads, attn_mask=None if mask is None else mask[:, :, :1])
+        query, key, value = (each.unflatten(-1, (-1, own.attention_head_size)).transpose(1, 2) for each in projected)
+        found = scaled_dot_product_attention(query, key, value, None if mask is None else mask[:, :, :1])
         given: Tensor = last.feed_forward_chunk(last.attention.output(found.transpose(1, 2).flatten(2), first))
         return given
 
