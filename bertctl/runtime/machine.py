@@ -199,6 +199,4 @@ def _read(path: Path) -> str:
 def existing_folder(folder: Path) -> Path:
     """Returns the folder, or the nearest one above it that is there."""
     place = folder.expanduser().absolute()
-    while not place.exists() and place != place.parent:
-        place = place.parent
-    return place
+    return next(one for one in (place, *place.parents) if one.exists())
