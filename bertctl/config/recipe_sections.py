@@ -363,6 +363,10 @@ class PretrainingSection(TaskSettings):
     """Vocabulary of a new BERT: a folder, a vocab.txt or a tokenizer.json. Default: one is trained on the corpus."""
     vocab_size: Annotated[int, Field(ge=100)] = 30000
     """Tokens of a vocabulary that is trained on the corpus. The BERT paper has 30,000."""
+    first_weights: Literal["corpus", "random"] = "corpus"
+    """What the tokens' vectors and the head's bias of a new BERT start from: the corpus, which tokens occur in it and
+    which occur together (Levy and Goldberg 2014), or random numbers and zeros, as in the BERT paper. A small corpus is
+    learned much faster from the first."""
     short_sequences: Fraction = 0.1
     """Share of the windows that are cut short, to a random length (google-research/bert: 0.1)."""
     mix: list[Annotated[str, Field(pattern=r"^.+=\d*\.?\d+$")]] = []

@@ -5,6 +5,8 @@ from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.special import entr
 
 from bertctl.config.schema import Recipe
 from bertctl.data.corpora import open_corpora
@@ -23,6 +25,7 @@ from bertctl.tasks.corpus_windows import CorpusWindows, mixed, weights_of
 from bertctl.tasks.pretraining import Pretraining
 from bertctl.tokenization.packing import PackedText
 from bertctl.training.corpus_cache import CorpusData, read_corpus
+from bertctl.training.first_weights import begin_from
 from bertctl.training.job import Job, check_outside
 from bertctl.training.layer_freezing import check_evaluations, check_layers
 from bertctl.training.loop import total_steps
@@ -72,6 +75,10 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> Job:
     cutting = {"short": recipe.pretraining.short_sequences, "seed": settings.seed_of_order}
     windows = task.windows(corpus.train, loaded.tokenizer, recipe.model.max_length, held_out=False, **cutting)
     train = _mixed(windows, recipe, corpus)
+    counts = _token_counts(corpus.train, loaded.tokenizer.get_vocab_size())
+    if recipe.pretraining.from_scratch and recipe.pretraining.first_weights == "corpus":
+        listener.say("model: its first weights are the corpus's own: how often tokens occur, and how often together")
+        begin_from(loaded.network, windows, counts)
     features: dict[str, Any] = {"train": train}
     features["validation"] = task.encode(corpus.validation, loaded.tokenizer, max_length=recipe.model.max_length)
     steps = total_steps(recipe, len(train))
@@ -90,7 +97,7 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> Job:
     job = Job(
         recipe=resolved,
         data=data,
-        task=replace(task, unigram=_unigram_entropy(corpus.train)),
+        task=replace(task, unigram=float(entr(counts / counts.sum()).sum())),
         source=source,
         loaded=loaded,
         compute=compute,
@@ -147,11 +154,9 @@ def _mixed(windows: CorpusWindows, recipe: Recipe, corpus: CorpusData) -> Corpus
     return replace(windows, starts=windows.starts[chosen], sizes=windows.sizes[chosen], rows=windows.rows[chosen])
 
 
-def _unigram_entropy(text: PackedText) -> float:
-    """Returns the entropy of the tokens' frequencies, in nats."""
-    most = np.iinfo(text.ids.dtype).max if text.ids.dtype.itemsize == 2 else int(text.ids.max())
-    counts = np.zeros(most + 1, dtype=np.int64)
+def _token_counts(text: PackedText, size: int) -> NDArray[np.int64]:
+    """Returns how often each of the tokens of a vocabulary of that size occurs."""
+    counts = np.zeros(size, dtype=np.int64)
     for i in range(0, len(text.ids), _CHUNK):
-        counts += np.bincount(text.ids[i : i + _CHUNK], minlength=len(counts))
-    shares = counts[counts > 0] / counts.sum()
-    return float(-(shares * np.log(shares)).sum())
+        counts += np.bincount(text.ids[i : i + _CHUNK], minlength=size)
+    return counts

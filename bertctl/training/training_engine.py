@@ -10,6 +10,7 @@ import numpy as np
 
 from bertctl.errors import DeviceError
 from bertctl.inference.engine import Backend, TorchBackend
+from bertctl.modeling.training_attention import use_fp32_attention
 from bertctl.run_folder import RunFolder
 from bertctl.runtime.device import Compute
 from bertctl.runtime.launch import ALONE, Workers
@@ -85,6 +86,7 @@ def build_engine(job: "Job", folder: RunFolder, workers: Workers) -> TrainingEng
     if workers.rank:
         seed = np.random.SeedSequence([job.recipe.training.seed_of_init, workers.rank]).generate_state(1)[0]
         torch.manual_seed(int(seed))
+    use_fp32_attention(network, job.compute)
     optimizer = build_optimizer(network, job.recipe.optimizer)
     unfreezing = Unfreezing(network) if job.recipe.training.gradual_unfreezing else None
     wrapped, optimizer = accelerator.prepare(network, optimizer)

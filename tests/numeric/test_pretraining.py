@@ -25,6 +25,7 @@ from bertctl.tasks.pretraining import Pretraining
 from bertctl.tasks.pretraining_objective import PretrainingObjective
 from bertctl.tokenization.packing import PackedText, pack_in_memory
 from bertctl.training.finetune import run
+from bertctl.training.first_weights import token_vectors
 from bertctl.training.loop import plan_epoch
 from bertctl.training.pretrain import prepare
 
@@ -197,3 +198,53 @@ def test_accumulation_and_replay_change_nothing(tmp_path: Path) -> None:
     again = trained(load_recipe(str(whole.recipe)), tmp_path / "again")
     assert again.metrics.read_bytes() == whole.metrics.read_bytes()
     assert (again.model / "model.safetensors").read_bytes() == (whole.model / "model.safetensors").read_bytes()
+
+
+def _topics(tokenizer: Any, documents: int = 400) -> CorpusWindows:
+    """Windows of documents about one of two things, each with ten words of its own."""
+    words = [tokenizer.id_to_token(number) for number in own_words(tokenizer)[:20]]
+    drawn = np.random.default_rng(0)
+    texts = [[" ".join(drawn.choice(words[10 * (n % 2) :][:10], size=30))] for n in range(documents)]
+    recipe = load_recipe("pretrain", options={"pretraining.objective": "mlm"})
+    return Pretraining.of(recipe).windows(pack_in_memory(texts, tokenizer), tokenizer, 64, held_out=False)
+
+
+def test_first_vectors_are_a_factor_of_the_positive_information_of_tokens_that_stand_together(minilm: Any) -> None:
+    windows = _topics(minilm)
+    size = minilm.get_vocab_size()
+    vectors = token_vectors(windows, size, 128)
+    together = np.zeros((size, size))
+    for begin, length in zip(windows.starts, windows.sizes, strict=True):
+        ids = windows.text.ids[begin : begin + length]
+        np.add.at(together, (ids[:, None], ids[None, :]), 1.0)
+    np.fill_diagonal(together, 0.0)
+    here = np.flatnonzero(together.any(axis=1))
+    counts, tokens = together[np.ix_(here, here)], together.sum(axis=1)[here]
+    with np.errstate(divide="ignore"):
+        information = np.log(counts * (tokens**0.75).sum() / (tokens[:, None] * tokens[None, :] ** 0.75))
+    left, strengths, _ = np.linalg.svd(np.maximum(information, 0.0))
+    expected = left * np.sqrt(strengths)
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    assert np.flatnonzero(vectors.any(axis=1)).tolist() == here.tolist()
+    assert len(here) == 20
+    np.testing.assert_allclose(vectors[here] @ vectors[here].T, expected @ expected.T, atol=1e-3)
+    first, second = own_words(minilm)[:10], own_words(minilm)[10:20]
+    likeness = vectors @ vectors.T
+    assert likeness[np.ix_(first, first)].mean() > likeness[np.ix_(first, second)].mean() + 0.5
+
+
+def test_a_new_bert_begins_from_its_corpus_or_from_random_numbers(tmp_path: Path) -> None:
+    own, random = (
+        prepare(corpus_recipe(DEMO, **{"pretraining.first_weights": how})).loaded.network
+        for how in ("corpus", "random")
+    )
+    again = prepare(corpus_recipe(DEMO)).loaded.network
+    tables = [network.get_input_embeddings().weight for network in (own, random, again)]
+    assert torch.equal(tables[0], tables[2])
+    changed = (tables[0] != tables[1]).any(dim=1)
+    assert 900 < int(changed.sum()) < 1000  # the special tokens occur in no text
+    assert tables[0][changed].norm(dim=1).mean().item() == pytest.approx(
+        tables[1][changed].norm(dim=1).mean().item(), rel=0.05
+    )
+    assert not random.get_output_embeddings().bias.any()
+    assert own.get_output_embeddings().bias.exp().sum().item() == pytest.approx(1.0, abs=1e-4)

@@ -1,0 +1,74 @@
+"""First weights of a new BERT that its corpus gives before any training: which tokens occur, and which occur together.
+
+Letters: V tokens of the vocabulary, U windows of the corpus.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.tasks.corpus_windows import CorpusWindows
+
+_NEAR = 64  # tokens that count as together
+_MOST = 2**21  # tokens that are read of a large corpus
+_WIDTH = 128  # numbers that each token's vector gets; what a wider table has beyond them stays random
+_SMOOTHING = 0.75  # power of the frequencies of contexts (Levy et al. 2015, section 3.2)
+
+
+def token_vectors(windows: CorpusWindows, size: int, width: int) -> NDArray[np.float32]:
+    """Returns a vector of length 1 for each token, zeros for one without company: (V, at most `width`).
+
+    They are a factor of the positive pointwise mutual information of tokens that stand near each other, which is what
+    word2vec's vectors approximate (Levy and Goldberg 2014, "Neural Word Embedding as Implicit Matrix Factorization").
+
+    Args:
+        windows: of the training text; some are left out of a large one, evenly.
+        size: V.
+        width: of the vectors.
+    """
+    from scipy.sparse import csr_array
+    from sklearn.utils.extmath import randomized_svd
+    from threadpoolctl import threadpool_limits
+
+    kept = slice(None, None, -(-int(windows.sizes.sum()) // _MOST))
+    begins, sizes = windows.starts[kept], windows.sizes[kept]
+    ids = np.concatenate([windows.text.ids[a : a + n] for a, n in zip(begins, sizes, strict=True)]).astype(np.int32)
+    ends = np.cumsum(sizes)
+    bounds = np.unique(np.minimum((ends - sizes)[:, None] + np.arange(0, sizes.max() + _NEAR, _NEAR), ends[:, None]))
+    ones = np.ones(len(ids), dtype=np.float32)
+    bags = csr_array((ones, ids, bounds), shape=(len(bounds) - 1, size))
+    together = (bags.T @ bags).tocoo()
+    two = together.row != together.col
+    row, col, counts = together.row[two], together.col[two], together.data[two]
+    tokens = np.bincount(row, weights=counts, minlength=size)
+    contexts = tokens**_SMOOTHING
+    information = np.log(counts * (contexts.sum() / (tokens[row] * contexts[col])))
+    more = information > 0
+    matrix = csr_array((information[more].astype(np.float32), (row[more], col[more])), shape=(size, size))
+    with threadpool_limits(1):  # the same numbers with any number of threads
+        left, strengths, _ = randomized_svd(matrix, min(width, size), n_iter=3, random_state=0)
+    vectors = left * np.sqrt(strengths)
+    known = np.bincount(row[more], minlength=size) > 0
+    found: NDArray[np.float32] = np.zeros_like(vectors)
+    found[known] = vectors[known] / np.linalg.norm(vectors[known], axis=1, keepdims=True)
+    return found
+
+
+def begin_from(network: Any, windows: CorpusWindows, counts: NDArray[np.int64]) -> None:
+    """Puts the tokens' vectors and the bias of the masked-word head in place, at the scale of random ones.
+
+    Args:
+        network: a new BERT with its head.
+        windows: of the training text.
+        counts: (V,) of each token there.
+    """
+    import torch
+
+    table, bias = network.get_input_embeddings().weight, network.get_output_embeddings().bias
+    vectors = token_vectors(windows, len(table), min(table.shape[1], _WIDTH))
+    known, width = vectors.any(axis=1), vectors.shape[1]
+    scale = network.config.initializer_range * width**0.5
+    with torch.no_grad():
+        table[torch.from_numpy(known), :width] = torch.from_numpy(vectors[known] * np.float32(scale))
+        bias.copy_(torch.from_numpy(np.log((counts + 1) / (counts.sum() + len(counts)))))

@@ -1,0 +1,78 @@
+"""Attention of a training step in fp32 between bf16 layers: the library's numbers, and evaluation as it was."""
+
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from bertctl.modeling import training_attention
+from bertctl.modeling.training_attention import use_fp32_attention
+from bertctl.runtime.device import Compute
+
+BF16 = Compute("cpu", "bf16", 1, "")
+
+
+def network() -> Any:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+    return transformers.BertModel(transformers.BertConfig(vocab_size=100, **sizes)).eval()
+
+
+def inputs(tokens: int = 12) -> dict[str, torch.Tensor]:
+    mask = torch.ones(3, tokens, dtype=torch.long)
+    mask[1, tokens // 2 :] = 0
+    return {
+        "input_ids": torch.randint(100, (3, tokens), generator=torch.Generator().manual_seed(1)),
+        "attention_mask": mask,
+    }
+
+
+def states(model: Any, given: dict[str, torch.Tensor], *, bf16: bool) -> torch.Tensor:
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
+        found: torch.Tensor = model(**given).last_hidden_state
+    return found[given["attention_mask"].bool()].float()
+
+
+@pytest.fixture
+def without_amx(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training_attention, "cpu_words", lambda: frozenset({"avx512_bf16"}))
+
+
+def gradients(model: Any, *, bf16: bool) -> torch.Tensor:
+    model.zero_grad()
+    states(model, inputs(), bf16=bf16).square().mul(torch.arange(64)).sum().backward()
+    return torch.cat([p.grad.flatten() for p in model.encoder.parameters()])
+
+
+@pytest.mark.usefixtures("without_amx")
+def test_gradients_are_those_of_the_library_and_nearer_to_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = network()
+    exact, plain = gradients(model, bf16=False), gradients(model, bf16=True)
+    assert use_fp32_attention(model, BF16)
+    kept = gradients(model, bf16=True)
+    assert not torch.equal(kept, plain)
+    assert (kept - exact).norm() <= 1.02 * (plain - exact).norm() < 0.05 * exact.norm()
+
+
+@pytest.mark.usefixtures("without_amx")
+def test_evaluation_fp32_and_long_windows_are_as_before() -> None:
+    model, long = network(), inputs(300)
+    with torch.no_grad():
+        before = states(model, inputs(), bf16=True)
+    whole, plain = gradients(model, bf16=False), states(model, long, bf16=True)
+    assert use_fp32_attention(model, BF16)
+    with torch.no_grad():
+        assert torch.equal(states(model, inputs(), bf16=True), before)
+    assert torch.equal(gradients(model, bf16=False), whole)
+    assert torch.equal(states(model, long, bf16=True), plain)
+
+
+def test_other_machines_and_precisions_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = network()
+    monkeypatch.setattr(training_attention, "cpu_words", lambda: frozenset({"avx512_bf16", "amx_bf16"}))
+    assert not use_fp32_attention(model, BF16)
+    monkeypatch.setattr(training_attention, "cpu_words", lambda: frozenset[str]())
+    assert not use_fp32_attention(model, Compute("cpu", "fp32", 1, ""))
+    assert not use_fp32_attention(torch.nn.Linear(2, 2), BF16)
+    assert model.config._attn_implementation == "sdpa"
