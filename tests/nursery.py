@@ -3,8 +3,9 @@
 There is one for a test session: the first test process that needs it starts it, and it ends with the last of them.
 A process forked from it early, before what reads the hub's variables is imported, takes the commands that have others.
 What is tested is the same: a real process with its own arguments, streams, folder, environment and exit code, that
-runs `bertctl.cli.main.entry`. Only the imports, which take longer than most commands, are done once. Tests that are
-about the start itself (what is imported, how fast, environment variables that libraries read when they are imported)
+runs `bertctl.cli.main.entry`. Only the imports, which take longer than most commands, are done once, and what every
+process would make alike: Typer's commands, the recipe's schema, templates, regular expressions. Tests that are about
+the start itself (what is imported, how fast, environment variables that libraries read when they are imported)
 start `python -m bertctl` instead.
 
     test  -> {"arguments": [...], "cwd": "...", "env": {...}, "cores": [...]} as one line, and three descriptors:
@@ -19,10 +20,14 @@ A shell line reaches it through a small program called `bertctl` (`Nursery.bin`,
 import contextlib
 import ctypes
 import fcntl
+import functools
 import gc
+import importlib.metadata
+import inspect
 import json
 import os
 import pkgutil
+import re
 import select
 import signal
 import socket
@@ -31,6 +36,8 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 EARLY = (
     "pyarrow.parquet",
@@ -63,6 +70,10 @@ HEAVY = (
     "PIL.JpegImagePlugin",
     "py3langid.langid",
     "rensa",
+    "rich._emoji_codes",
+    "torch.profiler._cupti_monitor",
+    "typer._adapters",
+    "typer._click.decorators",
 )
 """What else they import besides the modules of `bertctl`, all of which are imported."""
 
@@ -94,6 +105,8 @@ os._exit(code)
 """
 
 
+_LESSON = 1 << 17
+"""Bytes of a message about regular expressions, at most."""
 _EARLIER = ".earlier"
 """Ends the address of the process that has imported nothing which reads the hub's variables."""
 
@@ -335,6 +348,7 @@ def _serve(address: str) -> None:
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     gc.disable()  # until everything is imported
+    re._MAXCACHE = 1 << 14  # type: ignore[attr-defined]  # 512 are fewer than transformers compiles when imported
     for name in EARLY:
         __import__(name)
     if read := [name for name in sys.modules if name.startswith(("huggingface_hub.", "transformers."))]:
@@ -346,7 +360,8 @@ def _serve(address: str) -> None:
     gc.freeze()  # the children's collections leave alone what is here, and with it the pages that they share
     gc.enable()
     _in_huge_pages()
-    _answer(doors[0])
+    lessons = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    _answer(doors[0], *lessons)
     if earlier:
         os.waitpid(earlier, 0)
     os._exit(0)
@@ -364,11 +379,19 @@ def _in_huge_pages() -> None:
             madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), collapse)
 
 
-def _answer(door: socket.socket) -> None:
-    """Forks a process for each command, until nobody holds on any more."""
+def _answer(door: socket.socket, learned: socket.socket, teaches: socket.socket) -> None:
+    """Forks a process for each command, until nobody holds on any more.
+
+    A process tells at its end which regular expressions it had to compile, one for each weight of a model among them;
+    those that follow find them compiled.
+    """
     held: list[socket.socket] = []
     while True:
-        ready, _, _ = select.select([door, *held], [], [])
+        ready, _, _ = select.select([door, learned, *held], [], [])
+        if learned in ready:
+            for pattern, flags in json.loads(learned.recv(_LESSON)):
+                with contextlib.suppress(re.error):
+                    re.compile(pattern, flags)
         for left in set(ready) & set(held):
             left.close()
             held.remove(left)
@@ -387,7 +410,7 @@ def _answer(door: socket.socket) -> None:
             continue
         pid = os.fork()  # nothing has computed here yet, so no thread is lost
         if pid == 0:
-            _be_bertctl(asked, streams, [door, visitor, *held])
+            _be_bertctl(asked, streams, [door, learned, visitor, *held], teaches)
         for number in streams:
             os.close(number)
         threading.Thread(target=_wait, args=(pid, visitor), daemon=True).start()
@@ -399,15 +422,53 @@ def _import_all() -> None:
         __import__(name)
     import bertctl
 
-    for module in pkgutil.walk_packages(bertctl.__path__, "bertctl."):
-        if not module.name.endswith("__main__"):
-            __import__(module.name)
+    modules = [
+        importlib.import_module(module.name)
+        for module in pkgutil.walk_packages(bertctl.__path__, "bertctl.")
+        if not module.name.endswith("__main__")
+    ]
     from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 
+    from bertctl.cli import app
+    from bertctl.config import problems
     from bertctl.config.load import load_recipe
+    from bertctl.inference import environment
+    from bertctl.reporting.html import report_templates
 
+    importlib.metadata.version = functools.cache(importlib.metadata.version)
+    for package in environment._PACKAGES:
+        importlib.metadata.version(package)
+    for module in modules:
+        for function in vars(module).values():
+            if hasattr(function, "cache_info") and not inspect.signature(function).parameters:
+                function()  # the package's own tables
     get_checkpoint_conversion_mapping("bert")  # 1,000 regular expressions
     load_recipe("demo")  # pydantic's validators
+    problems.field_schema("name")
+    templates = report_templates()
+    for name in templates.list_templates(["j2"]):
+        templates.get_template(name)
+    make_verbs_once(app)
+    for verb in app.VERBS:
+        command = app._imported(verb, print)
+        for one in (command, *getattr(command, "commands", {}).values()):
+            for parameter in one.params:
+                parameter.get_runtime_param()
+
+
+def make_verbs_once(app: ModuleType) -> None:
+    """Keeps the command that Typer makes of a verb: a third of the time of most commands, and the same each time."""
+    made: dict[Any, Any] = {}
+    heard: list[Any] = []
+    make = app._imported
+
+    def kept(verb: Any, on_output: Any) -> Any:
+        heard[:] = [on_output]
+        if verb not in made:
+            made[verb] = make(verb, lambda out: heard[0](out))
+        return made[verb]
+
+    app._imported = kept  # type: ignore[attr-defined]
 
 
 def _wait(pid: int, visitor: socket.socket) -> None:
@@ -419,8 +480,10 @@ def _wait(pid: int, visitor: socket.socket) -> None:
     visitor.close()
 
 
-def _be_bertctl(request: dict[str, object], streams: Sequence[int], doors: Sequence[socket.socket]) -> None:
-    code = 70
+def _be_bertctl(
+    request: dict[str, object], streams: Sequence[int], doors: Sequence[socket.socket], teaches: socket.socket
+) -> None:
+    code, known, pid = 70, set(re._cache), os.getpid()  # type: ignore[attr-defined]
     try:
         for door in doors:
             door.close()
@@ -450,6 +513,11 @@ def _be_bertctl(request: dict[str, object], streams: Sequence[int], doors: Seque
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
+        new = [(pattern, flags) for kind, pattern, flags in re._cache.keys() - known if kind is str]  # type: ignore[attr-defined]
+        lesson = json.dumps(new).encode()
+        if new and os.getpid() == pid and len(lesson) < _LESSON:
+            with contextlib.suppress(OSError):
+                teaches.send(lesson, socket.MSG_DONTWAIT)
         os._exit(code)
 
 

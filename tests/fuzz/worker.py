@@ -20,12 +20,12 @@ import traceback
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from random import Random
-from types import ModuleType
-from typing import Any, TextIO
+from typing import TextIO
 
 from tests.fuzz.mutations import layout_of, mutated
 from tests.fuzz.places import Link, Pipe, write_tree
 from tests.fuzz.targets import Target
+from tests.nursery import make_verbs_once
 
 RIGHT_CODES = (0, 2, 3, 4, 5, 6, 7, 8)
 MOST_SAID = 100_000
@@ -90,21 +90,6 @@ def damaged(target: Target, random: Random, here: Path) -> tuple[str, Path]:
     return name, here / name
 
 
-def _make_verbs_once(app: ModuleType) -> None:
-    """Keeps the command that Typer makes of a verb: a third of the time of most commands, and the same each time."""
-    made: dict[Any, Any] = {}
-    heard: list[Any] = []
-    make = app._imported
-
-    def kept(verb: Any, on_output: Any) -> Any:
-        heard[:] = [on_output]
-        if verb not in made:
-            made[verb] = make(verb, lambda out: heard[0](out))
-        return made[verb]
-
-    app._imported = kept  # type: ignore[attr-defined]
-
-
 class Boundary:
     """The command line inside this process: each command with streams of its own, its code, and what was seen of it."""
 
@@ -112,7 +97,7 @@ class Boundary:
         from bertctl.cli import app, main, streams
         from tests.fuzz.watch import Watch
 
-        _make_verbs_once(app)
+        make_verbs_once(app)
         self._main = main.main
         self._doors = streams
         self.watch = Watch()
