@@ -1,7 +1,10 @@
 """What all tests share: the real process, the real data beside the checkout, and no way out to the hub."""
 
+import functools
 import gc
+import importlib.metadata
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +22,9 @@ if "PYTEST_XDIST_WORKER" in os.environ and hasattr(os, "sched_setaffinity"):
     # take up to three times as long.
     _CORES = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {_CORES[int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw")) % len(_CORES)]})
+importlib.metadata.version = functools.cache(importlib.metadata.version)  # of nine packages for each run
 gc.disable()  # until all tests are collected, which takes a fifth less time
+re._MAXCACHE = 1 << 14  # type: ignore[attr-defined]  # transformers compiles one for each weight of each model it loads
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -104,7 +109,7 @@ def bertctl(tmp_path: Path, nursery: Nursery, tmp_path_factory: pytest.TempPathF
             capture_output=True,
             text=True,
             encoding="utf-8",
-            timeout=300,
+            timeout=3600,
             cwd=cwd or tmp_path,
             env=whole,
             check=False,

@@ -105,8 +105,9 @@ os._exit(code)
 """
 
 
-_LESSON = 1 << 17
-"""Bytes of a message about regular expressions, at most."""
+_CACHED = type(functools.cache(len))
+PATIENCE = 3600.0
+"""Seconds until a command counts as one that hangs, also on a machine with much else to do; no test waits for it."""
 _EARLIER = ".earlier"
 """Ends the address of the process that has imported nothing which reads the hub's variables."""
 
@@ -316,7 +317,7 @@ class Nursery:
                 stdout=streams[1],
                 stderr=streams[2],
             )
-        return child.wait(300)
+        return child.wait(PATIENCE)
 
     def run(
         self,
@@ -325,7 +326,7 @@ class Nursery:
         cwd: Path,
         env: Mapping[str, str] | None = None,
         stdin: Path | None = None,
-        timeout: float = 300,
+        timeout: float = PATIENCE,
     ) -> "subprocess.CompletedProcess[str]":
         """Runs a command to its end.
 
@@ -360,8 +361,7 @@ def _serve(address: str) -> None:
     gc.freeze()  # the children's collections leave alone what is here, and with it the pages that they share
     gc.enable()
     _in_huge_pages()
-    lessons = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    _answer(doors[0], *lessons)
+    _answer(doors[0])
     if earlier:
         os.waitpid(earlier, 0)
     os._exit(0)
@@ -379,19 +379,11 @@ def _in_huge_pages() -> None:
             madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), collapse)
 
 
-def _answer(door: socket.socket, learned: socket.socket, teaches: socket.socket) -> None:
-    """Forks a process for each command, until nobody holds on any more.
-
-    A process tells at its end which regular expressions it had to compile, one for each weight of a model among them;
-    those that follow find them compiled.
-    """
+def _answer(door: socket.socket) -> None:
+    """Forks a process for each command, until nobody holds on any more."""
     held: list[socket.socket] = []
     while True:
-        ready, _, _ = select.select([door, learned, *held], [], [])
-        if learned in ready:
-            for pattern, flags in json.loads(learned.recv(_LESSON)):
-                with contextlib.suppress(re.error):
-                    re.compile(pattern, flags)
+        ready, _, _ = select.select([door, *held], [], [])
         for left in set(ready) & set(held):
             left.close()
             held.remove(left)
@@ -410,14 +402,14 @@ def _answer(door: socket.socket, learned: socket.socket, teaches: socket.socket)
             continue
         pid = os.fork()  # nothing has computed here yet, so no thread is lost
         if pid == 0:
-            _be_bertctl(asked, streams, [door, learned, visitor, *held], teaches)
+            _be_bertctl(asked, streams, [door, visitor, *held])
         for number in streams:
             os.close(number)
         threading.Thread(target=_wait, args=(pid, visitor), daemon=True).start()
 
 
 def _import_all() -> None:
-    """Imports what the commands import, and does what libraries do once per process when they are first used."""
+    """Imports what the commands import, and has what every process would make alike made."""
     for name in HEAVY:
         __import__(name)
     import bertctl
@@ -427,27 +419,51 @@ def _import_all() -> None:
         for module in pkgutil.walk_packages(bertctl.__path__, "bertctl.")
         if not module.name.endswith("__main__")
     ]
-    from transformers.conversion_mapping import get_checkpoint_conversion_mapping
+    _make_tables(modules)
+    _expressions_of_weights()
+    _make_commands()
 
-    from bertctl.cli import app
+
+def _make_tables(modules: Sequence[ModuleType]) -> None:
+    """Has what is kept for the life of a process: the package's tables, schema and templates, pydantic's validators."""
     from bertctl.config import problems
+    from bertctl.config.dump import dump_recipe
     from bertctl.config.load import load_recipe
     from bertctl.inference import environment
-    from bertctl.reporting.html import report_templates
+    from bertctl.reporting import html, page
+    from bertctl.reporting.document import Report
 
     importlib.metadata.version = functools.cache(importlib.metadata.version)
     for package in environment._PACKAGES:
         importlib.metadata.version(package)
-    for module in modules:
-        for function in vars(module).values():
-            if hasattr(function, "cache_info") and not inspect.signature(function).parameters:
-                function()  # the package's own tables
-    get_checkpoint_conversion_mapping("bert")  # 1,000 regular expressions
-    load_recipe("demo")  # pydantic's validators
+    kept = {function for module in modules for function in vars(module).values() if isinstance(function, _CACHED)}
+    for function in kept:
+        if function.__module__.startswith("bertctl.") and not inspect.signature(function).parameters:
+            function()
     problems.field_schema("name")
-    templates = report_templates()
-    for name in templates.list_templates(["j2"]):
-        templates.get_template(name)
+    dump_recipe(load_recipe("demo"), command="")
+    html.render_html(Report("", "", (), ()))
+    page.page_templates().get_template("attention.html.j2")
+
+
+def _expressions_of_weights() -> None:
+    """Compiles transformers' 1,000 regular expressions, and the one it makes of each weight of a BERT of two layers."""
+    import torch
+    import transformers
+    from transformers.conversion_mapping import get_checkpoint_conversion_mapping
+    from transformers.core_model_loading import WeightRenaming
+
+    get_checkpoint_conversion_mapping("bert")
+    with torch.device("meta"):
+        config = transformers.BertConfig(num_hidden_layers=2)
+        for kind in ("Model", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"):
+            for name in getattr(transformers, f"Bert{kind}")(config).state_dict():
+                WeightRenaming(name, name)
+
+
+def _make_commands() -> None:
+    from bertctl.cli import app
+
     make_verbs_once(app)
     for verb in app.VERBS:
         command = app._imported(verb, print)
@@ -480,10 +496,8 @@ def _wait(pid: int, visitor: socket.socket) -> None:
     visitor.close()
 
 
-def _be_bertctl(
-    request: dict[str, object], streams: Sequence[int], doors: Sequence[socket.socket], teaches: socket.socket
-) -> None:
-    code, known, pid = 70, set(re._cache), os.getpid()  # type: ignore[attr-defined]
+def _be_bertctl(request: dict[str, object], streams: Sequence[int], doors: Sequence[socket.socket]) -> None:
+    code = 70
     try:
         for door in doors:
             door.close()
@@ -513,11 +527,6 @@ def _be_bertctl(
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
-        new = [(pattern, flags) for kind, pattern, flags in re._cache.keys() - known if kind is str]  # type: ignore[attr-defined]
-        lesson = json.dumps(new).encode()
-        if new and os.getpid() == pid and len(lesson) < _LESSON:
-            with contextlib.suppress(OSError):
-                teaches.send(lesson, socket.MSG_DONTWAIT)
         os._exit(code)
 
 

@@ -5,11 +5,8 @@ where it ends.
 """
 
 from collections.abc import Iterator, Sequence
-from functools import cache
 from itertools import takewhile
 from typing import Any
-
-from jinja2 import Environment
 
 from bertctl.reporting.document import Block, Chart, Listing, Passage, Report, TableBlock
 from bertctl.reporting.page import page_templates, render_page
@@ -20,17 +17,11 @@ _SHADES: dict[str, Any] = {"right": "31,111,235", "wrong": "207,34,46", "stronge
 
 def render_html(report: Report) -> str:
     """Returns the whole page; the SVG of its charts is taken as it is, everything else is escaped."""
-    return render_page("report.html.j2", report_templates(), report=report, **_SHADES)
-
-
-@cache
-def report_templates() -> Environment:
-    """Returns the templates of pages with what those of reports ask for; they are compiled once for all pages."""
     pages = page_templates()
     pages.filters["grouped"] = _grouped
     for name, kind in (("chart", Chart), ("table", TableBlock), ("listing", Listing), ("passage", Passage)):
         pages.tests[name] = lambda block, kind=kind: isinstance(block, kind)
-    return pages
+    return render_page("report.html.j2", pages, report=report, **_SHADES)
 
 
 def _grouped(blocks: Sequence[Block]) -> Iterator[tuple[str, Sequence[Block]]]:

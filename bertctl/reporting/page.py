@@ -8,6 +8,7 @@ through.
 import base64
 import hashlib
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -18,8 +19,9 @@ from bertctl.words import harmless
 _KEPT = "\n\t\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 
+@cache
 def page_templates() -> Environment:
-    """Returns the templates, which escape whatever they are given."""
+    """Returns the templates, which escape whatever they are given; compiled once for all pages of a process."""
     return Environment(
         loader=PackageLoader("bertctl.reporting"),
         autoescape=True,

@@ -63,7 +63,8 @@ def list_runs(folder: Path, *, order: str = "name") -> list[ListedRun]:
     """
     paths = [folder] if RunFolder(folder).own_status() else sorted(folder.iterdir())
     found = ((RunFolder(path), RunFolder(path).own_status()) for path in paths if not path.is_symlink())
-    runs = [_listed(run, status) for run, status in found if status]
+    now = time.time()  # one for all: runs of nearly one age stay in their order, however long the reading takes
+    runs = [_listed(run, status, now) for run, status in found if status]
     key = {"age": "age_seconds", "name": "run", "size": "bytes"}.get(order, order)
     return sorted(runs, key=lambda run: (run.recipe, run.badness) if key == "score" else getattr(run, key))
 
@@ -80,14 +81,14 @@ def beyond_best(runs: Iterable[ListedRun], keep: int) -> list[ListedRun]:
     return [run for kind in kinds.values() for run in kind[keep:]]
 
 
-def _listed(folder: RunFolder, status: dict[str, Any]) -> ListedRun:
+def _listed(folder: RunFolder, status: dict[str, Any], now: float) -> ListedRun:
     known: dict[str, Any] = {}
     size, age = 0, 0.0
     for file in folder.path.rglob("*"):
         with suppress(OSError):  # gone meanwhile
             size += file.lstat().st_size * file.is_file()
     with suppress(BertctlError), loading(folder.path):
-        age = time.time() - folder.status.stat().st_mtime
+        age = now - folder.status.stat().st_mtime
         is_here = status["host"] == socket.gethostname()
         if status["state"] == "running" and is_here and not psutil.pid_exists(status["pid"]):
             status["state"] = "killed"

@@ -84,7 +84,7 @@ def test_more_processes_than_cores_are_warned_of(command: list[object], tmp_path
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=3600,
         cwd=tmp_path,
         preexec_fn=lambda: os.sched_setaffinity(0, {core}),
         check=False,

@@ -25,7 +25,7 @@ sys.exit(code)
 def ask(folder: Path, env: dict[str, str]) -> tuple[int, str, str]:
     done = subprocess.run(
         [sys.executable, "-c", CODE], env={"PATH": "/usr/bin:/bin", "HOME": str(folder), **env}, cwd=folder,
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=3600, check=False,
     )  # fmt: skip
     return done.returncode, done.stdout, done.stderr
 
@@ -107,7 +107,7 @@ def test_bash_itself_completes_a_line(tmp_path):
         pytest.skip("bertctl is not installed beside this Python")
     done = subprocess.run(
         ["bash", "--norc", "-c", line], env={"PATH": f"{here}:/usr/bin:/bin", "HOME": str(tmp_path)}, cwd=tmp_path,
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=3600, check=False,
     )  # fmt: skip
     assert (done.stdout, done.stderr) == ("conll2003\n", "")
 

@@ -40,7 +40,7 @@ def side_by_side(
         )
         for command, variables in commands
     ]
-    said = [process.communicate(timeout=240) for process in started]
+    said = [process.communicate(timeout=3600) for process in started]
     return [
         subprocess.CompletedProcess(process.args, process.returncode, *streams)
         for process, streams in zip(started, said, strict=True)

@@ -22,7 +22,7 @@ def by_two(nursery: Nursery, folder: Path, *words: object) -> subprocess.Complet
         meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
     envs = [{**nursery.env, **meeting, "RANK": str(rank)} for rank in range(2)]
     running = [nursery.start(list(map(str, words)), cwd=folder, env=env) for env in envs]
-    said = [process.communicate(timeout=240) for process in running]
+    said = [process.communicate(timeout=3600) for process in running]
     out, err = ("".join(streams) for streams in zip(*said, strict=True))
     return subprocess.CompletedProcess([], max(process.wait() for process in running), out, err)
 

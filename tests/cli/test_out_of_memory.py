@@ -86,14 +86,14 @@ def test_the_step_is_repeated_in_parts_to_the_same_losses(tmp_path: Path) -> Non
     whole = start(model, tmp_path / "whole", batch_size=16)
     rest, most = at_rest_and_at_most(whole, tmp_path / "whole")
     assert most - rest > 100 * MB, "the steps take much memory, or the test means nothing"
-    said = whole.communicate(timeout=240)[1]
+    said = whole.communicate(timeout=3600)[1]
     assert whole.returncode == 0, said
     assert "out of memory" not in said
 
     parts = start(model, tmp_path / "parts", batch_size=16)
     rest, _ = at_rest_and_at_most(parts, tmp_path / "parts")
     limit(parts, rest + int(0.75 * (most - rest)))
-    said = parts.communicate(timeout=240)[1]
+    said = parts.communicate(timeout=3600)[1]
     assert parts.returncode == 0, said
     assert "out of memory with 16 examples of 128 tokens" in said
     assert "batch stays 16" in said
@@ -106,7 +106,7 @@ def test_where_one_example_is_too_much_it_says_what_would_help(tmp_path: Path) -
     process = start(wide_model(tmp_path / "wide", 32768), tmp_path / "run", batch_size=2)
     rest, _ = at_rest_and_at_most(process, tmp_path / "run")
     limit(process, rest + 40 * MB)
-    said = process.communicate(timeout=240)[1]
+    said = process.communicate(timeout=3600)[1]
     assert process.returncode == ExitCode.DEVICE, said
     assert "out of memory with 2 examples of 128 tokens" in said
     assert "error: out of memory with 1 example of 128 tokens" in said

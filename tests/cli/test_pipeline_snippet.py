@@ -69,7 +69,7 @@ def test_every_shell_line_runs_offline_in_order(job: dict[str, Any], tmp_path: P
             env=environment,
             capture_output=True,
             text=True,
-            timeout=900,
+            timeout=3600,
             check=False,
         )
         assert done.returncode == 0, f"{name}\n{done.stdout}\n{done.stderr}"
@@ -144,7 +144,7 @@ def shell(script: str, folder: Path, **variables: str) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     env = {**os.environ, "PATH": path, "HF_HUB_OFFLINE": "1", "CI": "true", **variables}
     words = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", fewer(script)]
-    done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=900, check=False)
+    done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=3600, check=False)
     assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
     return done.stdout + done.stderr
 
@@ -340,6 +340,6 @@ def test_the_containers_lines_run_outside_of_one_and_take_at_most_1_6_gb(tmp_pat
     }
     few = ["finetune", "demo", "-o", "run", "--max-train-rows", "32", "--max-eval-rows", "32", "--epochs", "1"]
     for words in (of["HEALTHCHECK"], [*of["ENTRYPOINT"], *few]):
-        done = subprocess.run(words, cwd=tmp_path, env=clean, capture_output=True, text=True, timeout=900, check=False)
+        done = subprocess.run(words, cwd=tmp_path, env=clean, capture_output=True, text=True, timeout=3600, check=False)
         assert done.returncode == 0, done.stderr
     assert (tmp_path / "run" / "metrics.json").stat().st_mode & 0o077 == 0

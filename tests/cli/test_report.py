@@ -93,7 +93,7 @@ def _seconds_of_children():
 def test_it_answers_in_time_and_without_torch(run, tmp_path):
     before = _seconds_of_children()  # of the processor, so that a busy machine fails no test
     command = [sys.executable, "-c", WITHOUT_TORCH, "report", str(run), "-o", str(tmp_path / "r.html")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=3600)
     assert done.returncode == 0, done.stderr
     assert _seconds_of_children() - before < 5.0
 

@@ -55,7 +55,7 @@ def terminal(nursery, tmp_path):
             while part := os.read(ours, 1 << 16):
                 sent += part
         os.close(ours)
-        assert child.wait(300) == 0, sent.decode()
+        assert child.wait(3600) == 0, sent.decode()
         return sent.decode()
 
     return run

@@ -43,7 +43,7 @@ def _stopped_at_import(words: list[str], at: int, number: int, folder: Path) -> 
             if seen > at:
                 process.send_signal(number)
                 break
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=3600)
     said += [line for line in err.splitlines(keepends=True) if not line.startswith("import time:")]
     return process.returncode, out, "".join(said)
 
@@ -99,7 +99,7 @@ def test_a_second_signal_ends_it_at_once(training: Training, tmp_path: Path, num
     training.wait_for_steps(run, 9, process)
     process.send_signal(number)
     process.send_signal(number)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=3600)
     assert process.returncode == CODES[number], said
     assert "Traceback" not in said
     training.resume(run)
@@ -115,7 +115,7 @@ def test_several_processes_end_together(training: Training, tmp_path: Path, numb
     training.wait_for_steps(run, 6, process)
     for _ in range(times):
         process.send_signal(number)
-    out, said = process.communicate(timeout=120)
+    out, said = process.communicate(timeout=3600)
     assert process.returncode == CODES[number], said
     assert "Traceback" not in said
     one_document(out, CODES[number])
@@ -138,5 +138,5 @@ def test_nohup_goes_on(training: Training, tmp_path: Path) -> None:
         )
         Training.wait_for_steps(run, 2)
         process.send_signal(signal.SIGHUP)
-        assert process.wait(240) == 0
+        assert process.wait(3600) == 0
         assert json.loads((run / "status.json").read_text())["state"] == "done"

@@ -114,7 +114,7 @@ def test_a_full_disk(training: Training, tmp_path: Path, most: int) -> None:
     process = training.popen(run)
     training.wait_for_steps(run, 6, process)
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
-    _, err = process.communicate(timeout=240)
+    _, err = process.communicate(timeout=3600)
     assert process.returncode == 4, err
     assert "the disk is full" in err
     gone_on_with(training, run)
@@ -143,6 +143,6 @@ def test_two_commands_on_one_folder(training: Training, tmp_path: Path) -> None:
     process.send_signal(signal.SIGCONT)
     assert second.returncode == 2, second.stderr
     assert f"in use by process {process.pid} on" in second.stderr
-    process.communicate(timeout=240)
+    process.communicate(timeout=3600)
     assert difference(training.undisturbed, run) is None
     assert len(history_losses(run)) == 48

@@ -51,8 +51,8 @@ def struck(training: Training, run: Path, whom: str, number: signal.Signals, ste
     for one in everybody if whom == "everybody" else [workers.get(whom, everybody[0])]:
         one.send_signal(number)
     started = time.monotonic()
-    _, err = process.communicate(timeout=60)
-    psutil.wait_procs(everybody, timeout=30)
+    _, err = process.communicate(timeout=3600)
+    psutil.wait_procs(everybody, timeout=3600)
     assert time.monotonic() - started < 30
     assert not [p for p in everybody if p.is_running() and p.status() != psutil.STATUS_ZOMBIE], "somebody stayed behind"
     return process.returncode or 0, err

@@ -78,7 +78,7 @@ def test_a_strangers_run(place: Path, tmp_path: Path, words: Sequence[str], writ
         "bertctl",
         *typed,
     ]
-    done = subprocess.run(command, cwd=work, env=env, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(command, cwd=work, env=env, capture_output=True, text=True, check=False, timeout=3600)
     assert done.returncode == 0, done.stderr
     calls = [line.partition(" ")[2].strip() for line in log.read_text(errors="replace").splitlines()]
     assert any("model" in call or "metrics.json" in call for call in calls), "the tracer saw nothing"

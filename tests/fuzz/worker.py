@@ -98,6 +98,7 @@ class Boundary:
         from tests.fuzz.watch import Watch
 
         make_verbs_once(app)
+        re._MAXCACHE = 1 << 14  # type: ignore[attr-defined]  # as in the nursery
         self._main = main.main
         self._doors = streams
         self.watch = Watch()

@@ -148,7 +148,9 @@ print(count, rows.ids[-1], (after - before) // 1024)
 
 def from_stdin(data: bytes, kind: str) -> list[str]:
     command = [sys.executable, "-c", _FROM_STDIN, kind]
-    return subprocess.run(command, input=data, capture_output=True, timeout=60, check=True).stdout.decode().splitlines()
+    return (
+        subprocess.run(command, input=data, capture_output=True, timeout=3600, check=True).stdout.decode().splitlines()
+    )
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet", ".csv.gz"])

@@ -13,17 +13,15 @@ def _drawn(windows: int, length: int, *, words: int = 1, **settings: object) -> 
     """Tokens, what stands in their places, and which were chosen, of windows whose words have so many tokens."""
     masking = Masking(MaskingSection(**settings), MASK, IDS)
     begins = np.arange(length) % words == 0
-    tokens, shown, chosen = [], [], []
-    for window in range(windows):
+    tokens, shown, chosen = np.random.default_rng(8).choice(IDS, size=(windows, length)), [], []
+    for window, own in enumerate(tokens):
         rng = np.random.default_rng([7, window])
-        own = np.random.default_rng([8, window]).choice(IDS, size=length)
         places, groups = masking.choose(begins, rng)
         changed = own.copy()
         changed[places] = masking.disguise(own[places], groups, rng)
-        tokens.append(own)
         shown.append(changed)
-        chosen.append(np.isin(np.arange(length), places))
-    return np.array(tokens), np.array(shown), np.array(chosen)
+        chosen.append(np.bincount(places, minlength=length) > 0)
+    return tokens, np.array(shown), np.array(chosen)
 
 
 @pytest.mark.parametrize("length", [7, 126])

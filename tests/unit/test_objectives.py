@@ -162,9 +162,9 @@ class ThreadWorkers(Workers):
 
     def gather(self, values: NDArray[Any]) -> list[NDArray[Any]]:
         self.meeting.arrays[self.rank] = values
-        self.meeting.barrier.wait(120)
+        self.meeting.barrier.wait(3600)
         found = list(self.meeting.arrays)
-        self.meeting.barrier.wait(120)
+        self.meeting.barrier.wait(3600)
         assert len({values.shape for values in found}) == 1, "as torch.distributed demands"
         return found
 

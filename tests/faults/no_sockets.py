@@ -1,0 +1,12 @@
+"""Imported by a process of the tests: it ends where a socket is to connect to another machine, and says to which."""
+
+import socket
+from typing import Any, Never
+
+
+def _refused(_: socket.socket, address: Any) -> Never:
+    raise SystemExit(f"a connection to {address}")
+
+
+socket.socket.connect = _refused  # type: ignore[method-assign]
+socket.socket.connect_ex = _refused  # type: ignore[method-assign]
