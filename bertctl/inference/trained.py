@@ -17,7 +17,7 @@ from bertctl.data.rows import Rows
 from bertctl.documents import loading
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.inference.engine import Engine
-from bertctl.modeling.families import model_positions
+from bertctl.modeling.families import read_length
 from bertctl.modeling.linear_head import is_probe, read_probe
 from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.progress import SILENT, Listener
@@ -27,7 +27,6 @@ from bertctl.tasks.base import Task, output_names
 from bertctl.tasks.registry import TASKS, task_type
 from bertctl.words import listing
 
-_LONGEST = 512  # tokens that a model of others reads where nobody says more
 _FORM = ("encoding", "delimiter", "header")
 _COLUMNS = ("text_column", "pair_column", "label_column", "label_columns", "choice_columns", "id_column")
 
@@ -162,7 +161,7 @@ def _open_model(path: Path, options: Mapping[str, object], listener: Listener) -
     is_score = config.get("problem_type") == "regression" or len(labels) == 1
     kind = fitting[:2][-1] if is_score else fitting[0]
     fields = {"name": recipe_name(path.name), "model.name": str(path)}
-    long = config.get("long_text") or {"max_length": min(model_positions(config) or _LONGEST, _LONGEST)}
+    long = config.get("long_text") or {"max_length": read_length(config)}
     with loading(path / "config.json", remedy="Its `long_text` has fields of `model` in a recipe."):
         lengths = {f"model.{name}": value for name, value in long.items()}
     recipe = load_recipe(kind.name, options={**lengths, **options, **fields})

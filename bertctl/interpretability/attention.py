@@ -15,9 +15,8 @@ from bertctl.config.recipe_sections import RuntimeSection
 from bertctl.errors import UsageError
 from bertctl.inference.engine import Engine
 from bertctl.interpretability.attention_tap import tapped
-from bertctl.interpretability.hidden_states import LONGEST
 from bertctl.modeling.build import load_frozen
-from bertctl.modeling.families import family_of, model_positions, model_sizes
+from bertctl.modeling.families import family_of, model_sizes, read_length
 from bertctl.modeling.layers import layer_count
 from bertctl.modeling.source import ModelSource
 from bertctl.runtime.device import choose_compute
@@ -66,7 +65,7 @@ class AttentionReader:
     Args:
         source: the model's files.
         runtime: where it computes.
-        max_length: longest text in tokens; by the model, at most `LONGEST`, when None.
+        max_length: longest text in tokens; by the model, at most 512, when None.
 
     Raises:
         UsageError: an encoder and a decoder.
@@ -75,7 +74,7 @@ class AttentionReader:
     def __init__(self, source: ModelSource, runtime: RuntimeSection, *, max_length: int | None = None) -> None:
         self.source, self._runtime = source, runtime.model_copy(update={"precision": "fp32"})
         self.layers, self.family = layer_count(source.config), family_of(source.config)
-        self.max_length = max_length or min(model_positions(source.config) or LONGEST, LONGEST)
+        self.max_length = max_length or read_length(source.config)
 
     @cached_property
     def model(self) -> "Model":

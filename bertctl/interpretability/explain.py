@@ -112,21 +112,20 @@ class Explainer:
             if lines and not is_checked:
                 network.require_path(lines[:4], family_of(self.run.source.config))
                 is_checked = True
-            found = self._explained(network, lines, [rows.ids[target.row] for target in targets]) if lines else []
+            found = self._explained(network, lines, [rows.ids[target.row] for target in targets]) if lines else ()
+            of_rows = [predictor.line(answered, i) | {"targets": []} for i in range(len(rows))]
+            for target, explained in zip(targets, found, strict=True):
+                of_rows[target.row]["targets"].append({**target.named, **explained})
             self.counts["examples"] += len(rows)
             listener.advance("explaining", self.counts["examples"], total)
-            of_row: list[list[dict[str, Any]]] = [[] for _ in range(len(rows))]
-            for target, explained in zip(targets, found, strict=True):
-                of_row[target.row].append({**target.named, **explained})
-            for i, own in enumerate(of_row):
-                yield predictor.line(answered, i) | {"targets": own}
+            yield from of_rows
         predictor.finish(listener)
         listener.finish("explaining")
 
     def _explained(
         self, network: EmbeddedNetwork, lines: Sequence[InputLine], ids: Sequence[str]
-    ) -> list[dict[str, Any]]:
-        """Returns what is known of each line, of the rows with these ids."""
+    ) -> Iterator[dict[str, Any]]:
+        """Yields what is known of each line, of the rows with these ids."""
         methods = {name: METHODS[name](network, lines, self.asked.steps) for name in self.asked.methods}
         values = np.array([one.value for one in methods[self.asked.methods[0]]])
         left = max(0, self.asked.faithful_rows - len(self.faithful))
@@ -139,7 +138,6 @@ class Explainer:
         ]
         measured = faithfulness(network, lines[:left], values[:left], orders) if left else []
         self.faithful += measured
-        documents = []
         for i, line in enumerate(lines):
             each = {name: found[i] for name, found in methods.items()}
             words = [
@@ -147,11 +145,10 @@ class Explainer:
                 for w, word in enumerate(line.words)
             ]
             facts = {name: {"apart": one.apart, **one.facts} for name, one in each.items()}
+            self.counts["targets"] += 1
             self.counts["not_converged"] += any(fact.get("converged") is False for fact in facts.values())
             faithful = {"faithfulness": measured[i]} if i < len(measured) else {}
-            documents.append({"value": float(values[i]), "words": words, "methods": facts, **faithful})
-        self.counts["targets"] += len(documents)
-        return documents
+            yield {"value": float(values[i]), "words": words, "methods": facts, **faithful}
 
     def summary(self) -> dict[str, Any]:
         """Returns the counts, the baseline, and each method's mean faithfulness against that of a random order.

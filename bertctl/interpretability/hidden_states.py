@@ -18,7 +18,7 @@ from bertctl.errors import DataError, UsageError
 from bertctl.features.encoded_windows import EncodedWindows, RowEncoder
 from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine
 from bertctl.features.extract_job import VectorNames
-from bertctl.modeling.families import model_positions
+from bertctl.modeling.families import read_length
 from bertctl.modeling.layers import layer_count
 from bertctl.modeling.pooling import finite
 from bertctl.modeling.source import ModelSource, inspect_model
@@ -29,10 +29,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-LONGEST = 512
-"""Tokens that are read of a text, of models that could read more."""
-
-
 def find_encoder(name: str) -> tuple[ModelSource, int]:
     """Returns a model's files, looked at but not loaded, and the tokens that are read of a text.
 
@@ -41,7 +37,7 @@ def find_encoder(name: str) -> tuple[ModelSource, int]:
         UnavailableError: files that are not there.
     """
     source = inspect_model(ModelSection(name=name, max_length=4))
-    return source, min(model_positions(source.config) or LONGEST, LONGEST)
+    return source, read_length(source.config)
 
 
 def open_encoder(name: str, names: VectorNames) -> tuple[Encoder, Callable[[Sequence[str]], EncodedWindows]]:

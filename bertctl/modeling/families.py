@@ -158,6 +158,11 @@ def model_positions(config: Mapping[str, Any]) -> int | None:
     return positions
 
 
+def read_length(config: Mapping[str, Any]) -> int:
+    """Returns how many tokens are read of a text where nobody says: what the model can read, at most 512."""
+    return min(model_positions(config) or 512, 512)
+
+
 def reads_padding(config: Mapping[str, Any]) -> str:
     """Returns why a text's answers depend on how far it is padded; an empty string where they don't."""
     return _READS_PADDING.get(family_of(config), "")
