@@ -8,11 +8,14 @@ Letters: N texts, K slots of a signature, S shingles.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from bertctl.tokenization.reference import chunks
 
 SIMILARITY = 0.8
 """Jaccard similarity from which two texts are near duplicates."""
@@ -24,7 +27,7 @@ _BANDS, _IN_BAND = 12, 5  # a pair at 0.8 shares a band with probability 0.991, 
 _SLOTS = _BANDS * _IN_BAND
 _SURELY_LESS = 0.55  # estimated similarity: 4 standard deviations below 0.8 with 60 slots
 _NEIGHBOURS = 4  # of each text in a bucket, beside the bucket's first: a bucket of thousands stays affordable
-_CHUNK_CHARACTERS = 4_000_000  # characters that are shingled at once
+_CACHED = 20_000  # texts whose shingles are kept: candidates come sorted, so old ones are rarely asked for again
 _NO_LETTERS = re.compile(r"[\W_]+")
 
 
@@ -58,9 +61,9 @@ def near_duplicates(texts: Sequence[str]) -> list[NearPair]:
     chosen = [plain[i] for i in long_enough]
     signatures = _signatures(chosen)
     found: list[NearPair] = []
-    shingles: dict[int, frozenset[str]] = {}
+    shingles = lru_cache(_CACHED)(lambda index: _shingle_set(chosen[index]))
     for a, b in _candidates(signatures):
-        similarity = _jaccard(_shingles_of(chosen, a, shingles), _shingles_of(chosen, b, shingles))
+        similarity = _jaccard(shingles(a), shingles(b))
         if similarity >= SIMILARITY:
             found.append(NearPair(long_enough[a], long_enough[b], similarity))
     return found
@@ -82,34 +85,16 @@ def _shingle_set(text: str) -> frozenset[str]:
     return frozenset(text[i : i + _SHINGLE] for i in range(len(text) - _SHINGLE + 1))
 
 
-def _shingles_of(texts: Sequence[str], index: int, cache: dict[int, frozenset[str]]) -> frozenset[str]:
-    if index not in cache:
-        if len(cache) > 20_000:  # candidates come sorted, so the old ones are rarely asked for again
-            cache.clear()
-        cache[index] = _shingle_set(texts[index])
-    return cache[index]
-
-
 def _signatures(texts: Sequence[str]) -> NDArray[np.uint32]:
     """Returns (N, K) MinHash signatures of texts of at least one shingle each."""
     import rensa
 
     parts: list[NDArray[np.uint32]] = []
-    for chunk in _chunks(texts):
+    for chunk in chunks(texts):
         hashes, offsets = _hashes(chunk)
         matrix = rensa.RMinHash.digest_matrix_from_flat_token_hashes(hashes, offsets, _SLOTS, 1)
         parts.append(np.array(matrix.to_rows(), dtype=np.uint32))
     return np.concatenate(parts)
-
-
-def _chunks(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    first = characters = 0
-    for i, text in enumerate(texts):
-        if i > first and characters + len(text) > _CHUNK_CHARACTERS:
-            yield texts[first:i]
-            first, characters = i, 0
-        characters += len(text)
-    yield texts[first:]
 
 
 def _hashes(texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
