@@ -127,7 +127,7 @@ def _summary(subject: Subject, split: str) -> dict[str, Any]:
     """Returns a split in numbers: its labels or tags are counted, where they can be."""
     rows = subject.splits[split]
     counts: Counter[str] = Counter()
-    sets = subject.label_sets(split)
+    sets = subject.label_sets[split]
     if sets is not None:
         counts.update(name for names in sets for name in names)
     elif rows.has("label") and "scores" not in subject.checks:

@@ -33,7 +33,7 @@ def check_duplicates(subject: Subject) -> Iterator[Finding]:
     """Yields exact and near duplicates, inside each split and across each two; texts with several labels."""
     groups: dict[str, list[Place]] = defaultdict(list)
     for split in subject.splits:
-        for index, key in enumerate(subject.keys(split)):
+        for index, key in enumerate(subject.keys[split]):
             if key.strip(f" {BETWEEN_FIELDS}"):
                 groups[key].append((split, index))
     yield from _exact_inside(subject, groups)
@@ -149,13 +149,13 @@ def _shared_contexts(subject: Subject) -> Iterator[Finding]:
     """Yields paragraphs that are read in training and in a later split."""
     with_context = list(subject.splits) if "answers" in subject.checks else []
     contexts = {
-        split: {normalised(context): i for i, context in reversed(list(enumerate(subject.texts(split)["context"])))}
+        split: {normalised(context): i for i, context in reversed(list(enumerate(subject.texts[split]["context"])))}
         for split in with_context
     }
     for one, other in combinations(with_context, 2):
         shared = {key: index for key, index in contexts[other].items() if key and key in contexts[one]}
         if shared:
-            show, says = subject.texts(other)["context"].__getitem__, f"are in {one} too"
+            show, says = subject.texts[other]["context"].__getitem__, f"are in {one} too"
             examples = examples_at(subject.splits[other], sorted(shared.values()), show)
             counts = (len(shared), len(contexts[other]))
             yield _RULES.finding("context-across-splits", other, counts, examples, noun="paragraph", says=says)
@@ -166,14 +166,14 @@ def _contained(subject: Subject) -> Iterator[Finding]:
 
     Where there is nothing but training rows, in other ones of them: some of these rows will be held out.
     """
-    train = subject.texts("train") if "train" in subject.splits else {}
+    train = subject.texts["train"] if "train" in subject.splits else {}
     if len(train) != 1:
         return
     [column] = train.values()
     texts = [f" {normalised(text)} " for text in column]
     whole, copies = "\n".join(texts), Counter(texts)
     for split in [name for name in subject.splits if name != "train"] or ["train"]:
-        [column] = subject.texts(split).values()
+        [column] = subject.texts[split].values()
         many = min(_LOOKED_UP, max(1, _READ // (len(whole) + 1)))
         looked = [int(i) for i in np.linspace(0, len(column) - 1, min(many, len(column)))]
         keys = {i: f" {normalised(column[i])} " for i in looked}
@@ -221,7 +221,7 @@ def _answer(subject: Subject, place: Place) -> Hashable | None:
     rows = subject.splits[split]
     if not rows.has("label") or "scores" in subject.checks:
         return None
-    names = subject.label_sets(split)
+    names = subject.label_sets[split]
     if names is not None:
         return tuple(sorted(names[index])) or None
     value = rows.columns["label"][index]
@@ -237,7 +237,7 @@ def _shown_answer(subject: Subject, place: Place) -> str:
 
 def _text(subject: Subject, place: Place) -> str:
     split, index = place
-    fields = (str(column[index]).replace(BETWEEN_FIELDS, " / ").strip() for column in subject.texts(split).values())
+    fields = (str(column[index]).replace(BETWEEN_FIELDS, " / ").strip() for column in subject.texts[split].values())
     return " | ".join(fields)
 
 

@@ -26,7 +26,7 @@ _AT_LIMIT, _AT_LIMIT_SHARE = 5, 0.002  # texts of one such length, none longer: 
 def check_fields(subject: Subject) -> Iterator[Finding]:
     """Yields what is wrong with a field as a whole, before its letters are looked at."""
     for split, rows in subject.splits.items():
-        columns = subject.texts(split)
+        columns = subject.texts[split]
         for name, column in columns.items():
             if name != "context" or "choices" not in columns:  # a choice may stand by itself
                 yield from _blank(rows, split, name, column)
@@ -68,7 +68,7 @@ def _cut_off(rows: Rows, split: str, name: str, column: Sequence[str]) -> Iterat
 
 def _swallowed(subject: Subject, rows: Rows, split: str, name: str, column: Sequence[str]) -> Iterator[Finding]:
     """Yields fields in which a line ends with a separator and a label: several rows in one."""
-    labels = sorted({label for names in subject.label_sets(split) or () for label in names}, key=len, reverse=True)
+    labels = sorted({label for names in subject.label_sets[split] or () for label in names}, key=len, reverse=True)
     if not labels or not any("\n" in text for text in column) or len(labels) > 1000:
         return
     words = "|".join(map(re.escape, labels))
@@ -79,7 +79,7 @@ def _swallowed(subject: Subject, rows: Rows, split: str, name: str, column: Sequ
 
 
 def _same_sides(subject: Subject, split: str) -> Iterator[Finding]:
-    texts = subject.texts(split)
+    texts = subject.texts[split]
     if "pair" not in texts or "text" not in texts:
         return
     rows = subject.splits[split]

@@ -27,7 +27,7 @@ def check_labels(subject: Subject) -> Iterator[Finding]:
     """Yields everything about labels."""
     counts: dict[str, Counter[str]] = {}
     for split in subject.splits:
-        sets = subject.label_sets(split)
+        sets = subject.label_sets[split]
         if sets is not None:
             counts[split] = Counter(name for names in sets for name in names)
             yield from _missing(subject, split, sets)
@@ -108,7 +108,7 @@ def _joined(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
 
 def _number_of_labels(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
     rows = subject.splits["train"]
-    several = any(len(names) > 1 for names in subject.label_sets("train") or ())
+    several = any(len(names) > 1 for names in subject.label_sets["train"] or ())
     if len(train) < 2 and not several:
         only = f"one label only, {next(iter(train))!r}" if train else "no label at all"
         message = f"the training rows have {only}: nothing can be learned"
@@ -180,7 +180,7 @@ def _shift(subject: Subject, counts: dict[str, Counter[str]], split: str) -> Ite
 
 
 def _sorted_by_label(subject: Subject) -> Iterator[Finding]:
-    sets = subject.label_sets("train") or []
+    sets = subject.label_sets["train"] or []
     if len(sets) < _SORTED_ROWS or not 2 <= len(set(sets)) <= len(sets) // 10:
         return
     numbers = np.unique([" ".join(names) for names in sets], return_inverse=True)[1]
@@ -194,7 +194,7 @@ def _sorted_by_label(subject: Subject) -> Iterator[Finding]:
 
 
 def _rows_with(subject: Subject, split: str, names: set[str]) -> list[int]:
-    return [i for i, found in enumerate(subject.label_sets(split) or ()) if names.intersection(found)]
+    return [i for i, found in enumerate(subject.label_sets[split] or ()) if names.intersection(found)]
 
 
 def _with_hint(names: list[str], known: Collection[str]) -> str:

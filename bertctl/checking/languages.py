@@ -34,7 +34,7 @@ def check_languages(subject: Subject) -> Iterator[Finding]:
 
 
 def _joined(subject: Subject, split: str) -> list[str]:
-    columns = list(subject.texts(split).values())
+    columns = list(subject.texts[split].values())
     if len(columns) == 1:
         return list(columns[0])
     return [" ".join(fields) for fields in zip(*columns, strict=True)]

@@ -31,7 +31,7 @@ _FIRST_WORDS = 400  # words of a text that are looked at
 def check_leakage(subject: Subject) -> Iterator[Finding]:
     """Looks at the training rows of single-label classification; where there are none, at the first split."""
     split = "train" if "train" in subject.splits else next(iter(subject.splits), "")
-    sets = subject.label_sets(split) if split else None
+    sets = subject.label_sets[split] if split else None
     if sets is None or any(len(names) > 1 for names in sets):
         return
     rows = subject.splits[split]
@@ -92,7 +92,7 @@ def _lengths(subject: Subject, split: str, labelled: Sequence[int], labels: Sequ
     names = sorted(set(labels))
     of_row = np.array(labels)
     rows = subject.splits[split]
-    for field, column in subject.texts(split).items():
+    for field, column in subject.texts[split].items():
         lengths = np.array([len(column[i]) for i in labelled])
         ranks = _ranks(lengths)
         for name in names if len(names) > 2 else names[:1]:
@@ -124,7 +124,7 @@ def _words(subject: Subject, split: str, labelled: Sequence[int], labels: Sequen
     of_label = Counter(labels)
     total = len(labels)
     rows = subject.splits[split]
-    for field, column in subject.texts(split).items():
+    for field, column in subject.texts[split].items():
         found: Counter[str] = Counter()
         by_label: dict[str, Counter[str]] = {name: Counter() for name in of_label}
         for i, label in zip(labelled, labels, strict=True):

@@ -1,9 +1,9 @@
 """`Subject`: the splits that are checked, as every check sees them, with what several checks need computed once."""
 
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 from tokenizers import Tokenizer
 
@@ -12,7 +12,6 @@ from bertctl.data.groups import normalised
 from bertctl.data.rows import Rows
 from bertctl.tasks.registry import answer_type
 
-_T = TypeVar("_T")
 BETWEEN_FIELDS = "\x1f"  # a control character, so that no text of one field can end as another begins
 
 
@@ -33,7 +32,6 @@ class Subject:
     validation_splits: tuple[str, ...] = ("validation",)
     official_labels: tuple[str, ...] | None = None
     tokenizer: Tokenizer | None = None
-    _cache: dict[Hashable, Any] = field(default_factory=dict)
 
     @property
     def checks(self) -> frozenset[str]:
@@ -58,30 +56,26 @@ class Subject:
         lists = (isinstance(label, list | tuple) for one in rows if one.has("label") for label in one.columns["label"])
         return bool(section.multi_label or section.label_separator) or any(lists)
 
-    def texts(self, split: str) -> dict[str, Sequence[str]]:
-        """Returns what the model reads of a split: field name -> one string per row."""
+    @cached_property
+    def texts(self) -> dict[str, dict[str, Sequence[str]]]:
+        """Is what the model reads of each split: field name -> one string per row."""
         columns = answer_type(self.recipe.task).texts
-        return self._once(("texts", split), lambda: texts_of(self.splits[split], columns))
+        return {split: texts_of(rows, columns) for split, rows in self.splits.items()}
 
-    def keys(self, split: str) -> list[str]:
-        """Returns one string per row, the same for rows which say the same to the model but for case and spacing."""
-        return self._once(("keys", split), lambda: keys_of(self.texts(split)))
+    @cached_property
+    def keys(self) -> dict[str, list[str]]:
+        """Is one string per row of each split, the same for rows that say the same but for case and spacing."""
+        return {split: keys_of(texts) for split, texts in self.texts.items()}
 
-    def label_sets(self, split: str) -> list[tuple[str, ...]] | None:
-        """Returns each row's label names (one, or several); None where the task or the split has no labels."""
-        return self._once(("labels", split), lambda: self._label_sets(self.splits[split]))
-
-    def _label_sets(self, rows: Rows) -> list[tuple[str, ...]] | None:
-        if not rows.has("label") or "labels" not in self.checks:
-            return None
+    @cached_property
+    def label_sets(self) -> dict[str, list[tuple[str, ...]] | None]:
+        """Is each row's label names (one, or several), by split; None where the task or the split has no labels."""
         separator = self.recipe.text_classification.label_separator
-        return [label_names(value, separator) for value in rows.columns["label"]]
-
-    def _once(self, key: Hashable, compute: Callable[[], _T]) -> _T:
-        if key not in self._cache:
-            self._cache[key] = compute()
-        found: _T = self._cache[key]
-        return found
+        labelled = {split: rows.has("label") and "labels" in self.checks for split, rows in self.splits.items()}
+        return {
+            split: [label_names(value, separator) for value in rows.columns["label"]] if labelled[split] else None
+            for split, rows in self.splits.items()
+        }
 
 
 def texts_of(rows: Rows, columns: Sequence[str]) -> dict[str, Sequence[str]]:
@@ -100,7 +94,7 @@ def _joined(value: Any, between: str) -> str:
 
 
 def keys_of(texts: dict[str, Sequence[str]]) -> list[str]:
-    """Returns the keys of `Subject.keys`."""
+    """Returns the keys of rows, see `Subject.keys`."""
     columns = [[normalised(text) for text in column] for column in texts.values()]
     return [BETWEEN_FIELDS.join(fields) for fields in zip(*columns, strict=True)]
 

@@ -69,7 +69,7 @@ PATTERNS = (
 def check_text(subject: Subject) -> Iterator[Finding]:
     """Yields each kind of fault, by split."""
     for split, rows in subject.splits.items():
-        columns = subject.texts(split)
+        columns = subject.texts[split]
         for pattern in PATTERNS:
             of_control = pattern.pattern is _CONTROL
             remedy = _better_encoding(subject.recipe.data.encoding, columns) if of_control else None

@@ -35,7 +35,7 @@ def check_tokens(subject: Subject) -> Iterator[Finding]:
         return
     in_windows = answer_type(subject.recipe.task).in_windows
     for split, rows in subject.splits.items():
-        texts = subject.texts(split)
+        texts = subject.texts[split]
         if not len(rows) or not texts:
             continue
         first, second = _sides(rows, texts)
@@ -92,7 +92,7 @@ def _longer(full: NDArray[np.int64], limit: int, model: str) -> str:
 def _in_pieces(tokenizer: Tokenizer, subject: Subject, split: str) -> Iterator[Finding]:
     """Yields that many words are no single token, as those of another language are: in some texts, evenly spread."""
     counter, encoder = WordCounter(tokenizer), TextEncoder(tokenizer, special_tokens=False)
-    for column in subject.texts(split).values():
+    for column in subject.texts[split].values():
         sample = column[:: -(-len(column) // _SAMPLED)]
         counter.add(sample, encoder.encode(sample))
     split_words = counter.split_words + counter.unknown
