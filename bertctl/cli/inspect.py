@@ -54,10 +54,10 @@ def inspect(
 
         with out.third_party_kept():
             walked = walk_input(model, embeddings, pair, listener=out)
-        lengths = [{f"|{kind}|": norm for kind, norm in token["norms"].items()} for token in walked["tokens"]]
         tokens = [
-            {name: token[name] for name in ("position", "token", "id", "segment")} | own
-            for token, own in zip(walked["tokens"], lengths, strict=True)
+            {name: one[name] for name in ("position", "token", "id", "segment")}
+            | {f"|{kind}|": norm for kind, norm in one["norms"].items()}
+            for one in walked["tokens"]
         ]
         caption = "Lengths of the vectors that are added for each token, and of their normalised sum."
         states = [{**state, "shape": " x ".join(map(str, state["shape"]))} for state in walked["states"]]

@@ -2,7 +2,7 @@
 
 transformers-interpret takes one text after the other: the predicted class, then captum's LayerIntegratedGradients of
 its probability over the token table, 50 steps in one batch. Where captum is not installed, the same arithmetic is
-written out here. Ours doubles its steps until each sum is right; faithfulness, which theirs does not measure, is left
+written out here. Ours halves its steps until each sum is right; faithfulness, which theirs does not measure, is left
 out. The sides take turns.
 """
 
