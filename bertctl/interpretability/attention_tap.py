@@ -94,9 +94,5 @@ def tapped(network: Any) -> Iterator[Tap]:
     tap = Tap()
     AttentionInterface.register(_NAME, tap.attend)
     AttentionMaskInterface.register(_NAME, AttentionMaskInterface()["eager"])  # as numbers to add, for `Scores`
-    hook = network.register_forward_pre_hook(tap.begin)
-    try:
-        with attending(network, _NAME):
-            yield tap
-    finally:
-        hook.remove()
+    with network.register_forward_pre_hook(tap.begin), attending(network, _NAME):
+        yield tap

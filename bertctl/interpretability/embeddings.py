@@ -170,11 +170,8 @@ def _replaced(table: Any, ids: "Tensor", vectors: "Tensor") -> Iterator[None]:
         is_turned = given[0].shape == ids.T.shape and bool((given[0] == ids.T).all())  # XLNet reads columns
         return vectors.transpose(0, 1) if is_turned else vectors.view(found.shape)
 
-    handle = table.register_forward_hook(give)
-    try:
+    with table.register_forward_hook(give):
         yield
-    finally:
-        handle.remove()
     if asked != 1:
         raise ValueError(f"the token table was asked {asked} times")
 

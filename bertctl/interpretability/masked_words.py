@@ -6,7 +6,6 @@ Letters: T tokens of a text, V tokens in the vocabulary.
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -93,10 +92,13 @@ class MaskedModel:
         for indices, inputs in self._engine.line_batches(lines, budget):
             first = inputs["attention_mask"].argmax(dim=1).tolist()  # behind padding on the left
             asked = [(row, first[row] + place) for row, i in enumerate(indices) for place in lines[i].places]
-            rows, columns = map(list, zip(*asked, strict=True))
-            with self._engine.backend.inference(), _asked_alone(self._engine.network, rows, columns):
+            at = tuple(map(list, zip(*asked, strict=True)))
+            # Only these places go through the vocabulary's matrix, as (1, K, V) logits, where that is a layer.
+            head: Any = self._engine.network.get_output_embeddings()
+            alone = head.register_forward_pre_hook(lambda _, given, at=at: (given[0][at][None],))
+            with self._engine.backend.inference(), alone:
                 logits = self._engine.backend(**inputs).logits
-            logits = logits[0] if logits.shape[:2] == (1, len(rows)) else logits[rows, columns]
+            logits = logits[0] if logits.shape[:2] == (1, len(asked)) else logits[at]
             counts = [len(lines[i].places) for i in indices]
             yield from zip(indices.tolist(), logits.float().log_softmax(-1).split(counts), strict=True)
 
@@ -172,20 +174,6 @@ class MaskedModel:
         pieces = [self.tokenizer.id_to_token(i) or "" for i in ids]
         text = before + word + after
         return {"word": word.strip(), "score": math.exp(logarithm), "ids": ids, "pieces": pieces, "text": text}
-
-
-@contextmanager
-def _asked_alone(network: Any, rows: list[int], columns: list[int]) -> Iterator[None]:
-    """Has only these places of a batch go through the vocabulary's matrix, as (1, K, V) logits, where it is a layer."""
-
-    def choose(_: Any, inputs: "tuple[Tensor, ...]") -> "tuple[Tensor, ...]":
-        return (inputs[0][rows, columns][None],)
-
-    hook = network.get_output_embeddings().register_forward_pre_hook(choose)
-    try:
-        yield
-    finally:
-        hook.remove()
 
 
 def _no_head(source: ModelSource, why: str) -> UsageError:
