@@ -75,7 +75,7 @@ class Line:
     def of_words(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Returns (W + 1,) sums over each word's tokens of (T,) values; the last one is that of all other tokens."""
         size = len(self.words) + 1
-        return np.bincount(self.word % size, values, size)
+        return np.bincount(self.word % size, values, size).astype(np.float64)
 
 
 def read_lines(targets: Sequence[Target], answered: Answered, objective: "Objective", engine: "Engine") -> list[Line]:
