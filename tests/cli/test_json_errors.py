@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 from bertctl import errors
+from bertctl.cli import app
 from bertctl.cli.main import main
 from bertctl.config.problems import RecipeError
 from bertctl.runtime.stopping import Terminated
 from tests.cli.test_surface import COMMANDS
 from tests.cli.verbs import REFUSED, typed
 from tests.documents.schemas import check
+from tests.nursery import make_verbs_once
 
 RAISED = {
     "bug": (KeyError("surprise"), 1),
@@ -79,16 +81,19 @@ def _refused_with_each(
     group, _, name = verb.partition(" ")
     module = importlib.import_module(f"bertctl.cli.{group.replace('-', '_')}")
     function = module.COMMANDS[name] if name else getattr(module, group.replace("-", "_"))
-    for kind, (raised, code) in RAISED.items():
+    raised: BaseException
 
-        def fails(*_: object, raised: BaseException = raised, **__: object) -> None:
-            raise raised
+    def fails(*_: object, **__: object) -> None:
+        raise raised
 
-        broken = functools.update_wrapper(fails, function)
-        if name:
-            monkeypatch.setitem(module.COMMANDS, name, broken)
-        else:
-            monkeypatch.setattr(module, group.replace("-", "_"), broken)
+    broken = functools.update_wrapper(fails, function)
+    if name:
+        monkeypatch.setitem(module.COMMANDS, name, broken)
+    else:
+        monkeypatch.setattr(module, group.replace("-", "_"), broken)
+    monkeypatch.setattr(app, "_imported", app._imported)  # put back at the end
+    make_verbs_once(app)
+    for kind, (raised, code) in RAISED.items():  # noqa: B007 - what the verb raises
         assert main([*words, "--json"]) == code, kind
         said = capsys.readouterr()
         document = one_document(said.out, code)
