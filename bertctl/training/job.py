@@ -3,8 +3,10 @@
 import json
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from bertctl.catalog.mlflow_models import check_registry
 from bertctl.config.agreement import TASK_SECTIONS
@@ -164,6 +166,36 @@ def prepare(recipe: Recipe, *, encoded: Encoded | None = None, listener: Listene
     """
     started = time.perf_counter()
     read = _read(recipe, listener, encoded)
+
+    def features_of(loaded: Model) -> dict[str, Any]:
+        return encoded.features if encoded else encode_splits(read.task, read.data, recipe, loaded.tokenizer)
+
+    model_hash = encoded.model_hash if encoded else ""
+    return assembled(recipe, read, features_of, started=started, model_hash=model_hash, listener=listener)
+
+
+def assembled(
+    recipe: Recipe,
+    read: Inputs,
+    features_of: Callable[[Model], dict[str, Any]],
+    *,
+    started: float,
+    model_hash: str = "",
+    listener: Listener = SILENT,
+) -> Job:
+    """Returns the job of what was read: the network is built, the rows are encoded, the memory is estimated.
+
+    Args:
+        recipe: what to run.
+        read: what it names.
+        features_of: encodes the splits for the model.
+        started: `time.perf_counter()` when reading began.
+        model_hash: of the model's files, where it is known.
+        listener: hears of the model.
+
+    Raises:
+        BertctlError: any refusal of model, device or evaluations.
+    """
     data, source, task = read.data, read.source, read.task
     data_read = time.perf_counter()
 
@@ -176,10 +208,9 @@ def prepare(recipe: Recipe, *, encoded: Encoded | None = None, listener: Listene
         only_deterministic()
     loaded = build_model(source, task.auto_class, task.head(), recipe, listener=listener)
     model_read = time.perf_counter()
-    features = encoded.features if encoded else encode_splits(task, data, recipe, loaded.tokenizer)
+    features = features_of(loaded)
     steps = total_steps(recipe, len(features["train"]))
     check_evaluations(recipe.training, steps)
-    model_hash = encoded.model_hash if encoded else source.content_hash()
     settings = recipe.training
     needed = estimate_memory(
         source.config,
@@ -202,7 +233,7 @@ def prepare(recipe: Recipe, *, encoded: Encoded | None = None, listener: Listene
         primary=read.primary,
         steps=steps,
         memory=needed + (resident_bytes() if compute.device == "cpu" else 0),
-        environment=describe_environment(resolved, compute, data=data, model_hash=model_hash),
+        environment=describe_environment(resolved, compute, data=data, model_hash=model_hash or source.content_hash()),
     )
     encoded_at = time.perf_counter()
     job.seconds = {"read": data_read - started, "load": model_read - data_read, "encode": encoded_at - model_read}

@@ -13,23 +13,19 @@ from bertctl.data.corpora import open_corpora
 from bertctl.data.recipe_data import LoadedData
 from bertctl.data.rows import Rows
 from bertctl.errors import UsageError
-from bertctl.inference.environment import describe_environment
-from bertctl.inference.run_inputs import resolved_for
 from bertctl.modeling.families import family_of
 from bertctl.modeling.load import load_tokenizer_of
 from bertctl.modeling.masked_head import require_order_head
+from bertctl.modeling.model import Model
 from bertctl.modeling.source import inspect_model
 from bertctl.progress import SILENT, Listener
-from bertctl.runtime.seeding import only_deterministic, seed_everything
 from bertctl.tasks.corpus_windows import CorpusWindows, mixed, weights_of
 from bertctl.tasks.pretraining import Pretraining
 from bertctl.tokenization.packing import PackedText
 from bertctl.training.corpus_cache import CorpusData, read_corpus
 from bertctl.training.first_weights import begin_from
-from bertctl.training.job import Job, check_outside
-from bertctl.training.layer_freezing import check_evaluations, check_layers
-from bertctl.training.loop import total_steps
-from bertctl.training.memory import estimate_memory, resident_bytes
+from bertctl.training.job import Inputs, Job, assembled, check_outside
+from bertctl.training.layer_freezing import check_layers
 from bertctl.training.new_model import new_model
 from bertctl.words import listing
 
@@ -59,57 +55,26 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> Job:
         require_order_head(family_of(source.config), source.name)
     tokenizer = load_tokenizer_of(source, task.auto_class, head={})
     corpus = read_corpus(recipe, tokenizer, listener=listener)
-    data = _loaded(recipe, corpus)
-    data_read = time.perf_counter()
-
-    from bertctl.modeling.build import build_model
-
-    compute = source.compute(recipe.runtime)
-    resolved = resolved_for(recipe, compute)
-    seed_everything(recipe.training.seed_of_init)
-    if recipe.runtime.deterministic:
-        only_deterministic()
-    loaded = build_model(source, task.auto_class, task.head(), recipe, listener=listener)
-    model_read = time.perf_counter()
-    settings = recipe.training
+    counts = _token_counts(corpus.train, tokenizer.get_vocab_size())
+    task = replace(task, unigram=float(entr(counts / counts.sum()).sum()))
+    primary = recipe.evaluation.primary_metric or task.primary_metric
+    read = Inputs(_loaded(recipe, corpus), source, task, ("validation",), primary)
+    settings, size = recipe.training, recipe.model.max_length
     cutting = {"short": recipe.pretraining.short_sequences, "seed": settings.seed_of_order}
-    windows = task.windows(corpus.train, loaded.tokenizer, recipe.model.max_length, held_out=False, **cutting)
-    train = _mixed(windows, recipe, corpus)
-    counts = _token_counts(corpus.train, loaded.tokenizer.get_vocab_size())
-    if recipe.pretraining.from_scratch and recipe.pretraining.first_weights == "corpus":
-        listener.say("model: its first weights are the corpus's own: how often tokens occur, and how often together")
-        begin_from(loaded.network, windows, counts)
-    features: dict[str, Any] = {"train": train}
-    features["validation"] = task.encode(corpus.validation, loaded.tokenizer, max_length=recipe.model.max_length)
-    steps = total_steps(recipe, len(train))
-    check_evaluations(settings, steps)
-    examples, longest = -(-settings.batch_size // settings.accumulation_steps), int(train.lengths.max())
-    needed = estimate_memory(
-        source.config,
-        parameters=sum(p.numel() for p in loaded.network.parameters()),
-        longest=longest,
-        examples=examples,
-        precision=compute.precision,
-        device=compute.device,
-        checkpoints=settings.checkpoint_every != "off",
-    )
-    needed += round(examples * longest * recipe.masking.rate) * loaded.tokenizer.get_vocab_size() * _OF_LOGITS
-    job = Job(
-        recipe=resolved,
-        data=data,
-        task=replace(task, unigram=float(entr(counts / counts.sum()).sum())),
-        source=source,
-        loaded=loaded,
-        compute=compute,
-        features=features,
-        evaluated=("validation",),
-        primary=recipe.evaluation.primary_metric or task.primary_metric,
-        steps=steps,
-        memory=needed + (resident_bytes() if compute.device == "cpu" else 0),
-        environment=describe_environment(resolved, compute, data=data, model_hash=source.content_hash()),
-    )
-    cut_at = time.perf_counter()
-    job.seconds = {"read": data_read - started, "load": model_read - data_read, "encode": cut_at - model_read}
+
+    def features_of(loaded: Model) -> dict[str, Any]:
+        windows = task.windows(corpus.train, loaded.tokenizer, size, held_out=False, **cutting)
+        train = _mixed(windows, recipe, corpus)
+        if recipe.pretraining.from_scratch and recipe.pretraining.first_weights == "corpus":
+            listener.say(
+                "model: its first weights are the corpus's own: how often tokens occur, and how often together"
+            )
+            begin_from(loaded.network, windows, counts)
+        return {"train": train, "validation": task.encode(corpus.validation, loaded.tokenizer, max_length=size)}
+
+    job = assembled(recipe, read, features_of, started=started, listener=listener)
+    tokens = -(-settings.batch_size // settings.accumulation_steps) * int(job.features["train"].lengths.max())
+    job.memory += round(tokens * recipe.masking.rate) * job.loaded.tokenizer.get_vocab_size() * _OF_LOGITS
     return job
 
 
