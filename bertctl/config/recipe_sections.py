@@ -364,9 +364,9 @@ class PretrainingSection(TaskSettings):
     vocab_size: Annotated[int, Field(ge=100)] = 30000
     """Tokens of a vocabulary that is trained on the corpus. The BERT paper has 30,000."""
     first_weights: Literal["corpus", "random"] = "corpus"
-    """What the tokens' vectors and the head's bias of a new BERT start from: the corpus, which tokens occur in it and
-    which occur together (Levy and Goldberg 2014), or random numbers and zeros, as in the BERT paper. A small corpus is
-    learned much faster from the first."""
+    """Where a new BERT's first weights come from: the corpus or random numbers. The corpus says which tokens occur, and
+    which occur together (Levy and Goldberg 2014), so that a small one is learned much faster; random numbers are the
+    BERT paper's."""
     short_sequences: Fraction = 0.1
     """Share of the windows that are cut short, to a random length (google-research/bert: 0.1)."""
     mix: list[Annotated[str, Field(pattern=r"^.+=\d*\.?\d+$")]] = []
