@@ -228,7 +228,7 @@ def extract_features(
         raise UsageError("vectors of tokens go into files", remedy="Type `bertctl extract-features --pooling none`.")
     loaded = load_frozen(source, compute)
     encoder = Encoder(source, loaded, spec, frozen_engine(loaded, compute))
-    row_encoder = RowEncoder(loaded.tokenizer, long, by_token=False)
+    row_encoder = RowEncoder(loaded.tokenizer, long, by_token=False, said=spec.said)
     rows = Rows("texts", {"text": list(texts)}, [str(i) for i in range(len(texts))], "texts")
     found = [np.hstack(encoder.texts(row_encoder.encode(chunk))) for chunk in chunks(rows.parts(READ_ROWS))]
     return np.concatenate(found) if found else np.empty((0, sum(encoder.sizes)), dtype=np.float32)

@@ -52,8 +52,10 @@ def replacing(path: Path) -> Iterator[Path]:
             yield aside
             _sync(aside)
             if aside.is_dir() and path.is_dir() and not path.is_symlink():
-                for file in aside.iterdir():
-                    file.replace(path / file.name)
+                for file in (one for one in aside.rglob("*") if one.is_file()):
+                    target = path / file.relative_to(aside)
+                    target.parent.mkdir(exist_ok=True)
+                    file.replace(target)
                 _sync(path, inside=False)
             else:
                 aside.replace(path)

@@ -66,7 +66,10 @@ _SMALL_FILES = (
     "config.json", "adapter_config.json", *TOKENIZER_FILES, "tokenizer_config.json", "special_tokens_map.json",
     "added_tokens.json", "merges.txt", "entity_vocab.json", "word_shape.json", "word_pronunciation.json",
 )  # fmt: skip
-_WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors")
+_SENTENCES = ("modules.json", "*_*/config.json", "config_sentence_transformers.json", "sentence_bert_config.json")
+_WEIGHTS = (
+    "model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors", "*_Dense/model.safetensors",
+)  # fmt: skip
 """What is read of a model, and fetched of its repository (the last three small files are LUKE's and RoCBert's)."""
 
 
@@ -108,7 +111,7 @@ def locate_model(name: str, *, revision: str | None = None, weights: bool = True
         return _noted(LocatedModel(name, _model_folder(path), None), "" if own else path.resolve().name, whole=weights)
     if row is None and (name.startswith((".", "/", "~")) or name.count("/") != 1):
         return _refuse(name)
-    patterns = (*_SMALL_FILES, *_WEIGHTS) if weights else _SMALL_FILES
+    patterns = (*_SMALL_FILES, *_SENTENCES, *_WEIGHTS) if weights else _SMALL_FILES
     required = ("model.safetensors", "model.safetensors.index.json") if weights else TOKENIZER_FILES
     repo, wanted, ways = row.hub_id if row else name, f"the model '{name}'", _ways(row)
     revision = revision or (row.revision if row else "") or None
@@ -126,7 +129,11 @@ def _noted(model: LocatedModel, name: str, *, whole: bool) -> LocatedModel:
     """Shows a model that is not of the hub to the lock in force, by its name there; without one it is let through."""
     if name:
         patterns = (*_SMALL_FILES, *_WEIGHTS) if whole else _SMALL_FILES
-        files = {path.name: path for pattern in patterns for path in sorted(model.folder.glob(pattern))}
+        files = {
+            path.relative_to(model.folder).as_posix(): path
+            for pattern in patterns
+            for path in sorted(model.folder.glob(pattern))
+        }
         noted(Found("model", name, files, whole=whole))
     return model
 

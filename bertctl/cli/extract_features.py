@@ -19,10 +19,11 @@ def extract_features(
     input: Annotated[str, typer.Argument(metavar="INPUT", autocompletion=dataset_names)],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT")],
     layers: Annotated[str, typer.Option("--layers", metavar="NAME,...")] = "last",
-    pooling: Annotated[str, typer.Option("--pooling", metavar="cls|mean|max|mean-max|pooler|none")] = "mean",
+    pooling: Annotated[str, typer.Option("--pooling", metavar="cls|mean|max|mean-max|pooler|model|none")] = "mean",
     words: Annotated[Literal["first", "last", "mean"] | None, typer.Option("--words")] = None,
     special_tokens: Annotated[bool, typer.Option("--special-tokens/--no-special-tokens")] = True,
     normalize: Annotated[bool, typer.Option("--normalize")] = False,
+    prompt: Annotated[str | None, typer.Option("--prompt", metavar="NAME")] = None,
     stride: Annotated[int | None, typer.Option("--stride", min=0, metavar="TOKENS")] = None,
     dtype: Annotated[Literal["float32", "float16"], typer.Option("--dtype")] = "float32",
     split: Annotated[str | None, typer.Option("--split")] = None,
@@ -48,9 +49,12 @@ def extract_features(
             0 is the embeddings, -1 the last layer. Names: word-embeddings, embeddings, second-to-last, last,
             sum-last-4, concat-last-4, sum-all.
         pooling: How the vectors of the tokens become one per text; `none` keeps one per token.
+
+            `model` does what a folder of sentence-transformers says: pooling, linear layers, length, prompt.
         words: Write one vector per word: of its first token, its last, or the mean of all.
         special_tokens: Whether [CLS], [SEP] and other special tokens count in mean and max.
         normalize: Scale each vector to length 1.
+        prompt: Prompt of the model's folder that is put before each text, by name. Default: the folder's own.
         stride: Read long texts in windows that overlap by this many tokens (`--long-text window`), pooled together.
         dtype: Type of the numbers in the file.
         split: Split of a data set. Default: train.
@@ -84,7 +88,7 @@ def extract_features(
 
     shared = workers()
     out.quiet = out.quiet or shared.rank > 0
-    vectors = VectorNames(tuple(names_in(layers)), tuple(names_in(pooling)), words, special_tokens, normalize)
+    vectors = VectorNames(tuple(names_in(layers)), tuple(names_in(pooling)), words, special_tokens, normalize, prompt)
     long = LongText.of(recipe.model, stride)
     job = ExtractJob(output, long, input, dtype, keep_text, backend, resume, overwrite, sharing)
     skipped = SkippedRows() if on_error == "skip" else None

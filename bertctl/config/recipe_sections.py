@@ -76,6 +76,9 @@ class DataSection(RecipeSection):
     pair_column: Text | None = None
     """Column with the second sentence of a pair. Question answering: the context; multiple choice: words that every
     choice continues. Default: guessed where the text column is guessed too."""
+    negative_column: Text | None = None
+    """Column with a text that does not belong to the first one (sentence embeddings). Default: guessed from the usual
+    names."""
     label_column: Text | None = None
     """Column with the label or the score. Token classification: the tags; question answering: the answers; multiple
     choice: the right choice. Default: guessed from the usual names."""
@@ -347,6 +350,36 @@ class QuestionAnsweringSection(TaskSettings):
     counted, and train nothing: their loss does not count."""
 
 
+class SentenceEmbeddingsSection(TaskSettings):
+    """Settings of the task `sentence-embeddings`: how vectors are made, and what makes them near or far."""
+
+    loss: Literal["cosine", "cosent", "softmax", "contrastive", "multiple-negatives", "triplet"] | None = None
+    """What is minimised. `cosine` and `cosent` learn scores, `softmax` and `contrastive` labels of pairs, the others
+    what belongs together (Reimers & Gurevych 2019, section 3; Su 2022; Hadsell et al. 2006; Henderson et al. 2017).
+    Default: cosent for scores, contrastive for two labels, softmax for more, else multiple-negatives."""
+    pooling: Literal["cls", "mean", "max", "mean-max"] | None = None
+    """How the vectors of the tokens become one per text. Default: as the model's folder says, else mean."""
+    normalize: bool | None = None
+    """Whether each vector is brought to length 1. Default: as the model's folder says, else no."""
+    projection: PositiveInt | None = None
+    """Size that a new linear layer after the pooling brings the vectors to. Default: none is added."""
+    widths: list[PositiveInt] = []
+    """Sizes to which vectors may be cut later: the loss of each is added (Kusupati et al. 2022, Matryoshka)."""
+    scale: PositiveFloat = 20.0
+    """What cosines are multiplied by in `cosent` and `multiple-negatives`: 1 / temperature."""
+    margin: PositiveFloat | None = None
+    """How far apart two texts should be: in `triplet` the farther by so much, in `contrastive` in 1 - cosine. Default:
+    5 and 0.5, as in sentence-transformers."""
+    symmetric: bool = False
+    """Whether `multiple-negatives` also looks for the first text among those of the batch."""
+    score_range: Annotated[list[FiniteFloat], Field(min_length=2, max_length=2)] | None = None
+    """Lowest and highest possible score, which stand for the cosines 0 and 1. Default: those of the training rows."""
+    query_prompt: str | None = None
+    """Words before the first text of a row. Default: the folder's prompt for queries, or for all texts."""
+    document_prompt: str | None = None
+    """Words before the other texts of a row. Default: the folder's prompt for documents, or for all texts."""
+
+
 class PretrainingSection(TaskSettings):
     """Settings of `bertctl pretrain`: the corpus, and what is learned from it."""
 
@@ -455,6 +488,8 @@ class RecipeFields(RecipeSection):
     """Settings of the task `token-classification`."""
     question_answering: QuestionAnsweringSection = Field(default_factory=QuestionAnsweringSection)
     """Settings of the task `question-answering`."""
+    sentence_embeddings: SentenceEmbeddingsSection = Field(default_factory=SentenceEmbeddingsSection)
+    """Settings of the task `sentence-embeddings`: how vectors are made, and what makes them near or far."""
     pretraining: PretrainingSection = Field(default_factory=PretrainingSection)
     """Settings of `bertctl pretrain`: the corpus, and what is learned from it."""
     masking: MaskingSection = Field(default_factory=MaskingSection)

@@ -13,6 +13,7 @@ _NAMES = [
     "token-classification",
     "question-answering",
     "multiple-choice",
+    "sentence-embeddings",
     PRETRAINING,
 ]
 

@@ -10,6 +10,7 @@ PAIR_NAMES = (
     ("question", "sentence"), ("question", "answer"), ("question", "passage"), ("question", "context"),
     ("query", "passage"), ("query", "document"), ("text1", "text2"), ("text_1", "text_2"), ("text_a", "text_b"),
     ("sentence_a", "sentence_b"), ("sentence_1", "sentence_2"), ("satz1", "satz2"), ("frage1", "frage2"),
+    ("anchor", "positive"), ("query", "positive"), ("query", "answer"),
     ("frage", "antwort"), ("prämisse", "hypothese"), ("sentence_good", "sentence_bad"),
 )  # fmt: skip
 SCORE_NAMES = (

@@ -4,6 +4,7 @@ from bertctl.data.choice_files import ChoiceReader
 from bertctl.data.question_files import QuestionReader
 from bertctl.data.reading import Reader as Reader
 from bertctl.data.reading import Reading as Reading
+from bertctl.data.sentence_files import SentenceReader
 from bertctl.data.tagged_files import TaggingReader
 from bertctl.data.text_rows import TEXT_READER
 from bertctl.data.text_rows import TextReader as TextReader
@@ -14,5 +15,6 @@ READERS: dict[str, Reader] = {
     "token-classification": TaggingReader(),
     "question-answering": QuestionReader(),
     "multiple-choice": ChoiceReader(),
+    "sentence-embeddings": SentenceReader(),
 }
 """Task name -> reader."""

@@ -55,7 +55,7 @@ def open_encoder(
     path = converted(source, loaded, names, listener=listener)
     engine = replace(ours, backend=open_session(job.backend, path, needed, compute)) if needed else ours
     encoder = Encoder(source, loaded, spec, engine)
-    row_encoder = RowEncoder(loaded.tokenizer, job.long, by_token=spec.by_token)
+    row_encoder = RowEncoder(loaded.tokenizer, job.long, by_token=spec.by_token, said=spec.said)
     by_length = sorted(range(len(sample)), key=lambda i: len(sample.columns["text"][i]))
     windows = row_encoder.encode(sample.select(by_length[:: max(1, len(by_length) // _SAMPLE)]))
     lowest = lowest_cosine(encoder, Encoder(source, loaded, spec, ours), windows)

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 
 from bertctl.data.rows import Rows
 from bertctl.errors import UsageError
+from bertctl.modeling.sentence_folder import SentenceModules
 from bertctl.tasks.sequences import DocumentFeatures, SequenceFeatures, encode_rows
 from bertctl.tokenization.encode import EncodedTexts
 from bertctl.tokenization.layout import Layout, Ragged, longest_first
@@ -79,13 +80,16 @@ class RowEncoder:
         tokenizer: with truncation and padding off.
         long: the longest window in tokens, and what is read of longer texts.
         by_token: whether tokens are asked for one by one, with their places in the text.
+        said: what the model's folder has put before each text.
 
     Raises:
         UsageError: windows that can't move forward; both ends of texts, token by token.
     """
 
-    def __init__(self, tokenizer: Tokenizer, long: LongText, *, by_token: bool) -> None:
-        self._tokenizer, self._long, self._by_token = tokenizer, long, by_token
+    def __init__(
+        self, tokenizer: Tokenizer, long: LongText, *, by_token: bool, said: SentenceModules | None = None
+    ) -> None:
+        self._tokenizer, self._long, self._by_token, self._said = tokenizer, long, by_token, said
         room = long.max_length - tokenizer.num_special_tokens_to_add(False)
         if long.mode == "window" and not 0 <= long.stride < room:
             raise UsageError(
@@ -101,6 +105,8 @@ class RowEncoder:
         Raises:
             UsageError: windows over pairs.
         """
+        if self._said is not None:
+            rows = replace(rows, columns={**rows.columns, "text": self._said.prepared(rows.columns["text"])})
         texts = rows.columns["text"]
         pairs = rows.columns["pair"] if rows.has("pair") else None
         words = rows.columns["words"] if rows.has("words") else None

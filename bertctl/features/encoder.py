@@ -6,7 +6,7 @@ D size of a vector.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,7 @@ from bertctl.modeling.pooling import (
     pool_words,
     unit_length,
 )
+from bertctl.modeling.sentence_folder import SentenceModules, read_modules
 from bertctl.modeling.source import ModelSource
 from bertctl.modeling.stored_weights import stored_weights
 from bertctl.runtime.batching import token_budget_plan
@@ -41,6 +42,7 @@ from bertctl.tasks.sequences import padded_texts
 from bertctl.tasks.word_windows import WordFeatures
 from bertctl.tokenization.encode import EncodedTexts
 from bertctl.tokenization.layout import Layout, special_ids
+from bertctl.words import unknown
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -48,6 +50,9 @@ if TYPE_CHECKING:
     from bertctl.modeling.model import Model
 
 Vectors = NDArray[np.float32]
+
+_OF_LAST = {"pooler", "model"}
+"""Poolings that read the last layer."""
 
 CPU_BUDGET = 4096
 """Tokens of a batch, padding included: enough to keep the cores busy, small enough for their caches."""
@@ -65,6 +70,7 @@ class VectorSpec:
         special_tokens: whether [CLS], [SEP] and their like count in mean and max (and are among the tokens).
         normalize: whether each vector is brought to length 1.
         windows: how the vectors of a row's windows become one.
+        said: how the model's own folder makes a text's vector, where that is the pooling.
     """
 
     layers: tuple[LayerChoice, ...]
@@ -73,6 +79,7 @@ class VectorSpec:
     special_tokens: bool = True
     normalize: bool = False
     windows: str = "mean"
+    said: SentenceModules | None = None
 
     @classmethod
     def of(cls, names: VectorNames, source: ModelSource, windows: str = "mean") -> Self:
@@ -84,8 +91,9 @@ class VectorSpec:
         if names.words is not None:
             check_poolings([names.words], WORD_POOLINGS)
         check_poolings([windows], WINDOW_POOLINGS)
-        layers = choose_layers(names.layers, layer_count(source.config))
-        return cls(layers, check_poolings(names.poolings), names.words, names.special_tokens, names.normalize, windows)
+        layers, poolings = choose_layers(names.layers, layer_count(source.config)), check_poolings(names.poolings)
+        said = folder_modules(source, names.prompt) if "model" in poolings or names.prompt else None
+        return cls(layers, poolings, names.words, names.special_tokens, names.normalize, windows, said)
 
     @property
     def by_token(self) -> bool:
@@ -93,21 +101,21 @@ class VectorSpec:
         return self.words is not None or "none" in self.poolings
 
     def pairs(self, n_layers: int) -> list[tuple[LayerChoice, str]]:
-        """Returns each layer with each pooling; the pooler reads the last layer only.
+        """Returns each layer with each pooling; the pooler, and what the model's folder says, read the last layer only.
 
         Raises:
-            UsageError: the pooler without the last layer.
+            UsageError: one of these two without the last layer.
         """
         last = [layer for layer in self.layers if layer.join == "one" and layer.states == (n_layers,)]
-        if "pooler" in self.poolings and not last:
-            raise UsageError(
-                "the pooler reads the last layer, and that is not among the layers", remedy="Add it: --layers last."
-            )
+        for name in _OF_LAST & {*self.poolings}:
+            if not last:
+                what = f"the pooling '{name}' reads the last layer, and that is not among the layers"
+                raise UsageError(what, remedy="Add it: --layers last.")
         return [
             (layer, pooling)
             for layer in self.layers
             for pooling in self.poolings
-            if pooling != "pooler" or layer is last[0]
+            if pooling not in _OF_LAST or layer is last[0]
         ]
 
 
@@ -146,10 +154,17 @@ class Encoder:
         self.cls_last = _cls_last(loaded) if "cls" in spec.poolings else False
         if "pooler" in spec.poolings:
             check_pooler(source, loaded)
+        self.sentences: Any = None
+        if spec.said is not None:
+            from bertctl.modeling.sentence_head import SentenceHead, load_head
+
+            self.sentences = load_head(SentenceHead(spec.said, hidden), source.folder).to(engine.compute.device)
 
     @property
     def sizes(self) -> list[int]:
         """Returns D for each layer and pooling."""
+        if self.sentences is not None and self.spec.poolings == ("model",):
+            return [self.sentences.size]
         return [
             layer.size(self.widths[layer.states[0]])
             * (len(layer.states) if layer.is_learned else 1)
@@ -163,7 +178,7 @@ class Encoder:
         Windows of one row are pooled together; see `join_windows`.
         """
         found = [np.empty((len(windows.owner), size), dtype=np.float32) for size in self.sizes]
-        poolings = [how for how in self.spec.poolings if how != "pooler"]
+        poolings = [how for how in self.spec.poolings if how not in _OF_LAST]
         for batch in self._forward(windows.encoded):
             by_layer = {layer: self._pooled(batch, layer, poolings) for layer in self.spec.layers}
             for target, (layer, how) in zip(found, self.pairs, strict=True):
@@ -176,15 +191,18 @@ class Encoder:
                 join_windows(vectors, windows.owner, counts, how, self.spec.windows)
                 for vectors, (_, how) in zip(found, self.pairs, strict=True)
             ]
-        return [unit_length(vectors) for vectors in found] if self.spec.normalize else found
+        normalise = self.spec.normalize or (self.sentences is not None and self.sentences.said.normalised)
+        return [unit_length(vectors) for vectors in found] if normalise else found
 
     def _pooled(self, batch: "_EncodedBatch", layer: LayerChoice, poolings: Sequence[str]) -> "dict[str, Tensor]":
         """Returns the windows' vectors by pooling."""
         found = {} if batch.pooled is None else {"pooler": batch.pooled}
-        if poolings:
+        if poolings or "model" in self.spec.poolings:
             vectors = join_states(layer, batch.states)
             pooled = pool(vectors, batch.mask, poolings, counted=batch.counted, cls_last=self.cls_last)
             found |= dict(zip(poolings, pooled, strict=True))
+            if "model" in self.spec.poolings:
+                found["model"] = self.sentences(vectors, batch.mask)
         return found
 
     def tokens(self, windows: EncodedWindows) -> "TokenVectors":
@@ -305,6 +323,26 @@ class TokenVectors:
     counts: NDArray[np.int64]
     ids: NDArray[np.int32]
     spans: NDArray[np.int32]
+
+
+def folder_modules(source: ModelSource, prompt: str | None) -> SentenceModules:
+    """Returns how a model's folder makes a text's vector.
+
+    Args:
+        source: the model's files.
+        prompt: name of one of its prompts, which is put before each text; None for its default one.
+
+    Raises:
+        UsageError: it says nothing, or has no such prompt.
+    """
+    said = read_modules(source.folder)
+    if said is None:
+        what = f"the folder of '{source.name}' does not say how a text's vector is made (it has no modules.json)"
+        raise UsageError(what, remedy="Use --pooling mean, or cls.")
+    if prompt is not None and prompt not in said.prompts:
+        what = unknown(f"prompt in the folder of '{source.name}'", prompt, said.prompts)
+        raise UsageError(what, remedy=f"Prompts: {', '.join(said.prompts) or 'none'}.")
+    return said if prompt is None else replace(said, default_prompt=prompt)
 
 
 def check_pooler(source: ModelSource, loaded: "Model") -> None:

@@ -225,7 +225,7 @@ def _compute_all(
     workers: Workers,
     listener: Listener,
 ) -> None:
-    row_encoder = RowEncoder(encoder.engine.tokenizer, job.long, by_token=encoder.spec.by_token)
+    row_encoder = RowEncoder(encoder.engine.tokenizer, job.long, by_token=encoder.spec.by_token, said=encoder.spec.said)
     progress = state.progress
     started = committed = time.monotonic()
     seen = computed = 0
@@ -305,8 +305,8 @@ def _left_by_an_earlier_attempt(
 
 
 _MUST_AGREE = (
-    "model_hash", "layers", "pooling", "special_tokens", "normalize", "max_length", "stride", "long_text", "precision",
-    "backend", "dtype", "processes",
+    "model_hash", "layers", "pooling", "special_tokens", "normalize", "prompt", "max_length", "stride", "long_text",
+    "precision", "backend", "dtype", "processes",
 )  # fmt: skip
 
 
@@ -350,6 +350,7 @@ def _settings(encoder: Encoder, job: ExtractJob, layout: VectorLayout, processes
         "pooling": layout.pooling,
         "special_tokens": spec.special_tokens,
         "normalize": spec.normalize,
+        **({} if spec.said is None else {"prompt": spec.said.prompt()}),
         "max_length": job.long.max_length,
         "stride": job.long.stride if job.long.mode == "window" else None,
         **job.long.fields(),

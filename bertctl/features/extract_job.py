@@ -17,6 +17,7 @@ class VectorNames:
         words: how a word's is; None for no words.
         special_tokens: whether [CLS], [SEP] and other special tokens count.
         normalize: whether each vector is scaled to length 1.
+        prompt: name of the model's prompt that is put before each text; None for its default one.
     """
 
     layers: tuple[str, ...] = ("last",)
@@ -24,6 +25,7 @@ class VectorNames:
     words: str | None = None
     special_tokens: bool = True
     normalize: bool = False
+    prompt: str | None = None
 
 
 @dataclass(frozen=True)

@@ -41,15 +41,18 @@ class Decision(BaseModel):
     """Examples of that split; 0 where the file does not say."""
     null_threshold: float | None = None
     """Null odds from which a question has no answer; None for other tasks."""
+    cosine_threshold: float | None = None
+    """Cosine from which two texts belong together; None for other tasks."""
 
     def as_json(self) -> dict[str, Any]:
         """Returns the layout of decision.json, which `Task.with_decision` takes too."""
-        unused = {"null_threshold"} if self.null_threshold is None else set()
+        unused = {name for name in ("null_threshold", "cosine_threshold") if getattr(self, name) is None}
         return {"schema": SCHEMA, **self.model_dump(exclude=unused)}
 
     def used(self) -> dict[str, float]:
         """Returns what scores and answers depend on, as metrics.json has it of each split."""
-        return self.model_dump(include={"temperature", "threshold", "null_threshold"}, exclude_none=True)
+        names = {"temperature", "threshold", "null_threshold", "cosine_threshold"}
+        return self.model_dump(include=names, exclude_none=True)
 
     def selected(self) -> dict[str, dict[str, str]]:
         """Returns what was chosen and on which split, as metrics.json has it."""

@@ -87,7 +87,8 @@ def evaluate_split(
     passed = engine.forward(
         task, features, batch_size=settings.batch_size, phase=f"scoring {rows.split}", listener=listener
     )
-    if passed.losses is None:
+    found = passed.losses if passed.losses is not None else task.row_losses(passed.outputs, features)
+    if found is None:
         raise ValueError(f"the split '{rows.split}' has no labels")
     decision = task.tune(passed.outputs, features, rows) if choose else {}
     task = task.with_decision(decision)
@@ -97,7 +98,7 @@ def evaluate_split(
         lines = [{**line, "cluster": int(cluster)} for line, cluster in zip(lines, clusters, strict=True)]
     sums, weights = (
         np.bincount(features.rows, values, minlength=len(rows)).astype(np.float64)
-        for values in (passed.losses, features.weights)
+        for values in (found, features.weights)
     )
     losses = np.divide(sums, weights, out=np.zeros_like(sums), where=weights > 0)
     mean_loss = replace(loss(sums, weights), clusters=clusters)

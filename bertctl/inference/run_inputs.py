@@ -133,7 +133,8 @@ def primary_metric(recipe: Recipe, data: LoadedData, task: Task) -> str:
         what, remedy = no_such_metric(asked, known)
         raise UsageError(f"evaluation.primary_metric: {what}", remedy=remedy)
     catalog = data.dataset.primary_metric if data.dataset else None
-    return asked or (catalog if catalog in known else None) or task.primary_metric
+    usual = task.primary_metric if task.primary_metric in known else known[0]  # of rows with other labels
+    return asked or (catalog if catalog in known else None) or usual
 
 
 def resolved_for(recipe: Recipe, compute: Compute) -> Recipe:

@@ -104,6 +104,8 @@ def evaluate_file(
     results = score_splits(run, {"file": replace(rows, groups=groups)}, workers, listener)
     trained = run.folder.read(run.folder.metrics) if run.folder.metrics.exists() else {}
     primary = run.task.answers.named_today(trained).get("primary", {}).get("name", run.task.primary_metric)
+    if results and primary not in results["file"].metrics:  # of rows with other labels
+        primary = next(iter(results["file"].metrics))
     metrics = metrics_document(results, primary=primary, selection="file")
     metrics["baseline"] = _baseline(run, trained.get("constant_answer"), results)
     metrics["data"] = {name: truncation_counts(result.features) for name, result in results.items()}

@@ -19,12 +19,14 @@ from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.inference.engine import Engine
 from bertctl.modeling.families import read_length
 from bertctl.modeling.linear_head import is_probe, read_probe
+from bertctl.modeling.sentence_folder import read_modules
 from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import DAMAGED, RunFolder
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.tasks.base import Task, output_names
 from bertctl.tasks.registry import TASKS, task_type
+from bertctl.tasks.sentence_embeddings import SAID
 from bertctl.words import listing
 
 _FORM = ("encoding", "delimiter", "header")
@@ -115,7 +117,8 @@ def open_run(path: Path, *, options: Mapping[str, object] | None = None, listene
     """
     own = path.exists() or path.parent.is_dir() or path.parts[0] == "runs"
     is_hub_id = not own and len(path.parts) == 2
-    if is_hub_id or (not (path / "status.json").exists() and (path / "config.json").exists()):
+    is_model = str(path) in MODELS or (not (path / "status.json").exists() and (path / "config.json").exists())
+    if is_hub_id or is_model:
         return _open_model(path, options or {}, listener)
     folder = RunFolder.open(path)
     if not is_probe(path) and not any(folder.model.glob("model*.safetensors")):
@@ -132,7 +135,7 @@ def open_run(path: Path, *, options: Mapping[str, object] | None = None, listene
         source = _encoder(recipe.model, path)
     else:
         source = inspect_model(ModelSection(name=str(folder.model), max_length=recipe.model.max_length), own=True)
-        model_config = source.config
+        model_config = {**source.config, SAID: read_modules(source.folder)}
     with loading(f"the run {path}", remedy=DAMAGED):
         task = task_type(recipe.task).from_model(recipe, model_config)
         if folder.decision.exists():
@@ -149,24 +152,29 @@ def _open_model(path: Path, options: Mapping[str, object], listener: Listener) -
     source = inspect_model(ModelSection(name=str(path), max_length=4))
     architecture = str((source.config.get("architectures") or ["model without a head"])[0])
     heads = {task: task.auto_class.removeprefix("AutoModel") for task in TASKS.values()}
-    fitting = [task for task, head in heads.items() if architecture.endswith(head)]
+    said = read_modules(source.folder)
+    fitting = [task for task, head in heads.items() if head and architecture.endswith(head)]
+    if not fitting and said is not None:
+        fitting = [task for task, head in heads.items() if not head]
     if not fitting:
         raise DataError(
             f"{path} has no head that answers: it is a {architecture}",
-            remedy=f"Heads: {', '.join(dict.fromkeys(heads.values()))}. To train one: "
+            remedy=f"Heads: {', '.join(dict.fromkeys(filter(None, heads.values())))}. To train one: "
             f"bertctl finetune FILE --model {path}",
         )
-    config = {"id2label": {0: "LABEL_0", 1: "LABEL_1"}, **source.config}  # what transformers takes where none are named
+    # What transformers takes where no labels are named.
+    config = {"id2label": {0: "LABEL_0", 1: "LABEL_1"}, **source.config, SAID: said}
     labels = output_names(config)
     is_score = config.get("problem_type") == "regression" or len(labels) == 1
     kind = fitting[:2][-1] if is_score else fitting[0]
     fields = {"name": recipe_name(path.name), "model.name": str(path)}
-    long = config.get("long_text") or {"max_length": read_length(config)}
+    long = config.get("long_text") or {"max_length": (said and said.max_length) or read_length(config)}
     with loading(path / "config.json", remedy="Its `long_text` has fields of `model` in a recipe."):
         lengths = {f"model.{name}": value for name, value in long.items()}
     recipe = load_recipe(kind.name, options={**lengths, **options, **fields})
     unnamed = all(label.startswith("LABEL_") for label in labels) and not is_score
-    listener.say(f"{path} is a model for {kind.name}: {architecture}, labels {listing(labels)}")
+    shown = f", labels {listing(labels)}" if heads[kind] else ""
+    listener.say(f"{path} is a model for {kind.name}: {architecture}{shown}")
     if unnamed and recipe.task in CLASSIFIERS:
         listener.warn(f"{path}: the labels have no names; `id2label` in its config.json would say what they mean")
     source = replace(source, max_length=recipe.model.max_length)
@@ -186,7 +194,7 @@ def _encoder(settings: ModelSection, run: Path) -> ModelSource:
 
 
 def _pairs(folder: RunFolder, recipe: Recipe) -> bool | None:
-    if "pair" not in READERS[recipe.task].columns:
+    if "pair" not in READERS[recipe.task].columns or "negative" in READERS[recipe.task].columns:
         return None
     if recipe.data.name:
         return find_dataset(recipe.data.name, recipe.data.datasets_file).columns.pair is not None

@@ -17,12 +17,16 @@ from bertctl.modeling.layer_groups import freeze, reinitialise
 from bertctl.modeling.linear_head import is_probe, read_probe, with_head
 from bertctl.modeling.load import has_trained_head, keeps_head, load_model
 from bertctl.modeling.model import Adapter, Model
+from bertctl.modeling.sentence_folder import SentenceModules, chosen_modules, read_modules
 from bertctl.modeling.source import ModelSource
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.device import Compute
 
 if TYPE_CHECKING:
     from torch import nn
+
+BARE = "AutoModel"
+"""The class of transformers without a head: a task that has it trains vectors of texts."""
 
 
 def build_model(
@@ -60,6 +64,11 @@ def build_model(
     model = load_model(source, auto_class, head=head, dropout=recipe.model.dropout, listener=listener)
     if recipe.training.reinit_layers is not None:
         reinitialise(model.network, recipe.training.reinit_layers)
+    if auto_class == BARE:
+        from bertctl.modeling.sentence_head import make_vectors
+
+        said = chosen_modules(source.folder, recipe.sentence_embeddings, max_length=recipe.model.max_length)
+        make_vectors(model.network, said, source.folder, **head["sentence_embeddings"])
     freeze(model.network, recipe.training)
     if recipe.training.gradient_checkpointing:
         _recompute_activations(model.network, source)
@@ -99,6 +108,11 @@ def load_trained(
 
     if not is_probe(folder):
         model = load_model(source, auto_class, head=None)
+        if auto_class == BARE:
+            from bertctl.modeling.sentence_head import make_vectors
+
+            said = read_modules(source.folder) or SentenceModules()
+            make_vectors(model.network, said, source.folder, **source.config.get("sentence_embeddings") or {})
         model.network.to(compute.device)
         model.network.eval()
         if to_input:

@@ -22,7 +22,7 @@ def head_test(network: nn.Module) -> Callable[[str], bool]:
         return lambda name: not name.startswith(inside)
     is_bare = "For" not in type(network).__name__
     heads = [name for name, child in network.named_children() if isinstance(child, nn.Linear) and not is_bare]
-    return lambda name: name.partition(".")[0] in heads
+    return lambda name: name.partition(".")[0] in (*heads, "sentence_head")
 
 
 def head_modules(network: nn.Module) -> Iterator[tuple[str, nn.Module]]:

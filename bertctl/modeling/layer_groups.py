@@ -22,16 +22,16 @@ def parameter_depths(network: "nn.Module") -> dict[str, int]:
         UsageError: a network whose layers can't be told apart, such as ALBERT's, which share their weights.
     """
     stacks = _stacks(network)
-    prefix, count = f"{network.base_model_prefix}.", len(next(iter(stacks.values())))
+    prefix, count = _prefix(network), len(next(iter(stacks.values())))
     depths: dict[str, int] = {}
     above = False
     for name, _ in network.named_parameters():
         stack = next((f"{one}." for one in stacks if name.startswith(f"{one}.")), None)
-        rest = name.removeprefix(prefix)
+        rest, inside = name.removeprefix(prefix), name.startswith(prefix)
         if stack is not None:
             above = True
             depths[name] = int(name.removeprefix(stack).partition(".")[0]) + 1
-        elif rest != name and "pooler" not in rest and (not above or "emb" in rest or "relative" in rest):
+        elif inside and "pooler" not in rest and (not above or "emb" in rest or "relative" in rest):
             depths[name] = 0
         else:
             depths[name] = count + 1
@@ -48,7 +48,7 @@ def reinitialise(network: "nn.Module", n_top: int) -> None:
     Raises:
         UsageError: a network whose layers can't be told apart.
     """
-    encoder: Any = getattr(network, str(network.base_model_prefix))
+    encoder: Any = network.base_model
     modules = [module for stack in _stacks(network).values() for module in [*stack][-n_top:]] if n_top else []
     pooler = getattr(encoder, "pooler", None)
     for module in [*modules, *([] if pooler is None else [pooler])]:
@@ -79,12 +79,11 @@ def _stacks(network: "nn.Module") -> "dict[str, nn.ModuleList]":
     """
     from torch import nn
 
-    prefix, config = str(network.base_model_prefix), network.config
-    count = int(getattr(config, "num_hidden_layers", 0))
-    encoder: Any = getattr(network, prefix, None)
+    config, count = network.config, int(getattr(network.config, "num_hidden_layers", 0))
+    encoder: Any = network.base_model
     found: dict[str, nn.ModuleList] = {}
     if isinstance(encoder, nn.Module) and not hasattr(config, "num_hidden_groups"):  # ALBERT's groups share weights
-        for name, module in encoder.named_modules(prefix=prefix):
+        for name, module in encoder.named_modules(prefix=_prefix(network).rstrip(".")):
             beside = not found or name.rpartition(".")[0] == next(iter(found)).rpartition(".")[0]
             if isinstance(module, nn.ModuleList) and len(module) == count and beside:
                 found[name] = module
@@ -94,3 +93,9 @@ def _stacks(network: "nn.Module") -> "dict[str, nn.ModuleList]":
         f"the {count} layers of this {type(network).__name__} can't be told apart",
         remedy="Leave out what the recipe says about layers, or choose another model.",
     )
+
+
+def _prefix(network: "nn.Module") -> str:
+    """Returns how the names of the encoder's parameters begin: with nothing where the network is a bare one."""
+    prefix = str(network.base_model_prefix)
+    return f"{prefix}." if hasattr(network, prefix) else ""

@@ -85,6 +85,7 @@ class Model:
             UnavailableError: the disk is full, or the place can't be written.
         """
         from bertctl.modeling.score_head import score_heads
+        from bertctl.modeling.sentence_head import save_head, sentence_head
 
         if self.adapter is not None:
             weights = self.adapter.merged(weights or self.network.state_dict())
@@ -93,19 +94,24 @@ class Model:
         network: Any = self.network
         with replacing(folder) as aside:
             with failures_of(folder / "model.safetensors", replaced=True):
+                if (sentences := sentence_head(self.network)) is not None:
+                    aside.mkdir()
+                    weights = save_head(sentences, aside, weights or self.copy_weights())
                 network.save_pretrained(aside, state_dict=None if weights is None else dict(weights))
             self.saved_tokenizer.save_pretrained(aside)
-            for path in aside.iterdir():  # safetensors lets only the owner read, whatever the umask says
+            for path in aside.rglob("*.safetensors"):  # which only the owner may read, whatever the umask says
                 shutil.copymode(aside / "config.json", path)
 
     def load(self, folder: Path) -> None:
         """Puts the weights that `save` wrote back into the network."""
         from bertctl.modeling.score_head import score_heads
+        from bertctl.modeling.sentence_head import saved_head
         from bertctl.modeling.window_pooling import saved_query
 
         network: Any = type(self.network)
         saved = network.from_pretrained(folder, use_safetensors=True, dtype="float32")
-        self.network.load_state_dict(saved.state_dict() | saved_query(folder), strict=True)
+        extra = saved_query(folder) | saved_head(self.network, folder)
+        self.network.load_state_dict(saved.state_dict() | extra, strict=True)
         for head in score_heads(self.network).values():
             head.take_folded()
 

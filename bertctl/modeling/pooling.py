@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 TEXT_POOLINGS = ("cls", "mean", "max", "mean-max", "pooler")
 """One vector a text."""
 
-POOLINGS = (*TEXT_POOLINGS, "none")
-"""`none`: a vector for each token."""
+POOLINGS = (*TEXT_POOLINGS, "model", "none")
+"""`model`: as a folder of sentence-transformers says; `none`: a vector for each token."""
 
 WORD_POOLINGS = ("first", "last", "mean")
 """One vector per word: its first token's, its last token's, or the mean of all its tokens'."""

@@ -67,6 +67,8 @@ class ModelSource:
         for path in sorted(self.folder.glob("*")):
             if path.suffix in (".safetensors", ".model") or path.name in (*TOKENIZER_FILES, "config.json"):
                 digest.update(f"{path.name} {file_sha256(path)}\n".encode())
+        for path in sorted(self.folder.glob("*_Dense/model.safetensors")):  # of sentence-transformers
+            digest.update(f"{path.parent.name} {file_sha256(path)}\n".encode())
         return digest.hexdigest()
 
     def compute(self, runtime: RuntimeSection) -> Compute:

@@ -99,8 +99,8 @@ def files_to_push(folder: RunFolder, *, predictions: bool) -> dict[str, Path]:
             f"{folder.path} is not finished: its state is '{state}'",
             remedy="Wait for it, or run it again. To upload the weights all the same: `hf upload HUB-ID RUN/model`.",
         )
-    plain = (path for path in sorted(folder.model.glob("[!.]*")) if path.is_file())
-    files = {path.name: path for path in plain}
+    plain = (path for path in sorted(folder.model.rglob("[!.]*")) if path.is_file())
+    files = {path.relative_to(folder.model).as_posix(): path for path in plain}
     if "config.json" not in files:
         raise UnavailableError(
             f"{folder.model} holds no model of transformers (no config.json)",

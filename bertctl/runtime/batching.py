@@ -40,7 +40,13 @@ class Padding:
 
 
 def training_plan(
-    lengths: NDArray[np.int64], batch_size: int, *, seed: int, epoch: int, group_by_length: bool = True
+    lengths: NDArray[np.int64],
+    batch_size: int,
+    *,
+    seed: int,
+    epoch: int,
+    group_by_length: bool = True,
+    distinct: NDArray[np.int64] | None = None,
 ) -> Plan:
     """Returns the batches of one epoch: each example once, the last batch perhaps smaller.
 
@@ -50,6 +56,7 @@ def training_plan(
         seed: the run's seed.
         epoch: counted from 0; each has an order of its own.
         group_by_length: sort pools of batches by length; the order of the batches is random all the same.
+        distinct: (N, K) numbers, -1 for none, of which no batch has one twice as far as the number of batches allows.
     """
     rng = np.random.default_rng([seed, epoch])
     order = rng.permutation(len(lengths))
@@ -58,7 +65,7 @@ def training_plan(
         pools = [order[first : first + pool] for first in range(0, len(order), pool)]
         # A stable sort keeps the random order among examples of one length.
         order = np.concatenate([p[np.argsort(lengths[p], kind="stable")] for p in pools]) if pools else order
-    batches = _cut(order, batch_size)
+    batches = _cut(order, batch_size) if distinct is None else _apart(order, distinct, batch_size)
     if group_by_length:
         batches = [batches[i] for i in rng.permutation(len(batches))]
     return batches
@@ -114,3 +121,42 @@ def padding_share(lengths: NDArray[np.int64], plan: Plan) -> float:
 
 def _cut(order: NDArray[np.int64], size: int) -> Plan:
     return [order[first : first + size] for first in range(0, len(order), size)]
+
+
+def _apart(order: NDArray[np.int64], distinct: NDArray[np.int64], size: int) -> Plan:
+    """Returns as many batches as `_cut`: what shares a number with its batch waits for the next one that it fits.
+
+    What fits none goes, at the end, where there is room.
+    """
+    left, numbers = order.tolist(), [set(row) - {-1} for row in distinct.tolist()]
+    batches: list[list[int]] = []
+    for _ in range(-(-len(order) // size)):
+        taken, batch, waiting = set[int](), list[int](), list[int]()
+        for place, row in enumerate(left):
+            if len(batch) == size:
+                waiting += left[place:]
+                break
+            if taken.isdisjoint(numbers[row]):
+                batch.append(row)
+                taken |= numbers[row]
+            else:
+                waiting.append(row)
+        batches.append(batch)
+        left = waiting
+    for batch in batches:
+        room = size - len(batch)
+        batch += left[:room]
+        left = left[room:]
+    return [np.array(batch, dtype=np.int64) for batch in batches if batch]
+
+
+def repeated(plan: Plan, distinct: NDArray[np.int64]) -> int:
+    """Returns how many examples share a number with another one of their batch."""
+    found = 0
+    for batch in plan:
+        rows = [set(row) - {-1} for row in distinct[batch].tolist()]
+        counts: dict[int, int] = {}
+        for number in (number for row in rows for number in row):
+            counts[number] = counts.get(number, 0) + 1
+        found += sum(any(counts[number] > 1 for number in row) for row in rows)
+    return found

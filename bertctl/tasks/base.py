@@ -222,6 +222,10 @@ class Task(ABC):
         """Returns the same task, deciding as `tune` chose; what it doesn't know it leaves alone."""
         return self
 
+    def row_losses(self, outputs: Outputs, features: Any) -> NDArray[np.float32] | None:
+        """Returns (N,) losses of rows where they are about the whole split; None where a window has one of its own."""
+        return None
+
     @abstractmethod
     def decode(self, outputs: Outputs, features: Any, rows: "Rows") -> list[dict[str, Any]]:
         """Returns one answer per row: `prediction`, and `probabilities` where there are any."""
@@ -263,8 +267,8 @@ class Objective(ABC):
     """What training minimises: the sum of its named losses."""
 
     spans_batch: ClassVar[bool] = False
-    """Whether a loss looks across the batch, as with negatives from the same batch. The loop then computes each
-    process's share in one piece, and gives `losses` the outputs of the whole global batch."""
+    """Whether a loss looks across the batch, as with negatives from the same batch. `losses` then gets the outputs of
+    the whole global batch."""
 
     is_log_likelihood: ClassVar[bool] = True
     """Whether a loss is a mean of log likelihoods, so that a single large one tells that training has diverged."""

@@ -11,6 +11,7 @@ from bertctl.tasks.base import Task
 from bertctl.tasks.multiple_choice import MultipleChoice
 from bertctl.tasks.pretraining import Pretraining
 from bertctl.tasks.question_answering import QuestionAnswering
+from bertctl.tasks.sentence_embeddings import SentenceEmbeddings
 from bertctl.tasks.text_classification import TextClassification
 from bertctl.tasks.text_regression import TextRegression
 from bertctl.tasks.token_classification import TokenClassification
@@ -27,7 +28,14 @@ def register(task: type[Task]) -> None:
     add_task_name(task.name)
 
 
-for _task in (TextClassification, TextRegression, TokenClassification, QuestionAnswering, MultipleChoice):
+for _task in (
+    TextClassification,
+    TextRegression,
+    TokenClassification,
+    QuestionAnswering,
+    MultipleChoice,
+    SentenceEmbeddings,
+):
     register(_task)
 
 

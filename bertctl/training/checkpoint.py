@@ -158,10 +158,10 @@ class Checkpoints:
             if self._folder.history.exists():
                 shutil.copyfile(self._folder.history, part / self._folder.history.name)
             if snapshot.state["outcome"]["best_step"]:
-                (part / _BEST).mkdir()
-                for path in sorted(self._folder.model.iterdir()):
-                    if path.is_file() and not path.name.startswith("."):
-                        _link(path, part / _BEST / path.name)
+                for path in _files(self._folder.model):
+                    target = part / _BEST / path.relative_to(self._folder.model)
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    _link(path, target)
             for _, step in snapshot.state["outcome"]["ranked"]:
                 path = average_file(self._folder, step)
                 (part / _AVERAGE).mkdir(exist_ok=True)
@@ -188,19 +188,19 @@ class Checkpoints:
             save_file(snapshot.random, part / "random.safetensors")
             write_text(part / _STATE, json.dumps(snapshot.state, indent=2) + "\n")
             best_step = snapshot.state["outcome"]["best_step"]
-            names = [path for path in sorted(part.rglob("*")) if path.is_file()]
-            files = {str(path.relative_to(part)): self._entry(path, best_step) for path in names}
+            names = [path.relative_to(part) for path in _files(part)]
+            files = {str(name): self._entry(part, name, best_step) for name in names}
             write_json(part / _MANIFEST, {"schema": SCHEMA, "recipe_hash": self._hash, "files": files})
             shutil.rmtree(final, ignore_errors=True)
         for old in sorted(final.parent.glob("step-*"))[:-KEPT]:
             shutil.rmtree(old, ignore_errors=True)
 
-    def _entry(self, path: Path, best_step: int) -> dict[str, Any]:
-        folder = path.parent.name
+    def _entry(self, part: Path, name: Path, best_step: int) -> dict[str, Any]:
+        path, folder = part / name, name.parts[0]
         if folder not in (_BEST, _AVERAGE):
             return {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
         # Files of the best weights keep their names from step to step; those of an average are named by theirs.
-        content = (f"{folder}/{path.name}", best_step if folder == _BEST else 0)
+        content = (str(name), best_step if folder == _BEST else 0)
         if content not in self._known:
             self._known[content] = sha256_of(path)
         copy_file(path, path)  # a file of its own: damage to one copy leaves the others whole
@@ -255,8 +255,13 @@ def put_back(checkpoint: Checkpoint, folder: RunFolder) -> None:
     if not best.is_dir():
         shutil.rmtree(folder.model, ignore_errors=True)
         return
-    for path in sorted(best.iterdir()):
-        copy_file(path, folder.model / path.name)
+    for path in _files(best):
+        copy_file(path, folder.model / path.relative_to(best))
+
+
+def _files(folder: Path) -> list[Path]:
+    """Returns the files of a folder, and of those within it, but hidden ones."""
+    return [path for path in sorted(folder.rglob("[!.]*")) if path.is_file()]
 
 
 def _link(source: Path, target: Path) -> None:

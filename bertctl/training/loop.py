@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from bertctl.config.schema import Recipe
 from bertctl.errors import DivergedError
 from bertctl.progress import Listener
-from bertctl.runtime.batching import Plan, padding_share, training_plan
+from bertctl.runtime.batching import Plan, padding_share, repeated, training_plan
 from bertctl.runtime.seeding import WindowRandom
 from bertctl.tasks.base import Features
 from bertctl.tasks.sequences import DocumentFeatures
 from bertctl.training.out_of_memory import MicroBatches
 from bertctl.training.step import step_with_oom_retry
 from bertctl.training.training_engine import TrainingEngine
+from bertctl.words import count
 
 _EXPLODED = 10.0
 """How many times as large as the first losses the last ones may be; such a run does not recover."""
@@ -99,7 +100,8 @@ class TrainingState:
 def plan_epoch(recipe: Recipe, features: Features, epoch: int) -> Plan:
     """Returns the global batches of an epoch, the same however many processes share them."""
     size, seed, grouped = recipe.training.batch_size, recipe.training.seed_of_order, recipe.training.group_by_length
-    return training_plan(features.lengths, size, seed=seed, epoch=epoch, group_by_length=grouped)
+    distinct = getattr(features, "distinct", None)
+    return training_plan(features.lengths, size, seed=seed, epoch=epoch, group_by_length=grouped, distinct=distinct)
 
 
 def steps_per_epoch(recipe: Recipe, examples: int) -> int:
@@ -136,8 +138,7 @@ def train(
         DeviceError: out of memory with one example at a time.
     """
     steps, training = total_steps(recipe, len(features)), recipe.training
-    can_split = not engine.objective.spans_batch
-    micro_batches = MicroBatches(training.accumulation_steps, training.batch_size, listener, can_split=can_split)
+    micro_batches = MicroBatches(training.accumulation_steps, training.batch_size, listener)
     engine.network.train()
     while (state.step < steps or state.pending) and not state.stopped_early:
         if engine.begin_epoch is not None:
@@ -145,6 +146,10 @@ def train(
         plan = plan_epoch(recipe, features, state.epoch)
         if state.position == 0:
             state.paddings.append(padding_share(features.lengths, plan))
+            distinct = getattr(features, "distinct", None)
+            if distinct is not None:
+                equal = count(repeated(plan, distinct), "row")
+                listener.say(f"epoch {state.epoch + 1}: {equal} with a text of another row of the batch, masked there")
         while (state.position < len(plan) and state.step < steps) or state.pending:
             if not state.pending:
                 rng = WindowRandom(recipe.training.seed, state.epoch, state.step)

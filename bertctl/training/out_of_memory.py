@@ -24,12 +24,10 @@ class MicroBatches:
         count: at the start of training (`training.accumulation_steps`).
         batch_size: windows of a global batch.
         listener: hears of every change.
-        can_split: whether a batch may be computed in several micro-batches at all.
     """
 
-    def __init__(self, count: int, batch_size: int, listener: Listener, *, can_split: bool = True) -> None:
-        self.count = count if can_split else 1
-        self._can_split = can_split
+    def __init__(self, count: int, batch_size: int, listener: Listener) -> None:
+        self.count = count
         self._batch_size = batch_size
         self._listener = listener
 
@@ -40,7 +38,7 @@ class MicroBatches:
             DeviceError: a micro-batch is one example already, or several processes would have to agree.
         """
         at_once = -(-self._batch_size // (self.count * workers))
-        if at_once <= 1 or workers > 1 or not self._can_split:
+        if at_once <= 1 or workers > 1:
             raise DeviceError(
                 f"out of memory with {at_once} example{'s' if at_once > 1 else ''} of {longest} tokens at once"
                 + (f" in each of {workers} processes" if workers > 1 else ""),

@@ -4,7 +4,7 @@ Letters: B windows in a global batch.
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -71,41 +71,119 @@ def training_step(
         features: the training rows.
         indices: (B,) the global batch.
         rng: of this step.
-        micro_batches: how many of them each process computes its share in; 1 where the objective spans the batch.
+        micro_batches: how many of them each process computes its share in.
     """
     objective, workers = engine.objective, engine.workers
-    if objective.spans_batch:
-        micro_batches = 1
     parts = np.array_split(indices, micro_batches * workers.count)
     mine = parts[workers.rank * micro_batches : (workers.rank + 1) * micro_batches]
     if workers.count == 1:
         mine = [part for part in mine if len(part)]
     # Every process has to take part in the exchange of gradients, one without an example with a loss of nothing.
     batches = [objective.batch(features, part if len(part) else indices[:1], rng) for part in mine]
-    whole = objective.batch(features, indices, rng) if objective.spans_batch else None
-    counts = objective.counts(whole) if whole else _global_counts(objective, batches, mine, workers)
+    if objective.spans_batch:
+        whole = batches[0] if len(mine[0]) == len(indices) else objective.batch(features, indices, rng)
+        sizes = [sum(map(len, parts[k * micro_batches : (k + 1) * micro_batches])) for k in range(workers.count)]
+        totals, share = _across_batch(engine, whole, batches, [len(part) for part in mine], sizes), workers.is_first
+    else:
+        totals, share = _part_by_part(engine, batches, mine), True
+    norm = engine.accelerator.clip_grad_norm_(engine.network.parameters(), engine.max_grad_norm)
+    summed = workers.sum(np.array(list(totals.values())) * share)  # each process has computed all of a spanning loss
+    return StepResult(dict(zip(totals, summed.tolist(), strict=True)), float(norm))
+
+
+def _part_by_part(
+    engine: TrainingEngine, batches: Sequence[Batch], parts: Sequence[NDArray[np.int64]]
+) -> dict[str, float]:
+    """Adds up the gradients of micro-batches; returns what this process's ones add to the losses."""
+    objective, workers = engine.objective, engine.workers
+    counts = _global_counts(objective, batches, parts, workers)
     totals = dict.fromkeys(counts, 0.0)
-    for number, (batch, part) in enumerate(zip(batches, mine, strict=True)):
-        last = number + 1 == len(mine)
-        with contextlib.nullcontext() if last else engine.accelerator.no_sync(engine.network):
+    for number, (batch, part) in enumerate(zip(batches, parts, strict=True)):
+        with _exchanged(engine, last=number + 1 == len(batches)):
             here = batch.to(engine.compute.device)
-            outputs = objective.forward(engine.backend, here)
-            if whole is None:
-                sums = objective.losses(outputs, here)
-            else:
-                gathered = _gathered(outputs, [len(part) for part in parts], workers)
-                sums = objective.losses(gathered, whole.to(engine.compute.device))
-            counted = 1.0 if len(part) or whole else 0.0
+            sums = objective.losses(objective.forward(engine.backend, here), here)
+            counted = 1.0 if len(part) else 0.0
             losses = {name: loss / max(1, counts[name]) * counted for name, loss in sums.items()}
-            first, *others = losses.values()
             # The exchange takes the mean over the processes, and the sum is meant.
-            engine.accelerator.backward(sum(others, first) * workers.count)
+            engine.accelerator.backward(_total(losses) * workers.count)
         for name, loss in losses.items():
             totals[name] += float(loss.detach())
-    norm = engine.accelerator.clip_grad_norm_(engine.network.parameters(), engine.max_grad_norm)
-    share = 1.0 if whole is None or workers.is_first else 0.0  # each process has computed all of such a loss
-    summed = workers.sum(np.array(list(totals.values())) * share)
-    return StepResult(dict(zip(totals, summed.tolist(), strict=True)), float(norm))
+    return totals
+
+
+def _across_batch(
+    engine: TrainingEngine, whole: Batch, batches: Sequence[Batch], counted: Sequence[int], sizes: Sequence[int]
+) -> dict[str, float]:
+    """Computes the gradients of losses that look across the whole batch; returns these losses.
+
+    Several micro-batches are computed twice: once for their outputs, of which the losses and the gradients with respect
+    to them are computed, and once more, with the same random numbers, to take these gradients on to the weights (Gao et
+    al. 2021, "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup", section 3).
+
+    Args:
+        engine: the network and the processes.
+        whole: the global batch, for what its losses look at besides outputs.
+        batches: this process's micro-batches.
+        counted: windows of each of them that are its own.
+        sizes: windows of each process.
+    """
+    import torch
+
+    objective, workers, device = engine.objective, engine.workers, engine.compute.device
+    is_cached = len(batches) > 1
+    states, outputs = [], []
+    with torch.set_grad_enabled(not is_cached):
+        for batch in batches:
+            states.append(_random_states(device))
+            outputs.append(objective.forward(engine.backend, batch.to(device)))
+    own = outputs[0]
+    if is_cached:
+        own = torch.cat([each[:count] for each, count in zip(outputs, counted, strict=True)]).requires_grad_()
+    here = whole.to(device)
+    sums, counts = objective.losses(_gathered(own, sizes, workers), here), objective.counts(here)
+    losses = {name: loss / max(1, counts[name]) for name, loss in sums.items()}
+    total = _total(losses) * workers.count  # of which the exchange takes the mean over the processes
+    if not is_cached:
+        engine.accelerator.backward(total)
+    else:
+        (gradient,) = torch.autograd.grad(total, own)
+        parts = gradient.split(list(counted))
+        for number, (batch, part, state) in enumerate(zip(batches, parts, states, strict=True)):
+            with _exchanged(engine, last=number + 1 == len(batches)), _replayed(state, device):
+                again = objective.forward(engine.backend, batch.to(device))
+                engine.accelerator.backward((again[: len(part)] * part).sum() + 0.0 * again.sum())
+    return {name: float(loss.detach()) for name, loss in losses.items()}
+
+
+def _total(losses: Mapping[str, "Tensor"]) -> "Tensor":
+    first, *others = losses.values()
+    return sum(others, first)
+
+
+def _exchanged(engine: TrainingEngine, *, last: bool) -> contextlib.AbstractContextManager[None]:
+    """Returns a context in which gradients are exchanged among the processes, or not yet."""
+    found: contextlib.AbstractContextManager[None] = engine.accelerator.no_sync(engine.network)
+    return contextlib.nullcontext() if last else found
+
+
+def _random_states(device: str) -> "list[Tensor]":
+    import torch
+
+    return [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if device == "cuda" else [])]
+
+
+@contextlib.contextmanager
+def _replayed(states: "list[Tensor]", device: str) -> Iterator[None]:
+    """Draws the random numbers of another time again, and goes on as if nothing had been drawn."""
+    import torch
+
+    before = _random_states(device)
+    for put in (states, before):
+        torch.set_rng_state(put[0])
+        if device == "cuda":
+            torch.cuda.set_rng_state(put[1])
+        if put is states:
+            yield
 
 
 def _global_counts(

@@ -1,0 +1,96 @@
+"""Texts that are near or far in meaning: pairs with a score or a label, pairs and triplets that belong together, and
+single texts with a label.
+
+Canonical columns: `text`, `pair`, `negative` (a text that does not belong to the first), `label`.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from bertctl.data.columns import columns_named
+from bertctl.data.files import input_kind
+from bertctl.data.names import LABEL_NAMES, folded
+from bertctl.data.reading import Reading, ReadOptions
+from bertctl.data.rows import Rows
+from bertctl.data.squad_json import NestedTable, json_tables
+from bertctl.data.table import Table
+from bertctl.data.text_columns import TextColumns, choose_columns, rows_from
+from bertctl.data.text_files import Source
+from bertctl.data.text_rows import TextReader
+from bertctl.errors import DataError
+
+MATCH = "match"
+"""Label of a pair that stands in a file without labels: its texts belong together."""
+
+_NEGATIVES = ("negative", "hard_negative", "negative_1", "text3", "text_c", "sentence3")
+
+
+@dataclass(frozen=True)
+class SentenceColumns(TextColumns):
+    """The file's names of the canonical columns.
+
+    Attributes:
+        negative: a text that does not belong to the first one, or None.
+    """
+
+    settings_of: ClassVar[Mapping[str, str]] = {**TextColumns.settings_of, "negative": "negative_column"}
+
+    negative: str | None = None
+
+
+@dataclass(frozen=True)
+class SentenceReader(TextReader):
+    """Makes rows of what is read as texts and pairs, of triplets, and of SQuAD's questions with their paragraphs."""
+
+    stratify: bool = False
+    columns: tuple[str, ...] = ("text", "pair", "negative", "label")
+
+    def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:
+        """Yields the rows of a file or of stdin."""
+        if input_kind(source, options.kind) == "jsonl":
+            return self.table_readings(map(_question_pairs, json_tables(source, options)), options)
+        return super().readings(source, options)
+
+    def guess(self, path: Any, options: ReadOptions) -> None:
+        """Returns None: what such pairs are for is said, by the recipe."""
+
+    def columns_of(self, table: Table, options: ReadOptions) -> SentenceColumns:
+        """Returns which column of a file is which."""
+        settings = options.settings
+        columns_named({"negative": settings.negative_column}, table)
+        free = {folded(name): name for name in table.columns}
+        negative = settings.negative_column or next((free[name] for name in _NEGATIVES if name in free), None)
+        others = replace(table, columns={name: each for name, each in table.columns.items() if name != negative})
+        found = choose_columns(others, settings, label_needed=False)
+        if found.pair is not None and settings.label_column is None and folded(found.label or "") not in LABEL_NAMES:
+            found = replace(found, label=None)  # a title, say: pairs need no label
+        return SentenceColumns(**vars(found), negative=negative)
+
+    def rows_of(self, table: Table, columns: TextColumns, options: ReadOptions, *, first_id: int) -> Rows:
+        """Returns a file's columns under their canonical names; pairs without a label belong together.
+
+        Raises:
+            DataError: single texts without a label, where one is needed.
+        """
+        rows = rows_from(table, columns, split=options.split, first_id=first_id)
+        if rows.has("label") or not (options.keep_labels or options.label_needed):
+            return rows
+        if rows.has("pair"):
+            return replace(rows, columns={**rows.columns, "label": [MATCH] * len(rows)})
+        if options.label_needed:
+            raise DataError(
+                f"{table.source} has single texts and no label: what is near what is not known",
+                remedy="Name a second text with --pair-column, or the texts' label with --label-column.",
+            )
+        return rows
+
+
+def _question_pairs(table: Table) -> Table:
+    """Returns SQuAD's questions that have an answer with their paragraphs; another table as it is."""
+    if not isinstance(table, NestedTable):
+        return table
+    answers = table.columns.get("answers", [True] * len(table))
+    kept = [i for i, answer in enumerate(answers) if answer]
+    found = table.select(kept)
+    return Table({name: found.columns[name] for name in ("question", "context")}, table.source)

@@ -1,0 +1,202 @@
+"""What makes a text's vector of its tokens', as part of a network: pooling, linear layers, length 1.
+
+The network then takes (B, K, T) inputs, the K texts of each of B rows, and gives (B, K, D) vectors.
+Letters: B rows, K texts of a row, S = B x K texts, T tokens, H hidden size, D size of a text's vector, C classes.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from bertctl.documents import loading
+from bertctl.errors import UnavailableError
+from bertctl.modeling.model import copy_tensor
+from bertctl.modeling.pooling import pool
+from bertctl.modeling.sentence_folder import SentenceModules, files_of
+
+_NAME, _CLASSES = "sentence_head", "softmax"
+_WORTH = 0.85
+"""Share of the positions that two groups of texts may have at most: then they are computed one after the other."""
+
+
+class SentenceOutputs(NamedTuple):
+    """What a forward pass gives.
+
+    Attributes:
+        vectors: (B, K, D) fp32.
+        logits: (B, W, C) of the classes of pairs, from each of W widths of the vectors; None without classes.
+    """
+
+    vectors: Tensor
+    logits: Tensor | None
+
+
+class SentenceHead(nn.Module):
+    """Makes one vector of each text, in fp32; and of pairs of them logits of classes (SBERT paper, section 3).
+
+    Args:
+        said: the parts.
+        size: H.
+        classes: C; 0 for none.
+        widths: how much of the vectors the classes are told from, each time the first so many numbers.
+    """
+
+    def __init__(self, said: SentenceModules, size: int, *, classes: int = 0, widths: Sequence[int] = ()) -> None:
+        super().__init__()
+        self.said, self.token_size = said, size
+        self.dense = nn.ModuleDict()
+        size *= len(said.poolings)
+        for i, step in enumerate(said.steps):
+            if step is not None:
+                self.dense[str(i)] = nn.Linear(size, step.size, bias=step.bias)
+                size = step.size
+        self.size, self.widths = size, tuple(widths) or (size,)
+        self.classifier = nn.Linear(3 * size, classes) if classes else None
+
+    def forward(self, states: Tensor, mask: Tensor | None) -> Tensor:
+        """Returns (S, D) vectors of (S, T, H) tokens, those where the mask (S, T) is true."""
+        return self.finished(torch.cat(pool(states.float(), mask, self.said.poolings), dim=-1))
+
+    def finished(self, pooled: Tensor) -> Tensor:
+        """Returns (S, D) vectors, from pooled ones."""
+        for i, step in enumerate(self.said.steps):
+            if step is None:
+                pooled = functional.normalize(pooled, dim=-1)
+            else:
+                pooled = getattr(nn, step.activation)()(self.dense[str(i)](pooled))
+        return pooled
+
+    def logits(self, vectors: Tensor) -> Tensor | None:
+        """Returns (B, W, C) logits of the first two texts' u, v and |u - v|; None without classes."""
+        if self.classifier is None or vectors.shape[1] < 2:
+            return None
+        columns = torch.arange(self.size, device=vectors.device)
+        found = []
+        for width in self.widths:
+            u, v = (vectors[:, k] * (columns < width) for k in (0, 1))
+            found.append(self.classifier(torch.cat([u, v, (u - v).abs()], dim=-1)))
+        return torch.stack(found, dim=1)
+
+
+def load_head(head: SentenceHead, folder: Path) -> SentenceHead:
+    """Returns the head with the weights that the model's folder has.
+
+    Raises:
+        UnavailableError: weights that are missing, pickled, or of other sizes.
+    """
+    remedy = "Give a folder that was saved whole, its weights as model.safetensors."
+    with loading(f"the model in {folder}", kind=UnavailableError, remedy=remedy):
+        head.load_state_dict(_weights(head, folder), strict=False)
+    return head
+
+
+def make_vectors(
+    network: nn.Module, said: SentenceModules, folder: Path, *, classes: int = 0, widths: Sequence[int] = ()
+) -> None:
+    """Has a bare encoder make vectors of texts: it takes (B, K, T) inputs and gives `SentenceOutputs`.
+
+    Args:
+        network: the encoder.
+        said: see `SentenceHead`, as `classes` and `widths`.
+        folder: the model's, which has the weights that were trained.
+        classes: C.
+        widths: W of them.
+
+    Raises:
+        UnavailableError: weights that can't be used.
+    """
+    config: Any = network.config
+    head = load_head(SentenceHead(said, config.hidden_size, classes=classes, widths=widths), folder)
+    setattr(network, _NAME, head)
+    alone: Any = network.forward
+
+    def forward(**inputs: Tensor) -> SentenceOutputs:
+        rows, texts = inputs["input_ids"].shape[:2]
+        flat = {name: tensor.flatten(0, 1) for name, tensor in inputs.items()}
+        mask = flat["attention_mask"].bool()
+        found, order = [], []
+        for part, width in _groups(mask):
+            states = alone(**{name: tensor[part, :width] for name, tensor in flat.items()}).last_hidden_state
+            with torch.autocast(states.device.type, enabled=False):
+                found.append(head(states, mask[part, :width]))
+            order.append(part)
+        with torch.autocast(mask.device.type, enabled=False):
+            vectors = torch.cat(found)[torch.cat(order).argsort()].view(rows, texts, head.size)
+            return SentenceOutputs(vectors, head.logits(vectors))
+
+    network.forward = forward
+
+
+def _groups(mask: Tensor) -> list[tuple[Tensor, int]]:
+    """Returns which texts are computed together, and how wide: on a CPU long and short ones apart, where it pays."""
+    size, width = mask.shape
+    every = torch.arange(size, device=mask.device)
+    if mask.device.type != "cpu" or size < 2 or not bool(mask[:, 0].all()):
+        return [(every, width)]
+    lengths, order = mask.sum(dim=1).sort(descending=True, stable=True)
+    cost = every * lengths[0] + (size - every) * lengths
+    first = int(cost.argmin())
+    if not first or cost[first] > _WORTH * cost[0]:
+        return [(every, width)]
+    return [(order[:first], int(lengths[0])), (order[first:], int(lengths[first]))]
+
+
+def sentence_head(network: nn.Module) -> SentenceHead | None:
+    """Returns the part of a network that makes vectors of texts, where it has one."""
+    found = getattr(network, _NAME, None)
+    return found if isinstance(found, SentenceHead) else None
+
+
+def saved_head(network: nn.Module, folder: Path) -> dict[str, Tensor]:
+    """Returns the head's weights that `save_head` wrote, by their names in the network; none for other networks."""
+    head = sentence_head(network)
+    return {} if head is None else {f"{_NAME}.{name}": one for name, one in _weights(head, folder, new=True).items()}
+
+
+def _weights(head: SentenceHead, folder: Path, *, new: bool = False) -> dict[str, Tensor]:
+    """Returns the weights that a folder has; with `new` every Dense layer lies where this package writes it."""
+    from safetensors.torch import load_file
+
+    found: dict[str, Tensor] = {}
+    for i, step in enumerate(head.said.steps):
+        if step is not None and (new or step.folder):
+            place = f"{i + 2}_Dense" if new else step.folder
+            for name, tensor in load_file(folder / place / "model.safetensors").items():
+                found[f"dense.{i}.{name.removeprefix('linear.')}"] = tensor
+    path = folder / _CLASSES / "model.safetensors"
+    if head.classifier is not None and path.is_file():
+        found |= {f"classifier.{name}": tensor for name, tensor in load_file(path).items()}
+    return found
+
+
+def save_head(head: SentenceHead, folder: Path, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Writes a folder's parts for sentence-transformers, and returns the weights that are left: the encoder's.
+
+    Args:
+        head: of the network.
+        folder: where to.
+        weights: of the network, by name.
+    """
+    from safetensors.torch import save_file
+
+    files = files_of(head.said, size=head.token_size)
+    for name, document in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    tensors: dict[Path, dict[str, Tensor]] = {}
+    for name, tensor in weights.items():
+        part, _, rest = name.removeprefix(f"{_NAME}.").partition(".")
+        if part == "dense" and name.startswith(_NAME):
+            number, _, rest = rest.partition(".")
+            tensors.setdefault(folder / f"{int(number) + 2}_Dense", {})[f"linear.{rest}"] = tensor
+        elif name.startswith(_NAME):
+            tensors.setdefault(folder / _CLASSES, {})[rest] = tensor
+    for place, of_place in tensors.items():
+        place.mkdir(exist_ok=True)
+        save_file({name: copy_tensor(one) for name, one in of_place.items()}, place / "model.safetensors")
+    return {name: tensor for name, tensor in weights.items() if not name.startswith(_NAME)}

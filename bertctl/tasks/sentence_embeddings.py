@@ -1,0 +1,390 @@
+"""Vectors of texts, near where meanings are (Reimers & Gurevych 2019): one encoder reads each text by itself."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.catalog.models import locate_model
+from bertctl.config.recipe_sections import SentenceEmbeddingsSection, TrainingSection
+from bertctl.config.schema import Recipe
+from bertctl.data.reading import Reader
+from bertctl.data.rows import Rows
+from bertctl.data.sentence_files import MATCH, SentenceReader
+from bertctl.errors import DataError, UsageError
+from bertctl.metrics.calibration import best_f1_threshold
+from bertctl.metrics.retrieval import ranks_of, similarities
+from bertctl.modeling.sentence_folder import SentenceModules, chosen_modules
+from bertctl.runtime.batching import Padding
+from bertctl.tasks.answers import Answers
+from bertctl.tasks.base import Outputs, Task
+from bertctl.tasks.positive_label import positive_label
+from bertctl.tasks.sentence_answers import SentenceAnswers
+from bertctl.tasks.sentence_features import SentenceFeatures, text_keys
+from bertctl.tasks.sequences import require_label
+from bertctl.tasks.targets import Answered, Target
+from bertctl.tokenization.encode import encode_texts
+from bertctl.words import listing
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from bertctl.tasks.objectives import Objective
+
+SAID = "sentence_modules"
+"""Where a trained model's configuration holds, beside its config.json, what its folder says of texts' vectors."""
+
+_LOSSES = {
+    "scores": ("cosent", "cosine"),
+    "classes": ("softmax", "contrastive", "multiple-negatives"),
+    "matches": ("multiple-negatives", "triplet"),
+    "texts": ("multiple-negatives", "contrastive", "triplet"),
+}
+"""What each kind of labels can be learned with, the default first; contrastive where there are two."""
+
+_METRICS = {"scores": "spearman", "classes": "average_precision", "matches": "mrr_at_10", "texts": "mrr_at_10"}
+_KEPT = 100
+_MARGINS = {"triplet": 5.0, "contrastive": 0.5}
+
+
+@dataclass(frozen=True)
+class SentenceEmbeddings(Task):
+    """One vector for each text; of two, how alike they are.
+
+    Attributes:
+        said: how vectors are made.
+        settings: the recipe's.
+        kind: what the training labels are: scores, classes of pairs, matches (pairs that belong together), or classes
+            of single texts.
+        loss: its name.
+        labels: names of the classes, in their order.
+        positive: that of pairs that belong together.
+        low: score that stands for the cosine 0.
+        high: score that stands for the cosine 1.
+        threshold: cosine from which a pair belongs together.
+    """
+
+    said: SentenceModules
+    settings: SentenceEmbeddingsSection = field(default_factory=SentenceEmbeddingsSection)
+    kind: str = "scores"
+    loss: str = ""
+    labels: tuple[str, ...] = ()
+    positive: str | None = None
+    low: float = 0.0
+    high: float = 1.0
+    threshold: float = 0.5
+
+    name: ClassVar[str] = "sentence-embeddings"
+    auto_class: ClassVar[str] = "AutoModel"
+    columns: ClassVar[tuple[str, ...]] = ("text",)
+    answer_type: ClassVar[type[Answers]] = SentenceAnswers
+    reader: ClassVar[Reader] = SentenceReader()
+
+    @property
+    def primary_metric(self) -> str:
+        """Spearman correlation of scores, average precision of pairs, reciprocal rank of what is searched."""
+        return _METRICS[self.kind]
+
+    @classmethod
+    def from_data(cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None) -> "SentenceEmbeddings":
+        """Reads what the labels are: scores, classes, or none.
+
+        Raises:
+            DataError: a label that is none of these, or of which there is one only.
+            UsageError: a loss that does not fit them.
+        """
+        settings, model = recipe.sentence_embeddings, recipe.model
+        folder = locate_model(model.name, revision=model.revision).folder
+        said = chosen_modules(folder, settings, max_length=model.max_length)
+        task = cls(said, settings, labels=tuple(labels or ()))
+        kind = task.kind_of(train)
+        if kind == "scores" and settings.loss in _LOSSES["classes"]:
+            kind = "classes"  # which are numbers
+        found = {"low": 0.0, "high": 1.0}
+        if kind == "scores":
+            scores = [task._score(train, i) for i in range(len(train))]
+            found = dict(zip(found, settings.score_range or (min(scores), max(scores)), strict=True))
+        names = tuple(labels or sorted({str(require_label(train, i)) for i in range(len(train))}))
+        is_class = kind in ("classes", "texts")
+        if found["low"] >= found["high"] or (is_class and len(names) < 2):
+            raise DataError(
+                f"{train.source}: every label is the same; nothing can be learned",
+                remedy="Check --label-column, or add rows with other labels.",
+            )
+        fitting = _LOSSES[kind][1:] if kind == "classes" and len(names) == 2 else _LOSSES[kind]
+        loss = settings.loss or fitting[0]
+        if loss not in _LOSSES[kind] or (loss == "triplet" and kind == "matches" and not train.has("negative")):
+            needs = "needs a third text (--set data.negative_column=NAME)" if loss in fitting else "can't learn them"
+            raise UsageError(
+                f"sentence_embeddings.loss: {loss} {needs}; {train.source} has {_described(kind)}",
+                remedy=f"Choose from {', '.join(name for name in _LOSSES[kind] if name != loss)}.",
+            )
+        positive = None
+        if kind == "classes":
+            asked = recipe.evaluation.positive_label
+            positive = asked if asked in names else positive_label(names, len(names) != 2, None)
+            if positive is None and loss != "softmax":
+                raise UsageError(
+                    f"which of the labels {listing(names)} says that two texts belong together is not known",
+                    remedy="Name it: --set evaluation.positive_label=LABEL.",
+                )
+        task = cls(said, settings, kind, loss, names if is_class else (), positive, **found)
+        task.check(train)
+        return task
+
+    @classmethod
+    def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "SentenceEmbeddings":
+        """Returns the task that the model's config.json describes; of a model of others, one that gives cosines."""
+        told = model_config.get("sentence_task") or {}
+        said = model_config.get(SAID) or SentenceModules()
+        return cls(said, recipe.sentence_embeddings, **{**told, "labels": tuple(told.get("labels") or ())})
+
+    def head(self) -> dict[str, Any]:
+        """Returns what of the task is not in the recipe, and the sizes of what stands on the vectors."""
+        names = ("kind", "loss", "labels", "positive", "low", "high")
+        classes = len(self.labels) if self.loss == "softmax" else 0
+        return {
+            "sentence_task": {name: getattr(self, name) for name in names},
+            "sentence_embeddings": {"classes": classes, "widths": list(self.settings.widths)},
+        }
+
+    def kind_of(self, rows: Rows) -> str:
+        """Returns what the labels of rows are: scores, classes, matches, or classes of single texts."""
+        found = rows.columns.get("label", ())
+        if not rows.has("pair"):
+            return "texts"
+        if all(label == MATCH for label in found):
+            return "matches"
+        different = {str(label) for label in found}
+        if different <= {*self.labels} or (len(different) <= 2 and all(map(_is_whole, different))):
+            return "classes"
+        return "scores" if all(map(_is_number, different)) else "classes"
+
+    def check(self, rows: Rows) -> None:
+        """Refuses labels that were not learned: other classes, scores outside the range.
+
+        Raises:
+            DataError: with the file, the line, what was found and what fits.
+        """
+        kind = self.kind_of(rows) if rows.has("label") else ""
+        for i in range(len(rows)):
+            if kind == "scores":
+                score = self._score(rows, i)
+                if self.kind == "scores" and self.settings.score_range and not self.low <= score <= self.high:
+                    raise DataError(
+                        f"{rows.where(i)}: the score {score:g} is outside {self.low:g} to {self.high:g}",
+                        remedy="Correct it, or give the range: --set sentence_embeddings.score_range='[LOW, HIGH]'.",
+                    )
+            elif kind in ("classes", "texts"):
+                label = str(require_label(rows, i))
+                if kind == self.kind and label not in self.labels:
+                    raise DataError(
+                        f"{rows.where(i)}: the label {label!r} is not one that was learned ({listing(self.labels)})",
+                        remedy="Correct the label, or train with rows that have it.",
+                    )
+
+    def _score(self, rows: Rows, index: int) -> float:
+        label = require_label(rows, index)
+        if not _is_number(str(label)):
+            raise DataError(
+                f"{rows.where(index)}: the score {label!r} is no finite number", remedy="Check --label-column."
+            )
+        return float(str(label))
+
+    def encode(self, rows: Rows, tokenizer: "Tokenizer", *, max_length: int) -> SentenceFeatures:
+        """Returns each text by itself as ids; scores as 0 to 1, and 1 for what belongs together."""
+        kind = self.kind_of(rows) if rows.has("label") else "matches" if rows.has("pair") else "texts"
+        names = [name for name in ("text", "pair", "negative") if rows.has(name)]
+        is_search = "matches" in (kind, self.kind)
+        sides = [("query" if name == "text" else "document") if is_search else None for name in names]
+        columns = [self.said.prepared(rows.columns[name], side) for name, side in zip(names, sides, strict=True)]
+        near: NDArray[np.float32] | None = None
+        classes = np.zeros(len(rows), dtype=np.int64)
+        if rows.has("label"):
+            near = np.ones(len(rows), dtype=np.float32)
+        if near is not None and kind == "scores":
+            scores = np.array([self._score(rows, i) for i in range(len(rows))])
+            low, high = (self.low, self.high) if self.kind == "scores" else (scores.min(), scores.max())
+            near = ((scores - low) / max(high - low, 1e-9)).astype(np.float32)
+        elif near is not None and kind != "matches":
+            found = [str(label) for label in rows.columns["label"]]
+            number = {name: i for i, name in enumerate(self.labels or sorted({*found}))}
+            classes = np.array([number.get(name, 0) for name in found], dtype=np.int64)
+            if kind == "classes":
+                near = np.array([name == self._positive(found) for name in found], dtype=np.float32)
+        encoded = tuple(encode_texts(tokenizer, column, max_length=max_length) for column in columns)
+        return SentenceFeatures(encoded, text_keys(columns), near, classes, kind, self.loss == "multiple-negatives")
+
+    def _positive(self, labels: Sequence[str]) -> str | None:
+        names = sorted({*labels})
+        guess = positive_label(names, False, None) if len(names) == 2 else None
+        return self.positive if self.positive in names else guess
+
+    def objective(
+        self, padding: Padding, training: TrainingSection | None = None, train: SentenceFeatures | None = None
+    ) -> "Objective":
+        """Returns the loss; without `training` that of scoring, a pair by itself."""
+        from bertctl.tasks.sentence_objectives import OBJECTIVES
+
+        if training is None:
+            return OBJECTIVES[""](padding)
+        settings = self.settings
+        margin, widths = settings.margin or _MARGINS.get(self.loss, 0.0), tuple(settings.widths) or (None,)
+        return OBJECTIVES[self.loss](padding, self.loss, settings.scale, margin, settings.symmetric, widths)
+
+    def collect_outputs(
+        self, outputs: Any, batch: Any, features: SentenceFeatures, indices: NDArray[np.int64]
+    ) -> dict[str, NDArray[Any]]:
+        """Returns the vectors of each row's texts."""
+        return {"vectors": outputs.float().cpu().numpy()}
+
+    def tune(self, outputs: Outputs, features: SentenceFeatures, rows: Rows) -> dict[str, Any]:
+        """Returns the cosine from which two texts belong together, by F1; nothing where labels don't say it."""
+        near = features.labels
+        if features.kind != "classes" or near is None or not 0 < near.sum() < len(near):
+            return {}
+        best = best_f1_threshold((_cosines(outputs).astype(np.float64) + 1.0) / 2.0, near > 0)  # it takes 0 to 1
+        return {"cosine_threshold": 2.0 * best.value - 1.0}
+
+    def with_decision(self, decision: Mapping[str, Any]) -> "SentenceEmbeddings":
+        """Returns the task with the threshold that was chosen on validation rows."""
+        chosen = decision.get("cosine_threshold")
+        return self if chosen is None else replace(self, threshold=float(chosen))
+
+    def decode(self, outputs: Outputs, features: SentenceFeatures, rows: Rows) -> list[dict[str, Any]]:
+        """Returns the cosine of each pair.
+
+        Raises:
+            UsageError: single texts.
+        """
+        if len(features.sides) < 2:
+            raise UsageError(
+                "the answer is how alike two texts are, and these rows have one",
+                remedy="Name the second one: --pair-column NAME. Vectors: `bertctl extract-features --pooling model`.",
+            )
+        return [{"prediction": float(cosine)} for cosine in _cosines(outputs)]
+
+    def lines(self, outputs: Outputs, features: SentenceFeatures, rows: Rows) -> list[dict[str, Any]]:
+        """Returns the cosine of each pair with its label, or where what belongs to each text is found."""
+        gold = [self.gold(rows, i) for i in range(len(rows))]
+        if features.kind in ("matches", "texts"):
+            return [{"gold": 1, **found} for found, _ in self._searched(outputs, features)]
+        cosines = _cosines(outputs).tolist()
+        if features.kind == "scores":
+            return [{"gold": label, "prediction": cosine} for label, cosine in zip(gold, cosines, strict=True)]
+        near = [] if features.labels is None else (features.labels > 0).tolist()
+        return [
+            {"gold": label, "gold_match": is_near, "prediction": cosine, "match": cosine >= self.threshold}
+            for label, is_near, cosine in zip(gold, near, cosines, strict=True)
+        ]
+
+    def row_losses(self, outputs: Outputs, features: SentenceFeatures) -> NDArray[np.float32]:
+        """Returns the (N,) losses of what is searched: how unlikely what belongs to a row is among all of the split."""
+        return np.array([loss for _, loss in self._searched(outputs, features)], dtype=np.float32)
+
+    def _searched(self, outputs: Outputs, features: SentenceFeatures) -> list[tuple[dict[str, Any], float]]:
+        """Returns for each row what its line says of the search, and the loss.
+
+        A pair's first text looks for the second one among all different ones of the split; a single text for those of
+        its label, among all others.
+        """
+        vectors, found = outputs["vectors"], []
+        is_pair = features.kind == "matches"
+        if is_pair:
+            _, first, number = np.unique(features.keys[:, 1], return_index=True, return_inverse=True)
+            candidates, right_of = vectors[first, 1], dict[int, set[int]]()
+            for query, each in zip(features.keys[:, 0].tolist(), number.tolist(), strict=True):
+                right_of.setdefault(query, set()).add(each)
+        else:
+            candidates, number = vectors[:, 0], np.arange(len(vectors))
+        for i, similar in enumerate(similarities(vectors[:, 0], candidates)):
+            right = (
+                np.array(sorted(right_of[int(features.keys[i, 0])]))
+                if is_pair
+                else features.members[features.classes[i]]
+            )
+            if not is_pair:
+                similar[i], right = -np.inf, right[right != i]
+            if not len(right):  # the only one with its label
+                line = {"prediction": len(candidates), "ranks": [], "relevant": 1, "similarity": 0.0}
+                found.append((line, 0.0))
+                continue
+            ranks = ranks_of(similar, right)
+            scaled = similar.astype(np.float64) * self.settings.scale
+            loss = np.logaddexp.reduce(scaled) - np.logaddexp.reduce(scaled[right])
+            line = {"prediction": ranks[0], "ranks": ranks[:_KEPT], "relevant": len(right)}
+            found.append(({**line, "similarity": float(similar[right].max())}, float(max(loss, 0.0))))
+        return found
+
+    def constant_answer(self, train: Rows) -> float:
+        """Returns the mean score, as a cosine; 0 where there are no scores."""
+        if self.kind != "scores":
+            return 0.0
+        scores = [self._score(train, i) for i in range(len(train))]
+        return (float(np.mean(scores)) - self.low) / (self.high - self.low)
+
+    def baseline(self, constant: Any, rows: Rows) -> dict[str, float]:
+        """Returns the metrics of one cosine for all pairs; of a search, that of a random order, by its mean rank."""
+        kind, lines = self.kind_of(rows), list[dict[str, Any]]()
+        middle = (len(set(rows.columns["pair" if rows.has("pair") else "text"])) + 1) // 2
+        labels = [str(label) for label in rows.columns["label"]]
+        for i in range(len(rows)):
+            line: dict[str, Any] = {"gold": self.gold(rows, i), "prediction": float(constant), "match": False}
+            if kind in ("matches", "texts"):
+                line |= {"gold": 1, "prediction": middle, "ranks": [middle], "relevant": 1, "similarity": 0.0}
+            elif kind == "classes":
+                line["gold_match"] = labels[i] == self._positive(labels)
+            lines.append(line)
+        return {name: found.value for name, found in self.answers.all_contributions(lines).items()}
+
+    def targets(self, answered: Answered, label: str | None) -> list[Target]:
+        """Refuses: a cosine rests on two lines of input, and what is explained rests on one.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError("how alike two texts are can't be explained word by word", remedy="Explain a classifier.")
+
+    def describe(self, rows: Rows) -> str:
+        """Returns what the labels are, and how often each is there."""
+        kind = self.kind_of(rows)
+        if kind == "scores":
+            scores = np.array([self._score(rows, i) for i in range(len(rows))])
+            return f"scores {scores.min():g} to {scores.max():g}, mean {scores.mean():.3g}"
+        if kind == "matches":
+            return "triplets" if rows.has("negative") else "pairs that belong together"
+        counts = Counter(map(str, rows.columns["label"]))
+        return f"{_described(kind)}; " + ", ".join(f"{name}: {count}" for name, count in sorted(counts.items())[:10])
+
+    def gold(self, rows: Rows, index: int) -> Any:
+        """Returns the score, the label, or that a row's texts belong together."""
+        label = require_label(rows, index)
+        is_score = str(label) not in self.labels and _is_number(str(label))
+        return float(str(label)) if is_score else str(label)
+
+
+def _described(kind: str) -> str:
+    named = {"scores": "pairs with scores", "classes": "pairs with labels", "texts": "single texts with labels"}
+    return named.get(kind, "pairs without labels")
+
+
+def _is_whole(text: str) -> bool:
+    return text.strip().removeprefix("-").isdecimal()
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return abs(float(text)) < 3.4e38
+    except ValueError:
+        return False
+
+
+def _cosines(outputs: Outputs) -> NDArray[np.float32]:
+    """Returns the (N,) cosines of the rows' first two texts."""
+    first, second = outputs["vectors"][:, 0], outputs["vectors"][:, 1]
+    lengths = np.linalg.norm(first, axis=-1) * np.linalg.norm(second, axis=-1)
+    cosines: NDArray[np.float32] = (first * second).sum(axis=-1) / np.maximum(lengths, 1e-12)
+    return cosines

@@ -1,0 +1,78 @@
+"""Folders of sentence-transformers, read as it reads them itself."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bertctl
+from bertctl.errors import UnavailableError, UsageError
+from bertctl.modeling.sentence_folder import read_modules
+from tests.sentence_folders import MADE, make_folder, sentence_transformers
+
+TEXTS = ["good film", "the food was not good at all , it was very poor", "", "a bright film, was it not?", "Dull"]
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_vectors_equal_those_of_sentence_transformers(name: str, tiny_model: Path, tmp_path: Path) -> None:
+    folder = make_folder(name, tiny_model, tmp_path / "made")
+    theirs = sentence_transformers().SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
+    fields = {"model.max_length": 40, "runtime.precision": "fp32"}
+    ours = bertctl.extract_features(TEXTS, model=str(folder), pooling="model", fields=fields)
+    assert ours.shape == theirs.shape
+    np.testing.assert_allclose(ours, theirs, atol=2e-6)
+    plain = bertctl.extract_features(TEXTS, model=str(folder), pooling="mean", fields=fields)
+    assert plain.shape != ours.shape or np.abs(plain - ours).max() > 1e-2, "the premise: the folder says something else"
+
+
+def test_minilm_is_read_as_its_own_folder_says() -> None:
+    folder = read_modules(Path(bertctl_model()))
+    assert folder is not None
+    assert (folder.poolings, folder.steps, folder.max_length) == (("mean",), (None,), 256)
+    theirs = sentence_transformers().SentenceTransformer(bertctl_model(), device="cpu").encode(TEXTS)
+    ours = bertctl.extract_features(TEXTS, model="minilm", pooling="model", fields={"runtime.precision": "fp32"})
+    assert (ours * theirs).sum(axis=1).min() > 0.99999
+
+
+def bertctl_model() -> str:
+    from bertctl.catalog.models import locate_model
+
+    return str(locate_model("minilm").folder)
+
+
+def _changed(folder: Path, file: str, change: Callable[[Any], Any]) -> None:
+    path = folder / file
+    path.write_text(json.dumps(change(json.loads(path.read_text()) if path.exists() else {})))
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "said"),
+    [
+        ("modules.json", lambda parts: [*parts, {"idx": 9, "path": "9_LSTM", "type": "x.models.LSTM"}], "'LSTM'"),
+        ("1_Pooling/config.json", lambda _: {"pooling_mode": "lasttoken"}, "pools by 'lasttoken'"),
+        ("1_Pooling/config.json", lambda _: {"pooling_mode_weightedmean_tokens": True}, "weightedmean"),
+        ("2_Dense/config.json", lambda said: said | {"activation_function": "os.system"}, "activation"),
+        ("2_Dense/config.json", lambda said: said | {"out_features": "many"}, "can't be used"),
+        ("1_Pooling/config.json", lambda said: said | {"include_prompt": False}, "prompts"),
+    ],
+)
+def test_what_can_not_be_computed_is_refused(file, change, said, tiny_model, tmp_path) -> None:
+    folder = make_folder("dense", tiny_model, tmp_path / "made")
+    _changed(folder, file, change)
+    with pytest.raises(UnavailableError, match=said):
+        read_modules(folder)
+
+
+def test_a_folder_without_weights_of_a_layer_is_refused(tiny_model, tmp_path) -> None:
+    folder = make_folder("dense", tiny_model, tmp_path / "made")
+    (folder / "2_Dense" / "model.safetensors").unlink()
+    with pytest.raises(UnavailableError, match="can't be used"):
+        bertctl.extract_features(TEXTS, model=str(folder), pooling="model", fields={"model.max_length": 40})
+
+
+def test_a_plain_folder_says_nothing(tiny_model) -> None:
+    with pytest.raises(UsageError, match=r"no modules\.json"):
+        bertctl.extract_features(TEXTS, model=str(tiny_model), pooling="model", fields={"model.max_length": 40})
