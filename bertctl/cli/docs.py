@@ -13,9 +13,9 @@ from bertctl.words import unknown
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs"
 TOPICS = (
-    "tutorial", "tasks", "pretraining", "models", "long-texts", "features", "inside", "attention", "sweeps",
-    "recipes", "recipe-fields", "pipelines", "fetch", "many-devices", "python", "run-folder", "training", "security",
-    "benchmarks", "changes",
+    "tutorial", "tasks", "pretraining", "sentences", "models", "long-texts", "features", "inside", "attention",
+    "sweeps", "recipes", "recipe-fields", "pipelines", "fetch", "many-devices", "python", "run-folder", "training",
+    "security", "benchmarks", "changes",
 )  # fmt: skip
 """The pages in the order in which they are listed."""
 

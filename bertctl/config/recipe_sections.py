@@ -76,7 +76,7 @@ class DataSection(RecipeSection):
     pair_column: Text | None = None
     """Column with the second sentence of a pair. Question answering: the context; multiple choice: words that every
     choice continues. Default: guessed where the text column is guessed too."""
-    negative_column: Text | None = None
+    negative_column: Annotated[Text | None, Mark.LATER] = None
     """Column with a text that does not belong to the first one (sentence embeddings). Default: guessed from the usual
     names."""
     label_column: Text | None = None
@@ -364,12 +364,12 @@ class SentenceEmbeddingsSection(TaskSettings):
     projection: PositiveInt | None = None
     """Size that a new linear layer after the pooling brings the vectors to. Default: none is added."""
     widths: list[PositiveInt] = []
-    """Sizes to which vectors may be cut later: the loss of each is added (Kusupati et al. 2022, Matryoshka)."""
+    """Sizes to which vectors may be cut later. The loss of each is added (Kusupati et al. 2022, Matryoshka)."""
     scale: PositiveFloat = 20.0
-    """What cosines are multiplied by in `cosent` and `multiple-negatives`: 1 / temperature."""
+    """What cosines are multiplied by in `cosent` and `multiple-negatives`, which is 1 / temperature."""
     margin: PositiveFloat | None = None
-    """How far apart two texts should be: in `triplet` the farther by so much, in `contrastive` in 1 - cosine. Default:
-    5 and 0.5, as in sentence-transformers."""
+    """How far apart two texts should be. In `triplet` the third text is to be farther by so much; in `contrastive` it
+    is a value of 1 - cosine. Default: 5 and 0.5, as in sentence-transformers."""
     symmetric: bool = False
     """Whether `multiple-negatives` also looks for the first text among those of the batch."""
     score_range: Annotated[list[FiniteFloat], Field(min_length=2, max_length=2)] | None = None

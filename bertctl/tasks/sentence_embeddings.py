@@ -20,7 +20,7 @@ from bertctl.metrics.retrieval import ranks_of, similarities
 from bertctl.modeling.sentence_folder import SentenceModules, chosen_modules
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
-from bertctl.tasks.base import Outputs, Task
+from bertctl.tasks.base import Objective, Outputs, Task
 from bertctl.tasks.positive_label import positive_label
 from bertctl.tasks.sentence_answers import SentenceAnswers
 from bertctl.tasks.sentence_features import SentenceFeatures, text_keys
@@ -31,8 +31,6 @@ from bertctl.words import listing
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-
-    from bertctl.tasks.objectives import Objective
 
 SAID = "sentence_modules"
 """Where a trained model's configuration holds, beside its config.json, what its folder says of texts' vectors."""
@@ -207,7 +205,8 @@ class SentenceEmbeddings(Task):
             near = np.ones(len(rows), dtype=np.float32)
         if near is not None and kind == "scores":
             scores = np.array([self._score(rows, i) for i in range(len(rows))])
-            low, high = (self.low, self.high) if self.kind == "scores" else (scores.min(), scores.max())
+            is_known = self.loss and self.kind == "scores"  # as of no model that was trained elsewhere
+            low, high = (self.low, self.high) if is_known else (scores.min(), scores.max())
             near = ((scores - low) / max(high - low, 1e-9)).astype(np.float32)
         elif near is not None and kind != "matches":
             found = [str(label) for label in rows.columns["label"]]
@@ -216,7 +215,14 @@ class SentenceEmbeddings(Task):
             if kind == "classes":
                 near = np.array([name == self._positive(found) for name in found], dtype=np.float32)
         encoded = tuple(encode_texts(tokenizer, column, max_length=max_length) for column in columns)
-        return SentenceFeatures(encoded, text_keys(columns), near, classes, kind, self.loss == "multiple-negatives")
+        return SentenceFeatures(
+            encoded,
+            text_keys([rows.columns[name] for name in names]),
+            near,
+            classes,
+            kind,
+            self.loss == "multiple-negatives",
+        )
 
     def _positive(self, labels: Sequence[str]) -> str | None:
         names = sorted({*labels})
@@ -225,7 +231,7 @@ class SentenceEmbeddings(Task):
 
     def objective(
         self, padding: Padding, training: TrainingSection | None = None, train: SentenceFeatures | None = None
-    ) -> "Objective":
+    ) -> Objective:
         """Returns the loss; without `training` that of scoring, a pair by itself."""
         from bertctl.tasks.sentence_objectives import OBJECTIVES
 
@@ -294,19 +300,19 @@ class SentenceEmbeddings(Task):
         vectors, found = outputs["vectors"], []
         is_pair = features.kind == "matches"
         if is_pair:
-            _, first, number = np.unique(features.keys[:, 1], return_index=True, return_inverse=True)
+            keys, first, number = np.unique(features.keys[:, 1], return_index=True, return_inverse=True)
             candidates, right_of = vectors[first, 1], dict[int, set[int]]()
             for query, each in zip(features.keys[:, 0].tolist(), number.tolist(), strict=True):
                 right_of.setdefault(query, set()).add(each)
         else:
             candidates, number = vectors[:, 0], np.arange(len(vectors))
         for i, similar in enumerate(similarities(vectors[:, 0], candidates)):
-            right = (
-                np.array(sorted(right_of[int(features.keys[i, 0])]))
-                if is_pair
-                else features.members[features.classes[i]]
-            )
-            if not is_pair:
+            if is_pair:
+                own = int(features.keys[i, 0])
+                right = np.array(sorted(right_of[own]))
+                similar[(keys == own) & ~np.isin(np.arange(len(keys)), right)] = -np.inf  # the text itself
+            else:
+                right = features.members[features.classes[i]]
                 similar[i], right = -np.inf, right[right != i]
             if not len(right):  # the only one with its label
                 line = {"prediction": len(candidates), "ranks": [], "relevant": 1, "similarity": 0.0}

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from bertctl.runtime.batching import Padding
 from bertctl.runtime.seeding import WindowRandom
-from bertctl.tasks.objectives import Objective
+from bertctl.tasks.base import Objective
 from bertctl.tasks.sentence_features import SentenceBatch, SentenceFeatures
 
 

@@ -30,6 +30,7 @@ GENERIC = [
     "multiple-choice",
     "pretrain",
     "question-answering",
+    "sentence-embeddings",
     "text-classification",
     "text-regression",
     "token-classification",
@@ -37,12 +38,13 @@ GENERIC = [
 PRETRAINING = ["adapt-medical", "pretrain", "pretrain-demo"]
 PROBES = ["probe-conll2003-paper", "probe-sst2-tutorial"]
 SMALL = ["mrpc-small", "rte-small"]
-NAMES = sorted({*DATA_SETS, *GENERIC, *PROBES, *SMALL, *PRETRAINING})
+VECTORS = ["nli-embeddings", "quora-embeddings", "sentence-embeddings", "squad-retrieval", "stsb-embeddings"]
+NAMES = sorted({*DATA_SETS, *GENERIC, *PROBES, *SMALL, *PRETRAINING, *VECTORS})
 
 
-def test_there_are_32_recipes():
+def test_there_are_37_recipes():
     assert list(builtin_recipes()) == NAMES
-    assert len(list((ROOT / "recipes").rglob("*.y*ml"))) == len(NAMES) == 32
+    assert len(list((ROOT / "recipes").rglob("*.y*ml"))) == len(NAMES) == 37
 
 
 def test_ls_shows_every_recipe_with_what_it_is_for(bertctl):
@@ -123,11 +125,14 @@ def test_each_recipe_opens_with_its_command_and_says_why(name):
         "evaluation",
         "probe",
         "pretraining",
+        "sentence_embeddings",
     }
     assert set(yaml.safe_load("\n".join(lines))) <= stated  # nothing a machine decides
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in (*DEMOS, *PROBES, *SMALL, *PRETRAINING)])
+@pytest.mark.parametrize(
+    "name", [name for name in NAMES if name not in (*DEMOS, *PROBES, *SMALL, *PRETRAINING, *VECTORS)]
+)
 def test_each_recipe_is_a_point_of_the_papers_grid_and_leaves_the_test_split_alone(name):
     recipe = load_recipe(name)
     assert recipe.training.batch_size in ((48,) if name == "squad2" else (16, 32))  # 48: the paper's, section 4.3

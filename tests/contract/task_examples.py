@@ -35,6 +35,7 @@ class Example:
         again: recipe fields that name a prediction file's columns, to score it again.
         settings: further recipe fields.
         passes: over the rows until they are learned by heart.
+        explained: whether an answer rests on one line of input, whose words can be told.
     """
 
     rows: tuple[dict[str, Any], ...]
@@ -44,6 +45,7 @@ class Example:
     again: Mapping[str, object]
     settings: Mapping[str, object] = field(default_factory=dict)
     passes: int = 35
+    explained: bool = True
 
 
 def class_agrees(network: torch.nn.Module, tokenizer: Any, line: Line) -> None:
@@ -61,6 +63,16 @@ def score_agrees(network: torch.nn.Module, tokenizer: Any, line: Line) -> None:
     with torch.inference_mode():
         logits = network(**tokenizer(line["text"], return_tensors="pt")).logits
     assert line["prediction"] == pytest.approx(logits.item(), abs=1e-4)
+
+
+def cosine_agrees(network: torch.nn.Module, tokenizer: Any, line: Line) -> None:
+    """The cosine of the means of both texts' vectors."""
+    with torch.inference_mode():
+        one, other = (
+            network(**tokenizer(line[name], return_tensors="pt")).last_hidden_state[0].mean(dim=0)
+            for name in ("text", "pair")
+        )
+    assert line["prediction"] == pytest.approx(torch.cosine_similarity(one, other, dim=0).item(), abs=1e-5)
 
 
 def choice_agrees(network: torch.nn.Module, tokenizer: Any, line: Line) -> None:
@@ -143,6 +155,28 @@ EXAMPLES: Mapping[str, Example] = {
         agrees=score_agrees,
         again={"data.label_column": "gold", "data.text_column": "text"},
         passes=70,
+    ),
+    "sentence-embeddings": Example(
+        rows=tuple(
+            {"text": text, "pair": pair, "label": score}
+            for text, pair, score in (
+                ("good film", "bad film", 1.0),
+                ("good film", "the food was good", 3.5),
+                ("very fine", "a bright film, was it not?", 4.0),
+                ("dull", "very poor indeed it was", 4.5),
+                ("dull", "very fine", 0.0),
+                ("a bright film, was it not?", "good film", 5.0),
+                ("the food was good", "the food was not good", 2.0),
+                ("bad film", "dull", 3.0),
+            )
+        ),
+        floor=0.9,
+        texts=("text", "pair"),
+        agrees=cosine_agrees,
+        again={"data.label_column": "gold", "data.text_column": "text", "data.pair_column": "pair"},
+        settings={"sentence_embeddings.loss": "cosine", "sentence_embeddings.score_range": [0.0, 5.0]},
+        passes=70,
+        explained=False,
     ),
     "multiple-choice": Example(
         rows=(

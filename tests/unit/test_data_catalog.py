@@ -164,6 +164,7 @@ def test_unknown_names_show_the_nearest():
 def test_the_table_is_whole():
     rows = builtin_datasets()
     glue = ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax"]
+    glue += ["stsb-embeddings", "nli-embeddings", "quora-embeddings"]
     assert [name for name, row in rows.items() if row.layout == "glue"] == glue
     glue_files = sorted(split.glue_file for row in rows.values() for split in row.splits if split.glue_file)
     names = ["AX", "CoLA", "MNLI-m", "MNLI-mm", "MRPC", "QNLI", "QQP", "RTE", "SST-2", "STS-B", "WNLI"]

@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
 
 import bertctl
 from bertctl.errors import UnavailableError, UsageError
@@ -16,6 +19,7 @@ from tests.sentence_folders import MADE, make_folder, sentence_transformers
 TEXTS = ["good film", "the food was not good at all , it was very poor", "", "a bright film, was it not?", "Dull"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MADE)
 def test_vectors_equal_those_of_sentence_transformers(name: str, tiny_model: Path, tmp_path: Path) -> None:
     folder = make_folder(name, tiny_model, tmp_path / "made")
@@ -32,9 +36,38 @@ def test_minilm_is_read_as_its_own_folder_says() -> None:
     folder = read_modules(Path(bertctl_model()))
     assert folder is not None
     assert (folder.poolings, folder.steps, folder.max_length) == (("mean",), (None,), 256)
+
+
+@pytest.mark.slow
+def test_vectors_of_minilm_equal_those_of_sentence_transformers() -> None:
     theirs = sentence_transformers().SentenceTransformer(bertctl_model(), device="cpu").encode(TEXTS)
     ours = bertctl.extract_features(TEXTS, model="minilm", pooling="model", fields={"runtime.precision": "fp32"})
     assert (ours * theirs).sum(axis=1).min() > 0.99999
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_vectors_by_hand(name: str, tiny_model: Path, tmp_path: Path) -> None:
+    folder = make_folder(name, tiny_model, tmp_path / "made")
+    network = transformers.AutoModel.from_pretrained(tiny_model).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_model)
+    before = "a very good film : " if name == "prompts" else ""
+    expected = []
+    for text in TEXTS:
+        with torch.inference_mode():
+            states = network(**tokenizer(before + text, return_tensors="pt")).last_hidden_state[0]
+        made = {
+            "cls": states[0],
+            "max": states.amax(dim=0),
+            "mean and max": torch.cat([states.mean(0), states.amax(0)]),
+        }
+        vector = made.get(name, states.mean(dim=0))
+        if name == "dense":
+            layer = load_file(folder / "2_Dense" / "model.safetensors")
+            vector = torch.tanh(layer["linear.weight"] @ vector + layer["linear.bias"])
+        expected.append((vector / vector.norm() if name in ("dense", "prompts") else vector).numpy())
+    fields = {"model.max_length": 40, "runtime.precision": "fp32"}
+    ours = bertctl.extract_features(TEXTS, model=str(folder), pooling="model", fields=fields)
+    np.testing.assert_allclose(ours, np.stack(expected), atol=2e-6)
 
 
 def bertctl_model() -> str:
