@@ -67,9 +67,7 @@ _SMALL_FILES = (
     "added_tokens.json", "merges.txt", "entity_vocab.json", "word_shape.json", "word_pronunciation.json",
 )  # fmt: skip
 _SENTENCES = ("modules.json", "*_*/config.json", "config_sentence_transformers.json", "sentence_bert_config.json")
-_WEIGHTS = (
-    "model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors", "*_Dense/model.safetensors",
-)  # fmt: skip
+_WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors", "*_Dense/*.safetensors")
 """What is read of a model, and fetched of its repository (the last three small files are LUKE's and RoCBert's)."""
 
 

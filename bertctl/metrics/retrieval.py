@@ -3,14 +3,16 @@
 Letters: Q queries, C candidates, D size of a vector.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertctl.metrics import contributions
-from bertctl.metrics.arrays import Floats
 from bertctl.metrics.contributions import Contributions
+
+Figure = Callable[[Sequence[int], int], float]
+"""The ranks of a query's right candidates, and how many these are, to a number from 0 to 1."""
 
 AT = 10
 """Rank to which is looked: the tenth."""
@@ -52,12 +54,18 @@ def gain(ranks: Sequence[int], relevant: int) -> float:
     return float(found / sum(1.0 / np.log2(1 + rank) for rank in range(1, min(relevant, AT) + 1)))
 
 
-def recall(at: int) -> Callable[[Sequence[int], int], float]:
-    """Returns what says which share of the right ones is among the first so many."""
+def _recall(at: int) -> Figure:
     return lambda ranks, relevant: sum(rank <= at for rank in ranks) / relevant
 
 
-def mean_of(figure: Callable[[Sequence[int], int], float], found: Sequence[tuple[Sequence[int], int]]) -> Contributions:
+FIGURES: Mapping[str, tuple[Figure, str]] = {
+    "mrr_at_10": (reciprocal, "mean of 1 / rank of the first right text"),
+    "ndcg_at_10": (gain, "discounted gain of the first ten texts"),
+    **{f"recall_at_{at}": (_recall(at), f"right texts among the first {at}") for at in (1, 5, 10)},
+}
+"""What is computed of a query's ranks, with what it is."""
+
+
+def mean_of(figure: Figure, found: Sequence[tuple[Sequence[int], int]]) -> Contributions:
     """Returns the mean of a figure over queries, each given by the ranks of its right ones, and how many these are."""
-    values: Floats = np.array([figure(ranks, relevant) for ranks, relevant in found], dtype=np.float64)
-    return contributions.fraction(values)
+    return contributions.fraction(np.array([figure(ranks, relevant) for ranks, relevant in found], dtype=np.float64))

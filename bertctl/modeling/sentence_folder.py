@@ -103,17 +103,13 @@ def read_modules(folder: Path) -> SentenceModules | None:
         said = _settings(folder / "config_sentence_transformers.json")
         of_text = _settings(folder / "sentence_bert_config.json")
         prompts = {str(name): str(text) for name, text in (said.get("prompts") or {}).items() if text}
-        modules = SentenceModules(
-            _poolings(settings[0], folder),
-            tuple(
-                None if kind == "Normalize" else _dense(found, str(part["path"]), folder)
-                for kind, found, part in zip(kinds[2:], settings[1:], parts[2:], strict=True)
-            ),
-            prompts,
-            said.get("default_prompt_name"),
-            of_text.get("max_seq_length"),
-            bool(of_text.get("do_lower_case")),
+        steps = tuple(
+            None if kind == "Normalize" else _dense(found, str(part["path"]), folder)
+            for kind, found, part in zip(kinds[2:], settings[1:], parts[2:], strict=True)
         )
+        length, lower = of_text.get("max_seq_length"), bool(of_text.get("do_lower_case"))
+        default = said.get("default_prompt_name")
+        modules = SentenceModules(_poolings(settings[0], folder), steps, prompts, default, length, lower)
     if prompts and settings[0].get("include_prompt") is False:
         what = "leaves the tokens of prompts out of the pooling (include_prompt)"
         raise UnavailableError(f"{folder / '1_Pooling'} {what}, which is not done here", remedy=_REMEDY)
@@ -128,9 +124,8 @@ def _settings(path: Path) -> dict[str, Any]:
 def _poolings(settings: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
     found = settings.get("pooling_mode")
     if found is None:  # before version 6
-        old = [name for name in settings if name.startswith("pooling_mode_") and settings[name]]
-        by_key = {key: name for name, key in _OLD_MODES.items()}
-        found = [name for name, key in _OLD_MODES.items() if key in old] + [key for key in old if key not in by_key]
+        old = {name for name in settings if name.startswith("pooling_mode_") and settings[name]}
+        found = [name for name, key in _OLD_MODES.items() if key in old] + sorted(old - {*_OLD_MODES.values()})
     names = (found,) if isinstance(found, str) else tuple(found) or ("mean",)
     if not {*names} <= {*_OLD_MODES}:
         what = f"{folder / '1_Pooling' / 'config.json'} pools by {listing([str(name) for name in names])}"
@@ -178,33 +173,27 @@ def files_of(modules: SentenceModules, *, size: int) -> dict[str, Any]:
         size: of a token's vector.
     """
     kinds = ["Transformer", "Pooling", *("Dense" if step else "Normalize" for step in modules.steps)]
-    places = ["", *(f"{i}_{kind}" for i, kind in enumerate(kinds[1:], start=1))]
-    old = {key: name in modules.poolings for name, key in _OLD_MODES.items()}
-    alone = len(modules.poolings) == 1  # older versions know no order of several
-    pooling = {"word_embedding_dimension": size, **old, "pooling_mode_mean_sqrt_len_tokens": False}
+    parts = [
+        {"idx": i, "name": str(i), "path": f"{i}_{kind}" if i else "", "type": f"sentence_transformers.models.{kind}"}
+        for i, kind in enumerate(kinds)
+    ]
+    pooling = {"word_embedding_dimension": size, **{key: name in modules.poolings for name, key in _OLD_MODES.items()}}
+    if len(modules.poolings) > 1:  # older versions know no order of several
+        pooling = {"embedding_dimension": size, "pooling_mode": list(modules.poolings)}
+    prompts = {"prompts": dict(modules.prompts), "default_prompt_name": modules.default_prompt}
     files: dict[str, Any] = {
-        "1_Pooling/config.json": pooling if alone else {"embedding_dimension": size, "pooling_mode": modules.poolings},
+        "modules.json": parts,
+        "1_Pooling/config.json": pooling,
         "sentence_bert_config.json": {"max_seq_length": modules.max_length, "do_lower_case": modules.lowercase},
-        "config_sentence_transformers.json": {
-            "prompts": dict(modules.prompts),
-            "default_prompt_name": modules.default_prompt,
-            "similarity_fn_name": "cosine",
-        },
+        "config_sentence_transformers.json": {**prompts, "similarity_fn_name": "cosine"},
     }
     size *= len(modules.poolings)
-    for i, step in enumerate(modules.steps, start=2):
-        files[f"{places[i]}/config.json"] = {}
+    for part, step in zip(parts[2:], modules.steps, strict=True):
+        said: dict[str, Any] = {}
         if step is not None:
             module = "linear" if step.activation == "Identity" else "activation"
-            files[f"{places[i]}/config.json"] = {
-                "in_features": size,
-                "out_features": step.size,
-                "bias": step.bias,
-                "activation_function": f"torch.nn.modules.{module}.{step.activation}",
-            }
+            said = {"in_features": size, "out_features": step.size, "bias": step.bias}
+            said["activation_function"] = f"torch.nn.modules.{module}.{step.activation}"
             size = step.size
-    files["modules.json"] = [
-        {"idx": i, "name": str(i), "path": place, "type": f"sentence_transformers.models.{kind}"}
-        for i, (place, kind) in enumerate(zip(places, kinds, strict=True))
-    ]
+        files[f"{part['path']}/config.json"] = said
     return files

@@ -6,6 +6,7 @@ Letters: B rows, K texts of a row, S = B x K texts, T tokens, H hidden size, D s
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,10 +61,7 @@ class SentenceHead(nn.Module):
 
     def forward(self, states: Tensor, mask: Tensor | None) -> Tensor:
         """Returns (S, D) vectors of (S, T, H) tokens, those where the mask (S, T) is true."""
-        return self.finished(torch.cat(pool(states.float(), mask, self.said.poolings), dim=-1))
-
-    def finished(self, pooled: Tensor) -> Tensor:
-        """Returns (S, D) vectors, from pooled ones."""
+        pooled = torch.cat(pool(states.float(), mask, self.said.poolings), dim=-1)
         for i, step in enumerate(self.said.steps):
             if step is None:
                 pooled = functional.normalize(pooled, dim=-1)
@@ -92,6 +90,8 @@ def load_head(head: SentenceHead, folder: Path) -> SentenceHead:
     remedy = "Give a folder that was saved whole, its weights as model.safetensors."
     with loading(f"the model in {folder}", kind=UnavailableError, remedy=remedy):
         head.load_state_dict(_weights(head, folder), strict=False)
+    steps = (step and replace(step, folder=f"{i}_Dense") for i, step in enumerate(head.said.steps, start=2))
+    head.said = replace(head.said, steps=tuple(steps))  # where they will be written
     return head
 
 
@@ -155,22 +155,28 @@ def sentence_head(network: nn.Module) -> SentenceHead | None:
 def saved_head(network: nn.Module, folder: Path) -> dict[str, Tensor]:
     """Returns the head's weights that `save_head` wrote, by their names in the network; none for other networks."""
     head = sentence_head(network)
-    return {} if head is None else {f"{_NAME}.{name}": one for name, one in _weights(head, folder, new=True).items()}
+    return {} if head is None else {f"{_NAME}.{name}": one for name, one in _weights(head, folder).items()}
 
 
-def _weights(head: SentenceHead, folder: Path, *, new: bool = False) -> dict[str, Tensor]:
-    """Returns the weights that a folder has; with `new` every Dense layer lies where this package writes it."""
+def _places(head: SentenceHead) -> dict[str, tuple[str, str]]:
+    """Returns in which folder, and under which name, each weight is saved; an empty folder for a new layer's."""
+    found = {}
+    for name in head.state_dict():
+        part, _, rest = name.partition(".")
+        step = head.said.steps[int(rest.partition(".")[0])] if part == "dense" else None
+        found[name] = (step.folder, f"linear.{rest.partition('.')[2]}") if step else (_CLASSES, rest)
+    return found
+
+
+def _weights(head: SentenceHead, folder: Path) -> dict[str, Tensor]:
+    """Returns the weights that a folder has."""
     from safetensors.torch import load_file
 
-    found: dict[str, Tensor] = {}
-    for i, step in enumerate(head.said.steps):
-        if step is not None and (new or step.folder):
-            place = f"{i + 2}_Dense" if new else step.folder
-            for name, tensor in load_file(folder / place / "model.safetensors").items():
-                found[f"dense.{i}.{name.removeprefix('linear.')}"] = tensor
-    path = folder / _CLASSES / "model.safetensors"
-    if head.classifier is not None and path.is_file():
-        found |= {f"classifier.{name}": tensor for name, tensor in load_file(path).items()}
+    found = {}
+    for name, (place, there) in _places(head).items():
+        path = folder / place / "model.safetensors"
+        if place and (place != _CLASSES or path.is_file()):
+            found[name] = load_file(path)[there]
     return found
 
 
@@ -184,19 +190,13 @@ def save_head(head: SentenceHead, folder: Path, weights: Mapping[str, Tensor]) -
     """
     from safetensors.torch import save_file
 
-    files = files_of(head.said, size=head.token_size)
-    for name, document in files.items():
+    for name, document in files_of(head.said, size=head.token_size).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    tensors: dict[Path, dict[str, Tensor]] = {}
-    for name, tensor in weights.items():
-        part, _, rest = name.removeprefix(f"{_NAME}.").partition(".")
-        if part == "dense" and name.startswith(_NAME):
-            number, _, rest = rest.partition(".")
-            tensors.setdefault(folder / f"{int(number) + 2}_Dense", {})[f"linear.{rest}"] = tensor
-        elif name.startswith(_NAME):
-            tensors.setdefault(folder / _CLASSES, {})[rest] = tensor
+    tensors: dict[str, dict[str, Tensor]] = {}
+    for name, (place, there) in _places(head).items():
+        tensors.setdefault(place, {})[there] = copy_tensor(weights[f"{_NAME}.{name}"])
     for place, of_place in tensors.items():
-        place.mkdir(exist_ok=True)
-        save_file({name: copy_tensor(one) for name, one in of_place.items()}, place / "model.safetensors")
+        (folder / place).mkdir(exist_ok=True)
+        save_file(of_place, folder / place / "model.safetensors")
     return {name: tensor for name, tensor in weights.items() if not name.startswith(_NAME)}

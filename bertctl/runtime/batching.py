@@ -40,13 +40,7 @@ class Padding:
 
 
 def training_plan(
-    lengths: NDArray[np.int64],
-    batch_size: int,
-    *,
-    seed: int,
-    epoch: int,
-    group_by_length: bool = True,
-    distinct: NDArray[np.int64] | None = None,
+    lengths: NDArray[np.int64], batch_size: int, *, seed: int, epoch: int, group_by_length: bool = True
 ) -> Plan:
     """Returns the batches of one epoch: each example once, the last batch perhaps smaller.
 
@@ -56,7 +50,6 @@ def training_plan(
         seed: the run's seed.
         epoch: counted from 0; each has an order of its own.
         group_by_length: sort pools of batches by length; the order of the batches is random all the same.
-        distinct: (N, K) numbers, -1 for none, of which no batch has one twice as far as the number of batches allows.
     """
     rng = np.random.default_rng([seed, epoch])
     order = rng.permutation(len(lengths))
@@ -65,7 +58,7 @@ def training_plan(
         pools = [order[first : first + pool] for first in range(0, len(order), pool)]
         # A stable sort keeps the random order among examples of one length.
         order = np.concatenate([p[np.argsort(lengths[p], kind="stable")] for p in pools]) if pools else order
-    batches = _cut(order, batch_size) if distinct is None else _apart(order, distinct, batch_size)
+    batches = _cut(order, batch_size)
     if group_by_length:
         batches = [batches[i] for i in rng.permutation(len(batches))]
     return batches
@@ -123,24 +116,26 @@ def _cut(order: NDArray[np.int64], size: int) -> Plan:
     return [order[first : first + size] for first in range(0, len(order), size)]
 
 
-def _apart(order: NDArray[np.int64], distinct: NDArray[np.int64], size: int) -> Plan:
-    """Returns as many batches as `_cut`: what shares a number with its batch waits for the next one that it fits.
+def set_apart(plan: Plan, distinct: NDArray[np.int64]) -> Plan:
+    """Returns the same rows in as many batches, in none of which a number stands twice, as far as that can be.
 
-    What fits none goes, at the end, where there is room.
+    What shares a number with its batch waits for the next one that it fits; what fits none goes where there is room.
+
+    Args:
+        plan: batches, of which the first is as large as any.
+        distinct: (N, K) numbers of each example, -1 for none.
     """
-    left, numbers = order.tolist(), [set(row) - {-1} for row in distinct.tolist()]
-    batches: list[list[int]] = []
-    for _ in range(-(-len(order) // size)):
+    left, numbers = np.concatenate(plan).tolist(), [set(row) - {-1} for row in distinct.tolist()]
+    size, batches = len(max(plan, key=len)), list[list[int]]()
+    for _ in plan:
         taken, batch, waiting = set[int](), list[int](), list[int]()
         for place, row in enumerate(left):
             if len(batch) == size:
                 waiting += left[place:]
                 break
-            if taken.isdisjoint(numbers[row]):
-                batch.append(row)
-                taken |= numbers[row]
-            else:
-                waiting.append(row)
+            fits = taken.isdisjoint(numbers[row])
+            (batch if fits else waiting).append(row)
+            taken |= numbers[row] if fits else set()
         batches.append(batch)
         left = waiting
     for batch in batches:
@@ -154,9 +149,6 @@ def repeated(plan: Plan, distinct: NDArray[np.int64]) -> int:
     """Returns how many examples share a number with another one of their batch."""
     found = 0
     for batch in plan:
-        rows = [set(row) - {-1} for row in distinct[batch].tolist()]
-        counts: dict[int, int] = {}
-        for number in (number for row in rows for number in row):
-            counts[number] = counts.get(number, 0) + 1
-        found += sum(any(counts[number] > 1 for number in row) for row in rows)
+        numbers, counts = np.unique(distinct[batch], return_counts=True)
+        found += int(np.isin(distinct[batch], numbers[(counts > 1) & (numbers >= 0)]).any(axis=1).sum())
     return found

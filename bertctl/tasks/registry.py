@@ -28,14 +28,8 @@ def register(task: type[Task]) -> None:
     add_task_name(task.name)
 
 
-for _task in (
-    TextClassification,
-    TextRegression,
-    TokenClassification,
-    QuestionAnswering,
-    MultipleChoice,
-    SentenceEmbeddings,
-):
+_LABELLED = (TextClassification, TextRegression, TokenClassification, QuestionAnswering, MultipleChoice)
+for _task in (*_LABELLED, SentenceEmbeddings):
     register(_task)
 
 

@@ -7,7 +7,7 @@ at which the `relevant` right texts were found (at most the best 100), and the f
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,34 +19,36 @@ from bertctl.tasks.score_answers import scores
 _BOOTSTRAP, _BCA = "bootstrap, percentile", "bootstrap, BCa"
 
 
-def _correlation(of: Callable[..., Contributions], answers: "SentenceAnswers", lines: Lines) -> Contributions | None:
-    return of(*scores(lines)) if answers.kind(lines[0]) == "scores" else None
+def _of(
+    kind: str, figure: Callable[[Lines], Contributions], answers: "SentenceAnswers", lines: Lines
+) -> Contributions | None:
+    return figure(lines) if answers.kind(lines[0]) == kind else None
 
 
-def _precision(answers: "SentenceAnswers", lines: Lines) -> Contributions | None:
-    if answers.kind(lines[0]) != "pairs":
-        return None
+def _pearson(lines: Lines) -> Contributions:
+    return regression.pearson(*scores(lines))
+
+
+def _spearman(lines: Lines) -> Contributions:
+    return regression.spearman(*scores(lines))
+
+
+def _precision(lines: Lines) -> Contributions:
     gold, cosines = (np.array([[field(line, key)] for line in lines]) for key in ("gold_match", "prediction"))
     return ranking.ranking("average_precision", gold, cosines.astype(np.float64))
 
 
-def _f1(answers: "SentenceAnswers", lines: Lines) -> Contributions | None:
-    if answers.kind(lines[0]) != "pairs":
-        return None
+def _f1(lines: Lines) -> Contributions:
     gold, said = (np.array([field(line, key) for line in lines], dtype=np.int64) for key in ("gold_match", "match"))
     return classification.f1_of_labels(gold, said, n_labels=2, of=1)
 
 
-def _accuracy(answers: "SentenceAnswers", lines: Lines) -> Contributions | None:
-    if answers.kind(lines[0]) != "pairs":
-        return None
-    return contributions.share([bool(answers.is_right(line)) for line in lines])
+def _accuracy(lines: Lines) -> Contributions:
+    return contributions.share([line["match"] == line["gold_match"] for line in lines])
 
 
-def _search(of: Callable[..., float], answers: "SentenceAnswers", lines: Lines) -> Contributions | None:
-    if answers.kind(lines[0]) != "search":
-        return None
-    return retrieval.mean_of(of, [(line["ranks"], line["relevant"]) for line in lines])
+def _mean(figure: retrieval.Figure, lines: Lines) -> Contributions:
+    return retrieval.mean_of(figure, [(line["ranks"], line["relevant"]) for line in lines])
 
 
 class SentenceAnswers(Answers):
@@ -62,29 +64,21 @@ model = SentenceTransformer(MODEL)
 vectors = model.encode(["One sentence.", "Another one."])
 model.similarity(vectors, vectors)"""
     metrics: ClassVar[tuple[Metric, ...]] = (
-        Metric("spearman", partial(_correlation, regression.spearman), "Spearman rank correlation", _BOOTSTRAP,
-               hub_name="spearmanr"),
-        Metric("pearson", partial(_correlation, regression.pearson), "Pearson correlation, -1 to 1", _BOOTSTRAP,
-               hub_name="pearsonr"),
-        Metric("average_precision", _precision, "mean precision of pairs by their cosine", _BCA),
-        Metric("f1", _f1, "F1 of pairs above the threshold", _BCA),
-        Metric("accuracy", _accuracy, "share of pairs on the right side of the threshold", "Wilson"),
-        Metric("mrr_at_10", partial(_search, retrieval.reciprocal), "mean of 1 / rank of the first right text", _BCA),
-        Metric("ndcg_at_10", partial(_search, retrieval.gain), "discounted gain of the first ten texts", _BCA),
+        Metric("spearman", partial(_of, "scores", _spearman), "Spearman rank correlation", _BOOTSTRAP),
+        Metric("pearson", partial(_of, "scores", _pearson), "Pearson correlation, -1 to 1", _BOOTSTRAP),
+        Metric("average_precision", partial(_of, "pairs", _precision), "mean precision of pairs by their cosine", _BCA),
+        Metric("f1", partial(_of, "pairs", _f1), "F1 of pairs above the threshold", _BCA),
+        Metric("accuracy", partial(_of, "pairs", _accuracy), "pairs on the right side of the threshold", "Wilson"),
         *(
-            Metric(f"recall_at_{at}", partial(_search, retrieval.recall(at)), f"right texts among the first {at}", _BCA)
-            for at in (1, 5, 10)
+            Metric(name, partial(_of, "search", partial(_mean, figure)), what, _BCA)
+            for name, (figure, what) in retrieval.FIGURES.items()
         ),
-    )  # fmt: skip
+    )
 
     @staticmethod
     def kind(line: Line) -> str:
         """Returns what a line is about: scores, pairs or search."""
         return "search" if "ranks" in line else "pairs" if "gold_match" in line else "scores"
-
-    def baseline_answer(self, gold: Any) -> float:
-        """Returns the mean score, or 0."""
-        return float(np.mean(gold)) if gold and isinstance(gold[0], float) else 0.0
 
     def constant_prediction(self, lines: Lines) -> str | None:
         """Returns the cosine that all pairs have: the vectors have collapsed; no question for a search."""
@@ -101,10 +95,6 @@ model.similarity(vectors, vectors)"""
     def is_error(self, line: Line) -> bool:
         """Returns whether a line is an error to look at; of scores any may be."""
         return self.is_right(line) is not True
-
-    def confidence(self, line: Line) -> None:
-        """Returns None: a cosine is no probability."""
-        return
 
     def error_order(self) -> ErrorOrder:
         """Returns the order by loss."""
@@ -123,20 +113,11 @@ model.similarity(vectors, vectors)"""
 
     def outcome(self, lines: Lines) -> Outcome:
         """Returns scores and cosines, to be drawn; or how often the right text is found at which rank."""
-        if self.kind(lines[0]) == "scores":
-            points = [(float(line["gold"]), float(line["prediction"])) for line in lines]
-            return Outcome("Similarity and score", points=points)
-        if self.kind(lines[0]) == "search":
-            names = ("1", "2 to 5", "6 to 10", "beyond")
-            place = np.digitize([line["prediction"] for line in lines], [2, 6, 11])
-            counts = np.bincount(place, minlength=4).tolist()
-            rows = [[name, count, count / len(lines)] for name, count in zip(names, counts, strict=True)]
-            return Outcome("Rank of the right text", ("rank", "queries", "share"), rows)
-        sides = {"belong together": True, "do not": False}
-        cosines = {
-            name: [line["prediction"] for line in lines if line["gold_match"] is side] for name, side in sides.items()
-        }
-        rows = [
-            [name, len(found), float(np.mean(found)), float(np.std(found))] for name, found in cosines.items() if found
-        ]
-        return Outcome("Similarity of pairs", ("pairs", "n", "mean cosine", "deviation"), rows)
+        if self.kind(lines[0]) != "search":
+            key = "gold" if self.kind(lines[0]) == "scores" else "gold_match"
+            return Outcome("Similarity", points=[(float(line[key]), float(line["prediction"])) for line in lines])
+        names = ("1", "2 to 5", "6 to 10", "beyond")
+        place = np.digitize([line["prediction"] for line in lines], [2, 6, 11])
+        counts = np.bincount(place, minlength=4).tolist()
+        rows = [[name, count, count / len(lines)] for name, count in zip(names, counts, strict=True)]
+        return Outcome("Rank of the right text", ("rank", "queries", "share"), rows)

@@ -43,6 +43,7 @@ _LOSSES = {
 }
 """What each kind of labels can be learned with, the default first; contrastive where there are two."""
 
+_KINDS = {"scores": "scored pairs", "classes": "labelled pairs", "matches": "bare pairs", "texts": "labelled texts"}
 _METRICS = {"scores": "spearman", "classes": "average_precision", "matches": "mrr_at_10", "texts": "mrr_at_10"}
 _KEPT = 100
 _MARGINS = {"triplet": 5.0, "contrastive": 0.5}
@@ -101,35 +102,25 @@ class SentenceEmbeddings(Task):
         kind = task.kind_of(train)
         if kind == "scores" and settings.loss in _LOSSES["classes"]:
             kind = "classes"  # which are numbers
-        found = {"low": 0.0, "high": 1.0}
-        if kind == "scores":
-            scores = [task._score(train, i) for i in range(len(train))]
-            found = dict(zip(found, settings.score_range or (min(scores), max(scores)), strict=True))
         names = tuple(labels or sorted({str(require_label(train, i)) for i in range(len(train))}))
-        is_class = kind in ("classes", "texts")
-        if found["low"] >= found["high"] or (is_class and len(names) < 2):
-            raise DataError(
-                f"{train.source}: every label is the same; nothing can be learned",
-                remedy="Check --label-column, or add rows with other labels.",
-            )
+        scores = _scores(train) if kind == "scores" else np.array([0.0, 1.0])
+        low, high = settings.score_range or (float(scores.min()), float(scores.max()))
+        if low >= high or (kind in ("classes", "texts") and len(names) < 2):
+            what = f"{train.source}: every label is the same; nothing can be learned"
+            raise DataError(what, remedy="Check --label-column, or add rows with other labels.")
         fitting = _LOSSES[kind][1:] if kind == "classes" and len(names) == 2 else _LOSSES[kind]
         loss = settings.loss or fitting[0]
         if loss not in _LOSSES[kind] or (loss == "triplet" and kind == "matches" and not train.has("negative")):
             needs = "needs a third text (--set data.negative_column=NAME)" if loss in fitting else "can't learn them"
-            raise UsageError(
-                f"sentence_embeddings.loss: {loss} {needs}; {train.source} has {_described(kind)}",
-                remedy=f"Choose from {', '.join(name for name in _LOSSES[kind] if name != loss)}.",
-            )
-        positive = None
+            what = f"sentence_embeddings.loss: {loss} {needs}; {train.source} has {_KINDS[kind]}"
+            raise UsageError(what, remedy=f"Choose from {', '.join(name for name in _LOSSES[kind] if name != loss)}.")
+        asked, positive = recipe.evaluation.positive_label, None
         if kind == "classes":
-            asked = recipe.evaluation.positive_label
             positive = asked if asked in names else positive_label(names, len(names) != 2, None)
-            if positive is None and loss != "softmax":
-                raise UsageError(
-                    f"which of the labels {listing(names)} says that two texts belong together is not known",
-                    remedy="Name it: --set evaluation.positive_label=LABEL.",
-                )
-        task = cls(said, settings, kind, loss, names if is_class else (), positive, **found)
+        if kind == "classes" and positive is None and loss != "softmax":
+            what = f"which of the labels {listing(names)} says that two texts belong together is not known"
+            raise UsageError(what, remedy="Name it: --set evaluation.positive_label=LABEL.")
+        task = cls(said, settings, kind, loss, names if kind in ("classes", "texts") else (), positive, low, high)
         task.check(train)
         return task
 
@@ -157,7 +148,8 @@ class SentenceEmbeddings(Task):
         if all(label == MATCH for label in found):
             return "matches"
         different = {str(label) for label in found}
-        if different <= {*self.labels} or (len(different) <= 2 and all(map(_is_whole, different))):
+        is_whole = all(label.removeprefix("-").isdecimal() for label in different)
+        if different <= {*self.labels} or (len(different) <= 2 and is_whole):
             return "classes"
         return "scores" if all(map(_is_number, different)) else "classes"
 
@@ -167,30 +159,15 @@ class SentenceEmbeddings(Task):
         Raises:
             DataError: with the file, the line, what was found and what fits.
         """
-        kind = self.kind_of(rows) if rows.has("label") else ""
-        for i in range(len(rows)):
-            if kind == "scores":
-                score = self._score(rows, i)
-                if self.kind == "scores" and self.settings.score_range and not self.low <= score <= self.high:
-                    raise DataError(
-                        f"{rows.where(i)}: the score {score:g} is outside {self.low:g} to {self.high:g}",
-                        remedy="Correct it, or give the range: --set sentence_embeddings.score_range='[LOW, HIGH]'.",
-                    )
-            elif kind in ("classes", "texts"):
-                label = str(require_label(rows, i))
-                if kind == self.kind and label not in self.labels:
-                    raise DataError(
-                        f"{rows.where(i)}: the label {label!r} is not one that was learned ({listing(self.labels)})",
-                        remedy="Correct the label, or train with rows that have it.",
-                    )
-
-    def _score(self, rows: Rows, index: int) -> float:
-        label = require_label(rows, index)
-        if not _is_number(str(label)):
-            raise DataError(
-                f"{rows.where(index)}: the score {label!r} is no finite number", remedy="Check --label-column."
-            )
-        return float(str(label))
+        kind = self.kind_of(rows) if rows.has("label") else "matches"
+        is_known = kind == self.kind and (kind != "scores" or self.settings.score_range is not None)
+        for i in range(len(rows) if kind != "matches" else 0):
+            label = str(require_label(rows, i))
+            fits = label in self.labels if kind != "scores" else self.low <= float(label) <= self.high
+            if is_known and not fits:
+                known = listing(self.labels) if self.labels else f"a score from {self.low:g} to {self.high:g}"
+                what = f"{rows.where(i)}: the label {label!r} is not what was learned ({known})"
+                raise DataError(what, remedy="Correct it, or train with rows (or a score_range) that have it.")
 
     def encode(self, rows: Rows, tokenizer: "Tokenizer", *, max_length: int) -> SentenceFeatures:
         """Returns each text by itself as ids; scores as 0 to 1, and 1 for what belongs together."""
@@ -199,13 +176,10 @@ class SentenceEmbeddings(Task):
         is_search = "matches" in (kind, self.kind)
         sides = [("query" if name == "text" else "document") if is_search else None for name in names]
         columns = [self.said.prepared(rows.columns[name], side) for name, side in zip(names, sides, strict=True)]
-        near: NDArray[np.float32] | None = None
+        near = np.ones(len(rows), dtype=np.float32) if rows.has("label") else None
         classes = np.zeros(len(rows), dtype=np.int64)
-        if rows.has("label"):
-            near = np.ones(len(rows), dtype=np.float32)
         if near is not None and kind == "scores":
-            scores = np.array([self._score(rows, i) for i in range(len(rows))])
-            is_known = self.loss and self.kind == "scores"  # as of no model that was trained elsewhere
+            scores, is_known = _scores(rows), self.loss and self.kind == "scores"  # not by a model of others
             low, high = (self.low, self.high) if is_known else (scores.min(), scores.max())
             near = ((scores - low) / max(high - low, 1e-9)).astype(np.float32)
         elif near is not None and kind != "matches":
@@ -213,16 +187,10 @@ class SentenceEmbeddings(Task):
             number = {name: i for i, name in enumerate(self.labels or sorted({*found}))}
             classes = np.array([number.get(name, 0) for name in found], dtype=np.int64)
             if kind == "classes":
-                near = np.array([name == self._positive(found) for name in found], dtype=np.float32)
+                near = (np.array(found) == self._positive(found)).astype(np.float32)
         encoded = tuple(encode_texts(tokenizer, column, max_length=max_length) for column in columns)
-        return SentenceFeatures(
-            encoded,
-            text_keys([rows.columns[name] for name in names]),
-            near,
-            classes,
-            kind,
-            self.loss == "multiple-negatives",
-        )
+        keys, apart = text_keys([rows.columns[name] for name in names]), self.loss == "multiple-negatives"
+        return SentenceFeatures(encoded, keys, near, classes, kind, apart)
 
     def _positive(self, labels: Sequence[str]) -> str | None:
         names = sorted({*labels})
@@ -275,17 +243,13 @@ class SentenceEmbeddings(Task):
 
     def lines(self, outputs: Outputs, features: SentenceFeatures, rows: Rows) -> list[dict[str, Any]]:
         """Returns the cosine of each pair with its label, or where what belongs to each text is found."""
-        gold = [self.gold(rows, i) for i in range(len(rows))]
         if features.kind in ("matches", "texts"):
             return [{"gold": 1, **found} for found, _ in self._searched(outputs, features)]
-        cosines = _cosines(outputs).tolist()
-        if features.kind == "scores":
-            return [{"gold": label, "prediction": cosine} for label, cosine in zip(gold, cosines, strict=True)]
-        near = [] if features.labels is None else (features.labels > 0).tolist()
-        return [
-            {"gold": label, "gold_match": is_near, "prediction": cosine, "match": cosine >= self.threshold}
-            for label, is_near, cosine in zip(gold, near, cosines, strict=True)
-        ]
+        lines = super().lines(outputs, features, rows)
+        if features.kind == "classes" and features.labels is not None:
+            for line, near in zip(lines, features.labels > 0, strict=True):
+                line |= {"gold_match": bool(near), "match": line["prediction"] >= self.threshold}
+        return lines
 
     def row_losses(self, outputs: Outputs, features: SentenceFeatures) -> NDArray[np.float32]:
         """Returns the (N,) losses of what is searched: how unlikely what belongs to a row is among all of the split."""
@@ -297,26 +261,17 @@ class SentenceEmbeddings(Task):
         A pair's first text looks for the second one among all different ones of the split; a single text for those of
         its label, among all others.
         """
-        vectors, found = outputs["vectors"], []
-        is_pair = features.kind == "matches"
-        if is_pair:
-            keys, first, number = np.unique(features.keys[:, 1], return_index=True, return_inverse=True)
-            candidates, right_of = vectors[first, 1], dict[int, set[int]]()
-            for query, each in zip(features.keys[:, 0].tolist(), number.tolist(), strict=True):
-                right_of.setdefault(query, set()).add(each)
-        else:
-            candidates, number = vectors[:, 0], np.arange(len(vectors))
+        vectors, keys, found = outputs["vectors"], features.keys, []
+        is_pair, every = features.kind == "matches", np.arange(len(keys))
+        texts, first, number = np.unique(keys[:, -1] if is_pair else every, return_index=True, return_inverse=True)
+        candidates = vectors[first, 1] if is_pair else vectors[:, 0]
         for i, similar in enumerate(similarities(vectors[:, 0], candidates)):
-            if is_pair:
-                own = int(features.keys[i, 0])
-                right = np.array(sorted(right_of[own]))
-                similar[(keys == own) & ~np.isin(np.arange(len(keys)), right)] = -np.inf  # the text itself
-            else:
-                right = features.members[features.classes[i]]
-                similar[i], right = -np.inf, right[right != i]
+            own = keys[i, 0] if is_pair else i  # which is no candidate itself
+            right = np.unique(number[keys[:, 0] == own]) if is_pair else features.members[features.classes[i]]
+            right = right if is_pair else right[right != i]
+            similar[np.setdiff1d(np.flatnonzero(texts == own), right)] = -np.inf
             if not len(right):  # the only one with its label
-                line = {"prediction": len(candidates), "ranks": [], "relevant": 1, "similarity": 0.0}
-                found.append((line, 0.0))
+                found.append(({"prediction": len(texts), "ranks": [], "relevant": 1, "similarity": 0.0}, 0.0))
                 continue
             ranks = ranks_of(similar, right)
             scaled = similar.astype(np.float64) * self.settings.scale
@@ -327,22 +282,19 @@ class SentenceEmbeddings(Task):
 
     def constant_answer(self, train: Rows) -> float:
         """Returns the mean score, as a cosine; 0 where there are no scores."""
-        if self.kind != "scores":
-            return 0.0
-        scores = [self._score(train, i) for i in range(len(train))]
-        return (float(np.mean(scores)) - self.low) / (self.high - self.low)
+        return (float(_scores(train).mean()) - self.low) / (self.high - self.low) if self.kind == "scores" else 0.0
 
     def baseline(self, constant: Any, rows: Rows) -> dict[str, float]:
         """Returns the metrics of one cosine for all pairs; of a search, that of a random order, by its mean rank."""
         kind, lines = self.kind_of(rows), list[dict[str, Any]]()
         middle = (len(set(rows.columns["pair" if rows.has("pair") else "text"])) + 1) // 2
-        labels = [str(label) for label in rows.columns["label"]]
-        for i in range(len(rows)):
-            line: dict[str, Any] = {"gold": self.gold(rows, i), "prediction": float(constant), "match": False}
+        positive = self._positive([str(label) for label in rows.columns["label"]])
+        for i, label in enumerate(rows.columns["label"]):
+            line = {"gold": self.gold(rows, i), "prediction": float(constant)}
             if kind in ("matches", "texts"):
-                line |= {"gold": 1, "prediction": middle, "ranks": [middle], "relevant": 1, "similarity": 0.0}
+                line |= {"prediction": middle, "ranks": [middle], "relevant": 1}
             elif kind == "classes":
-                line["gold_match"] = labels[i] == self._positive(labels)
+                line |= {"gold_match": str(label) == positive, "match": False}
             lines.append(line)
         return {name: found.value for name, found in self.answers.all_contributions(lines).items()}
 
@@ -358,12 +310,12 @@ class SentenceEmbeddings(Task):
         """Returns what the labels are, and how often each is there."""
         kind = self.kind_of(rows)
         if kind == "scores":
-            scores = np.array([self._score(rows, i) for i in range(len(rows))])
+            scores = _scores(rows)
             return f"scores {scores.min():g} to {scores.max():g}, mean {scores.mean():.3g}"
         if kind == "matches":
-            return "triplets" if rows.has("negative") else "pairs that belong together"
-        counts = Counter(map(str, rows.columns["label"]))
-        return f"{_described(kind)}; " + ", ".join(f"{name}: {count}" for name, count in sorted(counts.items())[:10])
+            return "triplets" if rows.has("negative") else _KINDS[kind]
+        counts = Counter(map(str, rows.columns["label"])).most_common(10)
+        return f"{_KINDS[kind]}; " + ", ".join(f"{name}: {count}" for name, count in counts)
 
     def gold(self, rows: Rows, index: int) -> Any:
         """Returns the score, the label, or that a row's texts belong together."""
@@ -372,13 +324,8 @@ class SentenceEmbeddings(Task):
         return float(str(label)) if is_score else str(label)
 
 
-def _described(kind: str) -> str:
-    named = {"scores": "pairs with scores", "classes": "pairs with labels", "texts": "single texts with labels"}
-    return named.get(kind, "pairs without labels")
-
-
-def _is_whole(text: str) -> bool:
-    return text.strip().removeprefix("-").isdecimal()
+def _scores(rows: Rows) -> NDArray[np.float64]:
+    return np.array([float(str(label)) for label in rows.columns["label"]], dtype=np.float64)
 
 
 def _is_number(text: str) -> bool:

@@ -79,17 +79,21 @@ class SentenceFeatures(RowFeatures):
     @cached_property
     def tokens(self) -> NDArray[np.int64]:
         """(N,) tokens of all texts of each row."""
-        return self._sums([side.lengths for side in self.sides])
+        return self._summed("lengths")
 
     @cached_property
     def truncated_tokens(self) -> NDArray[np.int64]:
         """(N,) tokens cut off them."""
-        return self._sums([side.full_lengths - side.lengths for side in self.sides])
+        return self._summed("full_lengths") - self.tokens
 
     @cached_property
     def unknown(self) -> NDArray[np.int64]:
         """(N,) unknown tokens of them."""
-        return self._sums([side.unknown for side in self.sides])
+        return self._summed("unknown")
+
+    def _summed(self, name: str) -> NDArray[np.int64]:
+        summed: NDArray[np.int64] = np.sum([getattr(side, name) for side in self.sides], axis=0)
+        return summed
 
     @property
     def distinct(self) -> NDArray[np.int64] | None:
@@ -144,11 +148,6 @@ class SentenceFeatures(RowFeatures):
             torch.from_numpy(keys),
             self.kind,
         )
-
-    @staticmethod
-    def _sums(columns: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-        summed: NDArray[np.int64] = np.sum(columns, axis=0)
-        return summed
 
 
 def text_keys(columns: Sequence[Sequence[str]]) -> NDArray[np.int64]:

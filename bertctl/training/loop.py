@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bertctl.config.schema import Recipe
 from bertctl.errors import DivergedError
 from bertctl.progress import Listener
-from bertctl.runtime.batching import Plan, padding_share, repeated, training_plan
+from bertctl.runtime.batching import Plan, padding_share, repeated, set_apart, training_plan
 from bertctl.runtime.seeding import WindowRandom
 from bertctl.tasks.base import Features
 from bertctl.tasks.sequences import DocumentFeatures
@@ -100,8 +100,9 @@ class TrainingState:
 def plan_epoch(recipe: Recipe, features: Features, epoch: int) -> Plan:
     """Returns the global batches of an epoch, the same however many processes share them."""
     size, seed, grouped = recipe.training.batch_size, recipe.training.seed_of_order, recipe.training.group_by_length
+    plan = training_plan(features.lengths, size, seed=seed, epoch=epoch, group_by_length=grouped)
     distinct = getattr(features, "distinct", None)
-    return training_plan(features.lengths, size, seed=seed, epoch=epoch, group_by_length=grouped, distinct=distinct)
+    return plan if distinct is None else set_apart(plan, distinct)
 
 
 def steps_per_epoch(recipe: Recipe, examples: int) -> int:

@@ -4,7 +4,7 @@ Letters: B windows in a global batch.
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -95,6 +95,8 @@ def _part_by_part(
     engine: TrainingEngine, batches: Sequence[Batch], parts: Sequence[NDArray[np.int64]]
 ) -> dict[str, float]:
     """Adds up the gradients of micro-batches; returns what this process's ones add to the losses."""
+    import torch
+
     objective, workers = engine.objective, engine.workers
     counts = _global_counts(objective, batches, parts, workers)
     totals = dict.fromkeys(counts, 0.0)
@@ -105,7 +107,7 @@ def _part_by_part(
             counted = 1.0 if len(part) else 0.0
             losses = {name: loss / max(1, counts[name]) * counted for name, loss in sums.items()}
             # The exchange takes the mean over the processes, and the sum is meant.
-            engine.accelerator.backward(_total(losses) * workers.count)
+            engine.accelerator.backward(torch.stack([*losses.values()]).sum() * workers.count)
         for name, loss in losses.items():
             totals[name] += float(loss.detach())
     return totals
@@ -142,22 +144,20 @@ def _across_batch(
     here = whole.to(device)
     sums, counts = objective.losses(_gathered(own, sizes, workers), here), objective.counts(here)
     losses = {name: loss / max(1, counts[name]) for name, loss in sums.items()}
-    total = _total(losses) * workers.count  # of which the exchange takes the mean over the processes
+    total = (
+        torch.stack([*losses.values()]).sum() * workers.count
+    )  # of which the exchange takes the mean over the processes
     if not is_cached:
         engine.accelerator.backward(total)
     else:
         (gradient,) = torch.autograd.grad(total, own)
         parts = gradient.split(list(counted))
         for number, (batch, part, state) in enumerate(zip(batches, parts, states, strict=True)):
-            with _exchanged(engine, last=number + 1 == len(batches)), _replayed(state, device):
+            with _exchanged(engine, last=number + 1 == len(batches)), torch.random.fork_rng():
+                _draw_again(state)
                 again = objective.forward(engine.backend, batch.to(device))
                 engine.accelerator.backward((again[: len(part)] * part).sum() + 0.0 * again.sum())
     return {name: float(loss.detach()) for name, loss in losses.items()}
-
-
-def _total(losses: Mapping[str, "Tensor"]) -> "Tensor":
-    first, *others = losses.values()
-    return sum(others, first)
 
 
 def _exchanged(engine: TrainingEngine, *, last: bool) -> contextlib.AbstractContextManager[None]:
@@ -172,18 +172,12 @@ def _random_states(device: str) -> "list[Tensor]":
     return [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if device == "cuda" else [])]
 
 
-@contextlib.contextmanager
-def _replayed(states: "list[Tensor]", device: str) -> Iterator[None]:
-    """Draws the random numbers of another time again, and goes on as if nothing had been drawn."""
+def _draw_again(states: "list[Tensor]") -> None:
     import torch
 
-    before = _random_states(device)
-    for put in (states, before):
-        torch.set_rng_state(put[0])
-        if device == "cuda":
-            torch.cuda.set_rng_state(put[1])
-        if put is states:
-            yield
+    torch.set_rng_state(states[0])
+    for state in states[1:]:
+        torch.cuda.set_rng_state(state)
 
 
 def _global_counts(

@@ -12,7 +12,7 @@ from test_objectives import Meeting, ThreadWorkers, assert_same, engine_of, grad
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bertctl.runtime.batching import Padding, repeated, training_plan
+from bertctl.runtime.batching import Padding, repeated, set_apart, training_plan
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.runtime.seeding import WindowRandom
 from bertctl.tasks.sentence_features import SentenceBatch, SentenceFeatures, text_keys
@@ -129,7 +129,7 @@ def test_batches_hold_no_text_twice_where_that_can_be(copies: int) -> None:
     keys = np.stack([rng.permutation(400) // copies, 1000 + rng.permutation(400)], axis=1)
     lengths = rng.integers(3, 40, 400)
     for epoch in range(3):
-        plan = training_plan(lengths, 32, seed=1, epoch=epoch, distinct=keys)
+        plan = set_apart(training_plan(lengths, 32, seed=1, epoch=epoch), keys)
         assert sorted(np.concatenate(plan).tolist()) == list(range(400))
         assert len(plan) == len(training_plan(lengths, 32, seed=1, epoch=epoch)) == 13
         assert max(map(len, plan)) == 32
