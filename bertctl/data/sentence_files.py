@@ -79,10 +79,8 @@ class SentenceReader(TextReader):
         if rows.has("pair"):
             return replace(rows, columns={**rows.columns, "label": [MATCH] * len(rows)})
         if options.label_needed:
-            raise DataError(
-                f"{table.source} has single texts and no label: what is near what is not known",
-                remedy="Name a second text with --pair-column, or the texts' label with --label-column.",
-            )
+            what = f"{table.source} has single texts and no label: what is near what is not known"
+            raise DataError(what, remedy="Name a second text with --pair-column, or a label with --label-column.")
         return rows
 
 

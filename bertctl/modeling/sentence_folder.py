@@ -96,8 +96,9 @@ def read_modules(folder: Path) -> SentenceModules | None:
     with loading(path, kind=UnavailableError, remedy=_REMEDY):
         parts = sorted(json.loads(read_text(path)), key=lambda part: part["idx"])
         kinds = [str(part["type"]).rpartition(".")[2] for part in parts]
-        if kinds[:2] != ["Transformer", "Pooling"] or not {*kinds[2:]} <= {"Dense", "Normalize"}:
-            fits = "Transformer, Pooling, then any of Dense and Normalize"
+        is_inside = all(".." not in str(part["path"]) and not str(part["path"]).startswith("/") for part in parts)
+        if kinds[:2] != ["Transformer", "Pooling"] or not {*kinds[2:]} <= {"Dense", "Normalize"} or not is_inside:
+            fits = "Transformer, Pooling, then any of Dense and Normalize, inside the folder,"
             raise UnavailableError(f"{path} lists {listing(kinds)}: {fits} can be read", remedy=_REMEDY)
         settings = [_settings(folder / str(part["path"]) / "config.json") for part in parts[1:]]
         said = _settings(folder / "config_sentence_transformers.json")
@@ -107,9 +108,9 @@ def read_modules(folder: Path) -> SentenceModules | None:
             None if kind == "Normalize" else _dense(found, str(part["path"]), folder)
             for kind, found, part in zip(kinds[2:], settings[1:], parts[2:], strict=True)
         )
-        length, lower = of_text.get("max_seq_length"), bool(of_text.get("do_lower_case"))
-        default = said.get("default_prompt_name")
-        modules = SentenceModules(_poolings(settings[0], folder), steps, prompts, default, length, lower)
+        prompting = (prompts, said.get("default_prompt_name"))
+        reading = (of_text.get("max_seq_length"), bool(of_text.get("do_lower_case")))
+        modules = SentenceModules(_poolings(settings[0], folder), steps, *prompting, *reading)
     if prompts and settings[0].get("include_prompt") is False:
         what = "leaves the tokens of prompts out of the pooling (include_prompt)"
         raise UnavailableError(f"{folder / '1_Pooling'} {what}, which is not done here", remedy=_REMEDY)
@@ -135,10 +136,8 @@ def _poolings(settings: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
 
 def _dense(settings: Mapping[str, Any], place: str, folder: Path) -> Dense:
     module, _, activation = str(settings["activation_function"]).rpartition(".")
-    other = (
-        settings.get("use_residual") or settings.get("module_input_name", "sentence_embedding") != "sentence_embedding"
-    )
-    if not module.startswith("torch.nn") or activation not in ACTIVATIONS or other:
+    reads = settings.get("module_input_name", "sentence_embedding") == "sentence_embedding"
+    if not (module.startswith("torch.nn") and activation in ACTIVATIONS and reads) or settings.get("use_residual"):
         what = f"{folder / place / 'config.json'} has an activation, a residual or an input that is unknown here"
         raise UnavailableError(what, remedy=f"Activations: {', '.join(ACTIVATIONS)} of torch.nn.")
     return Dense(int(settings["out_features"]), activation, place, bool(settings.get("bias", True)))

@@ -95,23 +95,20 @@ def load_head(head: SentenceHead, folder: Path) -> SentenceHead:
     return head
 
 
-def make_vectors(
-    network: nn.Module, said: SentenceModules, folder: Path, *, classes: int = 0, widths: Sequence[int] = ()
-) -> None:
+def make_vectors(network: nn.Module, said: SentenceModules, folder: Path, **sizes: Any) -> None:
     """Has a bare encoder make vectors of texts: it takes (B, K, T) inputs and gives `SentenceOutputs`.
 
     Args:
         network: the encoder.
-        said: see `SentenceHead`, as `classes` and `widths`.
+        said: see `SentenceHead`.
         folder: the model's, which has the weights that were trained.
-        classes: C.
-        widths: W of them.
+        sizes: `classes` and `widths` of a `SentenceHead`.
 
     Raises:
         UnavailableError: weights that can't be used.
     """
     config: Any = network.config
-    head = load_head(SentenceHead(said, config.hidden_size, classes=classes, widths=widths), folder)
+    head = load_head(SentenceHead(said, config.hidden_size, **sizes), folder)
     setattr(network, _NAME, head)
     alone: Any = network.forward
 
@@ -148,8 +145,7 @@ def _groups(mask: Tensor) -> list[tuple[Tensor, int]]:
 
 def sentence_head(network: nn.Module) -> SentenceHead | None:
     """Returns the part of a network that makes vectors of texts, where it has one."""
-    found = getattr(network, _NAME, None)
-    return found if isinstance(found, SentenceHead) else None
+    return getattr(network, _NAME, None)
 
 
 def saved_head(network: nn.Module, folder: Path) -> dict[str, Tensor]:

@@ -133,15 +133,13 @@ def set_apart(plan: Plan, distinct: NDArray[np.int64]) -> Plan:
             if len(batch) == size:
                 waiting += left[place:]
                 break
-            fits = taken.isdisjoint(numbers[row])
-            (batch if fits else waiting).append(row)
-            taken |= numbers[row] if fits else set()
+            (batch if taken.isdisjoint(numbers[row]) else waiting).append(row)
+            taken |= numbers[batch[-1]]
         batches.append(batch)
         left = waiting
     for batch in batches:
-        room = size - len(batch)
-        batch += left[:room]
-        left = left[room:]
+        while left and len(batch) < size:
+            batch.append(left.pop())
     return [np.array(batch, dtype=np.int64) for batch in batches if batch]
 
 

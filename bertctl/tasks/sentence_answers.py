@@ -5,9 +5,8 @@ Lines of rows with scores have `gold` and `prediction`, the cosine. Those of pai
 at which the `relevant` right texts were found (at most the best 100), and the first of them as `prediction`.
 """
 
-from collections.abc import Callable
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,10 +18,9 @@ from bertctl.tasks.score_answers import scores
 _BOOTSTRAP, _BCA = "bootstrap, percentile", "bootstrap, BCa"
 
 
-def _of(
-    kind: str, figure: Callable[[Lines], Contributions], answers: "SentenceAnswers", lines: Lines
-) -> Contributions | None:
-    return figure(lines) if answers.kind(lines[0]) == kind else None
+def _of(kind: str, figure: Any, answers: "SentenceAnswers", lines: Lines) -> Contributions | None:
+    found: Contributions | None = figure(lines) if answers.kind(lines[0]) == kind else None
+    return found
 
 
 def _pearson(lines: Lines) -> Contributions:

@@ -44,7 +44,7 @@ _LOSSES = {
 """What each kind of labels can be learned with, the default first; contrastive where there are two."""
 
 _KINDS = {"scores": "scored pairs", "classes": "labelled pairs", "matches": "bare pairs", "texts": "labelled texts"}
-_METRICS = {"scores": "spearman", "classes": "average_precision", "matches": "mrr_at_10", "texts": "mrr_at_10"}
+_METRICS = {"scores": "spearman", "classes": "average_precision"}
 _KEPT = 100
 _MARGINS = {"triplet": 5.0, "contrastive": 0.5}
 
@@ -85,7 +85,7 @@ class SentenceEmbeddings(Task):
     @property
     def primary_metric(self) -> str:
         """Spearman correlation of scores, average precision of pairs, reciprocal rank of what is searched."""
-        return _METRICS[self.kind]
+        return _METRICS.get(self.kind, "mrr_at_10")
 
     @classmethod
     def from_data(cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None) -> "SentenceEmbeddings":
@@ -197,9 +197,7 @@ class SentenceEmbeddings(Task):
         guess = positive_label(names, False, None) if len(names) == 2 else None
         return self.positive if self.positive in names else guess
 
-    def objective(
-        self, padding: Padding, training: TrainingSection | None = None, train: SentenceFeatures | None = None
-    ) -> Objective:
+    def objective(self, padding: Padding, training: TrainingSection | None = None, train: Any = None) -> Objective:
         """Returns the loss; without `training` that of scoring, a pair by itself."""
         from bertctl.tasks.sentence_objectives import OBJECTIVES
 
@@ -209,9 +207,7 @@ class SentenceEmbeddings(Task):
         margin, widths = settings.margin or _MARGINS.get(self.loss, 0.0), tuple(settings.widths) or (None,)
         return OBJECTIVES[self.loss](padding, self.loss, settings.scale, margin, settings.symmetric, widths)
 
-    def collect_outputs(
-        self, outputs: Any, batch: Any, features: SentenceFeatures, indices: NDArray[np.int64]
-    ) -> dict[str, NDArray[Any]]:
+    def collect_outputs(self, outputs: Any, batch: Any, features: Any, indices: Any) -> dict[str, NDArray[Any]]:
         """Returns the vectors of each row's texts."""
         return {"vectors": outputs.float().cpu().numpy()}
 
@@ -235,10 +231,8 @@ class SentenceEmbeddings(Task):
             UsageError: single texts.
         """
         if len(features.sides) < 2:
-            raise UsageError(
-                "the answer is how alike two texts are, and these rows have one",
-                remedy="Name the second one: --pair-column NAME. Vectors: `bertctl extract-features --pooling model`.",
-            )
+            remedy = "Name the second one: --pair-column NAME. Vectors: `bertctl extract-features --pooling model`."
+            raise UsageError("the answer is how alike two texts are, and these rows have one", remedy=remedy)
         return [{"prediction": float(cosine)} for cosine in _cosines(outputs)]
 
     def lines(self, outputs: Outputs, features: SentenceFeatures, rows: Rows) -> list[dict[str, Any]]:

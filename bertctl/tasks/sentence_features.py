@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+Numbers = NDArray[np.int64]
+_Chosen = Sequence[tuple[EncodedTexts, Numbers]]
+"""Some of the texts of each of several columns."""
+
+
 @dataclass(frozen=True)
 class SentenceBatch(Batch):
     """Tensors of B rows.
@@ -130,13 +135,7 @@ class SentenceFeatures(RowFeatures):
 
         return replace(batch, labels=torch.from_numpy(near))
 
-    def _batch(
-        self,
-        texts: Sequence[tuple[EncodedTexts, NDArray[np.int64]]],
-        indices: NDArray[np.int64],
-        keys: NDArray[np.int64],
-        padding: Padding,
-    ) -> SentenceBatch:
+    def _batch(self, texts: _Chosen, indices: Numbers, keys: Numbers, padding: Padding) -> SentenceBatch:
         import torch
 
         width = padding.width or max(int(side.lengths[rows].max()) for side, rows in texts)

@@ -138,8 +138,6 @@ class MultipleNegatives(SentenceObjective):
     def summed(self, vectors: Tensor, batch: SentenceBatch) -> Tensor:
         """Returns the sum over the pairs that belong together."""
         near = batch.gold > 0
-        if not near.any():
-            return 0.0 * vectors.sum()
         unit = functional.normalize(vectors, dim=-1)
         candidates = unit[:, 1:].transpose(0, 1).flatten(0, 1)  # the second texts, then the third ones
         own = torch.arange(len(near), device=near.device)[near]
@@ -175,12 +173,7 @@ def _cosines(vectors: Tensor) -> Tensor:
 
 
 OBJECTIVES: Mapping[str, type[SentenceObjective]] = {
-    "": SentenceObjective,
-    "cosine": SentenceObjective,
-    "cosent": CosentObjective,
-    "softmax": SoftmaxObjective,
-    "contrastive": ContrastiveObjective,
-    "multiple-negatives": MultipleNegatives,
-    "triplet": TripletObjective,
-}
+    "": SentenceObjective, "cosine": SentenceObjective, "cosent": CosentObjective, "softmax": SoftmaxObjective,
+    "contrastive": ContrastiveObjective, "multiple-negatives": MultipleNegatives, "triplet": TripletObjective,
+}  # fmt: skip
 """Losses, by their names in a recipe."""
