@@ -60,7 +60,7 @@ class QuestionReader(Reader):
                 f"{source_name(source)}: lines of text are no questions with a context",
                 remedy=f'{_FORMS} One question alone: --question "..." --context FILE.',
             )
-        tables = _json_tables(source, options) if kind == "jsonl" else read_tables(source, kind, options)
+        tables = json_tables(source, options) if kind == "jsonl" else read_tables(source, kind, options)
         return self.table_readings(tables, options)
 
     def guess(self, path: Path, options: ReadOptions) -> Reading | None:
@@ -74,9 +74,9 @@ class QuestionReader(Reader):
 
     def columns_of(self, table: Table, options: ReadOptions) -> "QuestionColumns":
         """Returns which column of a file is which."""
-        settings = _SQUAD if isinstance(table, _NestedTable) else options.settings
+        settings = _SQUAD if isinstance(table, NestedTable) else options.settings
         found = find_columns(table, settings, options)
-        return NestedColumns(**vars(found)) if isinstance(table, _NestedTable) else found
+        return NestedColumns(**vars(found)) if isinstance(table, NestedTable) else found
 
     def rows_of(self, table: Table, columns: "QuestionColumns", options: ReadOptions, *, first_id: int) -> Rows:
         """Returns a file's columns under their canonical names."""
@@ -320,11 +320,11 @@ def _refuse_answers(value: Any, table: Table, index: int, ids: Sequence[str]) ->
     raise DataError(f"{table.where(index)} (id '{ids[index]}'): {what}", remedy=remedy)
 
 
-class _NestedTable(Table):
+class NestedTable(Table):
     """Questions out of SQuAD's nested form, which says what the columns are called."""
 
 
-def _json_tables(source: Source, options: ReadOptions) -> Iterator[Table]:
+def json_tables(source: Source, options: ReadOptions) -> Iterator[Table]:
     """Yields the questions of a JSON file or of stdin, one table per chunk."""
     name = source_name(source)
     with open_bytes(source) as file:
@@ -338,7 +338,7 @@ def _json_tables(source: Source, options: ReadOptions) -> Iterator[Table]:
             flat = list(enumerate(_flat_questions(entries, name), start=1))
             if not flat:
                 raise DataError(f"{name} has no questions", remedy=_FORMS)
-            table = _NestedTable(table_of_objects(flat, name).columns, name)
+            table = NestedTable(table_of_objects(flat, name).columns, name)
         yield from table.chunks(options.chunk_rows)
 
 

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 from bertctl.data.columns import columns_named
 from bertctl.data.files import input_kind
 from bertctl.data.names import LABEL_NAMES, folded
+from bertctl.data.question_files import NestedTable, json_tables
 from bertctl.data.reading import Reading, ReadOptions
 from bertctl.data.rows import Rows
-from bertctl.data.squad_json import NestedTable, json_tables
 from bertctl.data.table import Table
 from bertctl.data.text_columns import TextColumns, choose_columns, rows_from
 from bertctl.data.text_files import Source

@@ -14,6 +14,7 @@ from bertctl.config.schema import Recipe
 from bertctl.data.reading import Reader
 from bertctl.data.rows import Rows
 from bertctl.data.sentence_files import MATCH, SentenceReader
+from bertctl.data.table import require_label
 from bertctl.errors import DataError, UsageError
 from bertctl.metrics.calibration import best_f1_threshold
 from bertctl.metrics.retrieval import ranks_of, similarities
@@ -24,7 +25,6 @@ from bertctl.tasks.base import Objective, Outputs, Task
 from bertctl.tasks.positive_label import positive_label
 from bertctl.tasks.sentence_answers import SentenceAnswers
 from bertctl.tasks.sentence_features import SentenceFeatures, text_keys
-from bertctl.tasks.sequences import require_label
 from bertctl.tasks.targets import Answered, Target
 from bertctl.tokenization.encode import encode_texts
 from bertctl.words import listing
