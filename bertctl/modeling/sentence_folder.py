@@ -176,10 +176,8 @@ def files_of(modules: SentenceModules, *, size: int) -> dict[str, Any]:
         {"idx": i, "name": str(i), "path": f"{i}_{kind}" if i else "", "type": f"sentence_transformers.models.{kind}"}
         for i, kind in enumerate(kinds)
     ]
-    pooling: dict[str, Any] = {
-        "word_embedding_dimension": size,
-        **{key: name in modules.poolings for name, key in _OLD_MODES.items()},
-    }
+    old = {key: name in modules.poolings for name, key in _OLD_MODES.items()}
+    pooling: dict[str, Any] = {"word_embedding_dimension": size, **old}
     if len(modules.poolings) > 1:  # older versions know no order of several
         pooling = {"embedding_dimension": size, "pooling_mode": list(modules.poolings)}
     prompts = {"prompts": dict(modules.prompts), "default_prompt_name": modules.default_prompt}

@@ -221,8 +221,7 @@ class SentenceEmbeddings(Task):
 
     def with_decision(self, decision: Mapping[str, Any]) -> "SentenceEmbeddings":
         """Returns the task with the threshold that was chosen on validation rows."""
-        chosen = decision.get("cosine_threshold")
-        return self if chosen is None else replace(self, threshold=float(chosen))
+        return replace(self, threshold=float(decision.get("cosine_threshold", self.threshold)))
 
     def decode(self, outputs: Outputs, features: SentenceFeatures, rows: Rows) -> list[dict[str, Any]]:
         """Returns the cosine of each pair.
