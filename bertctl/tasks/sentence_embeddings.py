@@ -256,7 +256,7 @@ class SentenceEmbeddings(Task):
         """
         vectors, keys, found = outputs["vectors"], features.keys, []
         is_pair, every = features.kind == "matches", np.arange(len(keys))
-        texts, first, number = np.unique(keys[:, -1] if is_pair else every, return_index=True, return_inverse=True)
+        texts, first, number = np.unique(keys[:, 1] if is_pair else every, return_index=True, return_inverse=True)
         candidates = vectors[first, 1] if is_pair else vectors[:, 0]
         for i, similar in enumerate(similarities(vectors[:, 0], candidates)):
             own = keys[i, 0] if is_pair else i  # which is no candidate itself

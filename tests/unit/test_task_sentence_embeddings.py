@@ -1,0 +1,138 @@
+"""Sentence embeddings as a task: what rows are, what is refused, and what is found among all texts of a split."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bertctl.config.load import load_recipe
+from bertctl.data.readers import READERS
+from bertctl.data.rows import Rows
+from bertctl.errors import BertctlError
+from bertctl.tasks.sentence_embeddings import SentenceEmbeddings
+from bertctl.tasks.sentence_features import SentenceFeatures, text_keys
+from bertctl.tokenization.encode import EncodedTexts
+
+PAIRS = [("a film", "a movie"), ("good food", "fine food"), ("very dull", "a bore")]
+
+
+def read(folder: Path, rows: list[dict[str, Any]], **fields: Any) -> tuple[Any, Rows]:
+    path = folder / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = {name.replace("__", "."): value for name, value in fields.items()}
+    recipe = load_recipe("sentence-embeddings", options={"model.name": "minilm", **options})
+    reading = READERS[recipe.task].read(path, recipe.data, split="train", label_needed=True)
+    return recipe, reading.rows
+
+
+@pytest.mark.parametrize(
+    ("extra", "kind", "loss"),
+    [
+        (({"score": 0.5}, {"score": 4.0}, {"score": 3.25}), "scores", "cosent"),
+        (({"label": 0}, {"label": 1}, {"label": 1}), "classes", "contrastive"),
+        (({"label": "entailment"}, {"label": "neutral"}, {"label": "contradiction"}), "classes", "softmax"),
+        (({}, {}, {}), "matches", "multiple-negatives"),
+        (({"negative": "x"}, {"negative": ""}, {"negative": "z"}), "matches", "multiple-negatives"),
+    ],
+)
+def test_the_rows_say_what_is_learned(extra, kind, loss, tmp_path) -> None:
+    recipe, rows = read(tmp_path, [{"text": a, "pair": b, **more} for (a, b), more in zip(PAIRS, extra, strict=True)])
+    task = SentenceEmbeddings.from_data(recipe, rows, None)
+    assert (task.kind, task.loss) == (kind, loss)
+    again = SentenceEmbeddings.from_model(recipe, task.head())
+    assert (again.kind, again.loss, again.labels, again.low, again.high) == (
+        kind,
+        loss,
+        task.labels,
+        task.low,
+        task.high,
+    )
+    assert rows.has("negative") == ("negative" in extra[0])
+
+
+def _rows(*labels: object, **more: Any) -> list[dict[str, Any]]:
+    return [{"text": a, "pair": b, "label": label, **more} for (a, b), label in zip(PAIRS, labels, strict=False)]
+
+
+def _fitted(folder: Path, rows: list[dict[str, Any]], fields: dict[str, Any]) -> SentenceEmbeddings:
+    recipe, found = read(folder, rows, **fields)
+    return SentenceEmbeddings.from_data(recipe, found, None)
+
+
+@pytest.mark.parametrize(
+    ("rows", "fields", "code", "said"),
+    [
+        ([{"text": "a"}, {"text": "b"}], {}, 3, "no label"),
+        (_rows(1.5, 2.5, 7.0), {"sentence_embeddings__score_range": [0.0, 5.0]}, 3, "rows.jsonl:3"),
+        (_rows(1.5, 1.5, 1.5), {}, 3, "every label is the same"),
+        (_rows(1.5, 2.5, 3.0), {"sentence_embeddings__loss": "triplet"}, 2, "scored pairs"),
+        (_rows("yes", "no", ""), {}, 3, "the label is empty"),
+        (_rows("a", "b", "c"), {"sentence_embeddings__loss": "contrastive"}, 2, "which of the labels"),
+        ([{"text": a, "pair": b} for a, b in PAIRS], {"sentence_embeddings__loss": "triplet"}, 2, "third text"),
+        ([{"text": a, "pair": b} for a, b in PAIRS], {"sentence_embeddings__loss": "cosine"}, 2, "bare pairs"),
+        ([{"text": "a", "label": "x"}, {"text": "b", "label": "x"}], {}, 3, "every label is the same"),
+    ],
+)
+def test_what_does_not_fit_is_refused(rows, fields, code, said, tmp_path) -> None:
+    with pytest.raises(BertctlError, match=said) as refused:
+        _fitted(tmp_path, rows, fields)
+    assert refused.value.exit_code == code
+    assert refused.value.remedy
+
+
+def test_questions_of_squad_are_read_with_their_paragraphs(tmp_path) -> None:
+    qas = [
+        {"id": "1", "question": "who?", "answers": [{"text": "Ada", "answer_start": 0}]},
+        {"id": "2", "question": "when?", "answers": [], "is_impossible": True},
+    ]
+    document = {"data": [{"title": "T", "paragraphs": [{"context": "Ada wrote it.", "qas": qas}]}]}
+    path = tmp_path / "squad.json"
+    path.write_text(json.dumps(document))
+    recipe = load_recipe("squad-retrieval")
+    reading = READERS[recipe.task].read(path, recipe.data, split="train", label_needed=True)
+    assert reading.rows.columns["text"] == ["who?"]
+    assert reading.rows.columns["pair"] == ["Ada wrote it."]
+
+
+def _features(columns: list[list[str]], kind: str, classes: list[int] | None = None) -> SentenceFeatures:
+    size = len(columns[0])
+    zeros = np.zeros(size, dtype=np.int64)
+    side = EncodedTexts(np.zeros(size, np.int32), np.zeros(size, np.uint8), np.arange(size + 1), zeros + 1, zeros)
+    labels = np.ones(size, dtype=np.float32)
+    return SentenceFeatures((side,) * len(columns), text_keys(columns), labels, np.array(classes or zeros), kind)
+
+
+def test_each_text_is_looked_for_among_all_different_ones_of_the_split() -> None:
+    task = SentenceEmbeddings.from_model(load_recipe("sentence-embeddings"), {})
+    angle = np.deg2rad([0, 10, 40, 45, 90, 80, 0, 30])
+    unit = np.stack([np.cos(angle), np.sin(angle)], axis=1).reshape(4, 2, 2).astype(np.float32)
+    # q0 at 0 with d at 10, q1 at 40 with d at 45, q2 at 90 with d at 80, and q0 once more with d at 30; a third column
+    # of negatives is not looked among.
+    found = _features([["q0", "q1", "q2", "q0"], ["d0", "d1", "d2", "d3"], ["n0", "n1", "n2", "n3"]], "matches")
+    third = np.concatenate([unit, unit[:, :1]], axis=1)
+    lines = task.lines({"vectors": third}, found, None)  # type: ignore[arg-type]
+    assert [line["ranks"] for line in lines] == [[1, 2], [1], [1], [1, 2]]
+    assert [line["relevant"] for line in lines] == [2, 1, 1, 2]
+    same = _features([["q0", "q1", "q2", "q3"], ["d0", "q0", "d2", "d2"]], "matches")
+    ranks = [line["ranks"] for line in task.lines({"vectors": unit}, same, None)]  # type: ignore[arg-type]
+    assert ranks == [[1], [1], [1], [3]], "q0 itself stands among the texts, and is no candidate for q0"
+    single = _features([["a", "b", "c", "d"]], "texts", [0, 0, 1, 0])
+    ranks = [line["ranks"] for line in task.lines({"vectors": unit[:, :1]}, single, None)]  # type: ignore[arg-type]
+    assert ranks == [[1, 2], [1, 2], [], [1, 2]]
+    losses = task.row_losses({"vectors": third}, found)
+    scores = 20 * unit[1, 0] @ unit[:, 1].T
+    assert losses[1] == pytest.approx(float(np.log(np.exp(scores).sum()) - scores[1]), abs=1e-4)
+
+
+def test_a_constant_vector_finds_nothing_and_ties_are_no_luck() -> None:
+    task = SentenceEmbeddings.from_model(load_recipe("sentence-embeddings"), {})
+    found = _features([["q0", "q1", "q2"], ["d0", "d1", "d2"]], "matches")
+    lines = task.lines({"vectors": np.ones((3, 2, 5), dtype=np.float32)}, found, None)  # type: ignore[arg-type]
+    assert [line["prediction"] for line in lines] == [3, 3, 3]
+    scored = task.answers.score(lines, resamples=100, seed=0)
+    assert scored["mrr_at_10"].value == pytest.approx(1 / 3)
+    assert scored["ndcg_at_10"].value == pytest.approx(1 / np.log2(4))
+    assert (scored["recall_at_1"].value, scored["recall_at_5"].value) == (0.0, 1.0)
+    assert task.answers.constant_prediction(lines) == "about 1"
