@@ -173,7 +173,7 @@ class SentenceEmbeddings(Task):
         """Returns each text by itself as ids; scores as 0 to 1, and 1 for what belongs together."""
         kind = self.kind_of(rows) if rows.has("label") else "matches" if rows.has("pair") else "texts"
         names = [name for name in ("text", "pair", "negative") if rows.has(name)]
-        is_search = "matches" in (kind, self.kind)
+        is_search = (self.kind if self.loss else kind) == "matches"  # as in training, where there was any
         sides = [("query" if name == "text" else "document") if is_search else None for name in names]
         columns = [self.said.prepared(rows.columns[name], side) for name, side in zip(names, sides, strict=True)]
         near = np.ones(len(rows), dtype=np.float32) if rows.has("label") else None

@@ -1,5 +1,6 @@
 """Folders of sentence-transformers, read as it reads them itself."""
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -68,6 +69,26 @@ def test_vectors_by_hand(name: str, tiny_model: Path, tmp_path: Path) -> None:
     fields = {"model.max_length": 40, "runtime.precision": "fp32"}
     ours = bertctl.extract_features(TEXTS, model=str(folder), pooling="model", fields=fields)
     np.testing.assert_allclose(ours, np.stack(expected), atol=2e-6)
+
+
+@pytest.mark.slow
+def test_a_run_loads_in_sentence_transformers_with_equal_vectors(tiny_model: Path, tmp_path: Path) -> None:
+    rows = [{"text": text, "pair": TEXTS[(i + 1) % 5] or "poor", "score": i / 4} for i, text in enumerate(TEXTS)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    fields = {
+        "data.train_file": str(tmp_path / "rows.jsonl"), "data.validation_file": str(tmp_path / "rows.jsonl"),
+        "model.name": str(make_folder("prompts", tiny_model, tmp_path / "made")), "model.max_length": 40,
+        "sentence_embeddings.projection": 20, "training.epochs": 2, "runtime.precision": "fp32",
+    }  # fmt: skip
+    run = bertctl.finetune("sentence-embeddings", fields=fields, output=tmp_path / "run")
+    theirs = sentence_transformers().SentenceTransformer(str(run.model_path), device="cpu").encode(TEXTS)
+    fields = {"model.max_length": 40, "runtime.precision": "fp32"}
+    ours = bertctl.extract_features(TEXTS, model=str(run.path), pooling="model", fields=fields)
+    assert ours.shape == (5, 20)
+    np.testing.assert_allclose(ours, theirs, atol=2e-6)
+    answers = run.predict([{"text": one, "pair": other} for one, other in itertools.pairwise(TEXTS)])
+    cosines = (ours[:-1] * ours[1:]).sum(axis=1)
+    np.testing.assert_allclose([answer["prediction"] for answer in answers], cosines, atol=2e-6)
 
 
 def bertctl_model() -> str:

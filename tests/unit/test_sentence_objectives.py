@@ -12,6 +12,8 @@ from test_objectives import Meeting, ThreadWorkers, assert_same, engine_of, grad
 from torch import Tensor, nn
 from torch.nn import functional
 
+from bertctl.modeling.sentence_folder import SentenceModules
+from bertctl.modeling.sentence_head import SentenceHead
 from bertctl.runtime.batching import Padding, repeated, set_apart, training_plan
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.runtime.seeding import WindowRandom
@@ -19,6 +21,7 @@ from bertctl.tasks.sentence_features import SentenceBatch, SentenceFeatures, tex
 from bertctl.tasks.sentence_objectives import OBJECTIVES, SentenceObjective, not_negative
 from bertctl.tokenization.encode import EncodedTexts
 from bertctl.training.step import training_step
+from bertctl.training.training_engine import TrainingEngine
 from tests.sentence_folders import sentence_transformers
 
 SIZE, WORDS = 12, 40
@@ -93,12 +96,37 @@ def test_each_loss_is_that_of_sentence_transformers(name: str) -> None:
     model = SimpleNamespace()
     kinds = {
         "cosine": losses.CosineSimilarityLoss, "cosent": losses.CoSENTLoss, "contrastive": losses.ContrastiveLoss,
-        "triplet": losses.TripletLoss, "symmetric pairs": losses.MultipleNegativesSymmetricRankingLoss,
+        "triplet": losses.TripletLoss,
     }  # fmt: skip
-    theirs = kinds.get(name, losses.MultipleNegativesRankingLoss)(model)
+    both = {"directions": ("query_to_doc", "doc_to_query"), "partition_mode": "per_direction"}
+    more = both if "symmetric" in name else {}
+    theirs = kinds.get(name, losses.MultipleNegativesRankingLoss)(model, **more)
     columns = [vectors[:, k] for k in range(2 if name in ("cosine", "cosent", "contrastive") else vectors.shape[1])]
     expected = theirs.compute_loss_from_embeddings(columns, of.gold)
     assert mean(given, vectors, of) == pytest.approx(float(expected), abs=1e-5)
+
+
+@pytest.mark.slow
+def test_softmax_is_that_of_sentence_transformers() -> None:
+    head = SentenceHead(SentenceModules(), SIZE, classes=3).requires_grad_(False)
+    classes = torch.arange(16) % 3
+    of = replace(batch(kind="classes", texts=2), classes=classes)
+    ours = mean(objective("softmax"), head.logits(VECTORS[:, :2]), of)  # type: ignore[arg-type]
+    model = SimpleNamespace(device=torch.device("cpu"))
+    theirs = sentence_transformers().sentence_transformer.losses.SoftmaxLoss(model, SIZE, num_labels=3)
+    theirs.classifier.load_state_dict(head.classifier.state_dict())  # type: ignore[union-attr]
+    expected = theirs.compute_loss_from_embeddings([VECTORS[:, 0], VECTORS[:, 1]], classes)
+    assert ours == pytest.approx(float(expected), abs=1e-5)
+
+
+def test_softmax_reads_cut_vectors_and_their_difference() -> None:
+    head = SentenceHead(SentenceModules(), SIZE, classes=3, widths=(5, SIZE))
+    logits = head.logits(VECTORS[:, :2])
+    assert logits is not None
+    for number, width in enumerate((5, SIZE)):
+        u, v = (torch.cat([VECTORS[:, k, :width], torch.zeros(16, SIZE - width)], dim=1) for k in (0, 1))
+        expected = head.classifier(torch.cat([u, v, (u - v).abs()], dim=1))  # type: ignore[misc]
+        torch.testing.assert_close(logits[:, number], expected)
 
 
 def test_equal_texts_are_never_negatives_of_each_other() -> None:
@@ -168,8 +196,11 @@ def features(texts: int) -> SentenceFeatures:
     return SentenceFeatures(tuple(sides), keys, labels, np.zeros(80, dtype=np.int64), kind)
 
 
-def step(given: SentenceObjective, of: SentenceFeatures, micro_batches: int, workers: Workers = ALONE) -> Any:
-    engine = replace(engine_of(given, workers), network=Encoder())
+def engine(given: SentenceObjective, workers: Workers = ALONE) -> TrainingEngine:
+    return replace(engine_of(given, workers), network=Encoder())
+
+
+def step(engine: TrainingEngine, of: SentenceFeatures, micro_batches: int) -> Any:
     found = training_step(engine, of, ROWS, WindowRandom(7), micro_batches=micro_batches)
     return found.loss, gradients(engine)
 
@@ -177,16 +208,17 @@ def step(given: SentenceObjective, of: SentenceFeatures, micro_batches: int, wor
 @pytest.mark.parametrize(("loss", "texts"), [("cosent", 2), ("multiple-negatives", 3), ("triplet", 3), ("cosine", 2)])
 def test_64_at_once_are_4_times_16_are_2_processes_of_32(loss: str, texts: int) -> None:
     given, of = objective(loss, margin=1.0), features(texts)
-    whole, gradient = step(given, of, 1)
+    whole, gradient = step(engine(given), of, 1)
     for micro_batches in (4, 3):
-        split, of_split = step(given, of, micro_batches)
+        split, of_split = step(engine(given), of, micro_batches)
         assert split == pytest.approx(whole, abs=1e-6)
         assert_same(of_split, gradient)
     for micro_batches in (1, 2):
         meeting, found = Meeting(2), [None, None]
+        engines = [engine(given, ThreadWorkers(rank, 2, meeting=meeting)) for rank in range(2)]
 
-        def work(rank: int, n: int = micro_batches, at: Meeting = meeting, into: list[Any] = found) -> None:
-            into[rank] = step(given, of, n, ThreadWorkers(rank, 2, meeting=at))
+        def work(rank: int, n: int = micro_batches, by: Any = engines, into: list[Any] = found) -> None:
+            into[rank] = step(by[rank], of, n)
 
         threads = [threading.Thread(target=work, args=(rank,)) for rank in range(2)]
         for thread in threads:
@@ -208,11 +240,11 @@ def test_what_is_computed_twice_drops_the_same_numbers_twice() -> None:
     """With other numbers the gradient would not be that of the loss: a small step along it would not lower it so."""
     given, of = objective("multiple-negatives"), features(3)
     network = _Dropping()
-    engine = replace(engine_of(given), network=network)
+    dropping = replace(engine_of(given), network=network)
 
     def loss() -> float:
         torch.manual_seed(4)
-        return training_step(engine, of, ROWS, WindowRandom(7), micro_batches=4).loss
+        return training_step(dropping, of, ROWS, WindowRandom(7), micro_batches=4).loss
 
     before = loss()
     square = sum(float((one.grad**2).sum()) for one in network.parameters() if one.grad is not None)
