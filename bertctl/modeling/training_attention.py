@@ -45,11 +45,9 @@ def _attend(
     import torch
     from transformers import AttentionInterface
 
-    plain = AttentionInterface()["sdpa"]
-    own = query.dtype != torch.bfloat16 or not (mask is None or mask.dtype == torch.bool)
-    if own or not torch.is_grad_enabled() or query.shape[-2] > _LONGEST:
-        found, _ = plain(module, query, key, value, mask, **more)
-        return found, None
-    with torch.autocast(query.device.type, enabled=False):
-        found, _ = plain(module, query.float(), key.float(), value.float(), mask, **more)
-    return found.to(query.dtype), None
+    attend = AttentionInterface()["sdpa"]
+    trained = torch.is_grad_enabled() and query.dtype == torch.bfloat16
+    if trained and query.shape[-2] <= _LONGEST and (mask is None or mask.dtype == torch.bool):
+        with torch.autocast(query.device.type, enabled=False):
+            return attend(module, query.float(), key.float(), value.float(), mask, **more)[0].to(query.dtype), None
+    return attend(module, query, key, value, mask, **more)[0], None
