@@ -106,16 +106,24 @@ def test_each_loss_is_that_of_sentence_transformers(name: str) -> None:
     assert mean(given, vectors, of) == pytest.approx(float(expected), abs=1e-5)
 
 
+class _Given:
+    """Stands for the library's model: its texts are their vectors."""
+
+    device = torch.device("cpu")
+
+    def __call__(self, features: Any) -> Any:
+        return features
+
+
 @pytest.mark.slow
 def test_softmax_is_that_of_sentence_transformers() -> None:
     head = SentenceHead(SentenceModules(), SIZE, classes=3).requires_grad_(False)
     classes = torch.arange(16) % 3
     of = replace(batch(kind="classes", texts=2), classes=classes)
     ours = mean(objective("softmax"), head.logits(VECTORS[:, :2]), of)  # type: ignore[arg-type]
-    model = SimpleNamespace(device=torch.device("cpu"))
-    theirs = sentence_transformers().sentence_transformer.losses.SoftmaxLoss(model, SIZE, num_labels=3)
+    theirs = sentence_transformers().sentence_transformer.losses.SoftmaxLoss(_Given(), SIZE, num_labels=3)
     theirs.classifier.load_state_dict(head.classifier.state_dict())  # type: ignore[union-attr]
-    expected = theirs.compute_loss_from_embeddings([VECTORS[:, 0], VECTORS[:, 1]], classes)
+    expected = theirs([{"sentence_embedding": VECTORS[:, k]} for k in (0, 1)], classes).detach()
     assert ours == pytest.approx(float(expected), abs=1e-5)
 
 
