@@ -68,7 +68,7 @@ def measure_importance(run: TrainedRun, *, ablate: bool, listener: Listener = SI
         if len(tap.scores) != layer_count(run.source.config) or recipe.model.long_text == "window":
             raise UsageError(
                 f"the heads of {run.folder.path} can't be weighed: a '{family_of(run.source.config)}' attends in "
-                "its own way, or it is a probe, or it reads long texts in windows",
+                "its own way, or it is a probe, or it reads a row in several windows or texts",
                 remedy="Give a run that was fine-tuned as a whole, of a family such as BERT, RoBERTa or ModernBERT.",
             )
         columns = {"gradient": _by_gradient(tap, engine, whole, listener)}

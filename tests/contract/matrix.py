@@ -23,7 +23,7 @@ PAGE = Path(bertctl.__file__).parent / "docs" / "models.md"
 _BEGIN, _END = "<!-- the matrix: python tests/contract/matrix.py -->\n", "<!-- the end of the matrix -->\n"
 _SHORT = {
     "text-classification": "text", "text-regression": "score", "token-classification": "tags",
-    "question-answering": "questions", "multiple-choice": "choices",
+    "question-answering": "questions", "multiple-choice": "choices", "sentence-embeddings": "sentences",
 }  # fmt: skip
 
 

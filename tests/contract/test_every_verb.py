@@ -26,10 +26,13 @@ runtime: {precision: fp32, device: cpu, threads: 1}
 VERBS = ("data", "sweep", "evaluate", "predict", "explain", "report", "gate", "compare", "attention", "finetune")
 """In the order in which the test takes them."""
 
+OF_TWO_PASSES = {"sentence-embeddings"}
+"""How alike two texts are rests on two inputs: `explain` and the importance of heads look into one, and refuse it."""
+
 
 def test_every_task_takes_every_verb() -> None:
     assert set(ROWS) == {*TASKS} | {TOY}
-    assert len(ROWS) * len(VERBS) == 6 * 10
+    assert len(ROWS) * len(VERBS) == 7 * 10
 
 
 @pytest.mark.parametrize("task", sorted(ROWS))
@@ -83,15 +86,17 @@ def test_a_task_goes_through_every_verb(task: str, bertctl: Run, tiny_model: Pat
     assert [answer["prediction"] for answer in answers] == [
         line["prediction"] for line in lines((one / "predictions" / "validation.jsonl").read_text())
     ]
-    run("explain", one, data, "-o", "explained.jsonl", "--faithfulness", "2")
-    explained = lines((tmp_path / "explained.jsonl").read_text())
-    assert [line["prediction"] for line in explained] == [answer["prediction"] for answer in answers]
-    assert all(target["words"] and "value" in target for line in explained for target in line["targets"])
+    one_input = task not in OF_TWO_PASSES
+    run("explain", one, data, "-o", "explained.jsonl", "--faithfulness", "2", code=0 if one_input else 2)
+    if one_input:
+        explained = lines((tmp_path / "explained.jsonl").read_text())
+        assert [line["prediction"] for line in explained] == [answer["prediction"] for answer in answers]
+        assert all(target["words"] and "value" in target for line in explained for target in line["targets"])
     run("report", one, "-o", "report.html")
     assert primary.replace("_", " ") in (tmp_path / "report.html").read_text().replace("_", " ")
 
     better = metrics["metrics"]["validation"][primary]["higher_is_better"]
-    limit = f"{primary}={value - 1 if better else value + 1}"
+    limit = f"{primary}={-1 if better else value + 1}"
     verdict = json.loads(
         run("gate", one, "--min" if better else "--max", limit, "--policy", "point", "--allow-constant", "--json")
     )
@@ -102,12 +107,14 @@ def test_a_task_goes_through_every_verb(task: str, bertctl: Run, tiny_model: Pat
     compared = json.loads(run("compare", one, other, "--json"))
     assert primary in json.dumps(compared["differences"])
 
-    matters = json.loads(run("attention", one, "--importance", "ablation", "--json"))
-    assert matters["importance"]["metric"] == primary
-    assert matters["importance"]["value"] == pytest.approx(value, abs=1e-6)
-    assert len(matters["heads"]) == 6
-    assert all(head["gradient"] > 0 for head in matters["heads"])
-    assert any(head["loss_rise"] for head in matters["heads"])
+    weighed = run("attention", one, "--importance", "ablation", "--json", code=0 if one_input else 2)
+    if one_input:
+        matters = json.loads(weighed)
+        assert matters["importance"]["metric"] == primary
+        assert matters["importance"]["value"] == pytest.approx(value, abs=1e-6)
+        assert len(matters["heads"]) == 6
+        assert all(head["gradient"] > 0 for head in matters["heads"])
+        assert any(head["loss_rise"] for head in matters["heads"])
 
     run("finetune", recipe, *sets, "-o", "run")
     assert task in (tmp_path / "run" / "model" / "README.md").read_text()
