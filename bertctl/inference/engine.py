@@ -141,7 +141,7 @@ class Engine:
             phase: what progress calls it.
             listener: hears of progress.
         """
-        workers, objective = self.workers, task.objective(self.padding)
+        features, workers, objective = task.scored(features), self.workers, task.objective(self.padding)
         rng = WindowRandom(0)  # what an objective draws is the same in every evaluation
         plan = evaluation_plan(features.lengths, batch_size, one_length=self.padding.unwanted)
         # A process without a batch of its own computes the first one, to know the shapes; it adds nothing to the sum.

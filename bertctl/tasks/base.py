@@ -191,6 +191,11 @@ class Task(ABC):
     def encode(self, rows: "Rows", tokenizer: "Tokenizer", *, max_length: int) -> Features:
         """Returns columns as numbers; labels too where the rows have them."""
 
+    def scored(self, features: Any) -> Features:
+        """Returns the windows that are read for scoring and predicting; here the same ones as in training."""
+        windows: Features = features
+        return windows
+
     @abstractmethod
     def objective(self, padding: Padding, training: "TrainingSection | None" = None, train: Any = None) -> "Objective":
         """Returns what fine-tuning minimises; without `training` the plain losses that evaluation reports.

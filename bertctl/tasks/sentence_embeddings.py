@@ -24,7 +24,7 @@ from bertctl.tasks.answers import Answers
 from bertctl.tasks.base import Objective, Outputs, Task
 from bertctl.tasks.positive_label import positive_label
 from bertctl.tasks.sentence_answers import SentenceAnswers
-from bertctl.tasks.sentence_features import SentenceFeatures, text_keys
+from bertctl.tasks.sentence_features import DifferentTexts, SentenceFeatures, different, text_keys
 from bertctl.tasks.targets import Answered, Target
 from bertctl.tokenization.encode import encode_texts
 from bertctl.words import listing
@@ -188,9 +188,14 @@ class SentenceEmbeddings(Task):
             classes = np.array([number.get(name, 0) for name in found], dtype=np.int64)
             if kind == "classes":
                 near = (np.array(found) == self._positive(found)).astype(np.float32)
-        encoded = tuple(encode_texts(tokenizer, column, max_length=max_length) for column in columns)
+        places, texts = different(columns)
+        encoded = encode_texts(tokenizer, texts, max_length=max_length)
         keys, apart = text_keys([rows.columns[name] for name in names]), self.loss == "multiple-negatives"
-        return SentenceFeatures(encoded, keys, near, classes, kind, apart)
+        return SentenceFeatures(encoded, places, keys, near, classes, kind, apart)
+
+    def scored(self, features: SentenceFeatures) -> DifferentTexts:
+        """Returns the different texts."""
+        return DifferentTexts(features.texts, None)
 
     def _positive(self, labels: Sequence[str]) -> str | None:
         names = sorted({*labels})
@@ -208,15 +213,16 @@ class SentenceEmbeddings(Task):
         return OBJECTIVES[self.loss](padding, self.loss, settings.scale, margin, settings.symmetric, widths)
 
     def collect_outputs(self, outputs: Any, batch: Any, features: Any, indices: Any) -> dict[str, NDArray[Any]]:
-        """Returns the vectors of each row's texts."""
-        return {"vectors": outputs.float().cpu().numpy()}
+        """Returns the vectors of the different texts."""
+        return {"vectors": outputs.float().cpu().numpy()[:, 0]}
 
     def tune(self, outputs: Outputs, features: SentenceFeatures, rows: Rows) -> dict[str, Any]:
         """Returns the cosine from which two texts belong together, by F1; nothing where labels don't say it."""
         near = features.labels
         if features.kind != "classes" or near is None or not 0 < near.sum() < len(near):
             return {}
-        best = best_f1_threshold((_cosines(outputs).astype(np.float64) + 1.0) / 2.0, near > 0)  # it takes 0 to 1
+        shares = (_cosines(outputs, features).astype(np.float64) + 1.0) / 2.0
+        best = best_f1_threshold(shares, near > 0)
         return {"cosine_threshold": 2.0 * best.value - 1.0}
 
     def with_decision(self, decision: Mapping[str, Any]) -> "SentenceEmbeddings":
@@ -229,10 +235,10 @@ class SentenceEmbeddings(Task):
         Raises:
             UsageError: single texts.
         """
-        if len(features.sides) < 2:
+        if features.places.shape[1] < 2:
             remedy = "Name the second one: --pair-column NAME. Vectors: `bertctl extract-features --pooling model`."
             raise UsageError("the answer is how alike two texts are, and these rows have one", remedy=remedy)
-        return [{"prediction": float(cosine)} for cosine in _cosines(outputs)]
+        return [{"prediction": float(cosine)} for cosine in _cosines(outputs, features)]
 
     def lines(self, outputs: Outputs, features: SentenceFeatures, rows: Rows) -> list[dict[str, Any]]:
         """Returns the cosine of each pair with its label, or where what belongs to each text is found."""
@@ -244,9 +250,14 @@ class SentenceEmbeddings(Task):
                 line |= {"gold_match": bool(near), "match": line["prediction"] >= self.threshold}
         return lines
 
-    def row_losses(self, outputs: Outputs, features: SentenceFeatures) -> NDArray[np.float32]:
-        """Returns the (N,) losses of what is searched: how unlikely what belongs to a row is among all of the split."""
-        return np.array([loss for _, loss in self._searched(outputs, features)], dtype=np.float32)
+    def row_losses(self, outputs: Outputs, features: SentenceFeatures) -> NDArray[np.float32] | None:
+        """Returns the (N,) losses: the squared distance of a cosine from how near a pair is.
+
+        Of what is searched, how unlikely what belongs to a row is among all of the split.
+        """
+        if features.kind in ("matches", "texts"):
+            return np.array([loss for _, loss in self._searched(outputs, features)], dtype=np.float32)
+        return None if features.labels is None else (_cosines(outputs, features) - features.labels) ** 2
 
     def _searched(self, outputs: Outputs, features: SentenceFeatures) -> list[tuple[dict[str, Any], float]]:
         """Returns for each row what its line says of the search, and the loss.
@@ -254,11 +265,11 @@ class SentenceEmbeddings(Task):
         A pair's first text looks for the second one among all different ones of the split; a single text for those of
         its label, among all others.
         """
-        vectors, keys, found = outputs["vectors"], features.keys, []
+        vectors, places, keys, found = outputs["vectors"], features.places, features.keys, []
         is_pair, every = features.kind == "matches", np.arange(len(keys))
         texts, first, number = np.unique(keys[:, 1] if is_pair else every, return_index=True, return_inverse=True)
-        candidates = vectors[first, 1] if is_pair else vectors[:, 0]
-        for i, similar in enumerate(similarities(vectors[:, 0], candidates)):
+        candidates = vectors[places[first, 1] if is_pair else places[:, 0]]
+        for i, similar in enumerate(similarities(vectors[places[:, 0]], candidates)):
             own = keys[i, 0] if is_pair else i  # which is no candidate itself
             right = np.unique(number[keys[:, 0] == own]) if is_pair else features.members[features.classes[i]]
             right = right if is_pair else right[right != i]
@@ -328,9 +339,9 @@ def _is_number(text: str) -> bool:
         return False
 
 
-def _cosines(outputs: Outputs) -> NDArray[np.float32]:
+def _cosines(outputs: Outputs, features: SentenceFeatures) -> NDArray[np.float32]:
     """Returns the (N,) cosines of the rows' first two texts."""
-    first, second = outputs["vectors"][:, 0], outputs["vectors"][:, 1]
+    first, second = (outputs["vectors"][features.places[:, k]] for k in (0, 1))
     lengths = np.linalg.norm(first, axis=-1) * np.linalg.norm(second, axis=-1)
     cosines: NDArray[np.float32] = (first * second).sum(axis=-1) / np.maximum(lengths, 1e-12)
     return cosines

@@ -14,16 +14,13 @@ from numpy.typing import NDArray
 from bertctl.runtime.batching import Padding
 from bertctl.runtime.seeding import WindowRandom
 from bertctl.tasks.batches import Batch
-from bertctl.tasks.sequences import RowFeatures, padded_texts
+from bertctl.tasks.sequences import RowFeatures, SequenceFeatures, padded_texts
 from bertctl.tokenization.encode import EncodedTexts
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-
 Numbers = NDArray[np.int64]
-_Chosen = Sequence[tuple[EncodedTexts, Numbers]]
-"""Some of the texts of each of several columns."""
 
 
 @dataclass(frozen=True)
@@ -48,15 +45,17 @@ class SentenceFeatures(RowFeatures):
     """A split as numbers; a window is a row with all its texts.
 
     Attributes:
-        sides: the first texts of all rows, the second ones, and so on: K of them, each by itself.
-        keys: (N, K) see `SentenceBatch`.
+        texts: the M different texts of all rows.
+        places: (N, K) which of them are a row's.
+        keys: (N, K) see `SentenceBatch`; the same for a question and a document that are equal, whatever their prompts.
         labels: (N,) float32, or None.
         classes: (N,) see `SentenceBatch`; zeros where there are none.
         kind: what the labels are: scores, classes, matches; or texts, which have no second one.
         apart: whether equal texts should be in different batches.
     """
 
-    sides: tuple[EncodedTexts, ...]
+    texts: EncodedTexts
+    places: NDArray[np.int64]
     keys: NDArray[np.int64]
     labels: NDArray[np.float32] | None
     classes: NDArray[np.int64]
@@ -69,7 +68,7 @@ class SentenceFeatures(RowFeatures):
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
         """(N,) tokens of each row's longest text."""
-        longest: NDArray[np.int64] = np.max([side.lengths for side in self.sides], axis=0)
+        longest: NDArray[np.int64] = self.texts.lengths[self.places].max(axis=1)
         return longest
 
     @property
@@ -97,7 +96,7 @@ class SentenceFeatures(RowFeatures):
         return self._summed("unknown")
 
     def _summed(self, name: str) -> NDArray[np.int64]:
-        summed: NDArray[np.int64] = np.sum([getattr(side, name) for side in self.sides], axis=0)
+        summed: NDArray[np.int64] = getattr(self.texts, name)[self.places].sum(axis=1)
         return summed
 
     @property
@@ -112,7 +111,7 @@ class SentenceFeatures(RowFeatures):
 
     def collate(self, indices: NDArray[np.int64], padding: Padding) -> SentenceBatch:
         """Returns some rows as padded tensors."""
-        return self._batch([(side, indices) for side in self.sides], indices, self.keys[indices], padding)
+        return self._batch(self.places[indices], indices, self.keys[indices], padding)
 
     def drawn(self, indices: NDArray[np.int64], padding: Padding, rng: WindowRandom, loss: str) -> SentenceBatch:
         """Returns single texts with a partner each, drawn anew in every step: one of the same label.
@@ -128,32 +127,49 @@ class SentenceFeatures(RowFeatures):
             other[i] = away + np.searchsorted(mates - np.arange(len(mates)), away, side="right")
             if loss == "contrastive" and random.random() < 0.5:
                 same[i], near[i] = other[i], 0.0
-        chosen = [indices, same, *([other] if loss == "triplet" else [])]
-        keys = np.stack([self.keys[rows, 0] for rows in chosen], axis=1)
-        batch = self._batch([(self.sides[0], rows) for rows in chosen], indices, keys, padding)
+        chosen = np.stack([indices, same, *([other] if loss == "triplet" else [])], axis=1)
+        batch = self._batch(self.places[chosen, 0], indices, self.keys[chosen, 0], padding)
         import torch
 
         return replace(batch, labels=torch.from_numpy(near))
 
-    def _batch(self, texts: _Chosen, indices: Numbers, keys: Numbers, padding: Padding) -> SentenceBatch:
+    def _batch(self, places: Numbers, rows: Numbers, keys: Numbers, padding: Padding) -> SentenceBatch:
         import torch
 
-        width = padding.width or max(int(side.lengths[rows].max()) for side, rows in texts)
-        columns = [padded_texts(side, rows, replace(padding, width=width)) for side, rows in texts]
         return SentenceBatch(
-            {name: torch.stack([column[name] for column in columns], dim=1) for name in columns[0]},
-            None if self.labels is None else torch.from_numpy(self.labels[indices]),
-            torch.from_numpy(self.classes[indices]),
+            inputs_of(self.texts, places, padding),
+            None if self.labels is None else torch.from_numpy(self.labels[rows]),
+            torch.from_numpy(self.classes[rows]),
             torch.from_numpy(keys),
             self.kind,
         )
 
 
+class DifferentTexts(SequenceFeatures):
+    """The different texts of a split, a window each: a paragraph is read once, however many questions have it."""
+
+    def collate(self, indices: NDArray[np.int64], padding: Padding) -> Batch:
+        """Returns some texts as padded tensors, (B, 1, T)."""
+        return Batch(inputs_of(self.encoded, indices[:, None], padding), None)
+
+
+def inputs_of(texts: EncodedTexts, places: Numbers, padding: Padding) -> "dict[str, Tensor]":
+    """Returns the model's inputs for the texts at (B, K) places, (B, K, T) each."""
+    padding = replace(padding, width=padding.width or int(texts.lengths[places].max()))
+    found = padded_texts(texts, places.flatten(), padding)
+    return {name: tensor.reshape(*places.shape, -1) for name, tensor in found.items()}
+
+
 def text_keys(columns: Sequence[Sequence[str]]) -> NDArray[np.int64]:
     """Returns (N, K) numbers, the same for equal texts; -1 for a blank third text."""
-    numbers: dict[str, int] = {}
-    keys = [[numbers.setdefault(text, len(numbers)) for text in column] for column in columns]
-    found = np.array(keys, dtype=np.int64).reshape(len(columns), -1).T
+    found, _ = different(columns)
     for k, column in enumerate(columns[2:], start=2):
         found[[not text.strip() for text in column], k] = -1
     return found
+
+
+def different(columns: Sequence[Sequence[str]]) -> tuple[NDArray[np.int64], list[str]]:
+    """Returns (N, K) which text each one is, and the different texts in the order of their columns."""
+    numbers: dict[str, int] = {}
+    found = [[numbers.setdefault(text, len(numbers)) for text in column] for column in columns]
+    return np.array(found, dtype=np.int64).reshape(len(columns), -1).T, list(numbers)

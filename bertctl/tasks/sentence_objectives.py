@@ -43,7 +43,7 @@ class SentenceObjective(Objective):
 
     def batch(self, features: SentenceFeatures, indices: NDArray[np.int64], rng: WindowRandom) -> SentenceBatch:
         """Returns some rows as padded tensors; single texts get partners in training."""
-        if features.kind == "texts" and self.loss:
+        if self.loss and features.kind == "texts":
             return features.drawn(indices, self.padding, rng, self.loss)
         return features.collate(indices, self.padding)
 
@@ -63,10 +63,6 @@ class SentenceObjective(Objective):
     def summed(self, vectors: Tensor, batch: SentenceBatch) -> Tensor:
         """Returns the loss of (B, K, D) vectors, summed over what `counts` counts."""
         return ((_cosines(vectors) - batch.gold) ** 2).sum()
-
-    def window_losses(self, outputs: Tensor, batch: SentenceBatch) -> Tensor | None:
-        """Returns the (B,) squared distances; None where a loss is about all texts of a split."""
-        return (_cosines(outputs) - batch.gold) ** 2 if batch.kind in ("scores", "classes") else None
 
 
 class ContrastiveObjective(SentenceObjective):

@@ -191,17 +191,16 @@ class Encoder(nn.Module):
 
 def features(texts: int) -> SentenceFeatures:
     rng = np.random.default_rng(0)
-    sides = []
-    for _ in range(texts):
-        starts = np.concatenate([[0], np.cumsum(rng.integers(3, 12, 80))])
-        ids = rng.integers(2, WORDS, starts[-1]).astype(np.int32)
-        zeros = np.zeros(80, dtype=np.int64)
-        sides.append(EncodedTexts(ids, np.zeros(len(ids), np.uint8), starts, np.diff(starts), zeros))
+    starts = np.concatenate([[0], np.cumsum(rng.integers(3, 12, 80 * texts))])
+    ids = rng.integers(2, WORDS, starts[-1]).astype(np.int32)
+    zeros = np.zeros(80 * texts, dtype=np.int64)
+    encoded = EncodedTexts(ids, np.zeros(len(ids), np.uint8), starts, np.diff(starts), zeros)
+    places = np.arange(80 * texts).reshape(80, texts)
     keys = rng.integers(0, 60, (80, texts))  # some stand twice
     labels = (rng.integers(0, 11, 80) / 10).astype(np.float32)
     kind = "scores" if texts == 2 else "matches"
     labels = labels if texts == 2 else np.ones(80, dtype=np.float32)
-    return SentenceFeatures(tuple(sides), keys, labels, np.zeros(80, dtype=np.int64), kind)
+    return SentenceFeatures(encoded, places, keys, labels, np.zeros(80, dtype=np.int64), kind)
 
 
 def engine(given: SentenceObjective, workers: Workers = ALONE) -> TrainingEngine:
@@ -264,7 +263,7 @@ def test_what_is_computed_twice_drops_the_same_numbers_twice() -> None:
 
 def test_partners_of_labelled_texts_are_drawn_by_their_label() -> None:
     of = replace(features(2), kind="texts", classes=np.arange(80) % 3)
-    of = replace(of, sides=of.sides[:1], keys=np.arange(80)[:, None])
+    of = replace(of, places=of.places[:, :1], keys=np.arange(80)[:, None])
     for loss in ("multiple-negatives", "triplet", "contrastive"):
         drawn = objective(loss).batch(of, ROWS, WindowRandom(1))
         again = objective(loss).batch(of, ROWS[::-1].copy(), WindowRandom(1))

@@ -6,11 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
 
+from bertctl.catalog.models import locate_model
 from bertctl.config.load import load_recipe
 from bertctl.data.readers import READERS
 from bertctl.data.rows import Rows
 from bertctl.errors import BertctlError
+from bertctl.runtime.batching import Padding
 from bertctl.tasks.sentence_embeddings import SentenceEmbeddings
 from bertctl.tasks.sentence_features import SentenceFeatures, text_keys
 from bertctl.tokenization.encode import EncodedTexts
@@ -99,9 +102,11 @@ def test_questions_of_squad_are_read_with_their_paragraphs(tmp_path) -> None:
 def _features(columns: list[list[str]], kind: str, classes: list[int] | None = None) -> SentenceFeatures:
     size = len(columns[0])
     zeros = np.zeros(size, dtype=np.int64)
-    side = EncodedTexts(np.zeros(size, np.int32), np.zeros(size, np.uint8), np.arange(size + 1), zeros + 1, zeros)
-    labels = np.ones(size, dtype=np.float32)
-    return SentenceFeatures((side,) * len(columns), text_keys(columns), labels, np.array(classes or zeros), kind)
+    ids = np.zeros(size * len(columns), np.int32)
+    ones = np.ones(len(ids), dtype=np.int64)
+    texts = EncodedTexts(ids, np.zeros(len(ids), np.uint8), np.arange(len(ids) + 1), ones, 0 * ones)
+    labels, places = np.ones(size, dtype=np.float32), np.arange(len(ids)).reshape(size, -1)
+    return SentenceFeatures(texts, places, text_keys(columns), labels, np.array(classes or zeros), kind)
 
 
 def test_each_text_is_looked_for_among_all_different_ones_of_the_split() -> None:
@@ -112,14 +117,15 @@ def test_each_text_is_looked_for_among_all_different_ones_of_the_split() -> None
     # of negatives is not looked among.
     found = _features([["q0", "q1", "q2", "q0"], ["d0", "d1", "d2", "d3"], ["n0", "n1", "n2", "n3"]], "matches")
     third = np.concatenate([unit, unit[:, :1]], axis=1)
+    third = third.reshape(-1, 2)
     lines = task.lines({"vectors": third}, found, None)  # type: ignore[arg-type]
     assert [line["ranks"] for line in lines] == [[1, 2], [1], [1], [1, 2]]
     assert [line["relevant"] for line in lines] == [2, 1, 1, 2]
     same = _features([["q0", "q1", "q2", "q3"], ["d0", "q0", "d2", "d2"]], "matches")
-    ranks = [line["ranks"] for line in task.lines({"vectors": unit}, same, None)]  # type: ignore[arg-type]
+    ranks = [line["ranks"] for line in task.lines({"vectors": unit.reshape(-1, 2)}, same, None)]  # type: ignore[arg-type]
     assert ranks == [[1], [1], [1], [3]], "q0 itself stands among the texts, and is no candidate for q0"
     single = _features([["a", "b", "c", "d"]], "texts", [0, 0, 1, 0])
-    ranks = [line["ranks"] for line in task.lines({"vectors": unit[:, :1]}, single, None)]  # type: ignore[arg-type]
+    ranks = [line["ranks"] for line in task.lines({"vectors": unit[:, 0]}, single, None)]  # type: ignore[arg-type]
     assert ranks == [[1, 2], [1, 2], [], [1, 2]]
     losses = task.row_losses({"vectors": third}, found)
     scores = 20 * unit[1, 0] @ unit[:, 1].T
@@ -129,10 +135,32 @@ def test_each_text_is_looked_for_among_all_different_ones_of_the_split() -> None
 def test_a_constant_vector_finds_nothing_and_ties_are_no_luck() -> None:
     task = SentenceEmbeddings.from_model(load_recipe("sentence-embeddings"), {})
     found = _features([["q0", "q1", "q2"], ["d0", "d1", "d2"]], "matches")
-    lines = task.lines({"vectors": np.ones((3, 2, 5), dtype=np.float32)}, found, None)  # type: ignore[arg-type]
+    lines = task.lines({"vectors": np.ones((6, 5), dtype=np.float32)}, found, None)  # type: ignore[arg-type]
     assert [line["prediction"] for line in lines] == [3, 3, 3]
     scored = task.answers.score(lines, resamples=100, seed=0)
     assert scored["mrr_at_10"].value == pytest.approx(1 / 3)
     assert scored["ndcg_at_10"].value == pytest.approx(1 / np.log2(4))
     assert (scored["recall_at_1"].value, scored["recall_at_5"].value) == (0.0, 1.0)
     assert task.answers.constant_prediction(lines) == "about 1"
+
+
+def test_a_text_is_read_once_for_scoring_however_many_rows_have_it(tmp_path) -> None:
+    rows = [{"text": text, "pair": "Ada wrote it."} for text in ("who?", "what?", "who?", "Ada wrote it.")]
+    recipe, read_rows = read(tmp_path, rows)
+    task = SentenceEmbeddings.from_data(recipe, read_rows, None)
+    tokenizer = Tokenizer.from_file(str(locate_model("minilm").folder / "tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    features = task.encode(read_rows, tokenizer, max_length=16)
+    scored = task.scored(features)
+    assert (len(features), len(scored), scored.num_predictions) == (4, 3, 3)
+    assert features.tokens.tolist() == [10, 10, 10, 12]
+    batch = features.collate(np.array([0, 3]), Padding(0))
+    assert batch.inputs["input_ids"].tolist() == [
+        [[101, 2040, 1029, 102, 0, 0], [101, 15262, 2626, 2009, 1012, 102]],
+        [[101, 15262, 2626, 2009, 1012, 102]] * 2,
+    ]
+    vectors = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    cosines = [line["prediction"] for line in task.decode({"vectors": vectors}, features, read_rows)]
+    assert cosines == pytest.approx([unit[0] @ unit[2], unit[1] @ unit[2], unit[0] @ unit[2], 1.0], abs=1e-6)
