@@ -89,6 +89,7 @@ class RunFolder:
         self.decision = path / "decision.json"
         self.log = path / "log.txt"
         self.model = path / "model"
+        self.encoder = path / "encoder"
         self.checkpoints = path / "checkpoints"
 
     def predictions(self, split: str) -> Path:
@@ -283,7 +284,8 @@ class RunFolder:
 _CONTENT = {
     "model": ("*.json", "*.safetensors", "*.txt", "*.model", "README.md"),
     "predictions": ("*.jsonl",),
-    "checkpoints": ("step-*", "average"),
+    "encoder": ("[0-9]_*", "*.json", "*.safetensors", "*.txt", "*.model"),
+    "checkpoints": ("step-*", "draw-*", "average"),
     "trackers": ("*",),
     "": (
         *(f"{name}.json" for name in ("environment", "metrics", "performance", "decision", "probe")),

@@ -79,6 +79,8 @@ def carry_out(out: Output, recipe: "Recipe", flags: RunFlags) -> None:
 
     if recipe.task == PRETRAINING:
         from bertctl.training.pretrain import prepare
+    elif recipe.few_shot.loss is not None:
+        from bertctl.sweeps.few_shot import prepare
     else:
         from bertctl.training.job import prepare
     from bertctl.reporting.card import write_card

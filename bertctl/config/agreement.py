@@ -80,6 +80,7 @@ def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     yield from _training_disagreements(recipe)
     yield from _window_disagreements(recipe)
     yield from _pretraining_disagreements(recipe)
+    yield from _few_shot_disagreements(recipe)
     for task, section in TASK_SECTIONS.items():
         changed = getattr(recipe, section).model_dump(exclude_defaults=True)
         if task != recipe.task and changed:
@@ -154,6 +155,19 @@ def _pretraining_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     if section.vocab is not None and section.from_scratch is None:
         why = "the model has its vocabulary; a new one needs a new BERT"
         yield Disagreement(("pretraining.vocab", "pretraining.from_scratch"), why)
+
+
+def _few_shot_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
+    """Yields what is of no use with or without few-shot training."""
+    changed, training = recipe.few_shot.model_dump(exclude_defaults=True), recipe.training
+    if changed and recipe.few_shot.loss is None:
+        yield Disagreement((f"few_shot.{next(iter(changed))}", "few_shot.loss"), "of use only with few_shot.loss")
+    unused = {"patience", "evaluate_every", "average_best", "class_weights", "label_smoothing"}
+    for name in sorted(unused & training.model_dump(exclude_defaults=True).keys()) if changed else ():
+        yield Disagreement((f"training.{name}", "few_shot.loss"), "few-shot training learns pairs, and chooses nothing")
+    if recipe.few_shot.draws > 1 and recipe.data.train_rows_per_label is None:
+        why = "several draws of all training rows are the same; data.train_rows_per_label says how many are drawn"
+        yield Disagreement(("few_shot.draws", "data.train_rows_per_label"), why)
 
 
 def _is_encoding(name: str) -> bool:

@@ -122,6 +122,8 @@ class DataSection(RecipeSection):
     """Read only this many training rows, from the beginning. Hold-out and sampling come after."""
     max_train_rows: PositiveInt | None = None
     """Train on a sample of at most this many rows, chosen by `data.split_seed`."""
+    train_rows_per_label: Annotated[PositiveInt | None, Mark.LATER] = None
+    """Train on this many rows of each label, drawn by `data.split_seed`. Hold-out comes before."""
     max_eval_rows: PositiveInt | None = None
     """Score a sample of at most this many rows per split. It is chosen by `data.split_seed`."""
 
@@ -454,6 +456,21 @@ class ProbeSection(RecipeSection):
     """Seeded hold-outs: with several, each choice is scored on as many, and mean and deviation are told."""
 
 
+class FewShotSection(RecipeSection):
+    """Settings of `bertctl finetune few-shot`: an encoder learns from pairs of a few labelled texts, and a logistic
+    regression from its vectors (SetFit, Tunstall et al. 2022).
+    """
+
+    loss: Literal["cosine", "contrastive", "multiple-negatives", "triplet"] | None = None
+    """What the encoder learns from pairs of texts; see `sentence_embeddings.loss`. Default: the whole model learns the
+    labels at once, as in any fine-tuning."""
+    strength: PositiveFloat = 0.01
+    """C of the logistic regression on standardised vectors."""
+    draws: PositiveInt = 1
+    """How many times `data.train_rows_per_label` rows are drawn and learned from, with consecutive seeds from
+    `data.split_seed`. The model of the first draw is kept."""
+
+
 class RecipeFields(RecipeSection):
     """Holds every field of a recipe. `schema.Recipe` adds what only fits together."""
 
@@ -497,6 +514,8 @@ class RecipeFields(RecipeSection):
     probe: ProbeSection = Field(default_factory=ProbeSection)
     """Settings of `bertctl probe`, a linear classifier on vectors of the frozen encoder. Fine-tuning reads none of
     them."""
+    few_shot: FewShotSection = Field(default_factory=FewShotSection)
+    """Settings of `bertctl finetune few-shot`."""
 
     @property
     def answers_texts(self) -> bool:

@@ -19,7 +19,7 @@ from bertctl.data.groups import group_keys
 from bertctl.data.readers import READERS
 from bertctl.data.reading import SkippedRows
 from bertctl.data.rows import Rows
-from bertctl.data.splits import content_hash, first, hold_out, hold_out_fold, joined, sample
+from bertctl.data.splits import content_hash, first, hold_out, hold_out_fold, joined, sample, sample_of_labels
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import CONFIRM
@@ -165,8 +165,11 @@ def groups_of(rows: Rows, recipe: Recipe, columns: Mapping[str, str], *, require
 def limited(splits: Mapping[str, Rows], recipe: Recipe, listener: Listener) -> dict[str, Rows]:
     """Returns a sample of the splits that have more rows than the recipe says."""
     found = dict(splits)
-    seed = recipe.data.split_seed
-    for name, rows in splits.items():
+    seed, each = recipe.data.split_seed, recipe.data.train_rows_per_label
+    if each is not None and "train" in splits:
+        found["train"] = sample_of_labels(splits["train"], each, seed=seed)
+        listener.say(f"train: {len(found['train'])} of {len(splits['train'])} rows, {each} of each label (seed {seed})")
+    for name, rows in [*found.items()]:
         limit = recipe.data.max_train_rows if name == "train" else recipe.data.max_eval_rows
         if limit is not None and len(rows) > limit:
             found[name] = sample(rows, limit, seed=seed)

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
 
-_HOLD_OUT_STREAM, _SAMPLE_STREAM, _FOLD_STREAM = 1, 2, 3  # so that draws from one seed don't depend on each other
+# So that draws from one seed do not depend on each other.
+_HOLD_OUT_STREAM, _SAMPLE_STREAM, _FOLD_STREAM, _LABEL_STREAM = 1, 2, 3, 4
 
 
 def hold_out(
@@ -180,6 +181,25 @@ def sample(rows: Rows, size: int, *, seed: int) -> Rows:
         return rows
     rng = np.random.default_rng([seed, _SAMPLE_STREAM])
     return rows.select(sorted(int(i) for i in rng.choice(len(rows), size, replace=False)))
+
+
+def sample_of_labels(rows: Rows, size: int, *, seed: int) -> Rows:
+    """Returns so many rows of each label, drawn by the seed, in file order.
+
+    Raises:
+        DataError: labels that are lists, or one with fewer rows.
+    """
+    rng, chosen = np.random.default_rng([seed, _LABEL_STREAM]), list[int]()
+    of_label = _groups(rows.columns["label"])
+    for label, places in sorted((of_label or {}).items(), key=str):
+        if len(places) < size:
+            what = f"{rows.source}: the label '{label}' has {len(places)} training rows, and {size} are to be drawn"
+            raise DataError(what, remedy="Give more rows of it, or a lower data.train_rows_per_label.")
+        chosen += [places[int(i)] for i in rng.choice(len(places), size, replace=False)]
+    if of_label is None:
+        what = f"{rows.source} has lists of labels, and rows of each label can't be drawn"
+        raise DataError(what, remedy="Use data.max_train_rows.")
+    return rows.select(sorted(chosen))
 
 
 def first(rows: Rows, size: int) -> Rows:

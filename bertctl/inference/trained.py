@@ -130,11 +130,14 @@ def open_run(path: Path, *, options: Mapping[str, object] | None = None, listene
     recipe = load_recipe(str(folder.recipe), options=options)
     if "data.max_eval_rows" not in (options or {}):  # a limit holds for the call that named it
         recipe = recipe.with_fields("data", max_eval_rows=None)
-    if is_probe(path):  # its encoder is where it was, its head in the run
-        model_config = read_probe(path)[1]["head"]
+    made = folder.encoder if is_probe(path) else folder.model
+    if made.is_dir() or not is_probe(path):
+        source = inspect_model(ModelSection(name=str(made), max_length=recipe.model.max_length), own=True)
+    else:  # where it was
         source = _encoder(recipe.model, path)
+    if is_probe(path):  # its head is in the run
+        model_config = read_probe(path)[1]["head"]
     else:
-        source = inspect_model(ModelSection(name=str(folder.model), max_length=recipe.model.max_length), own=True)
         model_config = {**source.config, SAID: read_modules(source.folder)}
     with loading(f"the run {path}", remedy=DAMAGED):
         task = task_type(recipe.task).from_model(recipe, model_config)

@@ -18,6 +18,7 @@ from bertctl.documents import loading, read_json
 from bertctl.errors import UnavailableError
 from bertctl.modeling.layers import choose_layers, join_states, layer_count, read_states
 from bertctl.modeling.pooling import join_windows, pool
+from bertctl.modeling.sentence_folder import SentenceModules, read_modules
 from bertctl.modeling.source import ModelSource
 from bertctl.run_folder import SCHEMA
 from bertctl.runtime.device import Compute
@@ -112,6 +113,12 @@ def with_head(loaded: "Model", head: LinearHead, source: ModelSource, compute: C
     (layer,) = choose_layers([head.layer], n_layers)
     special = sorted(special_ids(loaded.tokenizer))
     table: nn.Module = loaded.network.get_input_embeddings()  # type: ignore[operator]
+    sentences: nn.Module | None = None
+    if head.pooling == "model":
+        from bertctl.modeling.sentence_head import SentenceHead, load_head
+
+        size: Any = loaded.network.config.hidden_size  # type: ignore[union-attr]
+        sentences = load_head(SentenceHead(read_modules(source.folder) or SentenceModules(), size), source.folder)
     cls_last = loaded.saved_tokenizer.cls_token_id in Layout.of(loaded.tokenizer, pair=False).slots[-1].ids
 
     class Probe(nn.Module):
@@ -123,7 +130,7 @@ def with_head(loaded: "Model", head: LinearHead, source: ModelSource, compute: C
 
         def __init__(self) -> None:
             super().__init__()
-            self.encoder = loaded.network
+            self.encoder, self.sentences = loaded.network, sentences
             self.register_buffer("weight", torch.from_numpy(head.weight.copy()))
             self.register_buffer("bias", torch.from_numpy(head.bias.copy()))
             self.register_buffer("special", torch.tensor(special))
@@ -169,6 +176,8 @@ def with_head(loaded: "Model", head: LinearHead, source: ModelSource, compute: C
                 vector = joined.float()
             elif head.pooling == "pooler" and pooled is not None:
                 vector = pooled.float()
+            elif self.sentences is not None:
+                vector = self.sentences(joined, mask)
             else:
                 (vector,) = pool(joined, None if full else mask, [head.pooling], counted=counted, cls_last=cls_last)
             return vector, (mask if counted is None else counted).sum(dim=1).clamp(min=1)

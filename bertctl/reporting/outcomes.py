@@ -17,6 +17,7 @@ from bertctl.metrics import calibration
 from bertctl.metrics.statistics import wilson_interval
 from bertctl.reporting import charts
 from bertctl.reporting.document import Block, Cell, Chart, Column, Note, Section, TableBlock
+from bertctl.reporting.few_shot_results import few_shot_table
 from bertctl.reporting.mistakes import shorten
 from bertctl.reporting.runs import read_run
 from bertctl.reporting.summary import figure, interval, results_table
@@ -82,6 +83,8 @@ def closing_tables(path: Path, metrics: Mapping[str, Any], *, dataset: str | Non
         found = answer_type(str(run.task)).from_lines(lines).outcome(lines)
         shown = outcome_table(found, without="interval")
         tables += ["", rich_table(shown, title=f"{split}, {found.title.lower()}")] if found.header else []
+    if "few_shot" in metrics:
+        tables += ["", rich_table(few_shot_table(metrics)), metrics["few_shot"]["sentence"]]
     for split, scores in window_scores(path, metrics).items():
         shown = _score_table("windows", [*scores["windows"].items()], scores["metric"], data=False)
         tables += ["", rich_table(shown, title=f"{split}, by the windows that a text is read in")]

@@ -27,6 +27,7 @@ from bertctl.reporting.document import (
     Tile,
     record_table,
 )
+from bertctl.reporting.few_shot_results import few_shot_section
 from bertctl.reporting.mistakes import mistakes_section
 from bertctl.reporting.probe_results import layer_chart, probe_table
 from bertctl.reporting.runs import read_run
@@ -155,6 +156,7 @@ def build_report(
     sections = [
         _result(run),
         *([_layers(run)] if "probe" in run.metrics else []),
+        *([few_shot_section(run.metrics)] if "few_shot" in run.metrics else []),
         _learning(run),
         *answers,
         *more,

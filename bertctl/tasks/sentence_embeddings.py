@@ -39,7 +39,7 @@ _LOSSES = {
     "scores": ("cosent", "cosine"),
     "classes": ("softmax", "contrastive", "multiple-negatives"),
     "matches": ("multiple-negatives", "triplet"),
-    "texts": ("multiple-negatives", "contrastive", "triplet"),
+    "texts": ("multiple-negatives", "contrastive", "cosine", "triplet"),
 }
 """What each kind of labels can be learned with, the default first; contrastive where there are two."""
 

@@ -116,7 +116,8 @@ class SentenceFeatures(RowFeatures):
     def drawn(self, indices: NDArray[np.int64], padding: Padding, rng: WindowRandom, loss: str) -> SentenceBatch:
         """Returns single texts with a partner each, drawn anew in every step: one of the same label.
 
-        Of `contrastive` every other partner has another label; of `triplet` there is a third text, which has one.
+        Of `contrastive` and `cosine` every other partner has another label; of `triplet` there is a third text, which
+        has one.
         """
         same, other, near = indices.copy(), indices.copy(), np.ones(len(indices), dtype=np.float32)
         for i, row in enumerate(indices):
@@ -125,7 +126,7 @@ class SentenceFeatures(RowFeatures):
             same[i] = mates[(place + random.integers(1, max(2, len(mates)))) % len(mates)]
             away = int(random.integers(len(self) - len(mates)))  # number of a row among those of other labels
             other[i] = away + np.searchsorted(mates - np.arange(len(mates)), away, side="right")
-            if loss == "contrastive" and random.random() < 0.5:
+            if loss in ("contrastive", "cosine") and random.random() < 0.5:
                 same[i], near[i] = other[i], 0.0
         chosen = np.stack([indices, same, *([other] if loss == "triplet" else [])], axis=1)
         batch = self._batch(self.places[chosen, 0], indices, self.keys[chosen, 0], padding)

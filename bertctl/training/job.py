@@ -13,7 +13,7 @@ from bertctl.config.agreement import TASK_SECTIONS
 from bertctl.config.schema import Recipe
 from bertctl.config.task_names import verb_of
 from bertctl.data.recipe_data import LoadedData, load_data
-from bertctl.errors import BertctlError, UnavailableError
+from bertctl.errors import BertctlError, UnavailableError, UsageError
 from bertctl.inference.environment import describe_environment
 from bertctl.inference.run_inputs import ReadyRun, encode_splits, fit_task, primary_metric, resolved_for
 from bertctl.metrics.scripts import find_script
@@ -41,6 +41,7 @@ class Job(ReadyRun):
         compute: where and how.
         steps: optimizer steps.
         memory: bytes that it will need, about: see `estimate_memory`.
+        run: carries it out, in place of `finetune.run` and as that is called.
     """
 
     source: ModelSource
@@ -48,6 +49,7 @@ class Job(ReadyRun):
     compute: Compute
     steps: int
     memory: int
+    run: Callable[..., Any] | None = None
 
     @property
     def verb(self) -> str:
@@ -252,6 +254,9 @@ def check_outside(recipe: Recipe) -> None:
 
 
 def _read(recipe: Recipe, listener: Listener, encoded: Encoded | None = None) -> Inputs:
+    if recipe.few_shot.loss is not None:
+        what = "few_shot.loss: this recipe trains on pairs of a few texts, which `bertctl finetune` does, run by run"
+        raise UsageError(what, remedy="Type `bertctl finetune`, or leave few_shot.loss out.")
     check_outside(recipe)
     for script in recipe.evaluation.metric_scripts:
         find_script(script)

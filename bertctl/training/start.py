@@ -85,7 +85,7 @@ def start(
     found = find_run(job, output, needed=resume is True, listener=listener) if resume else None
     path = found.folder.path if found else output or default_folder(job.recipe.name, job.hash)
     folder = RunFolder(Path(workers.share(str(path))))  # the other processes might find another free name
-    if workers.is_first and (found is None or not (found.finished or found.checkpoint)):
+    if workers.is_first and (found is None or not (found.finished or found.checkpoint or found.has_draws)):
         RunFolder.create(folder.path, overwrite=overwrite or found is not None)
     workers.wait()
     listener.say(f"run folder: {folder.path}")
@@ -100,7 +100,7 @@ def start(
             if options.on_start is not None:
                 options.on_start(folder)
             checkpoint = found.checkpoint if found else None
-            result = run(job, folder, checkpoint=checkpoint, options=options, listener=listener)
+            result = (job.run or run)(job, folder, checkpoint=checkpoint, options=options, listener=listener)
     if options.on_finish is not None and workers.is_first:
         try:
             options.on_finish(folder)
@@ -121,11 +121,13 @@ class EarlierRun:
         folder: the run.
         checkpoint: the newest whole one; None where there is none, or the run is finished.
         finished: whether there is nothing left to do.
+        has_draws: whether some of what a few-shot run repeats was begun.
     """
 
     folder: RunFolder
     checkpoint: Checkpoint | None
     finished: bool
+    has_draws: bool = False
 
 
 def find_run(job: Job, output: Path | None, *, needed: bool, listener: Listener = SILENT) -> EarlierRun | None:
@@ -156,6 +158,9 @@ def find_run(job: Job, output: Path | None, *, needed: bool, listener: Listener 
         refuse_other_run(job, folder)
     if folder.read(folder.status)["state"] == "done":
         return EarlierRun(folder, None, finished=True)
+    if any(folder.checkpoints.glob("draw-*")):
+        listener.say("going on with the draws that are not finished")
+        return EarlierRun(folder, None, finished=False, has_draws=True)
     checkpoints = Checkpoints(folder, job.hash, listener=listener)
     checkpoint = checkpoints.latest()
     if checkpoint is not None:

@@ -1,0 +1,275 @@
+"""Classifiers of a few labelled texts (SetFit: Tunstall et al. 2022, "Efficient Few-Shot Learning Without Prompts").
+
+The encoder learns from pairs of the texts, which are near where they have one label; a logistic regression then learns
+the labels from its vectors. The same regression on the vectors of the frozen encoder stands beside it.
+
+RUN/encoder        the encoder, a folder of sentence-transformers; the classifier on its vectors is kept as a probe's
+RUN/checkpoints    draw-N: the encoder's run of a draw; draw-N.json: what came of it; gone at the end
+"""
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bertctl.config.recipe_sections import EvaluationSection, FewShotSection, ModelSection, SentenceEmbeddingsSection
+from bertctl.config.schema import Recipe
+from bertctl.data.recipe_data import LoadedData, load_data
+from bertctl.data.rows import Rows
+from bertctl.data.splits import sample_of_labels
+from bertctl.documents import read_json
+from bertctl.errors import BertctlError, ExitCode, InterruptedRunError, UsageError
+from bertctl.features.classifiers import LOGISTIC, ClassifierSettings, LinearFunction, Vectors, fit
+from bertctl.features.encoded_windows import EncodedWindows
+from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine
+from bertctl.inference.engine import Engine
+from bertctl.inference.environment import describe_environment
+from bertctl.inference.evaluate import SplitResult, evaluate_split, write_predictions
+from bertctl.inference.run_inputs import encode_splits, fit_task, primary_metric, resolved_for
+from bertctl.metrics.contributions import Contributions
+from bertctl.metrics.paired import Difference, mean_difference
+from bertctl.modeling.build import BARE, load_frozen
+from bertctl.modeling.layers import choose_layers, layer_count
+from bertctl.modeling.linear_head import LinearHead, with_head
+from bertctl.modeling.load import load_tokenizer_of
+from bertctl.modeling.sentence_folder import SentenceModules, chosen_modules
+from bertctl.modeling.source import ModelSource, inspect_model
+from bertctl.progress import SILENT, Listener
+from bertctl.reporting.summary import figure
+from bertctl.run_folder import SCHEMA, RunFolder
+from bertctl.runtime.stopping import Terminated
+from bertctl.tasks.registry import higher_is_better
+from bertctl.tasks.sentence_embeddings import SentenceEmbeddings
+from bertctl.tokenization.long_texts import LongText
+from bertctl.training.finetune import Result, RunOptions
+from bertctl.training.job import Encoded, Job
+from bertctl.training.job import prepare as prepare_pairs
+from bertctl.training.loop import total_steps
+from bertctl.training.start import start
+from bertctl.words import count
+from bertctl.writing import write_json
+
+WORTH = 0.03
+"""Mean gain over the frozen encoder from which few-shot training is said to pay."""
+
+
+@dataclass(kw_only=True)
+class FewShotJob(Job):
+    """Is a run made ready; its training rows and its network are those of the first draw.
+
+    Attributes:
+        draws: the training rows of each draw.
+    """
+
+    draws: Sequence[Rows]
+
+
+def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> FewShotJob:
+    """Reads and checks everything a run needs.
+
+    Raises:
+        UsageError: a task without one label for each single text.
+        BertctlError: any refusal of data, labels, model or device.
+    """
+    each, seed = recipe.data.train_rows_per_label, recipe.data.split_seed
+    data = load_data(recipe.with_fields("data", train_rows_per_label=None), listener=listener)
+    task, evaluated = fit_task(recipe, data)
+    rows = data.splits["train"]
+    single = task.head().get("problem_type") == "single_label_classification" and "text" in task.columns
+    if not single or rows.has("pair"):
+        what = "few-shot training learns one label for each single text"
+        raise UsageError(f"{what}, and these rows have something else", remedy="Fine-tune: leave few_shot.loss out.")
+    seeds = range(seed, seed + recipe.few_shot.draws)
+    draws = [rows if each is None else sample_of_labels(rows, each, seed=one) for one in seeds]
+    data = replace(data, splits={**data.splits, "train": draws[0]})
+    source = inspect_model(recipe.model)
+    pairs = _pairs(recipe, data, draws[0], source)
+    resolved, model_hash = resolved_for(recipe, pairs.compute), pairs.environment["model_hash"]
+    own = {
+        "recipe": resolved,
+        "data": data,
+        "task": task,
+        "features": encode_splits(task, data, recipe, pairs.loaded.tokenizer),
+        "evaluated": tuple(dict.fromkeys((data.validation_splits[0], *evaluated))),
+        "primary": primary_metric(recipe, data, task),
+        "environment": describe_environment(resolved, pairs.compute, data=data, model_hash=model_hash),
+    }
+    return FewShotJob(**{**vars(pairs), **own, "run": run}, draws=draws)
+
+
+def _pairs(recipe: Recipe, data: LoadedData, rows: Rows, source: ModelSource) -> Job:
+    """Returns the training of the encoder on pairs of these rows, made ready."""
+    once = {"evaluate_every": total_steps(recipe, len(rows))}  # nothing is chosen
+    own = {
+        "task": SentenceEmbeddings.name,
+        "sentence_embeddings": SentenceEmbeddingsSection(loss=recipe.few_shot.loss),
+        "training": recipe.training.model_copy(update=once),
+        "evaluation": EvaluationSection(),
+        "few_shot": FewShotSection(),
+    }
+    recipe = recipe.model_copy(update=own)
+    task = SentenceEmbeddings.from_data(recipe, rows, data.labels)
+    plain = replace(task, said=SentenceModules())  # what is to be classified has no prompt before it
+    tokenizer = load_tokenizer_of(source, BARE, head=None)
+    features = plain.encode(rows, tokenizer, max_length=recipe.model.max_length)
+    splits = {"train": rows, "validation": replace(rows, split="validation")}
+    data = replace(data, splits=splits, validation_splits=("validation",), dataset=None)
+    return prepare_pairs(recipe, encoded=Encoded(data, source, source.content_hash(), dict.fromkeys(splits, features)))
+
+
+def run(job: FewShotJob, folder: RunFolder, *, options: RunOptions, listener: Listener, checkpoint: Any) -> Result:
+    """Trains, scores and writes the run folder, as `training.finetune.run` does; it goes on with the next draw.
+
+    Raises:
+        UsageError: several processes.
+        InterruptedRunError: Ctrl-C, SIGTERM or SIGHUP.
+        BertctlError: see `training.finetune.run`.
+    """
+    if options.workers.count > 1:
+        raise UsageError("few-shot training runs in one process", remedy="Leave --num-processes out.")
+    del checkpoint  # there is none: each draw's encoder has its own
+    job.write_inputs(folder, job.verb)
+    folder.set_status("running", step=0)
+    try:
+        return _carry_out(job, folder, listener)
+    except (KeyboardInterrupt, InterruptedRunError) as error:
+        terminated = isinstance(error, Terminated) or getattr(error, "exit_code", 0) == ExitCode.TERMINATED
+        what, again = (
+            "the draws that are finished stay",
+            f"bertctl {job.verb} {folder.recipe} -o {folder.path} --resume",
+        )
+        folder.set_status("interrupted", step=0, message=what)
+        raise InterruptedRunError(f"stopped: {what}", remedy=f"Go on with `{again}`.", terminated=terminated) from error
+    except Exception as error:
+        message = error.message if isinstance(error, BertctlError) else f"{type(error).__name__}: {error}"
+        folder.set_status("failed", step=0, message=message, reason="error")
+        raise
+
+
+def _carry_out(job: FewShotJob, folder: RunFolder, listener: Listener) -> Result:
+    """Computes, trains and scores all draws, and writes the run folder."""
+    rows, features, task = job.data.splits[job.selection], job.features[job.selection], job.task
+    labelled = [task.encode(each, job.loaded.tokenizer, max_length=job.recipe.model.max_length) for each in job.draws]
+    frozen = _TextEncoder(job, job.source)
+    held = frozen.vectors(features)
+    plain = [task.lines({"logits": frozen.learned(each).logits(held)}, features, rows) for each in labelled]
+    values = [0.0] * len(plain)
+    for number in reversed(range(len(plain))):  # the first one is the last, and what is kept is at hand
+        place = folder.checkpoints / f"draw-{number + 1}"
+        if number and (done := place.with_suffix(".json")).exists():
+            values[number] = read_json(done)["value"]
+            continue
+        listener.say(f"draw {number + 1} of {len(plain)}")
+        pairs = _pairs(job.recipe, job.data, job.draws[number], job.source)
+        made = start(pairs, place, resume="if any", listener=_Steps(listener))
+        model = made.folder.model if made.folder.model.is_dir() else folder.encoder
+        own = ModelSection(name=str(model), max_length=job.recipe.model.max_length)
+        tuned = _TextEncoder(job, inspect_model(own, own=True))
+        learned = tuned.learned(labelled[number])
+        if number:
+            lines = task.lines({"logits": learned.logits(tuned.vectors(features))}, features, rows)
+            values[number] = _contributions(job, lines).value
+            write_json(done, {"schema": SCHEMA, "value": values[number]})
+            shutil.rmtree(place)
+    results = _keep(job, tuned, learned, folder, listener)
+    first, *others = (_contributions(job, lines) for lines in (results[job.selection].lines, *plain))
+    values[0] = first.value
+    gap = None if len(values) > 1 else first.difference(others[0])
+    metrics = job.metrics(results) | {"few_shot": judged(job, values, [each.value for each in others], gap)}
+    write_predictions(folder, results, job.recipe.evaluation)
+    write_json(folder.metrics, metrics)
+    write_json(folder.performance, made.performance)
+    if model != folder.encoder:
+        model.rename(folder.encoder)
+    folder.set_status("done", step=job.steps)
+    shutil.rmtree(folder.checkpoints)
+    return Result(folder, metrics, made.performance)
+
+
+class _Steps(Listener):
+    """Passes on how far the training is, and its warnings: what else it says is of a part of the run."""
+
+    def __init__(self, listener: Listener) -> None:
+        self.warn, self.advance, self.finish = listener.warn, listener.advance, listener.finish  # type: ignore[method-assign]
+
+
+class _TextEncoder:
+    """An encoder whose vectors of texts a logistic regression learns from."""
+
+    def __init__(self, job: FewShotJob, source: ModelSource) -> None:
+        self.said = chosen_modules(source.folder, SentenceEmbeddingsSection(), max_length=source.max_length)
+        self.windows = LongText.of(job.recipe.model).pooling
+        layers = choose_layers(["last"], layer_count(source.config))
+        self.job, self.source, self.loaded = job, source, load_frozen(source, job.compute)
+        spec = VectorSpec(layers, ("model",), said=self.said, windows=self.windows)
+        self._encoder = Encoder(source, self.loaded, spec, frozen_engine(self.loaded, job.compute))
+
+    def vectors(self, features: Any) -> Vectors:
+        """Returns (N, D) vectors of the rows."""
+        return self._encoder.texts(EncodedWindows.of(features))[0]
+
+    def learned(self, features: Any) -> LinearFunction:
+        """Returns the logistic regression that these rows' vectors and labels give."""
+        settings = ClassifierSettings(LOGISTIC, False, int(self.job.task.head()["num_labels"]), False, (), 0, 0)
+        return fit(self.vectors(features), features.labels, self.job.recipe.few_shot.strength, settings)
+
+
+def _keep(
+    job: FewShotJob, tuned: _TextEncoder, learned: LinearFunction, folder: RunFolder, listener: Listener
+) -> dict[str, SplitResult]:
+    """Writes the classifier of a draw, and scores it the way `evaluate` will: text in, answers out."""
+    function = (learned.strength, learned.weight, learned.bias)
+    head = LinearHead("last", "model", True, tuned.said.normalised, LOGISTIC, *function, windows=tuned.windows)
+    head.save(folder.path, source=replace(tuned.source, name=job.recipe.model.name), head=job.task.head())
+    engine = Engine.of(with_head(tuned.loaded, head, tuned.source, job.compute), job.compute)
+    results = {}
+    for split in job.evaluated:
+        rows, features = job.data.splits[split], job.features[split]
+        result = evaluate_split(engine, job.task, rows, features, recipe=job.recipe, listener=listener)
+        results[split] = result.thorough(job.recipe)
+    return results
+
+
+def _contributions(job: FewShotJob, lines: list[dict[str, Any]]) -> Contributions:
+    found = job.task.answers.contributions(lines, job.primary)
+    if found is None:
+        raise UsageError(f"few-shot training can't be judged by '{job.primary}'", remedy="Take accuracy.")
+    return found
+
+
+def judged(
+    job: FewShotJob, learned: Sequence[float], frozen: Sequence[float], gap: Difference | None
+) -> dict[str, Any]:
+    """Returns what metrics.json has under `few_shot`: both scores of each draw, and whether the training pays.
+
+    Args:
+        job: the run.
+        learned: the primary metric of each draw.
+        frozen: the same without training.
+        gap: their difference over the examples where there is one draw; None where it is over the draws.
+    """
+    scores, first = {"few_shot": np.array(learned), "frozen": np.array(frozen)}, job.recipe.data.split_seed
+    over = count(len(learned), "draw") if gap is None else count(gap.n, "example")
+    gap = mean_difference(scores["few_shot"], scores["frozen"]) if gap is None else gap
+    sign = 1 if higher_is_better(job.primary) else -1
+    pays = sign * gap.value >= WORTH and gap.low * gap.high > 0
+    mean = {name: float(values.mean()) for name, values in scores.items()}
+    verdict = "pays" if pays else "does not pay"
+    what = (
+        f"{job.primary} on {job.selection} {figure(mean['few_shot'])}, {figure(mean['frozen'])} with the frozen encoder"
+    )
+    ends = f"{gap.value:+.4f}, 95 % {gap.low:+.4f} to {gap.high:+.4f}; {over}"
+    return {
+        "rows": len(job.draws[0]),
+        "draws": [
+            {"seed": first + i, "few_shot": x, "frozen": y}
+            for i, (x, y) in enumerate(zip(learned, frozen, strict=True))
+        ],
+        "mean": mean,
+        "deviation": {name: float(each.std(ddof=1)) for name, each in scores.items()} if len(learned) > 1 else None,
+        "difference": gap.as_json(),
+        "verdict": verdict,
+        "sentence": f"{verdict}: {what} ({ends}); {WORTH:.2f} or more would be worth it",
+    }
