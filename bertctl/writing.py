@@ -155,6 +155,14 @@ def write_array(items: Iterable[Any], out: TextIO) -> None:
     out.write("[]\n" if opening == "[" else "\n]\n")
 
 
+def cache_folder() -> Path:
+    """Returns BERTCTL_CACHE, else XDG_CACHE_HOME/bertctl, else ~/.cache/bertctl."""
+    named = os.environ.get("BERTCTL_CACHE")
+    if named:
+        return Path(named).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bertctl"
+
+
 def copy_file(source: Path, target: Path) -> None:
     """Replaces a file by a copy of a file, perhaps of itself: one that shares nothing with a second name elsewhere."""
     atomic_write(target, lambda aside: shutil.copyfile(source, aside))

@@ -107,6 +107,10 @@ def locate_model(name: str, *, revision: str | None = None, weights: bool = True
     path = Path(name).expanduser()
     if row is None and path.is_dir():
         return _noted(LocatedModel(name, _model_folder(path), None), "" if own else path.resolve().name, whole=weights)
+    if row is None and path.is_file():
+        from bertctl.catalog.word_vectors import word_vectors_folder
+
+        return _noted(LocatedModel(name, word_vectors_folder(path), None), path.name, whole=weights)
     if row is None and (name.startswith((".", "/", "~")) or name.count("/") != 1):
         return _refuse(name)
     patterns = (*_SMALL_FILES, *_SENTENCES, *_WEIGHTS) if weights else _SMALL_FILES
@@ -147,7 +151,7 @@ def _refuse(name: str) -> LocatedModel:
     hint = did_you_mean(name, MODELS)
     raise UsageError(
         f"there is no model '{name}'" + (f": {hint}" if hint else ""),
-        remedy=f"Names: {', '.join(MODELS)}. Also a folder, a run folder, or a hub id (org/name).",
+        remedy=f"Names: {', '.join(MODELS)}. Also a folder, a run folder, a hub id (org/name), a file of word vectors.",
     )
 
 

@@ -361,8 +361,9 @@ def _is_path(given: str, base: Path) -> bool:
 
 
 def _is_folder(model: str, base: Path) -> bool:
-    """Whether a model name is meant as a folder: it begins like a path, or has a slash and a folder is there."""
-    return model.startswith((".", "~", "/")) or ("/" in model and (base / model).is_dir())
+    """Whether a model's name is meant as a path: it begins like one, or a folder or a file with a suffix is there."""
+    there = (base / model).is_dir() if "/" in model else Path(model).suffix and (base / model).is_file()
+    return model.startswith((".", "~", "/")) or bool(there)
 
 
 def _is_file(given: str, base: Path) -> bool:

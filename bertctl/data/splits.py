@@ -187,18 +187,14 @@ def sample_of_labels(rows: Rows, size: int, *, seed: int) -> Rows:
     """Returns so many rows of each label, drawn by the seed, in file order.
 
     Raises:
-        DataError: labels that are lists, or one with fewer rows.
+        DataError: a label with fewer rows.
     """
     rng, chosen = np.random.default_rng([seed, _LABEL_STREAM]), list[int]()
-    of_label = _groups(rows.columns["label"])
-    for label, places in sorted((of_label or {}).items(), key=str):
+    for label, places in sorted((_groups([str(label) for label in rows.columns["label"]]) or {}).items()):
         if len(places) < size:
             what = f"{rows.source}: the label '{label}' has {len(places)} training rows, and {size} are to be drawn"
             raise DataError(what, remedy="Give more rows of it, or a lower data.train_rows_per_label.")
         chosen += [places[int(i)] for i in rng.choice(len(places), size, replace=False)]
-    if of_label is None:
-        what = f"{rows.source} has lists of labels, and rows of each label can't be drawn"
-        raise DataError(what, remedy="Use data.max_train_rows.")
     return rows.select(sorted(chosen))
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from bertctl.catalog.word_vectors import WORD_VECTORS
 from bertctl.errors import UsageError
 from bertctl.features.encoded_windows import EncodedWindows
 from bertctl.features.extract_job import VectorNames
@@ -140,6 +141,8 @@ class Encoder:
     def __init__(
         self, source: ModelSource, loaded: "Model", spec: VectorSpec, engine: Engine, *, budget: int | None = None
     ) -> None:
+        if source.config.get(WORD_VECTORS):  # unknown words, and what stands before a text, count in nothing
+            spec = replace(spec, special_tokens=False)
         self.source, self.spec, self.engine = source, spec, engine
         self.n_layers = layer_count(source.config)
         by_token = [(layer, spec.words or "none") for layer in spec.layers]

@@ -7,7 +7,6 @@ a word: whoever uses a session compares what it gives for a sample of the input 
 
 import contextlib
 import hashlib
-import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from bertctl.modeling.source import ModelSource
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.device import Compute
 from bertctl.words import unknown
-from bertctl.writing import replacing
+from bertctl.writing import cache_folder, replacing
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -154,14 +153,6 @@ def _openvino(path: Path, outputs: Sequence[str], compute: Compute) -> Run:
         return [found[i] for i in range(len(outputs))]
 
     return run
-
-
-def cache_folder() -> Path:
-    """Returns BERTCTL_CACHE, else XDG_CACHE_HOME/bertctl, else ~/.cache/bertctl."""
-    named = os.environ.get("BERTCTL_CACHE")
-    if named:
-        return Path(named).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bertctl"
 
 
 def converted(source: ModelSource, loaded: "Model", outputs: Sequence[str], *, listener: Listener = SILENT) -> Path:

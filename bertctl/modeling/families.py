@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from bertctl.catalog.word_vectors import WORD_VECTORS
 from bertctl.documents import read_text
 from bertctl.errors import UsageError
 
@@ -105,6 +106,9 @@ def require_head(config: Mapping[str, Any], auto_class: str, name: str) -> None:
     Raises:
         UsageError: naming what would do; or of a family whose choices would depend on each other's length.
     """
+    if config.get(WORD_VECTORS):
+        what = f"'{name}' is a file of word vectors, without a network that could learn"
+        raise UsageError(what, remedy="Type `bertctl probe` in place of `finetune`: a linear layer on its vectors.")
     family, kind = family_of(config), auto_class.removeprefix("AutoModelFor")
     others = "Give an encoder that has one, such as BERT, RoBERTa or ModernBERT (`bertctl recipes ls --models`)"
     if family not in families_with(auto_class):
@@ -149,6 +153,8 @@ def family_of(config: Mapping[str, Any]) -> str:
 def only_fp32(config: Mapping[str, Any]) -> str:
     """Returns why a model computes in fp32 whatever was asked for; an empty string where it need not."""
     family = family_of(config)
+    if config.get(WORD_VECTORS):
+        return "word vectors are read as they are"
     return f"{family} in half precision: {_ONLY_FP32[family]}" if family in _ONLY_FP32 else ""
 
 

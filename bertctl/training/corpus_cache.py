@@ -22,11 +22,10 @@ from bertctl.data.rows import Rows
 from bertctl.data.splits import content_hash
 from bertctl.documents import read_json
 from bertctl.errors import DataError
-from bertctl.inference.sessions import cache_folder
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import hold
 from bertctl.tokenization.packing import PackedText, open_packed, pack
-from bertctl.writing import replacing, write_json
+from bertctl.writing import cache_folder, replacing, write_json
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from bertctl.config.schema import Recipe
 from bertctl.data.corpora import Corpus, open_corpora, survey
 from bertctl.documents import loading, read_json
 from bertctl.errors import UnavailableError, UsageError
-from bertctl.inference.sessions import cache_folder
 from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.progress import Listener
 from bertctl.tasks.pretraining import PAIRS
@@ -22,7 +21,7 @@ from bertctl.tokenization.tokenizer_files import open_tokenizer
 from bertctl.tokenization.train import save, train
 from bertctl.tokenization.vocab import require_bert
 from bertctl.words import unknown
-from bertctl.writing import failures_of, replacing
+from bertctl.writing import cache_folder, failures_of, replacing
 
 _SIZES = {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512), "medium": (8, 512), "base": (12, 768)}
 """Layers and hidden size (Turc et al. 2019, "Well-Read Students Learn Better", table 1); heads are 64 wide."""

@@ -1,0 +1,92 @@
+"""Text files of word vectors (GloVe's, word2vec's with its first line of sizes) as models: a word has one vector.
+
+A file becomes a folder that transformers loads, once: a tokenizer of whole words, and a network that is nothing but its
+table of vectors (an XLNet without layers). A word that the file lacks is [UNK], which has zeros, as [CLS] before each
+text has: neither counts in a mean or a maximum.
+"""
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
+from tokenizers.processors import TemplateProcessing
+
+from bertctl.catalog.lock import file_sha256
+from bertctl.errors import DataError
+from bertctl.writing import cache_folder, replacing, write_json
+
+WORD_VECTORS = "word_vectors"
+"""The key of config.json that says that a model is such a table."""
+
+_SPECIAL = ("[PAD]", "[UNK]", "[CLS]")
+_FORMAT = 1
+
+
+def word_vectors_folder(path: Path) -> Path:
+    """Returns the folder of a file of word vectors, in the cache by the file's content.
+
+    Raises:
+        DataError: no such file, with the line.
+        UnavailableError: the cache folder can't be written.
+    """
+    folder = cache_folder() / "word-vectors" / f"{file_sha256(path)[:32]}-{_FORMAT}"
+    if folder.is_dir():
+        return folder
+    words, table = _read(path)
+    size, special = table.shape[1], np.zeros((len(_SPECIAL), table.shape[1]), np.float32)
+    config = {"model_type": "xlnet", "architectures": ["XLNetModel"], WORD_VECTORS: True, "use_mems_eval": False}
+    config |= {"d_model": size, "d_head": size, "n_head": 1, "n_layer": 0, "d_inner": 1, "vocab_size": len(words)}
+    config |= {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 1}
+    names = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": _SPECIAL[0], "unk_token": _SPECIAL[1]}
+    tensors = {"word_embedding.weight": np.concatenate([special, table]), "mask_emb": special[:1, None]}
+    with replacing(folder) as aside:
+        aside.mkdir()
+        write_json(aside / "config.json", config)
+        write_json(aside / "tokenizer_config.json", names)
+        _tokenizer(words).save(str(aside / "tokenizer.json"))
+        save_file(tensors, aside / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def _read(path: Path) -> tuple[dict[str, int], NDArray[np.float32]]:
+    """Returns the words with their ids, and the vectors (W, D) of those of the file; of equal ones the first counts."""
+    words, data, width, number = {token: i for i, token in enumerate(_SPECIAL)}, bytearray(), 0, 1
+    remedy = "Each line is a word and its numbers, with spaces between; word2vec's first line has two sizes."
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                fields = line.rstrip().split(b" ")
+                if number == 1 and len(fields) == 2 and fields[1].isdigit():
+                    width = int(fields[1])
+                    continue
+                width = width or len(fields) - 1
+                vector = np.array(fields[-width:] if 1 < width < len(fields) else [b"none"]).astype(np.float32)
+                if (word := b" ".join(fields[:-width]).decode(errors="replace")) not in words:
+                    words[word] = len(words)
+                    data += vector.tobytes()
+    except (ValueError, OSError, EOFError) as error:
+        raise DataError(f"{path}:{number}: this is no text file of word vectors", remedy=remedy) from error
+    table = np.frombuffer(data, np.float32).reshape(-1, max(width, 1))
+    if not len(table) or not np.isfinite(table).all():
+        raise DataError(f"{path} has no word vectors, or one that is not finite", remedy=remedy)
+    return words, table
+
+
+def _tokenizer(words: dict[str, int]) -> Tokenizer:
+    """Returns what splits as BERT does, lower-cased where no word has a capital, and finds whole words."""
+    unknown, start = _SPECIAL[1:]
+    tokenizer = Tokenizer(WordLevel(words, unk_token=unknown))
+    lowercase = all(word == word.lower() for word in words if word not in _SPECIAL)
+    tokenizer.normalizer = BertNormalizer(strip_accents=False, lowercase=lowercase)
+    tokenizer.pre_tokenizer = BertPreTokenizer()
+    special = [(token, words[token]) for token in (unknown, start)]  # both are, so that neither counts
+    pair = f"{start} $A {unknown} $B"
+    tokenizer.post_processor = TemplateProcessing(single=f"{start} $A", pair=pair, special_tokens=special)
+    tokenizer.add_special_tokens([*_SPECIAL])
+    return tokenizer
