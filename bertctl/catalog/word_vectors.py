@@ -25,7 +25,6 @@ WORD_VECTORS = "word_vectors"
 """The key of config.json that says that a model is such a table."""
 
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]")
-_FORMAT = 1
 
 
 def word_vectors_folder(path: Path) -> Path:
@@ -35,14 +34,13 @@ def word_vectors_folder(path: Path) -> Path:
         DataError: no such file, with the line.
         UnavailableError: the cache folder can't be written.
     """
-    folder = cache_folder() / "word-vectors" / f"{file_sha256(path)[:32]}-{_FORMAT}"
+    folder = cache_folder() / "word-vectors" / f"{file_sha256(path)[:32]}-1"  # another format, another number
     if folder.is_dir():
         return folder
     words, table = _read(path)
     size, special = table.shape[1], np.zeros((len(_SPECIAL), table.shape[1]), np.float32)
-    config = {"model_type": "xlnet", "architectures": ["XLNetModel"], WORD_VECTORS: True, "use_mems_eval": False}
-    config |= {"d_model": size, "d_head": size, "n_head": 1, "n_layer": 0, "d_inner": 1, "vocab_size": len(words)}
-    config |= {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 1}
+    config = {"model_type": "xlnet", "architectures": ["XLNetModel"], WORD_VECTORS: True, "vocab_size": len(words)}
+    config |= {"d_model": size, "d_head": size, "n_head": 1, "n_layer": 0, "d_inner": 1, "pad_token_id": 0}
     names = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": _SPECIAL[0], "unk_token": _SPECIAL[1]}
     tensors = {"word_embedding.weight": np.concatenate([special, table]), "mask_emb": special[:1, None]}
     with replacing(folder) as aside:
@@ -62,7 +60,7 @@ def _read(path: Path) -> tuple[dict[str, int], NDArray[np.float32]]:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             for number, line in enumerate(file, start=1):
                 fields = line.rstrip().split(b" ")
-                if number == 1 and len(fields) == 2 and fields[1].isdigit():
+                if number == 1 and len(fields) == 2 and all(map(bytes.isdigit, fields)):
                     width = int(fields[1])
                     continue
                 width = width or len(fields) - 1

@@ -15,13 +15,10 @@ def few_shot_table(metrics: Mapping[str, Any]) -> TableBlock:
     """
     found, name = metrics["few_shot"], metrics["primary"]["name"]
     columns = [Column("draw"), *(Column(text, number=True) for text in (f"few-shot {name}", "frozen", "difference"))]
-    rows: list[list[str | Cell]] = [
-        [f"seed {row['seed']}", figure(row["few_shot"]), figure(row["frozen"]), _gap(row)] for row in found["draws"]
-    ]
+    rows: list[list[str | Cell]] = [[f"seed {row['seed']}", *_figures(row)] for row in found["draws"]]
     if found["deviation"]:
-        mean, deviation = found["mean"], found["deviation"]
-        rows.append(["mean", *(Cell(text, strong=True) for text in (*map(figure, mean.values()), _gap(mean)))])
-        rows.append(["deviation", *map(figure, deviation.values()), ""])
+        rows.append(["mean", *(Cell(text, strong=True) for text in _figures(found["mean"]))])
+        rows.append(["deviation", *_figures(found["deviation"])[:2], ""])
     return TableBlock(columns, rows, f"{found['rows']} training rows a draw; scored on {metrics['primary']['split']}.")
 
 
@@ -30,5 +27,6 @@ def few_shot_section(metrics: Mapping[str, Any]) -> Section:
     return Section("few-shot", "Few-shot training", [few_shot_table(metrics), Note(metrics["few_shot"]["sentence"])])
 
 
-def _gap(scores: Mapping[str, float]) -> str:
-    return f"{scores['few_shot'] - scores['frozen']:+.4f}"
+def _figures(scores: Mapping[str, float]) -> list[str]:
+    ours, frozen = scores["few_shot"], scores["frozen"]
+    return [figure(ours), figure(frozen), f"{ours - frozen:+.4f}"]

@@ -81,8 +81,8 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> FewShotJob:
     if not single or rows.has("pair"):
         what = "few-shot training learns one label for each single text"
         raise UsageError(f"{what}, and these rows have something else", remedy="Fine-tune: leave few_shot.loss out.")
-    seeds = range(seed, seed + recipe.few_shot.draws)
-    draws = [rows if each is None else sample_of_labels(rows, each, seed=one) for one in seeds]
+    times = range(recipe.few_shot.draws)
+    draws = [rows if each is None else sample_of_labels(rows, each, seed=seed + i) for i in times]
     data = replace(data, splits={**data.splits, "train": draws[0]})
     source = inspect_model(recipe.model)
     pairs = _pairs(recipe, data, draws[0], source)
@@ -110,16 +110,14 @@ def _pairs(recipe: Recipe, data: LoadedData, rows: Rows, source: ModelSource) ->
         "few_shot": FewShotSection(),
     }
     recipe = recipe.model_copy(update=own)
-    task = SentenceEmbeddings.from_data(recipe, rows, data.labels)
-    plain = replace(task, said=SentenceModules())  # what is to be classified has no prompt before it
-    tokenizer = load_tokenizer_of(source, BARE, head=None)
-    features = plain.encode(rows, tokenizer, max_length=recipe.model.max_length)
+    task = replace(SentenceEmbeddings.from_data(recipe, rows, data.labels), said=SentenceModules())  # without prompts
+    features = task.encode(rows, load_tokenizer_of(source, BARE, head=None), max_length=recipe.model.max_length)
     splits = {"train": rows, "validation": replace(rows, split="validation")}
     data = replace(data, splits=splits, validation_splits=("validation",), dataset=None)
     return prepare_pairs(recipe, encoded=Encoded(data, source, source.content_hash(), dict.fromkeys(splits, features)))
 
 
-def run(job: FewShotJob, folder: RunFolder, *, options: RunOptions, listener: Listener, checkpoint: Any) -> Result:
+def run(job: FewShotJob, folder: RunFolder, *, options: RunOptions, listener: Listener, **_: Any) -> Result:
     """Trains, scores and writes the run folder, as `training.finetune.run` does; it goes on with the next draw.
 
     Raises:
@@ -129,19 +127,16 @@ def run(job: FewShotJob, folder: RunFolder, *, options: RunOptions, listener: Li
     """
     if options.workers.count > 1:
         raise UsageError("few-shot training runs in one process", remedy="Leave --num-processes out.")
-    del checkpoint  # there is none: each draw's encoder has its own
     job.write_inputs(folder, job.verb)
     folder.set_status("running", step=0)
+    (folder.checkpoints / "draw-1").mkdir(parents=True, exist_ok=True)  # by which a run that can go on is known
     try:
         return _carry_out(job, folder, listener)
     except (KeyboardInterrupt, InterruptedRunError) as error:
         terminated = isinstance(error, Terminated) or getattr(error, "exit_code", 0) == ExitCode.TERMINATED
-        what, again = (
-            "the draws that are finished stay",
-            f"bertctl {job.verb} {folder.recipe} -o {folder.path} --resume",
-        )
+        what, again = "stopped; what is finished stays", f"bertctl {job.verb} {folder.recipe} -o {folder.path} --resume"
         folder.set_status("interrupted", step=0, message=what)
-        raise InterruptedRunError(f"stopped: {what}", remedy=f"Go on with `{again}`.", terminated=terminated) from error
+        raise InterruptedRunError(what, remedy=f"Go on with `{again}`.", terminated=terminated) from error
     except Exception as error:
         message = error.message if isinstance(error, BertctlError) else f"{type(error).__name__}: {error}"
         folder.set_status("failed", step=0, message=message, reason="error")
@@ -239,37 +234,30 @@ def _contributions(job: FewShotJob, lines: list[dict[str, Any]]) -> Contribution
     return found
 
 
-def judged(
-    job: FewShotJob, learned: Sequence[float], frozen: Sequence[float], gap: Difference | None
-) -> dict[str, Any]:
+def judged(job: FewShotJob, ours: Sequence[float], frozen: Sequence[float], gap: Difference | None) -> dict[str, Any]:
     """Returns what metrics.json has under `few_shot`: both scores of each draw, and whether the training pays.
 
     Args:
         job: the run.
-        learned: the primary metric of each draw.
+        ours: the primary metric of each draw.
         frozen: the same without training.
         gap: their difference over the examples where there is one draw; None where it is over the draws.
     """
-    scores, first = {"few_shot": np.array(learned), "frozen": np.array(frozen)}, job.recipe.data.split_seed
-    over = count(len(learned), "draw") if gap is None else count(gap.n, "example")
+    scores, first = {"few_shot": np.array(ours), "frozen": np.array(frozen)}, job.recipe.data.split_seed
+    over = count(len(ours), "draw") if gap is None else count(gap.n, "example")
     gap = mean_difference(scores["few_shot"], scores["frozen"]) if gap is None else gap
     sign = 1 if higher_is_better(job.primary) else -1
-    pays = sign * gap.value >= WORTH and gap.low * gap.high > 0
+    verdict = "pays" if sign * gap.value >= WORTH and gap.low * gap.high > 0 else "does not pay"
     mean = {name: float(values.mean()) for name, values in scores.items()}
-    verdict = "pays" if pays else "does not pay"
-    what = (
-        f"{job.primary} on {job.selection} {figure(mean['few_shot'])}, {figure(mean['frozen'])} with the frozen encoder"
-    )
+    means = f"{figure(mean['few_shot'])}, and {figure(mean['frozen'])} with the frozen encoder"
     ends = f"{gap.value:+.4f}, 95 % {gap.low:+.4f} to {gap.high:+.4f}; {over}"
+    rows = zip(range(first, first + len(ours)), ours, frozen, strict=True)
     return {
         "rows": len(job.draws[0]),
-        "draws": [
-            {"seed": first + i, "few_shot": x, "frozen": y}
-            for i, (x, y) in enumerate(zip(learned, frozen, strict=True))
-        ],
+        "draws": [dict(zip(("seed", *scores), row, strict=True)) for row in rows],
         "mean": mean,
-        "deviation": {name: float(each.std(ddof=1)) for name, each in scores.items()} if len(learned) > 1 else None,
+        "deviation": {name: float(each.std(ddof=1)) for name, each in scores.items()} if len(ours) > 1 else None,
         "difference": gap.as_json(),
         "verdict": verdict,
-        "sentence": f"{verdict}: {what} ({ends}); {WORTH:.2f} or more would be worth it",
+        "sentence": f"{verdict}: {job.primary} on {job.selection} {means} ({ends}); {WORTH:.2f} more would be worth it",
     }
