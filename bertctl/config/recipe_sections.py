@@ -462,13 +462,13 @@ class FewShotSection(RecipeSection):
     """
 
     loss: Literal["cosine", "contrastive", "multiple-negatives", "triplet"] | None = None
-    """What the encoder learns from pairs of texts; see `sentence_embeddings.loss`. Default: the whole model learns the
-    labels at once, as in any fine-tuning."""
-    strength: PositiveFloat = 0.01
+    """Loss by which the encoder learns from pairs of texts. `sentence_embeddings.loss` says what each is. Default:
+    there are no pairs, and the whole model learns the labels, as in any fine-tuning."""
+    strength: PositiveFloat = 1e-3
     """C of the logistic regression on standardised vectors."""
     draws: PositiveInt = 1
-    """How many times `data.train_rows_per_label` rows are drawn and learned from, with consecutive seeds from
-    `data.split_seed`. The model of the first draw is kept."""
+    """How many times `data.train_rows_per_label` rows are drawn and learned from. The seeds begin with
+    `data.split_seed`, and the model of the first draw is kept."""
 
 
 class RecipeFields(RecipeSection):

@@ -79,8 +79,7 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> FewShotJob:
     rows = data.splits["train"]
     single = task.head().get("problem_type") == "single_label_classification" and "text" in task.columns
     if not single or rows.has("pair"):
-        what = "few-shot training learns one label for each single text"
-        raise UsageError(f"{what}, and these rows have something else", remedy="Fine-tune: leave few_shot.loss out.")
+        raise UsageError("few-shot training learns one label for each single text", remedy="Fine-tune on other rows.")
     times = range(recipe.few_shot.draws)
     draws = [rows if each is None else sample_of_labels(rows, each, seed=seed + i) for i in times]
     data = replace(data, splits={**data.splits, "train": draws[0]})

@@ -38,13 +38,20 @@ GENERIC = [
 PRETRAINING = ["adapt-medical", "pretrain", "pretrain-demo"]
 PROBES = ["probe-conll2003-paper", "probe-sst2-tutorial"]
 SMALL = ["mrpc-small", "rte-small"]
-VECTORS = ["nli-embeddings", "quora-embeddings", "sentence-embeddings", "squad-retrieval", "stsb-embeddings"]
+VECTORS = [
+    "few-shot",
+    "nli-embeddings",
+    "quora-embeddings",
+    "sentence-embeddings",
+    "squad-retrieval",
+    "stsb-embeddings",
+]
 NAMES = sorted({*DATA_SETS, *GENERIC, *PROBES, *SMALL, *PRETRAINING, *VECTORS})
 
 
-def test_there_are_37_recipes():
+def test_there_are_38_recipes():
     assert list(builtin_recipes()) == NAMES
-    assert len(list((ROOT / "recipes").rglob("*.y*ml"))) == len(NAMES) == 37
+    assert len(list((ROOT / "recipes").rglob("*.y*ml"))) == len(NAMES) == 38
 
 
 def test_ls_shows_every_recipe_with_what_it_is_for(bertctl):
@@ -126,6 +133,7 @@ def test_each_recipe_opens_with_its_command_and_says_why(name):
         "probe",
         "pretraining",
         "sentence_embeddings",
+        "few_shot",
     }
     assert set(yaml.safe_load("\n".join(lines))) <= stated  # nothing a machine decides
 

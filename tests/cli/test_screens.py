@@ -19,7 +19,7 @@ import pytest
 from rich.cells import cell_len
 
 SCREENS = Path(__file__).with_name("screens")
-COLUMNS, LINES = 80, 40
+COLUMNS, LINES = 80, 42
 _VERBS = ("activate", "cancel", "change", "report", "verify", "exchange", "request")
 _NOUNS = (
     "card", "transfer", "contactless_payment", "direct_debit", "cash_withdrawal", "exchange_rate", "identity_document",

@@ -15,12 +15,13 @@ from bertctl.features.encoded_windows import RowEncoder
 from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine
 from bertctl.features.extract_job import ExtractJob
 from bertctl.inference import sessions
-from bertctl.inference.sessions import cache_folder, check_backend
+from bertctl.inference.sessions import check_backend
 from bertctl.modeling.build import load_frozen
 from bertctl.modeling.layers import choose_layers
 from bertctl.modeling.source import inspect_model
 from bertctl.runtime.device import choose_compute
 from bertctl.tokenization.long_texts import LongText
+from bertctl.writing import cache_folder
 
 TEXTS = ["the film was good", "it was a very very dull film , not fine", "bad", "the food was not good", "", "not good"]
 ROWS = Rows("predict", {"text": TEXTS}, [str(i) for i in range(len(TEXTS))], "memory")
