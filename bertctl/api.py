@@ -22,13 +22,12 @@ from bertctl.errors import UsageError
 from bertctl.inference.predict import Predictor, unlabelled_rows
 from bertctl.inference.score_run import evaluate_file, evaluate_run
 from bertctl.inference.trained import open_run
-from bertctl.modeling.source import inspect_model
 from bertctl.progress import SILENT, Listener
 from bertctl.reporting.card import write_card
 from bertctl.training.finetune import RunOptions
 from bertctl.training.start import Resume
 from bertctl.training.start import finetune as run_recipe
-from bertctl.words import unknown
+from bertctl.words import names_in, unknown
 from bertctl.writing import protect
 
 __all__ = ["Recipe", "Run", "evaluate", "extract_features", "finetune", "load_recipe", "load_run", "predict"]
@@ -212,26 +211,13 @@ def extract_features(
     Raises:
         BertctlError: an unknown model, layer or pooling.
     """
-    from bertctl.features.chunks import READ_ROWS, chunks
-    from bertctl.features.encoded_windows import RowEncoder
-    from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine
     from bertctl.features.extract_job import VectorNames
-    from bertctl.modeling.build import load_frozen
-    from bertctl.tokenization.long_texts import LongText
+    from bertctl.search.vectors import TextVectors
 
     recipe = load_recipe("text-classification", {"model.name": str(model), **(fields or {})})
-    source = inspect_model(recipe.model)
-    compute = source.compute(recipe.runtime)
-    long = LongText.of(recipe.model)
-    spec = VectorSpec.of(VectorNames(tuple(_listed(layers)), tuple(_listed(pooling))), source, long.pooling)
-    if spec.by_token:
-        raise UsageError("vectors of tokens go into files", remedy="Type `bertctl extract-features --pooling none`.")
-    loaded = load_frozen(source, compute)
-    encoder = Encoder(source, loaded, spec, frozen_engine(loaded, compute))
-    row_encoder = RowEncoder(loaded.tokenizer, long, by_token=False, said=spec.said)
+    names = VectorNames(tuple(names_in(layers)), tuple(names_in(pooling)))
     rows = Rows("texts", {"text": list(texts)}, [str(i) for i in range(len(texts))], "texts")
-    found = [np.hstack(encoder.texts(row_encoder.encode(chunk))) for chunk in chunks(rows.parts(READ_ROWS))]
-    return np.concatenate(found) if found else np.empty((0, sum(encoder.sizes)), dtype=np.float32)
+    return TextVectors(recipe, names, length=recipe.model.max_length).of(rows)
 
 
 def _check_names(fields: Fields | None) -> None:
@@ -259,7 +245,3 @@ def _written(examples: Iterable[str | Mapping[str, Any]], folder: Path) -> tuple
         lines = [json.dumps(example, ensure_ascii=False) for example in examples]
     file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return file, kind
-
-
-def _listed(names: str) -> list[str]:
-    return [name.strip() for name in names.split(",") if name.strip()]

@@ -41,8 +41,7 @@ def open_encoder(
         DeviceError: vectors that are not torch's.
     """
     if job.backend == "torch":
-        loaded = load_frozen(source, compute)
-        return Encoder(source, loaded, spec, frozen_engine(loaded, compute))
+        return Encoder.open(source, spec, compute)
     loaded = load_frozen(source, replace(compute, precision="fp32"), plain=True)
     n_layers = layer_count(source.config)
     names = [*(f"hidden_states.{i}" for i in range(n_layers)), "last_hidden_state"]

@@ -39,13 +39,14 @@ def chunks(stream: Iterable[Rows]) -> Iterator[Rows]:
         count += len(rows)
         characters += sum(map(len, rows.columns["text"]))
         if count >= CHUNK_ROWS or characters >= CHUNK_CHARACTERS:
-            yield _joined(kept)
+            yield joined(kept)
             kept, count, characters = [], 0, 0
     if kept:
-        yield _joined(kept)
+        yield joined(kept)
 
 
-def _joined(parts: list[Rows]) -> Rows:
+def joined(parts: list[Rows]) -> Rows:
+    """Returns the rows of several parts of one source, with the columns that any of them has."""
     columns: dict[str, list[Any]] = {}
     for name in dict.fromkeys(name for rows in parts for name in rows.columns):
         columns[name] = [value for rows in parts for value in rows.columns.get(name, [None] * len(rows))]

@@ -16,6 +16,7 @@ from bertctl.errors import UsageError
 from bertctl.features.encoded_windows import EncodedWindows
 from bertctl.features.extract_job import VectorNames
 from bertctl.inference.engine import Engine, TorchBackend
+from bertctl.modeling.build import load_frozen
 from bertctl.modeling.layers import (
     WORD_EMBEDDINGS,
     LayerChoice,
@@ -162,6 +163,12 @@ class Encoder:
             from bertctl.modeling.sentence_head import SentenceHead, load_head
 
             self.sentences = load_head(SentenceHead(spec.said, hidden), source.folder).to(engine.compute.device)
+
+    @classmethod
+    def open(cls, source: ModelSource, spec: VectorSpec, compute: Compute) -> Self:
+        """Returns one whose model is loaded here."""
+        loaded = load_frozen(source, compute)
+        return cls(source, loaded, spec, frozen_engine(loaded, compute))
 
     @property
     def sizes(self) -> list[int]:

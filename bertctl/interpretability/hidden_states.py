@@ -16,7 +16,7 @@ from bertctl.config.recipe_sections import ModelSection, RuntimeSection
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError, UsageError
 from bertctl.features.encoded_windows import EncodedWindows, RowEncoder
-from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine
+from bertctl.features.encoder import Encoder, VectorSpec
 from bertctl.features.extract_job import VectorNames
 from bertctl.modeling.families import read_length
 from bertctl.modeling.layers import layer_count
@@ -49,16 +49,13 @@ def open_encoder(name: str, names: VectorNames) -> tuple[Encoder, Callable[[Sequ
     """
     source, length = find_encoder(name)
     spec = VectorSpec.of(names, source)
-    from bertctl.modeling.build import load_frozen
-
-    compute = source.compute(RuntimeSection(precision="fp32"))
-    loaded = load_frozen(source, compute)
-    rows = RowEncoder(loaded.tokenizer, LongText(max_length=length), by_token=spec.by_token)
+    encoder = Encoder.open(source, spec, source.compute(RuntimeSection(precision="fp32")))
+    rows = RowEncoder(encoder.engine.tokenizer, LongText(max_length=length), by_token=spec.by_token)
 
     def windows(texts: Sequence[str]) -> EncodedWindows:
         return rows.encode(Rows("texts", {"text": texts}, [str(i) for i in range(len(texts))], "texts"))
 
-    return Encoder(source, loaded, spec, frozen_engine(loaded, compute)), windows
+    return encoder, windows
 
 
 _TABLES = {"segment": re.compile("type|segment"), "position": re.compile("pos|wpe"), "token": re.compile("emb|wte|tok")}

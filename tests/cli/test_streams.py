@@ -45,6 +45,7 @@ PRINTED: dict[str, list[str]] = {
     "docs": ["tutorial"],
     "explain": ["RUN", "opinions.csv"],
     "inspect": ["RUN"],
+    "mine": ["opinions.csv", "--model", "MODEL", "--threshold", "-1"],
     "predict": ["RUN", "opinions.csv"],
     "recipes ls": [],
     "recipes show": ["demo"],
@@ -54,6 +55,7 @@ PRINTED: dict[str, list[str]] = {
     "runs ls": ["."],
     "runs gc": [".", "--keep-best", "1"],
     "report": ["RUN", "--format", "md"],
+    "similarity": ["a film", "fine", "--model", "MODEL"],
     "tokenize": ["a film", "--format", "ids"],
     "vocab coverage": ["opinions.csv", "--model", "MODEL"],
     "vocab diff": ["MODEL", "minilm"],
@@ -86,6 +88,7 @@ SLOW: dict[str, tuple[list[str], int]] = {
     "probe": (["opinions.csv", "--model", "MODEL", "--max-length", "16", "-o", "probe", "--overwrite"], 0),
     "evaluate": (["OWN", "--split", "test"], 0),
     "extract-features": (["opinions.csv", "--model", "MODEL", "--max-length", "16", "-o", "v.npy", "--overwrite"], 0),
+    "index": (["opinions.csv", "--model", "MODEL", "-o", "index", "--overwrite"], 0),
     "estimate": (["text-classification", *SMALL], 0),
     "lr-find": (["text-classification", *ON_FILES], 0),
 }
@@ -115,9 +118,9 @@ def expected(code: int, place: Mapping[int, str], *, printed: bool) -> int:
 def test_the_tables_have_every_verb() -> None:
     assert REFUSED.keys() == COMMANDS.keys()
     answered = {verb.partition(",")[0] for verb in (*PRINTED, *JUDGED, *SLOW)}
-    alone = {"push", "fetch", "sweep-merge", "fill-mask", "score", "runs rm", "vocab grow", "vocab shrink"}
-    assert COMMANDS.keys() - answered == alone, "a hub; shards; a head; a run or a folder each"
-    assert len(REFUSED) * len(PLACES) == 430
+    alone = {"push", "fetch", "sweep-merge", "fill-mask", "score", "runs rm", "vocab grow", "vocab shrink", "search"}
+    assert COMMANDS.keys() - answered == alone, "a hub; shards; a head; a run, a folder or an index each"
+    assert len(REFUSED) * len(PLACES) == 470
     assert (len(PRINTED) + len(JUDGED) + len(SLOW)) * len(PLACES) == 420
 
 

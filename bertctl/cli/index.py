@@ -1,0 +1,51 @@
+"""`bertctl index`."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from bertctl.cli.output import Output
+from bertctl.cli.vectors_given import VectorsGiven, takes_vectors
+
+
+@takes_vectors("output")
+def index(
+    out: Output,
+    given: VectorsGiven,
+    corpus: Annotated[str, typer.Argument(metavar="CORPUS")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="INDEX")],
+    dtype: Annotated[Literal["float32", "float16", "int8"] | None, typer.Option("--dtype")] = None,
+    append: Annotated[bool, typer.Option("--append")] = False,
+    resume: Annotated[bool, typer.Option("--resume")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite")] = False,
+) -> None:
+    """Make an index of texts that `bertctl search` searches: their vectors, and themselves, in a folder.
+
+    The model is minilm unless --model says another; the index knows which one made it.
+
+    Args:
+        corpus: Lines, CSV, TSV, JSONL or Parquet (.gz too), - for stdin, or a data set's name.
+        output: Folder of the index.
+        dtype: Type of its numbers: half and a quarter of the room, and what that costs is measured. Default: float32.
+        append: Add the texts to an index that is there, with its own model and settings.
+        resume: Continue where an earlier attempt stopped.
+        overwrite: Replace the index that is there.
+
+    Examples:
+        bertctl index articles.jsonl -o articles.index --text-column body
+        bertctl index more.txt -o articles.index --append
+    """
+    from bertctl.search.index import make_index, there
+
+    before = there(output, append=append, resume=resume, overwrite=overwrite)
+    kind = dtype or (before.document["dtype"] if before else "float32")
+    rows = given.rows(corpus, out)
+    with out.third_party_kept():
+        model = given.model(before, "document", dtype=kind)
+        document = make_index(output, corpus, rows, model, kind, before=before, listener=out)
+    out.answer({"index": str(output), **document})
+    out.say(f"{output}: {document['rows']:,} texts, {document['size']} x {kind}")
+    if cost := document.get("recall"):
+        told = f"{cost['value']:.1%} of the {cost['at']} nearest texts in float32"
+        out.say(f"{kind} finds {told}, as {cost['queries']:,} of {cost['rows']:,} texts looked for theirs")

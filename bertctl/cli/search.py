@@ -1,0 +1,37 @@
+"""`bertctl search`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertctl.cli.output import Output
+from bertctl.cli.vectors_given import VectorsGiven, takes_vectors
+from bertctl.data.text_files import is_text
+
+
+@takes_vectors("layer", "pooling")
+def search(
+    out: Output,
+    given: VectorsGiven,
+    folder: Annotated[Path, typer.Argument(metavar="INDEX")],
+    query: Annotated[str, typer.Argument(metavar="TEXT|FILE|-")],
+    top_k: Annotated[int, typer.Option("--top-k", "-k", min=1, metavar="N")] = 10,
+) -> None:
+    """Find the texts of an index that are nearest in meaning: exactly, by comparing with each of them.
+
+    Args:
+        folder: Index, as `bertctl index` makes it; it names the model.
+        query: What is searched for: a text, or a file with many.
+        top_k: How many texts to find for each.
+
+    Examples:
+        bertctl search articles.index "how to repair a bicycle"
+        bertctl search articles.index questions.txt -k 5 -o found.csv
+    """
+    from bertctl.search.index import Index
+
+    index, queries = Index.open(folder), given.rows(query, out, typed=True)
+    with out.third_party_kept():
+        answers = index.search(given.model(index, "query").stream(queries, out), top_k)
+        given.answer(out, answers, lambda: {"index": str(folder)}, table=is_text(query))

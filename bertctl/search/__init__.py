@@ -1,0 +1,1 @@
+"""Texts found by their vectors: compared, searched for, paired and put into groups; numbers are numpy's."""

@@ -1,0 +1,222 @@
+"""An index: vectors of texts in a folder, which are searched without being read into memory.
+
+    index.json     what they are: the model with its hash, layer, pooling, type of the numbers, rows
+    vectors.npy    (N, D) of length 1; as int8 whole numbers of nearly the same direction
+    rows.jsonl     id, text and label of each row
+
+Both files grow; index.json says how much of them is whole. Letters: N rows, D size of a vector, K nearest rows.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.appended import open_array
+from bertctl.data.rows import Rows
+from bertctl.documents import loading, read_json
+from bertctl.errors import DataError, UnavailableError, UsageError
+from bertctl.modeling.pooling import finite, unit_length
+from bertctl.progress import SILENT, Listener
+from bertctl.run_folder import SCHEMA
+from bertctl.search.nearest import Nearest, Vectors, block_rows, recall
+from bertctl.writing import refuse_links, write_json
+
+if TYPE_CHECKING:
+    from bertctl.search.vectors import TextVectors
+
+_AGAIN = "Make it again: bertctl index CORPUS -o INDEX --overwrite."
+_SAMPLE, _AT = 500, 10
+"""Rows that look for their nearest ones, and how many, to see what fewer bits cost."""
+
+
+_NOTHING: dict[str, Any] = {"source": "", "rows": 0, "texts_sha256": ""}
+"""What is read of a corpus before it is begun."""
+
+
+@dataclass(frozen=True)
+class Index:
+    """Is an index, complete or not.
+
+    Attributes:
+        folder: its files.
+        document: index.json.
+    """
+
+    folder: Path
+    document: dict[str, Any]
+
+    @classmethod
+    def open(cls, folder: Path, *, unfinished: bool = False) -> Self:
+        """Returns an index, once its files are seen to fit together.
+
+        Args:
+            folder: its files.
+            unfinished: whether it may be.
+
+        Raises:
+            UnavailableError: there is none.
+            DataError: it is damaged, or not finished.
+        """
+        path, vectors = folder / "index.json", folder / "vectors.npy"
+        if not path.exists():
+            what = f"{folder} is no index: it has no index.json"
+            raise UnavailableError(what, remedy="Make one: bertctl index CORPUS -o INDEX.", file=folder)
+        document = read_json(path, "index", kind=DataError, remedy=_AGAIN)
+        with loading(vectors, remedy=_AGAIN):
+            stored = open_array(vectors)[: document["rows"]]
+            if (*stored.shape, stored.dtype.name) != tuple(document[name] for name in ("rows", "size", "dtype")):
+                raise ValueError(f"it holds {stored.shape} {stored.dtype}, and index.json says something else")
+        if not (document["complete"] or unfinished):
+            what = f"{folder} is not finished: {document['rows']:,} texts are in it"
+            raise DataError(what, remedy="Type the command that made it again, with --resume.", file=folder)
+        return cls(folder, document)
+
+    def check(self, made: Mapping[str, Any]) -> None:
+        """Refuses vectors that are not made as those of the index.
+
+        Raises:
+            DataError: another model, or its files have changed; or it is read in another way.
+        """
+        differ = [name for name in made if name != "model" and made[name] != self.document[name]]
+        if differ:
+            told = f"{self.folder} was made with '{self.document['model']}', and with another {differ[0]}"
+            raise DataError(told, remedy=f"Leave --model and its like out: an index knows its own. {_AGAIN}")
+
+    def nearest(self, queries: Vectors, top: int) -> Nearest:
+        """Returns the K nearest rows of (Q, D) queries, by comparing each with all.
+
+        The file is mapped anew for each block, so that the memory of those before is given back.
+
+        Raises:
+            DataError: something in it is no number.
+        """
+        found, rows, size = Nearest(queries, top), self.document["rows"], block_rows(len(queries))
+        for first in range(0, rows, size):
+            stored = open_array(self.folder / "vectors.npy")[first : min(first + size, rows)]
+            found.see(finite(as_read(stored), str(self.folder)), first)
+        return found
+
+    def search(self, queries: Iterable[tuple[Rows, Vectors]], top: int) -> Iterator[dict[str, Any]]:
+        """Yields a line for each of the K nearest rows of each query, the nearest first; of equals the first row.
+
+        Raises:
+            DataError: damaged files.
+        """
+        path = self.folder / "rows.jsonl"
+        for part, vectors in queries:
+            found = self.nearest(vectors, top)
+            wanted = {*found.rows.ravel().tolist()}
+            with loading(path, remedy=_AGAIN), path.open("rb") as file:
+                lines = {number: json.loads(line) for number, line in enumerate(file) if number in wanted}
+            if len(lines) < len(wanted):
+                raise DataError(f"{path} is damaged: it has fewer rows than vectors", remedy=_AGAIN, file=path)
+            for i, (rows, scores) in enumerate(zip(found.rows.tolist(), found.scores.tolist(), strict=True)):
+                asked = {"query_id": part.ids[i], "query": part.columns["text"][i]}
+                for rank, (row, score) in enumerate(zip(rows, scores, strict=True), start=1):
+                    yield {**asked, "rank": rank, "score": round(score, 6), **lines[row]}
+
+
+def there(folder: Path, *, append: bool, resume: bool, overwrite: bool) -> Index | None:
+    """Returns the index in a folder that is gone on with; None where one is made anew.
+
+    Raises:
+        UsageError: something is there, and nothing was said of it, or it is no index.
+        DataError: an index that is added to is damaged, or not finished.
+    """
+    refuse_links(folder)
+    is_index = (folder / "index.json").exists()
+    if resume and is_index:
+        return Index.open(folder, unfinished=True)
+    if append:
+        return replace(before := Index.open(folder), document=before.document | {"corpus": _NOTHING})
+    if folder.exists() and not (is_index and overwrite) and (not folder.is_dir() or any(folder.iterdir())):
+        what = "Add to it with --append, go on with --resume, or replace it with --overwrite." if is_index else ""
+        raise UsageError(f"{folder} is there", remedy=what or "It is no index: choose another folder with -o.")
+    return None
+
+
+def make_index(
+    folder: Path, source: str, parts: Iterable[Rows], model: "TextVectors", dtype: str, *, before: Index | None = None,
+    listener: Listener = SILENT,
+) -> dict[str, Any]:  # fmt: skip
+    """Makes an index, adds to one, or goes on with one that is not finished; whole chunks of rows outlive a kill.
+
+    Args:
+        folder: of the index.
+        source: what the rows are called.
+        parts: the rows, some at a time, the same ones in each attempt.
+        model: makes their vectors.
+        dtype: float32, float16 or int8.
+        before: what is gone on with.
+        listener: hears of progress, and is warned of cut texts.
+
+    Returns:
+        index.json. Where dtype is not float32 it has the `recall` of the ten nearest rows: some of the first rows look
+        for theirs among all rows of this call, with the numbers as they are and as they are kept.
+
+    Raises:
+        DataError: an unfinished index's rows are not the first ones of `parts`.
+    """
+    from bertctl.features.store import VectorLayout, VectorStore
+
+    said: dict[str, Any] = before.document if before else {"corpus": _NOTHING}
+    made, begun = model.made, said["corpus"]
+    read, digest, searches = _NOTHING | {"source": source}, hashlib.sha256(), list[Nearest]()
+
+    def passed(rows: Rows) -> Rows:
+        digest.update("\x00".join(rows.columns["text"]).encode() + b"\x01")
+        read.update(rows=read["rows"] + len(rows), texts_sha256=digest.hexdigest())
+        return rows
+
+    def unread() -> Iterator[Rows]:
+        left = iter(parts)
+        while read["rows"] < begun["rows"] and (rows := next(left, None)):
+            passed(rows)
+        if read | {"source": ""} != begun | {"source": ""}:
+            raise DataError(f"the first rows of {source} are not those that {folder} has of it", remedy=_AGAIN)
+        yield from map(passed, left)
+
+    def saved(*, complete: bool) -> dict[str, Any]:
+        state = store.commit() | {"schema": SCHEMA, "dtype": dtype, "corpus": read, "complete": complete}
+        document = said | made | state
+        if searches and searches[0].rows.shape[1] > 1:
+            value = recall(*(one.rows[:, 1:] for one in searches))  # a row finds itself first
+            sample = {"queries": len(searches[0].rows), "rows": read["rows"] - begun["rows"]}
+            document["recall"] = {"at": _AT, "value": value, **sample}
+        write_json(folder / "index.json", document)
+        return document
+
+    layout = VectorLayout((made["layer"],), made["size"], dtype, by_token=False, pooling=made["pooling"])
+    with closing(VectorStore(folder, layout, said if before else None)) as store:
+        if not begun["rows"]:
+            saved(complete=False)
+        for rows, vectors in model.stream(unread(), listener):
+            kept = as_stored(vectors, dtype)
+            store.append(rows, kept, None)
+            if dtype != "float32":
+                sample = vectors[:: max(1, len(vectors) // _SAMPLE)][:_SAMPLE]
+                searches = searches or [Nearest(sample, _AT + 1), Nearest(sample, _AT + 1)]
+                for one, block in zip(searches, (as_read(kept), vectors), strict=True):
+                    one.see(block, read["rows"] - len(rows))
+            saved(complete=False)
+        return saved(complete=True)
+
+
+def as_stored(vectors: Vectors, dtype: str) -> NDArray[Any]:
+    """Returns (N, D) vectors as an index keeps them; as int8 the largest number of each is 127."""
+    if dtype != "int8":
+        return vectors.astype(dtype)
+    largest = np.abs(vectors).max(axis=1, keepdims=True)
+    return np.rint(vectors * (127 / np.where(largest > 0, largest, 1))).astype(np.int8)
+
+
+def as_read(stored: NDArray[Any]) -> Vectors:
+    """Returns (N, D) vectors of length 1 in fp32: only their direction was kept."""
+    return stored if stored.dtype == np.float32 else unit_length(stored.astype(np.float32))

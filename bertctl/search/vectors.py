@@ -1,0 +1,93 @@
+"""Vectors of texts, by a model that is made ready once."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertctl.config.schema import Recipe
+from bertctl.data.rows import Rows
+from bertctl.errors import UsageError
+from bertctl.features.chunks import READ_ROWS, chunks
+from bertctl.features.encoded_windows import RowEncoder
+from bertctl.features.encoder import Encoder, VectorSpec
+from bertctl.features.extract_job import VectorNames
+from bertctl.inference.evaluate import warn_of_truncation
+from bertctl.modeling.families import read_length
+from bertctl.modeling.pooling import finite
+from bertctl.modeling.sentence_folder import SIDES, read_modules
+from bertctl.modeling.source import inspect_model
+from bertctl.progress import SILENT, Listener
+from bertctl.runtime.heap import trim_heap
+from bertctl.tasks.base import TruncationMessage
+from bertctl.tokenization.long_texts import LongText
+
+
+class TextVectors:
+    """Is a model that makes a vector of each text: of several layers or poolings those side by side.
+
+    Args:
+        recipe: names the model, what is read of long texts, and where it computes.
+        names: which vectors; without a pooling as the model's folder says, else the mean.
+        length: longest input in tokens; None for what the folder says, else what the model can read, at most 512.
+        side: `query` or `document`, of a search, for which the folder may have a prompt.
+
+    Attributes:
+        made: what the vectors are made with: model, its hash, layer, pooling, longest input.
+
+    Raises:
+        UsageError: no such model, layer or pooling; vectors of tokens.
+        UnavailableError: files that are not there, or can't be loaded.
+    """
+
+    def __init__(self, recipe: Recipe, names: VectorNames, *, length: int | None = None, side: str = "") -> None:
+        source = inspect_model(recipe.with_fields("model", max_length=length or 4).model)
+        said = read_modules(source.folder) if names.poolings in ((), ("model",)) and names.layers == ("last",) else None
+        if said is not None:
+            prompt = next((name for name in SIDES.get(side, ()) if name in said.prompts), None)
+            names = replace(names, poolings=("model",), prompt=names.prompt or prompt)
+            length = length or said.max_length
+        names = replace(names, poolings=names.poolings or ("mean",))
+        long = LongText.of(recipe.with_fields("model", max_length=length or read_length(source.config)).model)
+        spec = VectorSpec.of(names, source, long.pooling)
+        if spec.by_token:
+            raise UsageError(
+                "vectors of tokens go into files", remedy="Type `bertctl extract-features --pooling none`."
+            )
+        self._encoder = Encoder.open(source, spec, source.compute(recipe.runtime))
+        self.made: dict[str, Any] = {"model": source.name, "model_hash": source.content_hash()}
+        self.made |= {"layer": ",".join(names.layers), "pooling": ",".join(names.poolings)}
+        self.made |= {"max_length": long.max_length, "size": sum(self._encoder.sizes)}
+        self._rows = RowEncoder(self._encoder.engine.tokenizer, long, by_token=False, said=spec.said)
+
+    def stream(self, parts: Iterable[Rows], listener: Listener = SILENT) -> Iterator[tuple[Rows, NDArray[np.float32]]]:
+        """Yields rows, more at a time than they come in, with (N, D) vectors of their texts; says what was cut.
+
+        Args:
+            parts: rows, whose column `text` is read.
+            listener: hears of progress, and of texts that are too long.
+
+        Raises:
+            DataError: vectors that are no numbers.
+        """
+        counts, most = Counter[str](), self.made["max_length"]
+        for rows in chunks(parts):
+            windows = self._rows.encode(replace(rows, columns={"text": rows.columns["text"]}))
+            counts.update(examples=len(rows), truncated=windows.truncated, lost_tokens=windows.truncated_tokens)
+            counts.update(unknown_tokens=windows.unknown, tokens=len(windows.encoded.ids))
+            yield (
+                rows,
+                finite(np.hstack(self._encoder.texts(windows)), self.made["model"]).astype(np.float32, copy=False),
+            )
+            trim_heap()
+            listener.advance("texts", counts["examples"], 0)
+        listener.finish("texts")
+        warn_of_truncation("texts", counts, message=TruncationMessage(), max_length=most, listener=listener)
+
+    def of(self, rows: Rows, listener: Listener = SILENT) -> NDArray[np.float32]:
+        """Returns (N, D) vectors of all rows; see `stream`."""
+        found = [vectors for _, vectors in self.stream(rows.parts(READ_ROWS), listener)]
+        return np.concatenate([np.empty((0, self.made["size"]), dtype=np.float32), *found])

@@ -1,0 +1,352 @@
+"""`bertctl index`, `search`, `similarity` and `mine`, as a person types them."""
+
+import csv
+import gzip
+import json
+import shlex
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bertctl.errors import ExitCode
+from tests.conftest import Run, TinyRun
+from tests.documents.schemas import check
+from tests.sentence_folders import make_folder
+
+TEXTS = [
+    "the film was good", "it was bad food", "the film was very fine", "poor dull food", "bright", "not a good film",
+    "the food was not bad", "it was fine", "a dull film", "the film was good",
+]  # fmt: skip
+
+COLUMNS = ("--text-column", "body", "--id-column", "id")
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """Ten texts with ids of their own, the first and the last of them equal."""
+    rows = [{"id": f"row-{i}", "body": text, "label": "pos" if i % 2 else "neg"} for i, text in enumerate(TEXTS)]
+    path = tmp_path / "corpus.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def vectors_of(bertctl: Run, model: Path, file: str, tmp_path: Path) -> np.ndarray:
+    done = bertctl(
+        "extract-features", file, "-o", "v.npy", "--model", model, "--max-length", 40, "--normalize", "--overwrite"
+    )
+    assert done.returncode == 0, done.stderr
+    return np.load(tmp_path / "v.npy")
+
+
+def made(bertctl: Run, model: Path, *more: object, corpus: str = "corpus.jsonl") -> dict[str, Any]:
+    done = bertctl("index", corpus, "-o", "x", "--model", model, *COLUMNS, "--json", *more)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_an_index_is_found_in_as_by_hand(bertctl: Run, tiny_model: Path, corpus: Path, tmp_path: Path) -> None:
+    document = made(bertctl, tiny_model)
+    check("index", json.loads((tmp_path / "x" / "index.json").read_text()), "index.json")
+    assert (document["rows"], document["size"], document["pooling"], document["max_length"]) == (10, 36, "mean", 41)
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in TEXTS))
+    vectors = vectors_of(bertctl, tiny_model, "texts.txt", tmp_path)
+    np.testing.assert_allclose(np.load(tmp_path / "x" / "vectors.npy"), vectors, atol=1e-6)
+    found = lines(bertctl("search", "x", "texts.txt", "-k", 3).stdout)
+    assert [(one["query_id"], one["rank"]) for one in found[:4]] == [("0", 1), ("0", 2), ("0", 3), ("1", 1)]
+    order = np.argsort(-np.round(vectors.astype(np.float64) @ vectors.T, 9), axis=1, kind="stable")[:, :3]
+    assert [one["id"] for one in found] == [f"row-{i}" for i in order.ravel()]
+    assert [one["id"] for one in found[:2]] == ["row-0", "row-9"], "equal texts in their order"
+    assert found[0] == {
+        "query_id": "0", "query": TEXTS[0], "rank": 1, "score": 1.0, "id": "row-0", "text": TEXTS[0], "label": "neg",
+    }  # fmt: skip
+
+
+def test_every_form_of_answer(bertctl: Run, tiny_model: Path, corpus: Path, tmp_path: Path) -> None:
+    made(bertctl, tiny_model)
+    table = bertctl("search", "x", TEXTS[4], "-k", 2)
+    assert table.stdout.splitlines()[1].split()[:4] == ["0", "bright", "1", "1.0000"]
+    document = json.loads(bertctl("search", "x", TEXTS[4], "-k", 2, "--json").stdout)
+    assert (document["index"], document["count"], document["answers"][0]["id"]) == ("x", 2, "row-4")
+    written = json.loads(bertctl("search", "x", "corpus.jsonl", "-k", 2, "-o", "found.csv", "--json", *COLUMNS).stdout)
+    assert (written["count"], written["files"]) == (20, ["found.csv"])
+    with (tmp_path / "found.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["query_id"] for row in rows[::2]] == [f"row-{i}" for i in range(10)]
+    piped = bertctl("search", "x", "-", "-k", 1, input="bright\n")
+    assert lines(piped.stdout)[0]["id"] == "row-4"
+    packed = tmp_path / "more.csv.gz"
+    packed.write_bytes(gzip.compress(b"id,text\nq,bright\n"))
+    assert lines(bertctl("search", "x", packed, "-k", 1, "--id-column", "id").stdout)[0]["query_id"] == "q"
+    assert len(lines(bertctl("search", "x", packed, "-k", 99).stdout)) == 10, "all there are"
+
+
+def test_it_grows_and_goes_on_where_it_was_killed(bertctl: Run, tiny_model: Path, corpus: Path, tmp_path: Path) -> None:
+    whole = made(bertctl, tiny_model)
+    files = {path.name: path.read_bytes() for path in (tmp_path / "x").iterdir()}
+    assert bertctl("index", corpus, "-o", "x", "--model", tiny_model).returncode == 2
+    made(bertctl, tiny_model, "--resume")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "x").iterdir()} == files, "nothing was left to do"
+    (tmp_path / "more.txt").write_text("fine food\na film\n")
+    grown = bertctl("index", "more.txt", "-o", "x", "--append", "--json")
+    assert grown.returncode == 0, grown.stderr
+    assert json.loads(grown.stdout)["rows"] == 12
+    assert (
+        lines(
+            bertctl("search", "x", "fine food", "-k", 1, "-o", "f.jsonl").stdout or (tmp_path / "f.jsonl").read_text()
+        )[0]["text"]
+        == "fine food"
+    )
+    assert lines((tmp_path / "x" / "rows.jsonl").read_text())[10] == {"id": "0", "text": "fine food"}
+    # As after a kill: more in the files than index.json says, which is not complete.
+    made(bertctl, tiny_model, "--overwrite")
+    with (tmp_path / "x" / "rows.jsonl").open("a") as file:
+        file.write('{"id": "half')
+    document = whole | {"complete": False, "rows": 0, "vectors": 0, "bytes": 0}
+    document["corpus"] = {"source": "corpus.jsonl", "rows": 0, "texts_sha256": ""}
+    document.pop("index")
+    (tmp_path / "x" / "index.json").write_text(json.dumps(document))
+    for words in (("search", "x", "film"), ("index", "more.txt", "-o", "x", "--append")):
+        refused = bertctl(*words)
+        assert (refused.returncode, "--resume" in refused.stderr) == (3, True), refused.stderr
+    made(bertctl, tiny_model, "--resume")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "x").iterdir()} == files
+    (tmp_path / "x" / "index.json").write_text(json.dumps(whole | {"complete": False}))
+    other = bertctl("index", "more.txt", "-o", "x", "--resume")
+    assert (other.returncode, "first rows of more.txt" in other.stderr) == (3, True)
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("float16", 2), ("int8", 1)])
+def test_fewer_bits_are_measured(
+    bertctl: Run, tiny_model: Path, corpus: Path, tmp_path: Path, dtype: str, size: int
+) -> None:
+    document = made(bertctl, tiny_model, "--dtype", dtype)
+    assert (tmp_path / "x" / "vectors.npy").stat().st_size == 128 + 10 * 36 * size
+    recall = document["recall"]
+    assert (recall["at"], recall["queries"], recall["rows"]) == (10, 10, 10)
+    assert 0.9 < recall["value"] <= 1
+    exact = made(bertctl, tiny_model, "--overwrite")
+    assert "recall" not in exact
+    said = bertctl("index", corpus, "-o", "y", "--model", tiny_model, *COLUMNS, "--dtype", dtype).stderr
+    assert f"{dtype} finds 100.0% of the 10 nearest texts in float32" in said
+    score = json.loads(bertctl("search", "y", "bright", "--json").stdout)["answers"][0]["score"]
+    assert score == pytest.approx(1, abs=1e-3 if dtype == "float16" else 1e-2)
+
+
+def test_an_index_knows_its_model(bertctl: Run, tiny_model: Path, corpus: Path, tmp_path: Path) -> None:
+    model = make_folder("prompts", tiny_model, tmp_path / "model")
+    document = made(bertctl, model)
+    assert (document["pooling"], document["max_length"]) == ("model", 40), "as the folder says"
+    other = bertctl("search", "x", "film", "--model", "minilm")
+    assert (other.returncode, "another model_hash" in other.stderr) == (3, True), other.stderr
+    assert bertctl("search", "x", "film", "--model", model).returncode == 0
+    moved = shutil.move(model, tmp_path / "moved")
+    assert bertctl("search", "x", "film").returncode == 4
+    assert bertctl("search", "x", "film", "--model", moved).returncode == 0
+    shutil.copytree(tiny_model, model)
+    changed = json.loads((model / "config.json").read_text()) | {"layer_norm_eps": 1e-5}
+    (model / "config.json").write_text(json.dumps(changed))
+    assert bertctl("search", "x", "film").returncode == 2, "it has no modules.json any more"
+
+
+def test_queries_and_documents_have_their_prompts(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
+    """The folder has a prompt for queries, and for documents only its default one."""
+    model = make_folder("prompts", tiny_model, tmp_path / "model")
+    (tmp_path / "texts.txt").write_text("fine\n")
+    assert bertctl("index", "texts.txt", "-o", "x", "--model", model).returncode == 0
+    plain = make_folder("mean", tiny_model, tmp_path / "plain")
+    (plain / "1_Pooling" / "config.json").write_text('{"pooling_mode": "mean"}')
+    asked, read = "was it fine", "a very good film : fine"
+    expected = json.loads(bertctl("similarity", asked, read, "--model", plain, "--json").stdout)["answers"][0][
+        "similarity"
+    ]
+    found = json.loads(bertctl("search", "x", "fine", "--json").stdout)["answers"][0]["score"]
+    assert found == pytest.approx(expected, abs=2e-6)
+    same = json.loads(bertctl("similarity", "fine", "fine", "--model", model, "--json").stdout)
+    assert same["answers"][0]["similarity"] == pytest.approx(1, abs=1e-6)
+
+
+REFUSED: Mapping[str, tuple[str, int, str]] = {
+    "a folder that is no index": ("search . film", 4, "is no index"),
+    "an index that is not there": ("search nowhere film", 4, "nowhere is no index"),
+    "an empty query": ("search x ''", 2, "the text is empty"),
+    "a file of queries that is not there": ("search x nowhere.txt", 4, "nowhere.txt does not exist"),
+    "an empty file of queries": ("search x empty.txt", 3, "has no rows"),
+    "no results": ("search x film -k 0", 2, "--top-k"),
+    "another length": ("search x film --max-length 20", 3, "another max_length"),
+    "a longer length than the model's": ("search x film --max-length 2000", 2, "2000 is over the 41 positions"),
+    "an empty corpus": ("index empty.txt -o y --model MODEL", 3, "has no rows"),
+    "a corpus that is not there": ("index nowhere.txt -o y --model MODEL", 4, "nowhere.txt does not exist"),
+    "a corpus of pairs": ("index pairs.csv -o y --model MODEL", 2, "two columns of texts"),
+    "bytes that are no text": ("index latin.txt -o y --model MODEL", 3, "byte 0xe9 is not utf-8"),
+    "a column that is not there": ("index pairs.csv -o y --model MODEL --text-column body", 3, "body"),
+    "an index that is there": ("index texts.txt -o x --model MODEL", 2, "--append"),
+    "a folder with something else": ("index texts.txt -o folder --overwrite --model MODEL", 2, "It is no index"),
+    "nothing to add to": ("index texts.txt -o y --append", 4, "y is no index"),
+    "another type of numbers": ("index texts.txt -o x --append --dtype int8", 3, "another dtype"),
+    "another layer": ("index texts.txt -o x --append --layers 1", 3, "another layer"),
+    "no such type": ("index texts.txt -o y --dtype int4", 2, "'int8'"),
+    "a layer that there is none of": ("index texts.txt -o y --model MODEL --layers 9", 2, "no layer 9"),
+    "vectors of tokens": ("index texts.txt -o y --model MODEL --pooling none", 2, "vectors of tokens"),
+    "a pooling that there is none of": ("similarity film food --model MODEL --pooling men", 2, "did you mean mean"),
+    "one column": ("similarity texts.txt --model MODEL", 2, "one column of texts"),
+    "two texts against three": ("similarity texts.txt three.txt --model MODEL", 3, "2 rows, three.txt 3"),
+    "an empty text": ("similarity film '' --model MODEL", 2, "the text is empty"),
+    "a cosine over 1": ("mine texts.txt --threshold 1.5 --model MODEL", 2, "--threshold"),
+    "more pairs than are let through": (
+        "mine three.txt --threshold -1 --max-pairs 1 --strict --model MODEL",
+        3,
+        "others",
+    ),
+    "a model that is none": ("mine texts.txt --model nowhere/model", 4, "nowhere"),
+}
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory, nursery: Any, tiny_model: Path) -> Path:
+    folder = tmp_path_factory.mktemp("places")
+    (folder / "texts.txt").write_text("a film\nfine food\n")
+    (folder / "three.txt").write_text("a film\nfine food\nbright\n")
+    (folder / "empty.txt").write_text("")
+    (folder / "pairs.csv").write_text("sentence1,sentence2\na,b\n")
+    (folder / "latin.txt").write_bytes(b"caf\xe9\n")
+    (folder / "folder").mkdir()
+    (folder / "folder" / "thesis.txt").write_text("mine\n")
+    done = nursery.run(["index", "texts.txt", "-o", "x", "--model", str(tiny_model)], cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_does_not_fit_is_refused_with_a_sentence(what: str, bertctl: Run, tiny_model: Path, places: Path) -> None:
+    line, code, said = REFUSED[what]
+    done = bertctl(*(word.replace("MODEL", str(tiny_model)) for word in shlex.split(line)), cwd=places)
+    assert done.returncode == code, done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (places / "y" / "index.json").exists()
+
+
+DAMAGE = {
+    "half a file of vectors": ("vectors.npy", lambda data: data[: len(data) // 2]),
+    "vectors that are none": ("vectors.npy", lambda data: data[:0] + b"hello"),
+    "another shape": ("vectors.npy", lambda data: data.replace(b"(2, 36)", b"(4, 18)")),
+    "numbers that are none": ("vectors.npy", lambda data: data[:128] + b"\xff" * (len(data) - 128)),
+    "lost rows": ("rows.jsonl", lambda data: data.splitlines(keepends=True)[0]),
+    "rows that are no JSON": ("rows.jsonl", lambda data: data.replace(b"{", b"[")),
+    "no JSON": ("index.json", lambda data: data[:-9]),
+    "a wrong type": ("index.json", lambda data: data.replace(b'"rows": 2,', b'"rows": "two",')),
+    "no hash": ("index.json", lambda data: data.replace(b"model_hash", b"model_hush")),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+def test_a_damaged_index_is_refused(what: str, bertctl: Run, places: Path, tmp_path: Path) -> None:
+    shutil.copytree(places / "x", tmp_path / "x")
+    name, change = DAMAGE[what]
+    file = tmp_path / "x" / name
+    before = file.read_bytes()
+    file.write_bytes(change(before))
+    assert file.read_bytes() != before
+    done = bertctl("search", "x", "film")
+    assert done.returncode == ExitCode.DATA, done.stderr
+    assert name in done.stderr or "x computes what is no number" in done.stderr.replace("'", "")
+
+
+def test_a_long_query_is_cut_and_said(bertctl: Run, places: Path) -> None:
+    done = bertctl("search", "x", "very " * 50, cwd=places)
+    assert done.returncode == 0
+    assert "1 of 1 examples (100.0 %) are longer than 41 tokens" in done.stderr
+    windows = bertctl("search", "x", "very " * 50, "--long-text", "window", cwd=places)
+    assert (windows.returncode, "longer" in windows.stderr) == (0, False)
+
+
+def test_two_texts_two_files_and_two_columns(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
+    first, second = TEXTS[:4], TEXTS[4:8]
+    (tmp_path / "a.txt").write_text("".join(f"{text}\n" for text in first))
+    (tmp_path / "b.txt").write_text("".join(f"{text}\n" for text in second))
+    rows = ["sentence1,sentence2,score", *(f"{a},{b},{i}" for i, (a, b) in enumerate(zip(first, second, strict=True)))]
+    (tmp_path / "pairs.csv").write_text("\n".join(rows) + "\n")
+    a, b = (vectors_of(bertctl, tiny_model, name, tmp_path) for name in ("a.txt", "b.txt"))
+    model = ("--model", tiny_model)
+    found = lines(bertctl("similarity", "a.txt", "b.txt", *model).stdout)
+    assert [one["similarity"] for one in found] == pytest.approx((a * b).sum(axis=1), abs=2e-6)
+    assert {name: found[1][name] for name in ("id", "pair_id", "text", "pair")} == {
+        "id": "1", "pair_id": "1", "text": first[1], "pair": second[1],
+    }  # fmt: skip
+    done = bertctl("similarity", "pairs.csv", *model, "--json")
+    document = json.loads(done.stdout)
+    assert document["answers"] == found
+    from scipy.stats import pearsonr, spearmanr
+
+    cosines = [one["similarity"] for one in found]
+    assert document["spearman"]["value"] == pytest.approx(spearmanr(range(4), cosines).statistic)
+    assert document["pearson"]["value"] == pytest.approx(pearsonr(range(4), cosines).statistic, abs=1e-4)
+    assert "spearman of cosines and scores" in done.stderr
+    every = lines(bertctl("similarity", "a.txt", "b.txt", "--all", *model).stdout)
+    assert [one["similarity"] for one in every] == pytest.approx((a @ b.T).ravel(), abs=2e-6)
+    one = lines(bertctl("similarity", first[2], "b.txt", "--all", *model).stdout)
+    assert [line["similarity"] for line in one] == [line["similarity"] for line in every[8:12]]
+    shown = bertctl("similarity", first[0], second[0], *model)
+    assert f"{cosines[0]:.4f}" in shown.stdout
+    among = lines(bertctl("similarity", "a.txt", "--all", *model).stdout)
+    assert [(line["id"], line["pair_id"]) for line in among] == [
+        ("0", "1"),
+        ("0", "2"),
+        ("0", "3"),
+        ("1", "2"),
+        ("1", "3"),
+        ("2", "3"),
+    ]
+
+
+def test_words_as_labels_are_no_scores(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
+    (tmp_path / "pairs.csv").write_text("sentence1,sentence2,label\na,b,yes\nc,d,no\n")
+    done = bertctl("similarity", "pairs.csv", "--model", tiny_model, "--json")
+    assert done.returncode == 0, done.stderr
+    assert "spearman" not in json.loads(done.stdout)
+
+
+def test_every_near_pair_is_mined(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in TEXTS))
+    vectors = vectors_of(bertctl, tiny_model, "texts.txt", tmp_path)
+    cosines = vectors @ vectors.T
+    ordered = np.sort(cosines[np.triu_indices(10, 1)])
+    threshold = round(float(ordered[-13:-11].mean()), 6)  # between two of them
+    expected = [(i, j) for i in range(10) for j in range(i + 1, 10) if cosines[i, j] >= threshold]
+    assert len(expected) == 12
+    done = bertctl("mine", "texts.txt", "--threshold", threshold, "--model", tiny_model)
+    assert [(int(one["id"]), int(one["pair_id"])) for one in lines(done.stdout)] == expected
+    assert f"{len(expected)} pairs of 10 texts" in done.stderr
+    same = lines(bertctl("mine", "texts.txt", "--threshold", 1, "--model", tiny_model).stdout)
+    assert [(one["id"], one["pair_id"], one["text"], one["pair"]) for one in same] == [("0", "9", TEXTS[0], TEXTS[0])]
+    capped = bertctl("mine", "texts.txt", "--threshold", threshold, "--max-pairs", 3, "--model", tiny_model, "--json")
+    document = json.loads(capped.stdout)
+    assert (capped.returncode, document["count"], document["complete"]) == (0, 3, False)
+    assert "warning: 3 pairs" in capped.stderr
+    strict = bertctl(
+        "mine", "texts.txt", "--threshold", threshold, "--max-pairs", 3, "--strict", "--model", tiny_model, "--json"
+    )
+    assert strict.returncode == 3
+    assert (json.loads(strict.stdout)["count"], json.loads(strict.stdout)["error"]["code"]) == (3, 3)
+
+
+@pytest.mark.slow
+def test_minilm_and_its_word_pieces_on_sts(bertctl: Run, shared_data: Path) -> None:
+    """The bars: 0.867 without training, 0.645 for the mean of the word-piece embeddings."""
+    file = shared_data / "glue" / "STS-B" / "dev.tsv"
+    for more, expected in (((), 0.867), (("--layers", "word-embeddings", "--pooling", "mean"), 0.645)):
+        document = json.loads(bertctl("similarity", file, "--precision", "fp32", "--json", *more).stdout)
+        assert document["spearman"]["value"] == pytest.approx(expected, abs=0.001)
+
+
+def test_a_run_is_a_model_here(bertctl: Run, tiny_run: TinyRun, corpus: Path) -> None:
+    assert made(bertctl, tiny_run.path)["rows"] == 10
+    assert bertctl("search", "x", "film").returncode == 0
