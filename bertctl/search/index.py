@@ -26,7 +26,7 @@ from bertctl.modeling.pooling import finite, unit_length
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA
 from bertctl.search.nearest import Nearest, Vectors, block_rows, recall
-from bertctl.writing import refuse_links, write_json
+from bertctl.writing import refuse_input, refuse_links, write_json
 
 if TYPE_CHECKING:
     from bertctl.search.vectors import TextVectors
@@ -35,7 +35,7 @@ _AGAIN = "Make it again: bertctl index CORPUS -o INDEX --overwrite."
 _SAMPLE, _AT = 500, 10
 """Rows that look for their nearest ones, and how many, to see what fewer bits cost."""
 
-
+_FILES = {"index.json", "vectors.npy", "rows.jsonl"}
 _NOTHING: dict[str, Any] = {"source": "", "rows": 0, "texts_sha256": ""}
 """What is read of a corpus before it is begun."""
 
@@ -131,14 +131,17 @@ def there(folder: Path, *, append: bool, resume: bool, overwrite: bool) -> Index
         DataError: an index that is added to is damaged, or not finished.
     """
     refuse_links(folder)
-    is_index = (folder / "index.json").exists()
-    if resume and is_index:
+    refuse_input(folder, replaces=True)  # rows that are read out of it while it is written
+    names = {one.name for one in folder.glob("[!.]*")}
+    if resume and "index.json" in names:
         return Index.open(folder, unfinished=True)
     if append:
         return replace(before := Index.open(folder), document=before.document | {"corpus": _NOTHING})
-    if folder.exists() and not (is_index and overwrite) and (not folder.is_dir() or any(folder.iterdir())):
-        what = "Add to it with --append, go on with --resume, or replace it with --overwrite." if is_index else ""
-        raise UsageError(f"{folder} is there", remedy=what or "It is no index: choose another folder with -o.")
+    if names and not (overwrite and "index.json" in names <= _FILES):
+        what = "Add to it with --append, go on with --resume, or replace it: --overwrite." if names <= _FILES else ""
+        raise UsageError(
+            f"{folder} is there", remedy=what or "It holds something else than an index: choose another folder with -o."
+        )
     return None
 
 
@@ -167,8 +170,7 @@ def make_index(
     from bertctl.features.store import VectorLayout, VectorStore
 
     said: dict[str, Any] = before.document if before else {"corpus": _NOTHING}
-    made, begun = model.made, said["corpus"]
-    read, digest, searches = _NOTHING | {"source": source}, hashlib.sha256(), list[Nearest]()
+    begun, read, digest, searches = said["corpus"], _NOTHING | {"source": source}, hashlib.sha256(), list[Nearest]()
 
     def passed(rows: Rows) -> Rows:
         digest.update("\x00".join(rows.columns["text"]).encode() + b"\x01")
@@ -185,7 +187,7 @@ def make_index(
 
     def saved(*, complete: bool) -> dict[str, Any]:
         state = store.commit() | {"schema": SCHEMA, "dtype": dtype, "corpus": read, "complete": complete}
-        document = said | made | state
+        document = said | model.made | state
         if searches and searches[0].rows.shape[1] > 1:
             value = recall(*(one.rows[:, 1:] for one in searches))  # a row finds itself first
             sample = {"queries": len(searches[0].rows), "rows": read["rows"] - begun["rows"]}
@@ -193,7 +195,7 @@ def make_index(
         write_json(folder / "index.json", document)
         return document
 
-    layout = VectorLayout((made["layer"],), made["size"], dtype, by_token=False, pooling=made["pooling"])
+    layout = VectorLayout((model.made["layer"],), model.made["size"], dtype, by_token=False, pooling="")
     with closing(VectorStore(folder, layout, said if before else None)) as store:
         if not begun["rows"]:
             saved(complete=False)

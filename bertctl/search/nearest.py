@@ -124,11 +124,10 @@ def both_sides(first: Rows, second: Rows | None, *, every: bool) -> tuple[Rows, 
         UsageError: one column of texts, and nothing to compare it with.
         DataError: other numbers of rows, where they are compared row by row.
     """
-    if second is None and first.has("pair"):
-        second = replace(first, columns={"text": first.columns["pair"]})
-    if second is None and not every:
+    if second is None and not (first.has("pair") or every):
         raise UsageError(f"{first.source} has one column of texts", remedy="Give what it is compared with, or --all.")
-    second = second or first
+    if second is None:
+        second = replace(first, columns={"text": first.columns["pair"]}) if first.has("pair") else first
     if not every and len(first) != len(second):
         told = f"{first.source} has {len(first):,} rows, {second.source} {len(second):,}"
         raise DataError(told, remedy="Add --all to compare each with each.")

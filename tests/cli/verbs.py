@@ -13,7 +13,7 @@ REFUSED: dict[str, tuple[list[str], int]] = {
     "evaluate": (["nowhere"], 4),
     "predict": (["nowhere", "x.csv", "--split", "test"], 2),
     "extract-features": (["nowhere.txt", "--model", "minilm", "-o", "x.npy"], 4),
-    "similarity": (["nowhere.txt", "elsewhere.txt"], 4),
+    "similarity": (["nowhere.txt"], 4),
     "index": (["nowhere.txt", "-o", "x"], 4),
     "search": (["nowhere", "a film"], 4),
     "mine": (["nowhere.txt"], 4),
