@@ -139,9 +139,7 @@ def there(folder: Path, *, append: bool, resume: bool, overwrite: bool) -> Index
         return replace(before := Index.open(folder), document=before.document | {"corpus": _NOTHING})
     if names and not (overwrite and "index.json" in names <= _FILES):
         what = "Add to it with --append, go on with --resume, or replace it: --overwrite." if names <= _FILES else ""
-        raise UsageError(
-            f"{folder} is there", remedy=what or "It holds something else than an index: choose another folder with -o."
-        )
+        raise UsageError(f"{folder} is there", remedy=what or "It holds more than an index: choose another with -o.")
     return None
 
 

@@ -188,11 +188,7 @@ REFUSED: Mapping[str, tuple[str, int, str]] = {
     "bytes that are no text": ("index latin.txt -o y --model MODEL", 3, "byte 0xe9 is not utf-8"),
     "a column that is not there": ("index pairs.csv -o y --model MODEL --text-column body", 3, "body"),
     "an index that is there": ("index texts.txt -o x --model MODEL", 2, "--append"),
-    "a folder with something else": (
-        "index texts.txt -o folder --overwrite --model MODEL",
-        2,
-        "something else than an index",
-    ),
+    "a folder with something else": ("index texts.txt -o folder --overwrite --model MODEL", 2, "more than an index"),
     "a file in its place": ("index texts.txt -o three.txt --model MODEL", 4, "three.txt"),
     "its own rows": ("index x/rows.jsonl -o x --append", 2, "lies in x"),
     "nothing to add to": ("index texts.txt -o y --append", 4, "y is no index"),
