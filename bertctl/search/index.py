@@ -82,11 +82,13 @@ class Index:
         """Refuses vectors that are not made as those of the index.
 
         Raises:
-            DataError: another model, or its files have changed; or it is read in another way.
+            DataError: another model, or its files have changed; or texts are read in another way.
         """
         differ = [name for name in made if name != "model" and made[name] != self.document[name]]
         if differ:
-            told = f"{self.folder} was made with '{self.document['model']}', and with another {differ[0]}"
+            told = (
+                f"'{self.document['model']}' made {self.folder}, and another {differ[0].removesuffix('_hash')} is given"
+            )
             raise DataError(told, remedy=f"Leave --model and its like out: an index knows its own. {_AGAIN}")
 
     def nearest(self, queries: Vectors, top: int) -> Nearest:
@@ -114,7 +116,7 @@ class Index:
             found = self.nearest(vectors, top)
             wanted = {*found.rows.ravel().tolist()}
             with loading(path, remedy=_AGAIN), path.open("rb") as file:
-                lines = {number: json.loads(line) for number, line in enumerate(file) if number in wanted}
+                lines = {number: dict(json.loads(line)) for number, line in enumerate(file) if number in wanted}
             if len(lines) < len(wanted):
                 raise DataError(f"{path} is damaged: it has fewer rows than vectors", remedy=_AGAIN, file=path)
             for i, (rows, scores) in enumerate(zip(found.rows.tolist(), found.scores.tolist(), strict=True)):

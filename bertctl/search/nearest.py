@@ -61,9 +61,8 @@ class Nearest:
         """Looks at (B, D) rows, the first of which has this number."""
         scores, top, n = self._queries @ block.T, self._top, len(self._queries)
         near = scores >= self._bound[:, None]
-        if np.count_nonzero(near) > 4 * top * n and top <= len(
-            block
-        ):  # the first block, or rows that come nearer and nearer
+        # Of the first block, and of rows that come nearer and nearer, all would be candidates.
+        if np.count_nonzero(near) > 4 * top * n and top <= len(block):
             self._bound = np.maximum(self._bound, np.partition(scores, -top, axis=1)[:, -top] - _CLOSE)
             near = scores >= self._bound[:, None]
         query, row = np.divmod(np.flatnonzero(near), len(block))  # np.nonzero takes 30 times as long
@@ -90,8 +89,7 @@ def recall(found: Ints, right: Ints) -> float:
 
 def row_by_row(first: Vectors, second: Vectors) -> Pairs:
     """Returns each row of (N, D) vectors with that of others."""
-    rows = np.arange(len(first))
-    return rows, rows, (first * second).sum(axis=1)
+    return (rows := np.arange(len(first))), rows, (first * second).sum(axis=1)
 
 
 def pairs_above(threshold: float, first: Vectors, second: Vectors | None = None) -> Iterator[Pairs]:
@@ -135,12 +133,16 @@ def both_sides(first: Rows, second: Rows | None, *, every: bool) -> tuple[Rows, 
 
 
 def correlation(rows: Rows, cosines: Vectors) -> dict[str, Any]:
-    """Returns how (N,) cosines go with the scores that people gave the pairs; nothing where the rows have none."""
+    """Returns how (N,) cosines go with the scores that people gave the pairs; nothing where the rows have none.
+
+    Nor is there anything of fewer than three pairs, or of scores that are all the same.
+    """
     try:
         gold = np.array(rows.columns["label"], dtype=np.float64)
     except (KeyError, TypeError, ValueError):  # no scores, or words
         return {}
-    return {one.__name__: one(gold, cosines.astype(np.float64)).metric().as_json() for one in (spearman, pearson)}
+    found = {one.__name__: one(gold, cosines.astype(np.float64)).metric().as_json() for one in (spearman, pearson)}
+    return {name: figure for name, figure in found.items() if figure["low"] is not None}
 
 
 def pair_lines(first: Rows, second: Rows, pairs: Iterable[Pairs]) -> Iterator[dict[str, Any]]:

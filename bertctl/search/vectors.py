@@ -1,5 +1,6 @@
 """Vectors of texts, by a model that is made ready once."""
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -17,7 +18,7 @@ from bertctl.features.encoder import Encoder, VectorSpec
 from bertctl.features.extract_job import VectorNames
 from bertctl.inference.evaluate import warn_of_truncation
 from bertctl.modeling.families import read_length
-from bertctl.modeling.pooling import finite
+from bertctl.modeling.pooling import finite, unit_length
 from bertctl.modeling.sentence_folder import SIDES, read_modules
 from bertctl.modeling.source import inspect_model
 from bertctl.progress import SILENT, Listener
@@ -36,7 +37,8 @@ class TextVectors:
         side: `query` or `document`, of a search, for which the folder may have a prompt.
 
     Attributes:
-        made: what the vectors are made with: model, its hash, layer, pooling, longest input.
+        made: what the vectors are made with: the model, the hash of it and of what its folder says, layer, pooling,
+            longest input.
 
     Raises:
         UsageError: no such model, layer or pooling; vectors of tokens.
@@ -58,7 +60,8 @@ class TextVectors:
                 "vectors of tokens go into files", remedy="Type `bertctl extract-features --pooling none`."
             )
         self._encoder = Encoder.open(source, spec, source.compute(recipe.runtime))
-        self.made: dict[str, Any] = {"model": source.name, "model_hash": source.content_hash()}
+        made_by = hashlib.sha256(f"{source.content_hash()} {said}".encode()).hexdigest()
+        self.made: dict[str, Any] = {"model": source.name, "model_hash": made_by}
         self.made |= {"layer": ",".join(names.layers), "pooling": ",".join(names.poolings)}
         self.made |= {"max_length": long.max_length, "size": sum(self._encoder.sizes)}
         self._rows = RowEncoder(self._encoder.engine.tokenizer, long, by_token=False, said=spec.said)
@@ -78,10 +81,8 @@ class TextVectors:
             windows = self._rows.encode(replace(rows, columns={"text": rows.columns["text"]}))
             counts.update(examples=len(rows), truncated=windows.truncated, lost_tokens=windows.truncated_tokens)
             counts.update(unknown_tokens=windows.unknown, tokens=len(windows.encoded.ids))
-            yield (
-                rows,
-                finite(np.hstack(self._encoder.texts(windows)), self.made["model"]).astype(np.float32, copy=False),
-            )
+            vectors = finite(np.hstack(self._encoder.texts(windows)), self.made["model"]).astype(np.float32)
+            yield rows, unit_length(vectors) if self._encoder.spec.normalize else vectors
             trim_heap()
             listener.advance("texts", counts["examples"], 0)
         listener.finish("texts")

@@ -145,8 +145,14 @@ def test_an_index_knows_its_model(bertctl: Run, tiny_model: Path, corpus: Path, 
     document = made(bertctl, model)
     assert (document["pooling"], document["max_length"]) == ("model", 40), "as the folder says"
     other = bertctl("search", "x", "film", "--model", "minilm")
-    assert (other.returncode, "another model_hash" in other.stderr) == (3, True), other.stderr
+    assert (other.returncode, "another model is given" in other.stderr) == (3, True), other.stderr
     assert bertctl("search", "x", "film", "--model", model).returncode == 0
+    said = model / "config_sentence_transformers.json"
+    before = said.read_text()
+    said.write_text(before.replace("was it ", "is it "))
+    other = bertctl("search", "x", "film")
+    assert (other.returncode, "another model is given" in other.stderr) == (3, True), "other words before queries"
+    said.write_text(before)
     moved = shutil.move(model, tmp_path / "moved")
     assert bertctl("search", "x", "film").returncode == 4
     assert bertctl("search", "x", "film", "--model", moved).returncode == 0
@@ -243,6 +249,7 @@ DAMAGE = {
     "numbers that are none": ("vectors.npy", lambda data: data[:128] + b"\xff" * (len(data) - 128)),
     "lost rows": ("rows.jsonl", lambda data: data.splitlines(keepends=True)[0]),
     "rows that are no JSON": ("rows.jsonl", lambda data: data.replace(b"{", b"[")),
+    "rows that are lists": ("rows.jsonl", lambda data: b"[1]\n[2]\n" + data[:0]),
     "no JSON": ("index.json", lambda data: data[:-9]),
     "a wrong type": ("index.json", lambda data: data.replace(b'"rows": 2,', b'"rows": "two",')),
     "no hash": ("index.json", lambda data: data.replace(b"model_hash", b"model_hush")),
@@ -309,11 +316,25 @@ def test_two_texts_two_files_and_two_columns(bertctl: Run, tiny_model: Path, tmp
     ]
 
 
-def test_words_as_labels_are_no_scores(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
-    (tmp_path / "pairs.csv").write_text("sentence1,sentence2,label\na,b,yes\nc,d,no\n")
+@pytest.mark.parametrize("labels", [("yes", "no", "no"), ("1", "1", "1"), ("0.5", "1")])
+def test_what_is_no_score_has_no_correlation(
+    labels: tuple[str, ...], bertctl: Run, tiny_model: Path, tmp_path: Path
+) -> None:
+    rows = [f"{i},{i + 1},{label}" for i, label in enumerate(labels)]
+    (tmp_path / "pairs.csv").write_text("\n".join(["sentence1,sentence2,label", *rows]) + "\n")
     done = bertctl("similarity", "pairs.csv", "--model", tiny_model, "--json")
     assert done.returncode == 0, done.stderr
     assert "spearman" not in json.loads(done.stdout)
+
+
+def test_several_layers_are_one_vector_of_length_1(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("a film\nfine food\n")
+    done = bertctl("index", "texts.txt", "-o", "x", "--layers", "all", "--model", tiny_model, "--json")
+    assert (done.returncode, json.loads(done.stdout)["size"]) == (0, 3 * 36)
+    np.testing.assert_allclose(np.linalg.norm(np.load(tmp_path / "x" / "vectors.npy"), axis=1), 1, rtol=1e-6)
+    assert json.loads(bertctl("search", "x", "a film", "--json").stdout)["answers"][0]["score"] == pytest.approx(
+        1, abs=1e-6
+    )
 
 
 def test_every_near_pair_is_mined(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
