@@ -81,6 +81,21 @@ def test_a_probe_on_them_that_predicts_from_elsewhere(bertctl: Run, vectors: Pat
     assert json.loads(scored.stdout)["metrics"] == metrics
 
 
+def test_texts_are_compared_and_searched_by_them(bertctl: Run, vectors: Path, tmp_path: Path) -> None:
+    table = _table()
+    u, v = np.mean([table["good"], table["film"]], axis=0), table["bad"]
+    found = bertctl("similarity", "a good film", "bad", "--model", vectors.name, "--json")
+    assert found.returncode == 0, found.stderr
+    cosine = u @ v / np.linalg.norm(u) / np.linalg.norm(v)
+    assert json.loads(found.stdout)["answers"][0]["similarity"] == pytest.approx(cosine, abs=1e-5)
+    (tmp_path / "texts.txt").write_text("bad\ngood\nfilm\n")
+    made = bertctl("index", "texts.txt", "-o", "index", "--model", vectors.name)
+    assert made.returncode == 0, made.stderr
+    searched = bertctl("search", "index", "Film", "-k", 1, "--json")
+    assert searched.returncode == 0, searched.stderr
+    assert json.loads(searched.stdout)["answers"][0]["text"] == "film"
+
+
 def test_what_needs_a_network_is_refused(bertctl: Run, vectors: Path, opinions: Path) -> None:
     for words in (("finetune", opinions), ("finetune", "few-shot", "--train-file", opinions)):
         done = bertctl(*words, "--model", vectors.name, "-o", "run")
