@@ -139,7 +139,7 @@ def there(folder: Path, *, append: bool, resume: bool, overwrite: bool) -> Index
         return Index.open(folder, unfinished=True)
     if append:
         return replace(before := Index.open(folder), document=before.document | {"corpus": _NOTHING})
-    if names and not (overwrite and "index.json" in names <= _FILES):
+    if names and not ((overwrite or resume) and "rows.jsonl" in names <= _FILES):  # perhaps killed before index.json
         what = "Add to it with --append, go on with --resume, or replace it: --overwrite." if names <= _FILES else ""
         raise UsageError(f"{folder} is there", remedy=what or "It holds more than an index: choose another with -o.")
     return None

@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import hashlib
 import json
 import shlex
 import shutil
@@ -121,6 +122,37 @@ def test_it_grows_and_goes_on_where_it_was_killed(bertctl: Run, tiny_model: Path
     (tmp_path / "x" / "index.json").write_text(json.dumps(whole | {"complete": False}))
     other = bertctl("index", "more.txt", "-o", "x", "--resume")
     assert (other.returncode, "first rows of more.txt" in other.stderr) == (3, True)
+
+
+def test_what_is_whole_is_not_computed_again(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
+    texts = [f"the film was {'very ' * (i % 5)}good {i}" for i in range(600)]
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
+    words = ("index", "texts.txt", "-o", "x", "--model", tiny_model)
+    assert bertctl(*words).returncode == 0
+    folder = tmp_path / "x"
+    document, rows = json.loads((folder / "index.json").read_text()), (folder / "rows.jsonl").read_bytes()
+    vectors = np.load(folder / "vectors.npy")
+    assert (document["rows"], document["corpus"]["rows"], len(vectors)) == (600, 600, 600)
+    # What a kill leaves after a chunk of 256 rows, marked by numbers of its own.
+    digest = hashlib.sha256("\x00".join(texts[:256]).encode() + b"\x01").hexdigest()
+    size = len(b"".join(rows.splitlines(keepends=True)[:256]))
+    left = document | {"rows": 256, "vectors": 256, "bytes": size, "complete": False}
+    left["corpus"] = {"source": "texts.txt", "rows": 256, "texts_sha256": digest}
+    (folder / "index.json").write_text(json.dumps(left))
+    marked = np.load(folder / "vectors.npy", mmap_mode="r+")
+    marked[:256] = 7
+    marked.flush()
+    again = bertctl(*words, "--resume")
+    assert again.returncode == 0, again.stderr
+    assert json.loads((folder / "index.json").read_text()) == document
+    assert (folder / "rows.jsonl").read_bytes() == rows
+    found = np.load(folder / "vectors.npy")
+    assert (found[:256] == 7).all()
+    np.testing.assert_allclose(found[256:], vectors[256:], atol=1e-6)
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts[:100]))
+    (folder / "index.json").write_text(json.dumps(left))
+    shorter = bertctl(*words, "--resume")
+    assert (shorter.returncode, "first rows of texts.txt" in shorter.stderr) == (3, True)
 
 
 @pytest.mark.parametrize(("dtype", "size"), [("float16", 2), ("int8", 1)])
