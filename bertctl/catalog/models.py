@@ -14,6 +14,9 @@ from bertctl.catalog.lock import Found, file_sha256, noted
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.words import did_you_mean
 
+WORD_VECTORS = "word_vectors"
+"""The key of config.json that says that a model is a table of words' vectors (`word_vectors.py` makes it)."""
+
 
 @dataclass(frozen=True)
 class ModelRow:

@@ -18,11 +18,9 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import TemplateProcessing
 
 from bertctl.catalog.lock import file_sha256
+from bertctl.catalog.models import WORD_VECTORS
 from bertctl.errors import DataError
 from bertctl.writing import cache_folder, replacing, write_json
-
-WORD_VECTORS = "word_vectors"
-"""The key of config.json that says that a model is such a table."""
 
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]")
 

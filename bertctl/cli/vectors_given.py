@@ -94,12 +94,11 @@ class VectorsGiven:
 
         output, numbers = self.options["output"], count()
         counted = (answer for answer, _ in zip(answers, numbers, strict=False))
-        found: dict[str, Any] = {}
         if output is None and (out.as_json or table):
-            found["answers"] = list(counted)
+            found: dict[str, Any] = {"answers": list(counted)}
         else:
             with streams.data() as stream:
-                found["files"] = Destination(output, layout_of(output), stream).write(counted, None)
+                found = {"files": Destination(output, layout_of(output), stream).write(counted, None)}
         summary = {"count": next(numbers), **said(), **found}
         if output or "answers" in found:
             out.answer(summary, *map(record_table, [found["answers"]] if table else []))

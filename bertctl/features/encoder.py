@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bertctl.catalog.word_vectors import WORD_VECTORS
+from bertctl.catalog.models import WORD_VECTORS
 from bertctl.errors import UsageError
 from bertctl.features.encoded_windows import EncodedWindows
 from bertctl.features.extract_job import VectorNames
