@@ -55,6 +55,7 @@ VERBS = (
     Verb("index", "Make an index of texts, to be searched by meaning.", "Use"),
     Verb("search", "Find the texts of an index that are nearest in meaning.", "Use", prints=True),
     Verb("mine", "Find paraphrases and duplicates: every pair of texts alike.", "Use", prints=True),
+    Verb("cluster", "Put texts into groups by meaning, and name the groups.", "Use", prints=True),
     Verb("fill-mask", "Say which words fit the masked places of a text.", "Use", prints=True),
     Verb("score", "Say how likely a text is, or which of two is likelier.", "Use", prints=True),
     Verb("report", "Show a run in one file: HTML to open anywhere, or Markdown.", "Use", prints=True),

@@ -55,7 +55,7 @@ def test_commands_are_found_and_marks_are_known() -> None:
         "pretraining": 11,
         "recipes": 13,
         "run-folder": 4,
-        "sentences": 7,
+        "sentences": 8,
         "tasks": 6,
         "tutorial": 11,
     }

@@ -245,6 +245,13 @@ REFUSED: Mapping[str, tuple[str, int, str]] = {
         3,
         "others",
     ),
+    "no number of clusters": ("cluster three.txt --model MODEL", 2, "need a number"),
+    "a number of clusters where it is found": (
+        "cluster three.txt --method hdbscan --clusters 2 --model MODEL",
+        2,
+        "need a number",
+    ),
+    "more clusters than texts": ("cluster three.txt --clusters 4 --model MODEL", 2, "3 of them different"),
     "a model that is none": ("mine texts.txt --model nowhere/model", 4, "nowhere"),
 }
 
@@ -391,6 +398,41 @@ def test_every_near_pair_is_mined(bertctl: Run, tiny_model: Path, tmp_path: Path
     )
     assert strict.returncode == 3
     assert (json.loads(strict.stdout)["count"], json.loads(strict.stdout)["error"]["code"]) == (3, 3)
+
+
+@pytest.fixture
+def groups(tmp_path: Path) -> Path:
+    """Twelve texts of two kinds that any vectors tell apart."""
+    file = tmp_path / "groups.txt"
+    kinds = ["good film the film", "zzz 0 9 8 zzz qqq"]
+    file.write_text("".join(f"{kinds[i % 3 == 0]} {'!?.'[i % 3] * (i % 4)}\n" for i in range(12)))
+    return file
+
+
+@pytest.mark.parametrize(
+    "how", [("--clusters", 2), ("--method", "agglomerative", "--clusters", 2), ("--method", "hdbscan", "--min-size", 2)]
+)
+def test_texts_in_groups(how: tuple[object, ...], bertctl: Run, tiny_model: Path, groups: Path) -> None:
+    done = bertctl("cluster", groups, "--model", tiny_model, *how, "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    found = [one["cluster"] for one in document["answers"]]
+    if "hdbscan" in how:
+        kinds = {
+            number: {i % 3 == 0 for i, one in enumerate(found) if one == number} for number in found if number >= 0
+        }
+        assert len(kinds) >= 2
+        assert all(len(kind) == 1 for kind in kinds.values()), "none has texts of both kinds"
+        return
+    assert found == [int(i % 3 == 0) for i in range(12)], "the larger one is 0"
+    assert [(one["cluster"], one["texts"]) for one in document["clusters"]] == [(0, 8), (1, 4)]
+    assert "film" in document["clusters"][0]["words"]
+    assert document["clusters"][1]["words"] == "zzz qqq"
+    assert 0 < document["silhouette"]["value"] <= 1
+    assert document["silhouette"]["texts"] == 12
+    again = bertctl("cluster", groups, "--model", tiny_model, *how, "-o", "groups.csv")
+    assert "cluster 0: 8 texts: " in again.stderr
+    assert bertctl("cluster", groups, "--model", tiny_model, *how, "--json").stdout == done.stdout
 
 
 @pytest.mark.slow

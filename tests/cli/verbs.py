@@ -17,6 +17,7 @@ REFUSED: dict[str, tuple[list[str], int]] = {
     "index": (["nowhere.txt", "-o", "x"], 4),
     "search": (["nowhere", "a film"], 4),
     "mine": (["nowhere.txt"], 4),
+    "cluster": (["nowhere.txt"], 4),
     "fill-mask": (["./nowhere", "a [MASK]"], 4),
     "score": (["./nowhere", "a film"], 4),
     "report": (["nowhere"], 4),
