@@ -3,15 +3,17 @@
     index.json     what they are: the model with its hash, layer, pooling, type of the numbers, rows
     vectors.npy    (N, D) of length 1; as int8 whole numbers of nearly the same direction
     rows.jsonl     id, text and label of each row
+    graph-HASH.usearch    perhaps, under the name of what it was made of: the vectors again, and which are near
 
-Both files grow; index.json says how much of them is whole. Letters: N rows, D size of a vector, K nearest rows.
+The two grow; index.json says how much of them is whole. Letters: N rows, D size of a vector, K nearest rows.
 """
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -26,7 +28,7 @@ from bertctl.modeling.pooling import finite, unit_length
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA
 from bertctl.search.nearest import Nearest, Vectors, block_rows, recall
-from bertctl.writing import refuse_input, refuse_links, write_json
+from bertctl.writing import atomic_write, refuse_input, refuse_links, write_json
 
 if TYPE_CHECKING:
     from bertctl.search.vectors import TextVectors
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
 _AGAIN = "Make it again: bertctl index CORPUS -o INDEX --overwrite."
 _SAMPLE, _AT = 500, 10
 """Rows that look for their nearest ones, and how many, to see what fewer bits cost."""
+
+_ASKED, _FEW = 100, 20
+"""Queries that are searched for exactly too; where there are fewer than these, rows of the index are."""
 
 _FILES = {"index.json", "vectors.npy", "rows.jsonl"}
 _NOTHING: dict[str, Any] = {"source": "", "rows": 0, "texts_sha256": ""}
@@ -125,6 +130,73 @@ class Index:
                     yield {**asked, "rank": rank, "score": round(score, 6), **lines[row]}
 
 
+@dataclass(frozen=True)
+class ApproximateIndex(Index):
+    """Is an index that is searched by a graph of its rows, which compares a query with few of them.
+
+    The graph is that of Malkov & Yashunin (2018, "HNSW"), by usearch.
+
+    Attributes:
+        graph: usearch's, of all rows.
+        measured: of the first search, the `recall`: how many of the rows `at` the first places were found, as so many
+            `queries`, `of` those that were searched for (queries) or of the index (texts), looked for theirs.
+    """
+
+    graph: Any
+    measured: dict[str, Any] = field(default_factory=dict)
+
+    def nearest(self, queries: Vectors, top: int) -> Nearest:
+        """Returns K rows near to (Q, D) queries; of the first ones, it measures how many are the nearest."""
+        if not self.measured:
+            own = len(queries) < _FEW < self.document["rows"]  # then a row finds itself first
+            asked = open_array(self.folder / "vectors.npy")[: self.document["rows"]] if own else queries
+            asked = as_read(asked[:: -(-len(asked) // _ASKED)])
+            found, right = (search(asked, top + own).rows[:, own:] for search in (self._near, super().nearest))
+            self.measured.update(recall=recall(found, right), at=right.shape[1], queries=len(asked))
+            self.measured["of"] = "texts" if own else "queries"
+        return self._near(queries, top)
+
+    def _near(self, queries: Vectors, top: int) -> Nearest:
+        found, stored, each = Nearest(queries, top), open_array(self.folder / "vectors.npy"), []
+        for i, asked in enumerate(as_stored(queries, self.document["dtype"])):
+            rows = np.sort(self.graph.search(asked, top).keys.astype(np.int64))
+            if len(rows) < min(top, self.document["rows"]):  # of very many equal rows not all are joined
+                return super().nearest(queries, top)
+            one = Nearest(queries[i : i + 1], top)
+            one.see(as_read(stored[rows]), 0)
+            each.append((rows[one.rows[0]], one.scores[0]))
+        found.rows, found.scores = map(np.stack, zip(*each, strict=True))
+        return found
+
+
+def with_graph(index: Index, say: Callable[[str], None]) -> ApproximateIndex:
+    """Returns an index with its graph, which is made where there is none of just these vectors.
+
+    Raises:
+        UnavailableError: usearch is not installed, or the graph can't be written.
+        DataError: its file is damaged.
+    """
+    if find_spec("usearch") is None:
+        remedy = "Install it: pip install 'bertctl[search]'; or leave --approximate out."
+        raise UnavailableError("--approximate needs the package usearch", remedy=remedy)
+    from usearch.index import Index as Graph
+
+    vectors, rows = index.folder / "vectors.npy", index.document["rows"]
+    made_of = f"{index.document} {vectors.stat().st_size} {vectors.stat().st_mtime_ns}"
+    path = index.folder / f"graph-{hashlib.sha256(made_of.encode()).hexdigest()[:16]}.usearch"
+    if not path.is_file():
+        say(f"making a graph of {rows:,} texts, which stays in {index.folder}")
+        # By the cosine: vectors of whole numbers have several lengths.
+        graph = Graph(ndim=index.document["size"], metric="cos", dtype=index.document["dtype"])
+        graph.add(np.arange(rows), open_array(vectors)[:rows])
+        with loading(path, kind=UnavailableError, remedy="Leave --approximate out."):
+            atomic_write(path, graph.save)
+        for other in {*index.folder.glob("graph-*.usearch")} - {path}:
+            other.unlink(missing_ok=True)
+    with loading(path, remedy=f"Delete {path}: it is made again."):
+        return ApproximateIndex(index.folder, index.document, Graph.restore(str(path), view=True))
+
+
 def there(folder: Path, *, append: bool, resume: bool, overwrite: bool) -> Index | None:
     """Returns the index in a folder that is gone on with; None where one is made anew.
 
@@ -134,7 +206,7 @@ def there(folder: Path, *, append: bool, resume: bool, overwrite: bool) -> Index
     """
     refuse_links(folder)
     refuse_input(folder, replaces=True)  # rows that are read out of it while it is written
-    names = {one.name for one in folder.glob("[!.]*")}
+    names = {one.name for one in folder.glob("[!.]*") if one.suffix != ".usearch"}
     if resume and "index.json" in names:
         return Index.open(folder, unfinished=True)
     if append:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import shlex
 import shutil
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertctl.errors import ExitCode
+from bertctl.errors import ExitCode, UnavailableError
+from bertctl.search.index import Index, with_graph
 from tests.conftest import Run, TinyRun
 from tests.documents.schemas import check
 from tests.sentence_folders import make_folder
@@ -192,6 +194,60 @@ def test_an_index_knows_its_model(bertctl: Run, tiny_model: Path, corpus: Path, 
     changed = json.loads((model / "config.json").read_text()) | {"layer_norm_eps": 1e-5}
     (model / "config.json").write_text(json.dumps(changed))
     assert bertctl("search", "x", "film").returncode == 2, "it has no modules.json any more"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+def test_a_graph_finds_what_is_near_and_says_how_much(
+    dtype: str, bertctl: Run, tiny_model: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("usearch", reason="pip install 'bertctl[search]'")
+    words = sorted({word for text in TEXTS for word in text.split()})
+    texts = [f"{a} {b} {c}" for a in words[::2] for b in words for c in words[::3]]
+    (tmp_path / "corpus.txt").write_text("\n".join(texts))
+    (tmp_path / "queries.txt").write_text("\n".join(texts[::11][:40]))
+    done = bertctl("index", "corpus.txt", "-o", "x", "--model", tiny_model, "--dtype", dtype)
+    assert done.returncode == 0, done.stderr
+    search = ("search", "x", "queries.txt", "-k", 5, "--json")
+    exact, quick = (bertctl(*search, *more) for more in ((), ("--approximate",)))
+    assert "making a graph" in quick.stderr
+    right, found = (json.loads(one.stdout)["answers"] for one in (exact, quick))
+    pairs = [{(one["query_id"], one["id"]): one["score"] for one in each} for each in (right, found)]
+    both = pairs[0].keys() & pairs[1].keys()
+    said = json.loads(quick.stdout)["approximate"]
+    assert said == {"recall": pytest.approx(len(both) / 200), "at": 5, "queries": 40, "of": "queries"}
+    assert said["recall"] > 0.8
+    assert f"{said['recall']:.1%} of the 5 nearest texts are found, as 40 queries" in quick.stderr
+    assert all(pairs[0][key] == pairs[1][key] for key in both), "the same cosines"
+    assert [one["score"] for one in found[:5]] == sorted((one["score"] for one in found[:5]), reverse=True)
+    few = json.loads(bertctl("search", "x", "good", "-k", 5, "--json", "--approximate").stdout)["approximate"]
+    assert (few["at"], few["of"]) == (5, "texts")
+    assert 50 < few["queries"] <= 100
+
+
+def test_a_graph_is_made_again_of_other_vectors_only(bertctl: Run, tiny_model: Path, corpus: Path) -> None:
+    pytest.importorskip("usearch", reason="pip install 'bertctl[search]'")
+    made(bertctl, tiny_model)
+    search = ("search", "x", TEXTS[0], "-k", 30, "--approximate", "--json")
+    first = bertctl(*search)
+    (graph,) = (corpus.parent / "x").glob("*.usearch")
+    assert first.stdout == bertctl("search", "x", TEXTS[0], "-k", 30, "--json", "--approximate").stdout
+    assert "making" not in bertctl(*search).stderr
+    made(bertctl, tiny_model, "--append")
+    assert len(json.loads(bertctl(*search).stdout)["answers"]) == 20
+    (other,) = (corpus.parent / "x").glob("*.usearch")
+    assert other != graph
+    other.write_bytes(other.read_bytes()[:999])
+    done = bertctl(*search)
+    assert done.returncode == ExitCode.DATA
+    assert f"Delete x/{other.name}" in done.stdout
+    made(bertctl, tiny_model, "--overwrite")
+
+
+def test_a_graph_needs_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "usearch", None)
+    with pytest.raises(UnavailableError, match="needs the package usearch") as refused:
+        with_graph(Index(tmp_path, {}), print)
+    assert "pip install 'bertctl[search]'" in str(refused.value.remedy)
 
 
 def test_queries_and_documents_have_their_prompts(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
