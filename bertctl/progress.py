@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping
 
+Figures = Mapping[str, float | str]
+"""Numbers beside how far a job is, by name."""
+
 
 class Listener:
     """Receives what a long job has to say. This one is silent; the command line has one that speaks."""
@@ -13,13 +16,7 @@ class Listener:
         """Something the person should act on, though the job goes on."""
 
     def advance(
-        self,
-        phase: str,
-        done: int,
-        total: int,
-        figures: Mapping[str, float | str] | None = None,
-        *,
-        share: float | None = None,
+        self, phase: str, done: int, total: int, figures: Figures | None = None, *, share: float | None = None
     ) -> None:
         """`done` of `total` units of `phase` are finished; `figures` are shown beside them (loss, rate).
 

@@ -16,7 +16,7 @@ from bertctl.cli.log_groups import error_annotations, log_group
 from bertctl.cli.progress_display import ProgressDisplay
 from bertctl.cli.streams import wants_colours
 from bertctl.errors import BertctlError
-from bertctl.progress import Listener
+from bertctl.progress import Figures, Listener
 from bertctl.words import harmless
 from bertctl.writing import append_text
 
@@ -121,13 +121,7 @@ class Output(Listener):
             sys.stderr.buffer.flush()
 
     def advance(
-        self,
-        phase: str,
-        done: int,
-        total: int,
-        figures: Mapping[str, float | str] | None = None,
-        *,
-        share: float | None = None,
+        self, phase: str, done: int, total: int, figures: Figures | None = None, *, share: float | None = None
     ) -> None:
         """Shows progress: a bar on a terminal, a plain line now and then elsewhere."""
         if not self.quiet:

@@ -23,13 +23,14 @@ from bertctl.errors import UsageError
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answer_offsets import Contexts, Ints, answer_span, encode_contexts
 from bertctl.tasks.batches import IGNORED, Batch, padded_inputs
+from bertctl.tasks.sequences import OneAnswer
 from bertctl.tokenization.encode import TextEncoder
 from bertctl.tokenization.layout import Layout, Ragged
 from bertctl.tokenization.sliding_windows import SlidingWindows, sliding_windows
 
 
 @dataclass(frozen=True)
-class AnswerFeatures:
+class AnswerFeatures(OneAnswer):
     """A split of questions as windows; each window is a prediction.
 
     Attributes:
@@ -74,15 +75,6 @@ class AnswerFeatures:
             return np.ones(len(self), dtype=np.int64)
         weights: Ints = (self.targets[:, 0] != IGNORED).astype(np.int64)
         return weights
-
-    @property
-    def num_predictions(self) -> int:
-        """U."""
-        return len(self)
-
-    def prediction_indices(self, indices: Ints) -> Ints:
-        """Returns the windows themselves."""
-        return indices
 
     @property
     def tokens(self) -> Ints:

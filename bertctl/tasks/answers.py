@@ -245,7 +245,7 @@ model = {auto_class}.from_pretrained(MODEL)"""
 
     def gravity(self, line: Line) -> float | None:
         """Returns the number that errors are ranked by, the largest (in either direction) first."""
-        return self.confidence(line)
+        return float(line.get("loss", 0.0)) if self.error_order().column == "loss" else self.confidence(line)
 
     def shown(self, line: Line) -> tuple[str, str, str]:
         """Returns input, gold answer and prediction of a line, as a person reads them; no input where it has none."""

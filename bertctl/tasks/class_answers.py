@@ -198,10 +198,6 @@ answer({example})"""
         """Returns the order by probability; by loss where several labels are possible."""
         return BY_LOSS if self.multi_label else super().error_order()
 
-    def gravity(self, line: Line) -> float | None:
-        """Returns the probability of the wrong label; the loss where several labels are possible."""
-        return float(line.get("loss", 0.0)) if self.multi_label else super().gravity(line)
-
     def shown(self, line: Line) -> tuple[str, str, str]:
         """Returns the texts and both labels."""
         gold, predicted = (", ".join(_names(line[side])) or "(none)" for side in ("gold", "prediction"))

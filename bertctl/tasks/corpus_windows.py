@@ -17,6 +17,7 @@ from bertctl.runtime.batching import Padding
 from bertctl.runtime.seeding import WindowRandom
 from bertctl.tasks.batches import IGNORED, Batch, padded_inputs
 from bertctl.tasks.masking import Ints, Masking
+from bertctl.tasks.sequences import OneAnswer
 from bertctl.tokenization.layout import Layout
 from bertctl.tokenization.packing import PackedText
 
@@ -39,7 +40,7 @@ class MaskedBatch(Batch):
 
 
 @dataclass(frozen=True)
-class CorpusWindows:
+class CorpusWindows(OneAnswer):
     """The windows of a packed corpus; `Features` of the task `pretraining`.
 
     Attributes:
@@ -78,15 +79,6 @@ class CorpusWindows:
         """(U,) how many tokens of each window are chosen in an evaluation."""
         counts = [int((self.window(i)[2] != IGNORED).sum()) for i in range(len(self))]
         return np.array(counts, dtype=np.int64)
-
-    @property
-    def num_predictions(self) -> int:
-        """One per window."""
-        return len(self)
-
-    def prediction_indices(self, indices: Ints) -> Ints:
-        """Returns the windows themselves."""
-        return indices
 
     @cached_property
     def _ends(self) -> Ints:

@@ -85,17 +85,9 @@ fill(f"I went to the {fill.tokenizer.mask_token}.")"""
         """Returns the order by loss."""
         return ErrorOrder("Documents with the highest loss", "the highest first", "loss", "{:.3f}")
 
-    def gravity(self, line: Line) -> float:
-        """Returns the mean loss of the document's masked tokens."""
-        return float(line["loss"])
-
     def shown(self, line: Line) -> tuple[str, str, str]:
         """Returns the text, how much was masked, and how much of it was named first."""
         return self.shown_input(line), f"{line['gold']} masked", f"{line['prediction']} right"
-
-    def confidence(self, line: Line) -> None:
-        """Returns None: there is no answer to be sure of."""
-        return
 
     def outcome(self, lines: Lines) -> Outcome:
         """Returns how many tokens were masked and named."""

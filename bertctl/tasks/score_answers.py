@@ -25,11 +25,13 @@ def scores(lines: Lines) -> tuple[Floats, Floats]:
     return np.array(gold, dtype=np.float32).astype(np.float64), answers
 
 
-def _pearson(_: Answers, lines: Lines) -> Contributions:
+def pearson(_: Answers, lines: Lines) -> Contributions:
+    """Returns the correlation of scores and predictions."""
     return regression.pearson(*scores(lines))
 
 
-def _spearman(_: Answers, lines: Lines) -> Contributions:
+def spearman(_: Answers, lines: Lines) -> Contributions:
+    """Returns the same of their ranks."""
     return regression.spearman(*scores(lines))
 
 
@@ -51,8 +53,8 @@ class ScoreAnswers(Answers):
 answer = pipeline("text-classification", model=MODEL, function_to_apply="none")
 answer({example})"""
     metrics: ClassVar[tuple[Metric, ...]] = (
-        Metric("pearson", _pearson, "Pearson correlation, -1 to 1", "bootstrap, percentile", hub_name="pearsonr"),
-        Metric("spearman", _spearman, "Spearman rank correlation", "bootstrap, percentile", hub_name="spearmanr"),
+        Metric("pearson", pearson, "Pearson correlation, -1 to 1", "bootstrap, percentile", hub_name="pearsonr"),
+        Metric("spearman", spearman, "Spearman rank correlation", "bootstrap, percentile", hub_name="spearmanr"),
         Metric("mse", _mse, "mean squared error", "bootstrap, studentised", higher_is_better=False, is_fraction=False),
     )
 

@@ -10,42 +10,34 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bertctl.metrics import classification, contributions, ranking, regression, retrieval
+from bertctl.metrics import classification, contributions, ranking, retrieval
 from bertctl.metrics.contributions import Contributions, Metric
 from bertctl.tasks.answers import BY_LOSS, Answers, ErrorOrder, Line, Lines, Outcome, field
-from bertctl.tasks.score_answers import scores
+from bertctl.tasks.score_answers import pearson, spearman
 
 _BOOTSTRAP, _BCA = "bootstrap, percentile", "bootstrap, BCa"
 
 
 def _of(kind: str, figure: Any, answers: "SentenceAnswers", lines: Lines) -> Contributions | None:
-    found: Contributions | None = figure(lines) if answers.kind(lines[0]) == kind else None
+    found: Contributions | None = figure(answers, lines) if answers.kind(lines[0]) == kind else None
     return found
 
 
-def _pearson(lines: Lines) -> Contributions:
-    return regression.pearson(*scores(lines))
-
-
-def _spearman(lines: Lines) -> Contributions:
-    return regression.spearman(*scores(lines))
-
-
-def _precision(lines: Lines) -> Contributions:
+def _precision(_: Answers, lines: Lines) -> Contributions:
     gold, cosines = (np.array([[field(line, key)] for line in lines]) for key in ("gold_match", "prediction"))
     return ranking.ranking("average_precision", gold, cosines.astype(np.float64))
 
 
-def _f1(lines: Lines) -> Contributions:
+def _f1(_: Answers, lines: Lines) -> Contributions:
     gold, said = (np.array([field(line, key) for line in lines], dtype=np.int64) for key in ("gold_match", "match"))
     return classification.f1_of_labels(gold, said, n_labels=2, of=1)
 
 
-def _accuracy(lines: Lines) -> Contributions:
+def _accuracy(_: Answers, lines: Lines) -> Contributions:
     return contributions.share([line["match"] == line["gold_match"] for line in lines])
 
 
-def _mean(figure: retrieval.Figure, lines: Lines) -> Contributions:
+def _mean(figure: retrieval.Figure, _: Answers, lines: Lines) -> Contributions:
     return retrieval.mean_of(figure, [(line["ranks"], line["relevant"]) for line in lines])
 
 
@@ -62,8 +54,8 @@ model = SentenceTransformer(MODEL)
 vectors = model.encode(["One sentence.", "Another one."])
 model.similarity(vectors, vectors)"""
     metrics: ClassVar[tuple[Metric, ...]] = (
-        Metric("spearman", partial(_of, "scores", _spearman), "Spearman rank correlation", _BOOTSTRAP),
-        Metric("pearson", partial(_of, "scores", _pearson), "Pearson correlation, -1 to 1", _BOOTSTRAP),
+        Metric("spearman", partial(_of, "scores", spearman), "Spearman rank correlation", _BOOTSTRAP),
+        Metric("pearson", partial(_of, "scores", pearson), "Pearson correlation, -1 to 1", _BOOTSTRAP),
         Metric("average_precision", partial(_of, "pairs", _precision), "mean precision of pairs by their cosine", _BCA),
         Metric("f1", partial(_of, "pairs", _f1), "F1 of pairs above the threshold", _BCA),
         Metric("accuracy", partial(_of, "pairs", _accuracy), "pairs on the right side of the threshold", "Wilson"),
@@ -97,10 +89,6 @@ model.similarity(vectors, vectors)"""
     def error_order(self) -> ErrorOrder:
         """Returns the order by loss."""
         return BY_LOSS
-
-    def gravity(self, line: Line) -> float:
-        """Returns the loss."""
-        return float(line.get("loss", 0.0))
 
     def shown(self, line: Line) -> tuple[str, str, str]:
         """Returns the texts, what is right, and the cosine or the rank."""

@@ -71,15 +71,6 @@ class SentenceFeatures(RowFeatures):
         longest: NDArray[np.int64] = self.texts.lengths[self.places].max(axis=1)
         return longest
 
-    @property
-    def num_predictions(self) -> int:
-        """N: a row has one answer."""
-        return len(self)
-
-    def prediction_indices(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the rows themselves."""
-        return indices
-
     @cached_property
     def tokens(self) -> NDArray[np.int64]:
         """(N,) tokens of all texts of each row."""

@@ -21,8 +21,21 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class RowFeatures(Sized):
-    """A split in which each row is a window of `Features`; the basis of features."""
+class OneAnswer(Sized):
+    """A split in which each window of `Features` has one answer."""
+
+    @property
+    def num_predictions(self) -> int:
+        """One for each window."""
+        return len(self)
+
+    def prediction_indices(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the windows themselves."""
+        return indices
+
+
+class RowFeatures(OneAnswer):
+    """A split in which each row is a window of `Features`, and by default has one answer."""
 
     @cached_property
     def rows(self) -> NDArray[np.int64]:
@@ -54,15 +67,6 @@ class SequenceFeatures(RowFeatures):
     def lengths(self) -> NDArray[np.int64]:
         """(N,) tokens of each example."""
         return self.encoded.lengths
-
-    @property
-    def num_predictions(self) -> int:
-        """N: a row has one answer."""
-        return len(self)
-
-    def prediction_indices(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the rows themselves."""
-        return indices
 
     @property
     def tokens(self) -> NDArray[np.int64]:

@@ -139,10 +139,6 @@ answer("Ada Lovelace lived in London.")"""
         """Returns the order by loss."""
         return BY_LOSS
 
-    def gravity(self, line: Line) -> float:
-        """Returns the loss."""
-        return float(line.get("loss", 0.0))
-
     def shown(self, line: Line) -> tuple[str, str, str]:
         """Returns the words, and the entities (or tags) in which gold and prediction differ."""
         gold, predicted = line["gold"], line["prediction"]
