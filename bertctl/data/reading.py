@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.columns import FileColumns, say_blank, say_guesses
@@ -119,6 +119,15 @@ class ReadOptions:
         return self if skipped is None else replace(self, skipped=skipped, on_bad_record=skipped.errors.append)
 
 
+class Told(TypedDict, total=False):
+    """What `Reader.read` and `Reader.stream` are told of `ReadOptions`."""
+
+    kind: str | None
+    listener: Listener
+    hints: frozenset[str]
+    skipped: SkippedRows | None
+
+
 class Reader(ABC):
     """Makes rows of the files of one task.
 
@@ -221,15 +230,7 @@ class Reader(ABC):
         return rows if columns.id is not None else replace(rows, ids=[str(first_id + index) for index in kept])
 
     def read(
-        self,
-        path: Path,
-        settings: DataSection,
-        *,
-        split: str,
-        label_needed: bool,
-        listener: Listener = SILENT,
-        hints: frozenset[str] = frozenset(),
-        skipped: SkippedRows | None = None,
+        self, path: Path, settings: DataSection, *, split: str, label_needed: bool, **told: Unpack[Told]
     ) -> Reading:
         """Returns a whole file; see `ReadOptions`.
 
@@ -238,8 +239,8 @@ class Reader(ABC):
             DataError: an empty file, bytes, records or columns that are not what they should be, with file and line.
             UnavailableError: the file does not exist.
         """
-        options = ReadOptions(settings, split, label_needed=label_needed, listener=listener, hints=hints)
-        return self.read_whole(path, options.skipping(skipped))
+        options = ReadOptions(settings, split, label_needed=label_needed, **told)
+        return self.read_whole(path, options.skipping(options.skipped))
 
     def read_whole(self, path: Path, options: ReadOptions) -> Reading:
         """Returns a whole file, read as `options` say; see `read`."""
@@ -249,15 +250,7 @@ class Reader(ABC):
         return found[0]
 
     def stream(
-        self,
-        source: Source,
-        settings: DataSection,
-        *,
-        kind: str | None = None,
-        chunk_rows: int | None = 2048,
-        listener: Listener = SILENT,
-        hints: frozenset[str] = frozenset(),
-        skipped: SkippedRows | None = None,
+        self, source: Source, settings: DataSection, *, chunk_rows: int | None = 2048, **told: Unpack[Told]
     ) -> Iterator[Rows]:
         """Yields the rows of a file or of stdin (`-`) in chunks of at most `chunk_rows` (None: all), labels optional.
 
@@ -268,15 +261,6 @@ class Reader(ABC):
             DataError: nothing there, or not what it should be, with file and line.
             UnavailableError: the file does not exist.
         """
-        options = ReadOptions(
-            settings,
-            "predict",
-            keep_labels=self.streams_labels,
-            kind=kind,
-            chunk_rows=chunk_rows,
-            listener=listener,
-            hints=hints,
-            form=self.form,
-        ).skipping(skipped)
-        for reading in self.readings(source, options):
+        options = ReadOptions(settings, "predict", keep_labels=self.streams_labels, chunk_rows=chunk_rows, **told)
+        for reading in self.readings(source, replace(options.skipping(options.skipped), form=self.form)):
             yield reading.rows

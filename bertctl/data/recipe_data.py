@@ -17,7 +17,7 @@ from bertctl.data import catalog_files
 from bertctl.data.corpus_reader import held_out_rows
 from bertctl.data.groups import group_keys
 from bertctl.data.readers import READERS
-from bertctl.data.reading import SkippedRows
+from bertctl.data.reading import SkippedRows, Told
 from bertctl.data.rows import Rows
 from bertctl.data.splits import content_hash, first, hold_out, hold_out_fold, joined, sample, sample_of_labels
 from bertctl.errors import DataError, UsageError
@@ -373,14 +373,8 @@ class _OwnFiles(_Source):
     def _read(self, split: str) -> Rows:
         path = Path(self._files[split] or "").expanduser()
         noted(Found("dataset", path.name, {path.name: path}))
-        reading = READERS[self._recipe.task].read(
-            path,
-            self._settings,
-            split=split,
-            label_needed=split != "test",
-            listener=self._listener,
-            skipped=self._skipped,
-        )
+        reader, told = READERS[self._recipe.task], Told(listener=self._listener, skipped=self._skipped)
+        reading = reader.read(path, self._settings, split=split, label_needed=split != "test", **told)
         if not self.columns:
             self.columns, self._settings = reading.columns, reading.settings
         return reading.rows

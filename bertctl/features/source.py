@@ -8,7 +8,7 @@ from bertctl.catalog.datasets import builtin_datasets, find_dataset
 from bertctl.config.recipe_sections import DataSection
 from bertctl.config.schema import Recipe
 from bertctl.data.files import suffix_of
-from bertctl.data.reading import Reader, SkippedRows
+from bertctl.data.reading import Reader, SkippedRows, Told
 from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
 from bertctl.data.tagged_files import TaggingReader
@@ -59,15 +59,8 @@ class Input:
             raise UsageError("--split is for a data set by its name", remedy="Leave it out for a file.")
         words = self.kind in WORD_FORMATS or (self.kind is None and suffix_of(Path(self.name)) in _WORD_SUFFIXES)
         reader: Reader = TaggingReader() if words else TEXT_READER
-        stream = reader.stream(
-            source_of(self.name),
-            self.settings,
-            kind=self.kind,
-            chunk_rows=READ_ROWS,
-            listener=listener,
-            skipped=self.skipped,
-        )
-        return map(_with_text, stream)
+        told = Told(kind=self.kind, listener=listener, skipped=self.skipped)
+        return map(_with_text, reader.stream(source_of(self.name), self.settings, chunk_rows=READ_ROWS, **told))
 
     def _of_data_set(self, listener: Listener) -> Rows:
         if self.name not in builtin_datasets() and ("/" in self.name or "." in self.name):

@@ -14,7 +14,7 @@ from bertctl.config.schema import Recipe
 from bertctl.config.task_names import PRETRAINING
 from bertctl.data.question_files import questions_about, require_distinct_ids
 from bertctl.data.readers import READERS
-from bertctl.data.reading import ReadOptions, SkippedRows
+from bertctl.data.reading import ReadOptions, SkippedRows, Told
 from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table
@@ -173,15 +173,8 @@ def unlabelled_rows(
     """
     reader = READERS[run.recipe.task]
     by_id = _is_by_id(run, layout)
-    chunks = reader.stream(
-        source_of(source),
-        run.file_settings,
-        kind=kind,
-        chunk_rows=None if by_id else CHUNK,
-        listener=listener,
-        hints=run.column_hints,
-        skipped=skipped,
-    )
+    told = Told(kind=kind, listener=listener, hints=run.column_hints, skipped=skipped)
+    chunks = reader.stream(source_of(source), run.file_settings, chunk_rows=None if by_id else CHUNK, **told)
     first = next(chunks, None)
     if first is None:
         return iter(())

@@ -10,7 +10,7 @@ from bertctl.catalog.hub import cache_only
 from bertctl.config.dump import dump_recipe
 from bertctl.config.load import REACHING, refuse_unnamed
 from bertctl.data.readers import READERS
-from bertctl.data.reading import SkippedRows
+from bertctl.data.reading import SkippedRows, Told
 from bertctl.data.recipe_data import groups_of, limited, load_data
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
@@ -90,15 +90,8 @@ def evaluate_file(
         DataError: rows without labels, or with labels the model doesn't know.
     """
     reader = READERS[run.recipe.task]
-    reading = reader.read(
-        path,
-        run.file_settings,
-        split="file",
-        label_needed=True,
-        listener=listener,
-        hints=run.column_hints,
-        skipped=skipped,
-    )
+    told = Told(listener=listener, hints=run.column_hints, skipped=skipped)
+    reading = reader.read(path, run.file_settings, split="file", label_needed=True, **told)
     rows = limited({"file": reading.rows}, run.recipe, listener)["file"]
     groups = groups_of(rows, run.recipe, reading.columns, required=False)
     results = score_splits(run, {"file": replace(rows, groups=groups)}, workers, listener)
