@@ -127,28 +127,22 @@ def fetch_file(
 
 
 def fetch_folder(
-    repo: str,
-    *,
-    revision: str | None,
-    patterns: Sequence[str],
-    required: Sequence[str],
-    wanted: str,
-    ways: Sequence[str],
+    repo: str, *, revision: str | None, patterns: Sequence[str], needed: Sequence[str], wanted: str, ways: Sequence[str]
 ) -> Path:
     """Returns the files of a hub model repository that match `patterns`, as a folder on this disk.
 
     Args:
-        required: names of which at least one must be in a cached copy for it to be taken without a connection.
+        needed: names of which at least one must be in a cached copy for it to be taken without a connection.
 
     Raises:
         UnavailableError: offline and not cached, no answer, or not there.
     """
-    files = _pinned(HubFiles(repo, "model", revision, tuple(required), tuple(patterns)))
-    cached = cached_files(replace(files, files=("config.json", *required)))  # the required ones were fetched last
+    files = _pinned(HubFiles(repo, "model", revision, tuple(needed), tuple(patterns)))
+    cached = cached_files(replace(files, files=("config.json", *needed)))  # the needed ones were fetched last
     whole = "config.json" in cached and len(cached) > 1 and _cache_only.get() != "not even"
     folder = cached["config.json"].parent if whole else _fetched(files, f"{wanted} ({repo}", _ways(wanted, ways))
     there = {path.name: path for path in sorted(folder.iterdir()) if files.matches(path.name)}
-    noted(Found("model", repo, there, revision or "main", folder.name, whole="model.safetensors" in required))
+    noted(Found("model", repo, there, revision or "main", folder.name, whole="model.safetensors" in needed))
     return folder
 
 

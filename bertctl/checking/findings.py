@@ -152,17 +152,11 @@ class FindingRules:
         return Finding(code, rule["severity"], split, *counts, message, examples, rule["remedy"])
 
     def of_rows(
-        self,
-        code: str,
-        rows: Rows,
-        split: str,
-        indices: Sequence[int],
-        show: Callable[[int], object],
-        **said: str | None,
+        self, code: str, rows: Rows, split: str, which: Sequence[int], show: Callable[[int], object], **said: str | None
     ) -> Iterator[Finding]:
         """Yields the finding about these rows, where there are any; `show` gives what is shown of a row."""
-        if indices:
-            yield self.finding(code, split, (len(indices), len(rows)), examples_at(rows, indices, show), **said)
+        if which:
+            yield self.finding(code, split, (len(which), len(rows)), examples_at(rows, which, show), **said)
 
 
 class Places:

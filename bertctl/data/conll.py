@@ -163,13 +163,7 @@ def _global_columns(comment: str) -> tuple[str, ...] | None:
 
 
 def _layout(
-    block: Sequence[_Line],
-    source: str,
-    settings: DataSection,
-    *,
-    names: tuple[str, ...] | None,
-    ud: bool,
-    tags_needed: bool,
+    block: list[_Line], source: str, settings: DataSection, *, names: Sequence[str] | None, ud: bool, tags_needed: bool
 ) -> ConllLayout:
     """Returns where words and tags stand, by the first sentence."""
     first = block[0]
@@ -204,7 +198,7 @@ def _layout(
             f"{where}: there are words but no tags: {first.text.strip(_BLANKS)[:80]!r}",
             remedy="Each line needs a word and its tag, with a tab or spaces between; blank lines part sentences.",
         )
-    return ConllLayout(tabs, names, word, tag, ud)
+    return ConllLayout(tabs, tuple(names), word, tag, ud)
 
 
 def _is_there(column: str, names: Sequence[str]) -> bool:

@@ -26,15 +26,7 @@ from bertctl.modeling.layers import (
     read_states,
     states_needed,
 )
-from bertctl.modeling.pooling import (
-    WINDOW_POOLINGS,
-    WORD_POOLINGS,
-    check_poolings,
-    join_windows,
-    pool,
-    pool_words,
-    unit_length,
-)
+from bertctl.modeling.pooling import check_poolings, join_windows, pool, pool_words, unit_length
 from bertctl.modeling.sentence_folder import SentenceModules, read_modules
 from bertctl.modeling.source import ModelSource
 from bertctl.modeling.stored_weights import stored_weights
@@ -91,8 +83,8 @@ class VectorSpec:
             UsageError: a layer or pooling that there is none of, or one that is learned.
         """
         if names.words is not None:
-            check_poolings([names.words], WORD_POOLINGS)
-        check_poolings([windows], WINDOW_POOLINGS)
+            check_poolings([names.words], of="words")
+        check_poolings([windows], of="windows")
         layers, poolings = choose_layers(names.layers, layer_count(source.config)), check_poolings(names.poolings)
         said = folder_modules(source, names.prompt) if "model" in poolings or names.prompt else None
         return cls(layers, poolings, names.words, names.special_tokens, names.normalize, windows, said)

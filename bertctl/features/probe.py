@@ -26,7 +26,7 @@ from bertctl.inference.run_inputs import encode_splits, fit_task, primary_metric
 from bertctl.modeling.build import load_frozen
 from bertctl.modeling.layers import choose_layers, join_states, layer_count
 from bertctl.modeling.linear_head import FIRST_OF_WORD, LinearHead, with_head
-from bertctl.modeling.pooling import WINDOW_POOLINGS, check_poolings, unit_length
+from bertctl.modeling.pooling import check_poolings, unit_length
 from bertctl.modeling.source import inspect_model
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import RunFolder
@@ -89,7 +89,7 @@ def _poolings(recipe: Recipe, *, by_word: bool) -> list[str]:
     Raises:
         UsageError: a task without one label per text or word; a pooling of texts for words, or of words for texts.
     """
-    check_poolings([LongText.of(recipe.model).pooling], WINDOW_POOLINGS)
+    check_poolings([LongText.of(recipe.model).pooling], of="windows")
     named: list[str] = list(dict.fromkeys(recipe.probe.pooling))
     if by_word:
         if named not in (["mean"], [FIRST_OF_WORD]):  # the default of texts stands for the only one there is

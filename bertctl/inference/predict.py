@@ -289,19 +289,13 @@ def predict_rows(
 
 
 def predict_glue(
-    run: TrainedRun,
-    split: str,
-    *,
-    data: str | None,
-    output: Path,
-    workers: Workers = ALONE,
-    listener: Listener = SILENT,
+    run: TrainedRun, name: str, *, data: str | None, output: Path, workers: Workers = ALONE, listener: Listener = SILENT
 ) -> dict[str, Any]:
     """Writes the files that the GLUE server takes for a split; `test` is both test splits of MNLI.
 
     Args:
         run: opened.
-        split: its name.
+        name: of the split.
         data: another data set's catalog name, such as `ax`.
         output: folder for one file per split.
         workers: the processes that share the work; the first one writes.
@@ -314,7 +308,7 @@ def predict_glue(
         UsageError: not a GLUE data set, or a split that the server takes no answers for.
     """
     recipe = _about(run, data)
-    dataset, wanted = glue_splits(recipe.data, split)
+    dataset, wanted = glue_splits(recipe.data, name)
     splits = load_data(recipe, splits=[row.name for row in wanted], listener=listener).splits
     splits = dict(zip(splits, workers.seen(splits.values()), strict=True))
     predictor = Predictor(run, run.load(workers))

@@ -21,19 +21,22 @@ TEXT_POOLINGS = ("cls", "mean", "max", "mean-max", "pooler")
 POOLINGS = (*TEXT_POOLINGS, "model", "none")
 """`model`: as a folder of sentence-transformers says; `none`: a vector for each token."""
 
-WORD_POOLINGS = ("first", "last", "mean")
-"""One vector per word: its first token's, its last token's, or the mean of all its tokens'."""
-
-WINDOW_POOLINGS = ("mean", "max", "first", "logits")
-"""How the vectors of windows become one where nothing is learned: `model.window_pooling` but for its attention."""
+_OF = {"texts": POOLINGS, "words": ("first", "last", "mean"), "windows": ("mean", "max", "first", "logits")}
+"""One vector of each: of a word its first token's, its last token's, or the mean of all its tokens'; of windows where
+nothing is learned, `model.window_pooling` but for its attention."""
 
 
-def check_poolings(names: Sequence[str], known: Sequence[str] = POOLINGS) -> tuple[str, ...]:
+def check_poolings(names: Sequence[str], of: str = "texts") -> tuple[str, ...]:
     """Returns the names, each once.
+
+    Args:
+        names: of poolings.
+        of: what is pooled: texts, words or windows.
 
     Raises:
         UsageError: a name that is none.
     """
+    known = _OF[of]
     for name in names:
         if name not in known:
             raise UsageError(unknown("pooling", name, known), remedy=f"Choose from {', '.join(known)}.")
@@ -143,7 +146,7 @@ def pool_words(vectors: "Tensor", words: "Tensor", n_words: int, how: str) -> "T
         vectors: (T, D), tokens in the order of the text.
         words: (T,) int64 number of each token's word, ascending; -1 for tokens of none (special tokens).
         n_words: W.
-        how: of `WORD_POOLINGS`.
+        how: see `check_poolings`.
 
     Returns:
         (W, D) fp32; zeros for a word without a token (one of control characters only).

@@ -78,11 +78,7 @@ class EncodedTexts:
 
     @classmethod
     def joined(
-        cls,
-        ids: list[NDArray[np.int32]],
-        type_ids: list[NDArray[np.uint8]],
-        full: Sequence[int],
-        unknown: Sequence[int],
+        cls, ids: list[NDArray[np.int32]], type_ids: list[NDArray[np.uint8]], full: list[int], unknown: list[int]
     ) -> Self:
         """Returns texts that were encoded one by one."""
         lengths = np.array([len(each) for each in ids], dtype=np.int64)

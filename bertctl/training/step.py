@@ -42,21 +42,17 @@ class StepResult:
 
 
 def step_with_oom_retry(
-    engine: TrainingEngine,
-    features: Features,
-    indices: NDArray[np.int64],
-    rng: WindowRandom,
-    micro_batches: MicroBatches,
+    engine: TrainingEngine, features: Features, batch: NDArray[np.int64], rng: WindowRandom, micro_batches: MicroBatches
 ) -> StepResult:
     """Does a training step; where memory runs out, the same step in twice as many micro-batches, and so on."""
     while True:
         try:
-            return training_step(engine, features, indices, rng, micro_batches=micro_batches.count)
+            return training_step(engine, features, batch, rng, micro_batches=micro_batches.count)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
             engine.optimizer.zero_grad(set_to_none=True)
-            longest = int(features.lengths[indices].max())
+            longest = int(features.lengths[batch].max())
             micro_batches.double(error, longest=longest, workers=engine.workers.count)
         give_back_memory()  # only now has the error let go of what the step had computed
 
