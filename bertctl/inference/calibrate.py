@@ -9,12 +9,7 @@ from bertctl.errors import UsageError
 from bertctl.inference.decision import ThresholdRule, fit_decision, read_decision, write_decision
 from bertctl.inference.score_run import score_splits
 from bertctl.inference.trained import TrainedRun
-from bertctl.metrics.calibration import (
-    brier_score,
-    classwise_calibration_error,
-    expected_calibration_error,
-    scaled_probabilities,
-)
+from bertctl.metrics import calibration
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.tasks.text_classification import TextClassification
@@ -74,11 +69,12 @@ def calibrate_run(
     errors: dict[str, dict[str, float | None]] = {name: {} for name in names}
     right = gold if task.multi_label else gold[:, None] == np.arange(logits.shape[1])
     for when, temperature in {"before": 1.0, "after": decision.temperature or 1.0}.items():
-        p = scaled_probabilities(logits, temperature, multi_label=task.multi_label)
-        answer = None if task.multi_label else expected_calibration_error(p.max(axis=1), p.argmax(axis=1) == gold)
+        p = calibration.scaled_probabilities(logits, temperature, multi_label=task.multi_label)
+        held = right[np.arange(len(p)), p.argmax(axis=1)]
+        answer = None if task.multi_label else calibration.expected_calibration_error(p.max(axis=1), held)
         errors["calibration_error"][when] = answer
-        errors["classwise_calibration_error"][when] = classwise_calibration_error(p, right)
-        errors["brier"][when] = brier_score(p, right, multi_label=task.multi_label)
+        errors["classwise_calibration_error"][when] = calibration.classwise_calibration_error(p, right)
+        errors["brier"][when] = calibration.brier_score(p, right, multi_label=task.multi_label)
     return {
         "decision": decision.as_json(),
         "metrics": {
