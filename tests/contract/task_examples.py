@@ -251,6 +251,7 @@ def ask(
 ) -> Answered:
     """Answers in batches of units as they stand, padded as wide and on the side asked for."""
     outputs: dict[str, np.ndarray] = {}
+    split, features = features, task.scored(features)
     losses = np.zeros(len(features), dtype=np.float32)
     windows, objective = np.arange(len(features)), task.objective(padding or engine.padding)
     with engine.backend.inference():
@@ -258,13 +259,16 @@ def ask(
             indices = windows[first : first + batch_size]
             batch = objective.batch(features, indices, WindowRandom(0))
             logits = objective.forward(engine.backend, batch)
-            losses[indices] = objective.window_losses(logits, batch).numpy()
+            of_windows = objective.window_losses(logits, batch) if batch.labels is not None else None
+            if of_windows is not None:
+                losses[indices] = of_windows.numpy()
             slots = features.prediction_indices(indices)
             for name, values in task.collect_outputs(logits, batch, features, indices).items():
                 outputs.setdefault(name, np.zeros((features.num_predictions, *values.shape[1:]), values.dtype))[
                     slots
                 ] = values
-    return Answered(outputs, task.decode(outputs, features, rows), losses)
+    of_rows = task.row_losses(outputs, split)  # of tasks whose windows have none
+    return Answered(outputs, task.decode(outputs, split, rows), losses if of_rows is None else of_rows)
 
 
 def assert_same(ours: Answered, theirs: Answered) -> None:
