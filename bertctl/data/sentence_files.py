@@ -56,9 +56,15 @@ class SentenceReader(TextReader):
         """Returns None: what such pairs are for is said, by the recipe."""
 
     def columns_of(self, table: Table, options: ReadOptions) -> SentenceColumns:
-        """Returns which column of a file is which."""
+        """Returns which column of a file is which; the labels of other rows than those to train on may be of another
+        kind, in a column of another name.
+        """
         settings = options.settings
         columns_named({"negative": settings.negative_column}, table)
+        if options.split == "train" and options.label_needed:
+            columns_named({"label": settings.label_column}, table)
+        elif settings.label_column not in table.columns:
+            settings = settings.model_copy(update={"label_column": None})
         free = {folded(name): name for name in table.columns}
         negative = settings.negative_column or next((free[name] for name in _NEGATIVES if name in free), None)
         others = replace(table, columns={name: each for name, each in table.columns.items() if name != negative})

@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 from bertctl.catalog.models import locate_model
 from bertctl.config.load import load_recipe
 from bertctl.data.readers import READERS
+from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
 from bertctl.errors import BertctlError
 from bertctl.runtime.batching import Padding
@@ -97,6 +98,17 @@ def test_questions_of_squad_are_read_with_their_paragraphs(tmp_path) -> None:
     reading = READERS[recipe.task].read(path, recipe.data, split="train", label_needed=True)
     assert reading.rows.columns["text"] == ["who?"]
     assert reading.rows.columns["pair"] == ["Ada wrote it."]
+
+
+def test_validation_rows_have_labels_of_their_own_under_another_name(tmp_path) -> None:
+    train, validation = tmp_path / "train.csv", tmp_path / "validation.csv"
+    train.write_text("sentence1,sentence2,gold_label\na film,a movie,yes\ngood food,a bore,no\n")
+    validation.write_text("sentence1,sentence2,score\na film,a movie,4.5\ngood food,a bore,0.5\n")
+    files = {"data.train_file": str(train), "data.validation_file": str(validation)}
+    recipe = load_recipe("sentence-embeddings", options=files)
+    assert load_data(recipe).splits["validation"].columns["label"] == ["4.5", "0.5"]
+    with pytest.raises(BertctlError, match="no column 'gold'"):
+        load_data(recipe.with_fields("data", label_column="gold"))
 
 
 def _features(columns: list[list[str]], kind: str, classes: list[int] | None = None) -> SentenceFeatures:
