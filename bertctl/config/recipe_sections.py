@@ -358,7 +358,7 @@ class SentenceEmbeddingsSection(TaskSettings):
     loss: Literal["cosine", "cosent", "softmax", "contrastive", "multiple-negatives", "triplet"] | None = None
     """What is minimised. `cosine` and `cosent` learn scores, `softmax` and `contrastive` labels of pairs, the others
     what belongs together (Reimers & Gurevych 2019, section 3; Su 2022; Hadsell et al. 2006; Henderson et al. 2017).
-    Default: cosent for scores, contrastive for two labels, softmax for more, else multiple-negatives."""
+    Default: cosine for scores, contrastive for two labels, softmax for more, else multiple-negatives."""
     pooling: Literal["cls", "mean", "max", "mean-max"] | None = None
     """How the vectors of the tokens become one per text. Default: as the model's folder says, else mean."""
     normalize: bool | None = None

@@ -36,7 +36,7 @@ SAID = "sentence_modules"
 """Where a trained model's configuration holds, beside its config.json, what its folder says of texts' vectors."""
 
 _LOSSES = {
-    "scores": ("cosent", "cosine"),
+    "scores": ("cosine", "cosent"),
     "classes": ("softmax", "contrastive", "multiple-negatives"),
     "matches": ("multiple-negatives", "triplet"),
     "texts": ("multiple-negatives", "contrastive", "cosine", "triplet"),

@@ -1,8 +1,8 @@
 """Pairs/s of training vectors of texts: bertctl against sentence-transformers' own trainer, for two losses.
 
-Lines of the file are taken two by two as pairs, with scores drawn at random. Both sides have batches of equal size from
-rows of all lengths, AdamW and a linear schedule; the peer has its defaults otherwise (fp32, padded to the longest of a
-batch). Its real trainer runs; after each of its steps ours catch up, so both take turns. The weights are thrown away.
+Lines of the file are taken two by two as pairs, with scores drawn at random. Both sides have batches of equal size,
+AdamW and a linear schedule; the peer has its defaults otherwise (fp32, rows of all lengths in a batch, padded to the
+longest). Its real trainer runs; after each of its steps ours catch up, so both take turns. The weights are thrown away.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from bertctl.training.estimate import Rehearsal
 from bertctl.training.job import prepare
 
 WARM_UP = 2  # steps of each side that do not count
-ARMS = {"cosent": losses.CoSENTLoss, "multiple-negatives": losses.MultipleNegativesRankingLoss}
+ARMS = {"cosine": losses.CosineSimilarityLoss, "multiple-negatives": losses.MultipleNegativesRankingLoss}
 
 
 class Ours:
@@ -38,7 +38,7 @@ class Ours:
             "data.validation_fraction": 0.1,
             "model.name": "minilm",
             "training.batch_size": batch,
-            "training.group_by_length": False,
+            "training.group_by_length": loss == "cosine",  # the other one tells texts of a batch apart
             "sentence_embeddings.loss": loss,
         }
         job = prepare(load_recipe("sentence-embeddings", options=fields))
@@ -91,7 +91,7 @@ def main() -> None:
 
 def measure(loss: str, pairs: list[dict[str, Any]], steps: int, batch: int, scratch: Path) -> None:
     """Trains both sides in turns and prints what they did."""
-    columns = ("text", "pair", "score") if loss == "cosent" else ("text", "pair")
+    columns = ("text", "pair", "score") if loss == "cosine" else ("text", "pair")
     file = scratch / "pairs.jsonl"
     file.write_text("".join(json.dumps({name: row[name] for name in columns}) + "\n" for row in pairs))
     ours = Ours(file, loss, batch, scratch / "ours")

@@ -34,7 +34,7 @@ def read(folder: Path, rows: list[dict[str, Any]], **fields: Any) -> tuple[Any, 
 @pytest.mark.parametrize(
     ("extra", "kind", "loss"),
     [
-        (({"score": 0.5}, {"score": 4.0}, {"score": 3.25}), "scores", "cosent"),
+        (({"score": 0.5}, {"score": 4.0}, {"score": 3.25}), "scores", "cosine"),
         (({"label": 0}, {"label": 1}, {"label": 1}), "classes", "contrastive"),
         (({"label": "entailment"}, {"label": "neutral"}, {"label": "contradiction"}), "classes", "softmax"),
         (({}, {}, {}), "matches", "multiple-negatives"),
