@@ -145,10 +145,10 @@ def label_of(free: Mapping[str, str], usual: Sequence[str], table: Table, *, nee
         return free.get("label") or found[0]
     if not needed:
         return None
-    raise unclear("label", found, table.source, more=shown_columns(table))
+    raise unclear_column("label", found, table.source, more=shown_columns(table))
 
 
-def unclear(role: str, found: Sequence[str], source: str, *, more: str) -> UsageError:
+def unclear_column(role: str, found: Sequence[str], source: str, *, more: str) -> UsageError:
     """Returns the error for a column that can't be told among several, or none, with what to type."""
     what = f"several columns could be the {role}: {', '.join(found)}" if found else f"no column is known as the {role}"
     choices = " or ".join(f"--{role}-column {shlex.quote(name)}" for name in found or ["NAME"])

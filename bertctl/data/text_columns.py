@@ -7,7 +7,15 @@ from typing import Any, ClassVar
 
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.column_contents import Content, are_numbers, content_of, filled, is_prose, with_lists
-from bertctl.data.columns import FileColumns, columns_named, ids_of, label_of, other_columns, shown_columns, unclear
+from bertctl.data.columns import (
+    FileColumns,
+    columns_named,
+    ids_of,
+    label_of,
+    other_columns,
+    shown_columns,
+    unclear_column,
+)
 from bertctl.data.names import CLASS_NAMES, ID_NAMES, LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, folded
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table
@@ -136,7 +144,7 @@ def _guess_text(
         return singles[0], None
     candidates = list(dict.fromkeys([*(name for found in pairs for name in found), *singles]))
     more = f"A second sentence: --pair-column NAME. {shown_columns(table)}"
-    raise unclear("text", candidates, table.source, more=more)
+    raise unclear_column("text", candidates, table.source, more=more)
 
 
 def texts_in(table: Table, names: Sequence[str]) -> list[str]:
@@ -187,7 +195,7 @@ def refuse_other_texts(rows: Rows, columns: Mapping[str, str], settings: DataSec
     others = [name for name, values in rows.columns.items() if name not in named and is_prose(values)]
     if others:
         both = f"As a pair: --text-column {shlex.quote(text)} --pair-column {shlex.quote(others[0])}."
-        raise unclear("text", [text, *others], rows.source, more=both)
+        raise unclear_column("text", [text, *others], rows.source, more=both)
 
 
 def label_kind(labels: Sequence[Any], name: str, source: str) -> Content:

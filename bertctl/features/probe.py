@@ -21,7 +21,7 @@ from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine
 from bertctl.features.selection import ProbeJob, ProbeTrainer, TrainedProbe, labels_of, other_hold_outs, table_document
 from bertctl.inference.engine import Engine
 from bertctl.inference.environment import describe_environment
-from bertctl.inference.evaluate import SplitResult, evaluate_split, report_truncation, windows_of, write_predictions
+from bertctl.inference.evaluate import SplitResult, report_truncation, windows_of, write_predictions
 from bertctl.inference.run_inputs import encode_splits, fit_task, primary_metric, resolved_for
 from bertctl.modeling.build import load_frozen
 from bertctl.modeling.layers import choose_layers, join_states, layer_count
@@ -253,10 +253,4 @@ def _keep(job: ProbeJob, best: TrainedProbe, folder: RunFolder, listener: Listen
     learned = fitted.strength, fitted.weight, fitted.bias, fitted.mix
     head = LinearHead(best.layer.name, best.pooling, spec.special_tokens, spec.normalize, kind, *learned, spec.windows)
     head.save(folder.path, source=source, head=job.task.head())
-    engine = Engine.of(with_head(job.model, head, source, job.compute), job.compute)
-    results = {}
-    for split in job.evaluated:
-        rows, features = job.data.splits[split], job.features[split]
-        result = evaluate_split(engine, job.task, rows, features, recipe=job.recipe, listener=listener)
-        results[split] = result.thorough(job.recipe)
-    return results
+    return job.scored(Engine.of(with_head(job.model, head, source, job.compute), job.compute), listener)

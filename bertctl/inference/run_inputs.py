@@ -14,7 +14,9 @@ from bertctl.config.dump import dump_recipe
 from bertctl.config.schema import Recipe
 from bertctl.data.recipe_data import LoadedData
 from bertctl.errors import DataError, UsageError
-from bertctl.inference.evaluate import SplitResult, metrics_document, truncation_counts
+from bertctl.inference.engine import Engine
+from bertctl.inference.evaluate import SplitResult, evaluate_split, metrics_document, truncation_counts
+from bertctl.progress import Listener
 from bertctl.run_folder import CONFIRM, RunFolder
 from bertctl.runtime.device import Compute
 from bertctl.tasks.base import Features, Task
@@ -63,6 +65,15 @@ class ReadyRun:
     def hash(self) -> str:
         """Returns the hash of what decides the numbers."""
         return str(self.environment["recipe_hash"])
+
+    def scored(self, engine: Engine, listener: Listener) -> dict[str, SplitResult]:
+        """Scores what is scored at the end the way `evaluate` will: text in, answers out."""
+        results = {}
+        for split in self.evaluated:
+            rows, features = self.data.splits[split], self.features[split]
+            result = evaluate_split(engine, self.task, rows, features, recipe=self.recipe, listener=listener)
+            results[split] = result.thorough(self.recipe)
+        return results
 
     def write_inputs(self, folder: RunFolder, verb: str) -> None:
         """Writes what the run is made of: its recipe, with the command that runs it again; where it was begun."""

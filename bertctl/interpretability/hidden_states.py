@@ -18,7 +18,7 @@ from bertctl.errors import DataError, UsageError
 from bertctl.features.encoded_windows import EncodedWindows, RowEncoder
 from bertctl.features.encoder import Encoder, VectorSpec
 from bertctl.features.extract_job import VectorNames
-from bertctl.modeling.families import read_length
+from bertctl.modeling.families import BARE, read_length
 from bertctl.modeling.layers import layer_count
 from bertctl.modeling.pooling import finite
 from bertctl.modeling.source import ModelSource, inspect_model
@@ -88,7 +88,7 @@ def walk_input(name: str, text: str, pair: str | None = None, *, listener: Liste
 
     from bertctl.modeling.load import load_model
 
-    loaded = load_model(source, "AutoModel", head=None)
+    loaded = load_model(source, BARE, head=None)
     network = loaded.network.eval()
     inputs = loaded.saved_tokenizer(text, pair, truncation=True, max_length=length, return_tensors="pt")
     [encoding] = inputs.encodings

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertctl.config.schema import Recipe
 from bertctl.errors import DataError, UsageError
-from bertctl.modeling.families import family_of, reads_padding, slow_step
+from bertctl.modeling.families import BARE, family_of, reads_padding, slow_step
 from bertctl.modeling.layer_groups import freeze, reinitialise
 from bertctl.modeling.linear_head import is_probe, read_probe, with_head
 from bertctl.modeling.load import has_trained_head, keeps_head, load_model
@@ -24,9 +24,6 @@ from bertctl.runtime.device import Compute
 
 if TYPE_CHECKING:
     from torch import nn
-
-BARE = "AutoModel"
-"""The class of transformers without a head: a task that has it trains vectors of texts."""
 
 
 def build_model(
@@ -142,7 +139,7 @@ def load_frozen(source: ModelSource, compute: Compute, *, plain: bool = False) -
 
     from bertctl.modeling.fast_linear import use_fast_linears
 
-    model = load_model(source, "AutoModel", head=None)
+    model = load_model(source, BARE, head=None)
     # Positions are counted from the left, whatever side the tokenizer would pad: a text stands at the same positions
     # alone and in a batch, so its vectors are the same.
     model.padding = replace(model.padding, left=False)

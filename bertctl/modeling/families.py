@@ -11,6 +11,9 @@ from bertctl.catalog.models import WORD_VECTORS
 from bertctl.documents import read_text
 from bertctl.errors import UsageError
 
+BARE = "AutoModel"
+"""The class of transformers without a head: a task that has it trains vectors of texts."""
+
 _OWN_CODE = "its network is code of its own, which is never run"
 
 REFUSED = {
@@ -90,7 +93,7 @@ def refuse_family(config: Mapping[str, Any], name: str) -> None:
         UsageError: with the reason.
     """
     family = family_of(config)
-    is_own = "auto_map" in config and family not in families_with("AutoModel")
+    is_own = "auto_map" in config and family not in families_with(BARE)
     if reason := _OWN_CODE if is_own else REFUSED.get(family):
         raise UsageError(
             f"'{name}' is of the family '{family}': {reason}",
@@ -119,7 +122,7 @@ def require_head(config: Mapping[str, Any], auto_class: str, name: str) -> None:
             "for it",
             remedy=others + (probe if by_vectors else "") + ".",
         )
-    if auto_class == "AutoModel" and config.get("is_encoder_decoder"):
+    if auto_class == BARE and config.get("is_encoder_decoder"):
         raise UsageError(
             f"'{family}' is an encoder and a decoder, and a text's vector is made by an encoder alone ('{name}')",
             remedy=others + ".",

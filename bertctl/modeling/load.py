@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, normalizers, pre_tokenizers
 from bertctl.catalog.hub import cut_off
 from bertctl.documents import loading
 from bertctl.errors import UnavailableError
-from bertctl.modeling.families import COUNTS_FROM_PAD, family_of, model_positions, reads_padding
+from bertctl.modeling.families import BARE, COUNTS_FROM_PAD, family_of, model_positions, reads_padding
 from bertctl.modeling.model import Model
 from bertctl.modeling.source import ModelSource
 from bertctl.progress import SILENT, Listener
@@ -89,7 +89,7 @@ def load_model(
             for module in network.modules():
                 if type(module).__name__ == "Dropout":  # GPT-2's for tags has one that no field names
                     module.p = dropout
-        if auto_class != "AutoModel" and not of_words:
+        if auto_class != BARE and not of_words:
             _fit_head(network, source, auto_class, head)
         saved_tokenizer.model_max_length = model_positions(source.config) or saved_tokenizer.model_max_length
         pad_left, has_segments = config.model_type in _PADS_LEFT, _has_segments(network, config)

@@ -2,9 +2,14 @@
 
 import os
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -42,3 +47,19 @@ def seed_everything(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed % 2**32)  # for libraries that still draw from the global generator
     torch.manual_seed(seed)
+
+
+def generator_states() -> "dict[str, Tensor]":
+    """Returns the states of torch's generators, `cpu` and, where there is one, `cuda`."""
+    import torch
+
+    return {"cpu": torch.get_rng_state()} | ({"cuda": torch.cuda.get_rng_state()} if torch.cuda.is_available() else {})
+
+
+def set_generators(states: "Mapping[str, Tensor]") -> None:
+    """Has torch's generators go on from what `generator_states` returned."""
+    import torch
+
+    torch.set_rng_state(states["cpu"])
+    if torch.cuda.is_available() and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"])

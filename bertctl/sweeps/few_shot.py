@@ -26,11 +26,12 @@ from bertctl.features.encoded_windows import EncodedWindows
 from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine
 from bertctl.inference.engine import Engine
 from bertctl.inference.environment import describe_environment
-from bertctl.inference.evaluate import SplitResult, evaluate_split, write_predictions
+from bertctl.inference.evaluate import SplitResult, write_predictions
 from bertctl.inference.run_inputs import encode_splits, fit_task, primary_metric, resolved_for
 from bertctl.metrics.contributions import Contributions
 from bertctl.metrics.paired import Difference, mean_difference
-from bertctl.modeling.build import BARE, load_frozen
+from bertctl.modeling.build import load_frozen
+from bertctl.modeling.families import BARE
 from bertctl.modeling.layers import choose_layers, layer_count
 from bertctl.modeling.linear_head import LinearHead, with_head
 from bertctl.modeling.load import load_tokenizer_of
@@ -217,13 +218,7 @@ def _keep(
     function = (learned.strength, learned.weight, learned.bias)
     head = LinearHead("last", "model", True, tuned.said.normalised, LOGISTIC, *function, windows=tuned.windows)
     head.save(folder.path, source=replace(tuned.source, name=job.recipe.model.name), head=job.task.head())
-    engine = Engine.of(with_head(tuned.loaded, head, tuned.source, job.compute), job.compute)
-    results = {}
-    for split in job.evaluated:
-        rows, features = job.data.splits[split], job.features[split]
-        result = evaluate_split(engine, job.task, rows, features, recipe=job.recipe, listener=listener)
-        results[split] = result.thorough(job.recipe)
-    return results
+    return job.scored(Engine.of(with_head(tuned.loaded, head, tuned.source, job.compute), job.compute), listener)
 
 
 def _contributions(job: FewShotJob, lines: list[dict[str, Any]]) -> Contributions:

@@ -18,6 +18,7 @@ from bertctl.data.table import require_label
 from bertctl.errors import DataError, UsageError
 from bertctl.metrics.calibration import best_f1_threshold
 from bertctl.metrics.retrieval import ranks_of, similarities
+from bertctl.modeling.families import BARE
 from bertctl.modeling.sentence_folder import SentenceModules, chosen_modules
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
@@ -77,7 +78,7 @@ class SentenceEmbeddings(Task):
     threshold: float = 0.5
 
     name: ClassVar[str] = "sentence-embeddings"
-    auto_class: ClassVar[str] = "AutoModel"
+    auto_class: ClassVar[str] = BARE
     columns: ClassVar[tuple[str, ...]] = ("text",)
     answer_type: ClassVar[type[Answers]] = SentenceAnswers
     reader: ClassVar[Reader] = SentenceReader()

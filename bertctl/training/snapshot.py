@@ -12,6 +12,7 @@ from bertctl.modeling.model import copy_tensor
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, RunFolder
 from bertctl.runtime.launch import Workers
+from bertctl.runtime.seeding import generator_states, set_generators
 from bertctl.training.checkpoint import Checkpoint, Snapshot, put_back
 from bertctl.training.loop import TrainingState
 from bertctl.training.training_engine import TrainingEngine
@@ -25,15 +26,10 @@ RandomStates = Mapping[str, NDArray[np.uint8]]
 
 def random_states(workers: Workers) -> RandomStates:
     """Returns the states of torch's generators as `cpu.0`, `cuda.0`, `cpu.1`, ...; all processes must call it."""
-    import torch
-
-    mine = {"cpu": torch.get_rng_state().numpy()}
-    if torch.cuda.is_available():
-        mine["cuda"] = torch.cuda.get_rng_state().numpy()
     return {
         f"{device}.{rank}": state
-        for device, states in mine.items()
-        for rank, state in enumerate(workers.gather(states))
+        for device, mine in generator_states().items()
+        for rank, state in enumerate(workers.gather(mine.numpy()))
     }
 
 
@@ -106,9 +102,8 @@ def restore(
         engine.accelerator.scaler.load_state_dict(checkpoint.state["scaler"])
     generators = load_file(checkpoint.path / "random.safetensors")
     if checkpoint.state["workers"] == workers.count:
-        torch.set_rng_state(generators[f"cpu.{workers.rank}"])
-        if torch.cuda.is_available() and f"cuda.{workers.rank}" in generators:
-            torch.cuda.set_rng_state(generators[f"cuda.{workers.rank}"])
+        own = f".{workers.rank}"
+        set_generators({name.removesuffix(own): state for name, state in generators.items() if name.endswith(own)})
     else:
         listener.warn(
             f"the run was on {checkpoint.state['workers']} processes and goes on with {workers.count}: the examples of "

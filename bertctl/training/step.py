@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bertctl.errors import is_out_of_memory
 from bertctl.runtime.launch import Workers
-from bertctl.runtime.seeding import WindowRandom
+from bertctl.runtime.seeding import WindowRandom, generator_states, set_generators
 from bertctl.tasks.base import Features, Objective
 from bertctl.tasks.batches import Batch
 from bertctl.training.out_of_memory import MicroBatches, give_back_memory
@@ -132,7 +132,7 @@ def _across_batch(
     states, outputs = [], []
     with torch.set_grad_enabled(not is_cached):
         for batch in batches:
-            states.append(_random_states(device))
+            states.append(generator_states())
             outputs.append(objective.forward(engine.backend, batch.to(device)))
     own = outputs[0]
     if is_cached:
@@ -140,9 +140,8 @@ def _across_batch(
     here = whole.to(device)
     sums, counts = objective.losses(_gathered(own, sizes, workers), here), objective.counts(here)
     losses = {name: loss / max(1, counts[name]) for name, loss in sums.items()}
-    total = (
-        torch.stack([*losses.values()]).sum() * workers.count
-    )  # of which the exchange takes the mean over the processes
+    # The exchange takes the mean over the processes, and the sum is meant.
+    total = torch.stack([*losses.values()]).sum() * workers.count
     if not is_cached:
         engine.accelerator.backward(total)
     else:
@@ -150,7 +149,7 @@ def _across_batch(
         parts = gradient.split(list(counted))
         for number, (batch, part, state) in enumerate(zip(batches, parts, states, strict=True)):
             with _exchanged(engine, last=number + 1 == len(batches)), torch.random.fork_rng():
-                _draw_again(state)
+                set_generators(state)
                 again = objective.forward(engine.backend, batch.to(device))
                 engine.accelerator.backward((again[: len(part)] * part).sum() + 0.0 * again.sum())
     return {name: float(loss.detach()) for name, loss in losses.items()}
@@ -160,20 +159,6 @@ def _exchanged(engine: TrainingEngine, *, last: bool) -> contextlib.AbstractCont
     """Returns a context in which gradients are exchanged among the processes, or not yet."""
     found: contextlib.AbstractContextManager[None] = engine.accelerator.no_sync(engine.network)
     return contextlib.nullcontext() if last else found
-
-
-def _random_states(device: str) -> "list[Tensor]":
-    import torch
-
-    return [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if device == "cuda" else [])]
-
-
-def _draw_again(states: "list[Tensor]") -> None:
-    import torch
-
-    torch.set_rng_state(states[0])
-    for state in states[1:]:
-        torch.cuda.set_rng_state(state)
 
 
 def _global_counts(
