@@ -174,17 +174,8 @@ def _what_fits_itself(schema: Mapping[str, Any]) -> str:
 
 
 def _range(schema: Mapping[str, Any]) -> str:
-    low, above = schema.get("minimum"), schema.get("exclusiveMinimum")
-    high, below = schema.get("maximum"), schema.get("exclusiveMaximum")
-    parts = []
-    if low is not None:
-        parts.append(f"of at least {low:.12g}")
-    if above is not None:
-        parts.append(f"above {above:.12g}")
-    if high is not None:
-        parts.append(f"at most {high:.12g}")
-    if below is not None:
-        parts.append(f"below {below:.12g}")
+    words = {"minimum": "of at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
+    parts = [f"{said} {schema[name]:.12g}" for name, said in words.items() if name in schema]
     return f" {' and '.join(parts)}" if parts else ""
 
 

@@ -146,9 +146,8 @@ def metric_chart(rows: Sequence[tuple[str, Mapping[str, Any], float | None]]) ->
             if baseline is not None:
                 axes.plot([baseline], [place], marker="|", markersize=14, color=SECOND, linestyle="")
         axes.set_yticks(range(len(rows)), [name for name, _, _ in rows], color=INK)
-        axes.set_ylim(len(rows) - 0.4, -0.6)
         low = min([0.0, *(value for _, metric, baseline in rows for value in (metric["low"], baseline) if value)])
-        axes.set_xlim(low - 0.02, 1.02)
+        axes.set(xlim=(low - 0.02, 1.02), ylim=(len(rows) - 0.4, -0.6))
         axes.grid(visible=False, axis="y")
 
     label = "; ".join(f"{name} {metric['value']:.4f}" for name, metric, _ in rows)
@@ -177,9 +176,7 @@ def loss_chart(training: Sequence[tuple[int, float]], held: Sequence[tuple[int, 
         if held:
             axes.plot(*zip(*held, strict=True), color=SECOND, linewidth=1.4, marker="o", markersize=4,
                       label="validation")  # fmt: skip
-        axes.set_xlabel("step")
-        axes.set_ylabel("loss")
-        axes.set_ylim(bottom=0)
+        axes.set(xlabel="step", ylabel="loss", ylim=(0, None))
         axes.legend()
 
     return svg("loss", f"loss of {len(training)} logged steps", draw)
@@ -201,8 +198,7 @@ def score_chart(scores: Sequence[tuple[int, float]], *, name: str, best: int | N
         if best is not None and kept is not None:
             axes.plot([best], [kept], marker="o", markersize=9, fillstyle="none", color=ACCENT, linestyle="")
             axes.annotate("kept", (best, kept), textcoords="offset points", xytext=(-8, 5), ha="right", color=ACCENT)
-        axes.set_xlabel("step")
-        axes.set_ylabel(name)
+        axes.set(xlabel="step", ylabel=name)
         axes.margins(0.08, 0.2)
 
     return svg("score", f"{name} by step: " + ", ".join(f"{value:.4f}" for _, value in scores[:20]), draw)
@@ -227,13 +223,10 @@ def reliability_chart(bins: Sequence[ReliabilityBin]) -> str:
             upper.plot([bin_.confidence] * 2, [bin_.low, bin_.high], color=ACCENT, linewidth=2, alpha=0.35)
         upper.plot([bin_.confidence for bin_ in full], [bin_.accuracy for bin_ in full], color=ACCENT, marker="o",
                    markersize=4, linewidth=1)  # fmt: skip
-        upper.set_ylabel("share right")
-        upper.set_ylim(-0.02, 1.02)
+        upper.set(ylabel="share right", ylim=(-0.02, 1.02))
         width = 1 / len(bins)
         lower.bar([bin_.above + width / 2 for bin_ in bins], [bin_.n for bin_ in bins], width=0.9 * width, color=ACCENT)
-        lower.set_ylabel("answers")
-        lower.set_xlabel("probability given")
-        lower.set_xlim(-0.01, 1.01)
+        lower.set(xlabel="probability given", ylabel="answers", xlim=(-0.01, 1.01))
         lower.grid(visible=False, axis="x")
 
     label = "; ".join(f"at {b.confidence:.2f}: {b.accuracy:.2f} right of {b.n}" for b in full)
@@ -260,8 +253,7 @@ def group_chart(names: Sequence[str], scores: Sequence[Mapping[str, Any]], *, sc
         upper.set_ylabel(score)
         upper.margins(0.08, 0.1)
         lower.bar(places, [found["n"] for found in scores], width=0.6, color=ACCENT)
-        lower.set_ylabel("examples")
-        lower.set_xlabel(group)
+        lower.set(xlabel=group, ylabel="examples")
         lower.set_xticks(places, names)
         lower.grid(visible=False, axis="x")
 
@@ -286,8 +278,7 @@ def scatter_chart(gold: Sequence[float], predicted: Sequence[float]) -> str:
         ends = [float(min(x.min(), y.min())), float(max(x.max(), y.max()))]
         axes.plot(ends, ends, color=MUTED, linewidth=1, linestyle=":")
         axes.plot(x, y, marker="o", markersize=3, markeredgewidth=0, linestyle="", color=ACCENT, alpha=0.45)
-        axes.set_xlabel("gold")
-        axes.set_ylabel("predicted")
+        axes.set(xlabel="gold", ylabel="predicted")
 
     return svg("scatter", f"{len(gold)} predicted scores against the true ones", draw, height=3.9)
 
@@ -334,15 +325,11 @@ def draw_learning_rates(document: Mapping[str, Any], paths: Sequence[Path]) -> N
         ):
             if document[name] is not None:
                 axes.axvline(document[name], color=colour, linestyle=style, label=f"{label}: {document[name]:.2e}")
-        axes.set_xscale("log")
         bottom, top = min(smooth), max(smooth[0], min(smooth))
         span = top - bottom
-        axes.set_ylim(bottom - 0.35 * span - 0.05, top + 0.75 * span + 0.15)  # an explosion leaves the chart
-        axes.set_xlabel("learning rate")
-        axes.set_ylabel("training loss")
-        axes.set_title(
-            f"{document['recipe']}, {document['model']}: {document['steps']} steps of {document['batch_size']}"
-        )
+        ends = bottom - 0.35 * span - 0.05, top + 0.75 * span + 0.15  # an explosion leaves the chart
+        title = f"{document['recipe']}, {document['model']}: {document['steps']} steps of {document['batch_size']}"
+        axes.set(title=title, xlabel="learning rate", ylabel="training loss", xscale="log", ylim=ends)
         axes.legend()
 
     write_charts(draw, paths, width=8.0, height=4.5)

@@ -81,8 +81,6 @@ def _draw_layers(figure: "Figure", *, metrics: Mapping[str, Any], title: str) ->
     axes.set_xticks(range(len(layers)), ["0 (embeddings)" if layer == "0" else layer for layer in layers])
     if any(len(layer) > 3 for layer in layers[1:]):
         axes.tick_params(axis="x", rotation=20)
-    axes.set_xlabel("layer")
-    axes.set_ylabel(f"{primary}, {split}, 95 % interval")
-    axes.set_title(title)
+    axes.set(title=title, xlabel="layer", ylabel=f"{primary}, {split}, 95 % interval")
     axes.grid(visible=False, axis="x")
     axes.legend()

@@ -85,11 +85,10 @@ def _draw_seeds(figure: "Figure", *, document: Document) -> None:
     for label, row in zip(axes.get_yticklabels(), rows, strict=True):
         if row["setting"] == document["chosen"]["setting"]:
             label.set(fontweight="bold", color=INK)
-    axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.set_xlabel(metric_text(document))
     few = "" if len(rows) == len(document["settings"]) else f"; the best {len(rows)} of {len(document['settings'])}"
     by = f", by {one_line(', '.join(short_names(document['axes'])), limit=70)}" if document["axes"] else ""
-    axes.set_title(f"a dot for each seed{by}{few}")
+    title = f"a dot for each seed{by}{few}"
+    axes.set(title=title, xlabel=metric_text(document), ylim=(len(rows) - 0.4, -0.6))
     axes.grid(visible=False, axis="x")
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
@@ -114,9 +113,8 @@ def _draw_expected(figure: "Figure", *, document: Document) -> None:
     axes.set_xticks(ticks if many else n[:: 1 + len(n) // 12], minor=False)
     axes.set_xticks([], minor=True)
     axes.xaxis.set_major_formatter("{x:.0f}")
-    axes.set_xlabel("runs")
-    axes.set_ylabel(metric_text(document))
-    axes.set_title(f"expected best score of n runs, estimated from {count(len(values), 'run')}")
+    title = f"expected best score of n runs, estimated from {count(len(values), 'run')}"
+    axes.set(title=title, xlabel="runs", ylabel=metric_text(document))
     figure.legend(loc="outside lower left", ncols=3)
 
 
