@@ -4,7 +4,9 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from bertctl.config.recipe_files import is_of_run
 from bertctl.writing import protect, refuse_input
@@ -16,6 +18,11 @@ Decorator = Callable[[VerbFunction], VerbFunction]
 def parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
     """Returns an option or argument of a verb, as Typer reads it."""
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def option(name: str, flags: str, help_text: str, kind: Any = str, **settings: Any) -> inspect.Parameter:
+    """Returns an option of a verb, whose value is None where it is not typed; its flags with blanks between."""
+    return parameter(name, Annotated[kind | None, typer.Option(*flags.split(), help=help_text, **settings)], None)
 
 
 _OUTPUTS = ("output", "destination", "junit", "gitlab_metrics", "gitlab_codequality", "npz")

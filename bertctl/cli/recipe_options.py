@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from bertctl.cli.completion import model_names, one_of, recipe_fields, recipe_names, run_folders
-from bertctl.cli.folding import Decorator, VerbFunction, folds, parameter
+from bertctl.cli.folding import Decorator, VerbFunction, folds, option, parameter
 from bertctl.cli.help import RARE, SHARED
 from bertctl.config.field_docs import field_docs
 from bertctl.config.recipe_files import expanded_path, is_data_file, is_of_run
@@ -61,14 +61,15 @@ class FieldOption:
     def parameter(self) -> inspect.Parameter:
         """Returns the option as a parameter of a verb; None stands for not given."""
         doc = field_docs()[self.field]
-        option = typer.Option(
+        return option(
+            self.name,
             self.flags,
-            help=f"{doc.summary}\n\n{doc.details} Recipe field: {self.field}.",
+            f"{doc.summary}\n\n{doc.details} Recipe field: {self.field}.",
+            self.kind,
             metavar=self.metavar or "|".join(doc.choices) or None,
             rich_help_panel=self.panel,
             autocompletion=self.complete or (one_of(*doc.choices) if doc.choices else None),
         )
-        return parameter(self.name, Annotated[self.kind | None, option], None)
 
     def value(self, typed: Any) -> Any:
         """Returns what the field is set to."""

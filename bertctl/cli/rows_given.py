@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bertctl.cli.completion import dataset_names
-from bertctl.cli.folding import Decorator, folds, parameter
+from bertctl.cli.folding import Decorator, folds, option, parameter
 from bertctl.cli.recipe_options import LOCKED_OPTION, FieldOption, ModelArgument, RunRequest, by_field, lock, picked
 from bertctl.errors import UsageError
 from bertctl.progress import Listener
@@ -102,10 +102,6 @@ class RowsGiven:
         return unlabelled_rows(run, self.file, kind=self.kind, layout=layout, listener=listener, skipped=skipped), 0
 
 
-def _option(flag: str, help_text: str, kind: Any = str, **settings: Any) -> Any:
-    return Annotated[kind | None, typer.Option(flag, help=help_text, **settings)]
-
-
 _FILE = Annotated[
     str,
     typer.Argument(
@@ -115,15 +111,15 @@ _FILE = Annotated[
 _ABOUT = "File with the text that is asked about, or the text."
 _KINDS = "Layout of the input, such as csv or conllu. Default: by its suffix."
 _DATA = "Take a split of this catalog data set, such as ax."
-_OPTIONS = {
-    "text": _option("--text", "A text, whatever it looks like; repeatable.", list[str], metavar="TEXT"),
-    "text_pair": _option("--text-pair", "Second text of a pair, one for each --text.", list[str], metavar="TEXT"),
-    "split": _option("--split", "Take a split of the run's own data."),
-    "data": _option("--data", _DATA, metavar="NAME", autocompletion=dataset_names),
-    "question": _option("--question", "Ask a question (question answering); repeatable.", list[str], metavar="TEXT"),
-    "context": _option("--context", _ABOUT, metavar="FILE|TEXT"),
-    "input_format": _option("--input-format", _KINDS, metavar="NAME"),
-}
+_OPTIONS = [
+    option("text", "--text", "A text, whatever it looks like; repeatable.", list[str], metavar="TEXT"),
+    option("text_pair", "--text-pair", "Second text of a pair, one for each --text.", list[str], metavar="TEXT"),
+    option("split", "--split", "Take a split of the run's own data."),
+    option("data", "--data", _DATA, metavar="NAME", autocompletion=dataset_names),
+    option("question", "--question", "Ask a question (question answering); repeatable.", list[str], metavar="TEXT"),
+    option("context", "--context", _ABOUT, metavar="FILE|TEXT"),
+    option("input_format", "--input-format", _KINDS, metavar="NAME"),
+]
 
 
 def takes_rows(*wanted: str | FieldOption) -> Decorator:
@@ -135,12 +131,11 @@ def takes_rows(*wanted: str | FieldOption) -> Decorator:
 
         lock(given)
         run = RunRequest(given.pop("run"), by_field(fields, given))
-        file, typed = given.pop("file"), [given.pop(name) for name in _OPTIONS]
+        file, typed = given.pop("file"), [given.pop(one.name) for one in _OPTIONS]
         texts, pairs, split, data, questions, context, kind = typed
         if file and is_text(file):
             file, texts = "", [file, *(texts or ())]
         return RowsGiven(run, file, texts or (), pairs or (), split, data, questions or (), context, kind)
 
     before = [parameter("run", ModelArgument), parameter("file", _FILE, "")]
-    options = [parameter(name, option, None) for name, option in _OPTIONS.items()]
-    return folds(before, [*options, *(row.parameter() for row in fields), LOCKED_OPTION], fold)
+    return folds(before, [*_OPTIONS, *(row.parameter() for row in fields), LOCKED_OPTION], fold)

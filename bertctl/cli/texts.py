@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from bertctl.cli.completion import dataset_names, model_names
-from bertctl.cli.folding import folds, parameter
+from bertctl.cli.folding import folds, option, parameter
 from bertctl.cli.recipe_options import by_field, picked
 from bertctl.data.text_files import is_text, open_bytes, require_file, rows_expected, source_name, source_of
 from bertctl.errors import DataError, UsageError
@@ -19,19 +20,15 @@ _Format = Literal["lines", "csv", "tsv", "jsonl", "parquet"]
 _Errors = Literal["strict", "replace"]
 _OnError = Literal["stop", "skip"]
 
-
-def _option(flag: str, help_text: str, kind: Any = str, **settings: Any) -> Any:
-    return Annotated[kind | None, typer.Option(flag, help=help_text, rich_help_panel="Texts", **settings)]
-
-
-_OPTIONS = {
-    "data": _option("--data", "Data set of the catalog.", metavar="NAME", autocompletion=dataset_names),
-    "split": _option("--split", "Split of --data. Default: train."),
-    "data_dir": _option("--data-dir", "Folder with its official files.", Path, metavar="DIR"),
-    "input_format": _option("--input-format", "Format of the input. Default: by the suffix, else lines.", _Format),
-    "on_error": _option("--on-error", "What becomes of rows of tables that can't be read. Default: stop.", _OnError),
-    "errors": _option("--errors", "What to do with bytes that are not UTF-8. Default: strict.", _Errors),
-}
+_option = partial(option, rich_help_panel="Texts")
+_OPTIONS = [
+    _option("data", "--data", "Data set of the catalog.", metavar="NAME", autocompletion=dataset_names),
+    _option("split", "--split", "Split of --data. Default: train."),
+    _option("data_dir", "--data-dir", "Folder with its official files.", Path, metavar="DIR"),
+    _option("input_format", "--input-format", "Format of the input. Default: by the suffix, else lines.", _Format),
+    _option("on_error", "--on-error", "What becomes of rows of tables that can't be read. Default: stop.", _OnError),
+    _option("errors", "--errors", "What to do with bytes that are not UTF-8. Default: strict.", _Errors),
+]
 _TABLES = picked("--text-column", "--pair-column", "layout")
 LowercaseOption = Annotated[
     bool | None, typer.Option("--lowercase/--cased", help="Whether text is lower-cased, for a bare vocab.txt.")
@@ -160,7 +157,7 @@ class TextSource:
 
 
 def _fold(given: dict[str, Any]) -> TextSource:
-    options = {name: value for name in _OPTIONS if (value := given.pop(name)) is not None}
+    options = {one.name: value for one in _OPTIONS if (value := given.pop(one.name)) is not None}
     replaced, skip = options.pop("errors", "") == "replace", options.pop("on_error", "") == "skip"
     settings = {name.removeprefix("data."): value for name, value in by_field(_TABLES, given).items()}
     return TextSource(settings=settings, replace=replaced, skip=skip, **options)
@@ -176,7 +173,7 @@ def _fold_files(given: dict[str, Any]) -> TextSource:
     return replace(source, files=files or ())
 
 
-_READ = [*(parameter(name, option, None) for name, option in _OPTIONS.items()), *(row.parameter() for row in _TABLES)]
+_READ = [*_OPTIONS, *(row.parameter() for row in _TABLES)]
 takes_texts = folds([], _READ, _fold)
 """Gives a verb `verb(out, source, ...)` the options that say how texts are read: a `TextSource` without files."""
 takes_files = folds([], [parameter("files", _FILES, None), *_READ], _fold_files)

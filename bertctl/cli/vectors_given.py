@@ -4,12 +4,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from bertctl.cli import streams
-from bertctl.cli.folding import Decorator, folds, parameter
+from bertctl.cli.folding import Decorator, folds, option
 from bertctl.cli.output import Output
 from bertctl.cli.recipe_options import LOCKED_OPTION, FieldOption, RecipeRequest, by_field, lock, picked
 from bertctl.data.rows import Rows
@@ -105,25 +103,22 @@ class VectorsGiven:
         return summary
 
 
-def _option(flag: str, help_text: str, kind: Any = str, **settings: Any) -> Any:
-    return Annotated[kind | None, typer.Option(*flag.split(), help=help_text, **settings)]
-
-
 _POOLING = "How a text's vector is made of its tokens'. Default: as the model's folder says (model), else mean."
 _INTO = "File for the answers: lines of JSON, or by its suffix json, csv or tsv. Default: stdout."
-_OPTIONS = {
-    "layer": _option("--layers", "Layer by number or name, as in extract-features. Default: last.", metavar="NAME"),
-    "pooling": _option("--pooling", _POOLING, metavar="cls|mean|max|mean-max|pooler|model"),
-    "input_format": _option("--input-format", "Layout of the input: lines, csv, tsv, jsonl, parquet.", metavar="NAME"),
-    "output": _option("--output -o", _INTO, Path, metavar="FILE"),
-}  # fmt: skip
+_LAYOUT = "Layout of the input: lines, csv, tsv, jsonl, parquet."
+_OPTIONS = [
+    option("layer", "--layers", "Layer by number or name, as in extract-features. Default: last.", metavar="NAME"),
+    option("pooling", "--pooling", _POOLING, metavar="cls|mean|max|mean-max|pooler|model"),
+    option("input_format", "--input-format", _LAYOUT, metavar="NAME"),
+    option("output", "--output -o", _INTO, Path, metavar="FILE"),
+]
 
 
 def takes_vectors(*left_out: str) -> Decorator:
     """Gives a verb `verb(out, given, ...)` the options of model, vectors, texts and answers; some left out."""
     own = FieldOption("data.id_column", "--id-column", metavar="NAME", panel="Data")
     fields = picked("model", "long_texts", "columns", own, "layout", "compute")
-    options = [parameter(name, option, None) for name, option in _OPTIONS.items() if name not in left_out]
+    options = [one for one in _OPTIONS if one.name not in left_out]
 
     def fold(given: dict[str, Any]) -> VectorsGiven:
         lock(given)
