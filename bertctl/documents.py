@@ -155,7 +155,7 @@ def _check(document: Mapping[str, Any], path: Path, where: str, schema: str, rem
     from pydantic_core import ValidationError
 
     try:
-        _validator(schema).validate_python(document)
+        _validator(schema).validate_python(document, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"])
@@ -168,7 +168,7 @@ def _validator(name: str) -> Any:
     from pydantic_core import SchemaValidator
 
     whole = json.loads((_SCHEMAS / f"{name}.json").read_text(encoding="utf-8"))
-    return SchemaValidator(_core(whole, whole.get("$defs", {})), {"strict": True})
+    return SchemaValidator(_core(whole, whole.get("$defs", {})))
 
 
 def _core(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Any:

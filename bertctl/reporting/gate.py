@@ -156,10 +156,7 @@ class GateResult:
         """Returns what a metrics report holds: every metric of the split, its interval, and the checks by verdict."""
         found: list[tuple[str, dict[str, str], float]] = []
         for name in self.run.metrics["metrics"][self.split]:
-            try:
-                metric = self.run.metric(self.split, name)
-            except UsageError:  # not a number, and not asked for
-                continue
+            metric = self.run.metric(self.split, name)
             ends = {"": metric.value, "_low": metric.low, "_high": metric.high}
             found += [(name + end, {"split": self.split}, value) for end, value in ends.items() if value is not None]
         for verdict in ("pass", "fail", "inconclusive"):
@@ -188,8 +185,8 @@ def gate(
         allow_constant: whether a run may pass that is not above the best constant answer.
 
     Raises:
-        UsageError: no limit, drops without a baseline or a baseline without drops, a metric that is not there or not a
-            number, or is better the other way, different data.
+        UsageError: no limit, drops without a baseline or a baseline without drops, a metric that is not there, or is
+            better the other way, different data.
         UnavailableError: no finished run, or predictions that are not there.
         DataError: predictions that contradict the metrics.
     """

@@ -94,7 +94,7 @@ def _listed(folder: RunFolder, status: dict[str, Any], now: float) -> ListedRun:
             status["state"] = "killed"
         known["recipe"] = str(read_document(read_text(folder.recipe)).values["name"])
         run = FinishedRun(folder.path, folder, folder.read(folder.metrics), {})
-        split, metric = run.split(None), str(run.primary)
+        split, metric = run.split(None), run.primary
         known |= {"split": split, "metric": metric, "score": run.metric(split, metric)}
         known["scored_on"] = str(run.document("environment").get("data_hashes", {}).get(split, ""))
     return ListedRun(str(folder.path), status["state"], size, max(0, int(age)), **known)

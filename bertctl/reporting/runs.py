@@ -8,13 +8,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 from bertctl.config.load import load_recipe
 from bertctl.config.schema import Recipe
 from bertctl.config.strict_yaml import read_document
 from bertctl.documents import read_json, read_json_lines
-from bertctl.errors import BertctlError, DataError, UnavailableError, UsageError
+from bertctl.errors import BertctlError, UnavailableError, UsageError
 from bertctl.metrics.value import MetricValue
 from bertctl.run_folder import CONFIRM, RunFolder
 from bertctl.tasks.answers import Line
@@ -27,6 +27,11 @@ DEFAULT_SPLIT = "validation"
 FITTED = 6
 """As the best of how many a threshold flatters the examples it was fitted on: with F1 at 150 to 872 examples a limit
 that is the model's true F1 is passed in at most 3.5 %, and without correction in up to 10."""
+
+_LAYOUT = (
+    'A metrics.json of bertctl has {"metrics": {"validation": {"accuracy": {"value": 0.91, "low": 0.89, "high": 0.93, '
+    '"n": 872}}}, "primary": {"split": "validation", "name": "accuracy"}}.'
+)
 
 TEXTS = tuple(dict.fromkeys(name for task in TASKS.values() for name in task.answer_type.texts))
 """Fields of prediction lines that are the input; the same in two runs on the same data."""
@@ -59,10 +64,9 @@ class FinishedRun:
         return self.folder.metrics if self.folder else self.path
 
     @property
-    def primary(self) -> str | None:
+    def primary(self) -> str:
         """Returns the name of the metric that picked the best weights."""
-        name = self.metrics.get("primary", {}).get("name")
-        return None if name is None else str(name)
+        return str(self.metrics["primary"]["name"])
 
     def split(self, asked: str | None) -> str:
         """Returns the split to look at: the one asked for, else `confirm`, else `validation`, else the one that chose.
@@ -72,8 +76,8 @@ class FinishedRun:
         """
         scored = list(self.metrics["metrics"])
         if asked is None:
-            selection = self.metrics.get("primary", {}).get("split")
-            asked = next((name for name in (CONFIRM, DEFAULT_SPLIT, selection) if name in scored), DEFAULT_SPLIT)
+            choice = (CONFIRM, DEFAULT_SPLIT, self.metrics["primary"]["split"])
+            asked = next((name for name in choice if name in scored), DEFAULT_SPLIT)
         if asked not in scored:
             evaluate = f" Or score it: bertctl evaluate {self.path} --split {asked}." if self.folder else ""
             raise UsageError(
@@ -86,24 +90,15 @@ class FinishedRun:
         """Returns a metric of a split that has been scored.
 
         Raises:
-            UsageError: it is not there, or is no finite number.
+            UsageError: it is not there.
         """
         by_name = self.metrics["metrics"][split]
         if name not in by_name:
             what, remedy = no_such_metric(name, by_name)
             raise UsageError(f"{self.metrics_file}, split '{split}': {what}", remedy=remedy)
-        found = by_name[name]
-        value = found.get("value") if isinstance(found, dict) else found
-        if not _is_finite(value):
-            raise UsageError(
-                f"{self.metrics_file}: the {name} of '{split}' is {value!r}, which is no finite number",
-                remedy="Score the run again with bertctl evaluate, or train it again: it may have diverged.",
-            )
-        entry = found if isinstance(found, dict) else {}
-        low, high = (entry.get(end) if _is_finite(entry.get(end)) else None for end in ("low", "high"))
-        counts = {key: entry[key] for key in ("n", "clusters") if isinstance(entry.get(key), int)}
-        higher = bool(entry.get("higher_is_better", True))
-        return MetricValue(float(value), low, high, counts.get("n", 0), higher, counts.get("clusters"))
+        value, low, high, clusters = (by_name[name].get(key) for key in ("value", "low", "high", "clusters"))
+        n, higher = by_name[name].get("n", 0), by_name[name].get("higher_is_better", True)
+        return MetricValue(float(value), low, high, n, higher, clusters)
 
     def chosen_on(self, split: str) -> dict[str, int]:
         """Returns what was chosen on a split (epoch, threshold, setting, ...) and among how many, where it is known."""
@@ -148,7 +143,7 @@ def read_run(path: Path) -> FinishedRun:
         DataError: a metrics.json that is none.
     """
     if path.is_file():
-        return FinishedRun(path, None, _metrics(path, read_json(path)), {})
+        return FinishedRun(path, None, read_json(path, "metrics", remedy=_LAYOUT), {})
     folder = RunFolder.open(path)
     state = folder.read(folder.status).get("state")
     if state != "done":
@@ -160,7 +155,7 @@ def read_run(path: Path) -> FinishedRun:
     if folder.recipe.exists():
         load_recipe(str(folder.recipe))  # refuses what is no recipe
         recipe = read_document(folder.recipe.read_text(encoding="utf-8-sig")).values
-    run = FinishedRun(path, folder, _metrics(folder.metrics, folder.read(folder.metrics)), recipe)
+    run = FinishedRun(path, folder, folder.read(folder.metrics), recipe)
     return replace(run, metrics=_named_today(run))
 
 
@@ -215,19 +210,3 @@ def _different(names: tuple[str, str], how: str) -> UsageError:
         f"{names[0]} and {names[1]} were scored on different data: {how}",
         remedy="Score both on the same split of the same data (bertctl evaluate RUN --split SPLIT or --file FILE).",
     )
-
-
-def _metrics(path: Path, document: Any) -> Mapping[str, Any]:
-    splits = document.get("metrics") if isinstance(document, dict) else None
-    if not isinstance(splits, dict) or not all(isinstance(by_name, dict) for by_name in splits.values()):
-        raise DataError(
-            f'{path} is no metrics.json of bertctl: it has no "metrics" by split and name',
-            remedy='Its layout is {"metrics": {"validation": {"accuracy": {"value": 0.91, "low": 0.89, "high": 0.93, '
-            '"n": 872}}}}.',
-        )
-    checked: Mapping[str, Any] = document
-    return checked
-
-
-def _is_finite(value: Any) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -71,7 +71,10 @@ def runs(tmp_path_factory):
     lines = folder / "renamed" / "predictions" / "validation.jsonl"
     lines.write_text(lines.read_text().replace('"neg"', '"negative"'))
     loss = {"value": 9.0, "low": 8.0, "high": 10.0, "n": N, "higher_is_better": False}
-    write_json(folder / "scores.json", {"metrics": {"validation": {"spearman": loss, "loss": loss}}})
+    primary = {"split": "validation", "name": "spearman"}
+    write_json(
+        folder / "scores.json", {"metrics": {"validation": {"spearman": loss, "loss": loss}}, "primary": primary}
+    )
     return folder
 
 

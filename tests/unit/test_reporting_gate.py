@@ -257,8 +257,9 @@ def test_a_bare_metrics_file_is_judged_too(tmp_path):
     with pytest.raises(UnavailableError, match="metrics only"):
         _gate(run / "metrics.json", "min-slice label=neg:recall=0.1")
     (tmp_path / "other.json").write_text('{"accuracy": 0.9}')
-    with pytest.raises(DataError, match=r"no metrics\.json"):
+    with pytest.raises(DataError, match=r"other\.json: metrics: field required") as refusal:
         _gate(tmp_path / "other.json", "min accuracy=0.1")
+    assert "A metrics.json of bertctl has" in refusal.value.remedy
 
 
 def test_predictions_that_contradict_the_metrics_are_refused(tmp_path):
