@@ -10,7 +10,6 @@ from pathlib import Path
 from bertctl.catalog.dataset_row import DatasetRow
 from bertctl.catalog.datasets import find_dataset
 from bertctl.catalog.lock import Found, noted
-from bertctl.config.recipe_sections import DataSection
 from bertctl.config.schema import Recipe
 from bertctl.config.task_names import PRETRAINING
 from bertctl.data import catalog_files
@@ -91,7 +90,7 @@ def load_data(
     if splits is None:
         source.require("train")
         named = list(dict.fromkeys(["train", *validation, *named]))
-    read = source.read_whole(named) if whole else limited(source.read(named), recipe, notes)
+    read = {name: source.read_whole(name) for name in named} if whole else limited(source.read(named), recipe, notes)
     if confirms and validation[0] in read:
         read |= _confirming(read[validation[0]], recipe, source.columns, notes)
         validation = (*validation, CONFIRM)
@@ -202,15 +201,22 @@ class _Notes(Listener):
 
 
 class _Source(abc.ABC):
-    """Where splits come from."""
+    """Where splits come from.
+
+    Attributes:
+        dataset: row of the catalog.
+        columns: canonical name -> name in the file.
+        has_validation: whether there are validation rows; else training rows are held out, which is told so.
+    """
 
     dataset: DatasetRow | None = None
-    columns: Mapping[str, str]
+    has_validation: bool
+    _lacking: str
+    _way_out = ""
 
     def __init__(self, recipe: Recipe, listener: Listener) -> None:
-        self._recipe = recipe
-        self._listener = listener
-        self.columns = {}
+        self._recipe, self._listener = recipe, listener
+        self.columns: Mapping[str, str] = {}
 
     @abc.abstractmethod
     def require(self, split: str) -> None:
@@ -220,33 +226,20 @@ class _Source(abc.ABC):
     def validation_splits(self, *, optional_too: bool) -> tuple[str, ...]:
         """Returns the splits that pick the best weights; `optional_too`: also those whose files do not exist."""
 
-    @property
     @abc.abstractmethod
-    def _has_validation(self) -> bool:
-        """Whether there are validation rows; else training rows are held out."""
-
-    @abc.abstractmethod
-    def _read(self, split: str) -> Rows:
-        """Returns a whole split."""
-
-    @abc.abstractmethod
-    def _say_held_out(self, held_out: str, how: str) -> None:
-        """Tells the listener which rows are held out for want of validation rows."""
+    def read_whole(self, split: str) -> Rows:
+        """Returns a split with all of its rows, without hold-out."""
 
     def read(self, splits: Sequence[str]) -> dict[str, Rows]:
         """Returns the splits, in this order."""
         found: dict[str, Rows] = {}
-        if not self._has_validation and not {"train", "validation"}.isdisjoint(splits):
+        if not self.has_validation and not {"train", "validation"}.isdisjoint(splits):
             found["train"], found["validation"] = self._hold_out(self._first_rows("train"))
         return {name: found[name] if name in found else self._first_rows(name) for name in splits}
 
-    def read_whole(self, splits: Sequence[str]) -> dict[str, Rows]:
-        """Returns the splits with all of their rows, without hold-out."""
-        return {name: self._read(name) for name in splits}
-
     def _first_rows(self, split: str) -> Rows:
         limit = self._recipe.data.first_train_rows if split == "train" else None
-        rows = self._read(split)
+        rows = self.read_whole(split)
         return rows if limit is None else first(rows, limit)
 
     def _hold_out(self, rows: Rows) -> tuple[Rows, Rows]:
@@ -260,14 +253,11 @@ class _Source(abc.ABC):
             train, held, stratified = hold_out(
                 rows, fraction=data.validation_fraction, seed=seed, stratify=stratify, groups=groups
             )
-        held_out = f"{len(held)} of the {len(rows)} training rows are held out for validation"
-        how = f"(seed {seed}, {'stratified by label' if stratified else 'not stratified'}"
-        n_groups = len(set(groups))
-        how += f"; {n_groups} groups of rows that hang together, each on one side)" if n_groups < len(rows) else ")"
-        if data.folds is not None:
-            self._listener.say(f"fold {data.fold} of {data.folds}: {held_out} {how}")
-        else:
-            self._say_held_out(held_out, how)
+        n_groups, how = len(set(groups)), "stratified by label" if stratified else "not stratified"
+        how += f"; {n_groups} groups of rows that hang together, each on one side" if n_groups < len(rows) else ""
+        told = f"{len(held)} of the {len(rows)} training rows are held out for validation (seed {seed}, {how})"
+        fold = f"fold {data.fold} of {data.folds}: {told}"
+        self._listener.say(f"{self._lacking}: {told}{self._way_out}" if data.folds is None else fold)
         return train, held
 
 
@@ -283,6 +273,8 @@ class _CatalogSource(_Source):
                 f"the data set '{self._row.name}' is for {self._row.task}, the recipe's task is {recipe.task}",
                 remedy=f"Set task: {self._row.task}, or `bertctl finetune {self._row.name}`.",
             )
+        self.has_validation = bool(self._row.validation_splits) or "train" not in self._row.split_names
+        self._lacking = f"'{self._row.name}' has no validation split"
         self._folder = self._find_folder(section.data_dir or os.environ.get("BERTCTL_DATA"))
         if self._row.bundled and section.data_dir:
             listener.say(f"'{self._row.name}' ships inside the package: {section.data_dir} is not looked at")
@@ -307,17 +299,13 @@ class _CatalogSource(_Source):
                 f"the data set '{self._row.name}' has no training rows",
                 remedy=f"It is for prediction: {self._row.note or 'bertctl predict'}.",
             )
-        if split != "validation" or self._has_validation:
+        if split != "validation" or self.has_validation:
             self._row.split(split)
-
-    @property
-    def _has_validation(self) -> bool:
-        return bool(self._row.validation_splits) or "train" not in self._row.split_names
 
     def validation_splits(self, *, optional_too: bool) -> tuple[str, ...]:
         of_row = self._row.validation_splits
         if not of_row:
-            return () if self._has_validation else ("validation",)
+            return () if self.has_validation else ("validation",)
         asked = self._recipe.evaluation.splits
         chosen = tuple(s for s in of_row if s in asked) or (of_row[:1] if asked else of_row)
         if optional_too or self._folder is None or not self._folder.is_dir():
@@ -330,7 +318,7 @@ class _CatalogSource(_Source):
                 self._listener.warn(f"{self._folder} has no {name} file of '{self._row.name}': it is not scored")
         return there
 
-    def _read(self, split: str) -> Rows:
+    def read_whole(self, split: str) -> Rows:
         row, wanted = self._row, self._row.split(split)
         if row.bundled:
             return catalog_files.read_bundled(row, wanted, self._listener)
@@ -338,19 +326,17 @@ class _CatalogSource(_Source):
             return catalog_files.read_from_folder(row, wanted, self._folder, self._listener)
         return catalog_files.read_from_hub(row, wanted, self._listener)
 
-    def _say_held_out(self, held_out: str, how: str) -> None:
-        self._listener.say(f"'{self._row.name}' has no validation split: {held_out} {how}")
-
 
 class _OwnFiles(_Source):
     """A person's own files. Columns are chosen by the first file that is read, and stay."""
 
+    _lacking, _way_out = "no validation file", "; --validation-file FILE gives one"
+
     def __init__(self, recipe: Recipe, listener: Listener, skipped: SkippedRows | None) -> None:
         super().__init__(recipe, listener)
-        section = recipe.data
         self._skipped = skipped
-        self._settings: DataSection = section
-        self._files = section.own_files
+        self._settings, self._files = recipe.data, recipe.data.own_files
+        self.has_validation = bool(self._files["validation"])
         if not any(self._files.values()):
             raise UsageError(
                 "no data is named",
@@ -366,11 +352,7 @@ class _OwnFiles(_Source):
     def validation_splits(self, *, optional_too: bool) -> tuple[str, ...]:  # noqa: ARG002 - held out where it has no file
         return ("validation",)
 
-    @property
-    def _has_validation(self) -> bool:
-        return bool(self._files["validation"])
-
-    def _read(self, split: str) -> Rows:
+    def read_whole(self, split: str) -> Rows:
         path = Path(self._files[split] or "").expanduser()
         noted(Found("dataset", path.name, {path.name: path}))
         reader, told = READERS[self._recipe.task], Told(listener=self._listener, skipped=self._skipped)
@@ -378,9 +360,6 @@ class _OwnFiles(_Source):
         if not self.columns:
             self.columns, self._settings = reading.columns, reading.settings
         return reading.rows
-
-    def _say_held_out(self, held_out: str, how: str) -> None:
-        self._listener.say(f"no validation file: {held_out} {how}; --validation-file FILE gives one")
 
 
 def _check_slice_columns(recipe: Recipe, splits: Mapping[str, Rows]) -> None:
