@@ -268,18 +268,18 @@ class RecipeRequest:
             fields = {"data.train_file": Path(named)}
             named, guessed = (task, {}) if task else self._guess(Path(named), listener)
             given = {**fields, **guessed, **given}
-        traced = trace_recipe(named, sets=self.sets, options=given)
+        recipe, origins = trace_recipe(named, sets=self.sets, options=given)
         typed = [*self.options, *(given.partition("=")[0].strip() for given in self.sets)]
         for dotted, flag in REACHING.items():
-            file = traced.origins[dotted].file or expanded_path(named)
+            file = origins[dotted].file or expanded_path(named)
             if dotted in CODE or is_of_run(file):
-                refuse_unnamed(traced.recipe, file, typed, {dotted: flag})
+                refuse_unnamed(recipe, file, typed, {dotted: flag})
         looks = not self.verb or self.verb.startswith(("recipes", "fetch"))
-        if not looks and (traced.recipe.task == PRETRAINING) != (self.verb in (PRETRAIN, "adapt")):
-            verb = PRETRAIN if traced.recipe.task == PRETRAINING else "finetune"
-            told = f"'{named}' is a recipe of {verb}, whose task is '{traced.recipe.task}'"
+        if not looks and (recipe.task == PRETRAINING) != (self.verb in (PRETRAIN, "adapt")):
+            verb = PRETRAIN if recipe.task == PRETRAINING else "finetune"
+            told = f"'{named}' is a recipe of {verb}, whose task is '{recipe.task}'"
             raise UsageError(told, remedy=f"bertctl {verb} {named}")
-        return traced.recipe
+        return recipe
 
     def _guess(self, file: Path, listener: Listener) -> tuple[str, Mapping[str, Any]]:
         """Returns the task of a file with rows, and the fields that were guessed with it."""
@@ -292,15 +292,15 @@ class RecipeRequest:
         options = {field: value for field, value in self.options.items() if field.startswith("data.")}
         generic = f"bertctl {self.verb or 'finetune'} TASK --train-file {shlex.quote(str(file))}"
         try:
-            found = guess_task(file, load_recipe(next(iter(READERS)), sets=sets, options=options).data)
+            task, fields, told = guess_task(file, load_recipe(next(iter(READERS)), sets=sets, options=options).data)
         except UsageError as error:
             error.remedy = (
                 f"{error.remedy} Add it to the command, or name the task: {generic} (TASK: {', '.join(READERS)})."
             )
             raise
         if not is_worker():
-            listener.say(f"{found.sentence}; another task: {generic}")
-        return found.task, found.fields
+            listener.say(f"{told}; another task: {generic}")
+        return task, fields
 
 
 @dataclass(frozen=True)

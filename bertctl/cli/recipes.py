@@ -72,7 +72,7 @@ def show(out: Output, recipe: RecipeRequest, origin: Annotated[bool, typer.Optio
         raise UsageError(f"--origin is for recipes, and {recipe.name} is a file of rows", remedy="Leave --origin out.")
     loaded = recipe.load()
     if origin:
-        origins = trace_recipe(recipe.name, sets=recipe.sets).origins
+        origins = trace_recipe(recipe.name, sets=recipe.sets)[1]
         table, rows = plain_table("field", "value", "from"), {}
         for dotted, value in own_fields(loaded):
             source = origins[dotted]

@@ -64,20 +64,16 @@ class Origin(NamedTuple):
 DEFAULT = Origin(-1, 0, "", "default")
 
 
-class Traced(NamedTuple):
-    """Is a recipe, with the origin of each field by its dotted name."""
-
-    recipe: Recipe
-    origins: Mapping[str, Origin]
-
-
 def load_recipe(name_or_path: str, *, sets: Sequence[str] = (), options: Mapping[str, Any] | None = None) -> Recipe:
     """Returns a recipe, complete and checked; see `trace_recipe`."""
-    return trace_recipe(name_or_path, sets=sets, options=options).recipe
+    return trace_recipe(name_or_path, sets=sets, options=options)[0]
 
 
-def trace_recipe(name_or_path: str, *, sets: Sequence[str] = (), options: Mapping[str, Any] | None = None) -> Traced:
-    """Returns a recipe, complete and checked. The nearest source wins: options, `sets`, the file, bases, the defaults.
+def trace_recipe(
+    name_or_path: str, *, sets: Sequence[str] = (), options: Mapping[str, Any] | None = None
+) -> tuple[Recipe, Mapping[str, Origin]]:
+    """Returns a recipe, complete and checked, and the origin of each field by its dotted name. The nearest source wins:
+    options, `sets`, the file, bases, the defaults.
 
     A preset is as near as the source that names it, and gives way to values of the same source.
 
@@ -104,7 +100,7 @@ def trace_recipe(name_or_path: str, *, sets: Sequence[str] = (), options: Mappin
     layers.add_preset()
     recipe = _named_after_data(layers.recipe())
     protect(*named_files(recipe), *(file.path for file in files[:-1]))
-    return Traced(recipe, {dotted: layers.origins.get(dotted, DEFAULT) for dotted in fields()})
+    return recipe, {dotted: layers.origins.get(dotted, DEFAULT) for dotted in fields()}
 
 
 def _named_after_data(recipe: Recipe) -> Recipe:

@@ -52,10 +52,8 @@ class FileColumns:
     def as_settings(self, settings: DataSection, *, header: bool) -> DataSection:
         """Returns the settings with these columns written in, so that the next file is read as the first was.
 
-        The label's column stays the given one where this file has none. Names of a format's own are not written.
+        The label's column stays the given one where this file has none.
         """
-        if not self.settings_of:
-            return settings
         named = {field: getattr(self, name) for name, field in self.settings_of.items()}
         named["label_column"] = named["label_column"] or settings.label_column
         update = {field: list(value) if isinstance(value, tuple) else value for field, value in named.items()}

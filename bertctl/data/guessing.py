@@ -1,7 +1,6 @@
 """Which task a file is for: the one whose reader makes sense of its first rows."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +14,8 @@ from bertctl.words import shorten
 _SEEN = 2048  # rows that are looked at
 
 
-@dataclass(frozen=True)
-class Guess:
-    """What a file is for.
-
-    Attributes:
-        task: its name.
-        fields: values of recipe fields that were guessed, by dotted name.
-        sentence: what was guessed, for a person.
-    """
-
-    task: str
-    fields: Mapping[str, Any]
-    sentence: str
+Guess = tuple[str, Mapping[str, Any], str]
+"""A task, values of recipe fields that were guessed, by dotted name, and a sentence for a person."""
 
 
 def guess_task(path: Path, settings: DataSection) -> Guess:
@@ -68,4 +56,4 @@ def _guess(path: Path, task: str, reading: Reading, settings: DataSection) -> Gu
         value = reading.rows.columns[role][0] if no_header and reading.rows.has(role) else None
         parts.append(f"{role} from '{name}'" + (f" ({shorten(value, 30)})" if value is not None else ""))
     sentence = f"{path} looks like {task}" + (f": {', '.join(parts)}" if parts else "")
-    return Guess(task, {f"data.{name}": value for name, value in found.items()}, sentence)
+    return task, {f"data.{name}": value for name, value in found.items()}, sentence

@@ -74,9 +74,7 @@ class QuestionReader(Reader):
 
     def columns_of(self, table: Table, options: ReadOptions) -> "QuestionColumns":
         """Returns which column of a file is which."""
-        settings = _SQUAD if isinstance(table, NestedTable) else options.settings
-        found = find_columns(table, settings, options)
-        return NestedColumns(**vars(found)) if isinstance(table, NestedTable) else found
+        return find_columns(table, _SQUAD if isinstance(table, NestedTable) else options.settings, options)
 
     def rows_of(self, table: Table, columns: "QuestionColumns", options: ReadOptions, *, first_id: int) -> Rows:
         """Returns a file's columns under their canonical names."""
@@ -102,13 +100,6 @@ class QuestionColumns(FileColumns):
     question: str
     context: str
     label: str | None = None
-
-
-@dataclass(frozen=True)
-class NestedColumns(QuestionColumns):
-    """The columns of the nested form, whose names are the format's: the next file may have others."""
-
-    settings_of: ClassVar[Mapping[str, str]] = {}
 
 
 def find_columns(table: Table, settings: DataSection, options: ReadOptions) -> QuestionColumns:

@@ -199,7 +199,10 @@ class Reader(ABC):
             if not len(rows):
                 continue
             blank += sum(not text.strip() for text in rows.columns[self.columns[0]]) if self.noun else 0
-            yield Reading(rows, known.names(), known.as_settings(options.settings, header=table.header))
+            settings = options.settings  # the names of a format's own are those of no other file
+            if type(table) is Table and known.settings_of:
+                settings = known.as_settings(settings, header=table.header)
+            yield Reading(rows, known.names(), settings)
         if total:
             say_blank(blank, total, table.source, options.listener, noun=self.noun)
 

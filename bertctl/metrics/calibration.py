@@ -248,14 +248,12 @@ class Threshold:
         value: a probability of at least this counts as yes.
         accepted: how many yes answers there are.
         precision: share of the yes answers that is right; 1 where there are none.
-        recall: share of the examples to be found that is found.
-        f1: their harmonic mean.
+        f1: the harmonic mean of precision and recall.
     """
 
     value: float
     accepted: int
     precision: float
-    recall: float
     f1: float
 
 
@@ -351,7 +349,7 @@ def _thresholds(probability: ArrayLike, gold: ArrayLike) -> list[Threshold]:
         middle = (above + below) / 2
         # Halfway, so that the next example decides nothing by its last digit; neighbours have nothing between them.
         value = middle if below < middle <= above else above
-        choices.append(Threshold(value, accepted, hits / accepted, hits / wanted, 2 * hits / (accepted + wanted)))
+        choices.append(Threshold(value, accepted, hits / accepted, 2 * hits / (accepted + wanted)))
     return choices
 
 

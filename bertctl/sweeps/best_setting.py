@@ -137,21 +137,10 @@ def contributions_of(plan: SweepPlan, scores: Sequence[Score]) -> list[Contribut
     return [score_lines(plan, one) for one in lines]
 
 
-@dataclass(frozen=True)
-class Expected:
-    """Holds what to expect of the choice, without the luck of having been the best of many.
-
-    Attributes:
-        of_new_seed: of the chosen setting with another seed, on other examples.
-        of_best_run: of its best run, on other examples.
-    """
-
-    of_new_seed: float
-    of_best_run: float
-
-
-def expect(plan: SweepPlan, found: Sequence[SettingScores]) -> Expected:
-    """Returns what to expect of the choice among these settings; diverged runs count with what they are worth.
+def expect(plan: SweepPlan, found: Sequence[SettingScores]) -> tuple[float, float]:
+    """Returns what to expect of the choice among these settings, without the luck of having been the best of many: of
+    the chosen setting with another seed, and of its best run, on other examples. Diverged runs count with what they are
+    worth.
 
     Raises:
         BertctlError: a score without predictions, or with others.
@@ -166,7 +155,7 @@ def expect(plan: SweepPlan, found: Sequence[SettingScores]) -> Expected:
         np.stack([parts.get(id(s), np.full(size, s.value)) for s in one.scores if s.value is not None], axis=1)
         for one in valued
     ]
-    return Expected(*scores_of_the_choice(tables, sign=-plan.sign, by_best_run=plan.choose == "best-run"))
+    return scores_of_the_choice(tables, sign=-plan.sign, by_best_run=plan.choose == "best-run")
 
 
 def two_way_difference(a_GS: Floats, b_GS: Floats, *, n: int, clusters: int | None) -> Difference:

@@ -95,7 +95,7 @@ def describe(plan: SweepPlan, cells: Sequence[CellResult], *, test_split: bool =
         "chosen": chosen,
         "selected_on": {"setting": {"split": plan.primary.split, "of": len(plan.settings)}},
         "comparison": _comparison(plan, by_choice),
-        "expected_best": [vars(one) for one in expected_best(values, higher_is_better=higher)],
+        "expected_best": expected_best(values, higher_is_better=higher),
         "test": _test(plan, cells, chosen) if test_split else None,
     }
     document["notes"] = _footnotes(document)
@@ -168,10 +168,10 @@ def _chosen(plan: SweepPlan, order: Sequence[SettingScores], n: int) -> dict[str
 def _expected(plan: SweepPlan, found: Sequence[SettingScores]) -> dict[str, Any]:
     """Returns what to expect of the choice, corrected for its having been the best; else why not."""
     try:
-        expected = expect(plan, found)
+        new_seed, best_run = expect(plan, found)
     except BertctlError as error:
         return {"expected": None, "run_expected": None, "not_corrected": _FOLDERS.sub("", error.message)}
-    return {"expected": expected.of_new_seed, "run_expected": expected.of_best_run, "not_corrected": ""}
+    return {"expected": new_seed, "run_expected": best_run, "not_corrected": ""}
 
 
 def _comparison(plan: SweepPlan, order: Sequence[SettingScores]) -> dict[str, Any]:

@@ -14,27 +14,12 @@ Always Work", ACL 2020).
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 
-@dataclass(frozen=True)
-class ExpectedBest:
-    """Holds what n runs can be expected to reach.
-
-    Attributes:
-        runs: n.
-        value: expected best score.
-        deviation: standard deviation of the best score of n runs.
-    """
-
-    runs: int
-    value: float
-    deviation: float
-
-
-def expected_best(values: Sequence[float], *, higher_is_better: bool = True) -> list[ExpectedBest]:
+def expected_best(values: Sequence[float], *, higher_is_better: bool = True) -> list[dict[str, Any]]:
     """Returns the expected best score of 1, 2, ... runs drawn with replacement from these.
 
     Args:
@@ -42,7 +27,8 @@ def expected_best(values: Sequence[float], *, higher_is_better: bool = True) -> 
         higher_is_better: direction.
 
     Returns:
-        One entry for each n; none without values.
+        For each n (`runs`) the `value` that they can be expected to reach, and its standard `deviation`; nothing
+        without values.
     """
     N = len(values)
     sign = 1.0 if higher_is_better else -1.0
@@ -54,5 +40,6 @@ def expected_best(values: Sequence[float], *, higher_is_better: bool = True) -> 
         # About the best value: differences of the squares would lose the digits that matter.
         mean = math.fsum((chances * (ordered - ordered[-1])).tolist())
         variance = math.fsum((chances * (ordered - ordered[-1] - mean) ** 2).tolist())
-        found.append(ExpectedBest(n, sign * (float(ordered[-1]) + mean), math.sqrt(max(0.0, variance))))
+        value, deviation = sign * (float(ordered[-1]) + mean), math.sqrt(max(0.0, variance))
+        found.append({"runs": n, "value": value, "deviation": deviation})
     return found

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -189,7 +188,7 @@ def refuse_other_plan(before: SweepPlan, now: SweepPlan, what: str, remedy: str)
         for name in ("primary", "settings", "seeds", "folds")
         if old[name] != new[name]
     ]
-    changed = _changed(before.data_hashes, now.data_hashes)
+    changed = [split for split, digest in now.data_hashes.items() if before.data_hashes.get(split, digest) != digest]
     if not shown and changed:
         raise DataError(f"{what} with other data: the rows of {', '.join(changed)} have changed", remedy=remedy)
     if not shown and before.model_hash != now.model_hash:
@@ -198,10 +197,6 @@ def refuse_other_plan(before: SweepPlan, now: SweepPlan, what: str, remedy: str)
     if shown or before.cells != now.cells:
         lines = "".join(f"\n  {line}" for line in shown) or f" see its {PLAN}"
         raise UsageError(f"{what} with other settings:{lines}", remedy=remedy)
-
-
-def _changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    return [split for split, digest in now.items() if before.get(split, digest) != digest]
 
 
 def _shown(value: Any) -> str:

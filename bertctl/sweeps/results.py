@@ -8,6 +8,7 @@ they had reached. Runs that failed and those that are not there can't be valued:
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -157,11 +158,9 @@ def read_cell(folder: Path, plan: SweepPlan, cell: PlannedCell) -> CellResult:
     run = RunFolder(folder / CELLS / cell.name)
     state, value, message = _outcome(run, plan)
     seconds = 0.0
-    if state != "missing" and run.performance.exists():
-        try:
+    if state != "missing":
+        with suppress(BertctlError):  # a time that can't be read is not known; the result does not depend on it
             seconds = math.fsum(run.read(run.performance).get("seconds", {}).values())
-        except BertctlError:
-            seconds = 0.0  # a time that can't be read is not known; the result does not depend on it
     return CellResult(cell.name, run.path, cell.setting, cell.seed, cell.fold, state, value, message, seconds)
 
 
