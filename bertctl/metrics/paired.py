@@ -80,16 +80,12 @@ def mcnemar(only_a: int, only_b: int, *, exact: bool = True) -> float:
         only_b: examples that only b answers rightly.
         exact: by the binomial distribution; else chi-square with continuity correction.
     """
+    from scipy.special import bdtr
+
     m = only_a + only_b
-    if m == 0 or only_a == only_b:
-        return 1.0
-    if not exact:
-        return math.erfc((abs(only_a - only_b) - 1) / math.sqrt(2 * m))
-    ways = total = 1
-    for i in range(min(only_a, only_b)):  # whole numbers: exact however small the p
-        ways = ways * (m - i) // (i + 1)
-        total += ways
-    return min(1.0, float(2 * total / 2**m))
+    if exact or only_a == only_b:
+        return min(1.0, 2 * float(bdtr(min(only_a, only_b), m, 0.5)))
+    return math.erfc((abs(only_a - only_b) - 1) / math.sqrt(2 * m))
 
 
 def share_difference(right_a: Bools, right_b: Bools, clusters: Numbers | None = None) -> Difference:
@@ -128,7 +124,7 @@ def score_interval(only_a: float, only_b: float, n: float) -> tuple[float, float
         only_b: examples that only b answers rightly.
         n: all examples.
     """
-    z = NormalDist().inv_cdf((1 + statistics.CONFIDENCE) / 2)
+    z = statistics.quantile_of_normal()
     value = (only_a - only_b) / n
 
     def end(outside: float, target: float) -> float:
@@ -256,11 +252,7 @@ def unpaired_difference(a: MetricValue, b: MetricValue) -> Difference:
     high = value + math.hypot(a.high - a.value, b.value - b.low)
     # The normal p of the side on which 0 lies, from that side's width.
     width = value - low if value > 0 else high - value
-    z = (
-        NormalDist().inv_cdf((1 + statistics.CONFIDENCE) / 2) * abs(value) / width
-        if width > 0
-        else math.inf * bool(value)
-    )
+    z = statistics.quantile_of_normal() * abs(value) / width if width > 0 else math.inf * bool(value)
     return Difference(value, low, high, math.erfc(z / math.sqrt(2)) if value else 1.0, a.n, "unpaired", None)
 
 
@@ -281,9 +273,8 @@ def detectable(low: float, high: float) -> float:
     Half the interval is 1.96 standard errors; a true distance of 1.96 + 0.84 of them puts the whole interval on one
     side of the limit with a probability of 80 %.
     """
-    normal = NormalDist()
-    sure = normal.inv_cdf((1 + statistics.CONFIDENCE) / 2)
-    return (high - low) / 2 * (sure + normal.inv_cdf(POWER)) / sure
+    sure = statistics.quantile_of_normal()
+    return (high - low) / 2 * (sure + NormalDist().inv_cdf(POWER)) / sure
 
 
 def _exchange(clusters: Numbers | None) -> str:
@@ -297,8 +288,7 @@ def detectable_shares(n: int) -> dict[str, float]:
         `runs`: of two runs that answer a tenth (`DISAGREEMENT`) of the examples differently, by McNemar's test;
         `limit`: of a run from a fixed limit, where nine in ten answers are right.
     """
-    normal = NormalDist()
-    sure = normal.inv_cdf((1 + statistics.CONFIDENCE) / 2)
+    sure = statistics.quantile_of_normal()
     variances = {"runs": DISAGREEMENT, "limit": 0.9 * 0.1}
     errors = {name: math.sqrt(variance / n) for name, variance in variances.items()}
     return {name: detectable(-sure * error, sure * error) for name, error in errors.items()}
@@ -335,6 +325,7 @@ def _exchange_p(statistic: statistics.Statistic, same_K: Numbers, changed_J: Num
         changed_J: how often each of the others occurs.
         resamples: exchanges drawn where there are too many to go through.
     """
+    from scipy.special import gammaln
 
     def distance(exchanged_RJ: Floats) -> Floats:
         same_RK = np.broadcast_to(same_K.astype(np.float64), (len(exchanged_RJ), same_K.size))
@@ -345,7 +336,8 @@ def _exchange_p(statistic: statistics.Statistic, same_K: Numbers, changed_J: Num
     observed = float(distance(np.zeros((1, changed_J.size)))[0])
     if math.log(_EXACT_EXCHANGES) >= float(np.log(changed_J + 1).sum()):
         exchanges = np.indices(tuple(changed_J + 1)).reshape(changed_J.size, -1).T
-        chance = np.exp([sum(map(_log_choose, changed_J.tolist(), row)) for row in exchanges.tolist()])
+        ways = gammaln(changed_J + 1) - gammaln(exchanges + 1) - gammaln(changed_J - exchanges + 1)  # as logarithms
+        chance = np.exp((ways - changed_J * math.log(2)).sum(axis=1))
         return min(1.0, float(chance[distance(exchanges.astype(np.float64)) >= observed - statistics.SAME].sum()))
     rng = np.random.Generator(np.random.PCG64(_SEED))
     reached = 0
@@ -353,8 +345,3 @@ def _exchange_p(statistic: statistics.Statistic, same_K: Numbers, changed_J: Num
         drawn = rng.binomial(changed_J, 0.5, size=(rows, changed_J.size)).astype(np.float64)
         reached += int((distance(drawn) >= observed - statistics.SAME).sum())
     return (1 + reached) / (1 + resamples)
-
-
-def _log_choose(n: int, k: int) -> float:
-    """Returns the logarithm of the chance that k of n coins fall heads."""
-    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) - n * math.log(2)

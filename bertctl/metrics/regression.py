@@ -72,15 +72,13 @@ def pearson_statistic(x_N: Floats, y_N: Floats) -> Statistic:
 
 def spearman_statistic(x_N: Floats, y_N: Floats) -> Statistic:
     """Returns the Spearman correlation, ties at their mean rank, as a function of how often each of N pairs counts."""
-    n = x_N.size
     # With the examples in the order of x, only y's ranks need to be put back into it.
     order = np.argsort(x_N, kind="stable")
-    starts_x, group_x = _groups(x_N[order])
     y_sorted = y_N[order]
     by_y = np.argsort(y_sorted, kind="stable")
-    starts_y, group_of_sorted = _groups(y_sorted[by_y])
-    group_y = np.empty(n, dtype=np.int64)
-    group_y[by_y] = group_of_sorted
+    _, starts_x, group_x = np.unique(x_N[order], return_index=True, return_inverse=True)
+    _, starts_y = np.unique(y_sorted[by_y], return_index=True)
+    _, group_y = np.unique(y_sorted, return_inverse=True)
 
     def spearman(counts_RN: Floats) -> Floats:
         counts_RN = counts_RN[:, order]
@@ -94,12 +92,6 @@ def spearman_statistic(x_N: Floats, y_N: Floats) -> Statistic:
         return _correlation(covariance, variance_x, variance_y, 0.25)
 
     return spearman
-
-
-def _groups(ascending_N: Floats) -> tuple[Numbers, Numbers]:
-    """Returns where each group of equal values starts, (G,), and the group of each value, (N,)."""
-    first = np.concatenate([[True], ascending_N[1:] != ascending_N[:-1]])
-    return np.flatnonzero(first).astype(np.int64), np.cumsum(first) - 1
 
 
 def _mean_ranks(counts_RN: Floats, starts_G: Numbers) -> tuple[Floats, Floats]:
