@@ -81,12 +81,10 @@ class LocatedModel:
     Attributes:
         name: as it was asked for.
         folder: holds config.json, tokenizer files and (where asked for) model.safetensors.
-        row: its catalog row, if it has one.
     """
 
     name: str
     folder: Path
-    row: ModelRow | None
 
 
 def locate_model(name: str, *, revision: str | None = None, weights: bool = True, own: bool = False) -> LocatedModel:
@@ -106,14 +104,14 @@ def locate_model(name: str, *, revision: str | None = None, weights: bool = True
     if row is not None and row.package:
         packaged = _package_folder(row, weights=weights)
         if packaged is not None:
-            return _noted(LocatedModel(name, packaged, row), row.name, whole=weights)
+            return _noted(LocatedModel(name, packaged), row.name, whole=weights)
     path = Path(name).expanduser()
     if row is None and path.is_dir():
-        return _noted(LocatedModel(name, _model_folder(path), None), "" if own else path.resolve().name, whole=weights)
+        return _noted(LocatedModel(name, _model_folder(path)), "" if own else path.resolve().name, whole=weights)
     if row is None and path.is_file():
         from bertctl.catalog.word_vectors import word_vectors_folder
 
-        return _noted(LocatedModel(name, word_vectors_folder(path), None), path.name, whole=weights)
+        return _noted(LocatedModel(name, word_vectors_folder(path)), path.name, whole=weights)
     if row is None and (name.startswith((".", "/", "~")) or name.count("/") != 1):
         return _refuse(name)
     patterns = (*_SMALL_FILES, *_SENTENCES, *_WEIGHTS) if weights else _SMALL_FILES
@@ -127,7 +125,7 @@ def locate_model(name: str, *, revision: str | None = None, weights: bool = True
             f"the model '{name}' has no safetensors weights on the hub; pickled weights are never loaded",
             remedy="Convert it once with transformers (save_pretrained writes safetensors) and give the folder.",
         )
-    return LocatedModel(name, folder, row)
+    return LocatedModel(name, folder)
 
 
 def _noted(model: LocatedModel, name: str, *, whole: bool) -> LocatedModel:

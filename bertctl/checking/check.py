@@ -60,7 +60,7 @@ def check_data(recipe: Recipe, *, listener: Listener = SILENT) -> DataReport:
     """
     read = read_data(recipe, listener=listener)
     tokenizer, skipped = _tokenizer(recipe, listener) if read.splits else (None, ())
-    subject = Subject(recipe, read.splits, read.validation_splits, read.labels, tokenizer)
+    subject = Subject(recipe, read.splits, read.labels, tokenizer)
     findings = [*read.findings, *run_checks(subject, listener=listener)]
     findings += _refusals(subject, findings)
     return DataReport(

@@ -27,13 +27,11 @@ class ReadData:
 
     Attributes:
         splits: split name -> rows.
-        validation_splits: the splits that pick the best weights.
         labels: label names in the data set's official order, where it has one.
         findings: what was refused, and what the readers warned of.
     """
 
     splits: dict[str, Rows]
-    validation_splits: tuple[str, ...]
     labels: tuple[str, ...] | None
     findings: tuple[Finding, ...]
 
@@ -74,7 +72,7 @@ def _read_dataset(recipe: Recipe, listener: Listener) -> ReadData:
                 raise
             listener.say(f"{name}: not there, not checked")
         findings += heard.findings(name)
-    return ReadData(splits, tuple(row.validation_splits), row.labels or None, tuple(findings))
+    return ReadData(splits, row.labels or None, tuple(findings))
 
 
 def _read_own(recipe: Recipe, listener: Listener) -> ReadData:
@@ -84,7 +82,7 @@ def _read_own(recipe: Recipe, listener: Listener) -> ReadData:
         loaded = load_data(recipe, listener=heard, splits=list(files), whole=True)
     except DataError:
         return _read_own_one_by_one(recipe, files, listener)
-    return ReadData(dict(loaded.splits), ("validation",), loaded.labels, tuple(heard.findings("")))
+    return ReadData(dict(loaded.splits), loaded.labels, tuple(heard.findings("")))
 
 
 def _read_own_one_by_one(recipe: Recipe, files: Mapping[str, str], listener: Listener) -> ReadData:
@@ -101,7 +99,7 @@ def _read_own_one_by_one(recipe: Recipe, files: Mapping[str, str], listener: Lis
                 splits[name] = rows
             findings.append(_bad_records(bad, len(rows), name) if rows is not None and bad else refusal(error, name))
         findings += heard.findings(name)
-    return ReadData(splits, ("validation",), None, tuple(findings))
+    return ReadData(splits, None, tuple(findings))
 
 
 def refusal(error: DataError, split: str, *, code: str = "unreadable") -> Finding:

@@ -22,14 +22,12 @@ class Subject:
     Attributes:
         recipe: for the task, the label settings and `model.max_length`.
         splits: split name -> rows, in the order train, validation, test.
-        validation_splits: the splits that pick the best weights.
         official_labels: label names in the data set's official order, where it has one.
         tokenizer: the model's; None where it can't be had.
     """
 
     recipe: Recipe
     splits: dict[str, Rows]
-    validation_splits: tuple[str, ...] = ("validation",)
     official_labels: tuple[str, ...] | None = None
     tokenizer: Tokenizer | None = None
 

@@ -76,7 +76,7 @@ def explain(
     def as_page(lines: Iterable[dict[str, Any]], file: Any) -> None:
         file.write(render_html(explained_page(str(given.run.path), lines, explainer.summary)))
 
-    own = {"text": AnswerFormat("text", as_text), "html": AnswerFormat("a page", as_page)}
+    own = {"text": AnswerFormat(as_text), "html": AnswerFormat(as_page)}
     skipped = SkippedRows() if on_error == "skip" else None
     with streams.whole() if chosen == "json" else streams.data() as answers, out.third_party_kept():
         chunks, total = given.chunks(trained, out, skipped)

@@ -35,7 +35,6 @@ class LoadedData:
         dataset: catalog row, or None for a person's own files.
         validation_splits: the splits that pick the best weights and are scored at the end; the first one decides.
         columns: canonical name -> name in the file, as given or guessed (own files only).
-        notes: what was guessed, detected, held out or skipped; each was also told to the listener.
         hashes: split name -> SHA-256 of its canonical columns' values; no path, no date.
         recipe: that named the data.
     """
@@ -45,7 +44,6 @@ class LoadedData:
     dataset: DatasetRow | None
     validation_splits: tuple[str, ...]
     columns: Mapping[str, str]
-    notes: tuple[str, ...]
     hashes: Mapping[str, str]
     recipe: Recipe
 
@@ -79,8 +77,7 @@ def load_data(
     """
     if recipe.task == PRETRAINING:
         return _held_out(recipe, splits or ("validation",), listener)
-    notes = _Notes(listener)
-    source: _Source = _CatalogSource(recipe, notes) if recipe.data.name else _OwnFiles(recipe, notes, skipped)
+    source: _Source = _CatalogSource(recipe, listener) if recipe.data.name else _OwnFiles(recipe, listener, skipped)
     validation = source.validation_splits(optional_too=splits is not None)
     confirms = recipe.data.confirm_fraction is not None and bool(validation) and not whole
     wanted = recipe.evaluation.splits if splits is None else splits
@@ -90,9 +87,9 @@ def load_data(
     if splits is None:
         source.require("train")
         named = list(dict.fromkeys(["train", *validation, *named]))
-    read = {name: source.read_whole(name) for name in named} if whole else limited(source.read(named), recipe, notes)
+    read = {name: source.read_whole(name) for name in named} if whole else limited(source.read(named), recipe, listener)
     if confirms and validation[0] in read:
-        read |= _confirming(read[validation[0]], recipe, source.columns, notes)
+        read |= _confirming(read[validation[0]], recipe, source.columns, listener)
         validation = (*validation, CONFIRM)
     _check_slice_columns(recipe, read)
     scored = {
@@ -106,7 +103,6 @@ def load_data(
         dataset=source.dataset,
         validation_splits=validation,
         columns=source.columns,
-        notes=tuple(notes.kept),
         hashes=_hashes(recipe, read, source.dataset),
         recipe=recipe,
     )
@@ -123,7 +119,7 @@ def _held_out(recipe: Recipe, splits: Sequence[str], listener: Listener) -> Load
             f"a corpus has no split '{splits[0]}'", remedy="Give a file: bertctl evaluate RUN --file FILE."
         )
     rows = {"validation": held_out_rows(recipe, listener)}
-    return LoadedData(rows, None, None, ("validation",), {}, (), _hashes(recipe, rows, None), recipe)
+    return LoadedData(rows, None, None, ("validation",), {}, _hashes(recipe, rows, None), recipe)
 
 
 def _confirming(rows: Rows, recipe: Recipe, columns: Mapping[str, str], listener: Listener) -> dict[str, Rows]:
@@ -182,22 +178,6 @@ def _hashes(recipe: Recipe, splits: Mapping[str, Rows], dataset: DatasetRow | No
     if dataset is not None and dataset.home is not None and dataset.labels:
         found["labels"] = hashlib.sha256("\n".join(dataset.labels).encode()).hexdigest()
     return found
-
-
-class _Notes(Listener):
-    """Keeps what is said, and passes it on."""
-
-    def __init__(self, listener: Listener) -> None:
-        self._listener = listener
-        self.kept: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.kept.append(text)
-        self._listener.say(text)
-
-    def warn(self, text: str) -> None:
-        self.kept.append(text)
-        self._listener.warn(text)
 
 
 class _Source(abc.ABC):

@@ -37,7 +37,6 @@ class Metric:
             where the lines don't give this metric. None in place of the function: a figure of the split as a whole,
             which `Answers.figures` computes.
         description: what it is, in a line.
-        interval: where its 95 % interval comes from.
         higher_is_better: direction.
         is_fraction: whether it lies between -1 and 1.
         hub_name: what the Hugging Face hub calls it, where that is another name.
@@ -47,7 +46,6 @@ class Metric:
     name: str
     contribute: Callable[[Any, Any], "Contributions | None"] | None
     description: str
-    interval: str = "none"
     higher_is_better: bool = True
     is_fraction: bool = True
     hub_name: str | None = None
@@ -58,7 +56,6 @@ LOSS = Metric(
     "loss",
     lambda answers, lines: answers.losses(lines),
     "mean of the loss that training minimises",
-    "bootstrap, studentised",
     higher_is_better=False,
     is_fraction=False,
 )

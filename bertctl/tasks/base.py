@@ -37,7 +37,6 @@ class AnswerFormat:
     """A layout of answers besides JSON Lines and CSV, such as CoNLL columns or the official SQuAD files.
 
     Attributes:
-        description: in a few words.
         write: writes the answers (the dictionaries that `predict` makes, `id` first) as text.
         extra: files beside the main one, by suffix such as `.nbest.json`; they need `-o FILE`.
         reads: further columns of the rows that it writes, where they have them.
@@ -45,7 +44,6 @@ class AnswerFormat:
         by_id: whether answers are written by their ids, so that no two rows may have the same.
     """
 
-    description: str
     write: Callable[[Iterable[dict[str, Any]], TextIO], None]
     extra: Mapping[str, Callable[[Iterable[dict[str, Any]], TextIO], None]] = field(default_factory=dict)
     reads: tuple[str, ...] = ()

@@ -21,7 +21,7 @@ class ChoiceAnswers(Answers):
     texts: ClassVar[tuple[str, ...]] = ("context", "choices")
     columns: ClassVar[tuple[str, ...]] = ("context", "choices")
     checks: ClassVar[frozenset[str]] = frozenset({"choices"})
-    metrics: ClassVar[tuple[Metric, ...]] = (Metric("accuracy", _accuracy, "share of rows answered right", "Wilson"),)
+    metrics: ClassVar[tuple[Metric, ...]] = (Metric("accuracy", _accuracy, "share of rows answered right"),)
 
     def baseline(self, constant: Any, lines: Lines) -> dict[str, float]:
         """Returns the better of two answers that ignore the texts: always the same number, or chance.

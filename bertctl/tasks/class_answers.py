@@ -23,8 +23,6 @@ POSITIVE = "positive"
 OF_LABEL = ("precision", "recall", "f1")
 """Metrics of one label against all else: `recall:spam`."""
 
-_BCA = "bootstrap, BCa"
-_INTERVAL = f"posterior (two labels), else {_BCA}"
 _OF_WHICH = "of the positive label, else the mean over labels, each against the rest"
 _MEANS: Mapping[classification.Average, str] = {
     "macro": "mean of the labels' F1",
@@ -89,19 +87,18 @@ class ClassAnswers(Answers):
 answer = pipeline("text-classification", model=MODEL, top_k=None)
 answer({example})"""
     metrics: ClassVar[tuple[Metric, ...]] = (
-        Metric("accuracy", _accuracy, "share of examples answered right (all labels, if several)", "Wilson"),
-        Metric("f1", _f1, "F1 of the positive one of two labels", _INTERVAL),
+        Metric("accuracy", _accuracy, "share of examples answered right (all labels, if several)"),
+        Metric("f1", _f1, "F1 of the positive one of two labels"),
         *(
-            Metric(f"f1_{name}", partial(_mean_f1, name), what, _INTERVAL, hub_name="f1", is_detail=name != "macro")
+            Metric(f"f1_{name}", partial(_mean_f1, name), what, hub_name="f1", is_detail=name != "macro")
             for name, what in _MEANS.items()
         ),
-        Metric("roc_auc", partial(_ranking, "roc_auc"), f"area under the ROC curve: {_OF_WHICH}", _BCA),
-        Metric("average_precision", partial(_ranking, "average_precision"), f"mean precision: {_OF_WHICH}", _BCA),
+        Metric("roc_auc", partial(_ranking, "roc_auc"), f"area under the ROC curve: {_OF_WHICH}"),
+        Metric("average_precision", partial(_ranking, "average_precision"), f"mean precision: {_OF_WHICH}"),
         Metric(
             "matthews",
             _matthews,
             "Matthews correlation, -1 to 1; 0 for one answer to all",
-            _INTERVAL,
             hub_name="matthews_correlation",
         ),
     )

@@ -51,12 +51,11 @@ fill(f"I went to the {fill.tokenizer.mask_token}.")"""
             "perplexity",
             _perplexity,
             "of masked tokens: e to the power of their mean loss",
-            "bootstrap over documents",
             higher_is_better=False,
             is_fraction=False,
         ),
-        Metric("masked_accuracy", _masked_accuracy, "share of masked tokens named first", "bootstrap over documents"),
-        Metric("order_accuracy", _order_accuracy, "share of pairs told to follow or not", "bootstrap over documents"),
+        Metric("masked_accuracy", _masked_accuracy, "share of masked tokens named first"),
+        Metric("order_accuracy", _order_accuracy, "share of pairs told to follow or not"),
     )
 
     def losses(self, lines: Lines) -> Contributions:

@@ -59,7 +59,6 @@ class QuestionAnswering(Task):
     answer_type: ClassVar[type[Answers]] = SpanAnswers
     formats: ClassVar[Mapping[str, AnswerFormat]] = {
         "squad": AnswerFormat(
-            "the official predictions file, with n-best answers and null odds beside it",
             partial(_write_by_id, "prediction"),
             {".nbest.json": partial(_write_by_id, "n_best"), ".null_odds.json": partial(_write_by_id, "null_odds")},
             by_id=True,

@@ -53,9 +53,9 @@ class ScoreAnswers(Answers):
 answer = pipeline("text-classification", model=MODEL, function_to_apply="none")
 answer({example})"""
     metrics: ClassVar[tuple[Metric, ...]] = (
-        Metric("pearson", pearson, "Pearson correlation, -1 to 1", "bootstrap, percentile", hub_name="pearsonr"),
-        Metric("spearman", spearman, "Spearman rank correlation", "bootstrap, percentile", hub_name="spearmanr"),
-        Metric("mse", _mse, "mean squared error", "bootstrap, studentised", higher_is_better=False, is_fraction=False),
+        Metric("pearson", pearson, "Pearson correlation, -1 to 1", hub_name="pearsonr"),
+        Metric("spearman", spearman, "Spearman rank correlation", hub_name="spearmanr"),
+        Metric("mse", _mse, "mean squared error", higher_is_better=False, is_fraction=False),
     )
 
     def baseline_answer(self, gold: Any) -> float:

@@ -15,8 +15,6 @@ from bertctl.metrics.contributions import Contributions, Metric
 from bertctl.tasks.answers import BY_LOSS, Answers, ErrorOrder, Line, Lines, Outcome, field
 from bertctl.tasks.score_answers import pearson, spearman
 
-_BOOTSTRAP, _BCA = "bootstrap, percentile", "bootstrap, BCa"
-
 
 def _of(kind: str, figure: Any, answers: "SentenceAnswers", lines: Lines) -> Contributions | None:
     found: Contributions | None = figure(answers, lines) if answers.kind(lines[0]) == kind else None
@@ -54,13 +52,13 @@ model = SentenceTransformer(MODEL)
 vectors = model.encode(["One sentence.", "Another one."])
 model.similarity(vectors, vectors)"""
     metrics: ClassVar[tuple[Metric, ...]] = (
-        Metric("spearman", partial(_of, "scores", spearman), "Spearman rank correlation", _BOOTSTRAP),
-        Metric("pearson", partial(_of, "scores", pearson), "Pearson correlation, -1 to 1", _BOOTSTRAP),
-        Metric("average_precision", partial(_of, "pairs", _precision), "mean precision of pairs by their cosine", _BCA),
-        Metric("f1", partial(_of, "pairs", _f1), "F1 of pairs above the threshold", _BCA),
-        Metric("accuracy", partial(_of, "pairs", _accuracy), "pairs on the right side of the threshold", "Wilson"),
+        Metric("spearman", partial(_of, "scores", spearman), "Spearman rank correlation"),
+        Metric("pearson", partial(_of, "scores", pearson), "Pearson correlation, -1 to 1"),
+        Metric("average_precision", partial(_of, "pairs", _precision), "mean precision of pairs by their cosine"),
+        Metric("f1", partial(_of, "pairs", _f1), "F1 of pairs above the threshold"),
+        Metric("accuracy", partial(_of, "pairs", _accuracy), "pairs on the right side of the threshold"),
         *(
-            Metric(name, partial(_of, "search", partial(_mean, figure)), what, _BCA)
+            Metric(name, partial(_of, "search", partial(_mean, figure)), what)
             for name, (figure, what) in retrieval.FIGURES.items()
         ),
     )

@@ -62,12 +62,12 @@ class SpanAnswers(Answers):
     checks: ClassVar[frozenset[str]] = frozenset({"answers"})
     in_windows: ClassVar[bool] = True
     metrics: ClassVar[tuple[Metric, ...]] = (
-        Metric("exact_match", _exact, "share of answers that equal a gold one, normalised as by SQuAD", "Wilson"),
-        Metric("f1", _f1, "mean of the F1 of each answer's words", "bootstrap, BCa"),
-        Metric("has_answer_exact", _has_answer_exact, "exact_match of questions that have an answer", "Wilson"),
-        Metric("has_answer_f1", _has_answer_f1, "f1 of questions that have an answer", "bootstrap, BCa"),
-        Metric("no_answer_exact", _no_answer_exact, "share of unanswerable questions left unanswered", "Wilson"),
-        Metric("no_answer_f1", _no_answer_f1, "the same: such a question is right or not", "bootstrap, BCa"),
+        Metric("exact_match", _exact, "share of answers that equal a gold one, normalised as by SQuAD"),
+        Metric("f1", _f1, "mean of the F1 of each answer's words"),
+        Metric("has_answer_exact", _has_answer_exact, "exact_match of questions that have an answer"),
+        Metric("has_answer_f1", _has_answer_f1, "f1 of questions that have an answer"),
+        Metric("no_answer_exact", _no_answer_exact, "share of unanswerable questions left unanswered"),
+        Metric("no_answer_f1", _no_answer_f1, "the same: such a question is right or not"),
         Metric("best_exact", None, "exact_match with the threshold that is best for these very questions"),
         Metric("best_exact_thresh", None, "that threshold of the null odds", is_fraction=False),
         Metric("best_f1", None, "f1 with the threshold that is best for these very questions"),

@@ -14,8 +14,6 @@ from bertctl.metrics.contributions import Contributions, Metric
 from bertctl.metrics.tagging import entities, entity_counts, entity_score, entity_set
 from bertctl.tasks.answers import BY_LOSS, Answers, ErrorOrder, Line, Lines, Outcome, clustered, field, sides
 
-_INTERVAL = "bootstrap of sentences (documents, where known), BCa"
-
 
 def _accuracy(answers: "TagAnswers", lines: Lines) -> Contributions:
     return tagging.word_accuracy(*sides(lines), mark_entities=answers.mark_entities)
@@ -71,18 +69,12 @@ class TagAnswers(Answers):
 answer = pipeline("token-classification", model=MODEL, aggregation_strategy="simple")
 answer("Ada Lovelace lived in London.")"""
     metrics: ClassVar[tuple[Metric, ...]] = (
-        Metric("accuracy", _accuracy, "share of words with the right tag", _INTERVAL),
-        Metric(
-            "entity_precision",
-            _precision,
-            "share of the entities answered that are right",
-            _INTERVAL,
-            hub_name="precision",
-        ),
-        Metric("entity_recall", _recall, "share of the entities there that are answered", _INTERVAL, hub_name="recall"),
-        Metric("entity_f1", _f1, "harmonic mean of the two, as conlleval counts", _INTERVAL, hub_name="f1"),
-        Metric("entity_f1_macro", _macro, "mean of the entity_f1 of the types that are there", _INTERVAL),
-        Metric("entity_f1_relaxed", _relaxed, "entity_f1 where the right type and a common word are enough", _INTERVAL),
+        Metric("accuracy", _accuracy, "share of words with the right tag"),
+        Metric("entity_precision", _precision, "share of the entities answered that are right", hub_name="precision"),
+        Metric("entity_recall", _recall, "share of the entities there that are answered", hub_name="recall"),
+        Metric("entity_f1", _f1, "harmonic mean of the two, as conlleval counts", hub_name="f1"),
+        Metric("entity_f1_macro", _macro, "mean of the entity_f1 of the types that are there"),
+        Metric("entity_f1_relaxed", _relaxed, "entity_f1 where the right type and a common word are enough"),
     )
 
     @classmethod

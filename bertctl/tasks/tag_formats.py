@@ -86,10 +86,8 @@ def documents_of(answers: Iterable[dict[str, Any]]) -> Iterator[Document]:
         yield Document(str(answer["id"]), text, spans, [each["probability"] for each in found])
 
 
-def _annotations(
-    description: str, write: Callable[[Iterable[Document], TextIO], None], *, to_file: bool = False
-) -> AnswerFormat:
-    return AnswerFormat(description, lambda answers, out: write(documents_of(answers), out), to_file=to_file)
+def _annotations(write: Callable[[Iterable[Document], TextIO], None], *, to_file: bool = False) -> AnswerFormat:
+    return AnswerFormat(lambda answers, out: write(documents_of(answers), out), to_file=to_file)
 
 
 def write_spacy(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
@@ -145,16 +143,15 @@ def _placed(answer: Mapping[str, Any], words: Sequence[str]) -> tuple[str, Seque
 
 
 FORMATS: Mapping[str, AnswerFormat] = {
-    "conll": AnswerFormat("CoNLL columns: word and tag, in the tags' own scheme", write_conll),
-    "conlleval": AnswerFormat("the file's columns, then the answer", write_conlleval, reads=("lines", "label")),
-    "conllu": AnswerFormat("CoNLL-U: parts of speech in UPOS, entities in MISC", write_conllu, reads=("lines",)),
-    "spacy": AnswerFormat("JSON Lines of texts with tokens and character spans, as spaCy and Prodigy", write_spacy),
-    "label-studio": _annotations("Label Studio's tasks with predictions", label_studio.write),
+    "conll": AnswerFormat(write_conll),
+    "conlleval": AnswerFormat(write_conlleval, reads=("lines", "label")),
+    "conllu": AnswerFormat(write_conllu, reads=("lines",)),
+    "spacy": AnswerFormat(write_spacy),
+    "label-studio": _annotations(label_studio.write),
     "brat": replace(
-        _annotations("brat's annotations, and their text beside them", brat.write),
-        extra={".txt": lambda answers, out: brat.write_texts(documents_of(answers), out)},
+        _annotations(brat.write), extra={".txt": lambda answers, out: brat.write_texts(documents_of(answers), out)}
     ),
-    "pubtator": _annotations("PubTator's titles and spans", pubtator.write),
-    "bioc": _annotations("BioC's JSON", bioc.write),
-    "docbin": _annotations("spaCy's DocBin", docbin.write, to_file=True),
+    "pubtator": _annotations(pubtator.write),
+    "bioc": _annotations(bioc.write),
+    "docbin": _annotations(docbin.write, to_file=True),
 }

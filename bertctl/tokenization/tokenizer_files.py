@@ -29,14 +29,12 @@ class OpenTokenizer:
     Attributes:
         name: as it was asked for, or what stood in.
         tokenizer: with truncation and padding off.
-        file: what it was read from.
         kind: in words, such as `WordPiece, 30,522 tokens, lower-cased`.
         is_bert: whether it is BERT's pipeline: WordPiece on words of letters and digits.
     """
 
     name: str
     tokenizer: Tokenizer
-    file: Path
     kind: str
     is_bert: bool
 
@@ -66,7 +64,7 @@ def open_tokenizer(
     document = json.loads(tokenizer.to_str())
     kind = _kind(tokenizer, document)
     is_bert = _type(document, "model") == "WordPiece" and _type(document, "pre_tokenizer") == "BertPreTokenizer"
-    opened = OpenTokenizer(name=located.name, tokenizer=tokenizer, file=file, kind=kind, is_bert=is_bert)
+    opened = OpenTokenizer(name=located.name, tokenizer=tokenizer, kind=kind, is_bert=is_bert)
     stored = (document.get("normalizer") or {}).get("lowercase")
     if lowercase is not None and stored is not None and stored != lowercase:
         raise UsageError(
@@ -155,9 +153,9 @@ def _locate(name: str | None, listener: Listener) -> LocatedModel:
                 raise UnavailableError(
                     f"{path} does not exist", remedy="Give a tokenizer.json or a vocab.txt.", file=path
                 )
-            return LocatedModel(name, path, None)
+            return LocatedModel(name, path)
         if path.is_dir() and any((path / file).is_file() for file in ("tokenizer.json", "vocab.txt")):
-            return LocatedModel(name, path, None)
+            return LocatedModel(name, path)
     return locate_model(name, weights=False)
 
 

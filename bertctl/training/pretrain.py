@@ -90,7 +90,6 @@ def _loaded(recipe: Recipe, corpus: CorpusData) -> LoadedData:
         dataset=None,
         validation_splits=("validation",),
         columns={},
-        notes=corpus.notes,
         hashes=corpus.hashes,
         recipe=recipe,
     )

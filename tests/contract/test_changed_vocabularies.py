@@ -187,7 +187,7 @@ def test_what_leads_to_a_piece_stays(kind: str) -> None:
     page = Path(__file__).resolve().parents[2] / "bertctl" / "docs" / "training.md"
     lines = [line for line in page.read_text(encoding="utf-8").splitlines() if line.strip()]
     tokenizer = _trained(kind, lines)
-    source = OpenTokenizer(kind, tokenizer, page, kind, is_bert=False)
+    source = OpenTokenizer(kind, tokenizer, kind, is_bert=False)
     for i in range(0, len(lines), 7):
         texts = [*lines[i : i + 7], "ünknown \U0001f600 cháracters"]
         changed = shrunk(source, [TextChunk(texts)])

@@ -176,7 +176,6 @@ def test_a_hold_out_is_stratified_seeded_and_said(tmp_path):
     assert "12 of the 60" in said
     assert "seed 42" in said
     assert "--validation-file" in said
-    assert said in data.notes
     again = load(train_file=train, validation_fraction=0.2)
     assert list(again.splits["validation"].ids) == list(held.ids)
     other = load(train_file=train, validation_fraction=0.2, split_seed=1)
@@ -190,14 +189,15 @@ def test_a_hold_out_is_stratified_seeded_and_said(tmp_path):
 
 def test_limits(tmp_path):
     train, validation = write(tmp_path / "a.csv", 60), write(tmp_path / "b.csv", 30)
-    data = load(train_file=train, validation_file=validation, max_train_rows=20, max_eval_rows=5)
+    heard = Heard()
+    data = load(train_file=train, validation_file=validation, max_train_rows=20, max_eval_rows=5, listener=heard)
     ids = [int(i) for i in data.splits["train"].ids]
     assert len(ids) == 20
     assert ids == sorted(ids) != list(range(20))
     ids = [int(i) for i in data.splits["validation"].ids]
     assert len(ids) == 5
     assert ids == sorted(ids) != list(range(5))
-    assert [note for note in data.notes if note.startswith("train: 20 of 60 ") and "seed 42" in note]
+    assert [text for text in heard.said if text.startswith("train: 20 of 60 ") and "seed 42" in text]
 
 
 def test_hashes_are_of_the_content(tmp_path):
