@@ -7,9 +7,10 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,8 @@ if "PYTEST_XDIST_WORKER" in os.environ and hasattr(os, "sched_setaffinity"):
     # take up to three times as long.
     _CORES = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {_CORES[int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw")) % len(_CORES)]})
+sys.dont_write_bytecode = False  # where it is on, each process compiles the tests and the package anew: 4 seconds
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 importlib.metadata.version = functools.cache(importlib.metadata.version)  # of nine packages for each run
 gc.disable()  # until all tests are collected, which takes a fifth less time
 re._MAXCACHE = 1 << 14  # type: ignore[attr-defined]  # transformers compiles one for each weight of each model it loads
@@ -34,6 +37,7 @@ _PERSONAL = (
 )  # fmt: skip
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
+_OPENED = pytest.StashKey[Nursery]()
 
 
 @pytest.fixture(scope="session")
@@ -73,13 +77,32 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+def _nursery(common: Path) -> Nursery:
+    env = {name: value for name, value in os.environ.items() if name not in _PERSONAL}
+    env |= {"HF_HUB_OFFLINE": "1", "HF_HOME": str(common / "hf_home"), "NO_COLOR": "1"}
+    env["BERTCTL_CACHE"] = str(common / "bertctl_cache")
+    return Nursery(common / "nursery", env)
+
+
+def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None:
+    """Has pytest's own test processes come out of the nursery: what they import takes each of them six seconds."""
+    factory: pytest.TempPathFactory = config._tmp_path_factory  # type: ignore[attr-defined]  # as xdist has it
+    config.stash[_OPENED] = opened = _nursery(_common(factory))
+    for spec in specs:
+        if spec.popen and not spec.python:
+            spec.python = str(opened.python)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Ends the nursery of the test processes."""
+    if _OPENED in config.stash:
+        config.stash[_OPENED].close()
+
+
 @pytest.fixture(scope="session")
 def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
     """Where `bertctl` processes come from whose imports are done; see tests/nursery.py."""
-    env = {name: value for name, value in os.environ.items() if name not in _PERSONAL}
-    env |= {"HF_HUB_OFFLINE": "1", "HF_HOME": str(_common(tmp_path_factory) / "hf_home"), "NO_COLOR": "1"}
-    env["BERTCTL_CACHE"] = str(_common(tmp_path_factory) / "bertctl_cache")
-    opened = Nursery(_common(tmp_path_factory) / "nursery", env)
+    opened = _nursery(_common(tmp_path_factory))
     yield opened
     opened.close()
 

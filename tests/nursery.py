@@ -14,7 +14,9 @@ start `python -m bertctl` instead.
 
 A test process that holds on to it sends {} instead, and keeps the connection.
 
-A shell line reaches it through a small program called `bertctl` (`Nursery.bin`, to be put on PATH).
+A shell line reaches it through a small program called `bertctl` (`Nursery.bin`, to be put on PATH). Another one,
+`Nursery.python`, stands for `python -c CODE`: pytest-xdist starts its test processes with it (`conftest.py`), which
+import what the commands import, and each for six seconds where nothing is done for them.
 """
 
 import contextlib
@@ -34,6 +36,7 @@ import socket
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -91,7 +94,7 @@ import json, os, signal, socket, sys
 door = socket.socket(socket.AF_UNIX)
 door.connect({address!r})
 cores = [*os.sched_getaffinity(0)] if hasattr(os, "sched_getaffinity") else []
-asked = {{"arguments": sys.argv[1:], "cwd": os.getcwd(), "env": dict(os.environ), "cores": cores}}
+asked = {{"is": {name!r}, "arguments": sys.argv[1:], "cwd": os.getcwd(), "env": dict(os.environ), "cores": cores}}
 socket.send_fds(door, [(json.dumps(asked) + "\\n").encode()], [0, 1, 2])
 lines = door.makefile("r", encoding="utf-8")
 pid = json.loads(lines.readline())["pid"]
@@ -181,11 +184,13 @@ class Nursery:
     Attributes:
         env: the environment in which everything was imported.
         bin: a folder with a `bertctl` for PATH.
+        python: a program that runs the Python code of its last argument, as `python -c` does.
     """
 
     def __init__(self, folder: Path, env: Mapping[str, str]) -> None:
         self.env = dict(env)
         self.bin = folder / "bin"
+        self.python = folder / "python"  # not on PATH
         self._address = str(folder / "nursery.sock")
         self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(exist_ok=True)
@@ -220,9 +225,10 @@ class Nursery:
         for left in (self._address, self._address + _EARLIER):  # of one that has ended
             Path(left).unlink(missing_ok=True)
         self.bin.mkdir(exist_ok=True)
-        program = self.bin / "bertctl"
-        program.write_text(_ON_PATH.format(python=sys.executable, address=self._address), encoding="utf-8")
-        program.chmod(0o755)
+        for program in (self.bin / "bertctl", self.python):
+            text = _ON_PATH.format(python=sys.executable, address=self._address, name=program.name)
+            program.write_text(text, encoding="utf-8")
+            program.chmod(0o755)
         with (folder / "nursery.log").open("wb") as log:
             process = subprocess.Popen(
                 [sys.executable, __file__, self._address],
@@ -350,14 +356,16 @@ def _serve(address: str) -> None:
     sys.stdout.flush()
     gc.disable()  # until everything is imported
     re._MAXCACHE = 1 << 14  # type: ignore[attr-defined]  # 512 are fewer than transformers compiles when imported
-    for name in EARLY:
-        __import__(name)
+    with warnings.catch_warnings(action="error"):
+        for name in EARLY:
+            __import__(name)
     if read := [name for name in sys.modules if name.startswith(("huggingface_hub.", "transformers."))]:
         raise RuntimeError(f"what reads the hub's variables is imported too early: {read}")
     earlier = os.fork()
     doors.pop(0 if earlier == 0 else 1).close()
     if earlier:
-        _import_all()
+        with warnings.catch_warnings(action="error"):  # as in pytest's own processes
+            _import_all()
     gc.freeze()  # the children's collections leave alone what is here, and with it the pages that they share
     gc.enable()
     _in_huge_pages()
@@ -402,7 +410,7 @@ def _answer(door: socket.socket) -> None:
             continue
         pid = os.fork()  # nothing has computed here yet, so no thread is lost
         if pid == 0:
-            _be_bertctl(asked, streams, [door, visitor, *held])
+            _be_asked(asked, streams, [door, visitor, *held])
         for number in streams:
             os.close(number)
         threading.Thread(target=_wait, args=(pid, visitor), daemon=True).start()
@@ -484,6 +492,7 @@ def make_verbs_once(app: ModuleType) -> None:
             made[verb] = make(verb, lambda out: heard[0](out))
         return made[verb]
 
+    kept.__wrapped__ = make  # type: ignore[attr-defined]
     app._imported = kept  # type: ignore[attr-defined]
 
 
@@ -496,7 +505,8 @@ def _wait(pid: int, visitor: socket.socket) -> None:
     visitor.close()
 
 
-def _be_bertctl(request: dict[str, object], streams: Sequence[int], doors: Sequence[socket.socket]) -> None:
+def _be_asked(request: dict[str, object], streams: Sequence[int], doors: Sequence[socket.socket]) -> None:
+    """Is the process that was asked for, to its end: `bertctl`, or Python code."""
     code = 70
     try:
         for door in doors:
@@ -514,7 +524,12 @@ def _be_bertctl(request: dict[str, object], streams: Sequence[int], doors: Seque
         for number in map(int, os.environ.pop("NURSERY_CLOSES", "")):
             os.close(number)
             setattr(sys, ("stdin", "stdout", "stderr")[number], None)  # as Python has it then
-        sys.argv = ["bertctl", *request["arguments"]]  # type: ignore[misc]
+        arguments: list[str] = request["arguments"]  # type: ignore[assignment]
+        if request.get("is") == "python":
+            _be_python(arguments[-1])
+            code = 0
+            return
+        sys.argv = ["bertctl", *arguments]
         for name in os.environ.pop("NURSERY_IMPORTS", "").split():
             sys.path[:0] = [str(Path(__file__).with_name(folder)) for folder in ("contract", "faults")]
             __import__(name)
@@ -528,6 +543,15 @@ def _be_bertctl(request: dict[str, object], streams: Sequence[int], doors: Seque
         sys.stderr.flush()
     finally:
         os._exit(code)
+
+
+def _be_python(code: str) -> None:
+    """Runs code as `python -c` does, with Typer's commands as they are in a process of its own."""
+    from bertctl.cli import app
+
+    app._imported = app._imported.__wrapped__  # type: ignore[attr-defined]
+    sys.argv = ["-c"]
+    exec(code, {"__name__": "__main__"})  # noqa: S102 - what pytest-xdist says to a process that it starts
 
 
 if __name__ == "__main__":

@@ -175,25 +175,33 @@ def test_a_run_of_a_carried_folder_from_its_beginning_to_its_scores(bertctl, car
     assert TOKEN not in texts
 
 
-@pytest.mark.parametrize("part", ["model.safetensors", "train-00000-of-00001.parquet", "tokenizer_config.json"])
-def test_one_flipped_byte_is_refused_by_name_before_torch_is_imported(carried, part, tmp_path):
-    [file] = carried.rglob(part)
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.write_bytes(content)
-    program = (
-        "import sys\n"
-        "sys.path.insert(0, sys.argv[1])\n"
-        "import no_sockets\n"
-        "from bertctl.cli.boundary import run\n"
-        "code = run(['finetune', 'sst2', '--locked', '--offline', '--max-length', '32'])\n"
-        "sys.exit(99 if 'torch' in sys.modules else code)"
-    )
-    command = [sys.executable, "-c", program, ROOT / "tests" / "faults"]
+FLIPPED = """
+import os, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import no_sockets
+from bertctl.cli.boundary import run
+for file in map(Path, sys.argv[2:]):
+    right = file.read_bytes()
+    half = len(right) // 2
+    file.write_bytes(right[:half] + bytes([right[half] ^ 1]) + right[half + 1:])
+    if os.fork() == 0:
+        code = run(["finetune", "sst2", "--locked", "--offline", "--max-length", "32"])
+        os._exit(99 if "torch" in sys.modules else code)
+    print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+    file.write_bytes(right)
+"""
+
+
+def test_one_flipped_byte_is_refused_by_name_before_torch_is_imported(carried, tmp_path):
+    parts = ("model.safetensors", "train-00000-of-00001.parquet", "tokenizer_config.json")
+    files = [next(carried.rglob(part)) for part in parts]
+    command = [sys.executable, "-c", FLIPPED, ROOT / "tests" / "faults", *files]
     env = {**os.environ, "HF_HOME": str(tmp_path / "elsewhere")}
     done = subprocess.run(command, cwd=carried, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 4, done.stderr
-    assert f"error: {file} is not the file in {carried / 'bertctl.lock'}" in done.stderr
+    assert done.stdout.split() == ["4"] * 3, done.stderr
+    for file in files:
+        assert done.stderr.count(f"error: {file} is not the file in {carried / 'bertctl.lock'}") == 1
     assert sorted(path.name for path in carried.iterdir()) == ["bertctl.lock", "hub"]
 
 

@@ -72,9 +72,10 @@ def test_every_command_runs(page: Path, nursery: Nursery, tmp_path: Path) -> Non
     labels = [row.replace(",good", ",positive").replace(",bad", ",negative") for row in rows]
     (tmp_path / "reviews.csv").write_text("\n".join(["text,label", *labels]) + "\n")
     for command in runnable(page):
-        fewer = r"\1 \2 --max-train-rows 12 --max-eval-rows 12 --epochs 1 "
+        fewer = r"\1 \2 --max-train-rows 12 --max-eval-rows 12 --epochs 1 --checkpoint-every off "
         shortened = re.sub(r"(finetune) (demo[a-z-]*|mine.yaml)(?!\S)(?! --dry)", fewer, command)
         shortened = re.sub(r"(pretrain pretrain-demo)", r"\1 --max-steps 4", shortened)
+        shortened = re.sub(r"(evaluate \S+)", r"\1 --max-eval-rows 12", shortened)
         shortened = re.sub(r"(bertctl gate) ", r"\1 --allow-constant ", shortened)  # so few rows may teach nothing
         done = subprocess.run(
             ["bash", "-c", f"set -o pipefail; {shortened}"],  # the very line, on fewer rows

@@ -93,6 +93,7 @@ def train(model: Path, task: str, folder: Path, **options: object) -> Result:
             "model.dropout": 0.0,
             "training.epochs": STEPS if task == LEARNED else 1,
             "training.evaluate_every": 100,
+            "training.checkpoint_every": "off",
             "training.batch_size": 8,
             "training.log_every": 1,
             "optimizer.learning_rate": 2e-3,

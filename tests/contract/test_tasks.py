@@ -53,6 +53,7 @@ def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
             "model.dropout": 0.0,
             "training.epochs": EXAMPLES[task].passes,
             "training.evaluate_every": 2 * EXAMPLES[task].passes,
+            "training.checkpoint_every": "off",
             "training.batch_size": 4,
             "optimizer.learning_rate": 3e-3,
             "runtime.precision": "fp32",

@@ -18,7 +18,7 @@ WORDS = ("dull", "poor", "not", "a", "fine", "good", "bright")
 
 def _train(bertctl: Run, run: Path, train: Path, *more: object) -> list[dict[str, float]]:
     words = ["finetune", "text-regression", "--train-file", train, "--label-column", "score", *more]
-    done = bertctl(*words, "-o", run, "--set", "evaluation.bootstrap_resamples=100")
+    done = bertctl(*words, "-o", run, "--set", "evaluation.bootstrap_resamples=100", "--checkpoint-every", "off")
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in (run / "predictions" / "validation.jsonl").read_text().splitlines()]
 

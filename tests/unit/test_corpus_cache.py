@@ -171,8 +171,11 @@ READS = """
 import json, sys
 from bertctl.config.schema import Recipe
 from bertctl.progress import Listener
+from bertctl.tokenization import packing
 from bertctl.tokenization.tokenizer_files import open_tokenizer
 from bertctl.training.corpus_cache import read_corpus
+
+packing._CHARACTERS = 200_000
 
 class Shown(Listener):
     def advance(self, phase, done, total, figures=None, *, share=None):
@@ -194,7 +197,7 @@ def _files(cache: Path) -> dict[str, bytes]:
 
 
 def test_killed_while_it_packs_it_is_made_anew(tmp_path: Path, cache: Path, tokenizer: Tokenizer) -> None:
-    recipe = _recipe(_corpus(tmp_path / "a.txt", documents=120_000))
+    recipe = _recipe(_corpus(tmp_path / "a.txt", documents=6_000))
     process = _started(recipe)
     assert process.stdout is not None
     assert process.stdout.readline().startswith("packing")  # the first of two batches
@@ -210,7 +213,7 @@ def test_killed_while_it_packs_it_is_made_anew(tmp_path: Path, cache: Path, toke
 
 
 def test_two_processes_make_it_once(tmp_path: Path, cache: Path, tokenizer: Tokenizer) -> None:
-    recipe = _recipe(_corpus(tmp_path / "a.txt", documents=20_000))
+    recipe = _recipe(_corpus(tmp_path / "a.txt", documents=2_000))
     processes = [_started(recipe), _started(recipe)]
     said = [process.communicate()[0].splitlines() for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
