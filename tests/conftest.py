@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.nursery import Nursery
+from tests.nursery import Lasting, Nursery
 
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as the command does; before anything imports torch
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the other test process has the other core, and threads burn theirs
@@ -107,12 +107,26 @@ def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
     opened.close()
 
 
+@pytest.fixture(scope="module")
+def lasting(nursery: Nursery) -> Iterator[Lasting]:
+    """The process of the module's tests that are marked `one_process`."""
+    opened = Lasting(nursery)
+    yield opened
+    opened.close()
+
+
 @pytest.fixture
-def bertctl(tmp_path: Path, nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def bertctl(
+    request: pytest.FixtureRequest, tmp_path: Path, nursery: Nursery, tmp_path_factory: pytest.TempPathFactory
+) -> Run:
     """Run the command as a process; `cwd` is the test's own folder unless said otherwise.
 
     It comes out of the nursery, or is started anew where the environment is one that libraries read when imported.
+    With the mark `one_process` a process takes all commands of the module's tests that have the mark.
     """
+    shared: Lasting | None = (
+        request.getfixturevalue("lasting") if request.node.get_closest_marker("one_process") else None
+    )
 
     def run(
         *arguments: object, input: str | None = None, env: Mapping[str, str] | None = None, cwd: Path | None = None
@@ -124,6 +138,8 @@ def bertctl(tmp_path: Path, nursery: Nursery, tmp_path_factory: pytest.TempPathF
             if input is not None:
                 stdin = tmp_path_factory.mktemp("streams") / "stdin"
                 stdin.write_text(input, encoding="utf-8")
+            if shared is not None and nursery.has_hub_of(whole) and "NURSERY_IMPORTS" not in whole:
+                return shared.run(words, cwd=cwd or tmp_path, env=whole, stdin=stdin)
             return nursery.run(words, cwd=cwd or tmp_path, env=whole, stdin=stdin)
         return subprocess.run(
             [sys.executable, "-m", "bertctl", *words],

@@ -17,6 +17,9 @@ A test process that holds on to it sends {} instead, and keeps the connection.
 A shell line reaches it through a small program called `bertctl` (`Nursery.bin`, to be put on PATH). Another one,
 `Nursery.python`, stands for `python -c CODE`: pytest-xdist starts its test processes with it (`conftest.py`), which
 import what the commands import, and each for six seconds where nothing is done for them.
+
+A fork costs the processor 20 ms, and as much again for what the command then writes to of what both share. `Lasting`
+is a process that takes many commands, one after another, for tests of refusals and of other small things.
 """
 
 import contextlib
@@ -247,6 +250,10 @@ class Nursery:
         """Whether one of the two processes has imported what a process with this environment would import."""
         return all(env.get(name) == self.env.get(name) for name in _OF_ALL)
 
+    def has_hub_of(self, env: Mapping[str, str]) -> bool:
+        """Whether the process that has imported everything knows the hub as this environment does."""
+        return all(env.get(name) == self.env.get(name) for name in _OF_THE_HUB)
+
     def close(self) -> None:
         """Lets go of it; who has started it waits for its end."""
         for door in self._held:
@@ -263,6 +270,7 @@ class Nursery:
         stdin: Path | int | None = None,
         stdout: int | None = None,
         stderr: int | None = None,
+        kind: str = "bertctl",
     ) -> Child:
         """Starts a command and comes back.
 
@@ -273,12 +281,12 @@ class Nursery:
             stdin: a file, or a descriptor; nothing where it is None.
             stdout: a descriptor; a pipe where it is None.
             stderr: the same.
+            kind: what it is: `bertctl`, or `lasting`, which `Lasting` speaks to.
         """
-        same_hub = all(env.get(name) == self.env.get(name) for name in _OF_THE_HUB)
         door = socket.socket(socket.AF_UNIX)
-        door.connect(self._address + ("" if same_hub else _EARLIER))
+        door.connect(self._address + ("" if self.has_hub_of(env) else _EARLIER))
         cores = [*os.sched_getaffinity(0)] if hasattr(os, "sched_getaffinity") else []
-        request = {"arguments": list(arguments), "cwd": str(cwd), "env": dict(env), "cores": cores}
+        request = {"is": kind, "arguments": list(arguments), "cwd": str(cwd), "env": dict(env), "cores": cores}
         with contextlib.ExitStack() as sent:
             streams = [stdin if isinstance(stdin, int) else os.open(stdin or os.devnull, os.O_RDONLY)]
             if streams[0] != stdin:
@@ -342,6 +350,41 @@ class Nursery:
         child = self.start(list(map(str, arguments)), cwd=cwd, env=env or self.env, stdin=stdin)
         out, err = child.communicate(timeout)
         return subprocess.CompletedProcess(child.args, child.wait(), out, err)
+
+
+class Lasting:
+    """A process that takes one command after another: the command line without a start and an end for each.
+
+    Args:
+        nursery: where it comes from.
+        imports: what it imports of tests/contract and tests/faults.
+    """
+
+    def __init__(self, nursery: Nursery, imports: str = "") -> None:
+        ours, its = socket.socketpair()
+        env = {**nursery.env, "NURSERY_IMPORTS": imports}
+        with its:
+            self._child = nursery.start([], cwd=Path("/"), env=env, stdin=its.fileno(), kind="lasting")
+        self._door = ours
+        self._lines = ours.makefile("r", encoding="utf-8")
+
+    def run(
+        self, arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str], stdin: Path | None = None
+    ) -> "subprocess.CompletedProcess[str]":
+        """Runs a command to its end."""
+        asked = {"arguments": list(arguments), "cwd": str(cwd), "env": dict(env), "stdin": str(stdin or os.devnull)}
+        self._door.sendall((json.dumps(asked) + "\n").encode())
+        line = self._lines.readline()
+        if not line:
+            raise RuntimeError(f"the process ended: {self._child.communicate()}, {arguments}")
+        said = json.loads(line)
+        return subprocess.CompletedProcess(["bertctl", *arguments], said["code"], said["stdout"], said["stderr"])
+
+    def close(self) -> None:
+        """Ends it."""
+        self._lines.close()
+        self._door.close()
+        self._child.communicate()
 
 
 def _serve(address: str) -> None:
@@ -533,6 +576,10 @@ def _be_asked(request: dict[str, object], streams: Sequence[int], doors: Sequenc
         for name in os.environ.pop("NURSERY_IMPORTS", "").split():
             sys.path[:0] = [str(Path(__file__).with_name(folder)) for folder in ("contract", "faults")]
             __import__(name)
+        if request.get("is") == "lasting":
+            _be_lasting()
+            code = 0
+            return
         from bertctl.cli.main import entry
 
         try:
@@ -543,6 +590,42 @@ def _be_asked(request: dict[str, object], streams: Sequence[int], doors: Sequenc
         sys.stderr.flush()
     finally:
         os._exit(code)
+
+
+def _be_lasting() -> None:
+    """Takes the commands that come through descriptor 0, and says of each how it ended, until nobody asks."""
+    from bertctl.cli import streams
+    from bertctl.cli.main import main
+
+    door = socket.socket(fileno=os.dup(0))
+    kept = {name: os.memfd_create(name) for name in ("stdout", "stderr")}
+    for line in door.makefile("r", encoding="utf-8"):
+        asked = json.loads(line)
+        os.environ.clear()
+        os.environ.update(asked["env"])
+        os.chdir(asked["cwd"])
+        given = os.open(asked["stdin"], os.O_RDONLY)
+        os.dup2(given, 0)
+        os.close(given)
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+        for number, stream in enumerate(kept.values(), start=1):
+            os.ftruncate(stream, 0)
+            os.lseek(stream, 0, os.SEEK_SET)
+            os.dup2(stream, number)
+        streams.lost.clear()
+        streams._opened.clear()  # those of the command before
+        streams.open_streams()
+        sys.argv = ["bertctl", *asked["arguments"]]
+        try:
+            code = main()
+        except SystemExit as left:
+            code = left.code if isinstance(left.code, int) else 1
+        for said in (sys.stdout, sys.stderr):
+            said.flush()
+        answer: dict[str, object] = {"code": code}
+        for name, stream in kept.items():
+            answer[name] = os.pread(stream, os.fstat(stream).st_size, 0).decode()
+        door.sendall((json.dumps(answer) + "\n").encode())
 
 
 def _be_python(code: str) -> None:

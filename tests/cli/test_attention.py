@@ -20,6 +20,7 @@ def _data_of(page: Path) -> dict:
     return json.loads(re.search(r'id="data">(.*?)</script>', page.read_text(encoding="utf-8"))[1])
 
 
+@pytest.mark.one_process
 def test_a_text_becomes_a_page(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
     done = bertctl("attention", tiny_model, TEXT)
     assert (done.returncode, done.stdout) == (0, "attention.html\n"), done.stderr
@@ -89,6 +90,7 @@ def next_token_model(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.one_process
 def test_a_head_that_looks_at_the_next_token_is_found(bertctl: Run, tmp_path: Path) -> None:
     model = next_token_model(tmp_path / "made")
     (tmp_path / "texts.txt").write_text("a b c d e\n\nh g f e d c b a\na a\n")
@@ -159,6 +161,7 @@ REFUSALS = {
 }
 
 
+@pytest.mark.one_process
 @pytest.mark.parametrize("name", REFUSALS)
 def test_refusals(bertctl: Run, tiny_model: Path, tmp_path: Path, name: str) -> None:
     (tmp_path / "texts.txt").write_text("good\n")

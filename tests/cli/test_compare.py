@@ -172,6 +172,7 @@ def test_scores_have_differences_but_no_sides(bertctl, runs):
     assert document["changed_sides"] == []
 
 
+@pytest.mark.one_process
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [

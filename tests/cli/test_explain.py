@@ -99,6 +99,7 @@ def test_the_report_explains_its_most_confident_errors(bertctl: Run, tiny_run: T
     assert "written without texts" in refused.stderr
 
 
+@pytest.mark.one_process
 @pytest.mark.parametrize(
     ("words", "said"),
     [

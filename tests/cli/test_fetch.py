@@ -260,6 +260,7 @@ def test_files_of_a_persons_own_stand_in_the_lock_by_hash(bertctl, opinions, tin
     assert str(opinions) in changed.stderr
 
 
+@pytest.mark.one_process
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -286,6 +287,7 @@ def test_a_lock_that_is_not_one_is_refused_with_what_to_do(bertctl, change, said
         assert "bertctl fetch RECIPE" in done.stderr
 
 
+@pytest.mark.one_process
 def test_without_a_lock_it_is_said_how_to_make_one(bertctl, tmp_path):
     for words in (["finetune", "demo", "--locked"], ["fetch"], ["fetch", "--check"], ["predict", "x", "y", "--locked"]):
         done = bertctl(*words)

@@ -63,9 +63,6 @@ def test_a_run_that_is_scored_told_and_used_like_any_classifier(
     assert json.loads(scored.stdout)["metrics"] == metrics["metrics"]
     answered = bertctl("predict", "run", "-", input="the film was good\nit was bad food\n")
     assert [json.loads(line)["prediction"] for line in answered.stdout.splitlines()] == ["pos", "neg"]
-    again = bertctl(*_words(tiny_model, rows, "-o", "again", "-q"))
-    assert again.returncode == 0, again.stderr
-    assert (tmp_path / "again/metrics.json").read_bytes() == (tmp_path / "run/metrics.json").read_bytes()
     replayed = bertctl("finetune", "run/recipe.yaml", "-o", "replayed", "-q")
     assert replayed.returncode == 0, replayed.stderr
     assert (tmp_path / "replayed/metrics.json").read_bytes() == (tmp_path / "run/metrics.json").read_bytes()
@@ -81,29 +78,29 @@ def test_a_run_that_is_scored_told_and_used_like_any_classifier(
     ]
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
 def test_a_killed_run_goes_on_with_the_draw_that_is_not_finished(
-    nursery: Nursery, bertctl: Run, tiny_model: Path, rows: Path, tmp_path: Path
+    nursery: Nursery, bertctl: Run, tiny_model: Path, rows: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
     undisturbed = bertctl(*_words(tiny_model, rows, "-o", "undisturbed", "-q"))
     assert undisturbed.returncode == 0, undisturbed.stderr
-    for number, name in ((signal.SIGKILL, "killed"), (signal.SIGTERM, "ended")):
-        run = tmp_path / name
-        child = nursery.start(_words(tiny_model, rows, "-o", run), cwd=tmp_path, env={**os.environ})
-        while not (run / "checkpoints/draw-2.json").exists() and child.poll() is None:
-            time.sleep(0.01)
-        child.send_signal(number)
-        _, said = child.communicate(timeout=600)
-        if child.returncode == 0:
-            continue  # it had finished before the signal came
+    run = tmp_path / "run"
+    child = nursery.start(_words(tiny_model, rows, "-o", run), cwd=tmp_path, env={**os.environ})
+    while not (run / "checkpoints/draw-2.json").exists() and child.poll() is None:
+        time.sleep(0.01)
+    child.send_signal(number)
+    _, said = child.communicate(timeout=600)
+    if child.returncode != 0:  # or it had finished before the signal came
         assert number == signal.SIGKILL or "--resume" in said
         resumed = bertctl(*_words(tiny_model, rows, "-o", run, "--resume"))
         assert resumed.returncode == 0, resumed.stderr
         assert "draw 2 of 2" not in resumed.stderr
-        assert (run / "metrics.json").read_bytes() == (tmp_path / "undisturbed/metrics.json").read_bytes()
-        finished = bertctl(*_words(tiny_model, rows, "-o", run, "--resume"))
-        assert "finished already" in finished.stderr
+    assert (run / "metrics.json").read_bytes() == (tmp_path / "undisturbed/metrics.json").read_bytes()
+    finished = bertctl(*_words(tiny_model, rows, "-o", run, "--resume"))
+    assert "finished already" in finished.stderr
 
 
+@pytest.mark.one_process
 @pytest.mark.parametrize(
     ("content", "sets", "code", "said"),
     [
@@ -128,6 +125,7 @@ def test_what_can_not_be_learned_is_refused(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.one_process
 def test_other_verbs_say_which_one_runs_the_recipe(bertctl: Run, tiny_model: Path, rows: Path) -> None:
     for verb in ("estimate", "lr-find"):
         done = bertctl(verb, *_words(tiny_model, rows)[1:])

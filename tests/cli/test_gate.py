@@ -57,6 +57,7 @@ def runs(tmp_path_factory):
     }
 
 
+@pytest.mark.one_process
 @pytest.mark.parametrize(
     ("arguments", "code", "verdict"),
     [
@@ -85,6 +86,7 @@ def test_the_exit_code_is_the_verdict(bertctl, runs, arguments, code, verdict):
     assert ("unpaired" in result.stderr) == ("good/metrics.json" in arguments)
 
 
+@pytest.mark.one_process
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [

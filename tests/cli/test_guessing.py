@@ -106,6 +106,7 @@ UNCLEAR = {
 }  # fmt: skip
 
 
+@pytest.mark.one_process
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_file_is_enough(name: str, bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
     task, columns, content = RIGHT[name]
@@ -123,6 +124,7 @@ def test_a_file_is_enough(name: str, bertctl: Run, tiny_model: Path, tmp_path: P
     assert recipe["name"] == name.partition(".")[0]
 
 
+@pytest.mark.one_process
 @pytest.mark.parametrize("name", UNCLEAR)
 def test_an_unclear_file_is_refused_with_the_choices(name: str, bertctl: Run, tmp_path: Path) -> None:
     content, said = UNCLEAR[name]
@@ -171,6 +173,7 @@ def test_a_column_for_each_label_makes_several_labels(bertctl: Run, tiny_model: 
     assert "holds '-1' where 0 or 1 is needed" in refused.stderr
 
 
+@pytest.mark.one_process
 @pytest.mark.parametrize(
     ("task", "form"), [(CLASSES, '"text": "..."'), (TAGGED, '"tags": ['), (ASKED, "SQuAD"), (CHOSEN, '"choices": [')]
 )

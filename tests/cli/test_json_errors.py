@@ -102,6 +102,7 @@ def _refused_with_each(
         assert f"error: {document['message']}\n" in said.err
 
 
+@pytest.mark.one_process
 @pytest.mark.parametrize("verb", REFUSED)
 def test_what_is_refused_in_earnest(verb: str, bertctl) -> None:
     """A file that is not there (or another refusal of the verb's own), and an option that no verb has."""
@@ -117,6 +118,7 @@ def test_what_is_refused_in_earnest(verb: str, bertctl) -> None:
     assert "--surprise" in str(one_document(surplus.stdout, 2)["message"])
 
 
+@pytest.mark.one_process
 def test_two_problems_in_one_error_have_a_place(bertctl, tmp_path: Path) -> None:
     """The file that is known is named, though the model is wrong too."""
     (tmp_path / "empty").mkdir()
@@ -129,6 +131,7 @@ def test_two_problems_in_one_error_have_a_place(bertctl, tmp_path: Path) -> None
     assert (place["file"], place["line"], place["field"]) == ("bad.yaml", 2, "training.epoch")
 
 
+@pytest.mark.one_process
 def test_no_verb_at_all_and_ranks_that_are_no_numbers(bertctl) -> None:
     for words in (["--json"], ["nix", "--json"], ["vocab", "--json"]):
         done = bertctl(*words)

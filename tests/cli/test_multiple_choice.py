@@ -34,7 +34,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, nursery: Nur
     command = [
         "finetune", "multiple-choice", "--train-file", str(data), "--validation-file", str(data),
         "--model", str(tiny_model), "--max-length", "40", "--epochs", "60", "--learning-rate", "3e-3",
-        "--precision", "fp32", "-o", str(folder / "run"), "--set", "training.evaluate_every=120",
+        "--checkpoint-every", "off", "--precision", "fp32", "-o", str(folder / "run"), "--set", "training.evaluate_every=120",
     ]  # fmt: skip
     done = nursery.run([*command, *(word for one in settings for word in ("--set", one))], cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -64,6 +64,7 @@ def test_its_own_prediction_file_is_scored_without_naming_a_column(run, bertctl,
     assert json.loads(result.stdout)["metrics"]["file"] == ours
 
 
+@pytest.mark.one_process
 def test_predict_reads_stdin_and_other_layouts_and_writes_csv_that_reads_back(run, bertctl, tmp_path):
     question = {"prompt": "the film was good", "options": ["it was fine", "it was dull"], "answer": "nonsense"}
     result = bertctl("predict", run, "-", "--input-format", "jsonl", input=json.dumps(question) + "\n")

@@ -127,6 +127,7 @@ def test_two_processes_see_the_same_masks(bertctl: Run, corpus: Path, tmp_path: 
     assert scored[0].stdout == scored[1].stdout
 
 
+@pytest.mark.one_process
 def test_refusals(bertctl: Run, corpus: Path, tmp_path: Path, tiny_model: Path) -> None:
     """Each with its code, and with what to type."""
     shutil.copy(corpus, tmp_path / "one.txt")
@@ -164,6 +165,7 @@ def test_a_dry_run_says_what_would_be(bertctl: Run, corpus: Path) -> None:
     assert plan["recipe"]["pretraining"]["corpus"] == [str(corpus)]
 
 
+@pytest.mark.one_process
 def test_a_run_is_scored_again_on_what_it_held_out(bertctl: Run, corpus: Path, tmp_path: Path) -> None:
     done = bertctl("pretrain", corpus, *NEW, *QUICK, *SETS, "--max-steps", 2, "-o", "run")
     assert done.returncode == 0, done.stderr

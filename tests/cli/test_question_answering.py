@@ -98,6 +98,7 @@ def test_a_run_holds_scores_of_both_kinds_a_threshold_and_lines(trained):
         assert sum(entry["probability"] for entry in line["n_best"]) == pytest.approx(1)
 
 
+@pytest.mark.one_process
 def test_the_official_predictions_file_has_the_scores_of_the_run(trained, bertctl, tmp_path):
     run, data, _ = trained
     done = bertctl(
@@ -161,6 +162,7 @@ def _no_answers(paragraphs):
     del paragraphs[3]["qas"][0]["answers"]
 
 
+@pytest.mark.one_process
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -202,6 +204,7 @@ def test_a_model_trained_on_answers_alone_never_gives_none(trained, bertctl, tmp
     assert all(json.loads(line)["prediction"] for line in answered.stdout.splitlines())
 
 
+@pytest.mark.one_process
 def test_one_question_about_a_file(bertctl, trained, tiny_run, tmp_path):
     run, *_ = trained
     (tmp_path / "film.txt").write_text("the good film was fine 3. it was dull and not bright.")

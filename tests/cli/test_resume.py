@@ -14,8 +14,8 @@ from tests.stopping import Training, difference, history_losses
 
 @pytest.fixture(scope="module")
 def training(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, nursery: Nursery) -> Training:
-    """A run of 48 steps, done once without a disturbance."""
-    return Training(tmp_path_factory.mktemp("training"), tiny_model, nursery)
+    """A run of 24 steps, done once without a disturbance."""
+    return Training(tmp_path_factory.mktemp("training"), tiny_model, nursery, epochs=2)
 
 
 @pytest.mark.parametrize(
@@ -32,17 +32,17 @@ def test_a_stopped_run_saves_and_goes_on_to_the_same_end(
     assert hint == f"bertctl finetune {run / 'recipe.yaml'} -o {run} --resume"
     assert json.loads((run / "status.json").read_text())["state"] == "interrupted"
     step = json.loads((run / "status.json").read_text())["step"]
-    assert 7 <= step < 48, "it stopped after the step it was in"
+    assert 7 <= step < 24, "it stopped after the step it was in"
     goes_on = training.typed(hint)
     assert goes_on.returncode == 0, goes_on.stderr
-    assert f"going on after step {step} of 48" in goes_on.stderr
+    assert f"going on after step {step} of 24" in goes_on.stderr
     assert difference(training.undisturbed, run) is None
     assert not (run / "checkpoints").exists()
 
 
 def test_a_killed_run_goes_on_from_its_last_checkpoint(training: Training, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    killed = training.disturbed(run, signal.SIGKILL, after_steps=20)
+    killed = training.disturbed(run, signal.SIGKILL, after_steps=10)
     assert killed.returncode == -signal.SIGKILL
     assert json.loads((run / "status.json").read_text())["state"] == "running"
     training.resume(run)
@@ -51,7 +51,7 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(training: Training, tmp_p
 
 
 def test_max_steps_end_a_run_within_an_epoch_and_a_resumed_one_too(training: Training, tmp_path: Path) -> None:
-    """An epoch has 12 steps: 3 are less than one, 30 are two and a half, and `--epochs 4` says nothing."""
+    """An epoch has 12 steps: 3 are less than one, 30 are two and a half, and `--epochs 2` says nothing."""
     few, most = ("--set", "training.max_steps=3"), ("--set", "training.max_steps=30")
     planned = training.start(tmp_path / "planned", *most, "--dry-run")
     assert "training: 3 epochs of 96 examples in batches of 8: 30 steps" in planned.stderr
@@ -80,7 +80,7 @@ def _history(run: Path) -> list[dict[str, float]]:
 def stopped(training: Training, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was stopped, with two checkpoints; tests work on copies."""
     run = tmp_path_factory.mktemp("stopped") / "run"
-    training.disturbed(run, signal.SIGTERM, after_steps=30)
+    training.disturbed(run, signal.SIGTERM, after_steps=14)
     assert len(list((run / "checkpoints").glob("step-*"))) == 2
     return run
 

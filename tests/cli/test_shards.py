@@ -29,7 +29,7 @@ def _shards(bertctl: Run, words: list[object], count: int) -> None:
         assert done.stdout == ""
 
 
-@pytest.mark.parametrize("name", ["answers.jsonl", "answers.csv.gz"])
+@pytest.mark.parametrize("name", ["answers.jsonl", pytest.param("answers.csv.gz", marks=pytest.mark.slow)])
 def test_four_shards_of_predict_are_the_bytes_of_one(
     bertctl: Run, tiny_run: TinyRun, rows: Path, tmp_path: Path, name: str
 ) -> None:
@@ -48,7 +48,9 @@ def test_four_shards_of_predict_are_the_bytes_of_one(
 def test_three_shards_of_evaluate_are_the_bytes_of_one(
     bertctl: Run, tiny_run: TinyRun, rows: Path, tmp_path: Path
 ) -> None:
-    words = ["evaluate", tiny_run.path, "--file", rows, "-o"]
+    fewer = tmp_path / "fewer.csv"
+    fewer.write_text("".join(rows.read_text().splitlines(keepends=True)[:401]))
+    words = ["evaluate", tiny_run.path, "--file", fewer, "-o"]
     assert bertctl(*words, tmp_path / "whole").returncode == 0
     _shards(bertctl, [*words, tmp_path / "merged"], 3)
     assert not (tmp_path / "merged").exists()
@@ -70,7 +72,9 @@ def test_shards_of_a_split_are_added_to_the_run_by_the_merge(bertctl: Run, tiny_
         assert (whole / name).read_bytes() == (run / name).read_bytes()
 
 
-@pytest.mark.parametrize(("name", "options"), [("v.npy", ()), ("v.safetensors", ("--pooling", "none"))])
+@pytest.mark.parametrize(
+    ("name", "options"), [("v.npy", ()), pytest.param("v.safetensors", ("--pooling", "none"), marks=pytest.mark.slow)]
+)
 def test_shards_of_features_are_the_bytes_of_one(
     bertctl: Run, tiny_model: Path, tmp_path: Path, name: str, options: tuple[str, ...]
 ) -> None:
@@ -127,6 +131,7 @@ def _cut(data: Path, parts: Path) -> None:
     (parts / "2-of-2.zip").write_bytes((parts / "2-of-2.zip").read_bytes()[:200])
 
 
+@pytest.mark.one_process
 @pytest.mark.parametrize(
     ("change", "options", "code", "said"),
     [
@@ -154,6 +159,7 @@ def test_a_merge_refuses(
     assert not (tmp_path / "out.jsonl").exists()
 
 
+@pytest.mark.one_process
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -75,7 +75,7 @@ def test_a_signal_at_any_import_of_a_training(
 
 @pytest.fixture(scope="module")
 def training(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, nursery: Nursery) -> Training:
-    return Training(tmp_path_factory.mktemp("training"), tiny_model, nursery)
+    return Training(tmp_path_factory.mktemp("training"), tiny_model, nursery, epochs=2)
 
 
 def test_a_terminal_that_closes_leaves_a_checkpoint(training: Training, tmp_path: Path) -> None:

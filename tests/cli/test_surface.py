@@ -100,6 +100,7 @@ def test_the_docstring_of_a_verb_describes_options_that_it_has(name):
     assert text == command.help
 
 
+@pytest.mark.one_process
 def test_help_all_says_more_than_help(bertctl):
     usual, everything = bertctl("finetune", "--help"), bertctl("finetune", "--help-all")
     assert (everything.returncode, everything.stderr) == (0, "")

@@ -24,10 +24,10 @@ GRID = "optimizer.learning_rate=5e-3,1e-3"
 
 @pytest.fixture(scope="session")
 def many_opinions(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """128 opinions, of which 32 are held out: 12 steps an epoch in batches of 8."""
+    """64 opinions, of which 16 are held out: 6 steps an epoch in batches of 8."""
     path = tmp_path_factory.mktemp("sweep-data") / "opinions.csv"
     rows = ["text,label"]
-    for i in range(64):
+    for i in range(32):
         rows.append(f"the film was good {'very ' * (i % 3)}fine {i},pos")
         rows.append(f"it was bad food {'not ' * (i % 4)}dull {i},neg")
     path.write_text("\n".join(rows) + "\n", encoding="utf-8")
@@ -73,7 +73,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory, many_opinions: Path, tiny_mo
 
 def test_a_sweep_says_what_it_does_and_leaves_ordinary_runs(swept: Path) -> None:
     said = (swept / "stderr").read_text()
-    assert "tokenized once: 96 train rows, 32 validation rows" in said
+    assert "tokenized once: 48 train rows, 16 validation rows" in said
     assert "4 runs: 2 settings x 2 seeds; 2 at a time with " in said
     assert said.count(" of 4: learning_rate ") == 4
     assert "4 runs in " in said
@@ -284,12 +284,13 @@ def test_divergence_folds_and_a_cell_that_fails(
             held_out[cell] = {json.loads(line)["id"] for line in lines}
     one, other = held_out.values()
     assert not one & other
-    assert len(one | other) == 128
+    assert len(one | other) == 64
     layers = bertctl(*_words(many_opinions, tiny_model, tmp_path / "layers", grid="training.freeze_layers=2,9"))
     assert layers.returncode == 2, layers.stderr
     assert not (tmp_path / "layers" / "cells").exists()
 
 
+@pytest.mark.one_process
 @pytest.mark.parametrize(
     ("extra", "grid", "said"),
     [

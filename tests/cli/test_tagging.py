@@ -81,6 +81,7 @@ def test_running_text_gets_characters(bertctl, tag_run):
     assert (last["words"], last["prediction"][-2]) == (["it", "was", "very", "good", "!"], "S-MOOD")
 
 
+@pytest.mark.one_process
 def test_columns_in_columns_out_in_the_scheme_of_training(bertctl, tag_run, tmp_path):
     (tmp_path / "words.conll").write_text(columns())
     done = bertctl("predict", tag_run.path, "words.conll", "--format", "conll")
@@ -92,6 +93,7 @@ def test_columns_in_columns_out_in_the_scheme_of_training(bertctl, tag_run, tmp_
     assert json.loads(scored.stdout)["metrics"]["file"]["entity_f1"]["value"] == 1.0
 
 
+@pytest.mark.one_process
 def test_spans_as_spacy_has_them_read_back(bertctl, tag_run, tmp_path):
     done = bertctl("predict", tag_run.path, "-", "--format", "spacy", "-o", "spans.jsonl", input="dull was the food\n")
     assert done.returncode == 0, done.stderr
@@ -112,6 +114,7 @@ def test_sentences_longer_than_the_model_are_answered_whole(bertctl, tag_run):
     assert line["tokens"] > 60
 
 
+@pytest.mark.one_process
 @pytest.mark.parametrize(
     ("name", "content", "arguments", "said", "code"),
     [
@@ -147,6 +150,7 @@ ANNOTATED = {
 }  # fmt: skip
 
 
+@pytest.mark.one_process
 @pytest.mark.parametrize("layout", ANNOTATED)
 def test_what_annotation_tools_take_reads_back_with_the_same_entities(bertctl, tag_run, tmp_path, layout):
     if layout == "docbin":
@@ -169,6 +173,7 @@ def test_what_annotation_tools_take_reads_back_with_the_same_entities(bertctl, t
         assert 0 < first["score"] <= 1
 
 
+@pytest.mark.one_process
 def test_the_files_other_columns_and_its_gold_stay(bertctl, tag_run, tmp_path):
     (tmp_path / "four.conll").write_text("-DOCSTART- -X- -X- O\n\nthe DT I-NP O\nbad JJ I-NP S-TASTE\n\ndull JJ O O\n")
     done = bertctl("predict", tag_run.path, "four.conll", "--format", "conlleval")
@@ -188,6 +193,7 @@ def test_the_files_other_columns_and_its_gold_stay(bertctl, tag_run, tmp_path):
     assert made.stdout.splitlines()[0] == "1\tdull\t_\t_\t_\t_\t_\t_\t_\tNER=S-MOOD"
 
 
+@pytest.mark.one_process
 def test_a_threshold_of_entities_and_spans_over_each_other(bertctl, tag_run, tmp_path):
     sure = bertctl("predict", tag_run.path, "-", "--entity-threshold", "0.9999999", input=TEXTS)
     assert sure.returncode == 0, sure.stderr

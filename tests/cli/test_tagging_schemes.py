@@ -1,4 +1,4 @@
-"""The scheme of answers, in files of a thousand sentences: conlleval's scores of what `predict` writes."""
+"""The scheme of answers, in files of hundreds of sentences: conlleval's scores of what `predict` writes."""
 
 import json
 import random
@@ -88,11 +88,12 @@ def iob1_run(tmp_path_factory, tiny_model, nursery):
     (folder / "train.conll").write_text(columns(train))
     (folder / "dev.conll").write_text(columns(sentences(2, 50, "IOB1")))
     runs = {}
-    for rows in (500, 3000):
+    for rows, steps in ((500, 60), (3000, 2)):
         done = nursery.run(
             ["finetune", "token-classification", "--train-file", "train.conll", "--validation-file", "dev.conll",
              "--model", str(tiny_model), "-o", str(folder / f"run{rows}"), "--max-train-rows", str(rows),
-             "--max-length", "40", "--learning-rate", "5e-3", "--set", "training.max_steps=60",
+             "--max-length", "40", "--learning-rate", "5e-3", "--set", f"training.max_steps={steps}",
+             "--checkpoint-every", "off",
              "--set", "evaluation.bootstrap_resamples=100", "--precision", "fp32"],
             cwd=folder,
         )  # fmt: skip
@@ -111,7 +112,7 @@ def test_the_scheme_is_that_of_the_whole_file_and_its_exceptions_are_said(iob1_r
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_conlleval_finds_the_metrics_in_the_written_file(bertctl, iob1_run, tmp_path, scheme):
     run, _ = iob1_run[500]
-    found = sentences(3, 1000, scheme)
+    found = sentences(3, 300, scheme)
     (tmp_path / "new.conll").write_text(columns(found))
     done = bertctl("predict", run, "new.conll", "--format", "conll", "-o", "answers.conll", "--precision", "fp32")
     assert done.returncode == 0, done.stderr
@@ -138,6 +139,7 @@ def test_conlleval_finds_the_metrics_in_the_written_file(bertctl, iob1_run, tmp_
     assert all(kind in page for kind in ("wrong boundary", "wrong type", "missed", "invented"))
 
 
+@pytest.mark.one_process
 def test_a_scheme_can_be_asked_for(bertctl, iob1_run, tmp_path, tiny_run):
     run, _ = iob1_run[500]
     asked = bertctl("predict", run, "-", "--scheme", "bilou", "--precision", "fp32", input="the bad bad was good\n")

@@ -57,6 +57,7 @@ def test_coverage_of_a_file_and_of_stdin(bertctl: Run, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.one_process
 @pytest.mark.parametrize("source", ["file", "stdin"])
 def test_train_then_use_then_diff(bertctl: Run, tmp_path: Path, source: str) -> None:
     texts = "the film was good and the film was fine\nfilms like this film\n" * 5

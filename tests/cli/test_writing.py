@@ -53,6 +53,7 @@ def test_overwrite_deletes_only_what_belongs_to_a_run(
     assert after.keys() - mine == {"status.json", "metrics.json", "recipe.yaml", "predictions/file.jsonl"}
 
 
+@pytest.mark.one_process
 def test_overwrite_refuses_a_folder_that_an_input_lies_in(
     bertctl: Run, run: Path, tiny_run: TinyRun, tiny_model: Path, tmp_path: Path
 ) -> None:
@@ -85,6 +86,7 @@ def test_overwrite_refuses_a_folder_that_an_input_lies_in(
     assert contents(run)["rows.csv"] == before["rows.csv"], "its own recipe is written again, and a foreign file stays"
 
 
+@pytest.mark.one_process
 def test_an_output_is_no_input(
     bertctl: Run, nursery: Nursery, run: Path, tiny_run: TinyRun, tiny_model: Path, tmp_path: Path
 ) -> None:
@@ -122,6 +124,7 @@ def test_an_output_is_no_input(
     assert tiny_run.data.read_bytes() == before
 
 
+@pytest.mark.one_process
 def test_links_are_not_followed(bertctl: Run, run: Path, tiny_run: TinyRun, tiny_model: Path, tmp_path: Path) -> None:
     """Outside lies a file, and a folder with a file of each name; whatever stands in the run, they stay as they are."""
     outside = tmp_path / "outside"
@@ -162,6 +165,7 @@ def test_links_are_not_followed(bertctl: Run, run: Path, tiny_run: TinyRun, tiny
             kept.rename(planted)
 
 
+@pytest.mark.one_process
 def test_pipes_and_open_files_get_what_comes(bertctl: Run, tiny_run: TinyRun, tiny_model: Path, tmp_path: Path) -> None:
     pipe, got = tmp_path / "pipe.jsonl", tmp_path / "got"
     os.mkfifo(pipe)

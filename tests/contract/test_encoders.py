@@ -65,6 +65,7 @@ def vectors(data: Path, model: Path, *more: object) -> list[object]:
     ]  # fmt: skip
 
 
+@pytest.mark.one_process
 @pytest.mark.parametrize("verb", ["extract-features", "probe", "finetune"])
 def test_weights_under_other_names_are_refused_by_every_verb(
     verb: str, bertctl: Run, encoder: Make, opinions: Path, tmp_path: Path
@@ -81,6 +82,7 @@ def test_weights_under_other_names_are_refused_by_every_verb(
     assert "would be random" in refused.stderr
 
 
+@pytest.mark.one_process
 def test_a_missing_layer_is_refused_without_a_head_too(
     bertctl: Run, encoder: Make, opinions: Path, tmp_path: Path
 ) -> None:
@@ -217,6 +219,7 @@ def test_the_longest_input_is_what_the_positions_hold(family: str, bertctl: Run,
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.one_process
 def test_a_tokenizer_with_more_tokens_than_the_model_has_vectors_is_refused(
     bertctl: Run, encoder: Make, opinions: Path, tmp_path: Path
 ) -> None:
@@ -280,6 +283,7 @@ def test_word_embeddings_of_another_width_than_the_layers(
     np.testing.assert_allclose(found[0], table[ids].amax(0).detach().numpy(), atol=1e-6)
 
 
+@pytest.mark.one_process
 def test_options_that_a_family_has_not_are_refused_with_a_sentence(
     bertctl: Run, encoder: Make, opinions: Path, tmp_path: Path
 ) -> None:
@@ -348,6 +352,7 @@ def test_a_family_whose_steps_take_long_says_so(bertctl: Run, encoder: Make, opi
     assert "a step takes longer than that of a BERT of this shape: it fills up each text" in done.stderr
 
 
+@pytest.mark.one_process
 def test_doctor_is_ready_only_for_what_can_be_loaded(
     bertctl: Run, encoder: Make, opinions: Path, tagged: Path, tmp_path: Path
 ) -> None:
@@ -379,6 +384,7 @@ def test_doctor_is_ready_only_for_what_can_be_loaded(
     assert "no network of the family 'openai-gpt'" in doctor("token-classification", tagged, encoder("openai-gpt"))
 
 
+@pytest.mark.one_process
 @pytest.mark.parametrize("name", ["spm.model", "sentencepiece.model", "tokenizer.model", "spiece.model"])
 def test_a_tokenizer_of_sentencepiece_is_known_and_names_what_converts_it(
     name: str, bertctl: Run, encoder: Make, opinions: Path, tmp_path: Path

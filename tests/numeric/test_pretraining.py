@@ -42,6 +42,8 @@ def corpus_recipe(corpus: Path, **options: Any) -> Recipe:
         "model.dropout": 0.0,
         "training.max_steps": 20,
         "training.log_every": 1,
+        "training.batch_size": 8,
+        "training.checkpoint_every": "off",
         "optimizer.learning_rate": 1e-3,
         "runtime.precision": "fp32",
         "runtime.device": "cpu",

@@ -30,7 +30,7 @@ def _made(count: int, seed: int) -> list[str]:
     return list(dict.fromkeys(texts))
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_finds_what_brute_force_finds(seed: int) -> None:
     texts = _made(450, seed)
     found = {(a, b): alike for a, b, alike in near_duplicates(texts)}

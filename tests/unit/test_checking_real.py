@@ -83,6 +83,7 @@ def test_no_error_is_found_in_cola(shared_data: Path) -> None:
     assert {"duplicate", "near-duplicate", "conflicting-labels"} <= report.codes()
 
 
+@pytest.mark.slow
 def test_conflicting_labels_of_medical_abstracts(shared_data: Path) -> None:
     options = {
         "data.train_file": str(shared_data / "medical-abstracts" / "medical_tc_test.csv"),

@@ -98,7 +98,9 @@ def test_what_the_documents_show_runs(page: str, tmp_path: Path, monkeypatch: py
     """The Python of a page, in order, on fewer rows."""
     text = (Path(__file__).resolve().parents[2] / page).read_text(encoding="utf-8")
     code = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
-    fewer = '"training.epochs": 1, "data.max_train_rows": 32, "data.max_eval_rows": 16'
+    fewer = (
+        '"training.epochs": 1, "data.max_train_rows": 32, "data.max_eval_rows": 16, "training.checkpoint_every": "off"'
+    )
     assert code.count('"training.epochs": 1') == 1
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
