@@ -16,7 +16,7 @@ SECONDS = 240.0
 
 
 class Training:
-    """The tiny model on 96 opinions, an epoch 12 steps of 8, each logged, a checkpoint every 4, dropout on; 32 held out.
+    """Tiny model on 96 opinions, 12 steps of 8 an epoch, each logged, a checkpoint every 4, dropout on; 32 held out.
 
     Attributes:
         model: folder of the tiny model.

@@ -8,7 +8,7 @@ from bertctl.config.schema import Recipe
 
 
 def tiny_recipe(tiny_model: Path, data: Path, **options: Any) -> Recipe:
-    """Four epochs of 16 opinions in batches of 8, each step logged, no checkpoint; `options` by dotted name say more."""
+    """Four epochs of 16 opinions in batches of 8, each logged, no checkpoint; `options` by dotted name say more."""
     fields = {
         "data.train_file": str(data),
         "data.validation_file": str(data),

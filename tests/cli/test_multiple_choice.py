@@ -34,7 +34,8 @@ def run(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, nursery: Nur
     command = [
         "finetune", "multiple-choice", "--train-file", str(data), "--validation-file", str(data),
         "--model", str(tiny_model), "--max-length", "40", "--epochs", "60", "--learning-rate", "3e-3",
-        "--checkpoint-every", "off", "--precision", "fp32", "-o", str(folder / "run"), "--set", "training.evaluate_every=120",
+        "--checkpoint-every", "off", "--precision", "fp32",
+        "-o", str(folder / "run"), "--set", "training.evaluate_every=120",
     ]  # fmt: skip
     done = nursery.run([*command, *(word for one in settings for word in ("--set", one))], cwd=folder)
     assert done.returncode == 0, done.stderr
