@@ -9,13 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bertctl.checking.findings import Finding, FindingRules, Places, around, codes_of, cuts_word
+from bertctl.checking.findings import NO_WORD, Finding, FindingRules, Places, around, codes_of, cuts_word
 from bertctl.checking.subject import Subject
 from bertctl.words import percent
 
 _RULES = FindingRules("answers")
 
-_NO_WORD = re.compile(r"[\W_]*")
 _LONG = 30  # words; longer answers are not found with the usual max_answer_length of 30 tokens
 _NEAR = 400  # characters around the offset in which a slipped answer is looked for first
 
@@ -62,7 +61,7 @@ def _look_at(found: _Found, row: int, context: str, label: Any) -> None:
             _off(found, row, context, answer, start)
             continue
         shown = f"{answer!r} in {around(context, start, start + len(answer), margin=25)}"
-        if _NO_WORD.fullmatch(answer):
+        if NO_WORD.fullmatch(answer):
             places.add("punctuation-answer", row, shown)
         elif answer != answer.strip():
             places.add("untrimmed-answer", row, shown)

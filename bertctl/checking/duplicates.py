@@ -113,14 +113,14 @@ def _near(subject: Subject, groups: Groups) -> Iterator[Finding]:
     nearest: dict[tuple[str, str], dict[int, tuple[float, Place]]] = defaultdict(dict)
     asks = "answers" in subject.checks
     # Questions on one paragraph would all look alike with it, so they are compared by themselves first.
-    for pair in near_duplicates([key.split(BETWEEN_FIELDS)[0] for key in keys] if asks else keys):
-        if not _alike_in_each_field(keys[pair.first], keys[pair.second]):
+    for first, second, alike in near_duplicates([key.split(BETWEEN_FIELDS)[0] for key in keys] if asks else keys):
+        if not _alike_in_each_field(keys[first], keys[second]):
             continue
-        for a, b in product(groups[keys[pair.first]], groups[keys[pair.second]]):
+        for a, b in product(groups[keys[first]], groups[keys[second]]):
             earlier, later = sorted((a, b), key=lambda place: (order[place[0]], place[1]))
             of_row = nearest[earlier[0], later[0]]
-            if pair.similarity > of_row.get(later[1], (0.0, later))[0]:
-                of_row[later[1]] = (pair.similarity, earlier)
+            if alike > of_row.get(later[1], (0.0, later))[0]:
+                of_row[later[1]] = (alike, earlier)
     for (one, other), found in sorted(nearest.items(), key=lambda item: [order[split] for split in item[0]]):
         rows = subject.splits[other]
         pairs: list[tuple[Place, Place]] = [((other, index), twin) for index, (_, twin) in sorted(found.items())]

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from bertctl.checking.findings import Finding, FindingRules, examples_at, shorten
+from bertctl.checking.findings import NO_WORD, Finding, FindingRules, examples_at, shorten
 from bertctl.checking.subject import Subject
 from bertctl.data.rows import Rows
 
@@ -17,7 +17,6 @@ _PLACEHOLDERS = frozenset(
     )
 )
 _NUMBER = re.compile(r"\s*[-+]?\d+([.,]\d+)*\s*")
-_NO_WORD = re.compile(r"[\W_]*")
 _MOSTLY_NUMBERS = 0.5
 _EXPORT_LIMITS = (255, 256, 280, 512, 1000, 1024, 2000, 2048, 4000, 4096, 8192, 32767, 65535)
 _AT_LIMIT, _AT_LIMIT_SHARE = 5, 0.002  # texts of one such length, none longer: not by chance
@@ -50,7 +49,7 @@ def _contentless(rows: Rows, split: str, name: str, column: Sequence[str]) -> It
         yield _RULES.finding("text-is-numbers", split, (len(numbers), len(rows)), examples, noun=noun, remedy=remedy)
     short = {i: text.strip() for i, text in enumerate(column) if len(text) < 40}
     placeholders = [i for i, text in short.items() if text in _PLACEHOLDERS]
-    wordless = [i for i, text in short.items() if text and text not in _PLACEHOLDERS and _NO_WORD.fullmatch(text)]
+    wordless = [i for i, text in short.items() if text and text not in _PLACEHOLDERS and NO_WORD.fullmatch(text)]
     for code, found in {"placeholder-text": placeholders, "no-words": wordless}.items():
         yield from _RULES.of_rows(code, rows, split, found, lambda i: repr(column[i]), noun=f"{name} field")
 

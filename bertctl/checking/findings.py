@@ -1,7 +1,8 @@
 """`Finding` and `DataReport`: what a check found, how bad it is, where, and what to do about it."""
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +19,8 @@ the score or the model suffers. note: true of the data, and good to know."""
 WORST_FIRST: tuple[Severity, ...] = ("error", "warning", "note")
 
 SHOWN_EXAMPLES = 5
+NO_WORD = re.compile(r"[\W_]*")
+"""What is no word, whole: signs and spaces."""
 shorten = functools.partial(words.shorten, limit=100)
 """Returns a value on one line, cut where it is long."""
 
@@ -86,16 +89,9 @@ class DataReport:
         return {finding.code for finding in self.findings}
 
 
-def examples_at(
-    rows: Rows, indices: Iterable[int], show: Callable[[int], object], *, limit: int = SHOWN_EXAMPLES
-) -> tuple[Example, ...]:
+def examples_at(rows: Rows, indices: Sequence[int], show: Callable[[int], object]) -> tuple[Example, ...]:
     """Returns the first few rows as examples; `show` gives what is shown of a row."""
-    found: list[Example] = []
-    for index in indices:
-        if len(found) == limit:
-            break
-        found.append(Example(rows.where(index), shorten(show(index))))
-    return tuple(found)
+    return tuple(Example(rows.where(index), shorten(show(index))) for index in indices[:SHOWN_EXAMPLES])
 
 
 def around(text: str, start: int, end: int, *, margin: int = 40) -> str:

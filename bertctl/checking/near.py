@@ -10,7 +10,6 @@ Letters: N texts, K slots of a signature, S shingles.
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,25 +30,12 @@ _CACHED = 20_000  # texts whose shingles are kept: candidates come sorted, so ol
 _NO_LETTERS = re.compile(r"[\W_]+")
 
 
-class NearPair(NamedTuple):
-    """Two texts that are nearly the same.
+def near_duplicates(texts: Sequence[str]) -> list[tuple[int, int, float]]:
+    """Returns pairs of near duplicates: where the earlier and the later text stand, and how alike they are.
 
-    Attributes:
-        first: position of the earlier one.
-        second: position of the later one.
-        similarity: Jaccard similarity of their shingles, exact.
-    """
-
-    first: int
-    second: int
-    similarity: float
-
-
-def near_duplicates(texts: Sequence[str]) -> list[NearPair]:
-    """Returns pairs of near duplicates, each at least 0.8 alike by exact comparison.
-
-    Of texts that are alike in their hundreds not every pair is listed, but every text has a partner. A pair at the
-    threshold is missed with a probability below 1 %, a pair of more than 0.9 practically never.
+    That is the exact Jaccard similarity of their shingles, at least 0.8. Of texts that are alike in their hundreds not
+    every pair is listed, but every text has a partner. A pair at the threshold is missed with a probability below 1 %,
+    a pair of more than 0.9 practically never.
 
     Args:
         texts: N texts, normalised, each different from all others.
@@ -60,12 +46,12 @@ def near_duplicates(texts: Sequence[str]) -> list[NearPair]:
         return []
     chosen = [plain[i] for i in long_enough]
     signatures = _signatures(chosen)
-    found: list[NearPair] = []
+    found: list[tuple[int, int, float]] = []
     shingles = lru_cache(_CACHED)(lambda index: _shingle_set(chosen[index]))
     for a, b in _candidates(signatures):
         similarity = _jaccard(shingles(a), shingles(b))
         if similarity >= SIMILARITY:
-            found.append(NearPair(long_enough[a], long_enough[b], similarity))
+            found.append((long_enough[a], long_enough[b], similarity))
     return found
 
 

@@ -3,11 +3,10 @@
 A row has `text` and `spans` (or `entities`, ...): of each the start, the end (behind its last character) and the type.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bertctl.checking.findings import Finding, FindingRules, Places, around, codes_of, cuts_word
+from bertctl.checking.findings import NO_WORD, Finding, FindingRules, Places, around, codes_of, cuts_word
 from bertctl.checking.subject import Subject
 from bertctl.data.rows import Rows
 
@@ -17,7 +16,6 @@ SPAN_COLUMNS = ("spans", "entities", "ents", "annotations")
 """Usual names of a column of spans."""
 
 _TYPES = ("label", "type", "tag", "entity", "entity_group")
-_NO_WORD = re.compile(r"[\W_]*")
 
 
 def check_spans(subject: Subject) -> Iterator[Finding]:
@@ -75,6 +73,6 @@ def _span_fault(text: str, start: int, end: int) -> str | None:
     inside = text[start:end]
     if inside != inside.strip():
         return "blank-entity"
-    if _NO_WORD.fullmatch(inside):
+    if NO_WORD.fullmatch(inside):
         return "punctuation-entity"
     return "span-off-word" if cuts_word(text, start, end) else None

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from bertctl.checking.findings import Example, Finding, FindingRules, Places, listed, shorten
+from bertctl.checking.findings import NO_WORD, Example, Finding, FindingRules, Places, listed, shorten
 from bertctl.checking.labels import RARE
 from bertctl.checking.subject import Subject
 from bertctl.data.rows import Rows
@@ -21,7 +21,6 @@ from bertctl.words import count_of
 _RULES = FindingRules("tags")
 
 _TAG = re.compile(r"([BIESLU])[-_](.+)", re.DOTALL)
-_NO_WORD = re.compile(r"[\W_]*")
 
 
 class TaggedEntity(NamedTuple):
@@ -166,7 +165,7 @@ def _entities(rows: Rows, split: str) -> Iterator[Finding]:
         shown = f"{entity.type}: {text!r}"
         if not text.strip():
             places.add("blank-entity", entity.row, shown)
-        elif _NO_WORD.fullmatch(text):
+        elif NO_WORD.fullmatch(text):
             places.add("punctuation-entity", entity.row, shown)
         elif any(not word.strip() for word in (entity.words[0], entity.words[-1])):
             places.add("blank-entity", entity.row, shown)
