@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -114,8 +115,6 @@ def _recipe(out: Output, settings: RecipeRequest, subject: Sequence[str], task: 
 
 def _document(recipe: "Recipe", report: "DataReport") -> dict[str, Any]:
     """Returns the answer with `--json`."""
-    from dataclasses import asdict
-
     return {
         "schema": 1,
         "recipe": recipe.name,

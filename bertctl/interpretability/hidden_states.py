@@ -185,20 +185,12 @@ def cka_matrix(a: NDArray[np.float32], b: NDArray[np.float32], *, listener: List
     return found
 
 
-def _squared_norm(
-    x: tuple[NDArray[np.float32], NDArray[np.float64]],
-    i: int,
-    y: tuple[NDArray[np.float32], NDArray[np.float64]],
-    j: int,
-) -> float:
-    """Returns ||X'Y||^2 of two layers X (N, P) and Y (N, Q), their centres taken away, some rows at a time.
+_Side = tuple[NDArray[np.float32], NDArray[np.float64]]
+"""(N, K, P) vectors of N texts by K layers, and their (K, P) centres."""
 
-    Args:
-        x: (N, K, P) vectors, and their (K, P) centres.
-        i: which of the K layers.
-        y: (N, M, Q) vectors, and their (M, Q) centres.
-        j: which of the M layers.
-    """
+
+def _squared_norm(x: _Side, i: int, y: _Side, j: int) -> float:
+    """Returns ||X'Y||^2 of the layer i of x and the layer j of y, their centres taken away, some rows at a time."""
     (a, centre_a), (b, centre_b) = x, y
     parts = [slice(first, first + _CHUNK) for first in range(0, len(a), _CHUNK)]
     product = sum((a[part, i] - centre_a[i]).T @ (b[part, j] - centre_b[j]) for part in parts)
