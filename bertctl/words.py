@@ -1,8 +1,10 @@
 """Small words for people, in one place: counts with their noun, shares, sizes, durations, shortened texts."""
 
 import difflib
+import math
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 _MOVING = re.compile(
     # C0 and C1 controls, line separators, direction marks and overrides, what XML 1.0 forbids, byte-order marks
@@ -10,6 +12,14 @@ _MOVING = re.compile(
 )
 _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 _COMMAND = re.compile(r"(?m)^[^\S\n]*::|##(?=[\w.]*\[)")
+
+
+def as_number(value: Any) -> float:
+    """Returns what a value reads as; NaN where it is no number."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
 
 
 def count(number: int, noun: str, plural: str = "") -> str:

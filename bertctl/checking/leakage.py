@@ -13,7 +13,7 @@ import numpy as np
 from bertctl.checking.findings import Example, Finding, FindingRules, examples_at, listed
 from bertctl.checking.subject import Subject
 from bertctl.data.rows import Rows
-from bertctl.words import count_of, percent
+from bertctl.words import as_number, count_of, percent
 
 _RULES = FindingRules("leakage")
 
@@ -76,10 +76,7 @@ def _grouped(values: Sequence[Any]) -> list[Any] | None:
         return None
     if different <= len(values) // 5:
         return list(values)
-    try:
-        numbers = np.array([float(value) for value in values])
-    except (TypeError, ValueError):
-        return None
+    numbers = np.array([as_number(value) for value in values])
     if not np.isfinite(numbers).all():
         return None
     edges = np.unique(np.quantile(numbers, np.linspace(0, 1, 21)[1:-1]))

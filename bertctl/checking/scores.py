@@ -1,6 +1,5 @@
 """Scores of text regression: missing, no numbers, all alike, far out."""
 
-import math
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 from bertctl.checking.findings import Finding, FindingRules
 from bertctl.checking.subject import Subject
 from bertctl.data.rows import Rows
-from bertctl.words import percent
+from bertctl.words import as_number, percent
 
 _RULES = FindingRules("scores")
 
@@ -25,24 +24,19 @@ def check_scores(subject: Subject) -> Iterator[Finding]:
     for split, rows in subject.splits.items():
         if not rows.has("label"):
             continue
-        scores = [_number(value) for value in rows.columns["label"]]
-        bad = [i for i, score in enumerate(scores) if score is None]
+        scores = _numbers(rows)
+        bad, good = (np.flatnonzero(np.isfinite(scores) == fine).tolist() for fine in (False, True))
         yield from _RULES.of_rows("score-not-a-number", rows, split, bad, partial(_shown, rows))
-        numbers = np.array([score for score in scores if score is not None])
-        if len(numbers):
-            ranges[split] = (float(numbers.min()), float(numbers.max()))
-            yield from _spread(subject, split, numbers, [i for i, score in enumerate(scores) if score is not None])
+        if good:
+            ranges[split] = (float(scores[good].min()), float(scores[good].max()))
+            yield from _spread(subject, split, scores[good], good)
     for split, (low, high) in ranges.items():
         if split != "train" and "train" in ranges:
             yield from _outside(subject, split, ranges["train"], (low, high))
 
 
-def _number(value: object) -> float | None:
-    try:
-        number = float(str(value))
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
+def _numbers(rows: Rows) -> NDArray[np.float64]:
+    return np.array([as_number(str(value)) for value in rows.columns["label"]])
 
 
 def _spread(subject: Subject, split: str, numbers: NDArray[np.float64], places: list[int]) -> Iterator[Finding]:
@@ -65,8 +59,8 @@ def _spread(subject: Subject, split: str, numbers: NDArray[np.float64], places: 
 
 def _outside(subject: Subject, split: str, train: tuple[float, float], other: tuple[float, float]) -> Iterator[Finding]:
     rows = subject.splits[split]
-    scores = [_number(value) for value in rows.columns["label"]]
-    beyond = [i for i, score in enumerate(scores) if score is not None and not train[0] <= score <= train[1]]
+    scores = _numbers(rows)
+    beyond = np.flatnonzero(np.isfinite(scores) & ((scores < train[0]) | (scores > train[1]))).tolist()
     spans = f"{other[0]:g} to {other[1]:g}, those of train from {train[0]:g} to {train[1]:g}"
     message = f"the scores of {split} go from {spans}"
     yield from _RULES.of_rows("score-out-of-range", rows, split, beyond, partial(_shown, rows), message=message)

@@ -10,6 +10,7 @@ from bertctl.metrics.statistics import CONFIDENCE, quantile_of_normal
 from bertctl.metrics.value import MetricValue
 from bertctl.tasks.class_answers import OF_LABEL
 from bertctl.tasks.registry import find_metric
+from bertctl.words import as_number
 
 Policy = Literal["strict", "point", "lenient"]
 GateVerdict = Literal["pass", "fail", "inconclusive"]
@@ -56,10 +57,7 @@ def parse_limit(kind: Kind, text: str) -> Limit:
     """
     name, equals, number = text.rpartition("=")
     where = _SLICE.match(name) if kind == "min-slice" else None
-    try:
-        limit = float(number)
-    except ValueError:
-        limit = math.nan
+    limit = as_number(number)
     complete = bool(equals and name.strip()) and (where is not None or kind != "min-slice")
     if not complete or not math.isfinite(limit):
         what = "COLUMN=VALUE:METRIC=NUMBER" if kind == "min-slice" else "METRIC=NUMBER"

@@ -28,7 +28,7 @@ from bertctl.tasks.sentence_answers import SentenceAnswers
 from bertctl.tasks.sentence_features import DifferentTexts, SentenceFeatures, different, text_keys
 from bertctl.tasks.targets import Answered, Target
 from bertctl.tokenization.encode import encode_texts
-from bertctl.words import listing
+from bertctl.words import as_number, listing
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -334,10 +334,7 @@ def _scores(rows: Rows) -> NDArray[np.float64]:
 
 
 def _is_number(text: str) -> bool:
-    try:
-        return abs(float(text)) < 3.4e38
-    except ValueError:
-        return False
+    return abs(as_number(text)) < 3.4e38
 
 
 def _cosines(outputs: Outputs, features: SentenceFeatures) -> NDArray[np.float32]:

@@ -5,6 +5,7 @@ them (`data/annotations`).
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any, TextIO
 
 from bertctl.data.annotations import bioc, brat, docbin, label_studio, pubtator
@@ -134,12 +135,8 @@ def _placed(answer: Mapping[str, Any], words: Sequence[str]) -> tuple[str, Seque
     """Returns the text and where its words stand."""
     if answer.get("text") is not None and answer.get("offsets") is not None:
         return answer["text"], answer["offsets"]
-    offsets: list[tuple[int, int]] = []
-    at = 0
-    for word in words:
-        offsets.append((at, at + len(word)))
-        at += len(word) + 1
-    return " ".join(words), offsets
+    starts = accumulate((len(word) + 1 for word in words), initial=0)
+    return " ".join(words), [(start, start + len(word)) for start, word in zip(starts, words, strict=False)]
 
 
 FORMATS: Mapping[str, AnswerFormat] = {

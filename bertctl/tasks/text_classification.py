@@ -1,5 +1,6 @@
 """Sentence and sentence-pair classification, one label per example or several (paper, section 4.1: GLUE)."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ from bertctl.tasks.positive_label import positive_label
 from bertctl.tasks.sequences import SequenceFeatures, encode_rows, long_text_of
 from bertctl.tasks.targets import Answered, Target, text_parts
 from bertctl.tokenization.long_texts import HEAD, LongText
-from bertctl.words import did_you_mean, listing
+from bertctl.words import as_number, did_you_mean, listing
 
 
 @dataclass(frozen=True)
@@ -251,29 +252,18 @@ def _refuse_number(label: object, where: str) -> None:
     Raises:
         DataError: with file and line.
     """
-    if isinstance(label, float):
-        decimal, missing = not label.is_integer(), False
-    else:
-        decimal, missing = "." in str(label) and _reads_as_float(str(label)), str(label).strip().lower() == "nan"
-    if missing:
+    is_decimal = not label.is_integer() if isinstance(label, float) else "." in str(label)
+    if str(label).strip().lower() == "nan":
         raise DataError(
             f"{where}: the label is {str(label).strip()}, which is no class",
             remedy="Fill the label in, or take the row out. If it is a class's name, name all of them: "
             "--set text_classification.labels='[..., nan]'.",
         )
-    if decimal:
+    if is_decimal and not math.isnan(as_number(label)):
         raise DataError(
             f"{where}: the label {label!r} is a decimal number, not a class",
             remedy="To learn numbers use the recipe text-regression; else check --label-column.",
         )
-
-
-def _reads_as_float(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _natural(name: str) -> tuple[int, float, str]:

@@ -1,6 +1,5 @@
 """Scores for texts and pairs (paper, section 4.1: STS-B): one output, squared error."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -20,6 +19,7 @@ from bertctl.tasks.base import Objective, Outputs, Task, label_fields
 from bertctl.tasks.score_answers import ScoreAnswers
 from bertctl.tasks.sequences import SequenceFeatures, encode_rows, long_text_of
 from bertctl.tokenization.long_texts import HEAD, LongText
+from bertctl.words import as_number
 
 _LARGEST = 3.4e38
 """Scores are learned in 32 bits, which end there."""
@@ -122,10 +122,7 @@ def _scores(rows: Rows) -> NDArray[np.float64]:
 
 def _score(rows: Rows, index: int) -> float:
     label = require_label(rows, index)
-    try:
-        score = float(label)
-    except (TypeError, ValueError):
-        score = math.nan
+    score = as_number(label)
     if not abs(score) < _LARGEST:
         raise DataError(
             f"{rows.where(index)}: the label {label!r} is no finite number in 32 bits",

@@ -158,10 +158,9 @@ def encode_words(
     places[answered] = layout.leading + ends[answered] - ends[left[window_of_word]]
 
     def of_rows(values: Ints) -> Ints:
-        running = np.concatenate([[0], np.cumsum(values[numbers])]).astype(np.int64)
-        return running[starts[1:]] - running[starts[:-1]]
+        return np.diff(np.concatenate([[0], np.cumsum(values[numbers])])[starts])
 
-    own = ends[starts[1:]] - ends[starts[:-1]]
+    own = np.diff(ends[starts])
     return WordFeatures(
         encoded=EncodedTexts(ids, type_ids, window_starts, lengths, np.zeros(len(rows), dtype=np.int64)).mapped(),
         rows=rows,
