@@ -115,8 +115,13 @@ def did_you_mean(given: str, known: Iterable[str], *, mark: str = "") -> str:
 
 def unknown(what: str, given: str, known: Iterable[str]) -> str:
     """Returns `there is no metric 'acc': did you mean accuracy?`, the head of a refusal; what fits is the remedy's."""
+    return hinted(f"there is no {what} '{given}'", given, known)
+
+
+def hinted(said: str, given: str, known: Iterable[str]) -> str:
+    """Returns what is said of something given, and the nearest of the known words, where there are near ones."""
     hint = did_you_mean(given, known)
-    return f"there is no {what} '{given}'" + (f": {hint}" if hint else "")
+    return f"{said}: {hint}" if hint else said
 
 
 def names_in(typed: str) -> list[str]:

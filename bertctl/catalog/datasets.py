@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bertctl.catalog.dataset_row import DatasetRow
 from bertctl.errors import UsageError
-from bertctl.words import did_you_mean
+from bertctl.words import hinted
 
 BUNDLED_CORPORA = {"demo-corpus": Path(__file__).with_name("demo_corpus")}
 """Folders of text inside the package, to pretrain on, by name."""
@@ -50,9 +50,8 @@ def find_dataset(name: str, datasets_file: str | None = None) -> DatasetRow:
         known = {**read_datasets(path, taken=known, home=path.parent), **known}
     if name in known:
         return known[name]
-    hint = did_you_mean(_plain(name), known)
     raise UsageError(
-        f"there is no data set '{name}'" + (f": {hint}" if hint else ""),
+        hinted(f"there is no data set '{name}'", _plain(name), known),
         remedy=f"Names: {', '.join(known)}. Files of your own: "
         "`bertctl finetune text-classification --train-file FILE`, or a datasets.yaml beside the recipe.",
     )

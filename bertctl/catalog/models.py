@@ -12,7 +12,7 @@ import yaml
 from bertctl.catalog import hub
 from bertctl.catalog.lock import Found, file_sha256, noted
 from bertctl.errors import UnavailableError, UsageError
-from bertctl.words import did_you_mean
+from bertctl.words import unknown
 
 WORD_VECTORS = "word_vectors"
 """The key of config.json that says that a model is a table of words' vectors (`word_vectors.py` makes it)."""
@@ -149,9 +149,8 @@ def _refuse(name: str) -> LocatedModel:
             "(org/name), or a name from `bertctl recipes ls --models`.",
             file=name,
         )
-    hint = did_you_mean(name, MODELS)
     raise UsageError(
-        f"there is no model '{name}'" + (f": {hint}" if hint else ""),
+        unknown("model", name, MODELS),
         remedy=f"Names: {', '.join(MODELS)}. Also a folder, a run folder, a hub id (org/name), a file of word vectors.",
     )
 

@@ -58,10 +58,10 @@ def check_data(recipe: Recipe, *, listener: Listener = SILENT) -> DataReport:
         UsageError: no data, an unknown data set or model, columns that can't be guessed.
         UnavailableError: a file that is named can't be had. (A model that can't be had only skips its check.)
     """
-    read = read_data(recipe, listener=listener)
-    tokenizer, skipped = _tokenizer(recipe, listener) if read.splits else (None, ())
-    subject = Subject(recipe, read.splits, read.labels, tokenizer)
-    findings = [*read.findings, *run_checks(subject, listener=listener)]
+    splits, labels, findings = read_data(recipe, listener=listener)
+    tokenizer, skipped = _tokenizer(recipe, listener) if splits else (None, ())
+    subject = Subject(recipe, splits, labels, tokenizer)
+    findings += run_checks(subject, listener=listener)
     findings += _refusals(subject, findings)
     return DataReport(
         splits={split: _summary(subject, split) for split in subject.splits},

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from bertctl.catalog.datasets import find_dataset
@@ -21,22 +20,11 @@ _RULES = FindingRules("files")
 _PLACE = re.compile(r"(?P<where>.+?:\d+): (?P<what>.*)", re.DOTALL)
 
 
-@dataclass(frozen=True)
-class ReadData:
-    """What could be read.
-
-    Attributes:
-        splits: split name -> rows.
-        labels: label names in the data set's official order, where it has one.
-        findings: what was refused, and what the readers warned of.
-    """
-
-    splits: dict[str, Rows]
-    labels: tuple[str, ...] | None
-    findings: tuple[Finding, ...]
+_Read = tuple[dict[str, Rows], tuple[str, ...] | None, list[Finding]]
+"""Rows by split; label names in the data set's official order, where it has one; what was refused or warned of."""
 
 
-def read_data(recipe: Recipe, *, listener: Listener = SILENT) -> ReadData:
+def read_data(recipe: Recipe, *, listener: Listener = SILENT) -> _Read:
     """Reads all splits that exist, whole: without hold-out, sample or limit.
 
     Args:
@@ -52,7 +40,7 @@ def read_data(recipe: Recipe, *, listener: Listener = SILENT) -> ReadData:
     return _read_own(recipe, listener)
 
 
-def _read_dataset(recipe: Recipe, listener: Listener) -> ReadData:
+def _read_dataset(recipe: Recipe, listener: Listener) -> _Read:
     """Reads each split by itself: those that nobody asked for may be missing."""
     row = find_dataset(recipe.data.name or "", recipe.data.datasets_file)
     wanted = {"train", row.validation_splits[0] if row.validation_splits else "train", *recipe.evaluation.splits}
@@ -72,20 +60,20 @@ def _read_dataset(recipe: Recipe, listener: Listener) -> ReadData:
                 raise
             listener.say(f"{name}: not there, not checked")
         findings += heard.findings(name)
-    return ReadData(splits, row.labels or None, tuple(findings))
+    return splits, row.labels or None, findings
 
 
-def _read_own(recipe: Recipe, listener: Listener) -> ReadData:
+def _read_own(recipe: Recipe, listener: Listener) -> _Read:
     files = {name: file for name, file in recipe.data.own_files.items() if file}
     heard = _Heard(listener)
     try:
         loaded = load_data(recipe, listener=heard, splits=list(files), whole=True)
     except DataError:
         return _read_own_one_by_one(recipe, files, listener)
-    return ReadData(dict(loaded.splits), loaded.labels, tuple(heard.findings("")))
+    return dict(loaded.splits), loaded.labels, [*heard.findings("")]
 
 
-def _read_own_one_by_one(recipe: Recipe, files: Mapping[str, str], listener: Listener) -> ReadData:
+def _read_own_one_by_one(recipe: Recipe, files: Mapping[str, str], listener: Listener) -> _Read:
     splits: dict[str, Rows] = {}
     findings: list[Finding] = []
     for name, file in files.items():
@@ -99,7 +87,7 @@ def _read_own_one_by_one(recipe: Recipe, files: Mapping[str, str], listener: Lis
                 splits[name] = rows
             findings.append(_bad_records(bad, len(rows), name) if rows is not None and bad else refusal(error, name))
         findings += heard.findings(name)
-    return ReadData(splits, None, tuple(findings))
+    return splits, None, findings
 
 
 def refusal(error: DataError, split: str, *, code: str = "unreadable") -> Finding:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import bertctl
 from bertctl.errors import BertctlError, UnavailableError, UsageError
-from bertctl.words import did_you_mean
+from bertctl.words import did_you_mean, unknown
 
 _SUFFIXES = (".yaml", ".yml")
 
@@ -47,9 +47,8 @@ def find_recipe(name_or_path: str, folder: Path = Path()) -> Path:
             remedy="Check the path, or copy a recipe with `bertctl recipes cp NAME FILE`.",
             file=path,
         )
-    hint = did_you_mean(name_or_path, builtin)
     raise UsageError(
-        f"there is no recipe '{name_or_path}'" + (f": {hint}" if hint else ""),
+        unknown("recipe", name_or_path, builtin),
         remedy=f"Recipes: {', '.join(builtin)}. `bertctl recipes ls` says what they are; a YAML file fits too.",
     )
 

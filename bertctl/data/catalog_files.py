@@ -6,7 +6,7 @@ stripped. Only the canonical columns are kept, since the hub has no others.
 """
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -226,8 +226,8 @@ def _canonical(
     """Returns the rows with labels as names or scores, without those that have none, numbered from 0."""
     every = Rows(split.name, columns, [str(i) for i in range(len(columns["text"]))], source, lines)
     if "label" in columns:
-        reading = _score if not row.labels else _namer(row.labels)
-        labels = [reading(value) for value in columns["label"]]
+        names = _names(row.labels)
+        labels = [names.get(value, _STRANGE) if row.labels else _score(value) for value in columns["label"]]
         every = Rows(split.name, {**columns, "label": labels}, every.ids, source, lines)
         _refuse_strange(row, columns["label"], every)
     complete = [i for i, values in enumerate(zip(*every.columns.values(), strict=True)) if None not in values]
@@ -245,16 +245,12 @@ def _canonical(
 _STRANGE = object()
 
 
-def _namer(labels: Sequence[str]) -> Callable[[Any], Any]:
-    """Returns what gives a written label its name; None for no label, `_STRANGE` for one that is not of this set."""
+def _names(labels: Sequence[str]) -> dict[Any, Any]:
+    """Returns the names of written labels; None for no label. Others are none of this set: `_STRANGE`."""
     known: dict[Any, Any] = dict.fromkeys((None, *_NO_LABEL, -1))
     for index, name in enumerate(labels):
         known.update({name: name, str(index): name, index: name})
-
-    def name_of(value: Any) -> Any:
-        return known.get(value, _STRANGE)
-
-    return name_of
+    return known
 
 
 def _score(value: Any) -> Any:

@@ -10,7 +10,7 @@ from bertctl.data.column_contents import names_with_values
 from bertctl.data.table import Table
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import Listener
-from bertctl.words import did_you_mean, shorten
+from bertctl.words import hinted, shorten
 
 
 @dataclass(frozen=True)
@@ -155,9 +155,8 @@ def unclear_column(role: str, found: Sequence[str], source: str, *, more: str) -
 
 def absent_column(name: str, table: Table) -> DataError:
     """Returns the error for a column that was named and is not there."""
-    hint = did_you_mean(name, table.columns)
     return DataError(
-        f"{table.source} has no column '{name}'" + (f": {hint}" if hint else ""),
+        hinted(f"{table.source} has no column '{name}'", name, table.columns),
         remedy=shown_columns(table) + ("" if table.header else " (No header was found: --header says there is.)"),
     )
 

@@ -9,7 +9,7 @@ import hashlib
 import itertools
 import re
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -19,12 +19,14 @@ from numpy.typing import NDArray
 
 from bertctl.catalog.datasets import BUNDLED_CORPORA
 from bertctl.config.recipe_sections import DataSection
+from bertctl.config.schema import Recipe
 from bertctl.data.files import SUFFIXES, suffix_of, text_lines
-from bertctl.data.reading import ReadOptions
-from bertctl.data.text_files import open_bytes, require_file
+from bertctl.data.reading import Reader, Reading, ReadOptions
+from bertctl.data.rows import Rows
+from bertctl.data.text_files import Source, open_bytes, require_file, source_name
 from bertctl.data.text_rows import TextReader
 from bertctl.documents import loading, sha256_of
-from bertctl.errors import DataError, UnavailableError
+from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.words import count, count_of, shorten
 
@@ -251,3 +253,52 @@ def _repeated(corpora: Sequence[Corpus], hashes: NDArray[np.int64], *, allowed: 
     if not allowed:
         raise DataError(what, remedy="A model learns them by heart. Take them out, or add --allow-duplicates.")
     return [what]
+
+
+def corpus_rows(documents: Iterable[Document], *, split: str, source: str) -> Rows:
+    """Returns documents as rows: `text` has a sentence per line, and is its own label."""
+    found = [(document.id, "\n".join(document.sentences)) for document in documents if document.sentences]
+    texts = [text for _, text in found]
+    return Rows(split, {"text": texts, "label": texts}, [name for name, _ in found], source)
+
+
+def held_out_rows(recipe: Recipe, listener: Listener) -> Rows:
+    """Returns the documents that a pretrained run was scored on: its validation file, or what it held out.
+
+    Raises:
+        BertctlError: files that are not there, or no longer what they were.
+    """
+    data = recipe.data
+    if data.validation_file:
+        documents = (d for corpus in open_corpora([data.validation_file], data) for d in corpus.documents(listener))
+        return corpus_rows(documents, split="validation", source=data.validation_file)
+    corpora = open_corpora(recipe.pretraining.corpus, data)
+    held = set(survey(corpora, fraction=data.validation_fraction, allow_duplicates=True).held_out)
+    numbered = enumerate(document for corpus in corpora for document in corpus.documents(listener))
+    kept = (document for number, document in numbered if number in held)
+    return corpus_rows(kept, split="validation", source="the documents held out")
+
+
+class CorpusReader(Reader):
+    """Reads a file of any layout of corpora, whole."""
+
+    columns = ("text",)
+
+    def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:
+        """Yields the documents of a file.
+
+        Raises:
+            UsageError: stdin.
+            DataError: no text.
+        """
+        if source == "-":
+            raise UsageError("a corpus is not read from stdin", remedy="Give a file or a folder.")
+        [corpus] = open_corpora([str(source)], options.settings)
+        rows = corpus_rows(corpus.documents(options.listener), split=options.split, source=source_name(source))
+        if not len(rows):
+            raise DataError(f"{source} holds no text", remedy="Give a file with text.")
+        yield Reading(rows, {}, options.settings)
+
+    def guess(self, path: object, options: ReadOptions) -> None:  # noqa: ARG002
+        """Returns None: any file could be a corpus."""
+        return

@@ -166,13 +166,13 @@ class Reader(ABC):
         """
         return next(iter(self.readings(path, options)), None)
 
-    @abstractmethod
     def columns_of(self, table: Table, options: ReadOptions) -> FileColumns:
         """Returns which column of a file is which, as the settings say or by the usual names."""
+        raise NotImplementedError  # what is read otherwise than by tables is never asked for columns
 
-    @abstractmethod
     def rows_of(self, table: Table, columns: Any, options: ReadOptions, *, first_id: int) -> Rows:
         """Returns a file's columns under their canonical names; without ids the rows are numbered from `first_id`."""
+        raise NotImplementedError
 
     def further_columns(self, columns: Any, table: Table, options: ReadOptions) -> Any:  # noqa: ARG002
         """Returns the columns, with those that a later chunk of the file brings."""

@@ -13,7 +13,7 @@ from bertctl.catalog.lock import Found, noted
 from bertctl.config.schema import Recipe
 from bertctl.config.task_names import PRETRAINING
 from bertctl.data import catalog_files
-from bertctl.data.corpus_reader import held_out_rows
+from bertctl.data.corpora import held_out_rows
 from bertctl.data.groups import group_keys
 from bertctl.data.readers import READERS
 from bertctl.data.reading import SkippedRows, Told

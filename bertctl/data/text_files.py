@@ -14,7 +14,7 @@ from typing import BinaryIO, Literal, cast
 
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.progress import Listener
-from bertctl.words import did_you_mean, human_bytes
+from bertctl.words import hinted, human_bytes
 
 Source = Path | Literal["-"]
 """A file, or `-` for stdin."""
@@ -56,10 +56,8 @@ def require_file(path: Path) -> None:
         return
     if not path.parent.is_dir():
         raise UnavailableError(f"{path} does not exist, nor does the folder {path.parent}", file=path)
-    hint = did_you_mean(path.name, (p.name for p in path.parent.iterdir()))
-    raise UnavailableError(
-        f"{path} does not exist" + (f": {hint}" if hint else ""), remedy=_names_in(path.parent), file=path
-    )
+    what = hinted(f"{path} does not exist", path.name, (p.name for p in path.parent.iterdir()))
+    raise UnavailableError(what, remedy=_names_in(path.parent), file=path)
 
 
 def _names_in(folder: Path) -> str:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.features.store import VectorLayout, stored_arrays, stored_rows
-from bertctl.words import did_you_mean
+from bertctl.words import hinted
 from bertctl.writing import atomic_write
 
 if TYPE_CHECKING:
@@ -41,9 +41,8 @@ def check_output(output: Path, *, by_token: bool) -> None:
     """
     suffix = output.suffix.lower()
     if suffix not in _WRITERS:
-        hint = did_you_mean(suffix, _WRITERS)
         what = f"'{suffix}' is no format of features" if suffix else "the output has no suffix that says its format"
-        raise UsageError(f"{output}: {what}" + (f": {hint}" if hint else ""), remedy=f"Formats: {', '.join(_WRITERS)}.")
+        raise UsageError(hinted(f"{output}: {what}", suffix, _WRITERS), remedy=f"Formats: {', '.join(_WRITERS)}.")
     if by_token and suffix == ".npy":
         raise UsageError(
             f"{output}: token vectors are flat vectors and offsets, and {suffix} holds one array",

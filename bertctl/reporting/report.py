@@ -125,11 +125,6 @@ def gather(path: Path, *, split: str | None = None) -> RunContents:
     )
 
 
-def _history(path: Path) -> list[dict[str, Any]]:
-    remedy = "Delete it to have a report without curves."
-    return read_json_lines(path, "history", remedy=remedy) if path.exists() else []
-
-
 def build_report(
     run: RunContents, *, errors: int = 30, path: Path | None = None, more: Sequence[Section] = ()
 ) -> Report:
@@ -260,7 +255,8 @@ def _layers(run: RunContents) -> Section:
 
 
 def _learning(run: RunContents) -> Section:
-    history = _history(run.folder.history)
+    path, remedy = run.folder.history, "Delete it to have a report without curves."
+    history = read_json_lines(path, "history", remedy=remedy) if path.exists() else []
     training = [(line["step"], line["loss"]) for line in history if "loss" in line]
     selection = run.metrics["primary"]["split"]
     held = [(line["step"], line[f"{selection}_loss"]) for line in history if f"{selection}_loss" in line]

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from bertctl.config.recipe_sections import MaskingSection, TrainingSection
 from bertctl.config.schema import Recipe
 from bertctl.config.task_names import PRETRAINING
-from bertctl.data.corpus_reader import CorpusReader
+from bertctl.data.corpora import CorpusReader
 from bertctl.data.reading import Reader
 from bertctl.data.rows import Rows
 from bertctl.errors import UsageError
