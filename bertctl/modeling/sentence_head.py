@@ -21,8 +21,6 @@ from bertctl.modeling.pooling import pool
 from bertctl.modeling.sentence_folder import SentenceModules, files_of
 
 _NAME, _CLASSES = "sentence_head", "softmax"
-_WORTH = 0.85
-"""Share of the positions that two groups of texts may have at most: then they are computed one after the other."""
 
 
 class SentenceOutputs(NamedTuple):
@@ -115,32 +113,12 @@ def make_vectors(network: nn.Module, said: SentenceModules, folder: Path, **size
     def forward(**inputs: Tensor) -> SentenceOutputs:
         rows, texts = inputs["input_ids"].shape[:2]
         flat = {name: tensor.flatten(0, 1) for name, tensor in inputs.items()}
-        mask = flat["attention_mask"].bool()
-        found, order = [], []
-        for part, width in _groups(mask):
-            states = alone(**{name: tensor[part, :width] for name, tensor in flat.items()}).last_hidden_state
-            with torch.autocast(states.device.type, enabled=False):
-                found.append(head(states, mask[part, :width]))
-            order.append(part)
-        with torch.autocast(mask.device.type, enabled=False):
-            vectors = torch.cat(found)[torch.cat(order).argsort()].view(rows, texts, head.size)
+        states = alone(**flat).last_hidden_state
+        with torch.autocast(states.device.type, enabled=False):
+            vectors = head(states, flat["attention_mask"].bool()).view(rows, texts, head.size)
             return SentenceOutputs(vectors, head.logits(vectors))
 
     network.forward = forward
-
-
-def _groups(mask: Tensor) -> list[tuple[Tensor, int]]:
-    """Returns which texts are computed together, and how wide: on a CPU long and short ones apart, where it pays."""
-    size, width = mask.shape
-    every = torch.arange(size, device=mask.device)
-    if mask.device.type != "cpu" or size < 2 or not bool(mask[:, 0].all()):
-        return [(every, width)]
-    lengths, order = mask.sum(dim=1).sort(descending=True, stable=True)
-    cost = every * lengths[0] + (size - every) * lengths
-    first = int(cost.argmin())
-    if not first or cost[first] > _WORTH * cost[0]:
-        return [(every, width)]
-    return [(order[:first], int(lengths[0])), (order[first:], int(lengths[first]))]
 
 
 def sentence_head(network: nn.Module) -> SentenceHead | None:

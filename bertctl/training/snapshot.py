@@ -61,6 +61,7 @@ def take(
         "outcome": asdict(state),
         "workers": engine.workers.count,
         "scaler": None if scaler is None else scaler.state_dict(),
+        "unused_words_decay": None if engine.word_table is None else engine.word_table.decay,
     }
     generators = {name: torch.from_numpy(np.array(values)) for name, values in random.items()}
     return Snapshot(weights, moments, generators, document)
@@ -87,6 +88,8 @@ def restore(
     network, workers = engine.loaded.network, engine.workers
     try:
         engine.loaded.set_weights(load_file(checkpoint.path / "model.safetensors"))
+        if engine.word_table is not None:
+            engine.word_table.go_on(checkpoint.state["unused_words_decay"])
         moments = load_file(checkpoint.path / "optimizer.safetensors")
         optimizer = _inner(engine.optimizer)
         for name, parameter in network.named_parameters():

@@ -1,7 +1,7 @@
 """What a training step is computed with: network, optimizer and schedule, as accelerate puts them on their devices."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from bertctl.errors import DeviceError
 from bertctl.inference.engine import Backend, TorchBackend
 from bertctl.modeling.training_attention import use_fp32_attention
 from bertctl.run_folder import RunFolder
+from bertctl.runtime.batching import evaluation_plan
 from bertctl.runtime.device import Compute
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.runtime.seeding import WindowRandom
@@ -20,11 +21,12 @@ from bertctl.training.optim import build_optimizer, build_schedule
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
-    from torch import nn
+    from torch import Tensor, nn
     from torch.optim import Optimizer
     from torch.optim.lr_scheduler import LRScheduler
 
     from bertctl.modeling.model import Model
+    from bertctl.modeling.used_tokens import UsedRows
     from bertctl.tasks.base import Objective
     from bertctl.training.job import Job
 
@@ -44,6 +46,7 @@ class TrainingEngine:
         max_grad_norm: the gradient's norm is clipped to this.
         workers: the processes that share the job.
         begin_epoch: called with the number of each epoch (from 0) before it is trained, or gone on with.
+        word_table: of the network, where only the rows of the tokens that are used are trained.
     """
 
     loaded: "Model"
@@ -56,6 +59,7 @@ class TrainingEngine:
     max_grad_norm: float
     workers: Workers = ALONE
     begin_epoch: Callable[[int], None] | None = None
+    word_table: "UsedRows | None" = None
 
     @cached_property
     def backend(self) -> Backend:
@@ -76,6 +80,9 @@ def build_engine(job: "Job", folder: RunFolder, workers: Workers) -> TrainingEng
     """
     import torch
 
+    from bertctl.modeling.packed_encoder import use_packed_encoder
+    from bertctl.modeling.used_tokens import train_used_rows
+
     network = job.loaded.network
     accelerator = _accelerator(job, folder, workers)
     if accelerator.num_processes != workers.count:
@@ -86,15 +93,25 @@ def build_engine(job: "Job", folder: RunFolder, workers: Workers) -> TrainingEng
     if workers.rank:
         seed = np.random.SeedSequence([job.recipe.training.seed_of_init, workers.rank]).generate_state(1)[0]
         torch.manual_seed(int(seed))
-    use_fp32_attention(network, job.compute)
+    if not use_packed_encoder(network, job.compute):
+        use_fp32_attention(network, job.compute)
+    table = train_used_rows(network, _tokens(job))
     optimizer = build_optimizer(network, job.recipe.optimizer)
+    if table is not None:
+        table.follow(optimizer)
     unfreezing = Unfreezing(network) if job.recipe.training.gradual_unfreezing else None
     wrapped, optimizer = accelerator.prepare(network, optimizer)
     schedule = build_schedule(optimizer, job.recipe.optimizer, steps=job.steps)
     clip = job.recipe.optimizer.max_grad_norm
-    return TrainingEngine(
-        job.loaded, wrapped, optimizer, schedule, accelerator, job.objective, job.compute, clip, workers, unfreezing
-    )
+    computing = job.objective, job.compute, clip, workers
+    return TrainingEngine(job.loaded, wrapped, optimizer, schedule, accelerator, *computing, unfreezing, table)
+
+
+def _tokens(job: "Job") -> "Iterator[Tensor]":
+    """Yields the tokens of all training rows."""
+    features, padding = job.features["train"], job.loaded.padding
+    for indices in evaluation_plan(features.lengths, 512):
+        yield features.collate(indices, padding).inputs["input_ids"]
 
 
 def _accelerator(job: "Job", folder: RunFolder, workers: Workers) -> "Accelerator":

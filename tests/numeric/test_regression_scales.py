@@ -30,8 +30,8 @@ def test_the_scale_of_the_scores_does_not_matter(bertctl: Run, tiny_model: Path,
         data = tmp_path / f"{first}.csv"
         rows = [f"the film was {word} {i},{first + n}" for i in range(10) for n, word in enumerate(WORDS)]
         data.write_text("\n".join(["text,score", *rows]) + "\n")
-        more = ["--model", tiny_model, "--max-length", 32, "--epochs", 15, "--batch-size", 8]
-        more += ["--learning-rate", "1e-3"]
+        more = ["--model", tiny_model, "--max-length", 32, "--epochs", 10, "--batch-size", 8]
+        more += ["--learning-rate", "3e-3", "--set", "model.dropout=0"]  # all learned: rounding stays small
         found[first] = _train(bertctl, tmp_path / f"run{first}", data, *more, "--precision", "fp32")
     plain, shifted = (np.array([line["prediction"] for line in lines]) for lines in found.values())
     gold = np.array([line["gold"] for line in found[0]])

@@ -1,0 +1,307 @@
+"""The encoder of a BERT in a training step on a CPU: each layer is one autograd function over the tokens of the batch.
+
+The library's way computes padding, turns weights and hidden states to bf16 for each product, and draws a random number
+per element by `bernoulli_`, in one thread. Here the tokens of a batch lie one after the other without padding, a layer
+keeps for its backward pass what that needs, and a random 64-bit number serves four elements.
+
+Letters: B windows, T tokens of the longest, N tokens of all windows, C numbers of a hidden state, H heads, D = C / H,
+F numbers of the feed-forward part; W windows of a block, L tokens of its longest.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
+
+from bertctl.runtime.batching import token_budget_plan
+from bertctl.runtime.device import Compute
+
+_LIKE_BERT = ("BertLayer", "RobertaLayer", "XLMRobertaLayer", "CamembertLayer", "ElectraLayer")
+_BLOCK = 1024  # tokens whose attention is computed at once: its numbers stay in the cache
+_PARTS = 1 << 15  # the share of a dropout is a whole number of them
+
+_norm_backward: Any = torch.ops.aten.native_layer_norm_backward
+_gelu_backward: Any = torch.ops.aten.gelu_backward
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Windows of like lengths, whose attention is computed at once.
+
+    Attributes:
+        tokens: where their tokens lie among the N.
+        windows: W.
+        width: L.
+        places: where their tokens lie among the W x L; None where all windows are as long.
+        is_padding: (W, 1, 1, L); None where all windows are as long.
+    """
+
+    tokens: slice
+    windows: int
+    width: int
+    places: Tensor | None
+    is_padding: Tensor | None
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """What a layer is besides its weights.
+
+    Attributes:
+        heads: H.
+        epsilons: of the two normalisations.
+        dropouts: the modules whose shares are those of the attention, of its output and of the feed-forward part.
+        dtype: of the products.
+    """
+
+    heads: int
+    epsilons: tuple[float, float]
+    dropouts: tuple[nn.Dropout, nn.Dropout, nn.Dropout]
+    dtype: torch.dtype
+
+    @property
+    def shares(self) -> list[float]:
+        """Are the shares of elements that the three dropouts leave out, as they are drawn."""
+        return [round(each.p * _PARTS) / _PARTS for each in self.dropouts]
+
+
+def use_packed_encoder(network: nn.Module, compute: Compute) -> bool:
+    """Has the encoder of a network compute its training steps as above; returns whether its family is one of these.
+
+    Weights, their names, evaluation and what is saved stay the library's.
+
+    Args:
+        network: of transformers, or with one in it; changed in place.
+        compute: where and how it is trained.
+    """
+    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}.get(compute.precision)
+    if compute.device != "cpu" or dtype is None:
+        return False
+    for encoder in network.modules():
+        read = [_read_layer(layer, dtype) for layer in getattr(encoder, "layer", ())]
+        layers = [layer for layer in read if layer is not None]
+        if layers and len(layers) == len(read):
+            encoder.forward = _in_training(encoder, layers)
+            return True
+    return False
+
+
+def _read_layer(layer: Any, dtype: torch.dtype) -> tuple[_Shape, list[nn.Parameter]] | None:
+    """Returns the shape and the 16 weights of a layer of BERT's or DistilBERT's kind; None of another kind."""
+    kind = type(layer).__name__
+    if kind in _LIKE_BERT:
+        inner, outer, first, last = layer.attention.self, layer.attention.output, layer.intermediate, layer.output
+        parts = [inner.query, inner.key, inner.value, outer.dense, outer.LayerNorm, first.dense, last.dense]
+        parts, dropouts = [*parts, last.LayerNorm], (inner.dropout, outer.dropout, last.dropout)
+        heads, activation = inner.num_attention_heads, first.intermediate_act_fn
+    elif kind == "TransformerBlock":
+        inner, first = layer.attention, layer.ffn
+        parts = [inner.q_lin, inner.k_lin, inner.v_lin, inner.out_lin, layer.sa_layer_norm, first.lin1, first.lin2]
+        parts, dropouts = [*parts, layer.output_layer_norm], (inner.dropout, nn.Dropout(0.0), first.dropout)
+        heads, activation = inner.n_heads, first.activation
+    else:
+        return None
+    is_plain = all(type(part) in (nn.Linear, nn.LayerNorm) for part in parts) and not layer.gradient_checkpointing
+    if not is_plain or type(activation).__name__ != "GELUActivation":
+        return None
+    shape = _Shape(heads, (parts[4].eps, parts[7].eps), dropouts, dtype)
+    return shape, [one for part in parts for one in (part.weight, part.bias)]
+
+
+def _in_training(encoder: Any, layers: Sequence[tuple[_Shape, list[nn.Parameter]]]) -> Callable[..., Any]:
+    """Returns the encoder's forward pass: in training over packed tokens, otherwise its own."""
+    plain = encoder.forward
+
+    def forward(hidden_states: Tensor, attention_mask: Tensor | None = None, *rest: Any, **more: Any) -> Any:
+        if not encoder.training:
+            return plain(hidden_states, attention_mask, *rest, **more)
+        places, blocks = _pack(hidden_states, attention_mask)
+        flat = hidden_states.flatten(0, 1)
+        x = flat.index_select(0, places).float()
+        with torch.autocast("cpu", enabled=False):
+            for shape, weights in layers:
+                x = _apply(x, shape, blocks, *weights)
+        padded = x.new_zeros(flat.shape).index_copy(0, places, x).view(hidden_states.shape)
+        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=padded)
+
+    return forward
+
+
+def _pack(hidden_states: Tensor, mask: Tensor | None) -> tuple[Tensor, list[_Block]]:
+    """Returns where the N tokens lie among the B x T, the longest windows first, and the blocks of windows.
+
+    Args:
+        hidden_states: (B, T, C).
+        mask: (B, 1, T or 1, T) true where a token may be looked at; None where there is no padding.
+    """
+    windows, width = hidden_states.shape[:2]
+    is_real = torch.ones(windows, width, dtype=torch.bool) if mask is None else mask[:, 0, -1]
+    lengths = is_real.sum(1).numpy()
+    plan = token_budget_plan(lengths, _BLOCK)
+    order = torch.from_numpy(np.concatenate(plan))
+    places = (order[:, None] * width + torch.arange(width))[is_real[order]]
+    blocks, first = [], 0
+    for indices in plan:
+        longest, end = int(lengths[indices].max()), first + int(lengths[indices].sum())
+        inside = torch.arange(longest) < torch.from_numpy(lengths[indices])[:, None]
+        is_full = bool(inside.all())
+        padding = None if is_full else ~inside[:, None, None]
+        where = None if is_full else inside.flatten().nonzero().flatten()
+        blocks.append(_Block(slice(first, end), len(indices), longest, where, padding))
+        first = end
+    return places, blocks
+
+
+class _Layer(torch.autograd.Function):
+    """(N, C) hidden states through a layer (Devlin et al. 2019, section 3; Vaswani et al. 2017, section 3.1)."""
+
+    @staticmethod
+    def forward(context: Any, x: Tensor, shape: _Shape, blocks: Sequence[_Block], *weights: Tensor) -> Tensor:
+        """Returns (N, C)."""
+        wq, bq, wk, bk, wv, bv, wo, bo, g1, b1, wi, bi, wf, bf, g2, b2 = weights
+        w_qkv, b_qkv = _side_by_side([wq, wk, wv], shape.dtype), _side_by_side([bq, bk, bv], shape.dtype)
+        wo, bo, wi, bi, wf, bf = (each.to(shape.dtype) for each in (wo, bo, wi, bi, wf, bf))
+        n, c = x.shape
+        of_attention, of_output, of_layer = shape.shares
+        xb = x.to(shape.dtype)
+        qkv = functional.linear(xb, w_qkv, b_qkv)
+        qkv[:, :c] *= (c / shape.heads) ** -0.5
+        looked_at = sum(each.windows * shape.heads * each.width**2 for each in blocks)
+        kept = _draw(looked_at, of_attention), _draw(n * c, of_output), _draw(n * c, of_layer)
+        found, saved = _attend(qkv, shape.heads, blocks, kept[0], 1 / (1 - of_attention))
+        y = torch.add(x, _keep(functional.linear(found, wo, bo), kept[1]), alpha=1 / (1 - of_output))
+        x1, m1, r1 = torch.native_layer_norm(y, (c,), g1, b1, shape.epsilons[0])
+        x1b = x1.to(shape.dtype)
+        h = functional.linear(x1b, wi, bi)
+        a = functional.gelu(h)
+        z = torch.add(x1, _keep(functional.linear(a, wf, bf), kept[2]), alpha=1 / (1 - of_layer))
+        out, m2, r2 = torch.native_layer_norm(z, (c,), g2, b2, shape.epsilons[1])
+        products = xb, qkv, found, x1b, h, a, w_qkv, wo, wi, wf
+        context.save_for_backward(*products, y, m1, r1, g1, b1, z, m2, r2, g2, b2, *kept, *saved)
+        context.shape, context.blocks = shape, blocks
+        return out
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> Any:
+        """Returns the gradients with respect to the hidden states and to the weights."""
+        xb, qkv, found, x1b, h, a, w_qkv, wo, wi, wf, *rest = context.saved_tensors
+        y, m1, r1, g1, b1, z, m2, r2, g2, b2, of_attention, of_output, of_layer, *saved = rest
+        shape, needed = context.shape, context.needs_input_grad[3:]
+        scales, sides = [1 / (1 - share) for share in shape.shares], [gradient.shape[1:], [True] * 3]
+        gz, dg2, db2 = _norm_backward(gradient, z, sides[0], m2, r2, g2, b2, sides[1])
+        gf = _keep((gz * scales[2]).to(shape.dtype), of_layer)
+        gh = _gelu_backward(gf @ wf, h)
+        gy, dg1, db1 = _norm_backward(gz.add_(gh @ wi), y, sides[0], m1, r1, g1, b1, sides[1])
+        go = _keep((gy * scales[1]).to(shape.dtype), of_output)
+        g_qkv = _attend_backward(go @ wo, qkv, saved, shape.heads, context.blocks, of_attention, scales[0])
+        g_qkv[:, : len(wo)] *= (len(wo) / shape.heads) ** -0.5
+        gx = gy.add_(g_qkv @ w_qkv) if context.needs_input_grad[0] else None
+        dw, db = _of_linear(g_qkv, xb, any(needed[:6]))
+        dws, dbs = ((None,) * 3, (None,) * 3) if dw is None or db is None else (dw.chunk(3), db.chunk(3))
+        of_qkv = [each for pair in zip(dws, dbs, strict=True) for each in pair]
+        of_wo = _of_linear(go, found, needed[6])
+        of_wi, of_wf = _of_linear(gh, x1b, needed[10]), _of_linear(gf, a, needed[12])
+        return gx, None, None, *of_qkv, *of_wo, dg1, db1, *of_wi, *of_wf, dg2, db2
+
+
+_apply: Any = _Layer.apply
+
+
+def _of_linear(gradient: Tensor, inputs: Tensor, needed: bool) -> tuple[Tensor | None, Tensor | None]:
+    """Returns the gradients of a linear layer's weight and bias in fp32."""
+    return ((gradient.T @ inputs).float(), gradient.sum(0).float()) if needed else (None, None)
+
+
+def _side_by_side(weights: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+    """Returns weights of one shape below each other, in a precision."""
+    rows = len(weights[0])
+    found = weights[0].new_empty((len(weights) * rows, *weights[0].shape[1:]), dtype=dtype)
+    for number, each in enumerate(weights):
+        found[number * rows : (number + 1) * rows] = each
+    return found
+
+
+def _draw(count: int, share: float) -> Tensor | None:
+    """Returns a dropout's 16-bit masks of some elements: all bits are set where one is kept, none where it is not."""
+    if not share:
+        return None
+    bits = torch.empty((count + 3) // 4, dtype=torch.int64).random_().view(torch.int16)[:count]
+    # The number of left-out parts, less 1, less 15 random bits: it is negative where an element is kept.
+    return bits.bitwise_and_(_PARTS - 1).neg_().add_(round(share * _PARTS) - 1).bitwise_right_shift_(15)
+
+
+def _keep(x: Tensor, mask: Tensor | None) -> Tensor:
+    """Returns elements, those that are not kept as 0."""
+    if mask is None:
+        return x
+    bits, mask = (torch.int16, mask) if x.element_size() == 2 else (torch.int32, mask.int())
+    return (x.view(bits) & mask.view(x.shape)).view(x.dtype)
+
+
+def _attend(
+    qkv: Tensor, heads: int, blocks: Sequence[_Block], kept: Tensor | None, scale: float
+) -> tuple[Tensor, list[Tensor]]:
+    """Returns (N, C) attention of (N, 3 C) queries, keys and values, and for each block its (W x H, L, L) weights.
+
+    Args:
+        qkv: its queries are divided by the root of D.
+        heads: H.
+        blocks: of the tokens.
+        kept: masks of the weights' dropout.
+        scale: of weights that are kept.
+    """
+    found, saved, first = qkv.new_empty(len(qkv), qkv.shape[1] // 3), [], 0
+    for block in blocks:
+        q, k, v = _by_head(qkv[block.tokens], 3, heads, block)
+        scores = torch.bmm(q, k.transpose(1, 2))
+        if block.is_padding is not None:
+            scores.view(block.windows, heads, block.width, -1).masked_fill_(block.is_padding, float("-inf"))
+        weights = scores.softmax(-1)
+        saved.append(weights)
+        mask, first = None if kept is None else kept[first : first + weights.numel()], first + weights.numel()
+        found[block.tokens] = _by_token(torch.bmm(_keep(weights, mask), v).mul_(scale), 1, heads, block)
+    return found, saved
+
+
+def _attend_backward(
+    gradient: Tensor,
+    qkv: Tensor,
+    saved: Sequence[Tensor],
+    heads: int,
+    blocks: Sequence[_Block],
+    kept: Tensor | None,
+    scale: float,
+) -> Tensor:
+    """Returns the (N, 3 C) gradient with respect to queries, keys and values; the arguments are those of `_attend`."""
+    found, first = torch.empty_like(qkv), 0
+    for block, weights in zip(blocks, saved, strict=True):
+        q, k, v = _by_head(qkv[block.tokens], 3, heads, block)
+        g = _by_head(gradient[block.tokens], 1, heads, block)[0].mul_(scale)
+        mask, first = None if kept is None else kept[first : first + weights.numel()], first + weights.numel()
+        of_weights = _keep(torch.bmm(g, v.transpose(1, 2)), mask)
+        of_scores = torch._softmax_backward_data(of_weights, weights, -1, weights.dtype)
+        of_v = torch.bmm(_keep(weights, mask).transpose(1, 2), g)
+        found[block.tokens] = _by_token(
+            torch.stack([torch.bmm(of_scores, k), torch.bmm(of_scores.transpose(1, 2), q), of_v]), 3, heads, block
+        )
+    return found
+
+
+def _by_head(tokens: Tensor, parts: int, heads: int, block: _Block) -> Tensor:
+    """Returns a block's tokens (..., parts x C) as (parts, W x H, L, D)."""
+    if block.places is not None:
+        tokens = tokens.new_zeros((block.windows * block.width, tokens.shape[1])).index_copy_(0, block.places, tokens)
+    split = tokens.view(block.windows, block.width, parts, heads, -1)
+    return split.permute(2, 0, 3, 1, 4).contiguous().flatten(1, 2)
+
+
+def _by_token(x: Tensor, parts: int, heads: int, block: _Block) -> Tensor:
+    """Returns (parts, W x H, L, D) as a block's tokens (..., parts x C)."""
+    split = x.view(parts, block.windows, heads, block.width, -1).permute(1, 3, 0, 2, 4)
+    tokens = split.reshape(block.windows * block.width, -1)
+    return tokens if block.places is None else tokens.index_select(0, block.places)

@@ -1,0 +1,194 @@
+"""What makes a training step faster changes no number that it should not: packed layers, used rows of a word table."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from torch import nn
+
+from bertctl.modeling.packed_encoder import _draw, _keep, use_packed_encoder
+from bertctl.modeling.used_tokens import train_used_rows
+from bertctl.runtime.device import Compute
+
+_DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout")
+_SIZES = {"hidden_size": 48, "num_attention_heads": 4, "num_hidden_layers": 3, "intermediate_size": 96}
+_FAMILIES: dict[str, dict[str, Any]] = {
+    "Bert": _SIZES,
+    "Roberta": _SIZES,
+    "XLMRoberta": _SIZES,
+    "Camembert": _SIZES,
+    "Electra": {**_SIZES, "embedding_size": 24},
+    "DistilBert": {"dim": 48, "n_heads": 4, "n_layers": 3, "hidden_dim": 96},
+}
+
+
+def _network(family: str, *, dropout: float = 0.0, more: dict[str, Any] | None = None) -> Any:
+    torch.manual_seed(0)
+    given = {**_FAMILIES.get(family, _SIZES), **dict.fromkeys(_DROPOUTS, dropout), **(more or {})}
+    config = getattr(transformers, f"{family}Config")(
+        vocab_size=100, pad_token_id=0, num_labels=3, max_position_embeddings=64, seq_classif_dropout=0.0,
+        classifier_dropout=0.0, **given,
+    )  # fmt: skip
+    return getattr(transformers, f"{family}ForSequenceClassification")(config).train()
+
+
+def _batch(longest: int = 20) -> dict[str, torch.Tensor]:
+    lengths = torch.tensor([longest, 3, longest, 7, 1, longest, 11, 12])
+    mask = (torch.arange(longest) < lengths[:, None]).long()
+    ids = torch.randint(5, 100, mask.shape, generator=torch.Generator().manual_seed(1)) * mask
+    return {"input_ids": ids, "attention_mask": mask, "labels": torch.arange(8) % 3}
+
+
+def _gradients(network: nn.Module, precision: str = "fp32") -> tuple[float, dict[str, torch.Tensor]]:
+    network.zero_grad()
+    with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+        loss = network(**_batch()).loss
+    loss.backward()
+    return loss.item(), {name: one.grad.clone() for name, one in network.named_parameters() if one.grad is not None}
+
+
+def _compute(precision: str = "fp32") -> Compute:
+    return Compute("cpu", precision, 1, "")
+
+
+@pytest.mark.parametrize("family", _FAMILIES)
+@pytest.mark.parametrize("frozen", [0, 1], ids=["all trained", "a layer frozen"])
+def test_gradients_are_those_of_the_library(family: str, frozen: int) -> None:
+    network = _network(family)
+    for encoder in [part for part in network.modules() if isinstance(getattr(part, "layer", None), nn.ModuleList)]:
+        for layer in encoder.layer[1 : 1 + frozen]:
+            layer.requires_grad_(requires_grad=False)
+    found = {precision: _gradients(network, precision) for precision in ("fp32", "bf16")}
+    for precision, near in (("fp32", 1e-5), ("bf16", 0.03)):
+        assert use_packed_encoder(network, _compute(precision))
+        loss, gradients = _gradients(network, precision)
+        expected_loss, expected = found[precision]
+        assert loss == pytest.approx(expected_loss, rel=near)
+        assert gradients.keys() == expected.keys()
+        for name, gradient in gradients.items():
+            if ".key." in name or ".k_lin." in name:  # a key's bias has no gradient but rounding
+                continue
+            assert (gradient - expected[name]).norm() <= near * expected[name].norm().clamp(min=1e-7), name
+
+
+def test_other_shapes_stay_the_librarys() -> None:
+    for network in (
+        _network("Bert", more={"hidden_act": "relu"}),
+        _network("RoFormer"),
+        _network("Albert", more={"embedding_size": 24}),
+    ):
+        assert not use_packed_encoder(network, _compute())
+    checkpointed = _network("Bert")
+    for layer in checkpointed.bert.encoder.layer:
+        layer.gradient_checkpointing = True
+    assert not use_packed_encoder(checkpointed, _compute())
+    assert not use_packed_encoder(_network("Bert"), Compute("cuda", "bf16", 1, ""))
+
+
+def test_evaluation_is_the_librarys_to_the_bit() -> None:
+    network = _network("Bert", dropout=0.1).eval()
+    before = network(**_batch()).logits
+    use_packed_encoder(network, _compute())
+    assert torch.equal(network(**_batch()).logits, before)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.37])
+def test_dropout_leaves_out_its_share(share: float) -> None:
+    torch.manual_seed(0)
+    mask = _draw(4_000_003, share)
+    assert mask is not None
+    assert set(mask.unique().tolist()) == {-1, 0}
+    left_out = float((mask == 0).double().mean())
+    assert left_out == pytest.approx(share, abs=4 * (share * (1 - share) / len(mask)) ** 0.5)  # 4 standard errors
+    assert _draw(10, 0.0) is None
+    for dtype in (torch.float32, torch.bfloat16):
+        x = torch.randn(1000).to(dtype)
+        assert torch.equal(_keep(x, mask[:1000]), x * (mask[:1000] != 0))
+    torch.manual_seed(0)
+    assert torch.equal(_draw(4_000_003, share), mask)
+    # Elements that share a random number are as independent as others.
+    together = mask[: len(mask) // 4 * 4].view(-1, 4).double().abs()
+    assert np.abs(np.corrcoef(together.numpy().T) - np.eye(4)).max() < 0.005
+
+
+def test_dropout_is_the_same_in_both_passes() -> None:
+    """A gradient's product with a direction is how much the loss changes along it, the masks being those of a seed."""
+    network = _network("Bert", dropout=0.2)
+    use_packed_encoder(network, _compute())
+    weights = [one for name, one in network.named_parameters() if "encoder" in name]
+    generator = torch.Generator().manual_seed(2)
+    direction = [torch.randn(one.shape, generator=generator) for one in weights]
+
+    def loss(step: float) -> torch.Tensor:
+        with torch.no_grad():
+            for weight, way in zip(weights, direction, strict=True):
+                weight += step * way
+        torch.manual_seed(3)
+        return network(**_batch()).loss
+
+    loss(0.0).backward()
+    expected = sum(float((one.grad * way).sum()) for one, way in zip(weights, direction, strict=True))
+    step = 2e-4
+    change = (loss(step).item() - loss(-2 * step).item()) / (2 * step)
+    assert change == pytest.approx(expected, rel=0.02)
+    assert loss(0.0).item() != network(**_batch()).loss.item(), "other masks, another loss"
+
+
+def _trained(*, used: bool, steps: int = 5) -> tuple[list[float], dict[str, torch.Tensor], Any]:
+    network = _network("Bert")
+    table = train_used_rows(network, [_batch()["input_ids"]]) if used else None
+    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-2, weight_decay=0.1, fused=True)
+    if table is not None:
+        table.follow(optimizer)
+    losses = []
+    for _ in range(steps):
+        loss = network(**_batch()).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses, network.state_dict(), network
+
+
+def test_rows_that_are_not_used_change_nothing() -> None:
+    """Losses and used rows are the same to the bit; the others are decayed by the product of the steps' decays."""
+    losses, weights, plain = _trained(used=False)
+    fewer_losses, fewer_weights, fewer = _trained(used=True)
+    name = "bert.embeddings.word_embeddings.weight"
+    used = _batch()["input_ids"].unique()
+    assert len(used) < 90
+    assert fewer_losses == losses
+    assert fewer_weights.keys() == weights.keys()
+    for key in weights:
+        if key != name:
+            assert torch.equal(weights[key], fewer_weights[key]), key
+    assert torch.equal(weights[name][used], fewer_weights[name][used])
+    torch.testing.assert_close(fewer_weights[name], weights[name], rtol=1e-6, atol=0)
+    assert dict(fewer.named_parameters())[name].shape == (len(used), 48)
+    # Other tokens are read in evaluation, and have no place in training.
+    other = torch.tensor([[int((~torch.isin(torch.arange(100), used)).nonzero()[0]), 5]])
+    torch.testing.assert_close(fewer.eval()(other).logits, plain.eval()(other).logits)
+    with pytest.raises(IndexError):
+        fewer.train()(other)
+
+
+def test_saved_weights_are_whole_and_come_back() -> None:
+    _, weights, network = _trained(used=True)
+    name = "bert.embeddings.word_embeddings.weight"
+    assert weights[name].shape == (100, 48)
+    _, _, again = _trained(used=True, steps=0)
+    assert again.load_state_dict(weights, strict=True)
+    torch.testing.assert_close(again.state_dict(), weights, rtol=0, atol=0)
+    again.bert.embeddings.word_embeddings.go_on(network.bert.embeddings.word_embeddings.decay)
+    torch.testing.assert_close(again.state_dict(), weights, rtol=0, atol=0)
+
+
+def test_a_table_that_is_not_trained_or_guesses_words_stays() -> None:
+    frozen = _network("Bert")
+    frozen.get_input_embeddings().requires_grad_(requires_grad=False)
+    assert train_used_rows(frozen, [_batch()["input_ids"]]) is None
+    config = transformers.BertConfig(vocab_size=100, **_SIZES)
+    assert train_used_rows(transformers.BertForMaskedLM(config), [_batch()["input_ids"]]) is None
+    assert train_used_rows(_network("Bert"), [torch.arange(100)]) is None
