@@ -286,8 +286,8 @@ class RuntimeSection(RecipeSection):
     """Device that computes; `auto` takes CUDA, then MPS, then the CPU. A device that is asked for and absent is an
     error."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """Arithmetic of the forward and backward pass; `auto` is bf16 where it is fast. The weights stay in fp32, and
-    the head computes in fp32."""
+    """Arithmetic of the forward and backward pass; `auto` is bf16 where it is fast, which is measured on a CPU. The
+    weights stay in fp32, and the head computes in fp32."""
     threads: PositiveInt | None = None
     """CPU threads. Default: one per core of the process."""
     deterministic: bool = False

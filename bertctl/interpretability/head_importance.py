@@ -65,7 +65,8 @@ def measure_importance(run: TrainedRun, *, ablate: bool, listener: Listener = SI
     measure = partial(evaluate_split, engine, run.task, rows, features, recipe=recipe)
     with tapped(engine.network) if hasattr(engine.network, "set_attn_implementation") else nullcontext(Tap()) as tap:
         whole = measure(listener=listener)
-        if len(tap.scores) != layer_count(run.source.config) or recipe.model.long_text == "window":
+        in_parts = recipe.model.long_text == "window" or run.task.scored(features) is not features
+        if len(tap.scores) != layer_count(run.source.config) or in_parts:
             raise UsageError(
                 f"the heads of {run.folder.path} can't be weighed: a '{family_of(run.source.config)}' attends in "
                 "its own way, or it is a probe, or it reads a row in several windows or texts",

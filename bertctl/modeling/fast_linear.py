@@ -9,7 +9,7 @@ frozen graphs (`torch/_inductor/fx_passes/mkldnn_fusion.py`).
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from bertctl.runtime.cpu import has_fast_bf16, leaves_mkl_behind
+from bertctl.runtime.cpu import has_bf16, leaves_mkl_behind
 from bertctl.runtime.device import Compute
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def use_fast_linears(network: "nn.Module", compute: Compute) -> int:
     import torch
     from torch import nn
 
-    faster = {"fp32": leaves_mkl_behind, "bf16": has_fast_bf16}.get(compute.precision)
+    faster = {"fp32": leaves_mkl_behind, "bf16": has_bf16}.get(compute.precision)
     if compute.device != "cpu" or faster is None or not faster():
         return 0
     operators: Any = torch.ops.mkldnn

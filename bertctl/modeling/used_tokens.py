@@ -82,8 +82,8 @@ def train_used_rows(network: nn.Module, batches: Iterable[Tensor]) -> UsedRows |
         batches: tokens, of any shape.
 
     Returns:
-        The table; None where it is not trained, is no plain table, or the head guesses words: it has a gradient for each
-        row, and training puts words in place of others.
+        The table; None where it is not trained, is no plain table, is shared by several parts, or the head guesses
+        words: then each row has a gradient, and training puts words in place of others.
     """
     try:
         plain = network.get_input_embeddings()  # type: ignore[operator]
@@ -91,6 +91,8 @@ def train_used_rows(network: nn.Module, batches: Iterable[Tensor]) -> UsedRows |
         return None
     guesses_words: Any = network.get_output_embeddings()  # type: ignore[operator]
     if type(plain) is not nn.Embedding or not plain.weight.requires_grad or guesses_words is not None:
+        return None
+    if sum(one is plain.weight for _, one in network.named_parameters(remove_duplicate=False)) > 1:
         return None
     is_used = torch.zeros(len(plain.weight), dtype=torch.bool)
     for ids in batches:
@@ -101,8 +103,6 @@ def train_used_rows(network: nn.Module, batches: Iterable[Tensor]) -> UsedRows |
         return None
     rows = UsedRows(plain, is_used.nonzero().flatten())
     rows.train(plain.training)
-    for parent in list(network.modules()):
-        for name, child in parent.named_children():
-            if child is plain:
-                setattr(parent, name, rows)
+    (place,) = (name for name, part in network.named_modules() if part is plain)
+    network.set_submodule(place, rows)
     return rows

@@ -18,8 +18,12 @@ def cpu_name() -> str:
     return name or platform.processor() or platform.machine()
 
 
-def has_fast_bf16() -> bool:
-    """Returns whether the CPU multiplies bf16 matrices in hardware (AVX-512 BF16, AMX, or Arm's BF16 extension)."""
+CPU_FEATURES = frozenset({"avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "sve", "bf16"})
+"""What the matrix libraries look for, by the names of /proc/cpuinfo (x86 and Arm)."""
+
+
+def has_bf16() -> bool:
+    """Returns whether the CPU multiplies bf16 in hardware (AVX-512 BF16, AMX, Arm's extension), fast or not."""
     is_arm = platform.machine() == "aarch64"
     return bool(cpu_words() & {"avx512_bf16", "amx_bf16"}) or ("bf16" in cpu_words() and is_arm)
 

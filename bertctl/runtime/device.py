@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bertctl.errors import DeviceError
-from bertctl.runtime.cpu import has_fast_bf16
+from bertctl.runtime.cpu import has_bf16
+from bertctl.runtime.products import measured_products
 
 if TYPE_CHECKING:
     from bertctl.config.recipe_sections import RuntimeSection
@@ -41,12 +42,12 @@ def choose_compute(settings: "RuntimeSection", *, only_fp32: str = "") -> Comput
     import torch
 
     device, device_why = _choose_device(settings.device)
-    precision, precision_why = _choose_precision(settings.precision, device)
-    if only_fp32 and precision != "fp32":
-        precision, precision_why = "fp32", f"not {precision}: {only_fp32}"
     cores = available_cores()
     threads = settings.threads or max(1, cores // workers_here())
     torch.set_num_threads(threads)
+    precision, precision_why = _choose_precision(settings.precision, device, threads)
+    if only_fp32 and precision != "fp32":
+        precision, precision_why = "fp32", f"not {precision}: {only_fp32}"
     share = "all cores of this process" if workers_here() == 1 else "its share of the cores"
     threads_why = "" if settings.threads else f", {share}"
     return Compute(
@@ -88,9 +89,9 @@ def _choose_device(asked: str) -> tuple[str, str]:
     return "cpu", "no CUDA or MPS device here"
 
 
-def _choose_precision(asked: str, device: str) -> tuple[str, str]:
+def _choose_precision(asked: str, device: str, threads: int) -> tuple[str, str]:
     if asked == "auto":
-        return _fastest_precision(device)
+        return _fastest_precision(device, threads)
     if asked == "fp16" and device == "cpu":
         raise DeviceError(
             "fp16 was asked for, and a CPU does not train in it", remedy="Use --precision bf16 or --precision fp32."
@@ -98,7 +99,7 @@ def _choose_precision(asked: str, device: str) -> tuple[str, str]:
     return asked, "as asked"
 
 
-def _fastest_precision(device: str) -> tuple[str, str]:
+def _fastest_precision(device: str, threads: int) -> tuple[str, str]:
     import torch
 
     if device == "cuda":
@@ -107,6 +108,14 @@ def _fastest_precision(device: str) -> tuple[str, str]:
         return "fp32", "this GPU has no fast bf16"
     if device == "mps":
         return "fp32", "the safe choice on MPS"
-    if has_fast_bf16():
-        return "bf16", "this CPU multiplies it in hardware"
-    return "fp32", "this CPU has no fast bf16"
+    return fastest_on_cpu(threads)
+
+
+def fastest_on_cpu(threads: int) -> tuple[str, str]:
+    """Returns the precision that this CPU computes faster in, and why."""
+    if not has_bf16():
+        return "fp32", "this CPU has no bf16"
+    found = measured_products(threads)
+    if found.is_bf16_worth:
+        return "bf16", f"multiplied here at {found.bf16:.0f} GFLOP/s, fp32 at {found.fp32:.0f}"
+    return "fp32", f"multiplied here at {found.fp32:.0f} GFLOP/s, bf16 at {found.bf16:.0f}"

@@ -14,16 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from bertctl.errors import DeviceError
-from bertctl.runtime.cpu import cpu_name, cpu_words, has_fast_bf16
-from bertctl.runtime.device import available_cores
+from bertctl.runtime.cpu import CPU_FEATURES, cpu_name, cpu_words
+from bertctl.runtime.device import available_cores, fastest_on_cpu
 from bertctl.words import human_bytes
 
 _CONTROL_GROUP = Path("/proc/self/cgroup")
 _CONTROL_GROUPS = Path("/sys/fs/cgroup")
 _LIBRARIES, _THREAD = 1_300_000_000, 150_000_000
 """Bytes of address space that torch and transformers take, and each thread of theirs (measured, torch 2.13)."""
-_SHOWN_FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "sve", "bf16")
-"""What the matrix libraries look for, by the names of /proc/cpuinfo (x86 and Arm)."""
 
 
 @dataclass(frozen=True)
@@ -75,16 +73,15 @@ def packages() -> list[dict[str, Any]]:
 
 def processor() -> dict[str, Any]:
     """Returns the CPU: its name, the `cores` of the machine and those `usable` by this process, the cores' worth of
-    time that its control group (a container) gets as `quota` (None without a limit), its `features` that speed up
-    matrix products, and whether it multiplies bf16 matrices in hardware.
+    time that its control group (a container) gets as `quota` (None without a limit), and its `features` that speed up
+    matrix products.
     """
     return {
         "name": cpu_name(),
         "cores": os.cpu_count() or 1,
         "usable": available_cores(),
         "quota": group_limits().cores,
-        "features": [feature for feature in _SHOWN_FEATURES if feature in cpu_words()],
-        "fast_bf16": has_fast_bf16(),
+        "features": sorted(CPU_FEATURES & cpu_words()),
     }
 
 
@@ -143,7 +140,7 @@ def devices() -> list[dict[str, Any]]:
         found.append(_device("cuda", str(properties.name), bf16=properties.major >= 8, memory=(int(total), int(free))))
     if torch.backends.mps.is_available():
         found.append(_device("mps", "Apple GPU", bf16=False))
-    return [*found, _device("cpu", cpu_name(), bf16=has_fast_bf16())]
+    return [*found, _device("cpu", cpu_name(), bf16=fastest_on_cpu(available_cores())[0] == "bf16")]
 
 
 def _device(

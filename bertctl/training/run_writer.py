@@ -85,6 +85,7 @@ def run_performance(job: Job, state: TrainingState, workers: Workers) -> dict[st
     """Returns the content of performance.json."""
     return {
         "schema": SCHEMA,
+        "compute": job.compute.why,
         "seconds": {phase: round(seconds, 3) for phase, seconds in job.seconds.items()},
         "examples_per_second": round(state.examples / state.seconds, 2),
         "tokens_per_second": round(state.tokens / state.seconds, 1),

@@ -2,7 +2,8 @@
 
 The arms take turns batch by batch. All train the same rows of the recipe's training split with AdamW, clipping and
 dropout: bertctl in batches of like lengths and the precision that it chooses for this machine, the others in random
-batches, padded to `--max-length` or to the longest example of the batch. The weights are thrown away.
+batches, padded to `--max-length` or to the longest example of the batch. One arm is bertctl with the layers of
+transformers and the whole word table, to see what its own layers are worth. The weights are thrown away.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -42,12 +44,18 @@ def main() -> None:
         recipe = load_recipe(options.recipe, options={name: value for name, value in fields.items() if value})
         job = prepare(recipe)
         ours = Rehearsal(job, Path(scratch))
+        with (
+            patch("bertctl.modeling.packed_encoder.use_packed_encoder", return_value=False),
+            patch("bertctl.modeling.used_tokens.train_used_rows", return_value=None),
+        ):
+            plain = Rehearsal(prepare(recipe), Path(scratch))
         rows = enough_words(job, options.min_words)
         fixed = PlainLoop(job, pad_to=options.max_length)
         dynamic = PlainLoop(job, pad_to=None)
         arms: dict[str, tuple[Step, list[np.ndarray]]] = {
             f"transformers, fp32, padded to {options.max_length}": (fixed.step, mixed(recipe, rows, batches)),
             "transformers, fp32, padded to the longest": (dynamic.step, mixed(recipe, rows, batches)),
+            "bertctl, layers of transformers": (plain.step, like_lengths(job, rows, batches)),
             f"bertctl, {job.compute.precision}, like lengths": (ours.step, like_lengths(job, rows, batches)),
         }
         seconds = in_turns(arms)

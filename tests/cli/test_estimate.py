@@ -27,10 +27,11 @@ def test_steps_disk_and_memory_are_those_of_the_run(
     steps = json.loads((run / "metrics.json").read_text())["steps"]
     assert said["steps"] == steps
     weights = (run / "model" / "model.safetensors").stat().st_size
-    assert said["disk_bytes"]["checkpoint"] > 4 * weights  # weights, two moments, the best weights
+    checkpoint = said["disk_bytes"]["checkpoint"]
+    assert 3.5 * weights < checkpoint < 4.1 * weights  # weights, the best weights, two moments of what is trained
     model = sum(path.stat().st_size for path in (run / "model").iterdir() if path.name != "README.md")
     assert abs(said["disk_bytes"]["model"] - model) < 0.01 * model
-    assert said["disk_bytes"]["while_running"] >= said["disk_bytes"]["run"] + 9 * weights
+    assert said["disk_bytes"]["while_running"] >= said["disk_bytes"]["run"] + 2 * checkpoint
     peak = json.loads((run / "performance.json").read_text())["peak_memory_bytes"]
     assert 0.7 * peak < said["peak_memory_bytes"]["process"] < 1.3 * peak
     planned = json.loads(bertctl("finetune", *arguments, "--dry-run", "--json").stdout)["memory_bytes"]

@@ -88,7 +88,7 @@ def iob1_run(tmp_path_factory, tiny_model, nursery):
     (folder / "train.conll").write_text(columns(train))
     (folder / "dev.conll").write_text(columns(sentences(2, 50, "IOB1")))
     runs = {}
-    for rows, steps in ((500, 60), (3000, 2)):
+    for rows, steps in ((500, 80), (3000, 2)):
         done = nursery.run(
             ["finetune", "token-classification", "--train-file", "train.conll", "--validation-file", "dev.conll",
              "--model", str(tiny_model), "-o", str(folder / f"run{rows}"), "--max-train-rows", str(rows),

@@ -13,12 +13,12 @@ from bertctl.features.memory import bound_caches
 from bertctl.modeling.build import load_frozen
 from bertctl.modeling.fast_linear import use_fast_linears
 from bertctl.modeling.source import inspect_model
-from bertctl.runtime.cpu import has_fast_bf16, leaves_mkl_behind
+from bertctl.runtime.cpu import has_bf16, leaves_mkl_behind
 from bertctl.runtime.device import Compute
 
 
 @pytest.mark.parametrize(
-    ("precision", "fits", "tolerance"), [("fp32", leaves_mkl_behind, 1e-5), ("bf16", has_fast_bf16, 0.0)]
+    ("precision", "fits", "tolerance"), [("fp32", leaves_mkl_behind, 1e-5), ("bf16", has_bf16, 0.0)]
 )
 def test_vectors_are_those_of_plain_layers(tiny_model, precision, fits, tolerance):
     if not fits():

@@ -1,0 +1,67 @@
+"""Whether bf16 is fast is measured, once per machine; flags do not say it."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from bertctl.config.recipe_sections import RuntimeSection
+from bertctl.runtime import products
+from bertctl.runtime.cpu import has_bf16
+from bertctl.runtime.device import choose_compute
+from bertctl.runtime.products import Products, measured_products
+from tests.conftest import Run
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("BERTCTL_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "products"
+
+
+def test_it_is_measured_once_and_the_first_of_several_is_right(cache: Path) -> None:
+    threads = torch.get_num_threads()
+    first = measured_products(threads)
+    assert first.fp32 > 0
+    assert first.bf16 > 0
+    (known,) = cache.iterdir()
+    assert measured_products(threads) == first
+    known.write_text(json.dumps({"fp32": 100.0, "bf16": 110.0}))
+    assert measured_products(threads) == Products(100.0, 110.0)
+    assert products._kept(Products(1.0, 2.0), known) == Products(100.0, 110.0), "another process was first"
+    measured_products(threads + 1)
+    assert len(list(cache.iterdir())) == 2, "other threads are another machine"
+
+
+@pytest.mark.parametrize("damage", ["", "[]", '{"fp32": "many"}', '{"fp32": 3}'])
+def test_a_damaged_file_is_measured_anew(cache: Path, damage: str) -> None:
+    measured_products(1)
+    (known,) = cache.iterdir()
+    known.write_text(damage)
+    assert measured_products(1).fp32 > 0
+
+
+def test_bf16_has_to_be_worth_its_rounding(cache: Path) -> None:
+    assert not Products(100.0, 119.0).is_bf16_worth
+    assert Products(100.0, 120.0).is_bf16_worth
+    if not has_bf16():
+        pytest.skip("this CPU has no bf16")
+    threads = torch.get_num_threads()
+    measured_products(threads)
+    (known,) = cache.iterdir()
+    for bf16, precision in ((119.0, "fp32"), (150.0, "bf16")):
+        known.write_text(json.dumps({"fp32": 100.0, "bf16": bf16}))
+        compute = choose_compute(RuntimeSection(device="cpu", threads=threads))
+        assert compute.precision == precision
+        assert f"{bf16:.0f}" in compute.why
+    assert choose_compute(RuntimeSection(device="cpu", precision="fp32")).precision == "fp32", "what is asked for stays"
+
+
+def test_a_library_that_leaves_bf16_unused_is_noticed(bertctl: Run, cache: Path) -> None:
+    """The flag stands in /proc/cpuinfo all the same."""
+    if not has_bf16():
+        pytest.skip("this CPU has no bf16")
+    told = {"ONEDNN_MAX_CPU_ISA": "AVX2", "BERTCTL_CACHE": str(cache.parent)}
+    done = bertctl("doctor", "--json", env=told)
+    assert json.loads(done.stdout)["compute"].startswith("cpu (no CUDA or MPS device here), fp32 (multiplied here at ")
