@@ -7,16 +7,16 @@ document have one value).
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from bertctl.data.annotations.tables import SUFFIXES as ANNOTATED
-from bertctl.data.annotations.tables import AnnotatedTable, annotated_tables
+from bertctl.data.annotations import bioc, brat, docbin, label_studio, pubtator
+from bertctl.data.annotations.document import Document
 from bertctl.data.column_contents import with_lists
 from bertctl.data.conll import Sentence, conll_sentences
-from bertctl.data.files import SUFFIXES, read_tables, suffix_of, text_lines
+from bertctl.data.files import SUFFIXES, document_or_tables, read_tables, suffix_of, table_of_document, text_lines
 from bertctl.data.reading import Reader, Reading, ReadOptions, SkippedRows, json_form
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table, in_chunks
@@ -36,6 +36,18 @@ _UD_SUFFIXES = (".conllu", ".conllup")
 _SNIFFED_LINES = 60
 _TAG = re.compile(r"O|[BIESLU]-\S+")
 _LONGEST_DOCUMENT = 8  # chunks; a document is cut into several only beyond
+
+_ANNOTATED: Mapping[str, Callable[[Source, ReadOptions], Iterator[Document]]] = {
+    "brat": brat.read,
+    "pubtator": pubtator.read,
+    "docbin": docbin.read,
+}
+_ANNOTATED_SUFFIXES = {".ann": "brat", ".pubtator": "pubtator", ".spacy": "docbin", ".json": "json"}
+"""What a file of an annotation tool is by its suffix."""
+
+
+class AnnotatedTable(Table):
+    """Texts with their spans, under the names `id`, `text` and `spans`."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +101,7 @@ class TaggingReader(Reader):
             yield from self.table_readings(tables, options)
             return
         if kind not in ("lines", "conll", "conllu"):
-            yield from self.table_readings(annotated_tables(source, kind, options), options)
+            yield from self.table_readings(_annotated_tables(source, kind, options), options)
             return
         name = source_name(source)
         with open_bytes(source) as file:
@@ -143,7 +155,7 @@ def _kind_of(path: Path) -> TaggedKind | None:
         return "conll"
     if suffix in _UD_SUFFIXES:
         return "conllu"
-    kind = ANNOTATED.get(suffix) or SUFFIXES.get(suffix)
+    kind = _ANNOTATED_SUFFIXES.get(suffix) or SUFFIXES.get(suffix)
     return cast(TaggedKind, kind) if kind in TAGGED_KINDS and kind != "lines" else None
 
 
@@ -259,3 +271,39 @@ def _with_tag_kind(rows: Rows, options: ReadOptions) -> Rows:
     found = tag_kind(rows.columns["label"], rows.where)
     options.listener.say(f"{rows.source}: {found.sentence()}")
     return replace(rows, tag_kind=found)
+
+
+def _annotated_tables(source: Source, kind: str, options: ReadOptions) -> Iterator[Table]:
+    """Yields texts with their spans, one table per chunk.
+
+    Args:
+        source: the file.
+        kind: `brat`, `pubtator`, `docbin`, or `json`: that of Label Studio, BioC, a list of objects, or one per line.
+        options: how it is read.
+    """
+    if kind != "json":
+        yield from _of_documents(_ANNOTATED[kind](source, options), source_name(source), options)
+        return
+    name = source_name(source)
+    with open_bytes(source) as file:
+        document, tables = document_or_tables(file, name, options)
+        if document is None:
+            yield from tables
+        elif isinstance(document, dict) and "documents" in document:
+            yield from _of_documents(bioc.documents_of(document, name), name, options)
+        elif isinstance(document, list) and document and isinstance(document[0], dict) and "data" in document[0]:
+            yield from _of_documents(label_studio.documents_of(document, name), name, options)
+        else:
+            yield from table_of_document(document, name, options).chunks(options.chunk_rows)
+
+
+def _of_documents(documents: Iterator[Document], name: str, options: ReadOptions) -> Iterator[Table]:
+    first = 0
+    for chunk in in_chunks(documents, options.chunk_rows):
+        columns: dict[str, list[Any]] = {
+            "text": [document.text for document in chunk],
+            "spans": [document.spans for document in chunk],
+            "id": [document.id for document in chunk],
+        }
+        yield AnnotatedTable(columns, name, first=first)
+        first += len(chunk)
