@@ -2,6 +2,7 @@
 
 import csv
 import re
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -222,51 +223,30 @@ def _quoted(lines: Iterable[str], delimiter: str, source: str, listener: Listene
     """
     if delimiter != "\t":
         return True
-    plain = _PlainCount(lines)
-    reader = csv.reader(plain, delimiter="\t", strict=True)
-    widths: set[int] = set()
-    found = 0
+    widths, plain_widths, opening_quotes = Counter[int](), Counter[int](), False
+
+    def counted() -> Iterator[str]:
+        """Passes lines on, and counts their fields as if there were no quoting."""
+        nonlocal opening_quotes
+        for line in lines:
+            if line.strip("\r\n"):
+                plain_widths[line.count("\t") + 1] += 1
+                opening_quotes = opening_quotes or line.startswith('"') or '\t"' in line
+            yield line
+
+    passed = counted()
     try:
-        for fields in reader:
-            if fields:
-                widths.add(len(fields))
-                found += 1
+        widths.update(len(fields) for fields in csv.reader(passed, delimiter="\t", strict=True) if fields)
         sound = len(widths) == 1
     except csv.Error:
         sound = False
-        plain.exhaust()
-    if not plain.opening_quotes:
+        deque(passed, maxlen=0)
+    if not opening_quotes:
         return False  # either way reads the same
-    plain_sound = len(plain.widths) == 1
-    if sound and (found == plain.count or not plain_sound):
+    if sound and (widths.total() == plain_widths.total() or len(plain_widths) != 1):
         return True
     listener.say(f"{source}: quotes are taken as plain characters, since they are not balanced as CSV quotes are")
     return False
-
-
-class _PlainCount:
-    """Passes lines on and counts their fields as if there were no quoting."""
-
-    def __init__(self, lines: Iterable[str]) -> None:
-        self._lines = iter(lines)
-        self.widths: set[int] = set()
-        self.count = 0
-        self.opening_quotes = False
-
-    def __iter__(self) -> Iterator[str]:
-        return self
-
-    def __next__(self) -> str:
-        line = next(self._lines)
-        if line.strip("\r\n"):
-            self.widths.add(line.count("\t") + 1)
-            self.count += 1
-            self.opening_quotes = self.opening_quotes or line.startswith('"') or '\t"' in line
-        return line
-
-    def exhaust(self) -> None:
-        for _ in self:
-            pass
 
 
 def _has_header(records: Sequence[Sequence[str]], settings: DataSection) -> bool:
