@@ -61,7 +61,7 @@ def rows_of(texts: list[str], **columns: list) -> Rows:
     return Rows("predict", {"text": texts, **columns}, [str(i) for i in range(len(texts))], "memory")
 
 
-@pytest.fixture(scope="module", params=["right", "left"])
+@pytest.fixture(scope="module", params=["right", pytest.param("left", marks=pytest.mark.slow)])
 def model(request: pytest.FixtureRequest, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The small model, once with a tokenizer that pads on the left."""
     if request.param == "right":
@@ -107,6 +107,7 @@ def run(model: Path, out: Path, texts: list[str] = TEXTS, *, max_length: int = 4
     return extract(rows.parts(chunks_module.READ_ROWS), encoder, ExtractJob(out, long, **job_fields), **again)
 
 
+@pytest.mark.parametrize("model", ["right", "left"], indirect=True)
 def test_texts_by_hand_in_every_layer_and_pooling(model, one_by_one, tmp_path):
     poolings = ["cls", "mean", "max", "mean-max", "pooler"]
     for pooling in poolings:
