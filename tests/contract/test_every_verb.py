@@ -41,7 +41,7 @@ def _tier(task: str) -> Any:
     return pytest.param(task, marks=marks)
 
 
-@pytest.mark.parametrize("task", map(_tier, sorted(ROWS)))
+@pytest.mark.parametrize("task", [_tier(task) for task in sorted(ROWS)])
 def test_a_task_goes_through_every_verb(
     task: str, nursery: Nursery, tiny_model: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
