@@ -348,12 +348,9 @@ def _make_absolute(values: Mapping[str, Any], dotted: str, base: Path) -> None:
 def _placed(given: str, dotted: str, base: Path) -> str:
     """Returns a field's path seen from `base`; what is a name in its field stays as it is."""
     is_path = _PERHAPS_PATHS.get(dotted)
-    return _absolute(given, base) if is_path is None or is_path(given, base) else given
-
-
-def _is_path(given: str, base: Path) -> bool:
-    """Whether a metric script is meant, not the bare name of a metric on the hub (which is refused by that name)."""
-    return "/" in given or given.endswith(".py") or (base / given).exists()
+    if not given or (is_path is not None and not is_path(given, base)):
+        return given
+    return os.path.abspath(base / expanded_path(given))  # noqa: PTH100  # Path.resolve follows links
 
 
 def _is_folder(model: str, base: Path) -> bool:
@@ -368,14 +365,9 @@ def _is_file(given: str, base: Path) -> bool:
 
 
 _PERHAPS_PATHS: Mapping[str, Callable[[str, Path], bool]] = {
-    "evaluation.metric_scripts": _is_path,
+    "evaluation.metric_scripts": _is_file,  # or the name of a metric on the hub, which is refused by that name
     "model.name": _is_folder,
     "pretraining.corpus": _is_file,
     "pretraining.from_scratch": _is_file,
 }
 """Fields that hold a path or a name, with what tells them apart."""
-
-
-def _absolute(path: str, base: Path) -> str:
-    """Returns `path` seen from `base`; symbolic links stay as they are."""
-    return os.path.abspath(base / expanded_path(path)) if path else path  # noqa: PTH100  # Path.resolve follows links
