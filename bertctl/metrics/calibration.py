@@ -28,6 +28,7 @@ TEMPERATURES = (0.05, 20.0)
 LEVEL = 0.05
 """How often a threshold may fall below the precision that it was chosen for."""
 
+_DRAWS = 500  # simulated outcomes
 _STARTS = 2  # of the sequences of tests: a single one ends at an early error, more have to share the level
 
 _HALF_BELIEVED = 50
@@ -126,29 +127,24 @@ def brier_score(probabilities: ArrayLike, gold: ArrayLike, *, multi_label: bool 
     return float(squares.mean() if multi_label else squares.sum(axis=1).mean())
 
 
-def honest_calibration_error(
-    confidence: ArrayLike, *, bins: int = BINS, draws: int = 500, seed: int = 0
-) -> tuple[float, float]:
+def honest_calibration_error(confidence: ArrayLike) -> tuple[float, float]:
     """Returns what the ECE of true probabilities would be: its mean and its 95th percentile, by simulation.
 
     ECE is never negative, so honest probabilities have one above 0 too, the more so the fewer the examples. A measured
     ECE above the second number is more than chance.
 
     Args:
-        confidence: (N,) probabilities, N at least 1.
-        bins: M.
-        draws: simulated outcomes.
-        seed: of PCG64; the same seed gives the same numbers.
+        confidence: (N,) probabilities, N at least 1; the same ones give the same numbers.
     """
     confidence_N = np.asarray(confidence, dtype=np.float64)
-    rng = np.random.Generator(np.random.PCG64(seed))
+    rng = np.random.Generator(np.random.PCG64(0))
     if confidence_N.size > MANY:
         spread_N = confidence_N * (1 - confidence_N)
-        deviation_M = np.sqrt(np.bincount(_bin_numbers(confidence_N, bins), weights=spread_N, minlength=bins))
-        errors = np.abs(rng.normal(size=(draws, bins)) * deviation_M).sum(axis=1) / confidence_N.size
+        deviation_M = np.sqrt(np.bincount(_bin_numbers(confidence_N, BINS), weights=spread_N, minlength=BINS))
+        errors = np.abs(rng.normal(size=(_DRAWS, BINS)) * deviation_M).sum(axis=1) / confidence_N.size
     else:
-        outcomes = ((rng.random((1, confidence_N.size)) < confidence_N).astype(np.float64) for _ in range(draws))
-        errors = np.concatenate([_errors(confidence_N, outcome, bins) for outcome in outcomes])
+        outcomes = ((rng.random((1, confidence_N.size)) < confidence_N).astype(np.float64) for _ in range(_DRAWS))
+        errors = np.concatenate([_errors(confidence_N, outcome, BINS) for outcome in outcomes])
     return float(errors.mean()), float(np.quantile(errors, 0.95))
 
 
@@ -284,11 +280,9 @@ def modest_f1_threshold(probability: ArrayLike, gold: ArrayLike) -> float:
     return drawn if f1 >= best.f1 - error else best.value
 
 
-def sure_precision_threshold(
-    probability: ArrayLike, gold: ArrayLike, floor: float, *, level: float = LEVEL
-) -> Threshold:
+def sure_precision_threshold(probability: ArrayLike, gold: ArrayLike, floor: float) -> Threshold:
     """Returns the threshold with the most yes answers among those whose precision on new examples reaches a floor, as
-    far as these examples show: it falls below the floor in at most `level` of all samples.
+    far as these examples show: it falls below the floor in at most `LEVEL` of all samples.
 
     Learn then Test (Angelopoulos et al. 2021, arXiv 2110.01052, section 3.2, fixed-sequence testing with several
     starts): from the strictest cut that could pass on, each looser one (5 % more yes answers) is tested with the exact
@@ -298,7 +292,6 @@ def sure_precision_threshold(
         probability: (N,) of yes.
         gold: (N,) whether yes is right.
         floor: the precision asked for, above 0, below 1.
-        level: probability of a threshold that falls below the floor.
 
     Raises:
         DataError: yes is never right, or no threshold is sure to reach the floor.
@@ -307,20 +300,20 @@ def sure_precision_threshold(
 
     choices = {choice.accepted: choice for choice in _thresholds(probability, gold)}
     cuts = sorted(choices)
-    enough = math.ceil(math.log(level / _STARTS) / math.log(floor)) if floor < 1 else math.inf
+    enough = math.ceil(math.log(LEVEL / _STARTS) / math.log(floor)) if floor < 1 else math.inf
     passed = 0
     for start in range(_STARTS):
         wanted = enough * 2**start
         while wanted <= cuts[-1]:
             cut = cuts[bisect.bisect_left(cuts, wanted)]
-            if binom.sf(round(choices[cut].precision * cut) - 1, cut, floor) > level / _STARTS:
+            if binom.sf(round(choices[cut].precision * cut) - 1, cut, floor) > LEVEL / _STARTS:
                 break
             passed, wanted = max(passed, cut), cut + max(1, cut // 20)
     if not passed:
         best = max((choices[cut] for cut in cuts if cut >= enough), key=lambda choice: choice.precision, default=None)
         found = f"the highest there is {best.precision:.4f}, at {best.value:.4f}" if best else "there are fewer"
         raise DataError(
-            f"no threshold is {1 - level:.0%} sure to reach a precision of {floor:g} on new examples: among the "
+            f"no threshold is {1 - LEVEL:.0%} sure to reach a precision of {floor:g} on new examples: among the "
             f"{np.size(probability)} examples it takes {enough} yes answers that are all right, or more with a few "
             f"errors; {found}",
             remedy="Ask for a lower precision, choose on more examples, or train a better model.",
