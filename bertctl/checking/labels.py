@@ -57,13 +57,7 @@ def _missing(subject: Subject, split: str, sets: list[tuple[str, ...]]) -> Itera
 
 def _spelling(subject: Subject, counts: dict[str, Counter[str]]) -> Iterator[Finding]:
     total: Counter[str] = sum(counts.values(), Counter())
-    variants: dict[str, list[str]] = {}
-    for name, _ in total.most_common():
-        variants.setdefault(normalised(name), []).append(name)
-    for names in variants.values():
-        usual, *others = names
-        if not others:
-            continue
+    for usual, others in spelt_alike(total):
         found = {split: rows for split in counts if (rows := _rows_with(subject, split, set(others)))}
         first, number = next(iter(found)), sum(map(len, found.values()))
         where, of = "" if len(found) > 1 else first, (number, sum(map(len, subject.splits.values())))
@@ -71,6 +65,16 @@ def _spelling(subject: Subject, counts: dict[str, Counter[str]]) -> Iterator[Fin
         both = f"{listed(others)} ({number:,} rows) and {usual!r} ({total[usual]:,} rows)"
         message = f"{both} differ only in case or spacing, and count as different labels"
         yield _RULES.finding("label-spelling", where, of, examples, message=message, remedy=remedy)
+
+
+def spelt_alike(counts: Counter[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yields names that differ in case or spacing alone: the most frequent one, and the others."""
+    variants: dict[str, list[str]] = {}
+    for name, _ in counts.most_common():
+        variants.setdefault(normalised(name), []).append(name)
+    for usual, *others in variants.values():
+        if others:
+            yield usual, others
 
 
 def _unknown(subject: Subject, counts: dict[str, Counter[str]]) -> Iterator[Finding]:

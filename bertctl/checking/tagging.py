@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from bertctl.checking.findings import NO_WORD, Example, Finding, FindingRules, Places, listed, shorten
-from bertctl.checking.labels import RARE
+from bertctl.checking.labels import RARE, spelt_alike
 from bertctl.checking.subject import Subject
 from bertctl.data.rows import Rows
 from bertctl.data.tag_schemes import Scheme, may_follow, tag_kind
@@ -187,17 +187,13 @@ def _types(subject: Subject, types: Mapping[str, Counter[str]]) -> Iterator[Find
         counts, shown = (len(rare), len(train)), ", ".join(rare[:8])
         message = f"{count_of(*counts, 'type')} stand fewer than {RARE} times in train ({shown})"
         yield _RULES.finding("rare-label", "train", counts, message=message)
-    folded: dict[str, list[str]] = {}
-    for name in sorted(sum(types.values(), Counter()), key=lambda name: -sum(t[name] for t in types.values())):
-        folded.setdefault(name.strip().casefold(), []).append(name)
-    for usual, *others in folded.values():
-        if others:
-            count = sum(t[name] for t in types.values() for name in others)
-            counts = (count, sum(t.total() for t in types.values()))
-            differ = "differ only in case or spacing, and count as different types"
-            message = f"{listed(others)} ({count:,} times) and {usual!r} {differ}"
-            remedy = f"Write them all as {usual!r}."
-            yield _RULES.finding("label-spelling", "", counts, message=message, remedy=remedy)
+    total: Counter[str] = sum(types.values(), Counter())
+    for usual, others in spelt_alike(total):
+        count = sum(total[name] for name in others)
+        differ = "differ only in case or spacing, and count as different types"
+        message = f"{listed(others)} ({count:,} times) and {usual!r} {differ}"
+        remedy = f"Write them all as {usual!r}."
+        yield _RULES.finding("label-spelling", "", (count, total.total()), message=message, remedy=remedy)
     for split, found in types.items():
         unseen = [name for name in found if name not in train]
         absent = [name for name in train if name not in found]

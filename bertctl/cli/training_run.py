@@ -83,6 +83,7 @@ def carry_out(out: Output, recipe: "Recipe", flags: RunFlags) -> None:
         from bertctl.sweeps.few_shot import prepare
     else:
         from bertctl.training.job import prepare
+    from bertctl.config.dump import dump_recipe
     from bertctl.reporting.card import write_card
     from bertctl.reporting.outcomes import closing_tables
     from bertctl.reporting.summary import time_line
@@ -101,7 +102,8 @@ def carry_out(out: Output, recipe: "Recipe", flags: RunFlags) -> None:
             if kept := lengths_of(job):
                 out.say(f"{kept_words(kept)}; advised: --long-text {kept['advised']}")
             watched = out.answers.is_terminal
-            text = [] if watched and not out.verbose else [_plan_text(job)]
+            command = f"bertctl {job.verb} {job.recipe.name}.yaml"  # as `recipes show` prints it
+            text = [] if watched and not out.verbose else [dump_recipe(job.recipe, command=command)]
             out.answer(_plan(job, str(path)) | {"long_texts": kept}, *text, *([_plan_table(job)] if watched else []))
             return
         options = RunOptions(
@@ -140,11 +142,3 @@ def _plan_table(job: Any) -> "Table":
     table.add_row("memory", f"about {human_bytes(job.memory)}")
     table.add_row("recipe", "complete, with -v; or to keep: --dry-run > FILE.yaml")
     return table
-
-
-def _plan_text(job: Any) -> str:
-    """Returns the complete recipe as `recipes show` prints it."""
-    from bertctl.config.dump import dump_recipe
-
-    text: str = dump_recipe(job.recipe, command=f"bertctl {job.verb} {job.recipe.name}.yaml")
-    return text
