@@ -8,6 +8,7 @@ A line is an entry of a prediction file: a mapping with `id`, the shown columns,
 where there are any, `loss`, `tokens` and `truncated`.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -192,11 +193,9 @@ model = {auto_class}.from_pretrained(MODEL)"""
 
     def baseline_answer(self, gold: Sequence[Any]) -> Any:
         """Returns the best answer for somebody who can't read: the most frequent gold answer of the training rows."""
-        counts: dict[Any, int] = {}
-        for each in gold:
-            counts[each] = counts.get(each, 0) + 1
+        counts = Counter(gold)
         names = [*self.labels, *sorted(counts.keys() - set(self.labels))]
-        return max(names, key=lambda name: counts.get(name, 0))  # of equals the first in the model's order
+        return max(names, key=counts.__getitem__)  # of equals the first in the model's order
 
     def answered(self, line: Line, constant: Any) -> Line:
         """Returns a line with the constant answer as its prediction."""

@@ -111,10 +111,7 @@ answer({example})"""
         """
         probabilities = lines[0].get("probabilities")
         found = list(probabilities) if isinstance(probabilities, Mapping) else []
-        occurring: set[str] = set()
-        for line in lines:
-            for key in ("gold", "prediction"):
-                occurring.update(_names(field(line, key)))
+        occurring = {name for line in lines for key in ("gold", "prediction") for name in _names(field(line, key))}
         labels = (*found, *sorted(occurring - set(found)))
         multi_label = isinstance(field(lines[0], "gold"), list)
         positive = None if multi_label or len(labels) != 2 else lines[0].get(POSITIVE, labels[-1])
