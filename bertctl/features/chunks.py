@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
@@ -46,10 +47,9 @@ def chunks(stream: Iterable[Rows]) -> Iterator[Rows]:
 
 def joined(parts: list[Rows]) -> Rows:
     """Returns the rows of several parts of one source, with the columns that any of them has."""
-    names = dict.fromkeys(name for rows in parts for name in rows.columns)
-    columns = {
-        name: [value for rows in parts for value in rows.columns.get(name, [None] * len(rows))] for name in names
-    }
+    columns: dict[str, list[Any]] = {}
+    for name in dict.fromkeys(name for rows in parts for name in rows.columns):
+        columns[name] = [value for rows in parts for value in rows.columns.get(name, [None] * len(rows))]
     ids, lines = [one for rows in parts for one in rows.ids], [line for rows in parts for line in rows.lines]
     return Rows(split=parts[0].split, columns=columns, ids=ids, source=parts[0].source, lines=lines)
 

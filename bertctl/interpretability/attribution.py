@@ -147,8 +147,7 @@ METHODS: Mapping[str, Method] = {
 def order_of(words: Floats) -> NDArray[np.int64]:
     """Returns the numbers of words by what they contribute, the most first; without those that can't be left out."""
     there = np.flatnonzero(~np.isnan(words))
-    ordered: NDArray[np.int64] = there[np.argsort(-words[there], kind="stable")]
-    return ordered
+    return there[np.argsort(-words[there], kind="stable")]
 
 
 def faithfulness(

@@ -17,8 +17,7 @@ from bertctl.tasks.score_answers import pearson, spearman
 
 
 def _of(kind: str, figure: Any, answers: "SentenceAnswers", lines: Lines) -> Contributions | None:
-    found: Contributions | None = figure(answers, lines) if answers.kind(lines[0]) == kind else None
-    return found
+    return figure(answers, lines) if answers.kind(lines[0]) == kind else None
 
 
 def _precision(_: Answers, lines: Lines) -> Contributions:

@@ -254,5 +254,4 @@ def _windows(ends: Ints, starts: Ints, bounds: tuple[Ints, Ints], room: int) -> 
     first, after = windows.answered(ends)
     of_long = np.stack([long[windows.rows], windows.first, windows.last, first, after], axis=1)
     found = np.concatenate([of_short, of_long[first < after]]).astype(np.int64)
-    ordered: Ints = found[np.argsort(found[:, 3], kind="stable")]
-    return ordered
+    return found[np.argsort(found[:, 3], kind="stable")]

@@ -176,5 +176,4 @@ def merge(rows: int, parts: Sequence[tuple[Ints, Ragged]]) -> Ragged:
 def _positions(starts: Ints, lengths: Ints) -> Ints:
     """Returns the indices start, start + 1, ... of each row, one row behind the other."""
     before = np.cumsum(lengths) - lengths
-    positions: Ints = np.repeat(starts - before, lengths) + np.arange(lengths.sum(), dtype=np.int64)
-    return positions
+    return np.repeat(starts - before, lengths) + np.arange(lengths.sum(), dtype=np.int64)
