@@ -275,11 +275,8 @@ model = {auto_class}.from_pretrained(MODEL)"""
 
     def group_score(self, lines: Lines) -> tuple[str, Contributions]:
         """Returns the score that groups of lines are compared by, and its name for a person."""
-        for metric in self.metrics:
-            found = self.contributions(lines, metric.name)
-            if found is not None:
-                return metric.name.replace("_", " "), found
-        raise ValueError("these lines have no metric")
+        found = ((metric.name.replace("_", " "), self.contributions(lines, metric.name)) for metric in self.metrics)
+        return next((name, each) for name, each in found if each is not None)
 
     def outcome(self, lines: Lines) -> Outcome:
         """Returns what was right and what was taken for what."""
