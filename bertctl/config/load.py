@@ -98,6 +98,7 @@ def trace_recipe(
     layers.add_environment()
     layers.add_datasets_file()
     layers.add_preset()
+    layers.prefer_epochs()
     recipe = _named_after_data(layers.recipe())
     protect(*named_files(recipe), *(file.path for file in files[:-1]))
     return recipe, {dotted: layers.origins.get(dotted, DEFAULT) for dotted in fields()}
@@ -265,6 +266,12 @@ class _Layers:
         for dotted, value in PRESETS.get(name, {}).items():  # a name that is none is reported by itself
             if self.origins.get(dotted, DEFAULT).rank < origin.rank:
                 self._put(dotted, value, origin._replace(via=f"preset {name}"))
+
+    def prefer_epochs(self) -> None:
+        """Drops `training.max_steps` where a nearer source gives `training.epochs`, which would be of no effect."""
+        epochs, steps = (self.origins.get(f"training.{name}", DEFAULT).rank for name in ("epochs", "max_steps"))
+        if epochs > steps > DEFAULT.rank:
+            del self._values["training"]["max_steps"], self.origins["training.max_steps"]
 
     def recipe(self) -> Recipe:
         """Returns the checked whole.

@@ -458,3 +458,17 @@ def test_the_json_schema_has_every_field_with_its_documentation():
         assert inside[name]["description"] == field_docs()[dotted].text
     assert schema["properties"]["task"]["enum"] == [*TASKS, PRETRAINING]
     assert schema["additionalProperties"] is False
+
+
+def test_epochs_that_are_given_nearer_count_more_than_steps(tmp_path: Path) -> None:
+    few = tmp_path / "few.yaml"
+    few.write_text("base: sst2\ntraining:\n  max_steps: 7\n")
+    assert load_recipe(str(few)).training.max_steps == 7
+    assert load_recipe(str(few), options={"training.epochs": 2}).training.max_steps is None
+    assert load_recipe(str(few), sets=["training.epochs=2"]).training.max_steps is None
+    assert load_recipe(str(few), options={"training.epochs": 2, "training.max_steps": 5}).training.max_steps == 5
+    both = tmp_path / "both.yaml"
+    both.write_text("base: few.yaml\ntraining:\n  epochs: 4\n")
+    assert load_recipe(str(both)).training.max_steps is None
+    both.write_text("base: sst2\ntraining:\n  epochs: 4\n  max_steps: 5\n")
+    assert load_recipe(str(both)).training.max_steps == 5
