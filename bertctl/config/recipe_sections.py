@@ -164,8 +164,8 @@ class TrainingSection(RecipeSection):
     epochs: PositiveInt = 3
     """Passes over the training rows. The BERT paper takes 2, 3 or 4 (appendix A.3)."""
     max_steps: Annotated[PositiveInt | None, Mark.LATER] = None
-    """Optimizer steps of the run, in place of `training.epochs`, unless those are given nearer (`--epochs`). Default: as
-    many as the epochs have."""
+    """Optimizer steps of the run, in place of `training.epochs`, unless those are given nearer (`--epochs`). Default:
+    as many as the epochs have."""
     batch_size: PositiveInt = 32
     """Examples per optimizer step, over all devices and accumulation steps. The BERT paper takes 16 or 32."""
     accumulation_steps: PositiveInt = 1
