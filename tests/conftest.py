@@ -1,8 +1,11 @@
 """What all tests share: the real process, the real data beside the checkout, and no way out to the hub."""
 
+import contextlib
+import fcntl
 import functools
 import gc
 import importlib.metadata
+import json
 import os
 import re
 import subprocess
@@ -161,12 +164,20 @@ def bertctl(
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of a randomly initialised BERT with unequal sizes (so that a mixed-up axis shows) and its tokenizer.
 
-    Its vocabulary is the letters, their continuations and a few words, so any lower-case ASCII text has pieces.
+    Its vocabulary is the letters, their continuations and a few words, so any lower-case ASCII text has pieces. The
+    first test process that wants it makes it.
     """
+    folder = _common(tmp_path_factory) / "tiny-bert"
+    with _alone(folder) as is_made:
+        if not is_made:
+            _make_tiny_model(folder)
+    return folder
+
+
+def _make_tiny_model(folder: Path) -> None:
     import torch
     from transformers import BertConfig, BertModel, BertTokenizerFast
 
-    folder = tmp_path_factory.mktemp("tiny-bert")
     letters = "abcdefghijklmnopqrstuvwxyz0123456789.,!?'-"
     words = ["good", "bad", "film", "food", "not", "very", "the", "a", "was", "it", "fine", "poor", "dull", "bright"]
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -184,7 +195,6 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         max_position_embeddings=41,
     )
     BertModel(config).save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture
@@ -214,15 +224,34 @@ class TinyRun:
 
 @pytest.fixture(scope="session")
 def tiny_run(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, nursery: Nursery) -> TinyRun:
-    """The opinions, learned by heart by the tiny model; 4 held out for validation, all of them in the test file too."""
-    folder = tmp_path_factory.mktemp("tiny-run")
-    data, run = folder / "opinions.csv", folder / "run"
-    _write_opinions(data)
+    """The opinions, learned by heart by the tiny model; 4 held out for validation, all of them in the test file too.
+
+    The first test process that wants it makes it.
+    """
+    folder = _common(tmp_path_factory) / "tiny-run"
+    data, run, said = folder / "opinions.csv", folder / "run", folder / "said.json"
     arguments = ["--train-file", data, "--test-file", data, "--model", tiny_model, "-o", run]
     settings = ["--max-length", "32", "--epochs", "20", "--learning-rate", "5e-3", "--precision", "fp32"]
     sets = ["data.validation_fraction=0.25", "evaluation.bootstrap_resamples=100", "model.dropout=0.0"]
-    command = ["finetune", "text-classification", *map(str, arguments), *settings]
+    command = ["finetune", "text-classification", *map(str, arguments), *settings, "--checkpoint-every", "off"]
     words = [*command, *(word for one in sets for word in ("--set", one))]
-    done = nursery.run(words, cwd=folder)
-    assert done.returncode == 0, done.stderr
+    with _alone(folder) as is_made:
+        if not is_made:
+            _write_opinions(data)
+            made = nursery.run(words, cwd=folder)
+            assert made.returncode == 0, made.stderr
+            said.write_text(json.dumps([made.stdout, made.stderr]), encoding="utf-8")
+    done = subprocess.CompletedProcess(words, 0, *json.loads(said.read_text(encoding="utf-8")))
     return TinyRun(run, data, done)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[bool]:
+    """Keeps the other test processes out; yields whether one of them has made the folder whole."""
+    with folder.with_name(f"{folder.name}.lock").open("a+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.seek(0)
+        is_made = bool(lock.read())
+        folder.mkdir(exist_ok=True)
+        yield is_made
+        lock.write("made")

@@ -55,18 +55,6 @@ EARLY = (
     "torch",
     "torch._dynamo",
     "torch.distributed.tensor",
-)
-"""What the commands import, as far as it reads none of the hub's variables."""
-
-HEAVY = (
-    "transformers.models.align",
-    "transformers.models.auto.modeling_auto",
-    "transformers.models.auto.tokenization_auto",
-    "transformers.models.bert.modeling_bert",
-    "transformers.models.bert.tokenization_bert",
-    "transformers.optimization",
-    "transformers.trainer_pt_utils",
-    "accelerate",
     "pyarrow.pandas_compat",
     "matplotlib.backends.backend_agg",
     "matplotlib.backends.backend_svg",
@@ -81,7 +69,20 @@ HEAVY = (
     "typer._adapters",
     "typer._click.decorators",
 )
-"""What else they import besides the modules of `bertctl`, all of which are imported."""
+"""What the commands import besides `bertctl`, as far as it reads none of the hub's variables."""
+
+HEAVY = (
+    "transformers.models.align",
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.auto.tokenization_auto",
+    "transformers.models.bert.modeling_bert",
+    "transformers.models.bert.tokenization_bert",
+    "transformers.optimization",
+    "transformers.trainer_pt_utils",
+    "accelerate",
+    "bertctl.modeling.packed_encoder",
+)
+"""What else they import; of `bertctl` it is the one module that imports transformers at once."""
 
 _OF_THE_HUB = (
     "HF_HOME", "HF_HUB_OFFLINE", "HF_HUB_CACHE", "HF_ENDPOINT", "HF_TOKEN", "TRANSFORMERS_OFFLINE", "XDG_CACHE_HOME",
@@ -400,15 +401,16 @@ def _serve(address: str) -> None:
     gc.disable()  # until everything is imported
     re._MAXCACHE = 1 << 14  # type: ignore[attr-defined]  # 512 are fewer than transformers compiles when imported
     with warnings.catch_warnings(action="error"):
-        for name in EARLY:
-            __import__(name)
+        _import_early()
     if read := [name for name in sys.modules if name.startswith(("huggingface_hub.", "transformers."))]:
         raise RuntimeError(f"what reads the hub's variables is imported too early: {read}")
     earlier = os.fork()
     doors.pop(0 if earlier == 0 else 1).close()
     if earlier:
         with warnings.catch_warnings(action="error"):  # as in pytest's own processes
-            _import_all()
+            for name in HEAVY:
+                __import__(name)
+            _expressions_of_weights()
     gc.freeze()  # the children's collections leave alone what is here, and with it the pages that they share
     gc.enable()
     _in_huge_pages()
@@ -459,19 +461,18 @@ def _answer(door: socket.socket) -> None:
         threading.Thread(target=_wait, args=(pid, visitor), daemon=True).start()
 
 
-def _import_all() -> None:
-    """Imports what the commands import, and has what every process would make alike made."""
-    for name in HEAVY:
+def _import_early() -> None:
+    """Imports what reads none of the hub's variables, and has what every process would make alike made."""
+    for name in EARLY:
         __import__(name)
     import bertctl
 
     modules = [
         importlib.import_module(module.name)
         for module in pkgutil.walk_packages(bertctl.__path__, "bertctl.")
-        if not module.name.endswith("__main__")
+        if not module.name.endswith("__main__") and module.name not in HEAVY
     ]
     _make_tables(modules)
-    _expressions_of_weights()
     _make_commands()
 
 

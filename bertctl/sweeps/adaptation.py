@@ -64,7 +64,8 @@ class Adaptation:
             BertctlError: any refusal of the task: settings, files, labels, a model that it can't take.
         """
         settings = [{"model.name": model} for model in models]
-        request = SweepRequest(self.task, settings, self.seeds, jobs=self.jobs, forks=False)
+        forks = self.job.compute.threads == 1  # the pretraining starts no thread then that a worker would lack
+        request = SweepRequest(self.task, settings, self.seeds, jobs=self.jobs, forks=forks)
         return make_sweep(request, self.folder / "sweep", listener=listener)
 
 

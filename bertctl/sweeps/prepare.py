@@ -43,7 +43,7 @@ class SweepRequest:
         choose: by `mean` over the seeds, or by `best-run`.
         test: whether the chosen model is to be scored on the test split.
         executor: `local` for workers on this machine; else see executors.py.
-        forks: whether workers may be forked; not where this process has computed with torch.
+        forks: whether workers may be forked; not where this process has computed with torch in several threads.
     """
 
     recipe: Recipe

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.one_process
+
 CONTEXTS = ["the good film was fine 1. it was dull.", "the bad food was poor 2. it was not bright."]
 
 
@@ -31,7 +33,7 @@ def asked(tmp_path_factory, tiny_model, nursery) -> Path:
     done = nursery.run(
         ["finetune", "question-answering", "--train-file", "train.jsonl", "--validation-file", "train.jsonl",
          "--model", str(tiny_model), "-o", "run", "--max-length", "20", "--epochs", "8", "--learning-rate", "5e-3",
-         "--precision", "fp32", *(word for one in sets for word in ("--set", one))],
+         "--precision", "fp32", "--checkpoint-every", "off", *(word for one in sets for word in ("--set", one))],
         cwd=folder,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -39,7 +41,6 @@ def asked(tmp_path_factory, tiny_model, nursery) -> Path:
     return folder / "run"
 
 
-@pytest.mark.one_process
 @pytest.mark.parametrize("places", [(3, 9), (5, 2090), (2060, 2095)])
 def test_two_questions_with_one_id_are_refused_wherever_they_stand(bertctl, asked, tmp_path, places):
     rows = [question(number) for number in range(2100)]
@@ -70,7 +71,6 @@ def test_distinct_ids_all_have_their_answer_and_other_layouts_keep_repeated_ones
     assert (missing.returncode, "stdin:2: the id is blank" in missing.stderr) == (3, True)
 
 
-@pytest.mark.one_process
 def test_answers_have_their_places_and_settings_of_their_own(bertctl, asked, tmp_path):
     (tmp_path / "text.txt").write_text(CONTEXTS[0])
     several = ["--question", "what was it?", "--question", "what is x?", "--context", "text.txt", "--precision", "fp32"]
@@ -97,7 +97,6 @@ def test_windows_are_said_in_the_log_and_in_the_card(asked):
     assert "| read in windows, validation | 24 |" in card
 
 
-@pytest.mark.one_process
 def test_answers_without_an_offset_are_whole_words_first_and_blank_ones_are_asked_about(bertctl, asked, tmp_path):
     context = "theatre: the art of the stage"
     rows = [{"id": "a", "question": "?", "context": context, "answers": ["the"]},
@@ -113,7 +112,6 @@ def test_answers_without_an_offset_are_whole_words_first_and_blank_ones_are_aske
     assert "Has the question no answer?" in blank.stderr
 
 
-@pytest.mark.one_process
 def test_rows_that_cannot_be_read_are_skipped_counted_and_written_beside(bertctl, asked, tiny_run, tmp_path):
     rows = [question(0), question(1) | {"context": " "}, question(2)]
     broken = lines(rows) + "{no json\n" + lines([question(4)])

@@ -13,6 +13,8 @@ from transformers import BertConfig, BertModel, BertTokenizerFast
 
 from tests.conftest import Run, TinyRun
 
+pytestmark = pytest.mark.one_process
+
 TEXT, PAIR = "the film was good", "it was a bad film"
 
 
@@ -20,7 +22,6 @@ def _data_of(page: Path) -> dict:
     return json.loads(re.search(r'id="data">(.*?)</script>', page.read_text(encoding="utf-8"))[1])
 
 
-@pytest.mark.one_process
 def test_a_text_becomes_a_page(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
     done = bertctl("attention", tiny_model, TEXT)
     assert (done.returncode, done.stdout) == (0, "attention.html\n"), done.stderr
@@ -90,7 +91,6 @@ def next_token_model(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.one_process
 def test_a_head_that_looks_at_the_next_token_is_found(bertctl: Run, tmp_path: Path) -> None:
     model = next_token_model(tmp_path / "made")
     (tmp_path / "texts.txt").write_text("a b c d e\n\nh g f e d c b a\na a\n")
@@ -161,7 +161,6 @@ REFUSALS = {
 }
 
 
-@pytest.mark.one_process
 @pytest.mark.parametrize("name", REFUSALS)
 def test_refusals(bertctl: Run, tiny_model: Path, tmp_path: Path, name: str) -> None:
     (tmp_path / "texts.txt").write_text("good\n")
@@ -175,9 +174,10 @@ def test_refusals(bertctl: Run, tiny_model: Path, tmp_path: Path, name: str) -> 
 
 
 def test_refusals_that_need_no_torch(tiny_model: Path, tmp_path: Path) -> None:
-    program = "import sys; from bertctl.cli.main import main; code = main(sys.argv[1:])"
-    program += "; sys.exit(90 if 'torch' in sys.modules else code)"
-    for words in (["good", "--layers", "7"], ["good", "--heads", "4"], [" "], ["good", "--max-length", "99"]):
-        command = [sys.executable, "-c", program, "attention", str(tiny_model), *words]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=3600, check=False)
-        assert done.returncode == 2, (words, done.stderr)
+    program = "import sys; from bertctl.cli.main import main; codes = [main(words) for words in {!r}]"
+    program += "; sys.exit(90 if 'torch' in sys.modules or set(codes) != {{2}} else 2)"
+    given = (["good", "--layers", "7"], ["good", "--heads", "4"], [" "], ["good", "--max-length", "99"])
+    lines = [["attention", str(tiny_model), *words] for words in given]
+    command = [sys.executable, "-c", program.format(lines)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=3600, check=False)
+    assert done.returncode == 2, done.stderr

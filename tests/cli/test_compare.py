@@ -10,6 +10,8 @@ from bertctl.run_folder import RunFolder
 from bertctl.writing import write_json, write_jsonl, write_text
 from tests.scoring import classification_metrics, loss_metric, regression_metrics
 
+pytestmark = pytest.mark.one_process
+
 LABELS = ["neg", "pos"]
 N = 400
 
@@ -172,7 +174,6 @@ def test_scores_have_differences_but_no_sides(bertctl, runs):
     assert document["changed_sides"] == []
 
 
-@pytest.mark.one_process
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.one_process
+
 
 def write(path: Path, rows: list[tuple[str, str]], header: str = "text,label") -> Path:
     path.write_text("\n".join([header, *(f"{text},{label}" for text, label in rows)]) + "\n", encoding="utf-8")
@@ -39,7 +41,6 @@ def test_clean_files_exit_0(bertctl, clean) -> None:
     assert "not checked: " in done.stderr
 
 
-@pytest.mark.one_process
 def test_warnings_exit_0_and_with_strict_3(bertctl, clean) -> None:
     train, validation = clean
     write(train, [*rows(0, 30), (rows(41, 42)[0][0], "neg")])
@@ -123,7 +124,6 @@ def _findings(bertctl, *arguments: object, code: int = 0) -> dict[str, dict[str,
     return {finding["code"]: finding for finding in found}
 
 
-@pytest.mark.one_process
 def test_several_labels_in_one_field_are_a_separator_and_not_many_labels(bertctl, tmp_path: Path) -> None:
     names = ["joy", "fear", "anger", "love", "hope", "pride", "grief"]
     chosen = [[name for k, name in enumerate(names) if i >> k & 1] for i in [*range(1, 128)] * 3]
@@ -156,7 +156,6 @@ def test_another_language_than_the_vocabularys_is_told(bertctl, tmp_path: Path) 
     assert "words-in-pieces" not in _findings(bertctl, "train.csv")
 
 
-@pytest.mark.one_process
 def test_a_copy_of_train_is_an_error_and_words_that_give_labels_away_are_one_finding(bertctl, tmp_path: Path) -> None:
     rows = [(f"sign{i % 11} and {i * 7919 % 1000} more", f"class{i % 11}") for i in range(330)]
     write(tmp_path / "train.csv", rows)
@@ -170,7 +169,6 @@ def test_a_copy_of_train_is_an_error_and_words_that_give_labels_away_are_one_fin
     assert found["duplicate-across-splits"]["severity"] == "warning"
 
 
-@pytest.mark.one_process
 @pytest.mark.parametrize(
     ("text", "written", "read", "says"),
     [
@@ -210,7 +208,6 @@ def test_a_lone_training_file_is_checked_whole(bertctl, clean) -> None:
     assert {name: split["rows"] for name, split in json.loads(done.stdout)["splits"].items()} == {"train": 30}
 
 
-@pytest.mark.one_process
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [

@@ -28,6 +28,8 @@ from bertctl.run_folder import RunFolder
 from bertctl.training.finetune import run
 from bertctl.training.job import prepare
 
+pytestmark = pytest.mark.one_process
+
 GOOD, BAD = "the film was good fine 9", "it was bad food dull 9"
 TEXTS = [GOOD, BAD, "", "very dull, not good", "fine " * 40, "good"]
 
@@ -57,7 +59,6 @@ def test_evaluate_gives_the_numbers_of_the_training(bertctl, copied_run):
     assert json.loads(result.stdout) == {"run": str(copied_run), **json.loads(before)}
 
 
-@pytest.mark.one_process
 def test_the_help_names_the_folder_of_a_files_scores(bertctl, copied_run, tiny_run):
     assert "Default: beside RUN, such as RUN-on-new for new.csv." in " ".join(bertctl("evaluate", "-h").stdout.split())
     assert bertctl("evaluate", copied_run, "--file", tiny_run.data, "-q").returncode == 0
@@ -121,7 +122,6 @@ def test_what_evaluate_refuses(arguments, code, said, tiny_run, tmp_path, monkey
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pairs.csv", "unlabelled.csv", "unseen.csv"]
 
 
-@pytest.mark.one_process
 def test_a_run_that_was_cut_off_before_its_model_is_refused_with_its_state(bertctl, copied_run):
     shutil.rmtree(copied_run / "model")
     RunFolder(copied_run).set_status("interrupted", step=3)
@@ -428,7 +428,6 @@ def test_what_the_server_takes_no_predictions_for_is_refused(name, split):
         glue_splits(DataSection(name=name), split)
 
 
-@pytest.mark.one_process
 def test_a_decision_is_stored_and_applied_by_predict(bertctl, tiny_run, tmp_path):
     """On a file where 6 of 16 labels are wrong: the tiny model, which hardly prefers an answer, is too modest there."""
     run = shutil.copytree(tiny_run.path, tmp_path / "run")

@@ -8,13 +8,14 @@ import pytest
 
 from tests.conftest import Run, TinyRun
 
+pytestmark = pytest.mark.one_process
+
 
 def answers(done) -> list[dict]:
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-@pytest.mark.one_process
 def test_a_text_is_answered(tiny_run: TinyRun, bertctl: Run) -> None:
     [piped] = answers(bertctl("predict", tiny_run.path, "-", input="the film was good\n"))
     for words in (["the film was good"], ["--text", "the film was good"]):
@@ -27,7 +28,6 @@ def test_a_text_is_answered(tiny_run: TinyRun, bertctl: Run) -> None:
     assert "probabilities" not in two[0]
 
 
-@pytest.mark.one_process
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
@@ -44,7 +44,6 @@ def test_what_is_no_text_is_refused(words: list[str], code: int, said: str, tiny
     assert said in refused.stderr
 
 
-@pytest.mark.one_process
 def test_a_fine_tuned_model_is_used_like_a_run(tiny_run: TinyRun, bertctl: Run, tmp_path: Path) -> None:
     model = tmp_path / "somebody" / "opinions"
     shutil.copytree(tiny_run.path / "model", model)
@@ -92,7 +91,6 @@ def labels_of(run: TinyRun) -> list[str]:
     return [line.rpartition(",")[2] for line in run.data.read_text().splitlines()[1:]]
 
 
-@pytest.mark.one_process
 @pytest.mark.parametrize(
     ("head", "words", "said"),
     [

@@ -10,6 +10,8 @@ import pytest
 from bertctl.errors import ExitCode
 from tests.conftest import Run, TinyRun
 
+pytestmark = pytest.mark.one_process
+
 IG = "integrated-gradients"
 
 
@@ -99,7 +101,6 @@ def test_the_report_explains_its_most_confident_errors(bertctl: Run, tiny_run: T
     assert "written without texts" in refused.stderr
 
 
-@pytest.mark.one_process
 @pytest.mark.parametrize(
     ("words", "said"),
     [

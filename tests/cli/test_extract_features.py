@@ -9,12 +9,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+pytestmark = pytest.mark.one_process
+
 
 def _lines(count: int) -> str:
     return "".join(f"the film was {'very ' * (i % 5)}good {i}\n" for i in range(count))
 
 
-@pytest.mark.one_process
 def test_from_stdin_to_npy_with_a_sidecar_and_a_summary(bertctl, tiny_model, tmp_path):
     result = bertctl(
         "extract-features", "-", "-o", "a.npy", "--model", tiny_model, "--max-length", 40, "--json", input=_lines(7)
@@ -32,7 +33,6 @@ def test_from_stdin_to_npy_with_a_sidecar_and_a_summary(bertctl, tiny_model, tmp
     assert "--overwrite" in again.stderr
 
 
-@pytest.mark.one_process
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
@@ -71,7 +71,6 @@ def test_another_backend_gives_the_same_vectors_and_says_that_it_was_checked(ber
     np.testing.assert_allclose(np.load(tmp_path / "other.npy"), np.load(tmp_path / "plain.npy"), atol=1e-5)
 
 
-@pytest.mark.one_process
 def test_a_split_of_a_data_set_by_its_name(bertctl, tiny_model, tmp_path):
     common = ["--model", tiny_model, "--max-length", 41]
     result = bertctl("extract-features", "demo", "-o", "a.parquet", "--split", "test", *common, "--json")

@@ -13,6 +13,8 @@ from bertctl.run_folder import RunFolder
 from bertctl.writing import write_json, write_jsonl, write_text
 from tests.scoring import classification_metrics, loss_metric
 
+pytestmark = pytest.mark.one_process
+
 LABELS = ["neg", "pos"]
 
 
@@ -57,7 +59,6 @@ def runs(tmp_path_factory):
     }
 
 
-@pytest.mark.one_process
 @pytest.mark.parametrize(
     ("arguments", "code", "verdict"),
     [
@@ -86,7 +87,6 @@ def test_the_exit_code_is_the_verdict(bertctl, runs, arguments, code, verdict):
     assert ("unpaired" in result.stderr) == ("good/metrics.json" in arguments)
 
 
-@pytest.mark.one_process
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
@@ -155,7 +155,7 @@ def test_a_file_that_was_asked_for_and_can_not_be_written_is_an_error(bertctl, r
     assert "can't be written" in result.stderr
 
 
-@pytest.mark.parametrize("verb", ["gate", "compare"])
+@pytest.mark.parametrize("verb", ["gate", pytest.param("compare", marks=pytest.mark.slow)])
 def test_torch_is_never_imported_and_the_answer_comes_within_2_seconds(runs, verb):
     arguments = ["gate", "good", "--baseline", "fair", "--max-drop", "f1=0.1", "--max-drop", "loss=1"]
     arguments = arguments if verb == "gate" else ["compare", "good", "fair", "poor"]

@@ -8,6 +8,8 @@ from bertctl.metrics.statistics import wilson_interval
 from tests.made_runs import LABELS, classified, made_run, scored
 from tests.scoring import contributions_of
 
+pytestmark = pytest.mark.one_process
+
 
 def _metrics(lines, task, names, **more):
     found = {name: contributions_of(lines, task, name).metric(resamples=200).as_json() for name in names}
@@ -43,7 +45,6 @@ def _gate(bertctl, runs, *arguments, code):
     return json.loads(result.stdout)
 
 
-@pytest.mark.one_process
 def test_what_the_split_chose_widens_the_interval_and_is_said(bertctl, runs):
     value = _gate(bertctl, runs, "plain", "--min", "accuracy=0.5", code=0)["checks"][0]["value"]
     low = wilson_interval(round(400 * value), 400)[0]
@@ -65,7 +66,6 @@ def test_runs_that_were_chosen_among_equally_many_are_compared_as_they_are(bertc
     assert same["corrected"] == {"low": 0.0, "high": 0.0}
 
 
-@pytest.mark.one_process
 @pytest.mark.parametrize("policy", ["strict", "lenient", "point"])
 def test_one_answer_to_everything_passes_nothing_unless_asked(bertctl, runs, policy):
     arguments = ["collapsed", "--min", "f1=0.75", "--policy", policy]
@@ -76,7 +76,6 @@ def test_one_answer_to_everything_passes_nothing_unless_asked(bertctl, runs, pol
     assert "answers about 2.5 to everything" in check["message"]
 
 
-@pytest.mark.one_process
 def test_nothing_passes_that_is_not_clearly_above_the_constant_answer(bertctl, runs):
     arguments = ["near", "--min", "accuracy=0.6"]
     (check,) = _gate(bertctl, runs, *arguments, code=8)["checks"]
@@ -86,7 +85,6 @@ def test_nothing_passes_that_is_not_clearly_above_the_constant_answer(bertctl, r
     _gate(bertctl, runs, *arguments, "--allow-constant", code=0)
 
 
-@pytest.mark.one_process
 def test_clusters_are_counted_and_several_checks_are_warned_of(bertctl, runs):
     limits = ["--min", "accuracy=0.5", "--min-slice", "source=a:accuracy=0.5"]
     found = _gate(bertctl, runs, "grouped", *limits, code=0)

@@ -11,6 +11,8 @@ import pytest
 
 from tests.conftest import Run
 
+pytestmark = pytest.mark.one_process
+
 GOOD = ["the film was good", "a very good film it was", "good food and a bright day", "it was not bad at all"]
 BAD = ["the film was bad", "a very bad film it was", "dull food on a poor day", "it was not good at all"]
 TEXTS = [text for pair in zip(GOOD, BAD, strict=True) for text in pair]
@@ -106,7 +108,6 @@ UNCLEAR = {
 }  # fmt: skip
 
 
-@pytest.mark.one_process
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_file_is_enough(name: str, bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
     task, columns, content = RIGHT[name]
@@ -124,7 +125,6 @@ def test_a_file_is_enough(name: str, bertctl: Run, tiny_model: Path, tmp_path: P
     assert recipe["name"] == name.partition(".")[0]
 
 
-@pytest.mark.one_process
 @pytest.mark.parametrize("name", UNCLEAR)
 def test_an_unclear_file_is_refused_with_the_choices(name: str, bertctl: Run, tmp_path: Path) -> None:
     content, said = UNCLEAR[name]
@@ -173,7 +173,6 @@ def test_a_column_for_each_label_makes_several_labels(bertctl: Run, tiny_model: 
     assert "holds '-1' where 0 or 1 is needed" in refused.stderr
 
 
-@pytest.mark.one_process
 @pytest.mark.parametrize(
     ("task", "form"), [(CLASSES, '"text": "..."'), (TAGGED, '"tags": ['), (ASKED, "SQuAD"), (CHOSEN, '"choices": [')]
 )

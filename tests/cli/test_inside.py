@@ -13,6 +13,8 @@ import pytest
 from bertctl.errors import ExitCode
 from tests.conftest import Run, TinyRun
 
+pytestmark = pytest.mark.one_process
+
 
 @pytest.fixture(scope="module")
 def masked(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
@@ -48,7 +50,6 @@ def test_inspect_reads_headers_alone():
     }  # fmt: skip
 
 
-@pytest.mark.one_process
 def test_inspect_of_a_run_says_what_was_trained(bertctl: Run, tiny_run: TinyRun, tmp_path: Path):
     document = json.loads(bertctl("inspect", tiny_run.path, "--json", "--length", "20").stdout)
     assert document["labels"] == ["neg", "pos"]
@@ -89,7 +90,6 @@ def test_two_models_stand_side_by_side(bertctl: Run, tiny_model: Path, tiny_run:
     assert "CKA is too high" in table.stderr
 
 
-@pytest.mark.one_process
 def test_a_text_is_walked_through_the_embeddings(bertctl: Run, tiny_model: Path):
     shown = bertctl("inspect", tiny_model, "--embeddings", "good film", "--pair", "bad")
     for words in ("|token|  |segment|  |position|", "film", "1 x 6 x 36", "0: the embeddings"):
@@ -99,7 +99,6 @@ def test_a_text_is_walked_through_the_embeddings(bertctl: Run, tiny_model: Path)
     assert "first 41 are read" in cut.stderr
 
 
-@pytest.mark.one_process
 def test_masks_are_filled_in_a_text_and_in_files(bertctl: Run, masked: Path, tmp_path: Path):
     text = "the [MASK] was [MASK]"
     [one] = json.loads(bertctl("fill-mask", masked, text, "--top-k", "2", "--json").stdout)["masks"][:1]
@@ -165,7 +164,6 @@ REFUSED = {
 }
 
 
-@pytest.mark.one_process
 @pytest.mark.parametrize("line", REFUSED)
 def test_what_does_not_fit_is_refused_with_a_sentence(
     line: str, bertctl: Run, masked: Path, tiny_run: TinyRun, tmp_path: Path
@@ -180,7 +178,6 @@ def test_what_does_not_fit_is_refused_with_a_sentence(
     assert done.stdout == ""
 
 
-@pytest.mark.one_process
 def test_weights_that_are_no_numbers_are_refused(bertctl: Run, masked: Path, tmp_path: Path):
     from safetensors.numpy import load_file, save_file
 
@@ -202,7 +199,6 @@ def test_weights_that_are_no_numbers_are_refused(bertctl: Run, masked: Path, tmp
         assert "no number (NaN or infinity)" in json.loads(done.stdout)["error"]["message"]
 
 
-@pytest.mark.one_process
 def test_files_that_do_not_fit_are_refused(bertctl: Run, masked: Path, tmp_path: Path):
     (tmp_path / "x.txt").write_text("a [MASK]\nno mask\n")
     done = bertctl("fill-mask", masked, "x.txt", "-o", "out.jsonl")

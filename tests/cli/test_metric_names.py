@@ -8,6 +8,8 @@ import pytest
 from tests.conftest import Run
 from tests.made_runs import classified, made_run
 
+pytestmark = pytest.mark.one_process
+
 TWO = ("OFFENSE", "OTHER")
 THREE = ("bad", "fine", "good")
 
@@ -25,7 +27,6 @@ def _here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.one_process
 def test_f1_of_two_labels_says_of_which(bertctl: Run, tiny_model: Path) -> None:
     done = _finetune(bertctl, tiny_model, TWO)
     assert done.returncode == 0, done.stderr
@@ -68,7 +69,6 @@ def test_the_positive_label_is_chosen_and_any_metric_decides(bertctl: Run, tiny_
     assert document["baseline"]["validation"]["roc_auc"] == 0.5
 
 
-@pytest.mark.one_process
 def test_f1_of_three_labels_is_asked_about(bertctl: Run, tiny_model: Path) -> None:
     refused = _finetune(bertctl, tiny_model, THREE, "--set", "evaluation.primary_metric=f1")
     assert refused.returncode == 2
@@ -82,7 +82,6 @@ def _metrics(**values: float) -> dict[str, object]:
     return {"metrics": {"validation": {name: {"value": value, **entry} for name, value in values.items()}}}
 
 
-@pytest.mark.one_process
 def test_what_older_runs_call_f1(bertctl: Run, tmp_path: Path) -> None:
     """Macro with three labels and micro with several per row: they have their names; of two it was the later one."""
     made_run(tmp_path / "three", classified(60, THREE), metrics=_metrics(f1=0.9), primary="f1")

@@ -7,6 +7,8 @@ import pytest
 
 from tests.nursery import Nursery
 
+pytestmark = pytest.mark.one_process
+
 ROWS = [
     ("the film was good", ["it was fine", "it was dull"], 0),
     ("the food was bad", ["very fine", "very poor", "bright"], 1),
@@ -65,7 +67,6 @@ def test_its_own_prediction_file_is_scored_without_naming_a_column(run, bertctl,
     assert json.loads(result.stdout)["metrics"]["file"] == ours
 
 
-@pytest.mark.one_process
 def test_predict_reads_stdin_and_other_layouts_and_writes_csv_that_reads_back(run, bertctl, tmp_path):
     question = {"prompt": "the film was good", "options": ["it was fine", "it was dull"], "answer": "nonsense"}
     result = bertctl("predict", run, "-", "--input-format", "jsonl", input=json.dumps(question) + "\n")

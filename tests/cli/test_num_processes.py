@@ -27,7 +27,9 @@ def by_two(nursery: Nursery, folder: Path, *words: object) -> subprocess.Complet
     return subprocess.CompletedProcess([], max(process.wait() for process in running), out, err)
 
 
-@pytest.mark.parametrize("extra", [None, ["--set", "training.accumulation_steps=2"]])
+@pytest.mark.parametrize(
+    "extra", [None, pytest.param(["--set", "training.accumulation_steps=2"], marks=pytest.mark.slow)]
+)
 def test_losses_do_not_depend_on_who_computes_them(
     bertctl: Run, nursery: Nursery, tiny_model: Path, opinions: Path, tmp_path: Path, extra: list[str] | None
 ) -> None:

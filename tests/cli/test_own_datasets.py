@@ -8,6 +8,8 @@ import pytest
 
 from bertctl.errors import ExitCode
 
+pytestmark = pytest.mark.one_process
+
 DATASETS = """\
 trec:
   task: text-classification
@@ -53,7 +55,6 @@ def test_finetune_trains_on_it_and_the_saved_recipe_runs_from_anywhere(bertctl, 
     assert json.loads(again.stdout)["recipe"]["model"]["name"] == str(folder.parent / "tiny")
 
 
-@pytest.mark.one_process
 def test_validate_and_data_check_know_it(bertctl, folder):
     assert bertctl("recipes", "validate", folder / "my.yaml").returncode == 0
     checked = bertctl("data", "check", folder / "my.yaml", "--json")
@@ -65,7 +66,6 @@ def test_validate_and_data_check_know_it(bertctl, folder):
     assert "data set 'treck': did you mean trec?" in wrong.stdout + wrong.stderr
 
 
-@pytest.mark.one_process
 @pytest.mark.parametrize(
     ("was", "now", "said"),
     [

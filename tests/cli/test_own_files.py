@@ -13,6 +13,8 @@ import pytest
 from tests.conftest import Run, TinyRun
 from tests.nursery import Nursery
 
+pytestmark = pytest.mark.one_process
+
 TWO = ["Zürich war good", "Genève était bad"]
 
 
@@ -33,7 +35,6 @@ def latin(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, nursery: N
     return folder / "run"
 
 
-@pytest.mark.one_process
 def test_a_later_file_is_read_as_it_is(latin: Path, bertctl: Run, tmp_path: Path) -> None:
     line = '{"text": "Zürich war good"}\n'
     answered = bertctl("predict", latin, "-", "--input-format", "jsonl", input=line)
@@ -50,7 +51,6 @@ def test_a_later_file_is_read_as_it_is(latin: Path, bertctl: Run, tmp_path: Path
     assert json.loads(scored.stdout)["metrics"]["file"]["accuracy"]["n"] == 2, scored.stderr
 
 
-@pytest.mark.one_process
 def test_a_call_says_itself_how_its_file_is_read(latin: Path, bertctl: Run, tmp_path: Path) -> None:
     old = tmp_path / "old.csv"
     old.write_bytes("Zürich war good|pos\nGenève était bad|neg\n".encode("cp1252"))
@@ -67,7 +67,6 @@ def test_a_call_says_itself_how_its_file_is_read(latin: Path, bertctl: Run, tmp_
     assert json.loads(scored.stdout)["metrics"]["file"]["accuracy"]["n"] == 2, scored.stderr
 
 
-@pytest.mark.one_process
 @pytest.mark.parametrize("verb", ["tokenize", "extract-features", "data check", "vocab train"])
 def test_every_verb_that_reads_files_takes_their_encoding(
     verb: str, tiny_model: Path, bertctl: Run, tmp_path: Path
@@ -86,7 +85,6 @@ def test_every_verb_that_reads_files_takes_their_encoding(
     assert read.returncode == 0, read.stderr
 
 
-@pytest.mark.one_process
 def test_a_limit_holds_for_the_call_that_named_it(latin: Path, bertctl: Run) -> None:
     assert json.loads((latin / "metrics.json").read_text())["metrics"]["validation"]["accuracy"]["n"] == 4
     answered = bertctl("predict", latin, "--split", "test", cwd=latin.parent)
@@ -100,7 +98,6 @@ def test_a_limit_holds_for_the_call_that_named_it(latin: Path, bertctl: Run) -> 
     assert json.loads(scored.stdout)["metrics"]["file"]["accuracy"]["n"] == 5, scored.stderr
 
 
-@pytest.mark.one_process
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.tsv", "a.csv.gz", "a.jsonl.gz"])
 def test_the_suffix_decides_how_answers_are_written(name: str, tiny_run: TinyRun, bertctl: Run, tmp_path: Path) -> None:
     done = bertctl("predict", tiny_run.path, tiny_run.data, "-o", tmp_path / name)

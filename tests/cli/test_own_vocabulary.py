@@ -9,10 +9,11 @@ import pytest
 from bertctl.errors import ExitCode
 from tests.conftest import Run, TinyRun
 
+pytestmark = pytest.mark.one_process
+
 CORPUS = "Goodness, the filmgoer was good\nthe FILMGOER and the goodness 22\na filmgoer 22 dull\n"
 
 
-@pytest.mark.one_process
 def test_words_of_a_corpus_enter_a_run(bertctl: Run, tiny_run: TinyRun, tmp_path: Path) -> None:
     (tmp_path / "corpus.txt").write_text(CORPUS)
     done = bertctl("vocab", "grow", tiny_run.path, "corpus.txt", "--words", "2", "-o", "grown", "--json")
@@ -35,7 +36,6 @@ def test_words_of_a_corpus_enter_a_run(bertctl: Run, tiny_run: TinyRun, tmp_path
     assert f"{before} tokens, and has {after} ({after / before - 1:+.1%})" in table
 
 
-@pytest.mark.one_process
 def test_a_model_is_reduced_to_a_corpus(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
     (tmp_path / "corpus.txt").write_text("the film was good\nit was bad\n")
     done = bertctl("vocab", "shrink", tiny_model, "corpus.txt", "-o", "small", "--json")
@@ -60,7 +60,6 @@ REFUSED = {
 }
 
 
-@pytest.mark.one_process
 @pytest.mark.parametrize("line", REFUSED)
 def test_what_does_not_fit_is_refused_with_a_sentence(
     line: str, bertctl: Run, tiny_model: Path, tmp_path: Path
@@ -75,7 +74,6 @@ def test_what_does_not_fit_is_refused_with_a_sentence(
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.one_process
 def test_a_corpus_without_words_to_gain_is_refused(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
     for content in ("the film was good 22 22\ngoodness\n", ""):
         (tmp_path / "x.txt").write_text(content)

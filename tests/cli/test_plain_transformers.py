@@ -5,6 +5,8 @@ import random
 
 import pytest
 
+pytestmark = pytest.mark.one_process
+
 TYPES = {"good": "MOOD", "bad": "TASTE"}
 PLAIN = ["the", "film", "was", "it", "a", "food"]
 
@@ -40,7 +42,7 @@ def train(nursery, folder, task, model, name, *more):
     return folder / "run"
 
 
-@pytest.mark.parametrize("task", ["token-classification", "text-classification"])
+@pytest.mark.parametrize("task", [pytest.param("token-classification", marks=pytest.mark.slow), "text-classification"])
 def test_a_pipeline_finds_in_300_tokens_what_predict_finds(
     bertctl, nursery, long_model, tmp_path_factory, tmp_path, task
 ):

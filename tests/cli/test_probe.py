@@ -2,6 +2,10 @@
 
 import json
 
+import pytest
+
+pytestmark = pytest.mark.one_process
+
 
 def _opinions(count: int) -> str:
     rows = ["text,label"]

@@ -7,6 +7,8 @@ import pytest
 
 from tests.scoring import official_scores
 
+pytestmark = pytest.mark.one_process
+
 SHOWN = ["exact_match", "f1", "has_answer_exact", "has_answer_f1", "no_answer_exact", "no_answer_f1"]
 SCORER = ["exact", "f1", "HasAns_exact", "HasAns_f1", "NoAns_exact", "NoAns_f1"]
 
@@ -58,6 +60,7 @@ def _command(data, model, output, *more):
     return [
         "finetune", "question-answering", "--train-file", data, "--validation-file", data, "--model", model, "-o",
         output, "--max-length", "30", "--epochs", "12", "--learning-rate", "5e-3", "--precision", "fp32",
+        "--checkpoint-every", "off",
         *(word for one in sets for word in ("--set", one)),
     ]  # fmt: skip
 
@@ -98,7 +101,6 @@ def test_a_run_holds_scores_of_both_kinds_a_threshold_and_lines(trained):
         assert sum(entry["probability"] for entry in line["n_best"]) == pytest.approx(1)
 
 
-@pytest.mark.one_process
 def test_the_official_predictions_file_has_the_scores_of_the_run(trained, bertctl, tmp_path):
     run, data, _ = trained
     done = bertctl(
@@ -162,7 +164,6 @@ def _no_answers(paragraphs):
     del paragraphs[3]["qas"][0]["answers"]
 
 
-@pytest.mark.one_process
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -204,7 +205,6 @@ def test_a_model_trained_on_answers_alone_never_gives_none(trained, bertctl, tmp
     assert all(json.loads(line)["prediction"] for line in answered.stdout.splitlines())
 
 
-@pytest.mark.one_process
 def test_one_question_about_a_file(bertctl, trained, tiny_run, tmp_path):
     run, *_ = trained
     (tmp_path / "film.txt").write_text("the good film was fine 3. it was dull and not bright.")

@@ -18,6 +18,8 @@ from bertctl.sweeps.grid import read_grid
 from tests.conftest import Run
 from tests.made_runs import classified, made_run
 
+pytestmark = pytest.mark.one_process
+
 
 def write(folder: Path, files: Mapping[str, str]) -> None:
     for name, text in files.items():
@@ -191,7 +193,6 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.one_process
 @pytest.mark.parametrize("what", BAD)
 def test_bad_bases_and_variables_end_as_promised(what: str, place: Path, bertctl: Run) -> None:
     text, code, said = BAD[what]
@@ -205,7 +206,6 @@ def test_bad_bases_and_variables_end_as_promised(what: str, place: Path, bertctl
     assert "deep" not in done.stderr
 
 
-@pytest.mark.one_process
 def test_set_and_show_know_what_belongs_into_a_file(bertctl: Run, opinions: Path) -> None:
     done = bertctl("recipes", "show", "sst2", "--set", "base=demo")
     assert done.returncode == 2
@@ -215,7 +215,6 @@ def test_set_and_show_know_what_belongs_into_a_file(bertctl: Run, opinions: Path
     assert "is a file of rows" in done.stderr
 
 
-@pytest.mark.one_process
 def test_show_origin_says_of_each_field_where_its_value_comes_from(tmp_path: Path, bertctl: Run) -> None:
     write(
         tmp_path,
@@ -238,7 +237,6 @@ def test_show_origin_says_of_each_field_where_its_value_comes_from(tmp_path: Pat
     assert fields.keys() == dict(own_fields(Recipe())).keys()
 
 
-@pytest.mark.one_process
 def test_a_base_is_not_written_over(tmp_path: Path, bertctl: Run, opinions: Path, tiny_model: Path) -> None:
     write(tmp_path, {"mine.yaml": "base: reports/low.yaml\n", "reports/low.yaml": "training: {epochs: 1}\n"})
     words = ("mine.yaml", "--train-file", opinions, "--model", tiny_model)
@@ -327,7 +325,6 @@ def test_diff_says_what_moves_numbers_as_the_hash_does(
         assert (len(hashes) == 2) is moves
 
 
-@pytest.mark.one_process
 def test_diff_of_runs_compares_what_is_behind_paths(tmp_path: Path, bertctl: Run) -> None:
     for name in ("one", "other"):
         made_run(tmp_path / name, classified(20), recipe={"data": {"train_file": f"/{name}.csv"}})

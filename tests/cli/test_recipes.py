@@ -21,6 +21,8 @@ from bertctl.config.load import load_recipe
 from bertctl.config.recipe_files import builtin_recipes
 from bertctl.config.schema import fields
 
+pytestmark = pytest.mark.one_process
+
 ROOT = Path(__file__).resolve().parents[2]
 GLUE = ["cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb", "wnli"]
 TAGGING = ["bc5cdr", "conll2003", "ud-pos", "wnut17"]
@@ -79,7 +81,6 @@ def test_ls_as_json_agrees_with_the_recipes(bertctl):
         assert (row["task"], row["data"], row["model"]) == (recipe.task, recipe.data.name, recipe.model.name)
 
 
-@pytest.mark.one_process
 def test_ls_models_shows_size_and_vocabulary_of_each(bertctl):
     lines = bertctl("recipes", "ls", "--models").stdout.splitlines()
     assert set(MODELS) <= {line.split()[0] for line in lines if line.split()}
@@ -101,7 +102,6 @@ def test_ls_models_shows_size_and_vocabulary_of_each(bertctl):
     assert {row["name"]: row["vocabulary"] for row in rows} == {row.name: row.vocabulary for row in MODELS.values()}
 
 
-@pytest.mark.one_process
 def test_ls_data_shows_labels_metric_and_published_score(bertctl):
     both = json.loads(bertctl("recipes", "ls", "--data", "--models", "--json").stdout)
     assert set(both) == {"data", "models"}
@@ -198,7 +198,6 @@ def test_show_prints_a_recipe_that_reads_back_equal(bertctl, tmp_path):
         assert section_field in result.stdout
 
 
-@pytest.mark.one_process
 @pytest.mark.parametrize(
     ("file", "name"), [("Büro mails.csv.gz", "Büro-mails"), ("banking/train.csv", "banking"), ("banking/a.csv", "a")]
 )
@@ -239,7 +238,6 @@ def test_a_copy_runs_as_the_original_does(name, tmp_path, monkeypatch):
     assert load_recipe("mine/copy.yaml") == load_recipe(name)
 
 
-@pytest.mark.one_process
 def test_copy_then_validate_then_show(bertctl, tmp_path):
     (tmp_path / "folder").mkdir()
     copied = bertctl("recipes", "cp", "sst2", "folder", "--json")
@@ -260,7 +258,6 @@ def test_a_copy_whose_name_is_a_recipes_is_still_named_as_a_file(bertctl, tmp_pa
     assert load_recipe(shlex.split(result.stdout)[-1].replace("./", f"{tmp_path}/")).name == "sst2"
 
 
-@pytest.mark.one_process
 def test_a_copy_replaces_nothing_without_overwrite(bertctl, tmp_path):
     (tmp_path / "mine.yaml").write_text("precious")
     refused = bertctl("recipes", "cp", "sst2", "mine.yaml")
@@ -272,7 +269,6 @@ def test_a_copy_replaces_nothing_without_overwrite(bertctl, tmp_path):
     assert load_recipe(str(tmp_path / "mine.yaml")).name == "sst2"
 
 
-@pytest.mark.one_process
 def test_only_built_in_recipes_are_copied(bertctl, tmp_path):
     (tmp_path / "mine.yaml").write_text("name: mine")
     assert "not a built-in recipe" in bertctl("recipes", "cp", "mine.yaml", "other.yaml").stderr
@@ -296,7 +292,6 @@ def test_validate_takes_all_built_in_recipes(bertctl):
     assert result.stdout.splitlines() == [f"{name}: ok" for name in NAMES]
 
 
-@pytest.mark.one_process
 def test_validate_lists_every_problem_of_every_file(bertctl, tmp_path):
     (tmp_path / "a.yaml").write_text("training: {epoch: 2, seed: -1}\n")
     (tmp_path / "b.yaml").write_text("data: {name: sst-3}\nmodel: {name: bert-bse}\n")
@@ -337,7 +332,6 @@ def test_validate_takes_hub_ids_and_folders_without_looking_for_them(bertctl, tm
     assert bertctl("recipes", "validate", "a.yaml", "b.yaml").returncode == 0
 
 
-@pytest.mark.one_process
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [

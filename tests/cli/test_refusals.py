@@ -295,7 +295,7 @@ def test_a_hub_that_never_answers_is_told_of_after_one_wait(bertctl, silent_hub)
     assert silent_hub.accepted == 1
 
 
-@pytest.mark.parametrize("offline", ["option", "environment"])
+@pytest.mark.parametrize("offline", ["option", pytest.param("environment", marks=pytest.mark.slow)])
 def test_offline_tries_no_connection(offline, bertctl, opinions, silent_hub):
     env = {"HF_ENDPOINT": silent_hub.address, "HF_HUB_OFFLINE": "1" if offline == "environment" else "0"}
     flags = ["--offline"] if offline == "option" else []

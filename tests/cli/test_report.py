@@ -10,6 +10,8 @@ import pytest
 from huggingface_hub import ModelCard
 from made_runs import classified, made_run
 
+pytestmark = pytest.mark.one_process
+
 WITHOUT_TORCH = """
 import sys
 from bertctl.cli.main import main
@@ -78,7 +80,6 @@ def test_numbers_are_slices_by_size_and_many_of_them_ranges(bertctl, tmp_path):
     assert "5 other values" in names, "those of words stay as they are"
 
 
-@pytest.mark.one_process
 def test_how_many_errors(bertctl, run):
     few, none = (bertctl("report", run, "--format", "md", "--errors", count).stdout for count in (3, 0))
     rows = few[few.index("### Most confident errors") :].split("###")[1].splitlines()
@@ -99,7 +100,6 @@ def test_it_answers_in_time_and_without_torch(run, tmp_path):
     assert _seconds_of_children() - before < 5.0
 
 
-@pytest.mark.one_process
 @pytest.mark.parametrize(
     ("arguments", "code", "message", "remedy"),
     [

@@ -14,6 +14,8 @@ from bertctl.run_folder import RunFolder
 from tests.conftest import Run, TinyRun
 from tests.made_runs import classified, made_run, scored
 
+pytestmark = pytest.mark.one_process
+
 
 def set_status(run: Path, **values: Any) -> None:
     path = run / "status.json"
@@ -49,7 +51,6 @@ def runs(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.one_process
 def test_ls_shows_what_each_run_has_reached(runs: Path, bertctl: Run) -> None:
     set_status(runs / "made-0", state="running", host=socket.gethostname(), pid=2**30)
     set_status(runs / "made-1", state="failed")
@@ -72,7 +73,6 @@ def test_ls_shows_what_each_run_has_reached(runs: Path, bertctl: Run) -> None:
     assert one["age_seconds"] > 1e7
 
 
-@pytest.mark.one_process
 @pytest.mark.parametrize(("order", "first"), [("name", 0), ("age", 4), ("score", 5), ("size", 1), ("state", 3)])
 def test_ls_is_sorted(runs: Path, bertctl: Run, order: str, first: int) -> None:
     for number in (0, 2, 3, 4, 5):
@@ -97,7 +97,6 @@ def test_rm_deletes_what_is_named(runs: Path, bertctl: Run) -> None:
     assert (runs / "made-2" / "metrics.json").exists()
 
 
-@pytest.mark.one_process
 @pytest.mark.parametrize(
     ("names", "said"),
     [
@@ -123,7 +122,6 @@ def test_rm_deletes_nothing_where_a_name_is_no_run(runs: Path, bertctl: Run, nam
     assert everything(runs.parent) == before
 
 
-@pytest.mark.one_process
 def test_a_run_that_is_being_written_stays(runs: Path, bertctl: Run) -> None:
     with RunFolder(runs / "made-0").held():
         before = everything(runs)
@@ -137,7 +135,6 @@ def test_a_run_that_is_being_written_stays(runs: Path, bertctl: Run) -> None:
         assert everything(runs) == before
 
 
-@pytest.mark.one_process
 def test_a_link_in_a_run_is_not_followed(runs: Path, bertctl: Run, tmp_path: Path) -> None:
     shutil.rmtree(runs / "made-0" / "model")
     (runs / "made-0" / "model").symlink_to(tmp_path / "elsewhere" / "model")
@@ -150,7 +147,6 @@ def test_a_link_in_a_run_is_not_followed(runs: Path, bertctl: Run, tmp_path: Pat
     assert not (runs / "made-1").exists()
 
 
-@pytest.mark.one_process
 def test_gc_deletes_only_finished_runs_beyond_the_best(runs: Path, bertctl: Run) -> None:
     set_status(runs / "made-0", state="running", host=socket.gethostname(), pid=os.getpid())
     set_status(runs / "made-1", state="interrupted")
@@ -196,7 +192,6 @@ def test_gc_ranks_runs_among_their_like(tmp_path: Path) -> None:
     assert [Path(run.run).name for run in beyond_best(list_runs(tmp_path / "losses"), 1)] == ["l-1"]
 
 
-@pytest.mark.one_process
 def test_the_runs_of_a_sweep_are_listed_and_stay(tmp_path: Path, bertctl: Run) -> None:
     for name in ("a", "b"):
         made_run(tmp_path / "sweep" / "cells" / name, classified(8))
@@ -212,7 +207,6 @@ def test_the_runs_of_a_sweep_are_listed_and_stay(tmp_path: Path, bertctl: Run) -
     assert everything(tmp_path) == before
 
 
-@pytest.mark.one_process
 def test_a_run_of_the_real_process_is_listed_and_deleted_whole(tmp_path: Path, bertctl: Run, tiny_run: TinyRun) -> None:
     shutil.copytree(tiny_run.path, tmp_path / "runs" / "real")
     (row,) = json.loads(bertctl("runs", "ls", "--json").stdout)["runs"]

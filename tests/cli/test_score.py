@@ -11,6 +11,8 @@ import pytest
 from bertctl.errors import ExitCode
 from tests.conftest import Run, TinyRun
 
+pytestmark = pytest.mark.one_process
+
 TEXT = "the film was goodness, it was fine"
 PIECES = ["the", "film", "was", "good", "##n", "##e", "##s", "##s", ",", "it", "was", "fine"]
 
@@ -31,7 +33,6 @@ def masked(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
     return folder
 
 
-@pytest.mark.one_process
 def test_a_text_as_a_table_and_as_a_document(bertctl: Run, masked: Path) -> None:
     document = json.loads(bertctl("score", masked, TEXT, "--json").stdout)
     assert [one["piece"] for one in document["pieces"]] == PIECES
@@ -53,7 +54,6 @@ def test_a_text_as_a_table_and_as_a_document(bertctl: Run, masked: Path) -> None
     assert "##n" in shown
 
 
-@pytest.mark.one_process
 def test_the_odd_word_stands_out_in_colour(bertctl: Run, masked: Path) -> None:
     pieces = json.loads(bertctl("score", masked, TEXT, "--json").stdout)["pieces"]
     line = bertctl("score", masked, TEXT, env={"NO_COLOR": "", "FORCE_COLOR": "1"}).stdout.splitlines()[0]
@@ -63,7 +63,6 @@ def test_the_odd_word_stands_out_in_colour(bertctl: Run, masked: Path) -> None:
     assert f"\x1b[1;31m{TEXT[odd[0]['start'] : odd[0]['end']]}" in line
 
 
-@pytest.mark.one_process
 def test_files_are_answered_line_by_line(bertctl: Run, masked: Path, tmp_path: Path) -> None:
     lines = [TEXT, "a bad film", "it was <script> food"]
     (tmp_path / "texts.txt").write_text("\n".join(lines) + "\n")
@@ -82,7 +81,6 @@ def test_files_are_answered_line_by_line(bertctl: Run, masked: Path, tmp_path: P
     assert written == {name: value for name, value in whole.items() if name != "answers"}
 
 
-@pytest.mark.one_process
 def test_which_of_two_is_likelier(bertctl: Run, masked: Path, tmp_path: Path) -> None:
     texts = [("the film was good", "the film was dull"), ("a fine film", "fine a film"), ("it was bad", "it bad was")]
     (tmp_path / "each.txt").write_text("".join(f"{text}\n" for both in texts for text in both))
@@ -117,7 +115,6 @@ REFUSED = {
 }
 
 
-@pytest.mark.one_process
 @pytest.mark.parametrize("line", REFUSED)
 def test_what_does_not_fit_is_refused_with_a_sentence(
     line: str, bertctl: Run, masked: Path, tiny_run: TinyRun, tmp_path: Path
@@ -130,7 +127,6 @@ def test_what_does_not_fit_is_refused_with_a_sentence(
     assert done.stdout == ""
 
 
-@pytest.mark.one_process
 @pytest.mark.parametrize(
     ("content", "said"),
     [

@@ -160,7 +160,7 @@ def test_a_training_shows_a_bar_with_the_time_left(terminal, tiny_model, tmp_pat
 
 def test_a_wide_terminal_has_room_for_all_figures(terminal, opinions, tiny_model):
     words = ["finetune", "text-classification", "--train-file", opinions, "--model", tiny_model, *HOW, "-o", "run"]
-    more = ["--epochs", 30, "--batch-size", 4, "--set", "training.evaluate_every=60"]
+    more = ["--epochs", 30, "--batch-size", 4, "--set", "training.evaluate_every=60", "--checkpoint-every", "off"]
     sent = terminal(*words, *more, columns=120)
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", sent)
     bars = re.findall(r"training [━─]+ \d+/120 (.*?)(?:\r|\n|$)", plain)

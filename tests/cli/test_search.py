@@ -20,6 +20,8 @@ from tests.conftest import Run, TinyRun
 from tests.documents.schemas import check
 from tests.sentence_folders import make_folder
 
+pytestmark = pytest.mark.one_process
+
 TEXTS = [
     "the film was good", "it was bad food", "the film was very fine", "poor dull food", "bright", "not a good film",
     "the food was not bad", "it was fine", "a dull film", "the film was good",
@@ -55,7 +57,6 @@ def made(bertctl: Run, model: Path, *more: object, corpus: str = "corpus.jsonl")
     return json.loads(done.stdout)
 
 
-@pytest.mark.one_process
 def test_an_index_is_found_in_as_by_hand(bertctl: Run, tiny_model: Path, corpus: Path, tmp_path: Path) -> None:
     document = made(bertctl, tiny_model)
     check("index", json.loads((tmp_path / "x" / "index.json").read_text()), "index.json")
@@ -73,7 +74,6 @@ def test_an_index_is_found_in_as_by_hand(bertctl: Run, tiny_model: Path, corpus:
     }  # fmt: skip
 
 
-@pytest.mark.one_process
 def test_every_form_of_answer(bertctl: Run, tiny_model: Path, corpus: Path, tmp_path: Path) -> None:
     made(bertctl, tiny_model)
     table = bertctl("search", "x", TEXTS[4], "-k", 2)
@@ -93,7 +93,6 @@ def test_every_form_of_answer(bertctl: Run, tiny_model: Path, corpus: Path, tmp_
     assert len(lines(bertctl("search", "x", packed, "-k", 99).stdout)) == 10, "all there are"
 
 
-@pytest.mark.one_process
 def test_it_grows_and_goes_on_where_it_was_killed(bertctl: Run, tiny_model: Path, corpus: Path, tmp_path: Path) -> None:
     whole = made(bertctl, tiny_model)
     files = {path.name: path.read_bytes() for path in (tmp_path / "x").iterdir()}
@@ -160,8 +159,7 @@ def test_what_is_whole_is_not_computed_again(bertctl: Run, tiny_model: Path, tmp
     assert (shorter.returncode, "first rows of texts.txt" in shorter.stderr) == (3, True)
 
 
-@pytest.mark.one_process
-@pytest.mark.parametrize(("dtype", "size"), [("float16", 2), ("int8", 1)])
+@pytest.mark.parametrize(("dtype", "size"), [pytest.param("float16", 2, marks=pytest.mark.slow), ("int8", 1)])
 def test_fewer_bits_are_measured(
     bertctl: Run, tiny_model: Path, corpus: Path, tmp_path: Path, dtype: str, size: int
 ) -> None:
@@ -200,7 +198,9 @@ def test_an_index_knows_its_model(bertctl: Run, tiny_model: Path, corpus: Path, 
     assert bertctl("search", "x", "film").returncode == 2, "it has no modules.json any more"
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+@pytest.mark.parametrize(
+    "dtype", ["float32", *(pytest.param(dtype, marks=pytest.mark.slow) for dtype in ("float16", "int8"))]
+)
 def test_a_graph_finds_what_is_near_and_says_how_much(
     dtype: str, bertctl: Run, tiny_model: Path, tmp_path: Path
 ) -> None:
@@ -254,7 +254,6 @@ def test_a_graph_needs_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "pip install 'bertctl[search]'" in str(refused.value.remedy)
 
 
-@pytest.mark.one_process
 def test_queries_and_documents_have_their_prompts(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
     """The folder has a prompt for queries, and for documents only its default one."""
     model = make_folder("prompts", tiny_model, tmp_path / "model")
@@ -332,7 +331,6 @@ def places(tmp_path_factory: pytest.TempPathFactory, nursery: Any, tiny_model: P
     return folder
 
 
-@pytest.mark.one_process
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_does_not_fit_is_refused_with_a_sentence(what: str, bertctl: Run, tiny_model: Path, places: Path) -> None:
     line, code, said = REFUSED[what]
@@ -357,7 +355,6 @@ DAMAGE = {
 }
 
 
-@pytest.mark.one_process
 @pytest.mark.parametrize("what", DAMAGE)
 def test_a_damaged_index_is_refused(what: str, bertctl: Run, places: Path, tmp_path: Path) -> None:
     shutil.copytree(places / "x", tmp_path / "x")
@@ -371,7 +368,6 @@ def test_a_damaged_index_is_refused(what: str, bertctl: Run, places: Path, tmp_p
     assert name in done.stderr or "x computes what is no number" in done.stderr.replace("'", "")
 
 
-@pytest.mark.one_process
 def test_a_long_query_is_cut_and_said(bertctl: Run, places: Path) -> None:
     done = bertctl("search", "x", "very " * 50, cwd=places)
     assert done.returncode == 0
@@ -419,7 +415,6 @@ def test_two_texts_two_files_and_two_columns(bertctl: Run, tiny_model: Path, tmp
     ]
 
 
-@pytest.mark.one_process
 @pytest.mark.parametrize("labels", [("yes", "no", "no"), ("1", "1", "1"), ("0.5", "1")])
 def test_what_is_no_score_has_no_correlation(
     labels: tuple[str, ...], bertctl: Run, tiny_model: Path, tmp_path: Path
@@ -431,7 +426,6 @@ def test_what_is_no_score_has_no_correlation(
     assert "spearman" not in json.loads(done.stdout)
 
 
-@pytest.mark.one_process
 def test_several_layers_are_one_vector_of_length_1(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("a film\nfine food\n")
     done = bertctl("index", "texts.txt", "-o", "x", "--layers", "all", "--model", tiny_model, "--json")
@@ -442,7 +436,6 @@ def test_several_layers_are_one_vector_of_length_1(bertctl: Run, tiny_model: Pat
     )
 
 
-@pytest.mark.one_process
 def test_every_near_pair_is_mined(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in TEXTS))
     vectors = vectors_of(bertctl, tiny_model, "texts.txt", tmp_path)
@@ -511,7 +504,6 @@ def test_minilm_and_its_word_pieces_on_sts(bertctl: Run, shared_data: Path) -> N
         assert document["spearman"]["value"] == pytest.approx(expected, abs=0.001)
 
 
-@pytest.mark.one_process
 def test_a_run_is_a_model_here(bertctl: Run, tiny_run: TinyRun, corpus: Path) -> None:
     assert made(bertctl, tiny_run.path)["rows"] == 10
     assert bertctl("search", "x", "film").returncode == 0

@@ -8,6 +8,8 @@ import pytest
 
 from tests.conftest import Run, TinyRun
 
+pytestmark = pytest.mark.one_process
+
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -131,7 +133,6 @@ def _cut(data: Path, parts: Path) -> None:
     (parts / "2-of-2.zip").write_bytes((parts / "2-of-2.zip").read_bytes()[:200])
 
 
-@pytest.mark.one_process
 @pytest.mark.parametrize(
     ("change", "options", "code", "said"),
     [
@@ -159,7 +160,6 @@ def test_a_merge_refuses(
     assert not (tmp_path / "out.jsonl").exists()
 
 
-@pytest.mark.one_process
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+pytestmark = pytest.mark.one_process
+
 NAMES = ["O", "B-MOOD", "I-MOOD"]
 ROWS = [(["the", "film", "was", "good"], [0, 0, 0, 1]), (["dull", "dull"], [1, 2])]
 
@@ -43,7 +45,6 @@ def test_numbers_are_indexes_into_the_names_of_the_recipe_or_of_the_file(bertctl
     assert gold(tmp_path) == wanted
 
 
-@pytest.mark.one_process
 def test_comments_are_comments_and_small_letters_and_missing_words_are_asked_about(bertctl, tiny_model, tmp_path):
     multiconer = "# id 1f domain=train\nthe _ _ O\ngood _ _ B-MOOD\n\n# _ _ O\nfilm _ _ O\n"
     (tmp_path / "a.conll").write_text(multiconer)
@@ -60,7 +61,6 @@ def test_comments_are_comments_and_small_letters_and_missing_words_are_asked_abo
         assert said in refused.stderr
 
 
-@pytest.mark.one_process
 def test_data_check_guesses_the_task_and_right_tags_are_right(bertctl, tmp_path):
     sentences = ["the O\ngood I-MOOD\nfilm O\n", "dull I-MOOD\ndull B-MOOD\nfood O\n"]
     (tmp_path / "a.conll").write_text("\n".join(sentences * 30) + "\nbad B-MOOD\n")

@@ -9,6 +9,8 @@ import pytest
 
 from tests.nursery import Nursery
 
+pytestmark = pytest.mark.one_process
+
 SENTENCES = [
     ("bad food", "the O|bad B-TASTE|food E-TASTE|was O|dull O"),
     ("good", "it O|was O|very O|good S-MOOD"),
@@ -44,6 +46,7 @@ def tag_run(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, nursery:
     data, run = folder / "train.conll", folder / "run"
     data.write_text(columns(4))
     arguments = ["--train-file", data, "--validation-file", data, "--model", tiny_model, "-o", run, "--epochs", "40",
+                 "--checkpoint-every", "off",
                  "--learning-rate", "5e-3", *(word for one in SETTINGS for word in ("--set", one))]  # fmt: skip
     done = nursery.run(["finetune", "token-classification", *arguments], cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -81,7 +84,6 @@ def test_running_text_gets_characters(bertctl, tag_run):
     assert (last["words"], last["prediction"][-2]) == (["it", "was", "very", "good", "!"], "S-MOOD")
 
 
-@pytest.mark.one_process
 def test_columns_in_columns_out_in_the_scheme_of_training(bertctl, tag_run, tmp_path):
     (tmp_path / "words.conll").write_text(columns())
     done = bertctl("predict", tag_run.path, "words.conll", "--format", "conll")
@@ -93,7 +95,6 @@ def test_columns_in_columns_out_in_the_scheme_of_training(bertctl, tag_run, tmp_
     assert json.loads(scored.stdout)["metrics"]["file"]["entity_f1"]["value"] == 1.0
 
 
-@pytest.mark.one_process
 def test_spans_as_spacy_has_them_read_back(bertctl, tag_run, tmp_path):
     done = bertctl("predict", tag_run.path, "-", "--format", "spacy", "-o", "spans.jsonl", input="dull was the food\n")
     assert done.returncode == 0, done.stderr
@@ -114,7 +115,6 @@ def test_sentences_longer_than_the_model_are_answered_whole(bertctl, tag_run):
     assert line["tokens"] > 60
 
 
-@pytest.mark.one_process
 @pytest.mark.parametrize(
     ("name", "content", "arguments", "said", "code"),
     [
@@ -150,7 +150,6 @@ ANNOTATED = {
 }  # fmt: skip
 
 
-@pytest.mark.one_process
 @pytest.mark.parametrize("layout", ANNOTATED)
 def test_what_annotation_tools_take_reads_back_with_the_same_entities(bertctl, tag_run, tmp_path, layout):
     if layout == "docbin":
@@ -173,7 +172,6 @@ def test_what_annotation_tools_take_reads_back_with_the_same_entities(bertctl, t
         assert 0 < first["score"] <= 1
 
 
-@pytest.mark.one_process
 def test_the_files_other_columns_and_its_gold_stay(bertctl, tag_run, tmp_path):
     (tmp_path / "four.conll").write_text("-DOCSTART- -X- -X- O\n\nthe DT I-NP O\nbad JJ I-NP S-TASTE\n\ndull JJ O O\n")
     done = bertctl("predict", tag_run.path, "four.conll", "--format", "conlleval")
@@ -193,7 +191,6 @@ def test_the_files_other_columns_and_its_gold_stay(bertctl, tag_run, tmp_path):
     assert made.stdout.splitlines()[0] == "1\tdull\t_\t_\t_\t_\t_\t_\t_\tNER=S-MOOD"
 
 
-@pytest.mark.one_process
 def test_a_threshold_of_entities_and_spans_over_each_other(bertctl, tag_run, tmp_path):
     sure = bertctl("predict", tag_run.path, "-", "--entity-threshold", "0.9999999", input=TEXTS)
     assert sure.returncode == 0, sure.stderr

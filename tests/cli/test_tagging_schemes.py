@@ -8,9 +8,11 @@ import pytest
 
 from bertctl.data.tag_schemes import write_tags
 
+pytestmark = pytest.mark.one_process
+
 TYPES = {"good": "MOOD", "bad": "TASTE", "dull": "MOOD", "fine": "TASTE"}
 PLAIN = ["the", "film", "was", "it", "a", "food"]
-SCHEMES = ["IOB1", "mixed", *(pytest.param(scheme, marks=pytest.mark.slow) for scheme in ("IOB2", "BIOES"))]
+SCHEMES = ["IOB1", *(pytest.param(scheme, marks=pytest.mark.slow) for scheme in ("mixed", "IOB2", "BIOES"))]
 
 
 def sentences(seed: int, count: int, scheme: str) -> list[list[tuple[str, str]]]:
@@ -139,7 +141,6 @@ def test_conlleval_finds_the_metrics_in_the_written_file(bertctl, iob1_run, tmp_
     assert all(kind in page for kind in ("wrong boundary", "wrong type", "missed", "invented"))
 
 
-@pytest.mark.one_process
 def test_a_scheme_can_be_asked_for(bertctl, iob1_run, tmp_path, tiny_run):
     run, _ = iob1_run[500]
     asked = bertctl("predict", run, "-", "--scheme", "bilou", "--precision", "fp32", input="the bad bad was good\n")

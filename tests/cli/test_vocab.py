@@ -11,6 +11,8 @@ from bertctl.cli.main import main
 from bertctl.errors import ExitCode
 from tests.conftest import Run
 
+pytestmark = pytest.mark.one_process
+
 
 def test_show_dumps_a_piece_a_line(bertctl: Run) -> None:
     done = bertctl("vocab", "show", "minilm")
@@ -57,7 +59,6 @@ def test_coverage_of_a_file_and_of_stdin(bertctl: Run, tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.one_process
 @pytest.mark.parametrize("source", ["file", "stdin"])
 def test_train_then_use_then_diff(bertctl: Run, tmp_path: Path, source: str) -> None:
     texts = "the film was good and the film was fine\nfilms like this film\n" * 5

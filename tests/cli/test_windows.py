@@ -14,6 +14,8 @@ from tests.conftest import Run
 from tests.nursery import Nursery
 from tests.stopping import Training, difference, history_losses
 
+pytestmark = pytest.mark.one_process
+
 FIELDS = ["--max-length", "10", "--precision", "fp32", "--threads", "1"]
 WINDOWS = ["--long-text", "window", "--window-pooling", "attention"]
 TRAINING = [
@@ -58,7 +60,6 @@ def answers(bertctl: Run, *words: object) -> list[dict[str, object]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-@pytest.mark.one_process
 def test_the_bare_model_reads_long_texts_like_the_run(bertctl: Run, trained: Path, reviews: Path) -> None:
     ours = answers(bertctl, trained, reviews)
     theirs = answers(bertctl, trained / "model", reviews)
@@ -71,7 +72,6 @@ def test_the_bare_model_reads_long_texts_like_the_run(bertctl: Run, trained: Pat
     assert "Plain transformers cuts" in card
 
 
-@pytest.mark.one_process
 def test_scores_by_windows(bertctl: Run, trained: Path, reviews: Path, tmp_path: Path) -> None:
     done = bertctl("evaluate", trained, "--file", reviews, "-o", tmp_path / "scored", "--json")
     assert done.returncode == 0, done.stderr
@@ -89,7 +89,6 @@ def test_scores_by_windows(bertctl: Run, trained: Path, reviews: Path, tmp_path:
     assert gate.returncode == 0, gate.stderr
 
 
-@pytest.mark.one_process
 def test_what_each_mode_keeps_is_said_before_training(bertctl: Run, tiny_model: Path, reviews: Path) -> None:
     plan = bertctl("finetune", reviews, "--model", tiny_model, *FIELDS, "--dry-run", "--json")
     kept = json.loads(plan.stdout)["long_texts"]
@@ -108,7 +107,6 @@ def test_what_each_mode_keeps_is_said_before_training(bertctl: Run, tiny_model: 
         assert loss["windows"] == 32
 
 
-@pytest.mark.one_process
 @pytest.mark.parametrize(
     ("words", "said"),
     [

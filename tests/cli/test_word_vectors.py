@@ -9,6 +9,8 @@ import pytest
 
 from tests.conftest import Run
 
+pytestmark = pytest.mark.one_process
+
 _WORDS = ("the", "film", "good", "bad", "was", "café", ",")
 
 
@@ -32,7 +34,6 @@ TEXTS = ("The film, was GOOD", "an unknown film", "nothing known", "café café 
 KNOWN = (("the", "film", ",", "was", "good"), ("film",), (), ("café", "café", "bad"))
 
 
-@pytest.mark.one_process
 @pytest.mark.parametrize("pooling", ["mean", "max"])
 @pytest.mark.parametrize("form", ["glove", "word2vec", "gz"])
 def test_vectors_are_the_means_of_the_known_words(
@@ -82,7 +83,6 @@ def test_a_probe_on_them_that_predicts_from_elsewhere(bertctl: Run, vectors: Pat
     assert json.loads(scored.stdout)["metrics"] == metrics
 
 
-@pytest.mark.one_process
 def test_texts_are_compared_and_searched_by_them(bertctl: Run, vectors: Path, tmp_path: Path) -> None:
     table = _table()
     u, v = np.mean([table["good"], table["film"]], axis=0), table["bad"]
@@ -98,7 +98,6 @@ def test_texts_are_compared_and_searched_by_them(bertctl: Run, vectors: Path, tm
     assert json.loads(searched.stdout)["answers"][0]["text"] == "film"
 
 
-@pytest.mark.one_process
 def test_what_needs_a_network_is_refused(bertctl: Run, vectors: Path, opinions: Path) -> None:
     for words in (("finetune", opinions), ("finetune", "few-shot", "--train-file", opinions)):
         done = bertctl(*words, "--model", vectors.name, "-o", "run")
@@ -106,7 +105,6 @@ def test_what_needs_a_network_is_refused(bertctl: Run, vectors: Path, opinions: 
         assert "bertctl probe" in done.stderr
 
 
-@pytest.mark.one_process
 @pytest.mark.parametrize(
     ("content", "line"),
     [

@@ -185,7 +185,14 @@ EITHER_SIDE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("family", "task"), [case for case in EITHER_SIDE if case in CASES])
+@pytest.mark.parametrize(
+    ("family", "task"),
+    [
+        pytest.param(*case, marks=() if case in EITHER_SIDE[-3:] else pytest.mark.slow)
+        for case in EITHER_SIDE
+        if case in CASES
+    ],
+)
 def test_padding_on_either_side_where_the_family_allows_it(
     family: str,
     task: str,

@@ -25,22 +25,21 @@ beside the values of a recipe, and `--set SECTION.FIELD=VALUE` changes one. See 
 
 def recipe_fields() -> str:
     """Returns the page of all recipe fields."""
-    parts = [_INTRODUCTION]
+    parts, schema = [_INTRODUCTION], recipe_schema()
     for section, names in itertools.groupby(fields(), key=lambda dotted: dotted.rpartition(".")[0]):
         parts.append(f"## {section}\n\n{section_docs()[section]}\n" if section else "## The top of the file\n")
-        parts.append("".join(map(_item, names)))
+        parts.append("".join(_item(dotted, schema) for dotted in names))
     return "\n".join(parts)
 
 
-def _item(dotted: str) -> str:
+def _item(dotted: str, schema: dict[str, Any]) -> str:
     info, name = fields()[dotted], dotted.rpartition(".")[2]
     value = info.get_default(call_default_factory=True)
     default = "" if value is None or value == "" else f", default `{json.dumps(value).strip(chr(34))}`"
-    return f"- **`{name}`** ({_type(_property(dotted))}{default}): {field_docs()[dotted].text}\n"
+    return f"- **`{name}`** ({_type(_property(dotted, schema))}{default}): {field_docs()[dotted].text}\n"
 
 
-def _property(dotted: str) -> dict[str, Any]:
-    schema = recipe_schema()
+def _property(dotted: str, schema: dict[str, Any]) -> dict[str, Any]:
     section, _, name = dotted.rpartition(".")
     properties = schema["$defs"][schema["properties"][section]["$ref"].rpartition("/")[2]] if section else schema
     return dict(properties["properties"][name])

@@ -82,7 +82,10 @@ def _windows(tokenizer: Any, objective: str = "mlm+nsp", *, length: int = 64, do
     return Pretraining.of(recipe).windows(pack_in_memory(texts, tokenizer), tokenizer, length, held_out=False)
 
 
-@pytest.mark.parametrize(("objective", "kind"), [("mlm", "BertForMaskedLM"), ("mlm+nsp", "BertForPreTraining")])
+@pytest.mark.parametrize(
+    ("objective", "kind"),
+    [pytest.param("mlm", "BertForMaskedLM", marks=pytest.mark.slow), ("mlm+nsp", "BertForPreTraining")],
+)
 def test_losses_of_20_steps_are_those_of_transformers(tmp_path: Path, objective: str, kind: str) -> None:
     job = prepare(corpus_recipe(DEMO, **{"pretraining.objective": objective}))
     network = getattr(transformers, kind)(job.loaded.network.config)

@@ -27,7 +27,7 @@ def test_recorded_losses(tiny_model: Path, opinions: Path, tmp_path: Path) -> No
     assert losses_of(folder) == pytest.approx(RECORDED, abs=1e-4)
 
 
-@pytest.mark.parametrize("parts", [2, 4, 8])
+@pytest.mark.parametrize("parts", [4, *(pytest.param(parts, marks=pytest.mark.slow) for parts in (2, 8))])
 def test_accumulation_sees_the_same_batches_and_losses(
     tiny_model: Path, opinions: Path, tmp_path: Path, parts: int
 ) -> None:

@@ -50,7 +50,7 @@ def test_what_the_person_has_set_stands(monkeypatch):
     monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY")
 
 
-@pytest.mark.parametrize("verb", ["extract-features", "probe"])
+@pytest.mark.parametrize("verb", ["probe", pytest.param("extract-features", marks=pytest.mark.slow)])
 def test_the_verbs_bound_the_caches_before_torch_is_loaded(verb):
     code = (
         "import sys; from bertctl.features import memory; from bertctl.cli.main import main\n"

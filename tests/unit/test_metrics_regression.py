@@ -49,7 +49,10 @@ def test_values_with_ties_equal_scipy_and_lie_in_their_intervals(pairs):
         assert metric.low <= metric.value <= metric.high
 
 
-@pytest.mark.parametrize(("name", "of_sample"), [("pearson", stats.pearsonr), ("spearman", stats.spearmanr)])
+@pytest.mark.parametrize(
+    ("name", "of_sample"),
+    [pytest.param("pearson", stats.pearsonr, marks=pytest.mark.slow), ("spearman", stats.spearmanr)],
+)
 def test_intervals_equal_scipys_bootstrap(name, of_sample):
     gold, predicted = _scores(120, seed=4)
     predicted = predicted.astype(np.float64)

@@ -71,7 +71,12 @@ def _table(run, title):
     return [[cell.text if isinstance(cell, Cell) else cell for cell in row] for row in table.rows]
 
 
-@pytest.mark.parametrize("task", TASKS)
+QUICK = ("text-classification", "question-answering")
+
+
+@pytest.mark.parametrize(
+    "task", [pytest.param(task, marks=() if task in QUICK else pytest.mark.slow) for task in TASKS]
+)
 def test_every_task_has_a_whole_page_that_asks_for_nothing(tmp_path, task):
     lines, primary = TASKS[task]
     text = _html(made_run(tmp_path / "run", lines(), task=task, primary=primary))

@@ -148,7 +148,9 @@ def test_what_is_no_grid_has_no_table(tmp_path: Path, settings: list[dict[str, A
     assert grid_table(document_of(folder)) is None
 
 
-@pytest.mark.parametrize("settings", [[{}], [dict.fromkeys(COUNTS, i) for i in range(1, 10)]])  # 9 of 9^12 combinations
+@pytest.mark.parametrize(
+    "settings", [[{}], pytest.param([dict.fromkeys(COUNTS, i) for i in range(1, 10)], marks=pytest.mark.slow)]
+)  # 9 of 9^12 combinations
 def test_one_setting_and_far_too_few_of_many_have_the_dots_alone(
     tmp_path: Path, settings: list[dict[str, Any]]
 ) -> None:
