@@ -189,7 +189,13 @@ def readable(source: ModelSource, tmp_path_factory: pytest.TempPathFactory) -> P
     return make_encoder_of_its_kind(source.config["model_type"], tmp_path_factory.mktemp("readable"))
 
 
-@pytest.mark.parametrize("task", sorted(TASKS))
+def _tier(task: str) -> Any:
+    """By default a task that all of them do, and one that most of them refuse."""
+    quick = task in ("text-classification", "multiple-choice")
+    return pytest.param(task, marks=() if quick else pytest.mark.slow)
+
+
+@pytest.mark.parametrize("task", [_tier(task) for task in sorted(TASKS)])
 def test_it_is_trained_saved_and_asked_by_plain_transformers_or_refused_as_the_matrix_says(
     source: ModelSource, readable: Path, task: str, tmp_path: Path
 ) -> None:

@@ -36,7 +36,15 @@ def test_every_registered_task_is_under_contract() -> None:
     assert len(TASKS) == 6
 
 
-@pytest.fixture(scope="module", params=sorted(EXAMPLES))
+TRAINED_ELSEWHERE = ("text-regression", "sentence-embeddings")
+"""Default tests of numeric/test_regression_scales.py and test_every_verb.py train these; here it takes them longest."""
+
+
+def _tier(task: str) -> Any:
+    return pytest.param(task, marks=pytest.mark.slow if task in TRAINED_ELSEWHERE else ())
+
+
+@pytest.fixture(scope="module", params=[_tier(task) for task in sorted(EXAMPLES)])
 def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Result:
     """A run that has learned its 8 examples by heart (training and validation rows are the same file)."""
     task: str = request.param

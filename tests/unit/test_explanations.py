@@ -278,6 +278,7 @@ def test_a_planted_cue_is_the_top_word(cued: TrainedRun) -> None:
     assert min(errors.values()) >= 5, "a random order is beaten"
 
 
+@pytest.mark.slow
 def test_other_weights_give_other_words(cued: TrainedRun, tmp_path: Path) -> None:
     shutil.copytree(cued.folder.path, tmp_path / "run")
     network = transformers.AutoModelForSequenceClassification.from_pretrained(cued.folder.model)

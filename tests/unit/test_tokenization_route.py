@@ -60,7 +60,14 @@ def rows(encoder: TextEncoder, batch: list[str], pairs: list[str] | None = None)
     return list(zip(ids, types, strict=True))
 
 
-@settings(max_examples=120, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=1000, deadline=None)
+@given(st.lists(texts, min_size=1, max_size=6))
+def test_ids_of_a_thousand_batches_are_the_reference_s(batch: list[str]) -> None:
+    assert rows(routed(MINILM), batch) == reference(MINILM, batch)
+
+
+@settings(max_examples=50, deadline=None)
 @given(st.lists(texts, min_size=1, max_size=6))
 def test_ids_are_the_reference_s_over_all_of_unicode(batch: list[str]) -> None:
     assert rows(routed(MINILM), batch) == reference(MINILM, batch)
@@ -114,7 +121,7 @@ def test_a_letter_that_only_begins_a_piece_is_not_routed(cased: Tokenizer) -> No
 
 
 @pytest.mark.parametrize("text", ["x" * 200_000, "hello\tworld\t" * 20_000, "中" * 70_000, "a " * 100_000])
-@pytest.mark.parametrize("count", [1, 2, 9])
+@pytest.mark.parametrize("count", [2, *(pytest.param(count, marks=pytest.mark.slow) for count in (1, 9))])
 def test_few_long_texts_are_not_split_within_a_word(text: str, count: int) -> None:
     expected = MINILM.encode(text).ids
     assert [ids for ids, _ in rows(routed(MINILM), [text] * count)] == [expected] * count
