@@ -321,6 +321,7 @@ def stand_in_hub(parquet) -> Iterator[tuple[str, list[str]]]:
         thread.join()
 
 
+@pytest.mark.slow  # by default cli/test_fetch.py brings from a hub, and the test below reads the same files
 def test_hub_and_files_give_the_same_rows(official, stand_in_hub, tmp_path):
     address, asked = stand_in_hub
     environment = {**os.environ, "HF_ENDPOINT": address, "HF_HOME": str(tmp_path / "home")}
