@@ -8,6 +8,7 @@ import importlib.metadata
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -93,7 +94,7 @@ def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None
     config.stash[_OPENED] = opened = _nursery(_common(factory))
     for spec in specs:
         if spec.popen and not spec.python:
-            spec.python = str(opened.python)
+            spec.python = shlex.quote(str(opened.python))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
