@@ -164,7 +164,7 @@ class _Layer(torch.autograd.Function):
     def forward(context: Any, x: Tensor, shape: _Shape, blocks: Sequence[_Block], *weights: Tensor) -> Tensor:
         """Returns (N, C)."""
         wq, bq, wk, bk, wv, bv, wo, bo, g1, b1, wi, bi, wf, bf, g2, b2 = weights
-        w_qkv, b_qkv = _side_by_side([wq, wk, wv], shape.dtype), _side_by_side([bq, bk, bv], shape.dtype)
+        w_qkv, b_qkv = (torch.cat([each.to(shape.dtype) for each in of]) for of in ((wq, wk, wv), (bq, bk, bv)))
         wo, bo, wi, bi, wf, bf = (each.to(shape.dtype) for each in (wo, bo, wi, bi, wf, bf))
         n, c = x.shape
         of_attention, of_output, of_layer = shape.shares
@@ -215,15 +215,6 @@ _apply: Any = _Layer.apply
 def _of_linear(gradient: Tensor, inputs: Tensor, needed: bool) -> tuple[Tensor | None, Tensor | None]:
     """Returns the gradients of a linear layer's weight and bias in fp32."""
     return ((gradient.T @ inputs).float(), gradient.sum(0).float()) if needed else (None, None)
-
-
-def _side_by_side(weights: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
-    """Returns weights of one shape below each other, in a precision."""
-    rows = len(weights[0])
-    found = weights[0].new_empty((len(weights) * rows, *weights[0].shape[1:]), dtype=dtype)
-    for number, each in enumerate(weights):
-        found[number * rows : (number + 1) * rows] = each
-    return found
 
 
 def _draw(count: int, share: float) -> Tensor | None:
