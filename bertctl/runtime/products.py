@@ -4,6 +4,7 @@ A CPU may have `avx512_bf16` and multiply bf16 at half the speed of fp32; a libr
 """
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -46,7 +47,7 @@ def measured_products(threads: int) -> Products:
     The first of several processes that measure at once is right: all read what it has written.
 
     Args:
-        threads: of this process.
+        threads: that multiply.
     """
     import torch
 
@@ -54,7 +55,7 @@ def measured_products(threads: int) -> Products:
     about = [cpu_name(), *sorted(cpu_words() & CPU_FEATURES), str(threads), torch.__version__, *told]
     name = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
     known = cache_folder() / "products" / f"{name}.json"
-    return _read(known) or _kept(_measure(), known)
+    return _read(known) or _kept(_measure(threads), known)
 
 
 def _read(path: Path) -> Products | None:
@@ -68,7 +69,7 @@ def _read(path: Path) -> Products | None:
 def _kept(measured: Products, path: Path) -> Products:
     """Writes what was measured, if no other process has; returns what the file says then, or what was measured."""
     mine = path.with_name(f"{path.stem}-{os.getpid()}.json")
-    with contextlib.suppress(BertctlError, OSError):  # a cache that can't be written: measured anew each time
+    with contextlib.suppress(BertctlError, OSError):  # a cache that can't be written: each process measures
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(mine, asdict(measured))
         with contextlib.suppress(FileExistsError):
@@ -77,11 +78,13 @@ def _kept(measured: Products, path: Path) -> Products:
     return _read(path) or measured
 
 
-def _measure() -> Products:
+@functools.cache  # where the file can't be kept, a process chooses once all the same
+def _measure(threads: int) -> Products:
     """Multiplies matrices of an encoder's shapes, forward and for the weight's gradient, the precisions by turns."""
     import torch
 
-    rates = {}
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
     with torch.no_grad():
         sides = {}
         for dtype in (torch.float32, torch.bfloat16):
@@ -94,6 +97,6 @@ def _measure() -> Products:
                 torch.nn.functional.linear(x, weight)
                 gradient.T @ x
                 seconds[dtype].append(time.perf_counter() - started)
-    for dtype, of_rounds in seconds.items():
-        rates[dtype] = 4 * _TOKENS * _HIDDEN * _WIDER / min(of_rounds) / 1e9
-    return Products(rates[torch.float32], rates[torch.bfloat16])
+    torch.set_num_threads(before)
+    fp32, bf16 = (4 * _TOKENS * _HIDDEN * _WIDER / min(of_rounds) / 1e9 for of_rounds in seconds.values())
+    return Products(fp32, bf16)
