@@ -11,9 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from bertctl.arrays import Floats32
 from bertctl.config.load import load_recipe as load_recipe_with
 from bertctl.config.schema import Recipe
 from bertctl.config.schema import fields as known_fields
@@ -198,7 +196,7 @@ def extract_features(
     layers: str = "last",
     pooling: str = "mean",
     fields: Fields | None = None,
-) -> NDArray[np.float32]:
+) -> Floats32:
     """Returns vectors of a frozen encoder, shape (texts, layers and poolings side by side).
 
     Args:

@@ -4,11 +4,11 @@ import io
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
+from bertctl.arrays import Array
 from bertctl.errors import DataError
 from bertctl.writing import failures_of, open_in_place
 
@@ -91,7 +91,7 @@ class AppendedArray:
         if rows is None:
             self._file.append(head)
 
-    def append(self, rows: NDArray[Any]) -> None:
+    def append(self, rows: Array) -> None:
         """Adds rows, all of them or none.
 
         Raises:
@@ -116,9 +116,9 @@ class AppendedArray:
         return header.getvalue()
 
 
-def open_array(path: Path) -> NDArray[Any]:
+def open_array(path: Path) -> Array:
     """Returns a `.npy` file as a memory map."""
-    array: NDArray[Any]
+    array: Array
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except ValueError:  # no rows: there is nothing to map

@@ -9,7 +9,6 @@ import gzip
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
@@ -17,6 +16,7 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import TemplateProcessing
 
+from bertctl.arrays import Floats32
 from bertctl.catalog.lock import file_sha256
 from bertctl.catalog.models import WORD_VECTORS
 from bertctl.errors import DataError
@@ -50,7 +50,7 @@ def word_vectors_folder(path: Path) -> Path:
     return folder
 
 
-def _read(path: Path) -> tuple[dict[str, int], NDArray[np.float32]]:
+def _read(path: Path) -> tuple[dict[str, int], Floats32]:
     """Returns the words with their ids, and the vectors (W, D) of those of the file; of equal ones the first counts."""
     words, data, width, number = {token: i for i, token in enumerate(_SPECIAL)}, bytearray(), 0, 1
     remedy = "Each line is a word and its numbers, with spaces between; word2vec's first line has two sizes."

@@ -14,6 +14,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from bertctl.arrays import Ints
 from bertctl.tokenization.reference import chunks
 
 SIMILARITY = 0.8
@@ -104,7 +105,7 @@ def _hashes(texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.uint64
 def _candidates(signatures: NDArray[np.uint32]) -> list[tuple[int, int]]:
     """Returns pairs (earlier, later) that share a band and look alike by their whole signatures, sorted."""
     n = len(signatures)
-    keys: list[NDArray[np.int64]] = []
+    keys: list[Ints] = []
     for band in range(_BANDS):
         values = np.zeros(n, dtype=np.uint64)
         for slot in range(band * _IN_BAND, (band + 1) * _IN_BAND):

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.arrays import Floats
 from bertctl.checking.findings import Finding, FindingRules
 from bertctl.checking.subject import Subject
 from bertctl.data.rows import Rows
@@ -35,11 +35,11 @@ def check_scores(subject: Subject) -> Iterator[Finding]:
             yield from _outside(subject, split, ranges["train"], (low, high))
 
 
-def _numbers(rows: Rows) -> NDArray[np.float64]:
+def _numbers(rows: Rows) -> Floats:
     return np.array([as_number(str(value)) for value in rows.columns["label"]])
 
 
-def _spread(subject: Subject, split: str, numbers: NDArray[np.float64], places: list[int]) -> Iterator[Finding]:
+def _spread(subject: Subject, split: str, numbers: Floats, places: list[int]) -> Iterator[Finding]:
     rows = subject.splits[split]
     value, count = Counter(numbers.tolist()).most_common(1)[0]
     if split == "train" and count == len(numbers):

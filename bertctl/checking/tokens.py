@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from bertctl.arrays import Ints
 from bertctl.catalog.models import MODELS
 from bertctl.checking.findings import SHOWN_EXAMPLES, Example, Finding, FindingRules, examples_at, shorten
 from bertctl.checking.subject import Subject
@@ -76,7 +76,7 @@ def _cut(subject: Subject, split: str, encoded: EncodedTexts, texts: Sequence[st
     yield _RULES.finding("truncated", split, of, examples, says=says, severity=severity, remedy=remedy)
 
 
-def _longer(full: NDArray[np.int64], limit: int, model: str) -> str:
+def _longer(full: Ints, limit: int, model: str) -> str:
     """Returns the length to choose: that which keeps 99 % of the texts whole, or the longest that the model takes."""
     fits = int(np.ceil(np.quantile(full, _KEPT)))
     longest = MODELS[model].positions if model in MODELS else _POSITIONS

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.arrays import Ints
 from bertctl.catalog.datasets import BUNDLED_CORPORA
 from bertctl.config.recipe_sections import DataSection
 from bertctl.config.schema import Recipe
@@ -235,7 +235,7 @@ def _hash(lines: Sequence[str]) -> int:
     return int.from_bytes(hashlib.blake2b("\n".join(lines).encode(), digest_size=8).digest()) >> 1
 
 
-def _repeated(corpora: Sequence[Corpus], hashes: NDArray[np.int64], *, allowed: bool) -> list[str]:
+def _repeated(corpora: Sequence[Corpus], hashes: Ints, *, allowed: bool) -> list[str]:
     """Returns how many lines are repeated, in words; nothing where they are few. Sorts the hashes of all in place.
 
     Raises:

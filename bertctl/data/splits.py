@@ -6,8 +6,8 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.arrays import Bools, Ints
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
 
@@ -100,13 +100,11 @@ def hold_out_fold(
     return *_two_parts(rows, sides == fold - 1), stratified
 
 
-def _two_parts(rows: Rows, held: NDArray[np.bool_]) -> tuple[Rows, Rows]:
+def _two_parts(rows: Rows, held: Bools) -> tuple[Rows, Rows]:
     return rows.select(np.flatnonzero(~held).tolist()), rows.select(np.flatnonzero(held).tolist(), split="validation")
 
 
-def with_whole_groups(
-    sides: NDArray[np.int_], members: Sequence[Sequence[int]], wanted: Sequence[float]
-) -> NDArray[np.int_] | None:
+def with_whole_groups(sides: Ints, members: Sequence[Sequence[int]], wanted: Sequence[float]) -> Ints | None:
     """Returns the sides with no group on two of them: a torn one goes, the largest first, to that of its sides which
     then lacks most rows; None where a side ends with less than half (or more than twice) of what it should have.
 

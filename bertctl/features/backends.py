@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.arrays import Floats, Floats32
 from bertctl.data.rows import Rows
 from bertctl.errors import DeviceError
 from bertctl.features.encoded_windows import EncodedWindows, RowEncoder
@@ -77,7 +77,7 @@ def lowest_cosine(one: Encoder, other: Encoder, windows: EncodedWindows) -> floa
     return min((_cosines(a, b).min() for a, b in pairs if len(a)), default=1.0)
 
 
-def _cosines(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float64]:
+def _cosines(a: Floats32, b: Floats32) -> Floats:
     x, y = a.astype(np.float64), b.astype(np.float64)
     lengths = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
     both_zero = (np.abs(x).max(axis=1) == 0) & (np.abs(y).max(axis=1) == 0)  # a word without a token

@@ -9,14 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.arrays import Array, Floats, Floats32, Ints
 from bertctl.data.splits import with_whole_groups
 from bertctl.errors import DataError
 from bertctl.features.logistic_path import cross_validated_logits
 
-Vectors = NDArray[np.float32]
-Labels = NDArray[Any]
 LOGISTIC, RIDGE = "logistic-regression", "ridge"
 _TOLERANCE = 1e-4
 _MAX_ITERATIONS = 1000
@@ -68,11 +66,11 @@ class LinearFunction:
     """
 
     strength: float
-    weight: Vectors
-    bias: Vectors
-    mix: Vectors | None = None
+    weight: Floats32
+    bias: Floats32
+    mix: Floats32 | None = None
 
-    def logits(self, vectors: Vectors) -> Vectors:
+    def logits(self, vectors: Floats32) -> Floats32:
         """Returns (N, C) logits of (N, D) vectors."""
         return np.asarray(vectors @ self.weight.T + self.bias, dtype=np.float32)
 
@@ -81,34 +79,34 @@ class LinearFunction:
 class Scaler:
     """Holds mean and deviation of each number of the training vectors (sklearn's StandardScaler)."""
 
-    mean: NDArray[np.float64]
-    scale: NDArray[np.float64]
+    mean: Floats
+    scale: Floats
 
     @classmethod
-    def of(cls, vectors: Vectors) -> "Scaler":
+    def of(cls, vectors: Floats32) -> "Scaler":
         """Measures vectors."""
         from sklearn.preprocessing import StandardScaler
 
         fitted = StandardScaler().fit(vectors)
         return cls(fitted.mean_, fitted.scale_)
 
-    def __call__(self, vectors: Vectors) -> Vectors:
+    def __call__(self, vectors: Floats32) -> Floats32:
         """Returns the vectors standardised."""
         return ((vectors - self.mean.astype(np.float32)) / self.scale.astype(np.float32)).astype(np.float32)
 
-    def undo(self, weight: NDArray[Any], bias: NDArray[Any]) -> tuple[Vectors, Vectors]:
+    def undo(self, weight: Array, bias: Array) -> tuple[Floats32, Floats32]:
         """Returns weights for plain vectors, made of those for standardised ones."""
         plain = weight / self.scale
         return plain.astype(np.float32), (bias - plain @ self.mean).astype(np.float32)
 
 
 def choose_strength(
-    vectors: Vectors,
-    labels: Labels,
+    vectors: Floats32,
+    labels: Array,
     settings: ClassifierSettings,
-    score: Callable[[Vectors], float],
+    score: Callable[[Floats32], float],
     *,
-    groups: NDArray[np.int64] | None = None,
+    groups: Ints | None = None,
 ) -> tuple[float, float]:
     """Returns the strength whose answers to rows of other folds score best (the smaller on a tie), and that score.
 
@@ -131,8 +129,8 @@ def choose_strength(
 
 
 def _ridge_logits(
-    vectors: Vectors, labels: Labels, settings: ClassifierSettings, fold_of_row: NDArray[np.int64]
-) -> Iterator[Vectors]:
+    vectors: Floats32, labels: Array, settings: ClassifierSettings, fold_of_row: Ints
+) -> Iterator[Floats32]:
     """Yields (N, C) logits of the held-out rows, for each strength."""
     for strength in settings.strengths:
         logits = np.empty((len(labels), settings.n_outputs), dtype=np.float32)
@@ -143,8 +141,8 @@ def _ridge_logits(
 
 
 def _logistic_logits(
-    vectors: Vectors, labels: Labels, settings: ClassifierSettings, fold_of_row: NDArray[np.int64]
-) -> Iterator[Vectors]:
+    vectors: Floats32, labels: Array, settings: ClassifierSettings, fold_of_row: Ints
+) -> Iterator[Floats32]:
     """Yields the same; the vectors are standardised by all training rows together, which tells nothing of labels."""
     exclusive = not settings.multi_label and settings.n_outputs > 2
     if settings.multi_label:
@@ -161,7 +159,7 @@ def _logistic_logits(
         yield np.hstack([np.zeros_like(logits), logits]) if settings.n_outputs == 2 > logits.shape[1] else logits
 
 
-def fit(vectors: Vectors, labels: Labels, strength: float, settings: ClassifierSettings) -> LinearFunction:
+def fit(vectors: Floats32, labels: Array, strength: float, settings: ClassifierSettings) -> LinearFunction:
     """Trains on all rows."""
     scaler = Scaler.of(vectors)
     inside = scaler(vectors)
@@ -178,13 +176,13 @@ def fit(vectors: Vectors, labels: Labels, strength: float, settings: ClassifierS
 
 
 def fit_mix(
-    vectors: Vectors,
-    labels: Labels,
+    vectors: Floats32,
+    labels: Array,
     strength: float,
     settings: ClassifierSettings,
     *,
     layers: int,
-    few: NDArray[np.int64] | slice = _ALL,
+    few: Ints | slice = _ALL,
 ) -> LinearFunction:
     """Trains a classifier on a weighted mean of K layers. The weights are learned first, with a logistic regression
     (ELMo's scalar mix, Peters et al. 2018, equation 1; its gamma is part of the classifier).
@@ -211,9 +209,7 @@ def fit_mix(
     return LinearFunction(strength, plain, bias, mix.astype(np.float32))
 
 
-def _learn_mix(
-    vectors: Vectors, labels: Labels, strength: float, settings: ClassifierSettings, layers: int
-) -> NDArray[np.float64]:
+def _learn_mix(vectors: Floats32, labels: Array, strength: float, settings: ClassifierSettings, layers: int) -> Floats:
     """Returns (K,) weights of standardised layers, learned with a logistic (or linear) regression on their mean."""
     from scipy.optimize import minimize
     from scipy.special import log_softmax, softmax
@@ -225,7 +221,7 @@ def _learn_mix(
     gold = labels.astype(np.float64)[:, None] if settings.is_regression else np.eye(outputs)[labels]
     weights = _row_weights(labels, settings)[:, None]
 
-    def loss(flat: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+    def loss(flat: Floats) -> tuple[float, Floats]:
         mix = softmax(flat[:layers])
         weight = flat[layers:-outputs].reshape(outputs, size)
         mixed = (mix.astype(np.float32) @ cube).reshape(n, size)
@@ -250,17 +246,17 @@ def _learn_mix(
     return np.asarray(softmax(found.x[:layers]), dtype=np.float64)
 
 
-def layer_mean(vectors: Vectors, layers: int) -> Vectors:
+def layer_mean(vectors: Floats32, layers: int) -> Floats32:
     """Returns the (N, D) plain mean of standardised layers, on which the strength for a learned mix is chosen."""
     return np.asarray(Scaler.of(vectors)(vectors).reshape(len(vectors), layers, -1).mean(axis=1), dtype=np.float32)
 
 
-def _decisions(labels: Labels, settings: ClassifierSettings) -> list[Labels]:
+def _decisions(labels: Array, settings: ClassifierSettings) -> list[Array]:
     """Returns what a classifier each is trained for: the labels, or of several labels per row each one by itself."""
     return [labels[:, i] for i in range(labels.shape[1])] if settings.multi_label else [labels]
 
 
-def _fit(vectors: Vectors, labels: Labels, strength: float, settings: ClassifierSettings) -> Any:
+def _fit(vectors: Floats32, labels: Array, strength: float, settings: ClassifierSettings) -> Any:
     """Returns a model of scikit-learn, trained."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression, Ridge, RidgeClassifier
@@ -284,14 +280,12 @@ def _fit(vectors: Vectors, labels: Labels, strength: float, settings: Classifier
         return model.fit(vectors, labels)
 
 
-def _coefficients(model: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _coefficients(model: Any) -> tuple[Floats, Floats]:
     weight = np.atleast_2d(np.asarray(model.coef_, dtype=np.float64))
     return weight, np.atleast_1d(np.asarray(model.intercept_, dtype=np.float64))
 
 
-def _for_all_labels(
-    weight: NDArray[np.float64], bias: NDArray[np.float64], seen: NDArray[np.int64], n_labels: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _for_all_labels(weight: Floats, bias: Floats, seen: Ints, n_labels: int) -> tuple[Floats, Floats]:
     """Returns weights (C, D) and biases (C,). Of two labels scikit-learn has the second's odds only; of a label without
     rows, nothing.
     """
@@ -304,7 +298,7 @@ def _for_all_labels(
     return all_weights, all_biases
 
 
-def _folds(labels: Labels, settings: ClassifierSettings, groups: NDArray[np.int64] | None) -> NDArray[np.int64]:
+def _folds(labels: Array, settings: ClassifierSettings, groups: Ints | None) -> Ints:
     """Returns (N,) the fold in which a row is held out."""
     from sklearn.model_selection import KFold, StratifiedKFold
 
@@ -332,14 +326,14 @@ def _folds(labels: Labels, settings: ClassifierSettings, groups: NDArray[np.int6
     return _sides(KFold(**how).split(np.arange(numbers.max() + 1)), int(numbers.max()) + 1)[numbers]
 
 
-def _sides(folds: Iterable[tuple[NDArray[np.int64], NDArray[np.int64]]], n: int) -> NDArray[np.int64]:
+def _sides(folds: Iterable[tuple[Ints, Ints]], n: int) -> Ints:
     sides = np.empty(n, dtype=np.int64)
     for fold, (_, held) in enumerate(folds):
         sides[held] = fold
     return sides
 
 
-def _row_weights(labels: Labels, settings: ClassifierSettings) -> NDArray[np.float64]:
+def _row_weights(labels: Array, settings: ClassifierSettings) -> Floats:
     if not settings.balanced or settings.is_regression or settings.multi_label:
         return np.ones(len(labels))
     counts = np.bincount(labels, minlength=settings.n_outputs)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from bertctl.arrays import Bools, Ints, Ints32
 from bertctl.data.rows import Rows
 from bertctl.errors import UsageError
 from bertctl.modeling.sentence_folder import SentenceModules
@@ -20,8 +20,6 @@ from bertctl.tokenization.layout import Layout, Ragged, longest_first
 from bertctl.tokenization.long_texts import LongText
 from bertctl.tokenization.reference import chunks, needs_space, unknown_id
 from bertctl.tokenization.sliding_windows import SlidingWindows, sliding_windows
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -36,8 +34,8 @@ class TokenPlaces:
         word_counts: (N,) words of each row, where they were given; those that were cut off have no tokens.
     """
 
-    kept: NDArray[np.bool_]
-    spans: NDArray[np.int32]
+    kept: Bools
+    spans: Ints32
     words: Ints
     word_counts: Ints | None
 
@@ -162,7 +160,7 @@ class _Side:
     """
 
     tokens: Ragged
-    spans: NDArray[np.int32]
+    spans: Ints32
     words: Ints
 
     @classmethod

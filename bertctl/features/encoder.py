@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.arrays import Floats32, Ints, Ints32
 from bertctl.catalog.models import WORD_VECTORS
 from bertctl.errors import UsageError
 from bertctl.features.encoded_windows import EncodedWindows
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
     from bertctl.modeling.model import Model
 
-Vectors = NDArray[np.float32]
 
 _OF_LAST = {"pooler", "model"}
 """Poolings that read the last layer."""
@@ -174,7 +173,7 @@ class Encoder:
             for layer, how in self.pairs
         ]
 
-    def texts(self, windows: EncodedWindows, *, done: Callable[[int], None] | None = None) -> list[Vectors]:
+    def texts(self, windows: EncodedWindows, *, done: Callable[[int], None] | None = None) -> list[Floats32]:
         """Returns (N, D) vectors of the rows for each layer and pooling.
 
         Windows of one row are pooled together; see `join_windows`.
@@ -242,7 +241,7 @@ class Encoder:
         return TokenVectors(vectors, counts, ids, spans)
 
     def first_tokens(
-        self, features: WordFeatures, into: Mapping[int, Vectors], *, done: Callable[[int], None] | None = None
+        self, features: WordFeatures, into: Mapping[int, Floats32], *, done: Callable[[int], None] | None = None
     ) -> None:
         """Computes the hidden states of each word's first token, as fine-tuning reads them.
 
@@ -282,7 +281,7 @@ class Encoder:
                 states, pooled = read_states(self.engine.backend, self._table, inputs, self.states, self.n_layers)
                 yield _EncodedBatch(indices, states, pooled, None if is_full else is_text, counted)
 
-    def _counted(self, encoded: EncodedTexts) -> NDArray[np.int64]:
+    def _counted(self, encoded: EncodedTexts) -> Ints:
         """Returns the (U,) tokens of each window that count in its mean."""
         counts = encoded.lengths
         if not self.spec.special_tokens:
@@ -303,7 +302,7 @@ class _EncodedBatch:
         counted: (B, L) what counts in mean and max; None for all that is no padding.
     """
 
-    indices: NDArray[np.int64]
+    indices: Ints
     states: "dict[int, Tensor]"
     pooled: "Tensor | None"
     mask: "Tensor | None"
@@ -321,10 +320,10 @@ class TokenVectors:
         spans: (K, 2) first and last + 1 character of each.
     """
 
-    vectors: list[Vectors]
-    counts: NDArray[np.int64]
-    ids: NDArray[np.int32]
-    spans: NDArray[np.int32]
+    vectors: list[Floats32]
+    counts: Ints
+    ids: Ints32
+    spans: Ints32
 
 
 def folder_modules(source: ModelSource, prompt: str | None) -> SentenceModules:
@@ -376,8 +375,8 @@ def _cls_last(loaded: "Model") -> bool:
 
 
 def _by_word(
-    vectors: Sequence[Vectors], spans: NDArray[np.int32], word_of: NDArray[np.int64], n_words: int, how: str
-) -> tuple[list[Vectors], NDArray[np.int32]]:
+    vectors: Sequence[Floats32], spans: Ints32, word_of: Ints, n_words: int, how: str
+) -> tuple[list[Floats32], Ints32]:
     """Returns the vectors of words, made of their tokens', and their first and last + 1 characters.
 
     A word that no token belongs to (one of control characters) gets zeros.

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.arrays import Array
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.features.store import VectorLayout, stored_arrays, stored_rows
 from bertctl.words import hinted
@@ -110,7 +110,7 @@ def _write_jsonl(path: Path, layout: VectorLayout, folder: Path) -> None:
             out.write(json.dumps(document, ensure_ascii=False) + "\n")
 
 
-def _layers(names: Sequence[str], vectors: NDArray[np.floating]) -> list[dict[str, Any]]:
+def _layers(names: Sequence[str], vectors: Array) -> list[dict[str, Any]]:
     """Returns (K, D) vectors as google-research/bert's `extract_features.py` lays them out."""
     rounded = np.round(vectors.astype(np.float64), _DECIMALS).tolist()
     return [

@@ -12,9 +12,8 @@ Letters: N rows, D size, F folds, S strengths, P = F x S problems, C outputs.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float32]
+from bertctl.arrays import Floats, Floats32, Ints
 
 _MAX_STEPS = 300
 _TOLERANCE = 1e-3
@@ -22,14 +21,14 @@ _MOST_NUMBERS = 1 << 25  # of logits held at once (128 MB)
 
 
 def cross_validated_logits(
-    vectors: Floats,
-    targets: Floats,
-    fold_of_row: NDArray[np.int64],
+    vectors: Floats32,
+    targets: Floats32,
+    fold_of_row: Ints,
     strengths: tuple[float, ...],
     *,
-    row_weights: NDArray[np.float64],
+    row_weights: Floats,
     exclusive: bool,
-) -> Floats:
+) -> Floats32:
     """Returns the (S, N, C) logits of each row, from the fit that was made without its fold.
 
     Args:
@@ -56,13 +55,8 @@ def cross_validated_logits(
 
 
 def _solve(
-    rotated: Floats,
-    targets: Floats,
-    inside: NDArray[np.float64],
-    spectrum: NDArray[np.float64],
-    strengths: NDArray[np.float64],
-    exclusive: bool,
-) -> Floats:
+    rotated: Floats32, targets: Floats32, inside: Floats, spectrum: Floats, strengths: Floats, exclusive: bool
+) -> Floats32:
     """Returns (N, F, S, C) logits of all rows by every fit."""
     from scipy.special import expit, softmax
 

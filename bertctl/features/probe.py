@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.arrays import Floats32
 from bertctl.config.schema import Recipe
 from bertctl.data.recipe_data import load_data
 from bertctl.errors import BertctlError, UsageError
@@ -196,7 +196,7 @@ def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> dict[str, Any]
     return metrics
 
 
-def _vectors(job: ProbeJob, listener: Listener) -> Sequence[NDArray[np.float32]]:
+def _vectors(job: ProbeJob, listener: Listener) -> Sequence[Floats32]:
     """Returns the vectors of the training rows (or their words), then of the validation rows, for each probe."""
     splits = ("train", job.selection)
     total = sum(len(job.features[split]) for split in splits)
@@ -218,7 +218,7 @@ def _vectors(job: ProbeJob, listener: Listener) -> Sequence[NDArray[np.float32]]
         listener.finish("features")
 
 
-class WordVectors(Sequence[NDArray[np.float32]]):
+class WordVectors(Sequence[Floats32]):
     """Gives the vectors of words, for one probe at a time.
 
     The hidden states are kept, not what is made of them: the layers of the paper would take 2.4 times as much memory.

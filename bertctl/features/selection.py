@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.arrays import Array, Floats32, Ints
 from bertctl.data.splits import hold_out, joined
 from bertctl.errors import UsageError
 from bertctl.features.classifiers import ClassifierSettings, LinearFunction, choose_strength, fit, fit_mix, layer_mean
@@ -24,8 +24,6 @@ from bertctl.runtime.device import Compute
 from bertctl.tasks.base import Features
 from bertctl.tasks.batches import present
 from bertctl.tasks.registry import higher_is_better
-
-Indices = NDArray[np.int64]
 
 _CHOICE_WORDS = 6_000
 """Words that a strength, a tenfold step, is chosen on: five folds of five strengths take as long as 25 fits."""
@@ -82,7 +80,7 @@ class TrainedProbe:
     repeats: tuple[float, ...]
 
 
-def other_hold_outs(job: ProbeJob) -> list[tuple[Indices, Indices]]:
+def other_hold_outs(job: ProbeJob) -> list[tuple[Ints, Ints]]:
     """Returns repeated hold-out splits for `probe.repeats`, with consecutive seeds."""
     repeats = job.recipe.probe.repeats
     if repeats == 1:
@@ -99,7 +97,7 @@ def other_hold_outs(job: ProbeJob) -> list[tuple[Indices, Indices]]:
 class ProbeTrainer:
     """Trains and scores one probe after the other on the same rows."""
 
-    def __init__(self, job: ProbeJob, labels: NDArray[Any]) -> None:
+    def __init__(self, job: ProbeJob, labels: Array) -> None:
         self._job, self._labels = job, labels
         splits = ("train", job.selection)
         self._rows = joined([job.data.splits[split] for split in splits])
@@ -109,7 +107,7 @@ class ProbeTrainer:
         self._groups = _sentences(job) if job.by_word else _numbered(job.data.groups_of(*splits))
 
     def train(
-        self, pair: tuple[LayerChoice, str], vectors: NDArray[np.float32], hold_outs: Sequence[tuple[Indices, Indices]]
+        self, pair: tuple[LayerChoice, str], vectors: Floats32, hold_outs: Sequence[tuple[Ints, Ints]]
     ) -> TrainedProbe:
         """Returns the probe on one layer in one pooling, scored on each hold-out."""
         layer, pooling = pair
@@ -123,12 +121,12 @@ class ProbeTrainer:
         metrics = self._score(fitted, vectors, held, resamples=resamples)
         return TrainedProbe(layer, pooling, score, fitted, metrics, tuple(repeats))
 
-    def _fit(self, layer: LayerChoice, vectors: NDArray[np.float32], rows: Indices) -> tuple[float, LinearFunction]:
+    def _fit(self, layer: LayerChoice, vectors: Floats32, rows: Ints) -> tuple[float, LinearFunction]:
         inside, labels, settings = vectors[rows], self._labels[rows], self._job.settings
         few = self._chosen_on(rows)
         groups = self._groups[rows][few]
 
-        def score(logits: NDArray[np.float32]) -> float:
+        def score(logits: Floats32) -> float:
             return self._job.sign * self._primary(logits, rows[few])
 
         if not layer.is_learned:
@@ -144,7 +142,7 @@ class ProbeTrainer:
         strength, value = choose_strength(mean, labels[few], settings, score, groups=groups)
         return self._job.sign * value, fit_mix(inside, labels, strength, settings, layers=n_layers, few=few)
 
-    def _chosen_on(self, rows: Indices) -> Indices | slice:
+    def _chosen_on(self, rows: Ints) -> Ints | slice:
         """Returns the training rows that the strength is chosen on: all of them; of words those of a seeded sample of
         sentences.
         """
@@ -156,19 +154,19 @@ class ProbeTrainer:
         enough = 1 + int(np.searchsorted(np.cumsum(counts[order]), _CHOICE_WORDS))
         return np.flatnonzero(np.isin(groups, sentences[order[:enough]]))
 
-    def _primary(self, logits: NDArray[np.float32], rows: Indices) -> float:
+    def _primary(self, logits: Floats32, rows: Ints) -> float:
         """Returns the primary metric of these rows' (or words') logits; minus infinity where it is not defined."""
         found = self._job.task.answers.contributions(self._lines(logits, rows), self._job.primary)
         return found.value if found is not None and np.isfinite(found.value) else -self._job.sign * np.inf
 
     def _score(
-        self, fitted: LinearFunction, vectors: NDArray[np.float32], rows: Indices, *, resamples: int
+        self, fitted: LinearFunction, vectors: Floats32, rows: Ints, *, resamples: int
     ) -> dict[str, MetricValue]:
         """Returns the task's metrics of these rows."""
         lines = self._lines(fitted.logits(vectors[rows]), rows)
         return self._job.task.answers.score(lines, resamples=resamples, seed=self._job.recipe.training.seed)
 
-    def _lines(self, logits: NDArray[np.float32], rows: Indices) -> list[dict[str, Any]]:
+    def _lines(self, logits: Floats32, rows: Ints) -> list[dict[str, Any]]:
         """Returns gold and predicted answers of rows, or of the sentences whose words these are."""
         job, features, chosen, read = self._job, self._job.features["train"], rows, self._rows
         if job.by_word:
@@ -179,18 +177,18 @@ class ProbeTrainer:
         return [{"gold": self._gold[i], **answer} for i, answer in zip(chosen, answers, strict=True)]
 
 
-def labels_of(features: Features) -> NDArray[Any]:
+def labels_of(features: Features) -> Array:
     """Returns the labels of a split, one per row or per word."""
     return present(features.labels)  # type: ignore[attr-defined]
 
 
-def _numbered(keys: Sequence[Hashable]) -> Indices:
+def _numbered(keys: Sequence[Hashable]) -> Ints:
     """Returns the number of each row's group, in the order of their first rows."""
     numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
     return np.array([numbers[key] for key in keys], dtype=np.int64)
 
 
-def _sentences(job: ProbeJob) -> Indices:
+def _sentences(job: ProbeJob) -> Ints:
     """Returns the number of each word's sentence, those of the training rows first."""
     starts = [job.features[split].starts for split in ("train", job.selection)]  # type: ignore[attr-defined]
     counts = np.concatenate([np.diff(each) for each in starts])

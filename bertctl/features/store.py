@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 from bertctl.appended import AppendedArray, AppendedFile, open_array
+from bertctl.arrays import Array
 from bertctl.data.rows import Rows
 from bertctl.features.encoder import TokenVectors
 from bertctl.writing import replacing_file
@@ -82,7 +83,7 @@ class VectorStore:
             rows = state["rows" if name == "counts" else "vectors"] if state else None
             self._arrays[name] = AppendedArray(folder / f"{name}.npy", shape, dtype, rows=rows)
 
-    def append(self, rows: Rows, vectors: NDArray[np.floating], tokens: TokenVectors | None) -> None:
+    def append(self, rows: Rows, vectors: Array, tokens: TokenVectors | None) -> None:
         """Adds rows with their vectors, (N, K, D), or (T, K, D) for tokens."""
         self._arrays["vectors"].append(vectors.reshape(-1, *self._layout.vector_shape))
         for name, array in self._arrays.items():
@@ -137,7 +138,7 @@ def join_stores(
         file.close()
 
 
-def stored_arrays(folder: Path, layout: VectorLayout) -> dict[str, NDArray[Any]]:
+def stored_arrays(folder: Path, layout: VectorLayout) -> dict[str, Array]:
     """Returns the arrays of a folder, mapped into memory; `offsets` (N + 1,) in place of the counts."""
     found = {name: open_array(folder / f"{name}.npy") for name in layout.arrays}
     if layout.by_token:

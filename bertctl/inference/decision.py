@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, ValidationError
 from scipy.special import expit, logit
 
+from bertctl.arrays import Array, Bools, Floats
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.metrics import calibration
 from bertctl.run_folder import SCHEMA, RunFolder
@@ -70,7 +70,7 @@ class ThresholdRule:
 
     precision: float | None = None
 
-    def choose(self, probability: NDArray[np.float64], gold: NDArray[np.bool_]) -> float:
+    def choose(self, probability: Floats, gold: Bools) -> float:
         """Returns the threshold by this rule.
 
         Args:
@@ -106,8 +106,8 @@ def parse_rule(text: str) -> ThresholdRule:
 
 def fit_decision(
     task: TextClassification,
-    logits: NDArray[np.floating[Any]],
-    gold: NDArray[np.generic],
+    logits: Array,
+    gold: Array,
     *,
     fitted_on: str,
     calibrate: bool,

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.arrays import Array, Floats32, Ints
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.batching import Padding, evaluation_plan, token_budget_plan
 from bertctl.runtime.device import Compute
@@ -88,8 +88,8 @@ class ForwardResult:
         losses: (U,) loss of each window, or None where the windows have no labels.
     """
 
-    outputs: dict[str, NDArray[Any]]
-    losses: NDArray[np.float32] | None
+    outputs: dict[str, Array]
+    losses: Floats32 | None
 
 
 @dataclass(frozen=True)
@@ -146,8 +146,8 @@ class Engine:
         plan = evaluation_plan(features.lengths, batch_size, one_length=self.padding.unwanted)
         # A process without a batch of its own computes the first one, to know the shapes; it adds nothing to the sum.
         mine = plan[workers.rank :: workers.count] or plan[:1]
-        outputs: dict[str, NDArray[Any]] = {}
-        losses: NDArray[np.float32] | None = None
+        outputs: dict[str, Array] = {}
+        losses: Floats32 | None = None
         done, tokens, all_tokens = 0, 0, sum(int(features.lengths[indices].sum()) for indices in mine)
         try:
             with self.backend.inference():
@@ -174,9 +174,7 @@ class Engine:
         losses = losses if losses is None else workers.sum(losses if factor else np.zeros_like(losses))
         return ForwardResult(outputs, losses)
 
-    def line_batches(
-        self, lines: Sequence[Any], budget: int
-    ) -> "Iterator[tuple[NDArray[np.int64], dict[str, Tensor]]]":
+    def line_batches(self, lines: Sequence[Any], budget: int) -> "Iterator[tuple[Ints, dict[str, Tensor]]]":
         """Yields lines of tokens as batches of like lengths: which B lines, and their (B, T) inputs on the device.
 
         Args:
@@ -189,9 +187,7 @@ class Engine:
             inputs = padded_inputs(ids, types, lengths[indices], self.padding)
             yield indices, {name: tensor.to(self.compute.device) for name, tensor in inputs.items()}
 
-    def line_outputs(
-        self, lines: Sequence[Any], budget: int, **more: Any
-    ) -> "Iterator[tuple[NDArray[np.int64], Tensor, Any]]":
+    def line_outputs(self, lines: Sequence[Any], budget: int, **more: Any) -> "Iterator[tuple[Ints, Tensor, Any]]":
         """Yields, batch by batch as `line_batches`, which B lines, their (B, T) mask, and what the network returns."""
         for indices, inputs in self.line_batches(lines, budget):
             with self.backend.inference():

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.arrays import Floats, Ints
 from bertctl.config.recipe_sections import EvaluationSection
 from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
@@ -50,7 +50,7 @@ class SplitResult:
     features: Features
     outputs: Outputs
     lines: list[dict[str, Any]]
-    losses: NDArray[np.float64]
+    losses: Floats
     loss: Contributions
     metrics: dict[str, MetricValue]
 
@@ -121,7 +121,7 @@ def _measured(
     return metrics
 
 
-def windows_of(features: Features) -> NDArray[np.int64]:
+def windows_of(features: Features) -> Ints:
     """Returns the (N,) windows that each row is read in."""
     if isinstance(features, CorpusWindows):  # which are what is scored
         return np.ones(len(features.tokens), dtype=np.int64)

@@ -17,8 +17,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.arrays import Array
 from bertctl.errors import DeviceError, UnavailableError, UsageError
 from bertctl.modeling.source import ModelSource
 from bertctl.progress import SILENT, Listener
@@ -36,7 +36,7 @@ BACKENDS = ("torch", "onnx", "openvino")
 _PACKAGES = {"onnx": ("onnxruntime", "onnx"), "openvino": ("openvino", "onnx")}
 _OPSET = 18
 
-Run = Callable[[Mapping[str, NDArray[Any]]], Sequence[NDArray[Any]]]
+Run = Callable[[Mapping[str, Array]], Sequence[Array]]
 """Inputs by name -> outputs in the order that was asked for."""
 
 
@@ -148,7 +148,7 @@ def _openvino(path: Path, outputs: Sequence[str], compute: Compute) -> Run:
 
     takes = [tensor.get_any_name() for tensor in compiled.inputs]
 
-    def run(feeds: Mapping[str, NDArray[Any]]) -> Sequence[NDArray[Any]]:
+    def run(feeds: Mapping[str, Array]) -> Sequence[Array]:
         found = compiled({name: feeds[name] for name in takes}, share_inputs=True)
         return [found[i] for i in range(len(outputs))]
 

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
 from bertctl import __version__
+from bertctl.arrays import Array
 from bertctl.catalog.lock import file_sha256
 from bertctl.config.dump import recipe_hash
 from bertctl.documents import loading
@@ -139,7 +139,7 @@ class _Shard(Workers):
             elif file.comment != seal:
                 raise UsageError(f"{file.filename} is another shard, or of other rows, run or options", remedy=AGAIN)
 
-    def sum(self, values: NDArray[Any]) -> NDArray[Any]:
+    def sum(self, values: Array) -> Array:
         name = str(next(self.numbers))
         if self.is_apart:
             rows = np.unique(np.nonzero(values)[0])

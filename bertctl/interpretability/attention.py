@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from bertctl.arrays import Floats32, Ints
 from bertctl.config.recipe_sections import RuntimeSection
 from bertctl.errors import UsageError
 from bertctl.inference.engine import Engine
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from bertctl.modeling.model import Model
 
-Floats = NDArray[np.float32]
 
 _NUMBERS = 1 << 26  # attentions in memory at once (256 MB)
 _SUM_TOLERANCE = 1e-4
@@ -102,7 +102,7 @@ class AttentionReader:
             raise UsageError("a text has no tokens", remedy="Give texts with words in them.")
         return [one.windows[0] for one in found], [one.full_length - len(one.windows[0]) for one in found]
 
-    def read(self, encodings: Sequence["Encoding"]) -> "Iterator[tuple[NDArray[np.int64], list[Tensor]]]":
+    def read(self, encodings: Sequence["Encoding"]) -> "Iterator[tuple[Ints, list[Tensor]]]":
         """Yields, batch by batch, which texts are in it and the attention of each layer, (B, H, T, T).
 
         Raises:
@@ -155,7 +155,7 @@ def read_attention(
     numbers = numbers_in(heads, read[0].shape[1], "head")
     picked = np.ix_([layer - 1 for layer in chosen], [head - 1 for head in numbers])
 
-    def of_layers(tensors: "Sequence[Tensor]") -> Floats:
+    def of_layers(tensors: "Sequence[Tensor]") -> Floats32:
         return np.stack([tensor[0].cpu().numpy() for tensor in tensors])[picked]
 
     own = f"the family '{reader.family}' computes its scores in a way of its own, as a rule not query · key alone"

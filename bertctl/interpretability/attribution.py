@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline
 
-from bertctl.interpretability.embeddings import EmbeddedNetwork, Floats
+from bertctl.arrays import Floats, Ints
+from bertctl.interpretability.embeddings import EmbeddedNetwork
 from bertctl.interpretability.lines import Line
 
 TOLERANCE = 0.01
@@ -144,14 +144,14 @@ METHODS: Mapping[str, Method] = {
 }
 
 
-def order_of(words: Floats) -> NDArray[np.int64]:
+def order_of(words: Floats) -> Ints:
     """Returns the numbers of words by what they contribute, the most first; without those that can't be left out."""
     there = np.flatnonzero(~np.isnan(words))
     return there[np.argsort(-words[there], kind="stable")]
 
 
 def faithfulness(
-    network: EmbeddedNetwork, lines: Sequence[Line], whole: Floats, orders: Mapping[str, Sequence[NDArray[np.int64]]]
+    network: EmbeddedNetwork, lines: Sequence[Line], whole: Floats, orders: Mapping[str, Sequence[Ints]]
 ) -> list[dict[str, dict[str, float]]]:
     """Returns comprehensiveness and sufficiency of orders of words (DeYoung et al. 2020, section 4.3), line by line.
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.arrays import Floats
 from bertctl.errors import UsageError
 from bertctl.inference.engine import Engine
 from bertctl.interpretability.attention_tap import attending
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 _CPU_BUDGET, _GPU_BUDGET = 1024, 8192
 """Tokens of a pass: on a CPU more of them leave its caches, on a GPU activations of bert-base take 10 GB."""
 _TOLERANCE = 1e-3  # of a logit: far more than rounding, far less than what another path through the network gives
-
-Floats = NDArray[np.float64]
 
 
 @dataclass

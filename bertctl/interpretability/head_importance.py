@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.arrays import Floats
 from bertctl.catalog.hub import cache_only
 from bertctl.data.recipe_data import load_data
 from bertctl.errors import DataError, UsageError
@@ -27,8 +27,6 @@ from bertctl.progress import SILENT, Listener
 from bertctl.runtime.batching import evaluation_plan
 from bertctl.runtime.seeding import WindowRandom
 from bertctl.tasks.choices import ChoiceBatch
-
-Floats = NDArray[np.float64]
 
 _BATCH = 32  # windows of which gradients are asked at once
 

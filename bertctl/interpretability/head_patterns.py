@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import entr
 
+from bertctl.arrays import Bools, Floats, Floats32
 from bertctl.errors import UsageError
 from bertctl.interpretability.attention import AttentionReader, sides_of
 from bertctl.progress import SILENT, Listener
@@ -22,7 +22,6 @@ from bertctl.tokenization.stream import TextChunk
 if TYPE_CHECKING:
     from tokenizers import Encoding
 
-Floats = NDArray[np.float64]
 
 PATTERNS = {
     "next": "the next token",
@@ -84,7 +83,7 @@ def measure_patterns(
     return {"texts": texts, "tokens": int(numbers[-1]), "cut": cut, "counts": counts, "columns": columns}
 
 
-def _relations(encodings: "Sequence[Encoding]", cls_id: int | None) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
+def _relations(encodings: "Sequence[Encoding]", cls_id: int | None) -> tuple[Bools, Floats32]:
     """Returns which (B, T) tokens attend, and (R, N, T) what each of them is to the others: by pattern whether it is
     such a thing, and its distance.
     """
@@ -107,7 +106,7 @@ def _relations(encodings: "Sequence[Encoding]", cls_id: int | None) -> tuple[NDA
     return sides >= 0, np.stack([*(of_token[name] for name in PATTERNS), np.abs(step)]).astype(np.float32)
 
 
-def _sums(weights: NDArray[np.float32], attending: NDArray[np.bool_], relations: NDArray[np.float32]) -> Floats:
+def _sums(weights: Floats32, attending: Bools, relations: Floats32) -> Floats:
     """Returns (H, R + 1) sums of (B, H, T, T) attention over the N tokens: by pattern, of distances, of entropies."""
     rows = weights.transpose(0, 2, 1, 3)[attending]  # (N, H, T)
     related = np.einsum("nht,rnt->hr", rows, relations, optimize=True)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.arrays import Floats, Floats32
 from bertctl.config.recipe_sections import ModelSection, RuntimeSection
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError, UsageError
@@ -162,7 +162,7 @@ def layer_similarity(
     return {"texts": number, "cka": [[round(float(value), 6) for value in row] for row in similarity]}
 
 
-def cka_matrix(a: NDArray[np.float32], b: NDArray[np.float32], *, listener: Listener = SILENT) -> NDArray[np.float64]:
+def cka_matrix(a: Floats32, b: Floats32, *, listener: Listener = SILENT) -> Floats:
     """Returns (K, M), the linear CKA of each layer of one model with each of another.
 
     With X and Y centred, CKA = ||Y'X||^2 / (||X'X|| ||Y'Y||), Frobenius norms (Kornblith et al. 2019, section 3);
@@ -185,7 +185,7 @@ def cka_matrix(a: NDArray[np.float32], b: NDArray[np.float32], *, listener: List
     return found
 
 
-_Side = tuple[NDArray[np.float32], NDArray[np.float64]]
+_Side = tuple[Floats32, Floats]
 """(N, K, P) vectors of N texts by K layers, and their (K, P) centres."""
 
 

@@ -14,8 +14,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.arrays import Bools, Floats, Ints
 from bertctl.data.word_splitting import split_words
 from bertctl.errors import UsageError
 from bertctl.tasks.targets import Answered, Part, Target
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
     from bertctl.inference.engine import Engine
     from bertctl.tasks.base import Objective
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -72,7 +69,7 @@ class Line:
         places = tuple((int(before[place[0]]), *place[1:]) if len(place) > 1 else place for place in self.places)
         return replace(self, ids=self.ids[kept], type_ids=self.type_ids[kept], word=self.word[kept], places=places)
 
-    def of_words(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def of_words(self, values: Floats) -> Floats:
         """Returns (W + 1,) sums over each word's tokens of (T,) values; the last one is that of all other tokens."""
         size = len(self.words) + 1
         return np.bincount(self.word % size, values, size).astype(np.float64)

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Encoding
 
+from bertctl.arrays import Floats32, Ints32
 from bertctl.catalog.models import MODELS
 from bertctl.config.recipe_sections import RuntimeSection
 from bertctl.errors import DataError, UnavailableError, UsageError
@@ -44,7 +44,7 @@ class MaskedLine(NamedTuple):
         places: of the masked tokens that are asked for.
     """
 
-    ids: Sequence[int] | NDArray[np.int32]
+    ids: Sequence[int] | Ints32
     type_ids: Sequence[int]
     places: Sequence[int]
 
@@ -134,7 +134,7 @@ class MaskedModel:
             given = {i: finite(one.cpu().numpy(), self.name) for i, one in self.logarithms(lines)}
             logarithms = (given[i] for i in range(len(lines)))
             for text, encoding, each in zip(part, encodings, variants, strict=True):
-                found: dict[int, dict[int, NDArray[np.float32]]] = {}  # by the mask's place, by how many
+                found: dict[int, dict[int, Floats32]] = {}  # by the mask's place, by how many
                 for one in each:
                     found.setdefault(one.places[0], {})[len(one.places)] = next(logarithms)
                 masks = []

@@ -9,8 +9,8 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.arrays import Floats32
 from bertctl.catalog.models import locate_model
 from bertctl.errors import DataError, UsageError
 from bertctl.modeling.pooling import finite, unit_length
@@ -87,7 +87,7 @@ def near_places(
     encoder, windows = open_encoder(model, VectorNames((layer,), ("none",), special_tokens=False))
     places = islice(_places(pattern, texts), _MOST)
     shown: list[str] = []
-    vectors: list[NDArray[np.float32]] = []
+    vectors: list[Floats32] = []
     batch = [next(_places(pattern, [[context]]))]
     while batch:
         tokens = encoder.tokens(windows([text for text, _, _ in batch]))
@@ -121,7 +121,7 @@ def _places(pattern: re.Pattern[str], texts: Iterable[Sequence[str]]) -> Iterato
 
 
 def _placed(
-    document: dict[str, Any], query: NDArray[np.float32], vectors: NDArray[np.float32], found: list[dict[str, Any]]
+    document: dict[str, Any], query: Floats32, vectors: Floats32, found: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """Returns the answer with its points in the plane of the two first principal components of what was found."""
     points = np.vstack([query, vectors]).astype(np.float64)
@@ -143,7 +143,7 @@ def _one_token(tokenizer: Any, word: str) -> int:
     return ids[0]
 
 
-def _read(model: str) -> NDArray[np.float32]:
+def _read(model: str) -> Floats32:
     """Returns the (V, H) vectors of the tokens."""
     from safetensors import safe_open
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bertctl.arrays import Floats, Ints
 from bertctl.errors import DataError
-from bertctl.metrics.arrays import Floats, Numbers
 from bertctl.metrics.statistics import wilson_interval
 
 BINS = 15
@@ -346,7 +346,7 @@ def _thresholds(probability: ArrayLike, gold: ArrayLike) -> list[Threshold]:
     return choices
 
 
-def _checked(confidence: ArrayLike, correct: ArrayLike) -> tuple[Floats, Numbers]:
+def _checked(confidence: ArrayLike, correct: ArrayLike) -> tuple[Floats, Ints]:
     confidence_N = np.asarray(confidence, dtype=np.float64)
     correct_N = np.asarray(correct, dtype=np.int64)
     if confidence_N.shape != correct_N.shape or confidence_N.ndim != 1:
@@ -356,7 +356,7 @@ def _checked(confidence: ArrayLike, correct: ArrayLike) -> tuple[Floats, Numbers
     return confidence_N, correct_N
 
 
-def _bin_numbers(confidence_N: Floats, bins: int) -> Numbers:
+def _bin_numbers(confidence_N: Floats, bins: int) -> Ints:
     return np.clip(np.ceil(confidence_N * bins).astype(np.int64) - 1, 0, bins - 1)
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from bertctl.metrics.arrays import Bools, Floats, Numbers
+from bertctl.arrays import Bools, Floats, Ints
 from bertctl.metrics.contributions import Contributions, ratio
 from bertctl.metrics.statistics import Method, Statistic
 
@@ -15,7 +15,7 @@ Average = Literal["micro", "macro", "weighted"]
 """Over all decisions; the mean of the labels' F1; that mean by how often each label is there."""
 
 
-def f1_of_labels(gold: Numbers, predicted: Numbers, *, n_labels: int, of: int | Average) -> Contributions:
+def f1_of_labels(gold: Ints, predicted: Ints, *, n_labels: int, of: int | Average) -> Contributions:
     """Returns F1 as in scikit-learn; 0 without the positive label in gold and answers.
 
     Args:
@@ -27,7 +27,7 @@ def f1_of_labels(gold: Numbers, predicted: Numbers, *, n_labels: int, of: int | 
     return _of_cells(gold, predicted, n_labels, f1_statistic(n_labels, of))
 
 
-def matthews(gold: Numbers, predicted: Numbers, *, n_labels: int) -> Contributions:
+def matthews(gold: Ints, predicted: Ints, *, n_labels: int) -> Contributions:
     """Returns the Matthews correlation as in scikit-learn; 0 with a single label in gold or answers.
 
     Args:
@@ -38,7 +38,7 @@ def matthews(gold: Numbers, predicted: Numbers, *, n_labels: int) -> Contributio
     return _of_cells(gold, predicted, n_labels, matthews_statistic(n_labels))
 
 
-def _of_cells(gold: Numbers, predicted: Numbers, n_labels: int, of_tables: Statistic) -> Contributions:
+def _of_cells(gold: Ints, predicted: Ints, n_labels: int, of_tables: Statistic) -> Contributions:
     """Returns a metric that knows of an example only its cell of the confusion table."""
     n_cells = n_labels * n_labels
 

@@ -11,14 +11,14 @@ from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 
-from bertctl.metrics.arrays import Floats, Numbers
+from bertctl.arrays import Floats, Ints
 from bertctl.metrics.statistics import CHUNK, SAME, Statistic, counted_kinds, quantile_of_normal
 
 FEW = 40
 """Clusters below which an interval is said to be rough: the spread between so few is not known well."""
 
 
-def numbered(keys: Sequence[Hashable]) -> Numbers | None:
+def numbered(keys: Sequence[Hashable]) -> Ints | None:
     """Returns (N,) the number of each example's cluster, from 0; None where each has its own.
 
     A few texts that stand twice make no clusters: below 5 % of the examples they change no interval.
@@ -28,12 +28,12 @@ def numbered(keys: Sequence[Hashable]) -> Numbers | None:
     return found if len(numbers) <= 0.95 * len(keys) else None
 
 
-def number_of(clusters_N: Numbers | None) -> int | None:
+def number_of(clusters_N: Ints | None) -> int | None:
     """Returns G; None without clusters."""
     return None if clusters_N is None else int(clusters_N.max()) + 1
 
 
-def design_effect(linear_N: Floats, clusters_N: Numbers | None) -> float:
+def design_effect(linear_N: Floats, clusters_N: Ints | None) -> float:
     """Returns how many times as much a mean varies as that of independent examples; at least 1, and 1 without clusters.
 
     The few degrees of freedom of few clusters are in it: an interval with it is as wide as Student's distribution asks.
@@ -53,7 +53,7 @@ def design_effect(linear_N: Floats, clusters_N: Numbers | None) -> float:
     return max(1.0, together / alone) * (1 + (z * z + 1) / (4 * (G - 1))) ** 2
 
 
-def cluster_means(values_N: Floats, clusters_N: Numbers | None) -> Floats:
+def cluster_means(values_N: Floats, clusters_N: Ints | None) -> Floats:
     """Returns (G,) values with the same mean as these, one a cluster, in proportion to its sum."""
     if clusters_N is None:
         return values_N
@@ -62,7 +62,7 @@ def cluster_means(values_N: Floats, clusters_N: Numbers | None) -> Floats:
 
 
 def cluster_units(
-    clusters_N: Numbers, models: Sequence[Floats], unseen: Floats, make: Callable[[Floats], Statistic]
+    clusters_N: Ints, models: Sequence[Floats], unseen: Floats, make: Callable[[Floats], Statistic]
 ) -> tuple[list[Floats], Floats, Callable[[Floats], Statistic]]:
     """Returns clusters in the place of examples, so that whatever draws or exchanges examples does so with clusters.
 

@@ -14,11 +14,10 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.arrays import Array, Bools, Floats, Ints
 from bertctl.errors import DivergedError
 from bertctl.metrics import statistics
-from bertctl.metrics.arrays import Bools, Floats, Numbers
 from bertctl.metrics.clusters import cluster_means, cluster_units, design_effect, number_of
 from bertctl.metrics.paired import RESAMPLES, Difference, bootstrap_difference, mean_difference, share_difference
 from bertctl.metrics.value import MetricValue
@@ -93,7 +92,7 @@ class Contributions:
     is_defined: bool = True
     higher_is_better: bool = True
     is_dear: bool = False
-    clusters: Numbers | None = None
+    clusters: Ints | None = None
 
     @cached_property
     def value(self) -> float:
@@ -118,7 +117,7 @@ class Contributions:
         return linear
 
     @cached_property
-    def _counted(self) -> tuple[Floats, Numbers, Numbers]:
+    def _counted(self) -> tuple[Floats, Ints, Ints]:
         """(M, S) kinds of examples, (M,) how often each occurs, and (N,) which each example is."""
         if self.kinds == "single":
             n = len(self.rows)
@@ -168,7 +167,7 @@ class Contributions:
         # The mean of many fractions, added up in another order, may leave the interval by its last digit.
         return min(low, self.value), max(high, self.value)
 
-    def _by_cluster(self, clusters: Numbers) -> tuple[statistics.Statistic, Numbers]:
+    def _by_cluster(self, clusters: Ints) -> tuple[statistics.Statistic, Ints]:
         """Returns the metric as a function of how often each cluster counts, and how often it does."""
         (units,), unseen, make = cluster_units(clusters, [self.rows], self.unseen, self.make)
         counts = np.concatenate([np.ones(len(units), dtype=np.int64), np.zeros(len(unseen), dtype=np.int64)])
@@ -222,7 +221,7 @@ def fraction(values: Floats) -> Contributions:
     return Contributions(values[:, None], "fraction", mean_statistic, unseen, possible)
 
 
-def loss(sums: Floats, weights: NDArray[np.number]) -> Contributions:
+def loss(sums: Floats, weights: Array) -> Contributions:
     """Returns the mean loss over everything that is counted (examples, words, windows); lower is better.
 
     Args:
@@ -256,7 +255,7 @@ def ratio(numerator: Floats, denominator: Floats) -> Floats:
     return np.divide(numerator, denominator, out=np.zeros_like(numerator), where=denominator > 0)
 
 
-def refuse_not_finite(values: NDArray[np.floating], what: str) -> None:
+def refuse_not_finite(values: Array, what: str) -> None:
     """Raises DivergedError where some of the values are infinite or not a number: JSON has no word for them."""
     bad = int((~np.isfinite(values)).sum())
     if bad:

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from bertctl.arrays import Bools, Floats, Ints
 from bertctl.metrics import statistics
-from bertctl.metrics.arrays import Bools, Floats, Numbers
 from bertctl.metrics.clusters import cluster_means, cluster_units, design_effect, number_of
 from bertctl.metrics.value import MetricValue
 
@@ -88,7 +88,7 @@ def mcnemar(only_a: int, only_b: int, *, exact: bool = True) -> float:
     return math.erfc((abs(only_a - only_b) - 1) / math.sqrt(2 * m))
 
 
-def share_difference(right_a: Bools, right_b: Bools, clusters: Numbers | None = None) -> Difference:
+def share_difference(right_a: Bools, right_b: Bools, clusters: Ints | None = None) -> Difference:
     """Returns the difference of two proportions on the same examples: Tango's interval, McNemar's exact p.
 
     With clusters the interval is that of as many independent examples as would vary as much, and p comes from
@@ -148,7 +148,7 @@ def bootstrap_difference(
     possible: Floats | None = None,
     resamples: int = RESAMPLES,
     method: statistics.Method = "bca",
-    clusters: Numbers | None = None,
+    clusters: Ints | None = None,
 ) -> Difference:
     """Returns the difference of any metric of the same examples: paired bootstrap and exchange test.
 
@@ -200,7 +200,7 @@ def _difference_of(make: Callable[[Floats], statistics.Statistic], kinds: Floats
 
 
 def mean_difference(
-    values_a: Floats, values_b: Floats, clusters: Numbers | None = None, *, resamples: int = RESAMPLES, seed: int = 0
+    values_a: Floats, values_b: Floats, clusters: Ints | None = None, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> Difference:
     """Returns the difference of two means over the same examples: studentised bootstrap, exchange test.
 
@@ -277,7 +277,7 @@ def detectable(low: float, high: float) -> float:
     return (high - low) / 2 * (sure + NormalDist().inv_cdf(POWER)) / sure
 
 
-def _exchange(clusters: Numbers | None) -> str:
+def _exchange(clusters: Ints | None) -> str:
     return "exchange test" if clusters is None else "exchange of clusters"
 
 
@@ -316,7 +316,7 @@ def _tango_score(only_a: float, only_b: float, n: float, shift: float) -> float:
     return gap / math.sqrt(variance)
 
 
-def _exchange_p(statistic: statistics.Statistic, same_K: Numbers, changed_J: Numbers, *, resamples: int) -> float:
+def _exchange_p(statistic: statistics.Statistic, same_K: Ints, changed_J: Ints, *, resamples: int) -> float:
     """Returns how often exchanging answers at random moves the models as far apart as they are.
 
     Args:

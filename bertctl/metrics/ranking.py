@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from bertctl.metrics.arrays import Bools, Floats
+from bertctl.arrays import Bools, Floats
 from bertctl.metrics.contributions import Contributions, ratio
 from bertctl.metrics.statistics import Statistic
 

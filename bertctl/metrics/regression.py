@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bertctl.metrics.arrays import Floats, Numbers
+from bertctl.arrays import Floats, Ints
 from bertctl.metrics.contributions import Contributions
 from bertctl.metrics.statistics import Statistic
 
@@ -94,7 +94,7 @@ def spearman_statistic(x_N: Floats, y_N: Floats) -> Statistic:
     return spearman
 
 
-def _mean_ranks(counts_RN: Floats, starts_G: Numbers) -> tuple[Floats, Floats]:
+def _mean_ranks(counts_RN: Floats, starts_G: Ints) -> tuple[Floats, Floats]:
     """Returns how often each value was drawn, (R, G), and the mean rank of those, (R, G), without sorting again."""
     sizes_RG = np.add.reduceat(counts_RN, starts_G, axis=1)
     return sizes_RG, np.cumsum(sizes_RG, axis=1) - (sizes_RG - 1) / 2

@@ -6,8 +6,8 @@ Letters: Q queries, C candidates, D size of a vector.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.arrays import Floats32, Ints
 from bertctl.metrics import contributions
 from bertctl.metrics.contributions import Contributions
 
@@ -21,7 +21,7 @@ _AT_ONCE = 512
 """Queries whose similarities with all candidates are in memory."""
 
 
-def similarities(queries: NDArray[np.float32], candidates: NDArray[np.float32]) -> Iterator[NDArray[np.float32]]:
+def similarities(queries: Floats32, candidates: Floats32) -> Iterator[Floats32]:
     """Yields the (C,) cosines of each query; a vector of zeros is like nothing."""
     queries, candidates = (
         each / np.maximum(np.linalg.norm(each, axis=-1, keepdims=True), 1e-12) for each in (queries, candidates)
@@ -30,7 +30,7 @@ def similarities(queries: NDArray[np.float32], candidates: NDArray[np.float32]) 
         yield from queries[first : first + _AT_ONCE] @ candidates.T
 
 
-def ranks_of(similar: NDArray[np.float32], right: NDArray[np.int64]) -> list[int]:
+def ranks_of(similar: Floats32, right: Ints) -> list[int]:
     """Returns the ranks, from 1, of the right candidates, the best first; of equals a right one comes last.
 
     Args:

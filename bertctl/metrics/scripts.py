@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.arrays import Array
 from bertctl.catalog.hub import is_offline
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.metrics.value import MetricValue
 
-Column = Sequence[Any] | NDArray[Any]
+Column = Sequence[Any] | Array
 
 
 def find_script(given: str) -> Path:

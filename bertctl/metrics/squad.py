@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from bertctl.metrics.arrays import Bools, Floats, Numbers
+from bertctl.arrays import Bools, Floats, Ints
 
 Version = Literal[1, 2]
 """1 for data in which every question has an answer (SQuAD 1.1), 2 for data with unanswerable ones (SQuAD 2.0)."""
@@ -108,7 +108,7 @@ def chosen_threshold(scores: Floats, null_odds: Floats, *, answerable: Bools) ->
 
 def _by_number_answered(
     scores: Floats, null_odds: Floats, *, answerable: Bools, answered: Bools
-) -> tuple[Numbers, Floats]:
+) -> tuple[Ints, Floats]:
     """Returns (N,) questions by rising odds, and (N + 1,) the sum of scores when so many of them are answered."""
     order = np.argsort(null_odds, kind="stable")
     gains = np.where(answerable, scores, -answered.astype(np.float64))[order]

@@ -42,9 +42,8 @@ from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bertctl.metrics.arrays import Floats, Numbers
+from bertctl.arrays import Array, Floats, Ints
 
 Method = Literal["bca", "percentile", "posterior"]
 
@@ -100,7 +99,7 @@ def wilson_interval(successes: float, n: float, confidence: float = CONFIDENCE) 
 
 def bootstrap_interval(
     statistic: Statistic,
-    counts: int | Numbers,
+    counts: int | Ints,
     *,
     resamples: int,
     seed: int,
@@ -140,7 +139,7 @@ def bootstrap_interval(
     return min(float(low), value), max(float(high), value)
 
 
-def posterior_interval(statistic: Statistic, counts_M: NDArray[np.floating], *, seed: int) -> tuple[float, float]:
+def posterior_interval(statistic: Statistic, counts_M: Array, *, seed: int) -> tuple[float, float]:
     """Returns the 95 % interval of a statistic of a small table: quantiles of its posterior with Jeffreys' prior.
 
     Args:
@@ -189,7 +188,7 @@ def chunk_sizes(resamples: int, width: int) -> Iterator[int]:
         yield min(rows, resamples - start)
 
 
-def counted_kinds(rows: Floats, unseen: Floats | None = None) -> tuple[Floats, Numbers, Numbers]:
+def counted_kinds(rows: Floats, unseen: Floats | None = None) -> tuple[Floats, Ints, Ints]:
     """Returns (M, S) different rows in lexicographic order, unseen ones too; (M,) how often; (N,) which each row is."""
     everything = rows if unseen is None else np.vstack([rows, unseen])
     if rows.shape[1] == 1:  # many times faster than for rows of several numbers
@@ -201,7 +200,7 @@ def counted_kinds(rows: Floats, unseen: Floats | None = None) -> tuple[Floats, N
     return kinds, np.bincount(place, minlength=len(kinds)), place
 
 
-def influence(statistic: Statistic, counts_M: Numbers) -> Floats:
+def influence(statistic: Statistic, counts_M: Ints) -> Floats:
     """Returns what one example of each kind adds, (M,): jackknife pseudo-values, with the metric as mean.
 
     Kinds that do not occur have 0.
@@ -213,7 +212,7 @@ def influence(statistic: Statistic, counts_M: Numbers) -> Floats:
     return found
 
 
-def _draw(counts_M: Numbers, resamples: int, rng: np.random.Generator) -> Iterator[Floats]:
+def _draw(counts_M: Ints, resamples: int, rng: np.random.Generator) -> Iterator[Floats]:
     """Yields counts of resampled examples, (rows, M) at a time."""
     n, M = int(counts_M.sum()), counts_M.size
     # A multinomial draw costs M binomial ones, each dearer than the draw of an index, of which there are n.
@@ -227,7 +226,7 @@ def _draw(counts_M: Numbers, resamples: int, rng: np.random.Generator) -> Iterat
             yield np.bincount(kinds.ravel(), minlength=rows * M).reshape(rows, M).astype(np.float64)
 
 
-def _acceleration(statistic: Statistic, counts_M: Numbers) -> float:
+def _acceleration(statistic: Statistic, counts_M: Ints) -> float:
     """Returns BCa's acceleration by the jackknife: a sixth of the skewness of the examples' influence."""
     present = np.flatnonzero(counts_M)
     if present.size > MAX_KINDS or counts_M.sum() < 2:
@@ -251,7 +250,7 @@ def _bca_tails(drawn_R: Floats, value: float, acceleration: float, confidence: f
     return np.array(tails)
 
 
-def _unseen_interval(statistic: Statistic, counts_M: Numbers, value: float, confidence: float) -> tuple[float, float]:
+def _unseen_interval(statistic: Statistic, counts_M: Ints, value: float, confidence: float) -> tuple[float, float]:
     n, M = int(counts_M.sum()), counts_M.size
     unseen = wilson_interval(0, n, confidence)[1]
     # Any kind could be the one; of very many, evenly spaced ones stand for all.
@@ -260,7 +259,7 @@ def _unseen_interval(statistic: Statistic, counts_M: Numbers, value: float, conf
     return min(value, float(reached.min())), max(value, float(reached.max()))
 
 
-def _with_one_changed(statistic: Statistic, counts_M: Floats, kinds: Numbers, change: float) -> Floats:
+def _with_one_changed(statistic: Statistic, counts_M: Floats, kinds: Ints, change: float) -> Floats:
     """Returns the statistic for each of these kinds, with the count of that kind alone changed."""
     found: list[Floats] = []
     for rows in chunk_sizes(kinds.size, counts_M.size):

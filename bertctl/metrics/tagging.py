@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from bertctl.metrics.arrays import Floats, Numbers
+from bertctl.arrays import Floats, Ints
 from bertctl.metrics.contributions import Contributions, ratio
 from bertctl.metrics.statistics import Statistic
 
@@ -206,7 +206,7 @@ def entity_counts(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[st
     return counts
 
 
-def tagging_statistic(name: str, kinds: Numbers) -> Statistic:
+def tagging_statistic(name: str, kinds: Ints) -> Statistic:
     """Returns a metric as a function of how often each kind of sentence occurs.
 
     Args:

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.arrays import Floats32
 from bertctl.documents import loading, read_json
 from bertctl.errors import UnavailableError
 from bertctl.modeling.layers import choose_layers, join_states, layer_count, read_states
@@ -59,9 +59,9 @@ class LinearHead:
     normalize: bool
     classifier: str
     strength: float
-    weight: NDArray[np.float32]
-    bias: NDArray[np.float32]
-    mix: NDArray[np.float32] | None = None
+    weight: Floats32
+    bias: Floats32
+    mix: Floats32 | None = None
     windows: str = "mean"
 
     def save(self, folder: Path, *, source: ModelSource, head: Mapping[str, Any]) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.arrays import Array, Floats32, Ints
 from bertctl.errors import DataError, UsageError
 from bertctl.words import unknown
 
@@ -109,9 +109,7 @@ def _cls(vectors: "Tensor", mask: "Tensor | None", *, last: bool) -> "Tensor":
     return vectors[torch.arange(len(vectors)), position]
 
 
-def join_windows(
-    vectors: NDArray[np.float32], owners: NDArray[np.int64], counts: NDArray[np.int64], how: str, windows: str = "mean"
-) -> NDArray[np.float32]:
+def join_windows(vectors: Floats32, owners: Ints, counts: Ints, how: str, windows: str = "mean") -> Floats32:
     """Returns (B, D) vectors of texts, made of those of their windows (U, D).
 
     Args:
@@ -166,13 +164,13 @@ def pool_words(vectors: "Tensor", words: "Tensor", n_words: int, how: str) -> "T
     return out
 
 
-def unit_length(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+def unit_length(vectors: Floats32) -> Floats32:
     """Returns each vector divided by its length; zeros stay zeros."""
     lengths = np.linalg.norm(vectors.astype(np.float64), axis=-1, keepdims=True)
     return (vectors / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
 
 
-def finite(numbers: NDArray[np.floating], model: str) -> NDArray[np.floating]:
+def finite(numbers: Array, model: str) -> Array:
     """Returns what a model has computed.
 
     Raises:

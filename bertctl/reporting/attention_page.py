@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.arrays import Array
 from bertctl.reporting.page import render_page
 from bertctl.words import count, harmless, shorten
 
@@ -53,5 +53,5 @@ def _packed(found: Mapping[str, Any]) -> dict[str, Any]:
     return packed
 
 
-def _text(numbers: NDArray[Any], kind: type) -> str:
+def _text(numbers: Array, kind: type) -> str:
     return base64.b64encode(zlib.compress(np.round(numbers).astype(kind).tobytes(), 6)).decode()

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.arrays import Floats
 from bertctl.metrics.calibration import ReliabilityBin
 from bertctl.writing import atomic_write
 
@@ -204,7 +204,7 @@ def score_chart(scores: Sequence[tuple[int, float]], *, name: str, best: int | N
     return svg("score", f"{name} by step: " + ", ".join(f"{value:.4f}" for _, value in scores[:20]), draw)
 
 
-def thinned(points: Sequence[tuple[int, float]], most: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def thinned(points: Sequence[tuple[int, float]], most: int) -> tuple[Floats, Floats]:
     """Returns at most so many points, each the mean of as many neighbours."""
     both = np.array(points, dtype=np.float64).reshape(-1, 2)
     parts = np.array_split(both, min(most, len(both))) if len(both) else [both]

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.table import Table
 
+from bertctl.arrays import Bools, Floats
 from bertctl.metrics import calibration
 from bertctl.metrics.statistics import wilson_interval
 from bertctl.reporting import charts
@@ -177,7 +177,7 @@ def calibration_section(lines: Lines, answers: Answers, *, calibrated: bool) -> 
     return Section("calibration", "Calibration", blocks)
 
 
-def _calibration_words(probability: NDArray[np.float64], held: NDArray[np.bool_], error: float, limit: float) -> str:
+def _calibration_words(probability: Floats, held: Bools, error: float, limit: float) -> str:
     mean, share = float(probability.mean()), float(held.mean())
     low, high = wilson_interval(int(held.sum()), held.size)
     if error <= limit:

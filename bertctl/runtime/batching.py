@@ -6,13 +6,14 @@ Batches are formed once, for all processes together; each process and micro-batc
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+
+from bertctl.arrays import Bools, Ints
 
 POOL_BATCHES = 64
 """Batches drawn at random and then sorted by length among themselves: enough to leave little padding
 (3 % on SST-2, against 1 % when the whole set is sorted), few enough that batches stay mixed from epoch to epoch."""
 
-Plan = list[NDArray[np.int64]]
+Plan = list[Ints]
 
 
 @dataclass(frozen=True)
@@ -31,17 +32,15 @@ class Padding:
     width: int | None = None
     unwanted: bool = False
 
-    def mask(self, lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def mask(self, lengths: Ints) -> Bools:
         """Returns (B, T) booleans: which positions of a batch of windows of these lengths (B,) are no padding."""
         width = self.width or int(lengths.max())
         columns = np.arange(width)
-        is_text: NDArray[np.bool_] = columns >= (width - lengths)[:, None] if self.left else columns < lengths[:, None]
+        is_text: Bools = columns >= (width - lengths)[:, None] if self.left else columns < lengths[:, None]
         return is_text
 
 
-def training_plan(
-    lengths: NDArray[np.int64], batch_size: int, *, seed: int, epoch: int, group_by_length: bool = True
-) -> Plan:
+def training_plan(lengths: Ints, batch_size: int, *, seed: int, epoch: int, group_by_length: bool = True) -> Plan:
     """Returns the batches of one epoch: each example once, the last batch perhaps smaller.
 
     Args:
@@ -64,7 +63,7 @@ def training_plan(
     return batches
 
 
-def evaluation_plan(lengths: NDArray[np.int64], batch_size: int, *, one_length: bool = False) -> Plan:
+def evaluation_plan(lengths: Ints, batch_size: int, *, one_length: bool = False) -> Plan:
     """Returns batches for a forward pass over all examples: longest first, so that memory peaks at the start.
 
     Args:
@@ -73,11 +72,11 @@ def evaluation_plan(lengths: NDArray[np.int64], batch_size: int, *, one_length: 
         one_length: leave no padding in any batch.
     """
     order = np.argsort(-lengths, kind="stable")
-    ends: NDArray[np.int64] | list[int] = np.flatnonzero(np.diff(lengths[order])) + 1 if one_length else []
+    ends: Ints | list[int] = np.flatnonzero(np.diff(lengths[order])) + 1 if one_length else []
     return [batch for part in np.split(order, ends) for batch in _cut(part, batch_size)]
 
 
-def token_budget_plan(lengths: NDArray[np.int64], budget: int, *, one_length: bool = False) -> Plan:
+def token_budget_plan(lengths: Ints, budget: int, *, one_length: bool = False) -> Plan:
     """Returns batches for a forward pass, longest first, each of about `budget` tokens with its padding.
 
     A batch ends early where the next example is shorter, once it is a quarter full: without padding there is no mask
@@ -105,18 +104,18 @@ def token_budget_plan(lengths: NDArray[np.int64], budget: int, *, one_length: bo
     return batches
 
 
-def padding_share(lengths: NDArray[np.int64], plan: Plan) -> float:
+def padding_share(lengths: Ints, plan: Plan) -> float:
     """Returns the share of positions that are padding when each batch is padded to its longest."""
     padded = sum(int(lengths[batch].max()) * len(batch) for batch in plan)
     real = sum(int(lengths[batch].sum()) for batch in plan)
     return 1.0 - real / padded if padded else 0.0
 
 
-def _cut(order: NDArray[np.int64], size: int) -> Plan:
+def _cut(order: Ints, size: int) -> Plan:
     return [order[first : first + size] for first in range(0, len(order), size)]
 
 
-def set_apart(plan: Plan, distinct: NDArray[np.int64]) -> Plan:
+def set_apart(plan: Plan, distinct: Ints) -> Plan:
     """Returns the same rows in as many batches, in none of which a number stands twice, as far as that can be.
 
     What shares a number with its batch waits for the next one that it fits; what fits none goes where there is room.
@@ -143,7 +142,7 @@ def set_apart(plan: Plan, distinct: NDArray[np.int64]) -> Plan:
     return [np.array(batch, dtype=np.int64) for batch in batches if batch]
 
 
-def repeated(plan: Plan, distinct: NDArray[np.int64]) -> int:
+def repeated(plan: Plan, distinct: Ints) -> int:
     """Returns how many examples share a number with another one of their batch."""
     found = 0
     for batch in plan:

@@ -23,7 +23,7 @@ from bertctl.runtime.stopping import handled_by, raise_for
 from bertctl.words import count as number_of
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from bertctl.arrays import Array
 
 _CODES = "BERTCTL_EXIT_CODES"
 _LONGEST_WAIT = timedelta(days=7)  # the slowest process may take long
@@ -62,7 +62,7 @@ class Workers:
 
             dist.barrier(group=self.group)
 
-    def sum(self, values: "NDArray[Any]") -> "NDArray[Any]":
+    def sum(self, values: "Array") -> "Array":
         """Returns the element-wise sum over all processes; all call it with arrays of the same shape."""
         if self.group is None:
             return values
@@ -72,7 +72,7 @@ class Workers:
 
         tensor = torch.from_numpy(np.ascontiguousarray(values))
         dist.all_reduce(tensor, group=self.group)
-        summed: NDArray[Any] = tensor.numpy()
+        summed: Array = tensor.numpy()
         return summed
 
     def share(self, text: str) -> str:
@@ -87,7 +87,7 @@ class Workers:
             letters[: len(encoded)] = encoded
         return bytes(self.sum(letters)).rstrip(b"\0").decode()
 
-    def gather(self, values: "NDArray[Any]") -> "list[NDArray[Any]]":
+    def gather(self, values: "Array") -> "list[Array]":
         """Returns the arrays of all processes, by rank; all have the same shape."""
         if self.group is None:
             return [values]

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from bertctl.arrays import Floats32, Ints
 from bertctl.errors import UsageError
-from bertctl.search.nearest import Ints, Vectors
 
 _MATRIX_ROWS = 20_000
 """Texts of which all distances are in memory at once (1.6 GB)."""
@@ -18,7 +18,7 @@ _SAMPLE = 3_000
 _WORDS = 4
 
 
-def clusters_of(vectors: Vectors, method: str, clusters: int | None, *, smallest: int, seed: int) -> Ints:
+def clusters_of(vectors: Floats32, method: str, clusters: int | None, *, smallest: int, seed: int) -> Ints:
     """Returns (N,) the number of each text's cluster, the largest first; -1 for none (HDBSCAN).
 
     Agglomerative clustering joins by the mean cosine; the others see vectors of length 1, whose distances have the
@@ -76,7 +76,7 @@ def cluster_words(texts: Sequence[str], clusters: Ints) -> list[str]:
     return found
 
 
-def silhouette(vectors: Vectors, clusters: Ints, *, seed: int) -> dict[str, Any] | None:
+def silhouette(vectors: Floats32, clusters: Ints, *, seed: int) -> dict[str, Any] | None:
     """Returns how much nearer texts are to their own cluster than to the next one, by cosine: -1 to 1.
 
     It is the mean over a sample of the texts that are in a cluster; None where fewer than two clusters are among them.

@@ -18,16 +18,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bertctl.appended import open_array
+from bertctl.arrays import Array, Floats32
 from bertctl.data.rows import Rows
 from bertctl.documents import loading, read_json
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.modeling.pooling import finite, unit_length
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA
-from bertctl.search.nearest import Nearest, Vectors, block_rows, recall
+from bertctl.search.nearest import Nearest, block_rows, recall
 from bertctl.writing import atomic_write, refuse_input, refuse_links, write_json
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Index:
             )
             raise DataError(told, remedy=f"Leave --model and its like out: an index knows its own. {_AGAIN}")
 
-    def nearest(self, queries: Vectors, top: int) -> Nearest:
+    def nearest(self, queries: Floats32, top: int) -> Nearest:
         """Returns the K nearest rows of (Q, D) queries, by comparing each with all.
 
         The file is mapped anew for each block, so that the memory of those before is given back.
@@ -110,7 +110,7 @@ class Index:
             found.see(finite(as_read(stored), str(self.folder)), first)
         return found
 
-    def search(self, queries: Iterable[tuple[Rows, Vectors]], top: int) -> Iterator[dict[str, Any]]:
+    def search(self, queries: Iterable[tuple[Rows, Floats32]], top: int) -> Iterator[dict[str, Any]]:
         """Yields a line for each of the K nearest rows of each query, the nearest first; of equals the first row.
 
         Raises:
@@ -145,7 +145,7 @@ class ApproximateIndex(Index):
     graph: Any
     measured: dict[str, Any] = field(default_factory=dict)
 
-    def nearest(self, queries: Vectors, top: int) -> Nearest:
+    def nearest(self, queries: Floats32, top: int) -> Nearest:
         """Returns K rows near to (Q, D) queries; of the first ones, it measures how many are the nearest."""
         if not self.measured:
             own = len(queries) < _FEW < self.document["rows"]  # then a row finds itself first
@@ -156,7 +156,7 @@ class ApproximateIndex(Index):
             self.measured["of"] = "texts" if own else "queries"
         return self._near(queries, top)
 
-    def _near(self, queries: Vectors, top: int) -> Nearest:
+    def _near(self, queries: Floats32, top: int) -> Nearest:
         found, stored, each = Nearest(queries, top), open_array(self.folder / "vectors.npy"), []
         for i, asked in enumerate(as_stored(queries, self.document["dtype"])):
             rows = np.sort(self.graph.search(asked, top).keys.astype(np.int64))
@@ -283,7 +283,7 @@ def make_index(
         return saved(complete=True)
 
 
-def as_stored(vectors: Vectors, dtype: str) -> NDArray[Any]:
+def as_stored(vectors: Floats32, dtype: str) -> Array:
     """Returns (N, D) vectors as an index keeps them; as int8 the largest number of each is 127."""
     if dtype != "int8":
         return vectors.astype(dtype)
@@ -291,6 +291,6 @@ def as_stored(vectors: Vectors, dtype: str) -> NDArray[Any]:
     return np.rint(vectors * (127 / np.where(largest > 0, largest, 1))).astype(np.int8)
 
 
-def as_read(stored: NDArray[Any]) -> Vectors:
+def as_read(stored: Array) -> Floats32:
     """Returns (N, D) vectors of length 1 in fp32: only their direction was kept."""
     return stored if stored.dtype == np.float32 else unit_length(stored.astype(np.float32))

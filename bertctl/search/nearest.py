@@ -9,15 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.arrays import Floats, Floats32, Ints
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError, UsageError
 from bertctl.metrics.regression import pearson, spearman
 
-Vectors = NDArray[np.float32]
-Ints = NDArray[np.int64]
-Pairs = tuple[Ints, Ints, Vectors]
+Pairs = tuple[Ints, Ints, Floats32]
 """Numbers of rows, those of their partners, and their cosines."""
 
 _CLOSE = 1e-5
@@ -51,13 +49,13 @@ class Nearest:
         scores: (Q, K) their cosines.
     """
 
-    def __init__(self, queries: Vectors, top: int) -> None:
+    def __init__(self, queries: Floats32, top: int) -> None:
         self._queries, self._top = queries, top
         self._bound = np.full(len(queries), -np.inf, dtype=np.float32)
         self.rows: Ints = np.empty((len(queries), 0), dtype=np.int64)
-        self.scores: NDArray[np.float64] = np.empty((len(queries), 0))
+        self.scores: Floats = np.empty((len(queries), 0))
 
-    def see(self, block: Vectors, first: int) -> None:
+    def see(self, block: Floats32, first: int) -> None:
         """Looks at (B, D) rows, the first of which has this number."""
         scores, top, n = self._queries @ block.T, self._top, len(self._queries)
         near = scores >= self._bound[:, None]
@@ -77,7 +75,7 @@ class Nearest:
         if order.shape[1] == top:
             self._bound = np.maximum(self._bound, self.scores[:, -1] - _CLOSE).astype(np.float32)
 
-    def _exact(self, block: Vectors, query: Ints, row: Ints) -> NDArray[np.float64]:
+    def _exact(self, block: Floats32, query: Ints, row: Ints) -> Floats:
         a, b = (each.astype(np.float64) for each in (self._queries[query], block[row]))
         return np.asarray((a * b).sum(axis=1))
 
@@ -87,12 +85,12 @@ def recall(found: Ints, right: Ints) -> float:
     return float(np.mean([np.isin(those, some).mean() for some, those in zip(found, right, strict=True)]))
 
 
-def row_by_row(first: Vectors, second: Vectors) -> Pairs:
+def row_by_row(first: Floats32, second: Floats32) -> Pairs:
     """Returns each row of (N, D) vectors with that of others."""
     return (rows := np.arange(len(first))), rows, (first * second).sum(axis=1)
 
 
-def pairs_above(threshold: float, first: Vectors, second: Vectors | None = None) -> Iterator[Pairs]:
+def pairs_above(threshold: float, first: Floats32, second: Floats32 | None = None) -> Iterator[Pairs]:
     """Yields every pair of rows whose cosine, to six decimals, is the threshold or more, some at a time.
 
     Args:
@@ -132,7 +130,7 @@ def both_sides(first: Rows, second: Rows | None, *, every: bool) -> tuple[Rows, 
     return first, second
 
 
-def correlation(rows: Rows, cosines: Vectors) -> dict[str, Any]:
+def correlation(rows: Rows, cosines: Floats32) -> dict[str, Any]:
     """Returns how (N,) cosines go with the scores that people gave the pairs; nothing where the rows have none.
 
     Nor is there anything of fewer than three pairs, or of scores that are all the same.

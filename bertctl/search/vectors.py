@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.arrays import Floats32
 from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
 from bertctl.errors import UsageError
@@ -66,7 +66,7 @@ class TextVectors:
         self.made |= {"max_length": long.max_length, "size": sum(self._encoder.sizes)}
         self._rows = RowEncoder(self._encoder.engine.tokenizer, long, by_token=False, said=spec.said)
 
-    def stream(self, parts: Iterable[Rows], listener: Listener = SILENT) -> Iterator[tuple[Rows, NDArray[np.float32]]]:
+    def stream(self, parts: Iterable[Rows], listener: Listener = SILENT) -> Iterator[tuple[Rows, Floats32]]:
         """Yields rows, more at a time than they come in, with (N, D) vectors of their texts; says what was cut.
 
         Args:
@@ -88,7 +88,7 @@ class TextVectors:
         listener.finish("texts")
         warn_of_truncation("texts", counts, message=TruncationMessage(), max_length=most, listener=listener)
 
-    def of(self, rows: Rows, listener: Listener = SILENT) -> NDArray[np.float32]:
+    def of(self, rows: Rows, listener: Listener = SILENT) -> Floats32:
         """Returns (N, D) vectors of all rows; see `stream`."""
         found = [vectors for _, vectors in self.stream(rows.parts(READ_ROWS), listener)]
         return np.concatenate([np.empty((0, self.made["size"]), dtype=np.float32), *found])

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
+from bertctl.arrays import Floats
 from bertctl.errors import UnavailableError
-from bertctl.metrics.arrays import Floats
 from bertctl.metrics.clusters import number_of
 from bertctl.metrics.contributions import Contributions
 from bertctl.metrics.paired import Difference

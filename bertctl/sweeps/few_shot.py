@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from bertctl.arrays import Floats32
 from bertctl.config.recipe_sections import EvaluationSection, FewShotSection, ModelSection, SentenceEmbeddingsSection
 from bertctl.config.schema import Recipe
 from bertctl.data.recipe_data import LoadedData, load_data
@@ -21,7 +22,7 @@ from bertctl.data.rows import Rows
 from bertctl.data.splits import sample_of_labels
 from bertctl.documents import read_json
 from bertctl.errors import BertctlError, ExitCode, InterruptedRunError, UsageError
-from bertctl.features.classifiers import LOGISTIC, ClassifierSettings, LinearFunction, Vectors, fit
+from bertctl.features.classifiers import LOGISTIC, ClassifierSettings, LinearFunction, fit
 from bertctl.features.encoded_windows import EncodedWindows
 from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine
 from bertctl.inference.engine import Engine
@@ -201,7 +202,7 @@ class _TextEncoder:
         spec = VectorSpec(layers, ("model",), said=self.said, windows=self.windows)
         self._encoder = Encoder(source, self.loaded, spec, frozen_engine(self.loaded, job.compute))
 
-    def vectors(self, features: Any) -> Vectors:
+    def vectors(self, features: Any) -> Floats32:
         """Returns (N, D) vectors of the rows."""
         return self._encoder.texts(EncodedWindows.of(features))[0]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.arrays import Array, Bools, Ints
 from bertctl.tasks.answer_windows import AnswerFeatures
 from bertctl.tasks.base import Outputs
 
@@ -94,14 +94,8 @@ def best_spans(
 
 
 def keep_spans(
-    logits_BT2: "Tensor",
-    mask_BT: NDArray[np.bool_],
-    features: AnswerFeatures,
-    indices: NDArray[np.int64],
-    *,
-    longest: int,
-    n_best: int,
-) -> dict[str, NDArray[Any]]:
+    logits_BT2: "Tensor", mask_BT: Bools, features: AnswerFeatures, indices: Ints, *, longest: int, n_best: int
+) -> dict[str, Array]:
     """Returns what decoding needs of a batch of windows: their best spans and the score of "no answer".
 
     An answer lies within the context, and begins where its first token sees most of it (`with_most_context`), so that

@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from bertctl.arrays import Ints, Ints32
 from bertctl.tokenization.layout import Ragged
 from bertctl.tokenization.reference import chunks, unknown_id
-
-Ints = NDArray[np.int64]
 
 _SPACES = np.array([chr(code).isspace() for code in range(0x3001)])
 
@@ -32,8 +30,8 @@ class Contexts:
     """
 
     tokens: Ragged
-    char_starts: NDArray[np.int32]
-    char_ends: NDArray[np.int32]
+    char_starts: Ints32
+    char_ends: Ints32
     unknown: Ints
 
     def tokens_of(self, context: int, start: int, end: int) -> tuple[int, int] | None:
@@ -48,8 +46,8 @@ class Contexts:
 def encode_contexts(texts: Sequence[str], tokenizer: Tokenizer) -> Contexts:
     """Returns texts as tokens with character offsets, by the library `tokenizers`."""
     unknown = unknown_id(tokenizer)
-    ids: list[NDArray[np.int32]] = [np.zeros(0, dtype=np.int32)]
-    offsets: list[NDArray[np.int32]] = [np.zeros((0, 2), dtype=np.int32)]
+    ids: list[Ints32] = [np.zeros(0, dtype=np.int32)]
+    offsets: list[Ints32] = [np.zeros((0, 2), dtype=np.int32)]
     counts: list[int] = []
     for chunk in chunks(texts):
         for text, encoding in zip(chunk, tokenizer.encode_batch(chunk, add_special_tokens=False), strict=True):
@@ -66,7 +64,7 @@ def encode_contexts(texts: Sequence[str], tokenizer: Tokenizer) -> Contexts:
     )
 
 
-def _without_blanks(offsets: NDArray[np.int32], text: str) -> NDArray[np.int32]:
+def _without_blanks(offsets: Ints32, text: str) -> Ints32:
     """Returns offsets without the blanks that byte-level and SentencePiece tokens begin with."""
     codes = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
     blank = np.append(_SPACES[np.minimum(codes, len(_SPACES) - 1)] & (codes < len(_SPACES)), False)

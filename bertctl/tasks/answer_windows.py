@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from bertctl.arrays import Bools, Ints
 from bertctl.config.recipe_sections import QuestionAnsweringSection
 from bertctl.data.rows import Rows
 from bertctl.errors import UsageError
 from bertctl.runtime.batching import Padding
-from bertctl.tasks.answer_offsets import Contexts, Ints, answer_span, encode_contexts
+from bertctl.tasks.answer_offsets import Contexts, answer_span, encode_contexts
 from bertctl.tasks.batches import IGNORED, Batch, padded_inputs
 from bertctl.tasks.sequences import OneAnswer
 from bertctl.tokenization.encode import TextEncoder
@@ -134,7 +134,7 @@ class AnswerFeatures(OneAnswer):
         windows = SlidingWindows(self.rows, self.first, self.first + self.counts)
         return windows.answered(counts_length=True)
 
-    def with_most_context(self, indices: Ints) -> NDArray[np.bool_]:
+    def with_most_context(self, indices: Ints) -> Bools:
         """Returns which tokens of the context see more of it in these windows than in all others that hold them.
 
         Args:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.arrays import Bools, Floats
 from bertctl.errors import DataError
 from bertctl.metrics import contributions
 from bertctl.metrics.clusters import numbered
@@ -282,7 +282,7 @@ model = {auto_class}.from_pretrained(MODEL)"""
         """Returns what was right and what was taken for what."""
         return Outcome("Answers")
 
-    def stated(self, lines: Lines) -> tuple[NDArray[np.float64], NDArray[np.bool_]] | None:
+    def stated(self, lines: Lines) -> tuple[Floats, Bools] | None:
         """Returns the probability of each answer and whether the answer held; None where there are no probabilities."""
         pairs = [(self.confidence(line), self.is_right(line)) for line in lines]
         if not pairs or pairs[0][0] is None or pairs[0][1] is None:
@@ -290,11 +290,11 @@ model = {auto_class}.from_pretrained(MODEL)"""
         probabilities = np.array([probability or 0.0 for probability, _ in pairs])
         return np.clip(probabilities, 0.0, 1.0), np.array([right for _, right in pairs], dtype=np.bool_)
 
-    def distributions(self, lines: Lines) -> tuple[NDArray[np.float64], NDArray[np.bool_]] | None:
+    def distributions(self, lines: Lines) -> tuple[Floats, Bools] | None:
         """Returns (N, C) probabilities of the labels and which are right; None where lines don't give all of them."""
         return None
 
-    def calibrated(self, lines: Lines) -> tuple[float, NDArray[np.float64], NDArray[np.bool_]] | None:
+    def calibrated(self, lines: Lines) -> tuple[float, Floats, Bools] | None:
         """Returns a temperature fitted on these lines and what `stated` gives with it; None where none can be."""
         return None
 

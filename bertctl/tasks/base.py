@@ -9,9 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TextIO
 
-import numpy as np
-from numpy.typing import NDArray
-
+from bertctl.arrays import Array, Floats32, Ints
 from bertctl.data.readers import Reader, TextReader
 from bertctl.runtime.batching import Padding
 from bertctl.runtime.seeding import WindowRandom
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
     from bertctl.data.rows import Rows
 
 
-Outputs = Mapping[str, NDArray[Any]]
+Outputs = Mapping[str, Array]
 """What a forward pass keeps of a split: name -> (P, ...) array, one entry per prediction."""
 
 
@@ -91,37 +89,37 @@ class Features(Protocol):
         """Returns U."""
 
     @property
-    def lengths(self) -> NDArray[np.int64]:
+    def lengths(self) -> Ints:
         """(U,) tokens of each window, for batches of like lengths."""
 
     @property
-    def rows(self) -> NDArray[np.int64]:
+    def rows(self) -> Ints:
         """(U,) row that each window belongs to, ascending."""
 
     @property
-    def weights(self) -> NDArray[np.int64]:
+    def weights(self) -> Ints:
         """(U,) how many things each window's loss is a sum over: 1, or its labelled words."""
 
     @property
     def num_predictions(self) -> int:
         """How many predictions there are."""
 
-    def prediction_indices(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+    def prediction_indices(self, indices: Ints) -> Ints:
         """Returns the predictions that these windows alone make, in the order of `Task.collect_outputs`."""
 
     @property
-    def tokens(self) -> NDArray[np.int64]:
+    def tokens(self) -> Ints:
         """(N,) tokens read of each row; what several windows share counts once."""
 
     @property
-    def truncated_tokens(self) -> NDArray[np.int64]:
+    def truncated_tokens(self) -> Ints:
         """(N,) tokens of each row that were cut off."""
 
     @property
-    def unknown(self) -> NDArray[np.int64]:
+    def unknown(self) -> Ints:
         """(N,) unknown tokens of each row."""
 
-    def collate(self, indices: NDArray[np.int64], padding: Padding) -> Batch:
+    def collate(self, indices: Ints, padding: Padding) -> Batch:
         """Returns some windows as padded tensors."""
 
 
@@ -207,9 +205,7 @@ class Task(ABC):
             UsageError: weights that are not one per label.
         """
 
-    def collect_outputs(
-        self, outputs: Any, batch: Any, features: Any, indices: NDArray[np.int64]
-    ) -> dict[str, NDArray[Any]]:
+    def collect_outputs(self, outputs: Any, batch: Any, features: Any, indices: Ints) -> dict[str, Array]:
         """Returns what decoding needs of a batch: arrays with an entry per `features.prediction_indices(indices)`."""
         return {"logits": outputs.cpu().numpy()}
 
@@ -225,7 +221,7 @@ class Task(ABC):
         """Returns the same task, deciding as `tune` chose; what it doesn't know it leaves alone."""
         return self
 
-    def row_losses(self, outputs: Outputs, features: Any) -> NDArray[np.float32] | None:
+    def row_losses(self, outputs: Outputs, features: Any) -> Floats32 | None:
         """Returns (N,) losses of rows where they are about the whole split; None where a window has one of its own."""
         return None
 
@@ -277,7 +273,7 @@ class Objective(ABC):
     """Whether a loss is a mean of log likelihoods, so that a single large one tells that training has diverged."""
 
     @abstractmethod
-    def batch(self, features: Any, indices: NDArray[np.int64], rng: WindowRandom) -> Batch:
+    def batch(self, features: Any, indices: Ints, rng: WindowRandom) -> Batch:
         """Returns some windows as padded tensors.
 
         Args:

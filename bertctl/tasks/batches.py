@@ -4,8 +4,8 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.arrays import Array, Ints
 from bertctl.runtime.batching import Padding
 
 if TYPE_CHECKING:
@@ -61,9 +61,7 @@ def present(labels: _T | None) -> _T:
     return labels
 
 
-def padded_inputs(
-    ids: NDArray[np.integer], type_ids: NDArray[np.integer], lengths: NDArray[np.int64], padding: Padding
-) -> "dict[str, Tensor]":
+def padded_inputs(ids: Array, type_ids: Array, lengths: Ints, padding: Padding) -> "dict[str, Tensor]":
     """Returns input_ids, attention_mask and token_type_ids, (B, T) int64 each.
 
     Args:

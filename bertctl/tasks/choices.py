@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from bertctl.arrays import Array, Ints
 from bertctl.data.rows import Rows
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.batches import Batch
@@ -47,19 +47,19 @@ class ChoiceFeatures(RowFeatures):
     """
 
     encoded: EncodedTexts
-    starts: NDArray[np.int64]
-    labels: NDArray[np.int64] | None
+    starts: Ints
+    labels: Ints | None
 
     def __len__(self) -> int:
         return len(self.starts) - 1
 
     @cached_property
-    def counts(self) -> NDArray[np.int64]:
+    def counts(self) -> Ints:
         """(N,) choices of each row."""
         return np.diff(self.starts)
 
     @cached_property
-    def lengths(self) -> NDArray[np.int64]:
+    def lengths(self) -> Ints:
         """(N,) tokens of each row's longest choice."""
         return np.maximum.reduceat(self.encoded.lengths, self.starts[:-1]) if len(self) else np.zeros(0, dtype=np.int64)
 
@@ -68,26 +68,26 @@ class ChoiceFeatures(RowFeatures):
         """How many predictions there are."""
         return len(self.encoded)
 
-    def prediction_indices(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+    def prediction_indices(self, indices: Ints) -> Ints:
         """Returns all choices of these rows, row after row."""
         return np.concatenate([np.arange(self.starts[i], self.starts[i + 1]) for i in indices])
 
     @cached_property
-    def tokens(self) -> NDArray[np.int64]:
+    def tokens(self) -> Ints:
         """(N,) tokens of all choices of each row, the context counted with each, as it is read with each."""
         return self._sums(self.encoded.lengths)
 
     @cached_property
-    def truncated_tokens(self) -> NDArray[np.int64]:
+    def truncated_tokens(self) -> Ints:
         """(N,) tokens cut off all choices of each row."""
         return self._sums(self.encoded.full_lengths - self.encoded.lengths)
 
     @cached_property
-    def unknown(self) -> NDArray[np.int64]:
+    def unknown(self) -> Ints:
         """(N,) unknown tokens of all choices of each row."""
         return self._sums(self.encoded.unknown)
 
-    def collate(self, indices: NDArray[np.int64], padding: Padding) -> ChoiceBatch:
+    def collate(self, indices: Ints, padding: Padding) -> ChoiceBatch:
         """Returns some rows with all their choices as padded tensors."""
         import torch
 
@@ -98,13 +98,11 @@ class ChoiceFeatures(RowFeatures):
             counts=tuple(self.counts[indices].tolist()),
         )
 
-    def _sums(self, of_choices: NDArray[np.generic]) -> NDArray[np.int64]:
+    def _sums(self, of_choices: Array) -> Ints:
         return np.diff(np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(of_choices)])[self.starts])
 
 
-def encode_choices(
-    rows: Rows, labels: NDArray[np.int64] | None, tokenizer: Tokenizer, *, max_length: int
-) -> ChoiceFeatures:
+def encode_choices(rows: Rows, labels: Ints | None, tokenizer: Tokenizer, *, max_length: int) -> ChoiceFeatures:
     """Returns the columns `context` and `choices` as numbers, beside the labels given."""
     choices = rows.columns["choices"]
     starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum([len(row) for row in choices], dtype=np.int64)])

@@ -8,8 +8,8 @@ from itertools import compress
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.arrays import Bools, Floats, Ints
 from bertctl.errors import DataError, UsageError
 from bertctl.metrics import calibration, classification, contributions, ranking
 from bertctl.metrics.contributions import Contributions, Metric
@@ -147,13 +147,13 @@ answer({example})"""
                 found[f"{name}:{label}"] = clustered(entity_score(f"entity_{name}", rows), lines)
         return found
 
-    def numbers(self, lines: Lines) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def numbers(self, lines: Lines) -> tuple[Ints, Ints]:
         """Returns (N,) numbers of the gold labels and of those answered."""
         number = {label: i for i, label in enumerate(self.labels)}
         gold, predicted = (np.array([number[str(name)] for name in side], dtype=np.int64) for side in sides(lines))
         return gold, predicted
 
-    def present(self, lines: Lines) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    def present(self, lines: Lines) -> tuple[Bools, Bools]:
         """Returns (N, C) whether each label is there, and whether it was answered."""
         gold, predicted = (
             np.array([[label in names for label in self.labels] for names in map(_names, side)], dtype=np.bool_)
@@ -161,7 +161,7 @@ answer({example})"""
         )
         return gold, predicted
 
-    def targets(self, lines: Lines) -> NDArray[np.int64]:
+    def targets(self, lines: Lines) -> Ints:
         """Returns (N,) numbers of the gold labels; multi-label (N, C) 0 and 1."""
         return self.present(lines)[0].astype(np.int64) if self.multi_label else self.numbers(lines)[0]
 
@@ -225,21 +225,21 @@ answer({example})"""
         found = Outcome.counted("By label", "label", self.labels, gold, predicted, right)
         return found if self.multi_label else replace(found, labels=self.labels)
 
-    def stated(self, lines: Lines) -> tuple[NDArray[np.float64], NDArray[np.bool_]] | None:
+    def stated(self, lines: Lines) -> tuple[Floats, Bools] | None:
         """Returns the probability of each answer and whether it held; with several labels those of every label."""
         if not self.multi_label or not lines or not lines[0].get("probabilities"):
             return super().stated(lines)
         pairs = [(p, name in line["gold"]) for line in lines for name, p in line["probabilities"].items()]
         return np.clip([p for p, _ in pairs], 0.0, 1.0), np.array([held for _, held in pairs], dtype=np.bool_)
 
-    def distributions(self, lines: Lines) -> tuple[NDArray[np.float64], NDArray[np.bool_]] | None:
+    def distributions(self, lines: Lines) -> tuple[Floats, Bools] | None:
         """Returns (N, C) probabilities of the labels and which are right; None where lines don't give all of them."""
         if not isinstance(lines[0].get("probabilities"), Mapping):
             return None
         probabilities = [[line["probabilities"].get(name, 0.0) for name in self.labels] for line in lines]
         return np.array(probabilities), self.present(lines)[0]
 
-    def calibrated(self, lines: Lines) -> tuple[float, NDArray[np.float64], NDArray[np.bool_]] | None:
+    def calibrated(self, lines: Lines) -> tuple[float, Floats, Bools] | None:
         """Returns a temperature fitted on these lines and what `stated` gives with it; None where none can be."""
         found = self.distributions(lines)
         if found is None:

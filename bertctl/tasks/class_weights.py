@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.arrays import Array
 from bertctl.config.recipe_sections import TrainingSection
 from bertctl.errors import UsageError
 from bertctl.words import listing
@@ -28,9 +28,7 @@ def check_weights(training: TrainingSection, labels: Sequence[str]) -> None:
         )
 
 
-def class_weights(
-    training: TrainingSection, gold: NDArray[np.generic], labels: Sequence[str]
-) -> tuple[float, ...] | None:
+def class_weights(training: TrainingSection, gold: Array, labels: Sequence[str]) -> tuple[float, ...] | None:
     """Returns the weight of each of C labels, or None where all count the same.
 
     A label that no example has gets 1.

@@ -11,12 +11,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.arrays import Bools, Ints
 from bertctl.runtime.batching import Padding
 from bertctl.runtime.seeding import WindowRandom
 from bertctl.tasks.batches import IGNORED, Batch, padded_inputs
-from bertctl.tasks.masking import Ints, Masking
+from bertctl.tasks.masking import Masking
 from bertctl.tasks.sequences import OneAnswer
 from bertctl.tokenization.layout import Layout
 from bertctl.tokenization.packing import PackedText
@@ -180,11 +180,11 @@ class CorpusWindows(OneAnswer):
         stop = min(start + end - cut, int(bounds[last]))
         return [(begin, cut), (start, _at_word(self.text, start, stop))], 1
 
-    def _begins(self, begin: int, end: int) -> NDArray[np.bool_]:
+    def _begins(self, begin: int, end: int) -> Bools:
         return word_begins(self.text, begin, end)
 
 
-def word_begins(text: PackedText, begin: int, end: int) -> NDArray[np.bool_]:
+def word_begins(text: PackedText, begin: int, end: int) -> Bools:
     """Returns whether the tokens from `begin` to `end` begin words."""
     bits = np.unpackbits(text.begins[begin // 8 : (end + 7) // 8], bitorder="little")
     return bits[begin % 8 : begin % 8 + end - begin].astype(np.bool_)

@@ -6,11 +6,9 @@ Letters: L tokens of a window without its special tokens, n chosen ones.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.arrays import Bools, Ints
 from bertctl.config.recipe_sections import MaskingSection
-
-Ints = NDArray[np.int64]
 
 _SPAN, _LONGEST_SPAN = 0.2, 10
 """Spans are that long in words: a geometric distribution with this parameter, cut off (Joshi et al. 2020, 3.1)."""
@@ -30,7 +28,7 @@ class Masking:
     mask_id: int
     ids: Ints
 
-    def choose(self, begins: NDArray[np.bool_], rng: np.random.Generator) -> tuple[Ints, Ints]:
+    def choose(self, begins: Bools, rng: np.random.Generator) -> tuple[Ints, Ints]:
         """Returns (n,) places in ascending order, and the number of the span that each belongs to.
 
         A share of L that is no whole number is rounded up as often as its fraction says, so that on average it is the

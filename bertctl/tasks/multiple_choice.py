@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from bertctl.arrays import Floats32
 from bertctl.config.recipe_sections import TrainingSection
 from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
@@ -107,12 +107,12 @@ class MultipleChoice(Task):
         return int(rows.columns["label"][index])
 
 
-def _probabilities(logits_S: NDArray[np.float32], features: ChoiceFeatures) -> NDArray[np.float32]:
+def _probabilities(logits_S: Floats32, features: ChoiceFeatures) -> Floats32:
     """Returns (N, most choices) probabilities of (S,) scores; 0 where a row has fewer choices."""
     from scipy.special import softmax
 
     counts = features.counts
     scores = np.full((len(features), int(counts.max(initial=0))), -np.inf, dtype=np.float32)
     scores[np.arange(scores.shape[1]) < counts[:, None]] = logits_S  # elsewhere minus infinity
-    probabilities: NDArray[np.float32] = softmax(scores, axis=1)
+    probabilities: Floats32 = softmax(scores, axis=1)
     return probabilities

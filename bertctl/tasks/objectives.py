@@ -12,12 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor, inf, split, stack
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
+from bertctl.arrays import Ints
 from bertctl.runtime.batching import Padding
 from bertctl.runtime.seeding import WindowRandom
 from bertctl.tasks.base import Features, Objective
@@ -37,7 +36,7 @@ class HeadObjective(Objective):
     outputs: ClassVar[tuple[str, ...]] = ("logits",)
     """Names of the model's outputs that are read."""
 
-    def batch(self, features: Features, indices: NDArray[np.int64], rng: WindowRandom) -> Batch:
+    def batch(self, features: Features, indices: Ints, rng: WindowRandom) -> Batch:
         """Returns some windows as padded tensors; nothing is drawn."""
         return features.collate(indices, self.padding)
 

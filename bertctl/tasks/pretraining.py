@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from bertctl.arrays import Array, Ints
 from bertctl.config.recipe_sections import MaskingSection, TrainingSection
 from bertctl.config.schema import Recipe
 from bertctl.config.task_names import PRETRAINING
@@ -120,8 +120,8 @@ class Pretraining(Task):
         return PretrainingObjective(padding)
 
     def collect_outputs(
-        self, outputs: Any, batch: MaskedBatch, features: CorpusWindows, indices: NDArray[np.int64]
-    ) -> dict[str, NDArray[Any]]:
+        self, outputs: Any, batch: MaskedBatch, features: CorpusWindows, indices: Ints
+    ) -> dict[str, Array]:
         """Returns how many masked tokens each window has, how many are named first, and whether its order is told."""
         size = len(batch.gold)
         right = outputs.words.argmax(dim=-1) == outputs.gold

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from bertctl.arrays import Ints
 from bertctl.modeling.masked_head import order_logits, read_only_at, word_logits
 from bertctl.runtime.batching import Padding
 from bertctl.runtime.seeding import WindowRandom
@@ -48,7 +47,7 @@ class PretrainingObjective(Objective):
 
     padding: Padding
 
-    def batch(self, features: CorpusWindows, indices: NDArray[np.int64], rng: WindowRandom) -> MaskedBatch:
+    def batch(self, features: CorpusWindows, indices: Ints, rng: WindowRandom) -> MaskedBatch:
         """Returns some windows as padded tensors, with the masks of this epoch."""
         return features.masked(indices, self.padding, rng)
 

@@ -4,8 +4,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from bertctl.arrays import Floats
 from bertctl.metrics import contributions, regression
-from bertctl.metrics.arrays import Floats
 from bertctl.metrics.contributions import Contributions, Metric, refuse_not_finite
 from bertctl.tasks.answers import Answers, ErrorOrder, Line, Lines, Outcome, sides
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.arrays import Array, Floats, Floats32
 from bertctl.catalog.models import locate_model
 from bertctl.config.recipe_sections import SentenceEmbeddingsSection, TrainingSection
 from bertctl.config.schema import Recipe
@@ -213,7 +213,7 @@ class SentenceEmbeddings(Task):
         margin, widths = settings.margin or _MARGINS.get(self.loss, 0.0), tuple(settings.widths) or (None,)
         return OBJECTIVES[self.loss](padding, self.loss, settings.scale, margin, settings.symmetric, widths)
 
-    def collect_outputs(self, outputs: Any, batch: Any, features: Any, indices: Any) -> dict[str, NDArray[Any]]:
+    def collect_outputs(self, outputs: Any, batch: Any, features: Any, indices: Any) -> dict[str, Array]:
         """Returns the vectors of the different texts."""
         return {"vectors": outputs.float().cpu().numpy()[:, 0]}
 
@@ -251,7 +251,7 @@ class SentenceEmbeddings(Task):
                 line |= {"gold_match": bool(near), "match": line["prediction"] >= self.threshold}
         return lines
 
-    def row_losses(self, outputs: Outputs, features: SentenceFeatures) -> NDArray[np.float32] | None:
+    def row_losses(self, outputs: Outputs, features: SentenceFeatures) -> Floats32 | None:
         """Returns the (N,) losses: the squared distance of a cosine from how near a pair is.
 
         Of what is searched, how unlikely what belongs to a row is among all of the split.
@@ -329,7 +329,7 @@ class SentenceEmbeddings(Task):
         return float(str(label)) if is_score else str(label)
 
 
-def _scores(rows: Rows) -> NDArray[np.float64]:
+def _scores(rows: Rows) -> Floats:
     return np.array([float(str(label)) for label in rows.columns["label"]], dtype=np.float64)
 
 
@@ -337,9 +337,9 @@ def _is_number(text: str) -> bool:
     return abs(as_number(text)) < 3.4e38
 
 
-def _cosines(outputs: Outputs, features: SentenceFeatures) -> NDArray[np.float32]:
+def _cosines(outputs: Outputs, features: SentenceFeatures) -> Floats32:
     """Returns the (N,) cosines of the rows' first two texts."""
     first, second = (outputs["vectors"][features.places[:, k]] for k in (0, 1))
     lengths = np.linalg.norm(first, axis=-1) * np.linalg.norm(second, axis=-1)
-    cosines: NDArray[np.float32] = (first * second).sum(axis=-1) / np.maximum(lengths, 1e-12)
+    cosines: Floats32 = (first * second).sum(axis=-1) / np.maximum(lengths, 1e-12)
     return cosines

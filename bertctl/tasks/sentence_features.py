@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.arrays import Floats32, Ints
 from bertctl.runtime.batching import Padding
 from bertctl.runtime.seeding import WindowRandom
 from bertctl.tasks.batches import Batch
@@ -19,8 +19,6 @@ from bertctl.tokenization.encode import EncodedTexts
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -55,10 +53,10 @@ class SentenceFeatures(RowFeatures):
     """
 
     texts: EncodedTexts
-    places: NDArray[np.int64]
-    keys: NDArray[np.int64]
-    labels: NDArray[np.float32] | None
-    classes: NDArray[np.int64]
+    places: Ints
+    keys: Ints
+    labels: Floats32 | None
+    classes: Ints
     kind: str
     apart: bool = False
 
@@ -66,45 +64,45 @@ class SentenceFeatures(RowFeatures):
         return len(self.keys)
 
     @cached_property
-    def lengths(self) -> NDArray[np.int64]:
+    def lengths(self) -> Ints:
         """(N,) tokens of each row's longest text."""
-        longest: NDArray[np.int64] = self.texts.lengths[self.places].max(axis=1)
+        longest: Ints = self.texts.lengths[self.places].max(axis=1)
         return longest
 
     @cached_property
-    def tokens(self) -> NDArray[np.int64]:
+    def tokens(self) -> Ints:
         """(N,) tokens of all texts of each row."""
         return self._summed("lengths")
 
     @cached_property
-    def truncated_tokens(self) -> NDArray[np.int64]:
+    def truncated_tokens(self) -> Ints:
         """(N,) tokens cut off them."""
         return self._summed("full_lengths") - self.tokens
 
     @cached_property
-    def unknown(self) -> NDArray[np.int64]:
+    def unknown(self) -> Ints:
         """(N,) unknown tokens of them."""
         return self._summed("unknown")
 
-    def _summed(self, name: str) -> NDArray[np.int64]:
-        summed: NDArray[np.int64] = getattr(self.texts, name)[self.places].sum(axis=1)
+    def _summed(self, name: str) -> Ints:
+        summed: Ints = getattr(self.texts, name)[self.places].sum(axis=1)
         return summed
 
     @property
-    def distinct(self) -> NDArray[np.int64] | None:
+    def distinct(self) -> Ints | None:
         """(N, K) numbers of which none should stand twice in a batch; None where it may."""
         return self.keys if self.apart else None
 
     @cached_property
-    def members(self) -> list[NDArray[np.int64]]:
+    def members(self) -> list[Ints]:
         """The rows of each label."""
         return [np.flatnonzero(self.classes == number) for number in range(int(self.classes.max(initial=0)) + 1)]
 
-    def collate(self, indices: NDArray[np.int64], padding: Padding) -> SentenceBatch:
+    def collate(self, indices: Ints, padding: Padding) -> SentenceBatch:
         """Returns some rows as padded tensors."""
         return self._batch(self.places[indices], indices, self.keys[indices], padding)
 
-    def drawn(self, indices: NDArray[np.int64], padding: Padding, rng: WindowRandom, loss: str) -> SentenceBatch:
+    def drawn(self, indices: Ints, padding: Padding, rng: WindowRandom, loss: str) -> SentenceBatch:
         """Returns single texts with a partner each, drawn anew in every step: one of the same label.
 
         Of `contrastive` and `cosine` every other partner has another label; of `triplet` there is a third text, which
@@ -125,7 +123,7 @@ class SentenceFeatures(RowFeatures):
 
         return replace(batch, labels=torch.from_numpy(near))
 
-    def _batch(self, places: Numbers, rows: Numbers, keys: Numbers, padding: Padding) -> SentenceBatch:
+    def _batch(self, places: Ints, rows: Ints, keys: Ints, padding: Padding) -> SentenceBatch:
         import torch
 
         return SentenceBatch(
@@ -140,19 +138,19 @@ class SentenceFeatures(RowFeatures):
 class DifferentTexts(SequenceFeatures):
     """The different texts of a split, a window each: a paragraph is read once, however many questions have it."""
 
-    def collate(self, indices: NDArray[np.int64], padding: Padding) -> Batch:
+    def collate(self, indices: Ints, padding: Padding) -> Batch:
         """Returns some texts as padded tensors, (B, 1, T)."""
         return Batch(inputs_of(self.encoded, indices[:, None], padding), None)
 
 
-def inputs_of(texts: EncodedTexts, places: Numbers, padding: Padding) -> "dict[str, Tensor]":
+def inputs_of(texts: EncodedTexts, places: Ints, padding: Padding) -> "dict[str, Tensor]":
     """Returns the model's inputs for the texts at (B, K) places, (B, K, T) each."""
     padding = replace(padding, width=padding.width or int(texts.lengths[places].max()))
     found = padded_texts(texts, places.flatten(), padding)
     return {name: tensor.reshape(*places.shape, -1) for name, tensor in found.items()}
 
 
-def text_keys(columns: Sequence[Sequence[str]]) -> NDArray[np.int64]:
+def text_keys(columns: Sequence[Sequence[str]]) -> Ints:
     """Returns (N, K) numbers, the same for equal texts; -1 for a blank third text."""
     found, _ = different(columns)
     for k, column in enumerate(columns[2:], start=2):
@@ -160,7 +158,7 @@ def text_keys(columns: Sequence[Sequence[str]]) -> NDArray[np.int64]:
     return found
 
 
-def different(columns: Sequence[Sequence[str]]) -> tuple[NDArray[np.int64], list[str]]:
+def different(columns: Sequence[Sequence[str]]) -> tuple[Ints, list[str]]:
     """Returns (N, K) which text each one is, and the different texts in the order of their columns."""
     numbers: dict[str, int] = {}
     found = [[numbers.setdefault(text, len(numbers)) for text in column] for column in columns]

@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from bertctl.arrays import Ints
 from bertctl.runtime.batching import Padding
 from bertctl.runtime.seeding import WindowRandom
 from bertctl.tasks.base import Objective
@@ -41,7 +40,7 @@ class SentenceObjective(Objective):
     widths: tuple[int | None, ...] = (None,)
     is_log_likelihood: ClassVar[bool] = False
 
-    def batch(self, features: SentenceFeatures, indices: NDArray[np.int64], rng: WindowRandom) -> SentenceBatch:
+    def batch(self, features: SentenceFeatures, indices: Ints, rng: WindowRandom) -> SentenceBatch:
         """Returns some rows as padded tensors; single texts get partners in training."""
         if self.loss and features.kind == "texts":
             return features.drawn(indices, self.padding, rng, self.loss)

@@ -6,9 +6,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from bertctl.arrays import Array, Ints
 from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
 from bertctl.errors import UsageError
@@ -29,7 +29,7 @@ class OneAnswer(Sized):
         """One for each window."""
         return len(self)
 
-    def prediction_indices(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+    def prediction_indices(self, indices: Ints) -> Ints:
         """Returns the windows themselves."""
         return indices
 
@@ -38,12 +38,12 @@ class RowFeatures(OneAnswer):
     """A split in which each row is a window of `Features`, and by default has one answer."""
 
     @cached_property
-    def rows(self) -> NDArray[np.int64]:
+    def rows(self) -> Ints:
         """(N,) each row is a window."""
         return np.arange(len(self))
 
     @cached_property
-    def weights(self) -> NDArray[np.int64]:
+    def weights(self) -> Ints:
         """(N,) ones."""
         return np.ones(len(self), dtype=np.int64)
 
@@ -58,32 +58,32 @@ class SequenceFeatures(RowFeatures):
     """
 
     encoded: EncodedTexts
-    labels: NDArray[np.generic] | None
+    labels: Array | None
 
     def __len__(self) -> int:
         return len(self.encoded)
 
     @property
-    def lengths(self) -> NDArray[np.int64]:
+    def lengths(self) -> Ints:
         """(N,) tokens of each example."""
         return self.encoded.lengths
 
     @property
-    def tokens(self) -> NDArray[np.int64]:
+    def tokens(self) -> Ints:
         """(N,) tokens of each example."""
         return self.encoded.lengths
 
     @property
-    def truncated_tokens(self) -> NDArray[np.int64]:
+    def truncated_tokens(self) -> Ints:
         """(N,) tokens cut off."""
         return self.encoded.full_lengths - self.encoded.lengths
 
     @property
-    def unknown(self) -> NDArray[np.int64]:
+    def unknown(self) -> Ints:
         """(N,) unknown tokens."""
         return self.encoded.unknown
 
-    def collate(self, indices: NDArray[np.int64], padding: Padding) -> Batch:
+    def collate(self, indices: Ints, padding: Padding) -> Batch:
         """Returns some examples as padded tensors."""
         import torch
 
@@ -102,24 +102,24 @@ class DocumentFeatures(SequenceFeatures):
     """
 
     every: EncodedTexts
-    owners: NDArray[np.int64]
+    owners: Ints
 
     @property
-    def tokens(self) -> NDArray[np.int64]:
+    def tokens(self) -> Ints:
         """(N,) tokens of each example; what windows share counts once."""
         return self.encoded.full_lengths
 
     @property
-    def truncated_tokens(self) -> NDArray[np.int64]:
+    def truncated_tokens(self) -> Ints:
         """(N,) zeros."""
         return np.zeros_like(self.tokens)
 
     @cached_property
-    def windows(self) -> NDArray[np.int64]:
+    def windows(self) -> Ints:
         """(N,) windows of each example."""
         return np.bincount(self.owners)
 
-    def collate(self, indices: NDArray[np.int64], padding: Padding) -> Batch:
+    def collate(self, indices: Ints, padding: Padding) -> Batch:
         """Returns the first windows of some examples, then their others; `owners` (U,) says whose each is."""
         import torch
 
@@ -131,9 +131,7 @@ class DocumentFeatures(SequenceFeatures):
         return replace(super().collate(indices, padding), inputs=inputs)
 
 
-def encode_rows(
-    rows: Rows, labels: NDArray[np.generic] | None, tokenizer: Tokenizer, long: LongText
-) -> SequenceFeatures:
+def encode_rows(rows: Rows, labels: Array | None, tokenizer: Tokenizer, long: LongText) -> SequenceFeatures:
     """Returns the `text` (and `pair`) columns as numbers, beside the labels given."""
     columns: list[Sequence[str]] = [rows.columns[name] for name in ("text", "pair") if rows.has(name)]
     encoded = encode_texts(tokenizer, *columns, max_length=long.max_length)
@@ -158,7 +156,7 @@ def long_text_of(recipe: Recipe, train: Rows | None = None) -> LongText:
     return replace(LongText.of(recipe.model), pooling=recipe.model.window_pooling or "attention")
 
 
-def padded_texts(encoded: EncodedTexts, indices: NDArray[np.int64], padding: Padding) -> "dict[str, Tensor]":
+def padded_texts(encoded: EncodedTexts, indices: Ints, padding: Padding) -> "dict[str, Tensor]":
     """Returns the model's inputs for some texts, (B, T) each.
 
     Args:

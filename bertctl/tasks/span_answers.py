@@ -5,10 +5,9 @@ from itertools import compress
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertctl.arrays import Bools, Floats
 from bertctl.metrics import contributions
-from bertctl.metrics.arrays import Floats
 from bertctl.metrics.contributions import Contributions, Metric
 from bertctl.metrics.squad import Version, answer_exact, answer_f1, best_threshold, raw_scores
 from bertctl.metrics.statistics import wilson_interval
@@ -18,7 +17,7 @@ NO_ANSWER = ""
 """The prediction that says that there is no answer."""
 
 
-def raw(lines: Lines) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+def raw(lines: Lines) -> tuple[Floats, Floats, Bools]:
     """Returns (N,) exact matches, (N,) F1, and (N,) whether each question has an answer.
 
     Lines without unanswerable questions are scored as SQuAD 1.1, others as 2.0.

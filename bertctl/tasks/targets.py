@@ -8,9 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from bertctl.arrays import Array, Ints
 from bertctl.data.rows import Rows
 
 
@@ -27,7 +25,7 @@ class Answered:
 
     rows: Rows
     features: Any
-    outputs: Mapping[str, NDArray[Any]]
+    outputs: Mapping[str, Array]
     answers: Sequence[Mapping[str, Any]]
 
 
@@ -45,7 +43,7 @@ class Part:
     column: str
     text: str | Sequence[str]
     start: int = 0
-    places: NDArray[np.int64] | None = None
+    places: Ints | None = None
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from bertctl.arrays import Array, Floats32
 from bertctl.config.recipe_sections import TrainingSection
 from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
@@ -202,14 +202,14 @@ class TextClassification(Task):
         names = self._names(rows, index)
         return names if self.multi_label else names[0]
 
-    def _probabilities(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _probabilities(self, logits: Floats32) -> Floats32:
         from scipy.special import expit, softmax
 
         logits = logits if self.temperature == 1.0 else logits / np.float32(self.temperature)
-        probabilities: NDArray[np.float32] = expit(logits) if self.multi_label else softmax(logits, axis=1)
+        probabilities: Floats32 = expit(logits) if self.multi_label else softmax(logits, axis=1)
         return probabilities
 
-    def _numbers(self, rows: Rows) -> NDArray[np.generic]:
+    def _numbers(self, rows: Rows) -> Array:
         number = {name: i for i, name in enumerate(self.labels)}
         if not self.multi_label:
             return np.array([number[self._names(rows, i)[0]] for i in range(len(rows))], dtype=np.int64)

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from bertctl.arrays import Floats
 from bertctl.config.recipe_sections import TrainingSection
 from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
@@ -116,7 +116,7 @@ class TextRegression(Task):
         return _score(rows, index)
 
 
-def _scores(rows: Rows) -> NDArray[np.float64]:
+def _scores(rows: Rows) -> Floats:
     return np.array([_score(rows, i) for i in range(len(rows))], dtype=np.float64)
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from bertctl.arrays import Array, Floats32, Ints
 from bertctl.config.recipe_sections import TrainingSection
 from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
@@ -174,8 +174,8 @@ class TokenClassification(Task):
         return CrossEntropy(padding, weights, training.label_smoothing, float(train.weights.mean()))
 
     def collect_outputs(
-        self, logits: "Tensor", batch: WordBatch, features: WordFeatures, indices: NDArray[np.int64]
-    ) -> dict[str, NDArray[Any]]:
+        self, logits: "Tensor", batch: WordBatch, features: WordFeatures, indices: Ints
+    ) -> dict[str, Array]:
         """Returns the logits of each word's first token, in the window that answers for it."""
         import torch
 
@@ -249,7 +249,7 @@ class TokenClassification(Task):
         """Returns tags as the model learns them."""
         return tags if self.scheme is None else write_tags(entities(tags), len(tags), "IOB2")
 
-    def _chosen(self, outputs: Outputs, features: WordFeatures) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    def _chosen(self, outputs: Outputs, features: WordFeatures) -> tuple[Ints, Floats32]:
         """Returns (W,) the likeliest tag of each word and its probability."""
         from scipy.special import softmax
 
@@ -258,7 +258,7 @@ class TokenClassification(Task):
         probabilities = softmax(outputs["logits"], axis=1)
         return probabilities.argmax(axis=1), probabilities.max(axis=1)
 
-    def _entity(self, span: Entity, rows: Rows, index: int, probabilities: NDArray[np.float32]) -> dict[str, Any]:
+    def _entity(self, span: Entity, rows: Rows, index: int, probabilities: Floats32) -> dict[str, Any]:
         kind, start, end = span
         entity: dict[str, Any] = {"type": kind, "start": start, "end": end}
         offsets = rows.columns["offsets"][index] if rows.has("offsets") else None

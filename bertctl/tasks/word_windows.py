@@ -10,9 +10,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from bertctl.arrays import Ints, Ints32
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.batches import IGNORED, Batch
 from bertctl.tasks.sequences import padded_texts
@@ -20,8 +20,6 @@ from bertctl.tokenization.encode import EncodedTexts
 from bertctl.tokenization.layout import Layout, Ragged, merge
 from bertctl.tokenization.reference import needs_space, unknown_id
 from bertctl.tokenization.sliding_windows import sliding_windows
-
-Ints = NDArray[np.int64]
 
 _WORDS_AT_ONCE = 100_000
 
@@ -192,7 +190,7 @@ def _tokens_of(vocabulary: list[str], tokenizer: Tokenizer, layout: Layout, room
     unknown = _unknown(tokenizer, layout)
     prefix = " " if needs_space(tokenizer) else ""
     lengths: list[int] = []
-    flat: list[NDArray[np.int32]] = []
+    flat: list[Ints32] = []
     for at in range(0, len(vocabulary), _WORDS_AT_ONCE):
         chunk = [prefix + word for word in vocabulary[at : at + _WORDS_AT_ONCE]]
         encodings = tokenizer.encode_batch_fast(chunk, add_special_tokens=False)

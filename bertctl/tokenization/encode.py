@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
+from bertctl.arrays import Bools, Bytes, Ints, Ints32
 from bertctl.documents import loading
 from bertctl.errors import UnavailableError
 from bertctl.tokenization import reference
@@ -47,22 +48,22 @@ class EncodedTexts:
         # segment   0    0    0   0   0    1    1    1  1   1   1
     """
 
-    ids: NDArray[np.int32]
-    type_ids: NDArray[np.uint8]
-    starts: NDArray[np.int64]
-    full_lengths: NDArray[np.int64]
-    unknown: NDArray[np.int64]
+    ids: Ints32
+    type_ids: Bytes
+    starts: Ints
+    full_lengths: Ints
+    unknown: Ints
 
     def __len__(self) -> int:
         return len(self.starts) - 1
 
     @cached_property
-    def lengths(self) -> NDArray[np.int64]:
+    def lengths(self) -> Ints:
         """Returns the (N,) tokens of each text as the model reads it; computed once, since every training step asks."""
         return np.diff(self.starts)
 
     @property
-    def truncated(self) -> NDArray[np.bool_]:
+    def truncated(self) -> Bools:
         """Returns (N,) whether something was cut off."""
         return self.full_lengths > self.lengths
 
@@ -77,9 +78,7 @@ class EncodedTexts:
         return replace(self, ids=_in_a_file(self.ids), type_ids=_in_a_file(self.type_ids))
 
     @classmethod
-    def joined(
-        cls, ids: list[NDArray[np.int32]], type_ids: list[NDArray[np.uint8]], full: list[int], unknown: list[int]
-    ) -> Self:
+    def joined(cls, ids: list[Ints32], type_ids: list[Bytes], full: list[int], unknown: list[int]) -> Self:
         """Returns texts that were encoded one by one."""
         lengths = np.array([len(each) for each in ids], dtype=np.int64)
         return cls(
@@ -98,7 +97,7 @@ class EncodedTexts:
         return cls.joined(*_arrays(windows), full, [0] * len(windows))
 
 
-def _arrays(encodings: Sequence[Encoding]) -> tuple[list[NDArray[np.int32]], list[NDArray[np.uint8]]]:
+def _arrays(encodings: Sequence[Encoding]) -> tuple[list[Ints32], list[Bytes]]:
     ids = [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
     return ids, [np.array(encoding.type_ids, dtype=np.uint8) for encoding in encodings]
 
@@ -202,7 +201,7 @@ class TextEncoder:
 
     def _flat_by_reference(self, texts: Sequence[str]) -> Ragged:
         parts = [reference.cut_at_spaces(text, reference.CHUNK_CHARACTERS) for text in texts]
-        ids: list[NDArray[np.int32]] = []
+        ids: list[Ints32] = []
         for chunk in reference.chunks([part for text in parts for part in text]):
             encodings = self.tokenizer.encode_batch_fast(chunk, add_special_tokens=False)
             ids += [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
@@ -212,8 +211,8 @@ class TextEncoder:
 
     def _encode_by_reference(self, texts: Sequence[str], pairs: Sequence[str] | None) -> EncodedTexts:
         inputs: Sequence[str | tuple[str, str]] = texts if pairs is None else list(zip(texts, pairs, strict=True))
-        ids: list[NDArray[np.int32]] = []
-        type_ids: list[NDArray[np.uint8]] = []
+        ids: list[Ints32] = []
+        type_ids: list[Bytes] = []
         full_lengths: list[int] = []
         unknown: list[int] = []
         for chunk in reference.chunks(inputs):

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from bertctl.arrays import Bytes, Ints, Ints32
 from bertctl.documents import loading
 from bertctl.errors import UnavailableError
 from bertctl.tokenization.reference import OTHER_TOKENIZER
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -28,12 +26,12 @@ class Ragged:
         lengths: (N,) its length.
     """
 
-    flat: NDArray[np.int32]
+    flat: Ints32
     starts: Ints
     lengths: Ints
 
     @classmethod
-    def joined(cls, flat: NDArray[np.int32], lengths: Ints) -> Self:
+    def joined(cls, flat: Ints32, lengths: Ints) -> Self:
         """Returns rows that lie one behind the other."""
         return cls(flat, np.cumsum(lengths) - lengths, lengths)
 
@@ -97,7 +95,7 @@ class Layout:
                 slots.append(Slot((token,), type_id, None))
         return cls(tuple(slots))
 
-    def fill(self, sequences: Sequence[Ragged]) -> tuple[NDArray[np.int32], NDArray[np.uint8], Ints]:
+    def fill(self, sequences: Sequence[Ragged]) -> tuple[Ints32, Bytes, Ints]:
         """Puts the texts in their places.
 
         Returns:

@@ -14,15 +14,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from bertctl.arrays import Ints
 from bertctl.config.recipe_sections import ModelSection
 from bertctl.tokenization.encode import EncodedTexts, TextEncoder
 from bertctl.tokenization.layout import Layout, Ragged, longest_first
 from bertctl.tokenization.sliding_windows import sliding_windows
-
-Ints = NDArray[np.int64]
 
 _HEAD_SHARE = 4
 """One token of so many comes from the beginning: 128 of 510 in Sun et al. 2019, "How to Fine-Tune BERT for Text

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from bertctl.appended import AppendedArray, open_array
+from bertctl.arrays import Array, Bytes, Ints
 from bertctl.documents import loading
 from bertctl.progress import SILENT, Listener
 from bertctl.tokenization.reference import CHUNK_CHARACTERS, chunks, cut_at_spaces, tokens_by_id
@@ -49,11 +49,11 @@ class PackedText:
         corpora: (K + 1,) where corpora begin in `documents`.
     """
 
-    ids: NDArray[Any]
-    begins: NDArray[np.uint8]
-    sentences: NDArray[np.int64]
-    documents: NDArray[np.int64]
-    corpora: NDArray[np.int64]
+    ids: Array
+    begins: Bytes
+    sentences: Ints
+    documents: Ints
+    corpora: Ints
 
 
 def pack(
@@ -145,7 +145,7 @@ def _packed(documents: Sequence[Sequence[str]], starts: WordStarts) -> PackedTex
     return PackedText(ids, np.packbits(begins, bitorder="little"), sentences, places, np.array([0, len(documents)]))
 
 
-def _flags(starts: NDArray[np.int64]) -> NDArray[np.uint8]:
+def _flags(starts: Ints) -> Bytes:
     """Returns a 1 at each of the starts but the last, which is the length."""
     return (np.bincount(starts[starts < starts[-1]], minlength=int(starts[-1])) > 0).view(np.uint8)
 
@@ -161,7 +161,7 @@ class _Bits:
         self._file = AppendedArray(path, (), np.uint8, None)
         self._rest = np.zeros(0, dtype=np.uint8)
 
-    def append(self, bits: NDArray[np.uint8]) -> None:
+    def append(self, bits: Bytes) -> None:
         bits = np.concatenate([self._rest, bits])
         whole = len(bits) // 8 * 8
         self._file.append(np.packbits(bits[:whole], bitorder="little"))
@@ -173,7 +173,7 @@ class _Bits:
         self._file.close()
 
 
-def _places(bits: NDArray[np.uint8], length: int) -> NDArray[np.int64]:
+def _places(bits: Bytes, length: int) -> Ints:
     """Returns where bits are set, and `length` behind."""
     blocks = ((first, bits[first : first + _BLOCK]) for first in range(0, len(bits), _BLOCK))
     found = [8 * first + np.flatnonzero(np.unpackbits(block, bitorder="little")) for first, block in blocks]

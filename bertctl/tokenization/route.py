@@ -34,6 +34,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from bertctl.arrays import Array, Ints
+
 FAST_VERSIONS = ("0.1.4",)
 """Releases of `tokie` whose source was read for the claims above; any other is not used."""
 
@@ -42,7 +44,7 @@ _CATEGORIES = frozenset("LNPSZ")  # letters, numbers, punctuation, symbols, sepa
 
 _MORE_THAN_CORES = (os.cpu_count() or 1) + 1
 
-Flat = tuple[NDArray[np.uint32], NDArray[np.int64]]
+Flat = tuple[NDArray[np.uint32], Ints]
 
 
 class Route:
@@ -125,7 +127,7 @@ class Route:
         return split_flat(ids, lengths) == reference
 
 
-def split_flat(ids: NDArray[Any], lengths: NDArray[np.int64]) -> list[list[int]]:
+def split_flat(ids: Array, lengths: Ints) -> list[list[int]]:
     """Returns flat ids as one list per text."""
     ends = np.cumsum(lengths).tolist()
     values = ids.tolist()

@@ -12,9 +12,8 @@ Letters: N sequences, U windows, M items of all sequences. An item is a token, o
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from bertctl.arrays import Ints
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from bertctl.arrays import Ints
 from bertctl.tokenization.encode import TextEncoder
 from bertctl.tokenization.layout import Layout
 from bertctl.tokenization.long_texts import LongText
@@ -100,7 +100,7 @@ class StatsCollector:
         }
 
 
-def _padded(lengths: NDArray[np.int64], size: int) -> int:
+def _padded(lengths: Ints, size: int) -> int:
     """Returns the tokens of all batches, in this order, when each is padded to its longest text."""
     if not len(lengths):
         return 0
@@ -117,7 +117,7 @@ def collect(chunks: Iterable[TextChunk], tokenizers: Sequence[Tokenizer], **opti
     return [collector.result() for collector in collectors]
 
 
-def quantile(histogram: NDArray[np.int64], share: float) -> int:
+def quantile(histogram: Ints, share: float) -> int:
     """Returns the smallest length that at least this share of the texts does not exceed."""
     running = np.cumsum(histogram)
     if not len(running) or running[-1] == 0:
@@ -125,7 +125,7 @@ def quantile(histogram: NDArray[np.int64], share: float) -> int:
     return int(np.searchsorted(running, np.ceil(share * running[-1])))
 
 
-def bins(histogram: NDArray[np.int64], steps: int = 20) -> list[tuple[int, int, int]]:
+def bins(histogram: Ints, steps: int = 20) -> list[tuple[int, int, int]]:
     """Returns (first length, last length, texts) of at most `steps` equal steps from the shortest to the longest text.
 
     The last step holds all that lies beyond the 99.5th percentile, so that one long text does not flatten the rest.

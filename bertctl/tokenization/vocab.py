@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from bertctl.arrays import Ints
 from bertctl.errors import UsageError
 from bertctl.tokenization.encode import TextEncoder
 from bertctl.tokenization.reference import continuation_prefix, needs_space, tokens_by_id, unknown_id
@@ -116,7 +116,7 @@ def diff(first: Tokenizer, second: Tokenizer) -> dict[str, Any]:
     }
 
 
-def count_words(tokenizer: Tokenizer, chunks: Iterable[TextChunk]) -> tuple[WordCounter, int, NDArray[np.int64]]:
+def count_words(tokenizer: Tokenizer, chunks: Iterable[TextChunk]) -> tuple[WordCounter, int, Ints]:
     """Returns the counted words of a corpus, its texts, and how often each id stands in it, special tokens apart."""
     encoder = TextEncoder(tokenizer, special_tokens=False)
     counter = WordCounter(tokenizer)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from bertctl.arrays import Bools, Ints
 from bertctl.errors import DataError, UsageError
 from bertctl.tokenization.encode import TextEncoder
 from bertctl.tokenization.layout import special_ids
@@ -39,11 +39,11 @@ class ChangedVocabulary:
     """
 
     tokenizer: Tokenizer
-    kept: NDArray[np.int64]
+    kept: Ints
     words: Sequence[CountedWord]
     pieces: Sequence[Sequence[int]]
-    counts: NDArray[np.int64]
-    goes_on: NDArray[np.bool_]
+    counts: Ints
+    goes_on: Bools
     tokens: int
 
 

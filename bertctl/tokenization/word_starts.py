@@ -6,9 +6,9 @@ Letters: N texts, T tokens of all of them together, V in the vocabulary.
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Tokenizer, pre_tokenizers
 
+from bertctl.arrays import Bools, Ints, Ints32
 from bertctl.documents import loading
 from bertctl.errors import UnavailableError
 from bertctl.tokenization.encode import EncodedTexts, TextEncoder
@@ -29,7 +29,7 @@ class WordStarts:
         self._encoder = TextEncoder(tokenizer, special_tokens=False)
         self._goes_on = _goes_on(tokenizer)
 
-    def encode(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.bool_]]:
+    def encode(self, texts: Sequence[str]) -> tuple[Ints32, Ints, Bools]:
         """Returns (T,) ids, (N,) tokens of each text, and (T,) whether a token begins a word."""
         if self._goes_on is not None:
             encoded = self._encoder.encode(texts)
@@ -43,16 +43,16 @@ class WordStarts:
                     begins.append(np.diff(words, prepend=np.nan) != 0)
         return np.concatenate(ids), np.array(list(map(len, ids[1:])), dtype=np.int64), np.concatenate(begins)
 
-    def of(self, texts: Sequence[str], encoded: EncodedTexts) -> NDArray[np.bool_]:
+    def of(self, texts: Sequence[str], encoded: EncodedTexts) -> Bools:
         """Returns (T,) whether a token begins a word, of texts that were encoded without special tokens."""
         if self._goes_on is None:
             return self.encode(texts)[2]
-        begins: NDArray[np.bool_] = ~self._goes_on[encoded.ids]
+        begins: Bools = ~self._goes_on[encoded.ids]
         begins[encoded.starts[:-1][encoded.lengths > 0]] = True
         return begins
 
 
-def _goes_on(tokenizer: Tokenizer) -> NDArray[np.bool_] | None:
+def _goes_on(tokenizer: Tokenizer) -> Bools | None:
     """Returns (V,) whether a token goes on within a word; None where only the library knows it of each token.
 
     It shows in BERT's pipeline, where no word begins with `##`; and of SentencePiece, where the text is not cut into
