@@ -1,17 +1,14 @@
 """`bertctl adapt`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from bertctl.cli.completion import recipe_names
-from bertctl.cli.output import Output, plain_table
+from bertctl.cli.output import Output, Shown, plain_table
 from bertctl.cli.pretrain import corpus_recipe
 from bertctl.cli.recipe_options import RecipeRequest, takes_recipe
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 
 @takes_recipe("model", "corpus", "training", "compute", "deterministic", named=False)
@@ -80,7 +77,7 @@ def adapt(
         raise typer.Exit(summary.exit_code)
 
 
-def _arms_table(document: dict[str, Any]) -> "Table":
+def _arms_table(document: dict[str, Any]) -> Shown:
     """Returns a line for each arm: its scores over the seeds."""
     from bertctl.reporting.summary import figure
 
@@ -93,7 +90,7 @@ def _arms_table(document: dict[str, Any]) -> "Table":
     return table
 
 
-def _plan_table(document: dict[str, Any]) -> "Table":
+def _plan_table(document: dict[str, Any]) -> Shown:
     """Returns what is to be trained, for how long, and the disk that it takes."""
     from bertctl.words import count, human_bytes, human_seconds
 

@@ -1,17 +1,13 @@
 """`bertctl compare`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from bertctl.cli.completion import run_folders
-from bertctl.cli.output import Output, plain_table
+from bertctl.cli.output import Output, Shown, plain_table
 from bertctl.cli.pipelines import publish_tables
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
 
 _COLOURS = {"better": "green", "worse": "red"}
 _WORDS = ("runs", "method", "")
@@ -50,13 +46,13 @@ def compare(
     publish_tables(out, "bertctl compare", tables(found, found["runs"]))
 
 
-def _answer(found: dict[str, Any]) -> "list[RenderableType]":
+def _answer(found: dict[str, Any]) -> list[Shown]:
     from rich.text import Text
 
     from bertctl.reporting.comparison_tables import tables
 
     names = [chr(ord("A") + i) if i < 26 else str(i) for i in range(len(found["runs"]))]
-    parts: list[RenderableType] = [f"{name}  {path}" for name, path in zip(names, found["runs"], strict=True)]
+    parts: list[Shown] = [f"{name}  {path}" for name, path in zip(names, found["runs"], strict=True)]
     for title, header, rows in tables(found, names):
         if not rows:
             parts.append(f"\n{title}")

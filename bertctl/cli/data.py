@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bertctl.cli.completion import recipe_names
-from bertctl.cli.output import Output, plain_table
-from bertctl.cli.pipelines import GitlabCodeQualityOption, JunitOption, publish_checks
+from bertctl.cli.output import Output, Shown, plain_table
+from bertctl.cli.pipelines import ReportFiles, publish_checks, takes_report_files
 from bertctl.cli.recipe_options import RecipeRequest, takes_recipe, without
 from bertctl.config.recipe_files import is_data_file
 from bertctl.errors import DataError, UsageError
@@ -18,8 +18,6 @@ from bertctl.reporting.findings import Check
 from bertctl.words import count, unknown
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from bertctl.checking.findings import DataReport, Finding
     from bertctl.config.schema import Recipe
 
@@ -27,14 +25,14 @@ _SPLITS = ("train", "validation", "test")
 
 
 @takes_recipe(*without("data", "--max-train-rows", "--max-eval-rows"), "model", "long_texts", named=False)
+@takes_report_files("gitlab_metrics")
 def check(
     out: Output,
+    files: ReportFiles,
     settings: RecipeRequest,
     subject: Annotated[list[str], typer.Argument(metavar="RECIPE|FILES", autocompletion=recipe_names)],
     task: Annotated[str | None, typer.Option("--task", metavar="TASK")] = None,
     strict: Annotated[bool, typer.Option("--strict")] = False,
-    junit: JunitOption = None,
-    gitlab_codequality: GitlabCodeQualityOption = None,
 ) -> None:
     """Look for faults in a data set before a model is trained on it.
 
@@ -64,12 +62,11 @@ def check(
     publish_checks(
         out,
         _as_checks(title, report, strict=strict),
+        files,
         title=title,
         headline=f"{recipe.name}: {_tally(report)}",
         notes=report.skipped,
         passed=[Check(code, title, "pass", "nothing found") for code in report.checked if code not in report.codes()],
-        junit=junit,
-        gitlab_codequality=gitlab_codequality,
         default_file=subject[0],
     )
     _verdict(report, strict=strict)
@@ -126,7 +123,7 @@ def _document(recipe: "Recipe", report: "DataReport") -> dict[str, Any]:
     }
 
 
-def _tables(report: "DataReport") -> "list[RenderableType]":
+def _tables(report: "DataReport") -> list[Shown]:
     """Returns a table of the splits, then each finding with its examples and what to do."""
     from rich.text import Text
 
@@ -136,7 +133,7 @@ def _tables(report: "DataReport") -> "list[RenderableType]":
         shown = ", ".join(f"{name}: {rows:,}" for name, rows in list(labels.items())[:8])
         more = f", … ({len(labels)} in all)" if len(labels) > 8 else ""
         splits.add_row(split, f"{found['rows']:,}", Text(shown + more), Text(_from_here(found["source"])))
-    parts: list[RenderableType] = [splits]
+    parts: list[Shown] = [splits]
     styles = {"error": "bold red", "warning": "bold yellow", "note": "bold blue"}
     for finding in report.findings:
         parts.append(

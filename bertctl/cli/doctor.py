@@ -2,18 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from bertctl.cli.completion import recipe_names
-from bertctl.cli.output import Output, plain_table
+from bertctl.cli.output import Output, Shown, plain_table
 from bertctl.cli.recipe_options import RecipeRequest, takes_recipe
 from bertctl.errors import UsageError, all_of
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
 
 _MAIN_PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "datasets", "huggingface-hub", "numpy")
 
@@ -63,7 +59,7 @@ def doctor(
     out.say(f"ready for `bertctl finetune {recipe}`" if recipe else "ready")
 
 
-def _tables(document: Mapping[str, Any]) -> "Iterator[Table | str]":
+def _tables(document: Mapping[str, Any]) -> Iterator[Shown]:
     yield plain_table("this machine", "", rows=_machine_lines(document))
     if document.get("needs"):
         yield ""

@@ -2,15 +2,12 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from bertctl.cli.output import Output, plain_table
+from bertctl.cli.output import Output, Shown, plain_table
 from bertctl.cli.recipe_options import RecipeRequest, takes_recipe, without
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 
 @takes_recipe("model", *without("data", "--test-file"), *without("training", "--learning-rate"), "compute")
@@ -42,7 +39,7 @@ def estimate(
     out.answer(document, estimate_table(document))
 
 
-def estimate_table(document: Mapping[str, Any]) -> "Table":
+def estimate_table(document: Mapping[str, Any]) -> Shown:
     """Returns a table with a line per phase, and the whole, the sweep, memory and disk."""
     from bertctl.words import human_bytes, human_seconds
 

@@ -5,25 +5,19 @@ from typing import Annotated
 import typer
 
 from bertctl.cli.output import Output
-from bertctl.cli.processes import AccelerateConfigOption, NumProcessesOption
-from bertctl.cli.recipe_options import OutputOption, OverwriteOption, RecipeRequest, takes_recipe
-from bertctl.cli.training_run import DryRunOption, ResumeIfAnyOption, ResumeOption, RunFlags, carry_out
+from bertctl.cli.recipe_options import RecipeRequest, takes_recipe
+from bertctl.cli.training_run import RunFlags, carry_out, takes_flags
 
 
 @takes_recipe(
     "model", "long_texts", "data", "confirming", "training", "compute", "evaluation", "long_runs", "deterministic"
 )
+@takes_flags
 def finetune(
     out: Output,
+    flags: RunFlags,
     recipe: RecipeRequest,
-    output: OutputOption = None,
-    overwrite: OverwriteOption = False,
-    resume: ResumeOption = False,
-    resume_if_any: ResumeIfAnyOption = False,
     strict: Annotated[bool, typer.Option("--strict", rich_help_panel="Run")] = False,
-    num_processes: NumProcessesOption = 1,
-    accelerate_config: AccelerateConfigOption = None,
-    dry_run: DryRunOption = False,
 ) -> None:
     """Fine-tune an encoder on a data set or on your own files.
 
@@ -37,6 +31,4 @@ def finetune(
         bertctl finetune sst2 --data-dir glue --model minilm
         bertctl finetune reviews.csv --epochs 2
     """
-    resolved = recipe.load(listener=out)
-    flags = RunFlags(output, overwrite, resume, resume_if_any, num_processes, accelerate_config, dry_run, strict)
-    carry_out(out, resolved, flags)
+    carry_out(out, recipe.load(listener=out), flags, strict=strict)

@@ -20,9 +20,11 @@ def parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def option(name: str, flags: str, help_text: str, kind: Any = str, **settings: Any) -> inspect.Parameter:
-    """Returns an option of a verb, whose value is None where it is not typed; its flags with blanks between."""
-    return parameter(name, Annotated[kind | None, typer.Option(*flags.split(), help=help_text, **settings)], None)
+def option(
+    name: str, flags: str, help_text: str, kind: Any = str, default: Any = None, **settings: Any
+) -> inspect.Parameter:
+    """Returns an option of a verb; its flags with blanks between."""
+    return parameter(name, Annotated[kind | None, typer.Option(*flags.split(), help=help_text, **settings)], default)
 
 
 _OUTPUTS = ("output", "destination", "junit", "gitlab_metrics", "gitlab_codequality", "npz")
@@ -49,6 +51,8 @@ def folds(
 ) -> Decorator:
     """Returns a decorator of a verb `verb(out, value, ...)` that puts other parameters in place of `value`.
 
+    Of several such decorators the lowest takes the first value, the others those behind it.
+
     Args:
         before: the parameters that stand before the verb's own.
         after: those that stand after them.
@@ -56,14 +60,14 @@ def folds(
     """
 
     def decorate(verb: VerbFunction) -> VerbFunction:
-        out, _, *own = inspect.signature(verb).parameters.values()
+        out, *own = inspect.signature(verb).parameters.values()
+        folded = next(one for one in own if not hasattr(one.annotation, "__metadata__"))
 
         @functools.wraps(verb)
         def command(out: Any, **given: Any) -> None:
-            value = fold(given)
-            verb(out, value, **given)
+            verb(out, **{folded.name: fold(given)}, **given)
 
-        own = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
+        own = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own if one is not folded]
         command.__signature__ = inspect.Signature([out, *before, *own, *after])  # type: ignore[attr-defined]
         return command
 

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from bertctl.cli.completion import run_folders
-from bertctl.cli.output import Output, plain_table
-from bertctl.cli.pipelines import GitlabCodeQualityOption, GitlabMetricsOption, JunitOption, publish_checks
+from bertctl.cli.output import Output, Shown, plain_table
+from bertctl.cli.pipelines import ReportFiles, publish_checks, takes_report_files
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from bertctl.reporting.gate import GateResult
 
 
+@takes_report_files()
 def gate(
     out: Output,
+    files: ReportFiles,
     run: Annotated[Path, typer.Argument(metavar="RUN", autocompletion=run_folders)],
     minimum: Annotated[list[str] | None, typer.Option("--min", metavar="METRIC=X")] = None,
     maximum: Annotated[list[str] | None, typer.Option("--max", metavar="METRIC=X")] = None,
@@ -27,9 +27,6 @@ def gate(
     policy: Annotated[Literal["strict", "point", "lenient"], typer.Option("--policy")] = "strict",
     split: Annotated[str | None, typer.Option("--split")] = None,
     allow_constant: Annotated[bool, typer.Option("--allow-constant")] = False,
-    junit: JunitOption = None,
-    gitlab_metrics: GitlabMetricsOption = None,
-    gitlab_codequality: GitlabCodeQualityOption = None,
 ) -> None:
     """Decide whether a run is good enough, as an exit code.
 
@@ -80,24 +77,23 @@ def gate(
     publish_checks(
         out,
         result.checks(),
+        files,
         title=f"bertctl gate ({result.split})",
         headline=result.headline,
         notes=notes,
-        junit=junit,
-        gitlab_codequality=gitlab_codequality,
         default_file=str(result.run.metrics_file),
     )
-    if gitlab_metrics is not None:
+    if files.gitlab_metrics is not None:
         from bertctl.reporting.gitlab import metrics_report
         from bertctl.writing import write_text
 
-        write_text(gitlab_metrics, metrics_report(result.samples()))
-        out.say(f"written: {gitlab_metrics}")
+        write_text(files.gitlab_metrics, metrics_report(result.samples()))
+        out.say(f"written: {files.gitlab_metrics}")
     if result.exit_code:
         raise typer.Exit(int(result.exit_code))
 
 
-def _answer(result: "GateResult") -> "list[RenderableType]":
+def _answer(result: "GateResult") -> list[Shown]:
     """Returns a table with a row per check, a sentence about each, and the verdict."""
     from rich.text import Text
 

@@ -2,16 +2,13 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from bertctl.cli.output import Output, plain_table
+from bertctl.cli.output import Output, Shown, plain_table
 from bertctl.cli.recipe_options import RecipeRequest, takes_recipe, without
 from bertctl.errors import UsageError
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 
 @takes_recipe("model", *without("data", "--test-file", "--max-eval-rows"), "--batch-size", "--seed", "compute")
@@ -85,7 +82,7 @@ def pictures(path: Path) -> list[Path]:
     return [path.with_suffix(".png"), path.with_suffix(".svg")]
 
 
-def rates_table(document: Mapping[str, Any]) -> "Table":
+def rates_table(document: Mapping[str, Any]) -> Shown:
     """Returns a table of the learning rates that were found."""
     table = plain_table(f"{document['recipe']}, {document['model']}", "learning rate", right=("learning rate",))
     names = {

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from bertctl.cli.log_groups import error_annotations, log_group
 from bertctl.cli.progress_display import ProgressDisplay
@@ -26,6 +26,9 @@ if TYPE_CHECKING:  # completion has no time for rich
     from rich.text import Text
 
     from bertctl.reporting.document import TableBlock
+
+Shown: TypeAlias = "RenderableType | TableBlock"
+"""What a part of an answer may be, for people."""
 
 _PIPE_WIDTH = 200  # a table in a pipe or a CI log is not folded at 80 columns, unless COLUMNS says so
 
@@ -79,7 +82,7 @@ class Output(Listener):
         """Writes a warning to stderr, with `--quiet` too."""
         self._talk(("warning: ", "bold yellow"), _one_line(text), folded=False)
 
-    def answer(self, document: Mapping[str, Any], *parts: "RenderableType | TableBlock") -> None:
+    def answer(self, document: Mapping[str, Any], *parts: Shown) -> None:
         """Writes the verb's answer to stdout: the parts, strings without markup; with `--json` the document, later."""
         if self.as_json:
             self._document = document

@@ -1,47 +1,51 @@
 """What the verbs that judge (gate, compare, data check) write for pipelines: JUnit, GitHub, GitLab."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
+from bertctl.cli.folding import Decorator, folds, option
 from bertctl.cli.output import Output
 from bertctl.errors import UnavailableError
 from bertctl.reporting import github
 from bertctl.reporting.findings import Check
 
-JunitOption = Annotated[
-    Path | None, typer.Option("--junit", metavar="FILE", help="Write each check as a test case, JUnit XML.")
+
+@dataclass(frozen=True)
+class ReportFiles:
+    """Which files a verb's checks are written to, besides its answer; see the options."""
+
+    junit: Path | None
+    gitlab_codequality: Path | None
+    gitlab_metrics: Path | None = None
+
+
+_option = partial(option, kind=Path, metavar="FILE")
+_QUALITY = "Write the checks that did not pass as a GitLab code-quality report (artifacts:reports:codequality)."
+_METRICS = "Write the numbers as a GitLab metrics report (artifacts:reports:metrics)."
+_OPTIONS = [
+    _option("junit", "--junit", "Write each check as a test case, JUnit XML."),
+    _option("gitlab_metrics", "--gitlab-metrics", _METRICS),
+    _option("gitlab_codequality", "--gitlab-codequality", _QUALITY),
 ]
-GitlabMetricsOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--gitlab-metrics",
-        metavar="FILE",
-        help="Write the numbers as a GitLab metrics report (artifacts:reports:metrics).",
-    ),
-]
-GitlabCodeQualityOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--gitlab-codequality",
-        metavar="FILE",
-        help="Write the checks that did not pass as a GitLab code-quality report (artifacts:reports:codequality).",
-    ),
-]
+
+
+def takes_report_files(*left_out: str) -> Decorator:
+    """Returns a decorator that gives a verb, as a value, the files it writes for pipelines."""
+    options = [one for one in _OPTIONS if one.name not in left_out]
+    return folds([], options, lambda given: ReportFiles(**{one.name: given.pop(one.name) for one in options}))
 
 
 def publish_checks(
     out: Output,
     checks: Sequence[Check],
+    files: ReportFiles,
     *,
     title: str,
     headline: str = "",
     notes: Sequence[str] = (),
     passed: Sequence[Check] = (),
-    junit: Path | None = None,
-    gitlab_codequality: Path | None = None,
     default_file: str = "",
 ) -> None:
     """Writes checks in every form that was asked for, and for GitHub where it runs the process.
@@ -51,13 +55,12 @@ def publish_checks(
     Args:
         out: where talk goes; annotations go to stderr, as stdout is the answer.
         checks: what was judged.
+        files: where the reports go.
         title: of the summary's section.
         headline: one sentence under it.
         notes: more sentences.
         passed: what else was judged, for JUnit XML alone.
-        junit: file for JUnit XML.
-        gitlab_codequality: file for the code-quality report.
-        default_file: shown there for checks that are about no file.
+        default_file: shown in the code-quality report for checks that are about no file.
 
     Raises:
         UnavailableError: a file that was asked for can't be written.
@@ -65,16 +68,16 @@ def publish_checks(
     _summarise(out, lambda room: github.checks_summary(title, checks, headline=headline, notes=notes, limit=room))
     if github.wants_annotations():
         out.commands(github.annotations(checks))
-    if junit is not None:
+    if files.junit is not None:
         from bertctl.reporting.junit import junit_document
         from bertctl.writing import write_text
 
-        write_text(junit, junit_document([*checks, *passed]))
-    if gitlab_codequality is not None:
+        write_text(files.junit, junit_document([*checks, *passed]))
+    if files.gitlab_codequality is not None:
         from bertctl.reporting.gitlab import write_code_quality
 
-        write_code_quality(gitlab_codequality, checks, default_file=default_file)
-    written = [str(path) for path in (junit, gitlab_codequality) if path is not None]
+        write_code_quality(files.gitlab_codequality, checks, default_file=default_file)
+    written = [str(path) for path in (files.junit, files.gitlab_codequality) if path is not None]
     if written:
         out.say(f"written: {', '.join(written)}")
 

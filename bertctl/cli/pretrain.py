@@ -6,9 +6,8 @@ import typer
 
 from bertctl.cli.completion import recipe_names
 from bertctl.cli.output import Output
-from bertctl.cli.processes import AccelerateConfigOption, NumProcessesOption
-from bertctl.cli.recipe_options import PRETRAIN, OutputOption, OverwriteOption, RecipeRequest, takes_recipe
-from bertctl.cli.training_run import DryRunOption, ResumeIfAnyOption, ResumeOption, RunFlags, carry_out
+from bertctl.cli.recipe_options import PRETRAIN, RecipeRequest, takes_recipe
+from bertctl.cli.training_run import RunFlags, carry_out, takes_flags
 from bertctl.config.recipe_files import is_recipe
 from bertctl.errors import UsageError
 from bertctl.progress import Listener
@@ -18,20 +17,15 @@ if TYPE_CHECKING:
 
 
 @takes_recipe("model", "corpus", "training", "compute", "long_runs", "deterministic", named=False)
+@takes_flags
 def pretrain(
     out: Output,
+    flags: RunFlags,
     recipe: RecipeRequest,
     given: Annotated[
         list[str] | None, typer.Argument(metavar="[RECIPE] CORPUS...", autocompletion=recipe_names)
     ] = None,
-    output: OutputOption = None,
-    overwrite: OverwriteOption = False,
     no_nsp: Annotated[bool, typer.Option("--no-nsp")] = False,
-    resume: ResumeOption = False,
-    resume_if_any: ResumeIfAnyOption = False,
-    num_processes: NumProcessesOption = 1,
-    accelerate_config: AccelerateConfigOption = None,
-    dry_run: DryRunOption = False,
 ) -> None:
     """Pretrain a BERT on your own text: from nothing, or from where a model stands.
 
@@ -50,7 +44,6 @@ def pretrain(
         bertctl pretrain corpus/ --from-scratch small --vocab-size 8000
     """
     resolved = corpus_recipe(recipe, given or [], {"pretraining.objective": "mlm"} if no_nsp else {}, listener=out)
-    flags = RunFlags(output, overwrite, resume, resume_if_any, num_processes, accelerate_config, dry_run)
     carry_out(out, resolved, flags)
 
 

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from bertctl.cli.help import RARE
 from bertctl.cli.output import Output
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.launch import Workers, is_worker, launch, workers
@@ -19,15 +18,6 @@ NumProcessesOption = Annotated[
         min=1,
         help="Number of processes that share the work (torchrun on CPUs, accelerate on GPUs).",
         rich_help_panel="Compute",
-    ),
-]
-AccelerateConfigOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--accelerate-config",
-        metavar="FILE",
-        help="Start through `accelerate launch` with this configuration: several GPUs or machines.",
-        rich_help_panel=RARE,
     ),
 ]
 

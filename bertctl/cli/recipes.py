@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bertctl.cli.completion import recipe_names
-from bertctl.cli.output import Output, plain_table
+from bertctl.cli.output import Output, Shown, plain_table
 from bertctl.cli.recipe_options import RecipeRequest, takes_recipe
 from bertctl.config.recipe_files import builtin_recipes, expanded_path, find_recipe, is_data_file
 from bertctl.errors import BertctlError, UsageError, all_of
 from bertctl.words import count, unknown
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from bertctl.config.schema import Recipe
 
 
@@ -274,7 +272,7 @@ def _recipe_row(name: str) -> dict[str, Any]:
     }
 
 
-def _recipes() -> "tuple[str, list[dict[str, Any]], RenderableType]":
+def _recipes() -> tuple[str, list[dict[str, Any]], Shown]:
     rows = [_recipe_row(name) for name in builtin_recipes()]
     table = plain_table("recipe", "what")
     for row in sorted(rows, key=lambda row: (row["task"], row["name"] != row["task"], row["name"])):
@@ -283,7 +281,7 @@ def _recipes() -> "tuple[str, list[dict[str, Any]], RenderableType]":
     return "recipes", rows, table
 
 
-def _models(*, long: bool) -> "tuple[str, list[dict[str, Any]], RenderableType]":
+def _models(*, long: bool) -> tuple[str, list[dict[str, Any]], Shown]:
     from bertctl.catalog.models import MODELS
 
     lines = [f"{'model':22} {'weights':>7} " + (f"{'layers':>6}  tokenizer" if long else f"{'longest':>7}  on the hub")]
@@ -297,7 +295,7 @@ def _models(*, long: bool) -> "tuple[str, list[dict[str, Any]], RenderableType]"
     return "models", [asdict(row) for row in MODELS.values()], "\n".join(lines)
 
 
-def _datasets() -> "tuple[str, list[dict[str, Any]], RenderableType]":
+def _datasets() -> tuple[str, list[dict[str, Any]], Shown]:
     from bertctl.catalog.datasets import builtin_datasets
 
     lines, rows = [f"{'data':12} {'task':21} primary metric"], []

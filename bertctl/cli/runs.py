@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from bertctl.cli.completion import run_folders
-from bertctl.cli.output import Output, plain_table
+from bertctl.cli.output import Output, Shown, plain_table
 from bertctl.errors import BertctlError, UsageError
 from bertctl.words import count, human_bytes, human_seconds
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from bertctl.reporting.run_list import ListedRun
 
 _Folder = Annotated[Path, typer.Argument(metavar="[DIR]", help="Folder in which the runs lie.", show_default=True)]
@@ -105,7 +103,7 @@ def gc(
 COMMANDS = {"ls": ls, "rm": rm, "gc": gc}
 
 
-def _table(runs: "Iterable[ListedRun]") -> "Table":
+def _table(runs: "Iterable[ListedRun]") -> Shown:
     from bertctl.reporting.summary import figure, interval
 
     numbers = ("score", "size", "age")

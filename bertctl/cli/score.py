@@ -3,20 +3,15 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from bertctl.cli import streams
 from bertctl.cli.completion import model_names
-from bertctl.cli.output import Output
+from bertctl.cli.output import Output, Shown
 from bertctl.cli.texts import TextSource, takes_texts, typed_text
 from bertctl.errors import UsageError
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from bertctl.reporting.document import TableBlock
 
 _ODD = 10.0  # nats below 0 at which a token is shaded as strongly as can be
 
@@ -78,7 +73,7 @@ def score(
     return None
 
 
-def _shown(answer: Mapping[str, Any]) -> "Iterator[RenderableType | TableBlock]":
+def _shown(answer: Mapping[str, Any]) -> Iterator[Shown]:
     from bertctl.reporting.document import Passage, ShadedWord, record_table
     from bertctl.reporting.explanations import coloured_passage
 

@@ -3,17 +3,14 @@
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from bertctl.cli.completion import one_of
-from bertctl.cli.output import Output, plain_table
+from bertctl.cli.output import Output, Shown, plain_table
 from bertctl.cli.recipe_options import RecipeRequest, takes_recipe
 from bertctl.errors import UsageError
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 
 @takes_recipe("model", "data", "confirming", "training", "compute", "deterministic", "--text/--no-text")
@@ -139,7 +136,7 @@ def _refuse_both(setting: Mapping[str, Any], given: Sequence[str]) -> None:
         )
 
 
-def _dry_table(document: Mapping[str, Any]) -> "Table":
+def _dry_table(document: Mapping[str, Any]) -> Shown:
     """Returns a table with the number of runs, time and disk."""
     from bertctl.words import human_bytes, human_seconds
 

@@ -2,42 +2,19 @@
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from bertctl.cli.output import Output, plain_table
-from bertctl.cli.processes import in_processes, this_worker
+from bertctl.cli.folding import folds, option, parameter
+from bertctl.cli.help import RARE
+from bertctl.cli.output import Output, Shown, plain_table
+from bertctl.cli.processes import NumProcessesOption, in_processes, this_worker
+from bertctl.cli.recipe_options import OutputOption, OverwriteOption
 from bertctl.config.task_names import PRETRAINING
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from bertctl.config.schema import Recipe
-
-ResumeOption = Annotated[
-    bool,
-    typer.Option(
-        "--resume", help="Continue from the last checkpoint of the run; there must be one.", rich_help_panel="Run"
-    ),
-]
-ResumeIfAnyOption = Annotated[
-    bool,
-    typer.Option(
-        "--resume-if-any",
-        help="Continue from the last checkpoint if there is one, else start the run.",
-        rich_help_panel="Run",
-    ),
-]
-DryRunOption = Annotated[
-    bool,
-    typer.Option(
-        "--dry-run",
-        help="Do everything but the training: read, check, count steps, estimate memory.",
-        rich_help_panel="Run",
-    ),
-]
 
 
 @dataclass(frozen=True)
@@ -51,16 +28,34 @@ class RunFlags:
     num_processes: int
     accelerate_config: Path | None
     dry_run: bool
-    strict: bool = False
 
 
-def carry_out(out: Output, recipe: "Recipe", flags: RunFlags) -> None:
+_option = partial(option, kind=bool, default=False, rich_help_panel="Run")
+_IF_ANY = "Continue from the last checkpoint if there is one, else start the run."
+_THROUGH = "Start through `accelerate launch` with this configuration: several GPUs or machines."
+_OPTIONS = [
+    parameter("output", OutputOption, None),
+    parameter("overwrite", OverwriteOption, False),
+    _option("resume", "--resume", "Continue from the last checkpoint of the run; there must be one."),
+    _option(
+        "resume_if_any", "--resume-if-any", "Continue from the last checkpoint if there is one, else start the run."
+    ),
+    parameter("num_processes", NumProcessesOption, 1),
+    option("accelerate_config", "--accelerate-config", _THROUGH, Path, metavar="FILE", rich_help_panel=RARE),
+    _option("dry_run", "--dry-run", "Do everything but the training: read, check, count steps, estimate memory."),
+]
+takes_flags = folds(_OPTIONS, [], lambda given: RunFlags(**{one.name: given.pop(one.name) for one in _OPTIONS}))
+"""Gives a verb that trains the options of `RunFlags`."""
+
+
+def carry_out(out: Output, recipe: "Recipe", flags: RunFlags, *, strict: bool = False) -> None:
     """Trains a run as it was asked for, and answers with its metrics; with `dry_run` with what it would be.
 
     Args:
         out: where to.
         recipe: complete.
         flags: how.
+        strict: whether a model that predicts one label for every example ends the command with an error.
     """
     started = time.perf_counter()
     from bertctl.run_folder import default_folder
@@ -107,7 +102,7 @@ def carry_out(out: Output, recipe: "Recipe", flags: RunFlags) -> None:
             out.answer(_plan(job, str(path)) | {"long_texts": kept}, *text, *([_plan_table(job)] if watched else []))
             return
         options = RunOptions(
-            strict=flags.strict, workers=workers, on_start=lambda folder: log.write_to(folder.log), on_finish=write_card
+            strict=strict, workers=workers, on_start=lambda folder: log.write_to(folder.log), on_finish=write_card
         )
         result = start(job, output, resume=going_on, overwrite=flags.overwrite, options=options, listener=listener)
     if not workers.is_first:
@@ -132,7 +127,7 @@ def _plan(job: Any, path: str) -> dict[str, Any]:
     }
 
 
-def _plan_table(job: Any) -> "Table":
+def _plan_table(job: Any) -> Shown:
     """Returns what a person at a terminal looks for; the complete recipe would push it off the screen."""
     from bertctl.words import count, human_bytes
 
