@@ -85,17 +85,12 @@ def _described(entry: Any, name: str, document: Document) -> tuple[int, str]:
     location = (name, *(part.strip() for part in entry["loc"] if isinstance(part, str)))
     dotted = ".".join(location)
     if entry["type"] == "unexpected_keyword_argument":
-        hint = did_you_mean(location[-1], _keys(location))
+        section: Any = _SECTIONS.get(location[-2], DatasetRow)
+        hint = did_you_mean(location[-1], [one.name for one in fields(section) if one.name not in _NOT_WRITTEN])
         return _line(document, location), f"{dotted}: unknown key" + (f", {hint}" if hint else "")
     if entry["type"] == "missing":
         return _line(document, location), f"{dotted}: is needed and not there"
     return _line(document, location), f"{dotted}: {entry['input']!r:.60} given: {entry['msg']}"
-
-
-def _keys(location: tuple[str, ...]) -> list[str]:
-    """Returns the keys that fit where one stands."""
-    section: Any = _SECTIONS.get(location[-2], DatasetRow)
-    return [field.name for field in fields(section) if field.name not in _NOT_WRITTEN]
 
 
 def _line(document: Document, location: tuple[str, ...]) -> int:

@@ -63,7 +63,11 @@ class Subject:
     @cached_property
     def keys(self) -> dict[str, list[str]]:
         """Is one string per row of each split, the same for rows that say the same but for case and spacing."""
-        return {split: keys_of(texts) for split, texts in self.texts.items()}
+        found = {}
+        for split, texts in self.texts.items():
+            columns = [[normalised(text) for text in column] for column in texts.values()]
+            found[split] = [BETWEEN_FIELDS.join(fields) for fields in zip(*columns, strict=True)]
+        return found
 
     @cached_property
     def label_sets(self) -> dict[str, list[tuple[str, ...]] | None]:
@@ -89,12 +93,6 @@ def _joined(value: Any, between: str) -> str:
     if isinstance(value, list | tuple):
         return between.join(map(str, value))
     return "" if value is None else str(value)
-
-
-def keys_of(texts: dict[str, Sequence[str]]) -> list[str]:
-    """Returns the keys of rows, see `Subject.keys`."""
-    columns = [[normalised(text) for text in column] for column in texts.values()]
-    return [BETWEEN_FIELDS.join(fields) for fields in zip(*columns, strict=True)]
 
 
 def label_names(value: Any, separator: str | None) -> tuple[str, ...]:

@@ -58,7 +58,10 @@ def predict(
     layout = layout or layout_of(output)
     check_known(layout)
     given.check("predict")
-    _check_glue(layout, of_split=bool(given.split or given.data), output=output)
+    if layout == "glue" and not (given.split or given.data):
+        raise UsageError("--format glue answers a GLUE split", remedy="Add --split test, or --data ax.")
+    if layout == "glue" and output is None:
+        raise UsageError("--format glue writes files", remedy="Say where: -o DIR.")
     if safe_csv and layout not in ("csv", "tsv"):
         raise UsageError("--safe-csv is about CSV", remedy="Add --format csv, or leave it out.")
     sharing = Sharing.read(shard, merge, output, num_processes, ".zip")
@@ -88,10 +91,3 @@ def predict(
     if output and workers.is_first:
         out.answer({"run": str(given.run.path), **written})
         out.say(f"{written['examples']} answers written to {', '.join(written['files'])}")
-
-
-def _check_glue(layout: str, *, of_split: bool, output: Path | None) -> None:
-    if layout == "glue" and not of_split:
-        raise UsageError("--format glue answers a GLUE split", remedy="Add --split test, or --data ax.")
-    if layout == "glue" and output is None:
-        raise UsageError("--format glue writes files", remedy="Say where: -o DIR.")

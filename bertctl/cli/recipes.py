@@ -253,11 +253,6 @@ def _verb(recipe: "Recipe") -> str:
     return "probe" if recipe.probe != ProbeSection() else verb_of(recipe.task)
 
 
-def _first_sentence(text: str) -> str:
-    match = re.match(r".*?[.?!](?=\s|$)", text, flags=re.DOTALL)
-    return match.group() if match else text
-
-
 def _recipe_row(name: str) -> dict[str, Any]:
     recipe = RecipeRequest(name).load()
     return {
@@ -277,7 +272,8 @@ def _recipes() -> tuple[str, list[dict[str, Any]], Shown]:
     table = plain_table("recipe", "what")
     for row in sorted(rows, key=lambda row: (row["task"], row["name"] != row["task"], row["name"])):
         indent = "" if row["name"] in (row["task"], "pretrain") else "  "  # below the one for files of one's own
-        table.add_row(indent + row["name"], _first_sentence(row["description"]), style="" if indent else "bold")
+        first = re.split(r"(?<=[.?!])\s", row["description"], maxsplit=1)[0]
+        table.add_row(indent + row["name"], first, style="" if indent else "bold")
     return "recipes", rows, table
 
 

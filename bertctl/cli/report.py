@@ -38,7 +38,12 @@ def report(
         bertctl report runs/sst2-1a2b3c4d -o report.html
         bertctl report runs/sst2-1a2b3c4d --format md >> "$GITHUB_STEP_SUMMARY"
     """
-    kind = _kind(output, format)
+    kind = format or (_SUFFIXES.get(output.suffix.lower()) if output else "html")
+    if kind is None:
+        raise UsageError(
+            f"{output}: the suffix of this name says no format",
+            remedy="End it with .html or .md, or add --format html|md.",
+        )
     if output is not None and output.is_dir():
         raise UsageError(f"{output} is a folder", remedy=f"Name a file with -o, such as {output / f'report.{kind}'}.")
 
@@ -77,13 +82,3 @@ def _explained(out: Output, material: "RunContents", most: int) -> "Section":
         )
         explained = [{"gold": line["gold"], **found} for line, found in zip(wrong, lines, strict=True)]
         return explained_section(explained, explainer.summary(), title="What the most confident errors rest on")
-
-
-def _kind(output: Path | None, given: str | None) -> str:
-    by_suffix = _SUFFIXES.get(output.suffix.lower()) if output else None
-    if output is not None and given is None and by_suffix is None:
-        raise UsageError(
-            f"{output}: the suffix of this name says no format",
-            remedy="End it with .html or .md, or add --format html|md.",
-        )
-    return given or by_suffix or "html"

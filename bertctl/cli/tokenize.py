@@ -66,6 +66,7 @@ def tokenize(
         bertctl tokenize --file corpus.txt --format ids > ids.txt
         bertctl tokenize --file reviews.csv --text-column review --stats
     """
+    from bertctl.tokenization.stream import TextChunk
     from bertctl.tokenization.tokenizer_files import open_tokenizer
     from bertctl.tokenization.windows import Truncation
 
@@ -77,7 +78,8 @@ def tokenize(
     _check_answer(stats=stats, compare=compare, decode=decode, pair=pair, layout=layout, output=output)
     chosen = _format(out, layout, given, output)
     opened = open_tokenizer(model, lowercase=lowercase, listener=out)
-    chunks = _chunks(source, given, pair, out)
+    typed = TextChunk(given, None if pair is None else [pair])
+    chunks = iter([typed]) if given else source.watched(out)
     if decode:
         return _decode(out, opened, chunks, output)
     limits = Truncation(max_length, truncation, stride)
@@ -149,14 +151,6 @@ def _format(out: Output, layout: str | None, given: Sequence[str], output: Path 
     if out.answers.is_terminal:
         return "view" if given else "tokens"
     return "jsonl"
-
-
-def _chunks(source: TextSource, given: Sequence[str], pair: str | None, out: Output) -> "Iterator[TextChunk]":
-    from bertctl.tokenization.stream import TextChunk
-
-    if given:
-        return iter([TextChunk(given, None if pair is None else [pair])])
-    return source.watched(out)
 
 
 def _view(

@@ -163,7 +163,8 @@ def fit(vectors: Floats32, labels: Array, strength: float, settings: ClassifierS
     """Trains on all rows."""
     scaler = Scaler.of(vectors)
     inside = scaler(vectors)
-    models = [_fit(inside, decision, strength, settings) for decision in _decisions(labels, settings)]
+    decisions = labels.T if settings.multi_label else [labels]  # several labels: each by itself
+    models = [_fit(inside, decision, strength, settings) for decision in decisions]
     if settings.multi_label:
         weight = np.vstack([_coefficients(model)[0][-1:] for model in models])
         bias = np.concatenate([_coefficients(model)[1][-1:] for model in models])
@@ -249,11 +250,6 @@ def _learn_mix(vectors: Floats32, labels: Array, strength: float, settings: Clas
 def layer_mean(vectors: Floats32, layers: int) -> Floats32:
     """Returns the (N, D) plain mean of standardised layers, on which the strength for a learned mix is chosen."""
     return np.asarray(Scaler.of(vectors)(vectors).reshape(len(vectors), layers, -1).mean(axis=1), dtype=np.float32)
-
-
-def _decisions(labels: Array, settings: ClassifierSettings) -> list[Array]:
-    """Returns what a classifier each is trained for: the labels, or of several labels per row each one by itself."""
-    return [labels[:, i] for i in range(labels.shape[1])] if settings.multi_label else [labels]
 
 
 def _fit(vectors: Floats32, labels: Array, strength: float, settings: ClassifierSettings) -> Any:

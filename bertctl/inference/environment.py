@@ -20,6 +20,9 @@ _PACKAGES = (
 
 def describe_environment(recipe: Recipe, compute: Compute, *, data: LoadedData, model_hash: str) -> dict[str, Any]:
     """Returns the content of environment.json; `columns` is empty for data sets of the catalog."""
+    differ = "another kind of processor, another number of threads and other versions of torch round otherwise"
+    if compute.device != "cpu" and not recipe.runtime.deterministic:
+        differ = f"without --deterministic sums on the {compute.device} device are made in any order; {differ}"
     return {
         "schema": SCHEMA,
         "bertctl": __version__,
@@ -31,18 +34,10 @@ def describe_environment(recipe: Recipe, compute: Compute, *, data: LoadedData, 
         "threads": compute.threads,
         "seed": recipe.training.seed,
         "deterministic": recipe.runtime.deterministic,
-        "may_differ": _may_differ(recipe, compute),
+        "may_differ": differ,
         "recipe_hash": recipe_hash(recipe, data_hashes=data.hashes, model_hash=model_hash),
         "model_hash": model_hash,
         "data_hashes": dict(data.hashes),
         "columns": dict(data.columns),
         "command": shlex.join(["bertctl", *sys.argv[1:]]),
     }
-
-
-def _may_differ(recipe: Recipe, compute: Compute) -> str:
-    """Returns what can make the numbers of an equal run differ, in a sentence."""
-    machine = "another kind of processor, another number of threads and other versions of torch round otherwise"
-    if compute.device == "cpu" or recipe.runtime.deterministic:
-        return machine
-    return f"without --deterministic sums on the {compute.device} device are made in any order; {machine}"

@@ -115,7 +115,8 @@ def inspect_model(settings: ModelSection, *, own: bool = False) -> ModelSource:
     with loading(f"the model in {folder}", kind=UnavailableError, remedy="Give files that save_pretrained wrote."):
         _check_length(settings, config)
         _check_size(config, folder)
-        tokenizer = _tokenizer_json(folder)
+        file = folder / "tokenizer.json"
+        tokenizer = read_json(file) if file.exists() else None
         _check_ids(tokenizer, folder)
         _check_added_tokens(tokenizer or {}, folder)
         lowercase = _case(settings, folder, tokenizer)
@@ -169,11 +170,6 @@ def _check_size(config: dict[str, Any], folder: Path) -> None:
     described = tables + layers * (4 * hidden + 2 * (inner or 4 * hidden)) * hidden
     stored = sum(path.stat().st_size for path in folder.glob("model*.safetensors"))
     require_memory(max(4 * described, stored), f"the model in {folder}")
-
-
-def _tokenizer_json(folder: Path) -> _Tokenizer:
-    path = folder / "tokenizer.json"
-    return read_json(path) if path.exists() else None
 
 
 def _check_ids(tokenizer: _Tokenizer, folder: Path) -> None:

@@ -60,7 +60,10 @@ class Pool:
         self._settings = settings
         self._jobs = jobs
         self._devices = devices
-        self.forks = bool(encoded) and can_fork(devices)
+        import torch
+
+        # CUDA that has been initialised, and Apple's systems, don't survive a fork.
+        self.forks = bool(encoded) and sys.platform == "linux" and not (devices or torch.cuda.is_available())
         self._encoded = encoded if self.forks else {}
         self._context: Any = multiprocessing.get_context("fork" if self.forks else "spawn")
         self._workers: list[_Worker] = []
@@ -192,13 +195,6 @@ def import_what_runs_import(source: ModelSource, auto_class: str) -> None:
     with contextlib.suppress(OSError, ValueError, KeyError):  # `load_model` says it better
         config = transformers.AutoConfig.from_pretrained(source.folder, trust_remote_code=False)
         getattr(transformers, auto_class)._model_mapping[type(config)]
-
-
-def can_fork(devices: Sequence[str]) -> bool:
-    """Returns whether workers may be forked: CUDA that has been initialised and Apple's systems don't survive it."""
-    import torch
-
-    return sys.platform == "linux" and not devices and not torch.cuda.is_available()
 
 
 def visible_devices() -> list[str]:

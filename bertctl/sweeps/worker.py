@@ -165,7 +165,10 @@ def note_failure(folder: RunFolder, message: str) -> None:
 def _train(job: Job, folder: RunFolder, settings: WorkerSettings) -> dict[str, float]:
     """Trains and scores, from a checkpoint where there is one; returns the seconds of both."""
     with hold(folder.path / ".lock", patient=True):  # a worker of a sweep that was killed takes a moment to end
-        if not _is_unfinished(folder):
+        unfinished = False  # what was killed before it had a status, is damaged or done starts again
+        with contextlib.suppress(BertctlError, KeyError):
+            unfinished = folder.read(folder.status)["state"] != "done"
+        if not unfinished:
             folder.clear()
     warmup, likelihood = warmup_steps(job.recipe.optimizer, job.steps), job.objective.is_log_likelihood
     watch, pause = SweepWatch(warmup=warmup, parent=settings.parent, likelihood=likelihood), SECONDS_BETWEEN_CHECKPOINTS
@@ -173,14 +176,6 @@ def _train(job: Job, folder: RunFolder, settings: WorkerSettings) -> dict[str, f
     options = RunOptions(early_stopping=watch, model_file=model_file, checkpoint_pause=pause)
     result = start(job, folder.path, resume="if any", options=options, listener=_CellLog(folder.log))
     return {phase: result.performance["seconds"][phase] for phase in ("train", "evaluate")}
-
-
-def _is_unfinished(folder: RunFolder) -> bool:
-    """Returns whether a run can go on; one that was killed before it had a status, is damaged or done starts again."""
-    try:
-        return bool(folder.read(folder.status)["state"] != "done")
-    except (BertctlError, KeyError):
-        return False
 
 
 class _CellLog(Listener):

@@ -9,6 +9,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
+from bertctl.catalog.hub import cache_folder
 from bertctl.catalog.models import MODELS, LocatedModel, locate_model
 from bertctl.documents import loading, read_json, read_text, refuse_far_ids
 from bertctl.errors import BertctlError, DataError, UnavailableError, UsageError
@@ -160,20 +161,14 @@ def _locate(name: str | None, listener: Listener) -> LocatedModel:
 
 
 def _locate_default(listener: Listener) -> LocatedModel:
-    if not _is_cached(MODELS[DEFAULT_MODEL].hub_id) and find_spec(MODELS[_STAND_IN].package) is not None:
+    cached = cache_folder() / f"models--{MODELS[DEFAULT_MODEL].hub_id.replace('/', '--')}" / "snapshots"
+    is_cached = any(any(cached.glob(f"*/{file}")) for file in ("tokenizer.json", "vocab.txt"))
+    if not is_cached and find_spec(MODELS[_STAND_IN].package) is not None:
         with suppress(BertctlError):
             stand_in = locate_model(_STAND_IN, weights=False)
             listener.say(f"{DEFAULT_MODEL} is not cached; using {_STAND_IN}, which has the same vocabulary")
             return stand_in
     return locate_model(DEFAULT_MODEL, weights=False)
-
-
-def _is_cached(hub_id: str) -> bool:
-    """Returns whether a tokenizer of this repository lies in the hub's cache; the library itself is slow to import."""
-    from huggingface_hub.constants import HF_HUB_CACHE
-
-    snapshots = Path(HF_HUB_CACHE) / f"models--{hub_id.replace('/', '--')}" / "snapshots"
-    return any(any(snapshots.glob(f"*/{file}")) for file in ("tokenizer.json", "vocab.txt"))
 
 
 def _tokenizer_file(located: LocatedModel) -> Path:
