@@ -159,9 +159,7 @@ class Places:
     """Collects the places of several kinds of faults in a split, then makes findings of them."""
 
     def __init__(self, rules: FindingRules, rows: Rows, split: str, *, limit: int = 100) -> None:
-        self._rules = rules
-        self._rows = rows
-        self._split = split
+        self._rules, self._rows, self._split = rules, rows, split
         self._limit = limit  # characters shown of a place
         self._found: dict[str, list[tuple[int, str]]] = {}
 

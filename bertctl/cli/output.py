@@ -8,7 +8,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -33,10 +33,11 @@ Shown: TypeAlias = "RenderableType | TableBlock"
 _PIPE_WIDTH = 200  # a table in a pipe or a CI log is not folded at 80 columns, unless COLUMNS says so
 
 
+@dataclass(kw_only=True, eq=False)
 class Output(Listener):
     """Shows what a verb says and what it answers.
 
-    Args:
+    Attributes:
         as_json: the answer is one JSON document instead of a table.
         quiet: no talk but warnings and errors.
         verbose: more talk: third-party warnings too.
@@ -45,27 +46,19 @@ class Output(Listener):
         is_printed: what is printed is all that the verb makes, so that cutting it off is a failure.
     """
 
-    def __init__(
-        self,
-        *,
-        as_json: bool = False,
-        quiet: bool = False,
-        verbose: bool = False,
-        debug: bool = False,
-        no_groups: bool = False,
-        is_printed: bool = False,
-    ) -> None:
-        self.is_printed = is_printed
-        self.as_json = as_json
-        self.quiet = quiet
-        self.verbose = verbose
-        self.debug = debug
-        self.answers = console_of(sys.stdout)
-        self.talk = console_of(sys.stderr)
+    as_json: bool = False
+    quiet: bool = False
+    verbose: bool = False
+    debug: bool = False
+    no_groups: bool = False
+    is_printed: bool = False
+
+    def __post_init__(self) -> None:
+        self.answers, self.talk = console_of(sys.stdout), console_of(sys.stderr)
         self._document: Mapping[str, Any] | None = None
         self._progress = ProgressDisplay(self.talk)
         self._expected = 0
-        self._group = None if no_groups or is_printed or quiet else log_group()
+        self._group = None if self.no_groups or self.is_printed or self.quiet else log_group()
         self._folds = False  # whether talk belongs into the group now
 
     def say(self, text: str) -> None:

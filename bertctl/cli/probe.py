@@ -1,7 +1,6 @@
 """`bertctl probe`."""
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,7 +12,6 @@ from bertctl.config.recipe_files import is_data_file
 from bertctl.errors import UsageError
 
 if TYPE_CHECKING:
-    from bertctl.config.schema import Recipe
     from bertctl.features.selection import ProbeJob
     from bertctl.run_folder import RunFolder
 
@@ -46,13 +44,6 @@ def probe(
     if task and not is_data_file(input):
         raise UsageError(f"--task is for a file with rows, and {input} is a recipe", remedy="Leave it out.")
     recipe = settings.load(input, listener=out, task=task or "")
-    job, folder, metrics = _run(out, recipe, output, overwrite=overwrite)
-    _answer(out, job, folder, metrics, total=time.perf_counter() - started)
-
-
-def _run(
-    out: Output, recipe: "Recipe", output: Path | None, *, overwrite: bool
-) -> "tuple[ProbeJob, RunFolder, dict[str, Any]]":
     from bertctl.run_folder import RunFolder, default_folder
 
     if output is not None:
@@ -64,10 +55,10 @@ def _run(
         job = prepare(recipe, listener=out)
         announce(job, listener=out)
         named = job.recipe.name if job.recipe.name.startswith("probe") else f"probe-{job.recipe.name}"
-        path = output or default_folder(named, job.hash)
-        folder = RunFolder.create(path, overwrite=overwrite)
+        folder = RunFolder.create(output or default_folder(named, job.hash), overwrite=overwrite)
         log.write_to(folder.log)
-        return job, folder, run(job, folder, listener=out)
+        metrics = run(job, folder, listener=out)
+    _answer(out, job, folder, metrics, total=time.perf_counter() - started)
 
 
 def _answer(out: Output, job: "ProbeJob", folder: "RunFolder", metrics: "dict[str, Any]", *, total: float) -> None:

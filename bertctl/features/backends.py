@@ -70,11 +70,8 @@ def open_encoder(
 
 def lowest_cosine(one: Encoder, other: Encoder, windows: EncodedWindows) -> float:
     """Returns the lowest cosine between the vectors of two encoders, over all layers, poolings and rows (or tokens)."""
-    if one.spec.by_token:
-        pairs = zip(one.tokens(windows).vectors, other.tokens(windows).vectors, strict=True)
-    else:
-        pairs = zip(one.texts(windows), other.texts(windows), strict=True)
-    return min((_cosines(a, b).min() for a, b in pairs if len(a)), default=1.0)
+    vectors = (of.tokens(windows).vectors if of.spec.by_token else of.texts(windows) for of in (one, other))
+    return min((_cosines(a, b).min() for a, b in zip(*vectors, strict=True) if len(a)), default=1.0)
 
 
 def _cosines(a: Floats32, b: Floats32) -> Floats:

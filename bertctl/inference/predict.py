@@ -86,9 +86,7 @@ class Predictor:
                 remedy=f"bertctl fill-mask {run.folder.path} TEXT, or fine-tune it: bertctl finetune FILE --model "
                 f"{run.folder.path}",
             )
-        self.run = run
-        self._top_k = top_k
-        self._engine = engine
+        self.run, self._engine, self._top_k = run, engine, top_k
         self.counts: dict[str, int] = {}
 
     def predict(

@@ -147,15 +147,11 @@ def _chosen(plan: SweepPlan, order: Sequence[SettingScores], n: int) -> dict[str
         sentence = f"{words}: {metric} {figure(best.value)}, the best of {count(n, 'run')}; its setting: {mean}"
     else:
         sentence = f"{words}: {metric} {mean}"
-    whole = is_whole(best)
+    whole, own = is_whole(best), _setting(plan, first)
     return {
         "by": plan.choose,
         "of": n,
-        "setting": first.index,
-        "values": dict(first.values),
-        "mean": first.mean,
-        "deviation": first.deviation,
-        "n": len(first.reached),
+        **{name: own[name] for name in ("setting", "values", "mean", "deviation", "n")},
         "run": best.cells[0].name if whole else None,
         "run_value": best.cells[0].value if whole else None,
         "seed": best.seed,

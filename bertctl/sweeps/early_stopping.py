@@ -46,9 +46,7 @@ class SweepWatch(EarlyStopping):
     """
 
     def __init__(self, *, warmup: int, parent: int, likelihood: bool = True) -> None:
-        self._warmup = warmup
-        self._likelihood = likelihood
-        self._parent = parent
+        self._warmup, self._parent, self._likelihood = warmup, parent, likelihood
 
     def after_step(self, state: TrainingState) -> None:
         """Raises a DivergedError when the run is lost, a KeyboardInterrupt when the sweep's process is gone."""

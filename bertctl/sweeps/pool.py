@@ -57,9 +57,7 @@ class Pool:
     def __init__(
         self, settings: WorkerSettings, encoded: dict[str, Encoded], *, jobs: int, devices: Sequence[str]
     ) -> None:
-        self._settings = settings
-        self._jobs = jobs
-        self._devices = devices
+        self._settings, self._jobs, self._devices = settings, jobs, devices
         import torch
 
         # CUDA that has been initialised, and Apple's systems, don't survive a fork.

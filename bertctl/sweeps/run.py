@@ -110,13 +110,10 @@ class SweepRunner:
     """
 
     def __init__(self, sweep: Sweep, locks: tuple[int, ...], listener: Listener) -> None:
-        self._sweep = sweep
-        self._folder = sweep.folder
-        self._plan = sweep.plan
+        self._sweep, self._folder, self._plan = sweep, sweep.folder, sweep.plan
         self._mine = [cell.name for cell in sweep.mine]
         self._planned = {cell.name: cell for cell in self._plan.cells}
-        self._locks = locks
-        self._listener = listener
+        self._locks, self._listener = locks, listener
         self._done = 0
 
     def run(self, begun: float) -> SweepSummary:

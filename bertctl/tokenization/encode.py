@@ -145,9 +145,7 @@ class TextEncoder:
     def __init__(
         self, tokenizer: Tokenizer, *, max_length: int | None = None, special_tokens: bool = True, routed: bool = True
     ) -> None:
-        self.tokenizer = tokenizer
-        self.max_length = max_length
-        self.special_tokens = special_tokens
+        self.tokenizer, self.max_length, self.special_tokens = tokenizer, max_length, special_tokens
         self.route: Route | None = None
         self._undecided = routed
         self._characters = 0

@@ -27,12 +27,8 @@ class LineReader:
     """
 
     def __init__(self, file: BinaryIO, source: str, *, replace: bool = False) -> None:
-        self.replaced = 0
-        self._file = file
-        self._source = source
-        self._replace = replace
-        self._lines = 0
-        self.bytes = 0
+        self._file, self._source, self._replace = file, source, replace
+        self.replaced = self.bytes = self._lines = 0
 
     def __iter__(self) -> Iterator[list[str]]:
         """Yields chunks of lines, without their ends.

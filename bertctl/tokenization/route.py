@@ -57,9 +57,7 @@ class Route:
     """
 
     def __init__(self, tokenizer: Tokenizer, encode_flat: Callable[..., Any], added: Sequence[str]) -> None:
-        self._tokenizer = tokenizer
-        self._encode_flat = encode_flat
-        self._added = added
+        self._tokenizer, self._encode_flat, self._added = tokenizer, encode_flat, added
         self._vocabulary = tokenizer.get_vocab()
         self._begins_rest = {token[:3] for token in self._vocabulary if token.startswith("##")}
         self._word_limit: int = tokenizer.model.max_input_chars_per_word

@@ -40,8 +40,7 @@ class StatsCollector:
             Layout.of(tokenizer, pair=pair, special_tokens=special_tokens).special for pair in (False, True)
         ]
         self._words = WordCounter(tokenizer)
-        self._batch_size = batch_size
-        self._fixed_length = fixed_length
+        self._batch_size, self._fixed_length = batch_size, fixed_length
         self._lengths = [np.zeros(0, dtype=np.int32)]
         self._bare_tokens = 0
 

@@ -104,9 +104,7 @@ class WindowEncoder:
 
     def __init__(self, tokenizer: Tokenizer, truncation: Truncation, *, special_tokens: bool = True) -> None:
         self.totals = Totals()
-        self._tokenizer = tokenizer
-        self._truncation = truncation
-        self._special_tokens = special_tokens
+        self._tokenizer, self._truncation, self._special_tokens = tokenizer, truncation, special_tokens
         self._unknown_id = unknown_id(tokenizer)
 
     @loading("the tokenizer", kind=UnavailableError, remedy=OTHER_TOKENIZER)

@@ -55,11 +55,7 @@ class WordCounter:
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self.words = 0
-        self.word_tokens = 0
-        self.split_words = 0
-        self.unknown = 0
-        self.forgotten = 0
+        self.words = self.word_tokens = self.split_words = self.unknown = self.forgotten = 0
         self._tokenizer = tokenizer
         self._unknown_id = unknown_id(tokenizer)
         self._names = tokens_by_id(tokenizer)
