@@ -43,20 +43,15 @@ def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     """Yields everything in a recipe that does not fit together, each field being possible by itself."""
     data, training, labels = recipe.data, recipe.training, recipe.text_classification
     if training.batch_size % training.accumulation_steps:
-        yield Disagreement(
-            ("training.accumulation_steps", "training.batch_size"),
-            f"{training.accumulation_steps} does not divide training.batch_size {training.batch_size}",
-        )
+        why = f"{training.accumulation_steps} does not divide training.batch_size {training.batch_size}"
+        yield Disagreement(("training.accumulation_steps", "training.batch_size"), why)
     if data.name:
-        for file in ("train_file", "validation_file", "test_file"):
-            if getattr(data, file):
-                yield Disagreement(
-                    (f"data.{file}", "data.name"), f"data.name '{data.name}' already says which rows; leave one out"
-                )
+        why = f"data.name '{data.name}' already says which rows; leave one out"
+        for split in (split for split, file in data.own_files.items() if file):
+            yield Disagreement((f"data.{split}_file", "data.name"), why)
     elif data.data_dir:
-        yield Disagreement(
-            ("data.data_dir", "data.name"), "of use only with data.name; your own files go into data.train_file"
-        )
+        why = "of use only with data.name; your own files go into data.train_file"
+        yield Disagreement(("data.data_dir", "data.name"), why)
     yield from _fold_disagreements(recipe)
     columns = ("text_column", "pair_column", "label_column")
     if data.encoding is not None and not _is_encoding(data.encoding):
@@ -65,10 +60,8 @@ def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
         if getattr(data, one) is not None and getattr(data, one) == getattr(data, other):
             yield Disagreement((f"data.{other}", f"data.{one}"), f"the same column as data.{one}")
     if labels.label_separator and labels.multi_label is False:
-        yield Disagreement(
-            ("text_classification.label_separator", "text_classification.multi_label"),
-            "several labels in a field, but text_classification.multi_label is false",
-        )
+        fields = ("text_classification.label_separator", "text_classification.multi_label")
+        yield Disagreement(fields, "several labels in a field, but text_classification.multi_label is false")
     for name, values in {
         "text_classification.labels": labels.labels or (),
         "evaluation.splits": recipe.evaluation.splits,
@@ -84,10 +77,8 @@ def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     for task, section in TASK_SECTIONS.items():
         changed = getattr(recipe, section).model_dump(exclude_defaults=True)
         if task != recipe.task and changed:
-            yield Disagreement(
-                (f"{section}.{next(iter(changed))}", "task"),
-                f"a setting of the task '{task}', but this recipe's task is '{recipe.task}'",
-            )
+            why = f"a setting of the task '{task}', but this recipe's task is '{recipe.task}'"
+            yield Disagreement((f"{section}.{next(iter(changed))}", "task"), why)
 
 
 def _fold_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
@@ -99,14 +90,11 @@ def _fold_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     elif data.fold is not None and data.folds is not None and data.fold > data.folds:
         yield Disagreement(("data.fold", "data.folds"), f"fold {data.fold} is asked for, but there are {data.folds}")
     if data.folds is not None and data.validation_file:
-        yield Disagreement(
-            ("data.folds", "data.validation_file"), "there is a validation file, so no training rows are held out"
-        )
+        why = "there is a validation file, so no training rows are held out"
+        yield Disagreement(("data.folds", "data.validation_file"), why)
     if data.folds is not None and data.name:
-        yield Disagreement(
-            ("data.folds", "data.name"),
-            f"for files of your own; the data set '{data.name}' has its splits, and none is held out by folds",
-        )
+        why = f"for files of your own; the data set '{data.name}' has its splits, and none is held out by folds"
+        yield Disagreement(("data.folds", "data.name"), why)
 
 
 def _training_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
