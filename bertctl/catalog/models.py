@@ -74,21 +74,8 @@ _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.s
 """What is read of a model, and fetched of its repository (the last three small files are LUKE's and RoCBert's)."""
 
 
-@dataclass(frozen=True)
-class LocatedModel:
-    """A model whose files are on this disk.
-
-    Attributes:
-        name: as it was asked for.
-        folder: holds config.json, tokenizer files and (where asked for) model.safetensors.
-    """
-
-    name: str
-    folder: Path
-
-
-def locate_model(name: str, *, revision: str | None = None, weights: bool = True, own: bool = False) -> LocatedModel:
-    """Finds a model's files, fetching them from the hub only where they are nowhere on this disk.
+def locate_model(name: str, *, revision: str | None = None, weights: bool = True, own: bool = False) -> Path:
+    """Returns the folder of a model, fetching its files from the hub only where they are nowhere on this disk.
 
     Args:
         name: catalog name, folder, run folder, or hub id (`org/name`).
@@ -104,14 +91,14 @@ def locate_model(name: str, *, revision: str | None = None, weights: bool = True
     if row is not None and row.package:
         packaged = _package_folder(row, weights=weights)
         if packaged is not None:
-            return _noted(LocatedModel(name, packaged), row.name, whole=weights)
+            return _noted(packaged, row.name, whole=weights)
     path = Path(name).expanduser()
     if row is None and path.is_dir():
-        return _noted(LocatedModel(name, _model_folder(path)), "" if own else path.resolve().name, whole=weights)
+        return _noted(_model_folder(path), "" if own else path.resolve().name, whole=weights)
     if row is None and path.is_file():
         from bertctl.catalog.word_vectors import word_vectors_folder
 
-        return _noted(LocatedModel(name, word_vectors_folder(path)), path.name, whole=weights)
+        return _noted(word_vectors_folder(path), path.name, whole=weights)
     if row is None and (name.startswith((".", "/", "~")) or name.count("/") != 1):
         return _refuse(name)
     patterns = (*_SMALL_FILES, *_SENTENCES, *_WEIGHTS) if weights else _SMALL_FILES
@@ -125,23 +112,21 @@ def locate_model(name: str, *, revision: str | None = None, weights: bool = True
             f"the model '{name}' has no safetensors weights on the hub; pickled weights are never loaded",
             remedy="Convert it once with transformers (save_pretrained writes safetensors) and give the folder.",
         )
-    return LocatedModel(name, folder)
+    return folder
 
 
-def _noted(model: LocatedModel, name: str, *, whole: bool) -> LocatedModel:
+def _noted(folder: Path, name: str, *, whole: bool) -> Path:
     """Shows a model that is not of the hub to the lock in force, by its name there; without one it is let through."""
     if name:
         patterns = (*_SMALL_FILES, *_WEIGHTS) if whole else _SMALL_FILES
         files = {
-            path.relative_to(model.folder).as_posix(): path
-            for pattern in patterns
-            for path in sorted(model.folder.glob(pattern))
+            path.relative_to(folder).as_posix(): path for pattern in patterns for path in sorted(folder.glob(pattern))
         }
         noted(Found("model", name, files, whole=whole))
-    return model
+    return folder
 
 
-def _refuse(name: str) -> LocatedModel:
+def _refuse(name: str) -> Path:
     if name.startswith((".", "/", "~")) or "/" in name:
         raise UnavailableError(
             f"the model folder {name} does not exist",

@@ -70,8 +70,8 @@ def _find(name: str) -> tuple[Path, dict[str, Any], int]:
     """Returns the folder of the model, what the recipe of its run says, and the parameters of a probe on it."""
     path = Path(name).expanduser()
     if not (path / "status.json").exists():
-        folder = locate_model(name, weights=False).folder  # does not read the weights of a package to check them
-        return folder if any(folder.glob("model*.safetensors")) else locate_model(name).folder, {}, 0
+        folder = locate_model(name, weights=False)  # does not read the weights of a package to check them
+        return folder if any(folder.glob("model*.safetensors")) else locate_model(name), {}, 0
     from bertctl.inference.trained import open_run
     from bertctl.modeling.linear_head import WEIGHTS, is_probe
 

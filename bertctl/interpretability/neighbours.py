@@ -147,7 +147,7 @@ def _read(model: str) -> Floats32:
     """Returns the (V, H) vectors of the tokens."""
     from safetensors import safe_open
 
-    table = word_table(stored_weights(locate_model(model).folder))
+    table = word_table(stored_weights(locate_model(model)))
     with safe_open(table.file, framework="pt" if table.dtype == "BF16" else "numpy") as file:
         stored = file.get_tensor(table.name)
     return np.asarray(stored.float() if table.dtype == "BF16" else stored, dtype=np.float32)

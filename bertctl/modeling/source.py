@@ -96,8 +96,7 @@ def inspect_model(settings: ModelSection, *, own: bool = False) -> ModelSource:
             "PYTHONOPTIMIZE=2 (python -OO) takes docstrings away, and transformers can't be imported without them",
             remedy="Unset PYTHONOPTIMIZE, or set it to 1.",
         )
-    located = locate_model(settings.name, revision=settings.revision, own=own)
-    folder = located.folder
+    folder = locate_model(settings.name, revision=settings.revision, own=own)
     config = read_json(folder / "config.json", limit=_CONFIG_LIMIT)
     _refuse_foreign(config, folder)
     refuse_family(config, settings.name)

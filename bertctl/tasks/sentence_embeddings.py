@@ -97,7 +97,7 @@ class SentenceEmbeddings(Task):
             UsageError: a loss that does not fit them.
         """
         settings, model = recipe.sentence_embeddings, recipe.model
-        folder = locate_model(model.name, revision=model.revision).folder
+        folder = locate_model(model.name, revision=model.revision)
         said = chosen_modules(folder, settings, max_length=model.max_length)
         task = cls(said, settings, labels=tuple(labels or ()))
         kind = task.kind_of(train)

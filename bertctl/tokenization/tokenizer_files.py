@@ -10,7 +10,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from bertctl.catalog.hub import cache_folder
-from bertctl.catalog.models import MODELS, LocatedModel, locate_model
+from bertctl.catalog.models import MODELS, locate_model
 from bertctl.documents import loading, read_json, read_text, refuse_far_ids
 from bertctl.errors import BertctlError, DataError, UnavailableError, UsageError
 from bertctl.progress import SILENT, Listener
@@ -56,8 +56,8 @@ def open_tokenizer(
         UnavailableError: no tokenizer there, or a hub out of reach.
         DataError: a vocabulary or tokenizer.json that is no good.
     """
-    located = _locate(name, listener)
-    file = _tokenizer_file(located)
+    name = _default_model(listener) if name is None else name
+    file = _tokenizer_file(_locate(name))
     if file.suffix == ".txt":
         tokenizer = read_vocab_txt(file, lowercase=_lowercase_of(file, lowercase))
     else:
@@ -65,7 +65,7 @@ def open_tokenizer(
     document = json.loads(tokenizer.to_str())
     kind = _kind(tokenizer, document)
     is_bert = _type(document, "model") == "WordPiece" and _type(document, "pre_tokenizer") == "BertPreTokenizer"
-    opened = OpenTokenizer(name=located.name, tokenizer=tokenizer, kind=kind, is_bert=is_bert)
+    opened = OpenTokenizer(name=name, tokenizer=tokenizer, kind=kind, is_bert=is_bert)
     stored = (document.get("normalizer") or {}).get("lowercase")
     if lowercase is not None and stored is not None and stored != lowercase:
         raise UsageError(
@@ -144,9 +144,7 @@ def _read_json(file: Path) -> Tokenizer:
     return tokenizer
 
 
-def _locate(name: str | None, listener: Listener) -> LocatedModel:
-    if name is None:
-        return _locate_default(listener)
+def _locate(name: str) -> Path:
     path = Path(name).expanduser()
     if name not in MODELS:
         if path.suffix in (".json", ".txt") and (path.exists() or path.parent != Path()):
@@ -154,32 +152,30 @@ def _locate(name: str | None, listener: Listener) -> LocatedModel:
                 raise UnavailableError(
                     f"{path} does not exist", remedy="Give a tokenizer.json or a vocab.txt.", file=path
                 )
-            return LocatedModel(name, path)
+            return path
         if path.is_dir() and any((path / file).is_file() for file in ("tokenizer.json", "vocab.txt")):
-            return LocatedModel(name, path)
+            return path
     return locate_model(name, weights=False)
 
 
-def _locate_default(listener: Listener) -> LocatedModel:
+def _default_model(listener: Listener) -> str:
     cached = cache_folder() / f"models--{MODELS[DEFAULT_MODEL].hub_id.replace('/', '--')}" / "snapshots"
     is_cached = any(any(cached.glob(f"*/{file}")) for file in ("tokenizer.json", "vocab.txt"))
     if not is_cached and find_spec(MODELS[_STAND_IN].package) is not None:
         with suppress(BertctlError):
-            stand_in = locate_model(_STAND_IN, weights=False)
+            locate_model(_STAND_IN, weights=False)
             listener.say(f"{DEFAULT_MODEL} is not cached; using {_STAND_IN}, which has the same vocabulary")
-            return stand_in
-    return locate_model(DEFAULT_MODEL, weights=False)
+            return _STAND_IN
+    return DEFAULT_MODEL
 
 
-def _tokenizer_file(located: LocatedModel) -> Path:
-    if located.folder.is_file():
-        return located.folder
-    for name in ("tokenizer.json", "vocab.txt"):
-        if (located.folder / name).is_file():
-            return located.folder / name
-    found = ", ".join(sorted(p.name for p in located.folder.iterdir())[:10])
+def _tokenizer_file(place: Path) -> Path:
+    for file in (place, place / "tokenizer.json", place / "vocab.txt"):
+        if file.is_file():
+            return file
+    found = ", ".join(sorted(p.name for p in place.iterdir())[:10])
     raise UnavailableError(
-        f"{located.folder} holds neither tokenizer.json nor vocab.txt (found: {found or 'nothing'})",
+        f"{place} holds neither tokenizer.json nor vocab.txt (found: {found or 'nothing'})",
         remedy="Convert it once with transformers: AutoTokenizer.from_pretrained(...).save_pretrained(FOLDER).",
     )
 

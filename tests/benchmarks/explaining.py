@@ -90,7 +90,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as made:
         run = options.run or Path(made)
         if options.run is None:
-            bare = locate_model("minilm").folder
+            bare = locate_model("minilm")
             torch.manual_seed(0)
             transformers.AutoModelForSequenceClassification.from_pretrained(bare).save_pretrained(run)
             transformers.AutoTokenizer.from_pretrained(bare).save_pretrained(run)

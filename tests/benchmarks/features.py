@@ -40,7 +40,7 @@ def main() -> None:
         for count, file in files.items():
             file.write_text("\n".join(itertools.islice(itertools.cycle(lines), count)) + "\n", encoding="utf-8")
         device = ["--device", options.device] if options.device else []
-        model = str(locate_model("minilm").folder)
+        model = str(locate_model("minilm"))
         ours = [sys.executable, "-m", "bertctl", "extract-features", "-q", "--model", "minilm", "--overwrite", *device]
         seconds: dict[tuple[str, int], list[float]] = {}
         for _ in range(rounds):

@@ -99,7 +99,7 @@ def measure(network: str, texts: list[str], steps: int, scratch: Path, given: di
     """Trains both sides in turns and prints a line per arm."""
     corpus = scratch / "corpus.txt"
     corpus.write_text("\n".join(texts) + "\n", encoding="utf-8")
-    theirs = tiny(texts, scratch / "tiny") if network == "tiny" else locate_model("minilm").folder
+    theirs = tiny(texts, scratch / "tiny") if network == "tiny" else locate_model("minilm")
     fields: dict[str, Any] = {"pretraining.corpus": [str(corpus)], "model.name": network}
     if network == "tiny":
         fields = {

@@ -105,7 +105,7 @@ def measure(loss: str, pairs: list[dict[str, Any]], steps: int, batch: int, scra
 
 def trained(loss: str, rows: list[dict[str, Any]], steps: int, batch: int, other: Ours, scratch: Path) -> Turns:
     """Trains as the peer's documents do, ours in between, and returns what was timed."""
-    model = sentence_transformers.SentenceTransformer(str(locate_model("minilm").folder), device="cpu")
+    model = sentence_transformers.SentenceTransformer(str(locate_model("minilm")), device="cpu")
     model.max_seq_length = 128
     turns = Turns(batch, other)
     needed = batch * (steps + WARM_UP)

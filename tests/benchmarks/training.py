@@ -101,7 +101,7 @@ def random_bert_base(folder: Path) -> str:
     target = folder / "bert-base"
     config = transformers.BertConfig(architectures=["BertModel"])
     transformers.BertModel(config).save_pretrained(target)
-    transformers.AutoTokenizer.from_pretrained(locate_model("minilm").folder).save_pretrained(target)
+    transformers.AutoTokenizer.from_pretrained(locate_model("minilm")).save_pretrained(target)
     return str(target)
 
 

@@ -115,7 +115,7 @@ def test_losses_of_20_steps_are_those_of_transformers(tmp_path: Path, objective:
 
 
 def test_only_masked_places_go_through_the_vocabulary(minilm: Any) -> None:
-    source = locate_model("minilm").folder
+    source = locate_model("minilm")
     network = transformers.BertForMaskedLM.from_pretrained(source).eval()
     seen: list[int] = []
     network.cls.register_forward_hook(lambda *given: seen.append(given[2].shape[1]))

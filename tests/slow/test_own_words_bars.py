@@ -22,7 +22,7 @@ def lines_of(file: Path) -> list[str]:
 
 def learn_masked_words(folder: Path, lines: list[str]) -> Path:
     """MiniLM with a tied head, trained on masked words: enough to know which words are common and which go together."""
-    source = locate_model("minilm").folder
+    source = locate_model("minilm")
     torch.manual_seed(0)
     network = transformers.BertForMaskedLM.from_pretrained(source)
     tokenizer = transformers.AutoTokenizer.from_pretrained(source)

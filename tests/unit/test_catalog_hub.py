@@ -153,14 +153,14 @@ def test_offline_is_off_where_it_is_said_to_be_off(value, monkeypatch):
 
 def test_a_folder_a_run_and_a_package_need_no_hub(tiny_model, tmp_path, start_hub):
     there = start_hub(lambda _: 200)
-    assert locate_model(str(tiny_model)).folder == tiny_model
+    assert locate_model(str(tiny_model)) == tiny_model
     run = tmp_path / "run"
     (run / "model").mkdir(parents=True)
     (run / "status.json").write_text("{}")
     (run / "model" / "config.json").write_text("{}")
-    assert locate_model(str(run)).folder == run / "model"
-    assert locate_model("minilm").folder.joinpath("model.safetensors").is_file()
-    assert locate_model("all-MiniLM-L6-v2").folder == locate_model("minilm").folder
+    assert locate_model(str(run)) == run / "model"
+    assert locate_model("minilm").joinpath("model.safetensors").is_file()
+    assert locate_model("all-MiniLM-L6-v2") == locate_model("minilm")
     assert there.asked == []
 
 
@@ -171,7 +171,7 @@ def test_a_package_whose_weights_were_changed_is_refused(monkeypatch):
     with pytest.raises(UnavailableError, match="'minilm'") as caught:
         locate_model("minilm")
     assert "--force-reinstall" in caught.value.remedy
-    assert locate_model("minilm", weights=False).folder.is_dir(), "the tokenizer alone is not what was hashed"
+    assert locate_model("minilm", weights=False).is_dir(), "the tokenizer alone is not what was hashed"
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_the_walk_adds_up(tiny_model: Path) -> None:
 def test_neighbours_are_those_of_brute_force() -> None:
     from bertctl.catalog.models import locate_model
 
-    folder = locate_model("minilm").folder
+    folder = locate_model("minilm")
     table = load_file(folder / "model.safetensors")["embeddings.word_embeddings.weight"].astype(np.float64)
     tokens = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
     units = table / np.linalg.norm(table, axis=1, keepdims=True)

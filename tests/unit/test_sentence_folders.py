@@ -94,7 +94,7 @@ def test_a_run_loads_in_sentence_transformers_with_equal_vectors(tiny_model: Pat
 def bertctl_model() -> str:
     from bertctl.catalog.models import locate_model
 
-    return str(locate_model("minilm").folder)
+    return str(locate_model("minilm"))
 
 
 def _changed(folder: Path, file: str, change: Callable[[Any], Any]) -> None:

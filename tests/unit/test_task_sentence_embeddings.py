@@ -160,7 +160,7 @@ def test_a_text_is_read_once_for_scoring_however_many_rows_have_it(tmp_path) -> 
     rows = [{"text": text, "pair": "Ada wrote it."} for text in ("who?", "what?", "who?", "Ada wrote it.")]
     recipe, read_rows = read(tmp_path, rows)
     task = SentenceEmbeddings.from_data(recipe, read_rows, None)
-    tokenizer = Tokenizer.from_file(str(locate_model("minilm").folder / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(locate_model("minilm") / "tokenizer.json"))
     tokenizer.no_truncation()
     tokenizer.no_padding()
     features = task.encode(read_rows, tokenizer, max_length=16)
