@@ -35,9 +35,7 @@ def read_data(recipe: Recipe, *, listener: Listener = SILENT) -> _Read:
         UsageError: no data, an unknown data set or split, columns that can't be guessed.
         UnavailableError: a file that is named, or the training rows of a data set, can't be had.
     """
-    if recipe.data.name:
-        return _read_dataset(recipe, listener)
-    return _read_own(recipe, listener)
+    return _read_dataset(recipe, listener) if recipe.data.name else _read_own(recipe, listener)
 
 
 def _read_dataset(recipe: Recipe, listener: Listener) -> _Read:

@@ -64,9 +64,7 @@ def _span(given: Any) -> tuple[int, int, str] | None:
     else:
         return None
     start, end, kind = values
-    if not isinstance(start, int) or not isinstance(end, int):
-        return None
-    return start, end, str(kind)
+    return (start, end, str(kind)) if isinstance(start, int) and isinstance(end, int) else None
 
 
 def _span_fault(text: str, start: int, end: int) -> str | None:

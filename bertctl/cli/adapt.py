@@ -96,11 +96,11 @@ def _plan_table(document: dict[str, Any]) -> Shown:
 
     before, after = document["pretraining"], document["finetuning"]
     seconds = after["seconds"]
-    table = plain_table("adapt", "about", "")
-    table.add_row("pretraining", count(before["steps"], "step"), f"{human_bytes(before['memory_bytes'])} of memory")
     between = f"between {human_seconds(seconds['low'])} and {human_seconds(seconds['high'])}"
-    table.add_row("fine-tuning", human_seconds(seconds["estimate"]), f"{between}; {count(after['runs'], 'run')}")
-    table.add_row(
-        "disk", human_bytes(after["disk_bytes"]["needed"]), f"{human_bytes(after['disk_bytes']['free'])} free"
+    needed, free = (human_bytes(after["disk_bytes"][name]) for name in ("needed", "free"))
+    rows = (
+        ("pretraining", count(before["steps"], "step"), f"{human_bytes(before['memory_bytes'])} of memory"),
+        ("fine-tuning", human_seconds(seconds["estimate"]), f"{between}; {count(after['runs'], 'run')}"),
+        ("disk", needed, f"{free} free"),
     )
-    return table
+    return plain_table("adapt", "about", "", rows=rows)

@@ -50,9 +50,7 @@ class Rows:
 
     def where(self, index: int) -> str:
         """Returns `file:line` (or `file, row n`) of a row, for messages."""
-        if self.lines:
-            return f"{self.source}:{self.lines[index]}"
-        return f"{self.source}, row {index + 1}"
+        return f"{self.source}:{self.lines[index]}" if self.lines else f"{self.source}, row {index + 1}"
 
     def parts(self, size: int) -> Iterator["Rows"]:
         """Yields the rows, so many at a time."""

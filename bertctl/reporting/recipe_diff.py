@@ -53,6 +53,4 @@ def _read(name: str) -> tuple[Recipe, dict[str, str]]:
 def _moves(name: str, values: tuple[Any, Any], *, known: bool) -> bool | None:
     """Returns whether a field moves numbers; `known`: what is behind paths is known, and compared for itself."""
     by_machine = name.startswith("runtime.") and any(value in (None, "auto") for value in values)
-    if by_machine or (name in marked(Mark.BY_CONTENT) and not known):
-        return None
-    return name not in NOT_IN_HASH
+    return None if by_machine or (name in marked(Mark.BY_CONTENT) and not known) else name not in NOT_IN_HASH

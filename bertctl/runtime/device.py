@@ -60,9 +60,7 @@ def choose_compute(settings: "RuntimeSection", *, only_fp32: str = "") -> Comput
 
 def available_cores() -> int:
     """Returns how many cores this process may use (taskset may allow fewer than the machine has)."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def workers_here() -> int:
