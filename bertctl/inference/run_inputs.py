@@ -126,7 +126,7 @@ def fit_task(recipe: Recipe, data: LoadedData, *, labels_checked: bool = False) 
             )
     task = task_type(recipe.task).from_data(recipe, data.splits["train"], data.labels)
     if not labels_checked:
-        for split in dict.fromkeys((*evaluated, *data.validation_splits)):
+        for split in dict.fromkeys(("train", *evaluated, *data.validation_splits)):
             task.check(data.splits[split])
     return task, evaluated
 

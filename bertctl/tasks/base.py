@@ -157,7 +157,7 @@ class Task(ABC):
     @classmethod
     @abstractmethod
     def from_data(cls, recipe: "Recipe", train: "Rows", labels: Sequence[str] | None) -> Self:
-        """Learns the label names from the training rows.
+        """Learns the label names from the training rows, which are still to be checked.
 
         Args:
             labels: names in the data set's official order, or None.

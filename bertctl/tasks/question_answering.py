@@ -78,9 +78,7 @@ class QuestionAnswering(Task):
             DataError: an answer's text is not at its offset, unless such answers are left out.
         """
         unanswerable = any(not label["text"] for label in train.columns["label"])
-        task = cls._of(recipe, unanswerable)
-        task.check(train)
-        return task
+        return cls._of(recipe, unanswerable)
 
     @classmethod
     def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "QuestionAnswering":

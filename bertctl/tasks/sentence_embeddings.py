@@ -121,9 +121,7 @@ class SentenceEmbeddings(Task):
         if kind == "classes" and positive is None and loss != "softmax":
             what = f"which of the labels {listing(names)} says that two texts belong together is not known"
             raise UsageError(what, remedy="Name it: --set evaluation.positive_label=LABEL.")
-        task = cls(said, settings, kind, loss, names if kind in ("classes", "texts") else (), positive, low, high)
-        task.check(train)
-        return task
+        return cls(said, settings, kind, loss, names if kind in ("classes", "texts") else (), positive, low, high)
 
     @classmethod
     def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "SentenceEmbeddings":

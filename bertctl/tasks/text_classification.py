@@ -101,7 +101,6 @@ class TextClassification(Task):
                 f"{train.source}: {len(names)} different labels in {len(train)} rows",
                 remedy="Is --label-column the right one? For numbers use the recipe text-regression.",
             )
-        task.check(train)
         positive = positive_label(names, multi_label, recipe.evaluation.positive_label)
         return replace(task, positive=positive, long=long_text_of(recipe, train))
 

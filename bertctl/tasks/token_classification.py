@@ -112,9 +112,7 @@ class TokenClassification(Task):
             names = ["O", *(f"{letter}-{name}" if name else letter for name in types for letter in "BI")]
             if set(named) == set(names):
                 names = named
-        task = cls(tuple(names), kind.answered, context, *_of_answers(recipe))
-        task.check(train)
-        return task
+        return cls(tuple(names), kind.answered, context, *_of_answers(recipe))
 
     @classmethod
     def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "TokenClassification":

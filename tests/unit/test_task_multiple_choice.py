@@ -133,7 +133,7 @@ def test_labels_outside_are_refused_with_their_line():
         TASK.check(rows_of([["a", "b"], ["a", "b"]], [1, 2]))
     assert "0 to 1 fit" in caught.value.remedy
     with pytest.raises(DataError, match="memory:10"):
-        MultipleChoice.from_data(RECIPE, rows_of([["a", "b"]], [-1]), None)
+        MultipleChoice.from_data(RECIPE, rows_of([["a", "b"]], [1]), None).check(rows_of([["a", "b"]], [-1]))
 
 
 def test_its_head_is_kept_by_itself_and_renewed_by_a_regression(tiny_model, tmp_path):

@@ -314,7 +314,7 @@ def test_an_answer_that_is_not_at_its_offset_is_refused_with_its_id():
     recipe = Recipe(task="question-answering")
     said = r"x.json, row 3 \(id 'q3'\): .*'7:30' .*offset 5.*29"
     with pytest.raises(DataError, match=said) as caught:
-        QuestionAnswering.from_data(recipe, _misplaced(), None)
+        QuestionAnswering.from_data(recipe, _misplaced(), None).check(_misplaced())
     assert "misplaced_answers=leave-out" in caught.value.remedy
     with pytest.raises(DataError, match=said):
         _task().check(_misplaced())
