@@ -99,7 +99,7 @@ def _text(
     import numpy as np
 
     from bertctl.interpretability.attention import read_attention
-    from bertctl.reporting.attention_page import attention_page
+    from bertctl.reporting.inside_pages import attention_page
     from bertctl.writing import replacing_file
 
     found = read_attention(_reader(run), *texts, layers=layers, heads=heads)
@@ -120,8 +120,8 @@ def _heads(out: Output, run: RunRequest, file: str | None, method: str | None) -
     from bertctl.cli.texts import TextSource
     from bertctl.interpretability.head_importance import measure_importance
     from bertctl.interpretability.head_patterns import measure_patterns
-    from bertctl.reporting.heads_page import head_records, heads_report
     from bertctl.reporting.html import render_html
+    from bertctl.reporting.inside_pages import head_records, heads_report
 
     patterns = importance = None
     if file is not None:

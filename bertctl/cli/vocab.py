@@ -328,7 +328,7 @@ def neighbours(
     rows = [{"cosine": one["score"], "text" if context else "token": one["text"]} for one in found["neighbours"]]
     least = ("… the least alike:", record_table(rows[top:])) if rows[top:] else ()
     if output is not None:
-        from bertctl.reporting.neighbours_page import neighbours_page
+        from bertctl.reporting.inside_pages import neighbours_page
         from bertctl.writing import write_text
 
         write_text(output, neighbours_page(found))

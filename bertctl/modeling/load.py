@@ -268,8 +268,7 @@ def keeps_head(source: ModelSource, head: Mapping[str, Any], auto_class: str) ->
 
 def _fit_head(network: "nn.Module", source: ModelSource, auto_class: str, head: Mapping[str, Any] | None) -> None:
     """Renews a head that was trained for other labels, and has it compute as ours do: scores to scale, all in fp32."""
-    from bertctl.modeling.heads import keep_in_fp32
-    from bertctl.modeling.score_head import use_score_head
+    from bertctl.modeling.heads import keep_in_fp32, use_score_head
     from bertctl.modeling.window_pooling import pool_windows, saved_query
 
     kept = head is None or (has_trained_head(source) and keeps_head(source, head, auto_class))

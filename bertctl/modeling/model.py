@@ -84,7 +84,7 @@ class Model:
         Raises:
             UnavailableError: the disk is full, or the place can't be written.
         """
-        from bertctl.modeling.score_head import score_heads
+        from bertctl.modeling.heads import score_heads
         from bertctl.modeling.sentence_head import save_head, sentence_head
 
         if self.adapter is not None:
@@ -104,7 +104,7 @@ class Model:
 
     def load(self, folder: Path) -> None:
         """Puts the weights that `save` wrote back into the network."""
-        from bertctl.modeling.score_head import score_heads
+        from bertctl.modeling.heads import score_heads
         from bertctl.modeling.sentence_head import saved_head
         from bertctl.modeling.window_pooling import saved_query
 

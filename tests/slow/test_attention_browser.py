@@ -19,7 +19,7 @@ import pytest
 from bertctl.config.recipe_sections import ModelSection, RuntimeSection
 from bertctl.interpretability.attention import AttentionReader, read_attention
 from bertctl.modeling.source import inspect_model
-from bertctl.reporting.attention_page import attention_page
+from bertctl.reporting.inside_pages import attention_page
 
 pytestmark = pytest.mark.slow
 

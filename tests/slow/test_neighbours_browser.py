@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bertctl.interpretability.neighbours import near_places, near_tokens
-from bertctl.reporting.neighbours_page import neighbours_page
+from bertctl.reporting.inside_pages import neighbours_page
 
 pytestmark = pytest.mark.slow
 
