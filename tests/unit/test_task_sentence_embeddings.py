@@ -62,7 +62,9 @@ def _rows(*labels: object, **more: Any) -> list[dict[str, Any]]:
 
 def _fitted(folder: Path, rows: list[dict[str, Any]], fields: dict[str, Any]) -> SentenceEmbeddings:
     recipe, found = read(folder, rows, **fields)
-    return SentenceEmbeddings.from_data(recipe, found, None)
+    task = SentenceEmbeddings.from_data(recipe, found, None)
+    task.check(found)
+    return task
 
 
 @pytest.mark.parametrize(
