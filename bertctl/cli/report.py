@@ -60,7 +60,7 @@ def report(
     with out.third_party_kept(), loading(f"the run {run}", remedy=DAMAGED):
         document = build_report(material, errors=errors, path=path, more=more)
         text = render_html(document) if kind == "html" else render_markdown(document)
-    answer = {"run": str(run), "split": material.split, "format": kind, "bytes": len(text.encode())}
+    answer = {"run": str(run), "split": material.shown, "format": kind, "bytes": len(text.encode())}
     if path is None:
         out.answer({**answer, "report": None, "text": text}, text.rstrip("\n"))
         return
@@ -74,7 +74,8 @@ def _explained(out: Output, material: "RunContents", most: int) -> "Section":
     from bertctl.reporting.explanations import explained_section
     from bertctl.reporting.mistakes import surest_errors
 
-    wrong = surest_errors(material.lines, material.answers.from_lines(material.lines))[:most] if material.lines else []
+    answered = material.answered
+    wrong = surest_errors(answered, material.answers.from_lines(answered))[:most] if answered else []
     with out.third_party_kept():
         explainer = Explainer(open_run(material.folder.path, listener=out), Asked(faithful_rows=most))
         lines = explainer.explain(

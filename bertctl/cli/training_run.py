@@ -37,9 +37,7 @@ _OPTIONS = [
     parameter("output", OutputOption, None),
     parameter("overwrite", OverwriteOption, False),
     _option("resume", "--resume", "Continue from the last checkpoint of the run; there must be one."),
-    _option(
-        "resume_if_any", "--resume-if-any", "Continue from the last checkpoint if there is one, else start the run."
-    ),
+    _option("resume_if_any", "--resume-if-any", _IF_ANY),
     parameter("num_processes", NumProcessesOption, 1),
     option("accelerate_config", "--accelerate-config", _THROUGH, Path, metavar="FILE", rich_help_panel=RARE),
     _option("dry_run", "--dry-run", "Do everything but the training: read, check, count steps, estimate memory."),

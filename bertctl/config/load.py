@@ -95,8 +95,7 @@ def trace_recipe(
     for dotted, value in (options or {}).items():
         if value is not None:
             layers.add_option(dotted, value)
-    layers.add_environment()
-    layers.add_datasets_file()
+    layers.add_places_of_data()
     layers.add_preset()
     layers.prefer_epochs()
     recipe = _named_after_data(layers.recipe())
@@ -242,18 +241,17 @@ class _Layers:
         value = list(value) if isinstance(value, tuple) else value
         self._put(dotted, str(value) if isinstance(value, Path) else value, _OPTION)
 
-    def add_environment(self) -> None:
-        """Takes BERTCTL_DATA for `data.data_dir` where a data set is named."""
-        folder = os.environ.get("BERTCTL_DATA")
-        data = self._values.get("data")
-        if folder and isinstance(data, dict) and data.get("name") and data.get("data_dir") is None:
-            self._put("data.data_dir", folder, _ENVIRONMENT)
-
-    def add_datasets_file(self) -> None:
-        """Takes the `datasets.yaml` beside the file that names the data set, else beside the recipe."""
+    def add_places_of_data(self) -> None:
+        """Takes BERTCTL_DATA for `data.data_dir` where a data set is named, and the `datasets.yaml` beside the file
+        that names it, else beside the recipe.
+        """
         data, by = self._values.get("data"), self.origins.get("data.name", DEFAULT).file or self._path
+        if not isinstance(data, dict) or not data.get("name"):
+            return
+        if (folder := os.environ.get("BERTCTL_DATA")) and data.get("data_dir") is None:
+            self._put("data.data_dir", folder, _ENVIRONMENT)
         beside = next(filter(Path.is_file, (one.with_name(DATASETS_FILE) for one in (by, self._path))), None)
-        if isinstance(data, dict) and data.get("name") and data.get("datasets_file") is None and beside:
+        if beside and data.get("datasets_file") is None:
             self._put("data.datasets_file", str(beside), DEFAULT._replace(shown=str(beside)))
 
     def add_preset(self) -> None:

@@ -283,14 +283,11 @@ def _left_by_an_earlier_attempt(
     remedy = "Start again with --overwrite."
     state = read_json(state_path, kind=DataError, remedy=remedy) if state_path.exists() else None
     if not job.resume:
-        unfinished = state is not None and not state["complete"]
-        how = f"unfinished, {state['rows']} rows are whole" if state and unfinished else "there"
-        raise UsageError(
-            f"{output} is {how}",
-            remedy="Choose another file with -o"
-            + (", go on with --resume" if unfinished else "")
-            + ", or replace it with --overwrite.",
-        )
+        how, go_on = "there", ""
+        if state is not None and not state["complete"]:
+            how, go_on = f"unfinished, {state['rows']} rows are whole", ", go on with --resume"
+        remedy = f"Choose another file with -o{go_on}, or replace it with --overwrite."
+        raise UsageError(f"{output} is {how}", remedy=remedy)
     if state is None:
         raise UsageError(
             f"{output} has no {state_path.name} beside it that says where to go on", remedy="Use --overwrite."

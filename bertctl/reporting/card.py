@@ -121,9 +121,9 @@ def _page(run: RunContents, config: Mapping[str, Any]) -> str:
     if run.recipe.get("description"):
         parts.append(escaped(str(run.recipe["description"])))
     parts += ["## Results", _results_table(run)]
-    ece = calibration_error(run.lines, run.answers.from_lines(run.lines)) if run.lines else None
+    ece = calibration_error(run.answered, run.answers.from_lines(run.answered)) if run.answered else None
     if ece is not None:
-        parts.append(f"Expected calibration error on {escaped(run.split)}, 15 bins: {figure(ece)}.")
+        parts.append(f"Expected calibration error on {escaped(run.shown)}, 15 bins: {figure(ece)}.")
     if run.decision is not None:
         parts.append(f"In `bertctl predict`, not in plain transformers: {escaped(decision_words(run.decision))}")
     parts += ["## Use", _use(run, config)]
@@ -152,7 +152,7 @@ def _results_table(run: RunContents) -> str:
 
 
 def _use(run: RunContents, config: Mapping[str, Any]) -> str:
-    code = run.answers.usage_snippet(run.lines[0] if run.lines else {}, task_type(run.task).auto_class)
+    code = run.answers.usage_snippet(run.answered[0] if run.answered else {}, task_type(run.task).auto_class)
     limit = run.recipe["model"].get("max_length")
     trained = ""
     if limit:
@@ -181,6 +181,7 @@ def _steps_of_weights(run: RunContents) -> Any:
 
 def _training(run: RunContents) -> str:
     training, optimizer = run.recipe.get("training", {}), run.recipe.get("optimizer", {})
+    here = run.document("environment")
     settings = {
         "epochs": training.get("epochs"),
         "batch size": training.get("batch_size"),
@@ -189,7 +190,7 @@ def _training(run: RunContents) -> str:
         "warm-up": optimizer.get("warmup_fraction"),
         "seed": training.get("seed"),
         "longest input": run.recipe["model"].get("max_length"),
-        "precision": run.environment.get("precision"),
+        "precision": here.get("precision"),
         "optimizer steps": run.metrics.get("steps"),
         "weights of step": _steps_of_weights(run),
     }
@@ -197,8 +198,8 @@ def _training(run: RunContents) -> str:
     settings |= {f"examples, {split}": count["examples"] for split, count in counts.items()}
     settings |= {f"cut at the longest input, {split}": count["truncated"] for split, count in counts.items()}
     settings |= {f"read in windows, {split}": count.get("windowed") for split, count in counts.items()}
-    settings |= {"bertctl": run.environment.get("bertctl"), "recipe hash": run.environment.get("recipe_hash")}
+    settings |= {"bertctl": here.get("bertctl"), "recipe hash": here.get("recipe_hash")}
     for name in ("torch", "transformers"):
-        settings[name] = run.environment.get("packages", {}).get(name)
+        settings[name] = here.get("packages", {}).get(name)
     rows = [[name, str(value)] for name, value in settings.items() if value is not None]
     return table_lines(TableBlock([Column("setting"), Column("value")], rows)).rstrip("\n")

@@ -30,7 +30,7 @@ from bertctl.reporting.document import (
 from bertctl.reporting.few_shot_results import few_shot_section
 from bertctl.reporting.mistakes import mistakes_section
 from bertctl.reporting.probe_results import layer_chart, probe_table
-from bertctl.reporting.runs import read_run
+from bertctl.reporting.runs import FinishedRun, read_run
 from bertctl.reporting.summary import baseline_of, figure, interval, metric_name, results_table
 from bertctl.run_folder import RunFolder
 from bertctl.tasks.answers import Answers, Line
@@ -44,27 +44,19 @@ _SAMPLED = 4
 
 
 @dataclass(frozen=True)
-class RunContents:
+class RunContents(FinishedRun):
     """Holds what a report is made of.
 
     Attributes:
         folder: the run.
-        recipe: as nested plain values.
-        metrics: content of metrics.json.
-        environment: content of environment.json; empty where there is none (`evaluate --file`).
-        performance: content of performance.json; empty where there is none.
-        split: the split that the report is about.
-        lines: its predictions; empty where there are none.
+        shown: the split that the report is about.
+        answered: its predictions; empty where there are none.
         decision: what was fitted for it.
     """
 
     folder: RunFolder
-    recipe: Document
-    metrics: Document
-    environment: Document
-    performance: Document
-    split: str
-    lines: Sequence[Line]
+    shown: str
+    answered: Sequence[Line]
     decision: Decision | None
 
     @property
@@ -81,11 +73,6 @@ class RunContents:
     def answers(self) -> type[Answers]:
         """Returns what the answers of its task mean."""
         return answer_type(self.task)
-
-    @property
-    def primary(self) -> str:
-        """Returns the name of the metric that decides."""
-        return str(self.metrics["primary"]["name"])
 
 
 def gather(path: Path, *, split: str | None = None) -> RunContents:
@@ -113,16 +100,9 @@ def gather(path: Path, *, split: str | None = None) -> RunContents:
             f"{path} has metrics only; a report needs predictions too", remedy="Give the run's folder instead."
         )
     chosen = run.split(split)
-    return RunContents(
-        folder=run.folder,
-        recipe=run.recipe,
-        metrics=run.metrics,
-        environment=run.document("environment"),
-        performance=run.document("performance"),
-        split=chosen,
-        lines=run.lines(chosen) if run.folder.predictions(chosen).exists() else [],
-        decision=read_decision(run.folder),
-    )
+    answered = run.lines(chosen) if run.folder.predictions(chosen).exists() else []
+    decision = read_decision(run.folder)
+    return RunContents(run.path, run.folder, run.metrics, run.recipe, chosen, answered, decision)
 
 
 def build_report(
@@ -137,16 +117,16 @@ def build_report(
         more: sections that need more than the run's files; they follow its answers.
     """
     answers: list[Section] = []
-    if run.lines:
-        means = run.answers.from_lines(run.lines)
+    if run.answered:
+        means = run.answers.from_lines(run.answered)
         calibrated = run.decision is not None and run.decision.temperature is not None
         columns = run.recipe.get("evaluation", {}).get("slice_columns", ())
         answers = [
-            outcomes.outcome_section(run.lines, means),
-            outcomes.calibration_section(run.lines, means, calibrated=calibrated),
-            outcomes.length_section(run.lines, means),
-            outcomes.slice_section(run.lines, means, [*columns, "windows"]),
-            mistakes_section(run.lines, means, most=errors),
+            outcomes.outcome_section(run.answered, means),
+            outcomes.calibration_section(run.answered, means, calibrated=calibrated),
+            outcomes.length_section(run.answered, means),
+            outcomes.slice_section(run.answered, means, [*columns, "windows"]),
+            mistakes_section(run.answered, means, most=errors),
         ]
     sections = [
         _result(run),
@@ -185,39 +165,37 @@ def _subtitle(run: RunContents) -> str:
 
 
 def _tiles(run: RunContents) -> list[Tile]:
-    metric = run.metrics["metrics"][run.split].get(run.primary)
+    metric = run.metrics["metrics"][run.shown].get(run.primary)
     tiles = []
     if metric is not None:
         spread = interval(metric)
         name = metric_name(run.primary, run.metrics)
-        tiles.append(Tile(f"{name}, {run.split}", figure(metric["value"]), f"95 %: {spread}" if spread else ""))
-        baseline = baseline_of(run.metrics, run.split, run.primary)
+        tiles.append(Tile(f"{name}, {run.shown}", figure(metric["value"]), f"95 %: {spread}" if spread else ""))
+        baseline = baseline_of(run.metrics, run.shown, run.primary)
         if baseline is not None:
             tiles.append(Tile("majority", figure(baseline), "the answer that ignores the text"))
-        tiles.append(Tile("examples scored", f"{metric['n']:,}", run.split))
-    ece = outcomes.calibration_error(run.lines, run.answers.from_lines(run.lines)) if run.lines else None
+        tiles.append(Tile("examples scored", f"{metric['n']:,}", run.shown))
+    ece = outcomes.calibration_error(run.answered, run.answers.from_lines(run.answered)) if run.answered else None
     if ece is not None:
         tiles.append(Tile("calibration error", figure(ece), "0 is perfect"))
-    if run.performance:
-        seconds = run.performance.get("seconds", {}).get("train")
-        if seconds is not None:
-            tiles.append(
-                Tile("training", human_seconds(seconds, brief=True), f"on {run.environment.get('device', '?')}")
-            )
+    seconds = run.document("performance").get("seconds", {}).get("train")
+    if seconds is not None:
+        device = run.document("environment").get("device", "?")
+        tiles.append(Tile("training", human_seconds(seconds, brief=True), f"on {device}"))
     return tiles
 
 
 def _result(run: RunContents) -> Section:
-    scores = run.metrics["metrics"][run.split]
+    scores = run.metrics["metrics"][run.shown]
     bounded = [
         name for name in headline(scores, run.primary) if _is_fraction(name) and -1 <= scores[name]["value"] <= 1
     ]
     blocks: list[Block] = []
     if bounded:
         drawn = partial(
-            charts.metric_chart, [(name, scores[name], baseline_of(run.metrics, run.split, name)) for name in bounded]
+            charts.metric_chart, [(name, scores[name], baseline_of(run.metrics, run.shown, name)) for name in bounded]
         )
-        blocks.append(Chart(drawn, f"{run.split}: value, 95 % interval, and (bar) the answer that ignores the text."))
+        blocks.append(Chart(drawn, f"{run.shown}: value, 95 % interval, and (bar) the answer that ignores the text."))
     blocks.append(results_table(run.metrics, dataset=run.recipe.get("data", {}).get("name")))
     if run.decision is not None:
         blocks.append(Note(decision_words(run.decision)))
@@ -322,7 +300,7 @@ def _recipe(run: RunContents) -> Section:
 
 
 def _environment(run: RunContents) -> Section:
-    here = run.environment
+    here = run.document("environment")
     rows: list[list[str | Cell]] = [
         [name.replace("_", " "), Cell(str(here[name]), data=True)]
         for name in ("command", "bertctl", "python", "platform", "device", "precision", "threads", "seed")
@@ -334,7 +312,7 @@ def _environment(run: RunContents) -> Section:
     hashes = {name.replace("_", " "): here.get(name) for name in ("recipe_hash", "model_hash")}
     hashes |= {f"data hash, {split}": digest for split, digest in here.get("data_hashes", {}).items()}
     rows += [[name, Cell(str(digest), code=True)] for name, digest in hashes.items() if digest]
-    rows += _speed(run.performance)
+    rows += _speed(run.document("performance"))
     table = TableBlock([Column(""), Column("")], rows)
     return Section("environment", "Environment", [table] if rows else [], brief=False)
 

@@ -227,12 +227,10 @@ def launch(arguments: Sequence[str], count: int, *, config: Path | None = None, 
 
     Raises:
         KeyboardInterrupt: a signal ended the workers before one of them could say so.
-        UsageError: no process is asked for, or the configuration asks for something else than DDP.
+        UsageError: the configuration asks for something else than DDP.
         UnavailableError: the configuration can't be read.
         DeviceError: there are fewer GPUs.
     """
-    if count < 1:
-        raise UsageError(f"--num-processes {count}: it must be at least 1")
     on_cpu = "--device=cpu" in arguments or ("--device", "cpu") in itertools.pairwise(arguments)
     starter = _launcher(count, config, listener, on_cpu=on_cpu)
     passed = without_option(without_option(arguments, "--num-processes"), "--accelerate-config")
@@ -348,12 +346,10 @@ def _pass_on(lines: Iterable[bytes], asked: Sequence[int]) -> None:
 def without_option(arguments: Sequence[str], option: str) -> list[str]:
     """Returns the arguments without an option and its value."""
     kept: list[str] = []
-    skip = False
-    for word in arguments:
-        if skip:
-            skip = False
-        elif word == option:
-            skip = True
+    words = iter(arguments)
+    for word in words:
+        if word == option:
+            next(words, None)
         elif not word.startswith(f"{option}="):
             kept.append(word)
     return kept

@@ -77,11 +77,8 @@ class TextClassification(Task):
         """
         settings = recipe.text_classification
         found_lists = any(isinstance(label, list | tuple) for label in train.columns["label"])
-        multi_label = (
-            settings.multi_label
-            if settings.multi_label is not None
-            else (found_lists or settings.label_separator is not None)
-        )
+        has_several = found_lists or settings.label_separator is not None
+        multi_label = has_several if settings.multi_label is None else settings.multi_label
         named = tuple(settings.labels or labels or ())
         task = cls(named, multi_label, settings.label_separator, settings.threshold)
         counts = Counter(name for i in range(len(train)) for name in task._names(train, i))

@@ -337,7 +337,7 @@ def test_what_was_fitted_is_told_and_no_second_temperature_is_recommended(tmp_pa
 
 def test_another_split_and_one_that_was_not_scored(tmp_path):
     run = made_run(tmp_path / "run", classified(50), split="test")
-    assert gather(run, split="test").split == "test"
+    assert gather(run, split="test").shown == "test"
     with pytest.raises(UsageError, match="split 'train'"):
         gather(run, split="train")
 
