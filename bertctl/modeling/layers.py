@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from bertctl.errors import UsageError
-from bertctl.modeling.families import model_sizes
 from bertctl.words import unknown
 
 if TYPE_CHECKING:
@@ -80,8 +79,9 @@ def layer_count(config: Mapping[str, Any]) -> int:
             f"'{config.get('model_type')}' is an encoder and a decoder, so a layer's number says nothing",
             remedy="Fine-tune it without settings of layers, or give a plain encoder (`bertctl recipes ls --models`).",
         )
-    if count := model_sizes(config)["layers"]:
-        return count
+    for name in ("num_hidden_layers", "n_layers", "n_layer", "num_layers"):
+        if isinstance(config.get(name), int):
+            return int(config[name])
     raise UsageError(
         f"config.json of this model ('{config.get('model_type', 'no type')}') does not say how many layers it has",
         remedy="Give an encoder of the kinds in `bertctl recipes ls --models`.",
