@@ -41,19 +41,12 @@ def tables(found: Mapping[str, Any], names: Sequence[str]) -> list[TextTable]:
     ]
     made.append((f"metrics of {found['split']}", ["metric", *names], rows))
     several = len(found["differences"]) > 1
-    rows = [
-        [
-            one["metric"],
-            f"{named[one['run']]} - {names[0]}",
-            f"{one['value']:+.4f}",
-            f"{one['low']:+.4f} to {one['high']:+.4f}",
-            f"{one['p']:.2g}",
-            *([f"{one['p_adjusted']:.2g}"] if several else []),
-            one["method"] + (f", {clusters_text(one)} clusters" if "clusters" in one else ""),
-            one["verdict"],
-        ]
-        for one in found["differences"]
-    ]
+    rows = []
+    for one in found["differences"]:
+        change = (f"{one['value']:+.4f}", f"{one['low']:+.4f} to {one['high']:+.4f}")
+        chances = [f"{one[name]:.2g}" for name in (("p", "p_adjusted") if several else ("p",))]
+        method = one["method"] + (f", {clusters_text(one)} clusters" if "clusters" in one else "")
+        rows.append([one["metric"], f"{named[one['run']]} - {names[0]}", *change, *chances, method, one["verdict"]])
     header = ["metric", "runs", "difference", "95 % interval", "p", *(["p, Holm"] if several else []), "method", ""]
     made.append(("differences", header, rows))
     for title, key in _FACTS.items():

@@ -21,7 +21,7 @@ from bertctl.errors import ExitCode, UsageError
 from bertctl.metrics.clusters import FEW
 from bertctl.metrics.paired import Difference, detectable, score_interval
 from bertctl.metrics.value import MetricValue
-from bertctl.reporting.findings import Check
+from bertctl.reporting.findings import Check, Verdict
 from bertctl.reporting.limits import GateVerdict, Limit, Policy, against_constant, decide, simultaneous
 from bertctl.reporting.pairing import Pair, not_computable, unpaired
 from bertctl.reporting.runs import FinishedRun, read_run
@@ -141,16 +141,9 @@ class GateResult:
 
     def checks(self) -> list[Check]:
         """Returns the checks for pipelines, under the same names in every build; lenient makes warnings."""
-        lenient = self.policy == "lenient"
-        return [
-            Check(
-                name=judgement.limit.name,
-                group=f"bertctl gate, {self.split}",
-                verdict="warning" if lenient and judgement.verdict == "inconclusive" else judgement.verdict,
-                message=judgement.message,
-            )
-            for judgement in self.judgements
-        ]
+        shown: dict[Verdict, Verdict] = {"inconclusive": "warning"} if self.policy == "lenient" else {}
+        judged = ((one, shown.get(one.verdict, one.verdict)) for one in self.judgements)
+        return [Check(one.limit.name, f"bertctl gate, {self.split}", verdict, one.message) for one, verdict in judged]
 
     def samples(self) -> list[tuple[str, dict[str, str], float]]:
         """Returns what a metrics report holds: every metric of the split, its interval, and the checks by verdict."""

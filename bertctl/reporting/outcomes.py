@@ -209,17 +209,11 @@ def _of_all_labels(lines: Lines, answers: Answers) -> str:
 def _reliability_table(bins: Sequence[calibration.ReliabilityBin]) -> TableBlock:
     names = ("probability", "answers", "mean probability", "share right", "95 % interval")
     columns = [Column(name, number=True) for name in names]
-    rows: list[list[str | Cell]] = [
-        [
-            f"{bin_.above:.2f} to {bin_.to:.2f}",
-            f"{bin_.n:,}",
-            figure(bin_.confidence or 0.0),
-            figure(bin_.accuracy or 0.0),
-            f"{figure(bin_.low or 0.0)} to {figure(bin_.high or 0.0)}",
-        ]
-        for bin_ in bins
-        if bin_.n
-    ]
+    rows: list[list[str | Cell]] = []
+    for one in (one for one in bins if one.n):
+        numbers = (one.confidence, one.accuracy, one.low, one.high)
+        confidence, accuracy, low, high = (figure(number or 0.0) for number in numbers)
+        rows.append([f"{one.above:.2f} to {one.to:.2f}", f"{one.n:,}", confidence, accuracy, f"{low} to {high}"])
     return TableBlock(columns, rows, brief=0)
 
 

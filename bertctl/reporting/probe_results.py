@@ -68,9 +68,8 @@ def _draw_layers(figure: "Figure", *, metrics: Mapping[str, Any], title: str) ->
         rows = [row for row in probe["table"] if row["pooling"] == pooling]
         places = [layers.index(row["layer"]) + 0.06 * (number - (len(poolings) - 1) / 2) for row in rows]
         colour = SERIES[number % len(SERIES)]
-        axes.plot(
-            places, [row[primary]["value"] for row in rows], marker="o", markersize=4, color=colour, label=pooling
-        )
+        values = [row[primary]["value"] for row in rows]
+        axes.plot(places, values, marker="o", markersize=4, color=colour, label=pooling)
         for place, row in zip(places, rows, strict=True):
             low, high = row[primary]["low"], row[primary]["high"]
             if low is not None and high is not None:

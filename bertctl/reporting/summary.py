@@ -26,22 +26,14 @@ def results_table(metrics: Mapping[str, Any], *, dataset: str | None = None) -> 
     for split, by_name in metrics["metrics"].items():
         for name in headline(by_name, primary["name"]):
             metric, baseline = by_name[name], baseline_of(metrics, split, name)
-            strong = name == primary["name"]
             published = row.published_for(split, name) if row else None
             source = published.source if published else source
-            rows.append(
-                [
-                    split,
-                    *(
-                        Cell(text, strong=strong)
-                        for text in (metric_name(name, metrics), figure(metric["value"]), interval(metric))
-                    ),
-                    f"{metric['n']:,}",
-                    clusters_text(metric),
-                    "" if baseline is None else figure(baseline),
-                    f"{figure(published.value)} ({published.split})" if published else "",
-                ]
-            )
+            found = (metric_name(name, metrics), figure(metric["value"]), interval(metric))
+            stands_on = (f"{metric['n']:,}", clusters_text(metric))
+            beside = "" if baseline is None else figure(baseline)
+            known = f"{figure(published.value)} ({published.split})" if published else ""
+            strong = [Cell(text, strong=name == primary["name"]) for text in found]
+            rows.append([split, *strong, *stands_on, beside, known])
     said = [*selection_sentences(metrics), *decision_sentences(metrics)]
     caption = " ".join([*([f"Published: {source}."] if source else []), *said])
     return TableBlock(columns, rows, caption)

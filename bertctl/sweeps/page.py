@@ -227,19 +227,14 @@ def _runs(document: Document) -> Section:
     seconds = document["performance"]["runs"]
     columns = [Column("run"), Column("setting"), Column("seed"), Column("fold", number=True)]
     columns += [Column("state"), Column("score", number=True), Column("time", number=True), Column("")]
-    rows: list[list[str | Cell]] = [
-        [
-            Cell(run["run"], code=True),
-            setting_text(values[run["setting"]], document["axes"]),
-            seed_text(document["seeds"][run["seed"]]).removeprefix("seed "),
-            "" if run["fold"] is None else str(run["fold"]),
-            run["state"],
-            _figure(run["value"]),
-            human_seconds(time) if (time := seconds.get(run["run"])) else "",
-            Cell(run["message"], data=True),
-        ]
-        for run in document["runs"]
-    ]
+    rows: list[list[str | Cell]] = []
+    for run in document["runs"]:
+        setting = setting_text(values[run["setting"]], document["axes"])
+        seed = seed_text(document["seeds"][run["seed"]]).removeprefix("seed ")
+        fold = "" if run["fold"] is None else str(run["fold"])
+        took = human_seconds(seconds[run["run"]]) if seconds.get(run["run"]) else ""
+        found = (run["state"], _figure(run["value"]), took, Cell(run["message"], data=True))
+        rows.append([Cell(run["run"], code=True), setting, seed, fold, *found])
     return Section("runs", "Runs", [TableBlock(columns, rows, "All runs of the plan; folders in cells/.")])
 
 
