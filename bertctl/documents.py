@@ -61,7 +61,8 @@ def read_text(path: Path, *, limit: int = JSON_LIMIT, kind: type[BertctlError] =
         BertctlError: of `kind`: it is larger than `limit` bytes, or is no UTF-8.
     """
     try:
-        with open(path, "rb", opener=_without_waiting) as file:  # Path.open takes no opener
+        # A pipe would be waited for. Path.open takes no opener.
+        with open(path, "rb", opener=lambda place, flags: os.open(place, flags | os.O_NONBLOCK)) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise kind(f"{path} is no regular file", file=path)
             content = file.read(limit + 1)
@@ -74,10 +75,6 @@ def read_text(path: Path, *, limit: int = JSON_LIMIT, kind: type[BertctlError] =
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise kind(f"{path}:{line}: byte 0x{content[error.start]:02x} is not UTF-8") from error
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # a pipe would be waited for
 
 
 def read_json(

@@ -99,7 +99,7 @@ def _languages(subject: Subject, split: str, texts: list[str]) -> Iterator[Findi
         chosen = [chosen[int(k * step)] for k in range(_LOOKED_AT)]
     if not chosen:
         return
-    told = {i: _language(texts[i][:_READ]) for i in chosen}
+    told = {i: _identifier()(texts[i][:_READ]) for i in chosen}
     counts = Counter(language for language, sure in told.values() if sure >= _SURE)
     if len(counts) < 2:
         return
@@ -117,15 +117,10 @@ def _letters(text: str) -> int:
     return sum(map(str.isalpha, text[:_READ])) if len(text) >= _LETTERS_OF_LANGUAGE else 0
 
 
-@lru_cache(maxsize=2 * _LOOKED_AT)  # premises and paragraphs stand many times
-def _language(text: str) -> tuple[str, float]:
-    """Returns a text's two-letter language code, and how sure that is."""
-    language, probability = _identifier().classify(text)
-    return language, float(probability)
-
-
 @cache
 def _identifier() -> Any:
+    """Returns what gives a text's two-letter language code, and how sure that is."""
     from py3langid import langid
 
-    return langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)
+    identifier = langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)
+    return lru_cache(2 * _LOOKED_AT)(identifier.classify)  # premises and paragraphs stand many times

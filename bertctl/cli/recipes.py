@@ -45,8 +45,7 @@ def ls(
         raise UsageError("--long says more about models, and --models is not given", remedy="Add --models.")
     asked = [*([_models(long=long)] if models else []), *([_datasets()] if data else [])]
     parts = asked or [_recipes()]
-    document = {name: rows for name, rows, _ in parts}
-    out.answer(document, *(shown for _, _, shown in parts))
+    out.answer({name: rows for name, rows, _ in parts}, *(shown for _, _, shown in parts))
     if not asked:
         out.say("model, data and settings of one: bertctl recipes show NAME")
 

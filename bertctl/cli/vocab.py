@@ -69,19 +69,18 @@ def search(
     Examples:
         bertctl vocab search 'embed*'
     """
+    from bertctl.tokenization import vocab
     from bertctl.tokenization.tokenizer_files import open_tokenizer
-    from bertctl.tokenization.vocab import named
-    from bertctl.tokenization.vocab import search as find
 
     opened = open_tokenizer(model, lowercase=lowercase, listener=out)
-    found = find(opened.tokenizer, pattern)
+    found = vocab.search(opened.tokenizer, pattern)
     if not found:
         tokens = opened.tokenizer.encode(pattern.replace("*", ""), add_special_tokens=False).tokens
         raise DataError(
             f"no token of {opened.name} fits '{pattern}'",
             remedy=f"The tokenizer makes of it: {' '.join(tokens) or 'nothing'}.",
         )
-    document = {"model": opened.name, "found": [named(*item) for item in found]}
+    document = {"model": opened.name, "found": [vocab.named(*item) for item in found]}
     if out.as_json:
         out.answer(document)
     else:
@@ -91,15 +90,14 @@ def search(
 
 def stats(out: Output, model: ModelArgument = None, lowercase: LowercaseOption = None) -> None:
     """Count the kinds of tokens, and show where each kind begins and ends."""
+    from bertctl.tokenization import vocab
     from bertctl.tokenization.tokenizer_files import open_tokenizer
-    from bertctl.tokenization.vocab import KINDS
-    from bertctl.tokenization.vocab import stats as count
 
     opened = open_tokenizer(model, lowercase=lowercase, listener=out)
-    counted = count(opened.tokenizer)
+    counted = vocab.stats(opened.tokenizer)
     table = plain_table("kind", "tokens", "first", "last", title=opened.kind, right=("tokens",))
     names = ("unused slots", "single characters", "whole words", "continuations")
-    for name, kind in zip(names, KINDS, strict=True):
+    for name, kind in zip(names, vocab.KINDS, strict=True):
         ends = [counted[kind]["first"], counted[kind]["last"]] if counted[kind]["count"] else []
         table.add_row(name, f"{counted[kind]['count']:,}", *(f"{end['piece']} {end['id']}" for end in ends))
     longest = [(token["piece"], token["id"]) for token in counted["longest"]]
@@ -125,13 +123,12 @@ def coverage(
         bertctl vocab coverage abstracts.txt --top 50
     """
     from bertctl.cli.token_tables import word_table
+    from bertctl.tokenization import vocab
     from bertctl.tokenization.tokenizer_files import open_tokenizer
-    from bertctl.tokenization.vocab import coverage as measure
-    from bertctl.tokenization.vocab import require_bert
 
     opened = open_tokenizer(model, lowercase=lowercase, listener=out)
-    require_bert(opened, "coverage")
-    found = measure(opened.tokenizer, source.watched(out), top=top)
+    vocab.require_bert(opened, "coverage")
+    found = vocab.coverage(opened.tokenizer, source.watched(out), top=top)
     if not found["texts"]:
         raise DataError("there are no texts to count", remedy="Give a file with lines or rows.")
     names, title = ("new tokens", "tokens saved"), "what new tokens would save"
@@ -160,11 +157,11 @@ def diff(
         second: What it is compared with.
         top: How many tokens of each side to show.
     """
+    from bertctl.tokenization import vocab
     from bertctl.tokenization.tokenizer_files import open_tokenizer
-    from bertctl.tokenization.vocab import diff as compare
 
     a, b = (open_tokenizer(name, lowercase=lowercase, listener=out) for name in (first, second))
-    found = compare(a.tokenizer, b.tokenizer)
+    found = vocab.diff(a.tokenizer, b.tokenizer)
     only = {first: found.pop("only_first"), second: found.pop("only_second")}
     if found["identical"]:
         lines = [f"identical: {found['common']:,} tokens under the same ids"]
@@ -215,8 +212,7 @@ def train(
         )
     with _rereadable(source) as again:
         trained = learn(lambda: again.watched(out), size=size, lowercase=lowercase, min_frequency=min_frequency)
-    complete = save(trained, output, lowercase=lowercase)
-    tokens = complete.get_vocab_size()
+    tokens = save(trained, output, lowercase=lowercase).get_vocab_size()
     out.answer({"output": str(output), "pieces": tokens, "lowercase": lowercase})
     if tokens < size:
         out.say(f"the texts gave {tokens:,} tokens, not {size:,}: more text, or a smaller --min-frequency, gives more")

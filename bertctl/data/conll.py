@@ -168,8 +168,7 @@ def _layout(
     """Returns where words and tags stand, by the first sentence."""
     first = block[0]
     tabs = ud or "\t" in first.text.strip(_BLANKS)
-    columns = ConllLayout(tabs, (), 0, None, ud).fields(first.text)
-    width = len(columns)
+    width = len(ConllLayout(tabs, (), 0, None, ud).fields(first.text))
     where = f"{source}:{first.number}"
     if names is None:
         names = _USUAL_NAMES.get(width) or tuple(f"column{i}" for i in range(width))

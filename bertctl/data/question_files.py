@@ -338,8 +338,7 @@ def _flat_questions(articles: Iterable[dict[str, Any]], source: str) -> Iterator
     for number, article in enumerate(articles, start=1):
         place = f"{source}, article {number} ('{article.get('title', '')}')"
         for at, paragraph in enumerate(_list_of(article, "paragraphs", place), start=1):
-            inner = f"{place}, paragraph {at}"
-            for question in _list_of(paragraph, "qas", inner):
+            for question in _list_of(paragraph, "qas", f"{place}, paragraph {at}"):
                 flat = {
                     "id": question.get("id"),
                     "title": article.get("title"),

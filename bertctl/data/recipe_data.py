@@ -91,7 +91,9 @@ def load_data(
     if confirms and validation[0] in read:
         read |= _confirming(read[validation[0]], recipe, source.columns, listener)
         validation = (*validation, CONFIRM)
-    _check_slice_columns(recipe, read)
+    for column in recipe.evaluation.slice_columns:
+        for rows in (rows for name, rows in read.items() if name != "train"):
+            _require_column(rows, column, "evaluation.slice_columns")
     scored = {
         name: replace(rows, groups=groups_of(rows, recipe, source.columns))
         for name, rows in read.items()
@@ -340,13 +342,6 @@ class _OwnFiles(_Source):
         if not self.columns:
             self.columns, self._settings = reading.columns, reading.settings
         return reading.rows
-
-
-def _check_slice_columns(recipe: Recipe, splits: Mapping[str, Rows]) -> None:
-    for name, rows in splits.items():
-        for column in recipe.evaluation.slice_columns:
-            if name != "train":
-                _require_column(rows, column, "evaluation.slice_columns")
 
 
 def _require_column(rows: Rows, column: str, field: str) -> None:

@@ -95,6 +95,5 @@ def _question_pairs(table: Table) -> Table:
     if not isinstance(table, NestedTable):
         return table
     answers = table.columns.get("answers", [True] * len(table))
-    kept = [i for i, answer in enumerate(answers) if answer]
-    found = table.select(kept)
+    found = table.select([i for i, answer in enumerate(answers) if answer])
     return Table({name: found.columns[name] for name in ("question", "context")}, table.source)

@@ -8,7 +8,7 @@ import os
 import sys
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import BinaryIO, Literal, cast
 
@@ -78,7 +78,7 @@ def open_bytes(source: Source) -> Iterator[BinaryIO]:
     if source != "-":
         require_file(source)
     try:
-        with _plain_bytes(source) as raw:
+        with nullcontext(cast(io.BufferedReader, sys.stdin.buffer)) if source == "-" else source.open("rb") as raw:
             packed = source.suffix == ".gz" if source != "-" else raw.peek(2)[:2] == b"\x1f\x8b"
             yield cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if packed else raw  # a GzipFile reads as one
     except gzip.BadGzipFile as error:
@@ -87,15 +87,6 @@ def open_bytes(source: Source) -> Iterator[BinaryIO]:
         raise DataError(f"{name} breaks off or is damaged: {error}", remedy="Get the file again.") from error
     except OSError as error:
         raise UnavailableError(f"{name} can't be read: {error.strerror or error}") from error
-
-
-@contextmanager
-def _plain_bytes(source: Source) -> Iterator[io.BufferedReader]:
-    if source == "-":
-        yield cast(io.BufferedReader, sys.stdin.buffer)
-    else:
-        with source.open("rb") as file:
-            yield file
 
 
 def rows_expected(file: BinaryIO, rows: int) -> int:

@@ -42,8 +42,7 @@ def choose_compute(settings: "RuntimeSection", *, only_fp32: str = "") -> Comput
     import torch
 
     device, device_why = _choose_device(settings.device)
-    cores = available_cores()
-    threads = settings.threads or max(1, cores // workers_here())
+    threads = settings.threads or max(1, available_cores() // workers_here())
     torch.set_num_threads(threads)
     precision, precision_why = _choose_precision(settings.precision, device, threads)
     if only_fp32 and precision != "fp32":

@@ -85,8 +85,7 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> FewShotJob:
     times = range(recipe.few_shot.draws)
     draws = [rows if each is None else sample_of_labels(rows, each, seed=seed + i) for i in times]
     data = replace(data, splits={**data.splits, "train": draws[0]})
-    source = inspect_model(recipe.model)
-    pairs = _pairs(recipe, data, draws[0], source)
+    pairs = _pairs(recipe, data, draws[0], inspect_model(recipe.model))
     resolved, model_hash = resolved_for(recipe, pairs.compute), pairs.environment["model_hash"]
     own = {
         "recipe": resolved,

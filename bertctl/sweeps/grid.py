@@ -72,8 +72,7 @@ def pick(settings: Sequence[Setting], count: int | None, *, seed: int) -> list[S
         return list(settings)
     if count < 1:
         raise UsageError(f"--random {count}: it must be at least 1")
-    rng = np.random.default_rng([seed, _STREAM])
-    drawn = rng.permutation(len(settings))[:count]
+    drawn = np.random.default_rng([seed, _STREAM]).permutation(len(settings))[:count]
     return [settings[i] for i in sorted(drawn.tolist())]
 
 

@@ -98,8 +98,7 @@ class SweepPlan(BaseModel):
 
     def identity(self) -> str:
         """Returns a hash of what the sweep is, whatever the machine: base recipe without threads, settings, seeds."""
-        base = self.base_recipe()
-        recipe = base.with_fields("runtime", threads=None)
+        recipe = self.base_recipe().with_fields("runtime", threads=None)
         own = self.model_dump(include={"settings", "seeds", "folds", "model_hash"})
         own["early_kill"] = False  # an option of earlier versions; folders keep their names
         text = recipe_hash(recipe, data_hashes=self.data_hashes, model_hash="") + json.dumps(own, sort_keys=True)

@@ -200,8 +200,7 @@ def _without_test(recipe: Recipe, listener: Listener) -> Recipe:
 
 def _check_test(recipe: Recipe) -> None:
     """Refuses now what could not be scored at the end."""
-    rows = load_data(recipe, splits=["test"]).splits["test"]
-    if not rows.has("label"):
+    if not load_data(recipe, splits=["test"]).splits["test"].has("label"):
         raise DataError(
             "--test: the test split has no labels, so it can't be scored",
             remedy="Leave --test out; `bertctl predict RUN --split test` writes the answers to hand in.",

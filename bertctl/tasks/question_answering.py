@@ -72,13 +72,8 @@ class QuestionAnswering(Task):
 
     @classmethod
     def from_data(cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None) -> "QuestionAnswering":
-        """Learns whether there are unanswerable questions; checks that answers are where they are said to be.
-
-        Raises:
-            DataError: an answer's text is not at its offset, unless such answers are left out.
-        """
-        unanswerable = any(not label["text"] for label in train.columns["label"])
-        return cls._of(recipe, unanswerable)
+        """Learns whether there are unanswerable questions."""
+        return cls._of(recipe, any(not label["text"] for label in train.columns["label"]))
 
     @classmethod
     def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "QuestionAnswering":

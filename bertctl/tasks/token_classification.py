@@ -138,8 +138,7 @@ class TokenClassification(Task):
         known = set(self.labels)
         what, names = ("tag", self.labels) if self.scheme is None else ("entity type", entity_types(self.labels))
         for i in range(len(rows)):
-            tags = self._learned(_tags(rows, i, self.numbered))
-            for word, tag in enumerate(tags):
+            for word, tag in enumerate(self._learned(_tags(rows, i, self.numbered))):
                 if tag not in known:
                     name = tag if self.scheme is None else tag.partition("-")[2]
                     raise DataError(
