@@ -91,8 +91,8 @@ def load_data(
     if confirms and validation[0] in read:
         read |= _confirming(read[validation[0]], recipe, source.columns, listener)
         validation = (*validation, CONFIRM)
-    for column in recipe.evaluation.slice_columns:
-        for rows in (rows for name, rows in read.items() if name != "train"):
+    for rows in (rows for name, rows in read.items() if name != "train"):
+        for column in recipe.evaluation.slice_columns:
             _require_column(rows, column, "evaluation.slice_columns")
     scored = {
         name: replace(rows, groups=groups_of(rows, recipe, source.columns))
