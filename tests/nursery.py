@@ -1,7 +1,8 @@
 """A process that has imported what takes seconds to import, and forks a `bertctl` process of its own for each command.
 
 There is one for a test session: the first test process that needs it starts it, and it ends with the last of them.
-A process forked from it early, before what reads the hub's variables is imported, takes the commands that have others.
+A process forked from it early, before what reads the hub's variables is imported, takes the commands that have others;
+one forked earlier still, before torch, runs the code of tests of what is done without it.
 What is tested is the same: a real process with its own arguments, streams, folder, environment and exit code, that
 runs `bertctl.cli.main.entry`. Only the imports, which take longer than most commands, are done once, and what every
 process would make alike: Typer's commands, the recipe's schema, templates, regular expressions. Tests that are about
@@ -39,22 +40,18 @@ import socket
 import subprocess
 import sys
 import threading
+import traceback
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-EARLY = (
+LIGHT = (
     "pyarrow.parquet",
     "pydantic.dataclasses",
     "rich.markdown",
     "scipy.stats",
-    "sklearn.linear_model",
-    "sklearn.model_selection",
-    "torch",
-    "torch._dynamo",
-    "torch.distributed.tensor",
     "pyarrow.pandas_compat",
     "matplotlib.backends.backend_agg",
     "matplotlib.backends.backend_svg",
@@ -65,11 +62,22 @@ EARLY = (
     "py3langid.langid",
     "rensa",
     "rich._emoji_codes",
-    "torch.profiler._cupti_monitor",
     "typer._adapters",
     "typer._click.decorators",
 )
-"""What the commands import besides `bertctl`, as far as it reads none of the hub's variables."""
+"""What the commands import besides `bertctl`, as far as it brings nothing of `WITHOUT`."""
+
+WITHOUT = ("torch", "transformers", "datasets", "sklearn", "accelerate", "evaluate")
+
+EARLY = (
+    "sklearn.linear_model",
+    "sklearn.model_selection",
+    "torch",
+    "torch._dynamo",
+    "torch.distributed.tensor",
+    "torch.profiler._cupti_monitor",
+)
+"""What else they import that reads none of the hub's variables."""
 
 HEAVY = (
     "transformers.models.align",
@@ -115,8 +123,9 @@ os._exit(code)
 _CACHED = type(functools.cache(len))
 PATIENCE = 3600.0
 """Seconds until a command counts as one that hangs, also on a machine with much else to do; no test waits for it."""
-_EARLIER = ".earlier"
-"""Ends the address of the process that has imported nothing which reads the hub's variables."""
+_EARLIER, _LIGHT = ".earlier", ".light"
+"""End the addresses of the processes that have imported nothing which reads the hub's variables, and nothing heavy."""
+_ENDS = ("", _EARLIER, _LIGHT)
 
 
 class Child:
@@ -209,12 +218,12 @@ class Nursery:
             raise RuntimeError(f"the nursery did not start: {(folder / 'nursery.log').read_text()}")
 
     def _hold(self) -> list[socket.socket]:
-        """Returns connections that keep both processes alive; empty where there are none."""
+        """Returns connections that keep the processes alive; empty where there are none."""
         held = []
-        for address in (self._address, self._address + _EARLIER):
+        for end in _ENDS:
             door = socket.socket(socket.AF_UNIX)
             with contextlib.suppress(OSError):
-                door.connect(address)
+                door.connect(self._address + end)
                 door.sendall(b"{}\n")
                 if door.recv(1):
                     held.append(door)
@@ -226,8 +235,8 @@ class Nursery:
         return held
 
     def _started(self, folder: Path) -> "subprocess.Popen[bytes]":
-        for left in (self._address, self._address + _EARLIER):  # of one that has ended
-            Path(left).unlink(missing_ok=True)
+        for end in _ENDS:  # of one that has ended
+            Path(self._address + end).unlink(missing_ok=True)
         self.bin.mkdir(exist_ok=True)
         for program in (self.bin / "bertctl", self.python):
             text = _ON_PATH.format(python=sys.executable, address=self._address, name=program.name)
@@ -282,10 +291,10 @@ class Nursery:
             stdin: a file, or a descriptor; nothing where it is None.
             stdout: a descriptor; a pipe where it is None.
             stderr: the same.
-            kind: what it is: `bertctl`, or `lasting`, which `Lasting` speaks to.
+            kind: what it is: `bertctl`; `lasting`, which `Lasting` speaks to; or `light`, Python code without torch.
         """
         door = socket.socket(socket.AF_UNIX)
-        door.connect(self._address + ("" if self.has_hub_of(env) else _EARLIER))
+        door.connect(self._address + (_LIGHT if kind == "light" else "" if self.has_hub_of(env) else _EARLIER))
         cores = [*os.sched_getaffinity(0)] if hasattr(os, "sched_getaffinity") else []
         request = {"is": kind, "arguments": list(arguments), "cwd": str(cwd), "env": dict(env), "cores": cores}
         with contextlib.ExitStack() as sent:
@@ -352,6 +361,14 @@ class Nursery:
         out, err = child.communicate(timeout)
         return subprocess.CompletedProcess(child.args, child.wait(), out, err)
 
+    def run_code(
+        self, code: str, *arguments: object, cwd: Path, env: Mapping[str, str] | None = None
+    ) -> "subprocess.CompletedProcess[str]":
+        """Runs code, as `python -c` does, in a process that has imported nothing of `WITHOUT`."""
+        child = self.start([code, *map(str, arguments)], cwd=cwd, env=env or self.env, kind="light")
+        out, err = child.communicate(PATIENCE)
+        return subprocess.CompletedProcess(child.args, child.wait(), out, err)
+
 
 class Lasting:
     """A process that takes one command after another: the command line without a start and an end for each.
@@ -391,32 +408,31 @@ class Lasting:
 def _serve(address: str) -> None:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, range(os.cpu_count() or 1))  # its children have the cores of those who ask
-    doors = []
-    for name in (address, address + _EARLIER):
-        doors.append(socket.socket(socket.AF_UNIX))
-        doors[-1].bind(name)
-        doors[-1].listen(64)
+    doors = {end: socket.socket(socket.AF_UNIX) for end in _ENDS}
+    for end, door in doors.items():
+        door.bind(address + end)
+        door.listen(64)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     gc.disable()  # until everything is imported
     re._MAXCACHE = 1 << 14  # type: ignore[attr-defined]  # 512 are fewer than transformers compiles when imported
-    with warnings.catch_warnings(action="error"):
-        _import_early()
-    if read := [name for name in sys.modules if name.startswith(("huggingface_hub.", "transformers."))]:
-        raise RuntimeError(f"what reads the hub's variables is imported too early: {read}")
-    earlier = os.fork()
-    doors.pop(0 if earlier == 0 else 1).close()
-    if earlier:
+    forked = []
+    for end, imports in ((_LIGHT, _import_light), (_EARLIER, _import_early), ("", _import_heavy)):
         with warnings.catch_warnings(action="error"):  # as in pytest's own processes
-            for name in HEAVY:
-                __import__(name)
-            _expressions_of_weights()
+            imports()
+        child = os.fork() if end else 0
+        if child == 0:
+            break
+        forked.append(child)
+    for other in set(doors) - {end}:
+        doors[other].close()
     gc.freeze()  # the children's collections leave alone what is here, and with it the pages that they share
     gc.enable()
     _in_huge_pages()
-    _answer(doors[0])
-    if earlier:
-        os.waitpid(earlier, 0)
+    _answer(doors[end])
+    if not end:
+        for child in forked:
+            os.waitpid(child, 0)
     os._exit(0)
 
 
@@ -461,12 +477,24 @@ def _answer(door: socket.socket) -> None:
         threading.Thread(target=_wait, args=(pid, visitor), daemon=True).start()
 
 
-def _import_early() -> None:
-    """Imports what reads none of the hub's variables, and has what every process would make alike made."""
-    for name in EARLY:
-        __import__(name)
+def _import_light() -> None:
+    """Imports what brings nothing of `WITHOUT`."""
     import bertctl
 
+    for name in LIGHT:
+        __import__(name)
+    for module in pkgutil.walk_packages(bertctl.__path__, "bertctl."):
+        if not module.name.startswith(("bertctl.modeling.", "bertctl.tasks.", "bertctl.__main__")):
+            __import__(module.name)
+    _refuse(*WITHOUT)
+
+
+def _import_early() -> None:
+    """Imports what reads none of the hub's variables, and has what every process would make alike made."""
+    import bertctl
+
+    for name in EARLY:
+        __import__(name)
     modules = [
         importlib.import_module(module.name)
         for module in pkgutil.walk_packages(bertctl.__path__, "bertctl.")
@@ -474,6 +502,19 @@ def _import_early() -> None:
     ]
     _make_tables(modules)
     _make_commands()
+    _refuse("huggingface_hub.", "transformers.")
+
+
+def _import_heavy() -> None:
+    """Imports the rest."""
+    for name in HEAVY:
+        __import__(name)
+    _expressions_of_weights()
+
+
+def _refuse(*beginnings: str) -> None:
+    if read := [name for name in sys.modules if name.startswith(beginnings)]:
+        raise RuntimeError(f"imported too early: {read}")
 
 
 def _make_tables(modules: Sequence[ModuleType]) -> None:
@@ -569,15 +610,14 @@ def _be_asked(request: dict[str, object], streams: Sequence[int], doors: Sequenc
             os.close(number)
             setattr(sys, ("stdin", "stdout", "stderr")[number], None)  # as Python has it then
         arguments: list[str] = request["arguments"]  # type: ignore[assignment]
-        if request.get("is") == "python":
-            _be_python(arguments[-1])
-            code = 0
+        if request["is"] in ("python", "light"):
+            code = _be_python(arguments[arguments.index("-c") + 1 :] if request["is"] == "python" else arguments)
             return
         sys.argv = ["bertctl", *arguments]
         for name in os.environ.pop("NURSERY_IMPORTS", "").split():
             sys.path[:0] = [str(Path(__file__).with_name(folder)) for folder in ("contract", "faults")]
             __import__(name)
-        if request.get("is") == "lasting":
+        if request["is"] == "lasting":
             _be_lasting()
             code = 0
             return
@@ -629,13 +669,30 @@ def _be_lasting() -> None:
         door.sendall((json.dumps(answer) + "\n").encode())
 
 
-def _be_python(code: str) -> None:
-    """Runs code as `python -c` does, with Typer's commands as they are in a process of its own."""
+def _be_python(arguments: Sequence[str]) -> int:
+    """Runs code as `python -c` does, with Typer's commands as they are in a process of its own; returns its exit code.
+
+    Args:
+        arguments: the code and what comes after it.
+    """
     from bertctl.cli import app
 
-    app._imported = app._imported.__wrapped__  # type: ignore[attr-defined]
-    sys.argv = ["-c"]
-    exec(code, {"__name__": "__main__"})  # noqa: S102 - what pytest-xdist says to a process that it starts
+    app._imported = getattr(app._imported, "__wrapped__", app._imported)  # type: ignore[attr-defined]
+    sys.argv = ["-c", *arguments[1:]]
+    try:
+        exec(arguments[0], {"__name__": "__main__"})  # noqa: S102 - what pytest-xdist or a test says
+    except SystemExit as left:
+        if left.code is None or isinstance(left.code, int):
+            return left.code or 0
+        print(left.code, file=sys.stderr)  # noqa: T201 - as Python does
+        return 1
+    except Exception:  # noqa: BLE001 - told, as Python does
+        traceback.print_exc()
+        return 1
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    return 0
 
 
 if __name__ == "__main__":

@@ -3,8 +3,6 @@
 import json
 import math
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +10,7 @@ import pytest
 from transformers import BertConfig, BertModel, BertTokenizerFast
 
 from tests.conftest import Run, TinyRun
+from tests.nursery import Nursery
 
 pytestmark = pytest.mark.one_process
 
@@ -173,11 +172,10 @@ def test_refusals(bertctl: Run, tiny_model: Path, tmp_path: Path, name: str) -> 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty.txt", "texts.txt"]
 
 
-def test_refusals_that_need_no_torch(tiny_model: Path, tmp_path: Path) -> None:
+def test_refusals_that_need_no_torch(tiny_model: Path, tmp_path: Path, nursery: Nursery) -> None:
     program = "import sys; from bertctl.cli.main import main; codes = [main(words) for words in {!r}]"
     program += "; sys.exit(90 if 'torch' in sys.modules or set(codes) != {{2}} else 2)"
     given = (["good", "--layers", "7"], ["good", "--heads", "4"], [" "], ["good", "--max-length", "99"])
     lines = [["attention", str(tiny_model), *words] for words in given]
-    command = [sys.executable, "-c", program.format(lines)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=3600, check=False)
+    done = nursery.run_code(program.format(lines), cwd=tmp_path)
     assert done.returncode == 2, done.stderr

@@ -1,14 +1,13 @@
 """`bertctl data check` as a process: exit codes, the three outputs, what it refuses, and that torch stays away."""
 
 import json
-import os
-import subprocess
-import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.nursery import Nursery
 
 pytestmark = pytest.mark.one_process
 
@@ -228,13 +227,11 @@ def test_refusals(arguments: list[str], code: int, says: str, bertctl, clean) ->
     assert done.stdout == ""
 
 
-def test_torch_and_transformers_stay_away(clean) -> None:
+def test_torch_and_transformers_stay_away(clean, nursery: Nursery, tmp_path: Path) -> None:
     code = (
         "import sys; from bertctl.cli.main import main; "
         f"code = main(['data', 'check', *{[str(path) for path in clean]!r}, '--model', 'minilm', '--json']); "
         "print(code, sorted({'torch', 'transformers', 'datasets', 'sklearn'} & set(sys.modules)), file=sys.stderr)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "HF_HUB_OFFLINE": "1"}
-    )
+    done = nursery.run_code(code, cwd=tmp_path)
     assert done.stderr.splitlines()[-1] == "0 []", done.stderr

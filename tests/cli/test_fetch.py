@@ -5,8 +5,6 @@ import json
 import os
 import random
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -23,6 +21,7 @@ from bertctl.fetching.fetch import fetch, needs_of_name, wanted_of
 from bertctl.progress import Listener
 from tests.conftest import ROOT
 from tests.hub_server import Fault, HubServer, Repo, serving
+from tests.nursery import Nursery
 
 Run = Callable[..., CompletedProcess[str]]
 
@@ -87,13 +86,12 @@ def away(folder: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def made(repos: dict[str, Repo], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(repos: dict[str, Repo], nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `fetch --to` makes."""
     folder = tmp_path_factory.mktemp("made")
     with serving(repos) as server:
-        command = [sys.executable, "-m", "bertctl", "fetch", "demo", "sst2", "--to", "made"]
         env = {**os.environ, **online(server, folder / "home")}
-        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+        done = nursery.run(["fetch", "demo", "sst2", "--to", "made"], cwd=folder, env=env)
         assert done.returncode == 0, done.stderr
     return folder / "made"
 
@@ -193,12 +191,11 @@ for file in map(Path, sys.argv[2:]):
 """
 
 
-def test_one_flipped_byte_is_refused_by_name_before_torch_is_imported(carried, tmp_path):
+def test_one_flipped_byte_is_refused_by_name_before_torch_is_imported(carried, nursery, tmp_path):
     parts = ("model.safetensors", "train-00000-of-00001.parquet", "tokenizer_config.json")
     files = [next(carried.rglob(part)) for part in parts]
-    command = [sys.executable, "-c", FLIPPED, ROOT / "tests" / "faults", *files]
     env = {**os.environ, "HF_HOME": str(tmp_path / "elsewhere")}
-    done = subprocess.run(command, cwd=carried, env=env, capture_output=True, text=True, check=False)
+    done = nursery.run_code(FLIPPED, ROOT / "tests" / "faults", *files, cwd=carried, env=env)
     assert done.stdout.split() == ["4"] * 3, done.stderr
     for file in files:
         assert done.stderr.count(f"error: {file} is not the file in {carried / 'bertctl.lock'}") == 1
@@ -367,17 +364,17 @@ def test_a_hub_that_misbehaves_leaves_nothing_half_and_is_gone_on_with(large, na
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
-def test_a_fetch_that_is_killed_goes_on_where_it_was(large, kills, tmp_path):
+def test_a_fetch_that_is_killed_goes_on_where_it_was(nursery, large, kills, tmp_path):
     """No byte is loaded twice, but those of the chunk that was not written yet."""
     from bertctl.catalog.downloads import CHUNK_BYTES
 
     env = {**os.environ, **online(large, tmp_path / "home")}
-    command = [sys.executable, "-m", "bertctl", "fetch", "google-bert/bert-base-uncased"]
+    command = ["fetch", "google-bert/bert-base-uncased"]
     places = sorted(random.Random(7).sample(range(1, WEIGHTS), kills))  # noqa: S311 - no secret
     for at in places:
         large.fault = Fault("stalls", at=at)
         large.stalled.clear()
-        process = subprocess.Popen(command, env=env, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        process = nursery.start(command, env=env, cwd=tmp_path)
         assert large.stalled.wait(3600)
         _wait_for_part(tmp_path / "home", at - CHUNK_BYTES)
         process.kill()
@@ -385,7 +382,7 @@ def test_a_fetch_that_is_killed_goes_on_where_it_was(large, kills, tmp_path):
         large.go_on.set()
         assert "model.safetensors" not in files_of(tmp_path / "home")
     large.fault = None
-    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = nursery.run(command, env=env, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert files_of(tmp_path / "home")["model.safetensors"] == large.repos[MODEL].files["model.safetensors"]
     starts = [start for file, start in large.starts if file == "model.safetensors"]

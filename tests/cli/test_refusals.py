@@ -10,7 +10,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -193,15 +192,13 @@ def test_a_folder_that_is_not_empty_is_left_alone(bertctl, opinions, tiny_model,
     assert (folder / "chapter1.txt").read_text() == "years of work"
 
 
-def test_a_tracker_that_is_not_installed_answers_with_its_install_line(bertctl, opinions):
+def test_a_tracker_that_is_not_installed_answers_with_its_install_line(nursery, opinions, tmp_path):
     """In the process every look-up of the package fails, as in an environment without it."""
     hide = "import sys, importlib.util as u; find = u.find_spec\n"
     hide += "u.find_spec = lambda name, *more: None if name == 'tensorboard' else find(name, *more)\n"
     hide += "from bertctl.cli.main import main; sys.exit(main(sys.argv[1:]))"
-    arguments = ["finetune", "text-classification", "--train-file", str(opinions), "--log-to", "tensorboard"]
-    result = subprocess.run(
-        [sys.executable, "-c", hide, *arguments], capture_output=True, text=True, timeout=3600, check=False
-    )
+    arguments = ["finetune", "text-classification", "--train-file", opinions, "--log-to", "tensorboard"]
+    result = nursery.run_code(hide, *arguments, cwd=tmp_path)
     refused(result, 2, "--log-to tensorboard", "pip install 'bertctl[tensorboard]'")
 
 

@@ -52,7 +52,7 @@ def test_neither_torch_nor_transformers_nor_numpy_is_loaded_for_one_text() -> No
     assert done.stdout.splitlines()[-1] == "0 []"
 
 
-def test_torch_is_never_loaded(tmp_path: Path) -> None:
+def test_torch_is_never_loaded(nursery: Nursery, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("text,label\na film,1\nno film,0\n")
     calls = [["--stats"], ["--format", "parquet", "-o", "x.parquet"], ["--format", "tokens", "-o", "x"]]
     code = (
@@ -60,8 +60,8 @@ def test_torch_is_never_loaded(tmp_path: Path) -> None:
         f"codes = [main(['tokenize', '-q', '--file', 't.csv', *call]) for call in {calls!r}];"
         "print(codes, sorted({'torch', 'transformers', 'datasets'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert done.stdout.splitlines()[-1] == "[0, 0, 0] []"
+    done = nursery.run_code(code, cwd=tmp_path)
+    assert done.stdout.splitlines()[-1] == "[0, 0, 0] []", done.stderr
 
 
 def test_the_aligned_view_of_a_pair(bertctl: Run) -> None:

@@ -1,8 +1,6 @@
 """`bertctl vocab`, as a person types it."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +8,7 @@ import pytest
 from bertctl.cli.main import main
 from bertctl.errors import ExitCode
 from tests.conftest import Run
+from tests.nursery import Nursery
 
 pytestmark = pytest.mark.one_process
 
@@ -113,7 +112,7 @@ def test_refusals(
     assert not (tmp_path / "x").exists()
 
 
-def test_torch_is_never_loaded(tmp_path: Path) -> None:
+def test_torch_is_never_loaded(nursery: Nursery, tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_text("the film was good\n" * 9)
     calls = [["stats"], ["search", "love"], ["coverage", "t.txt"], ["train", "t.txt", "--size", "50", "-o", "v"]]
     code = (
@@ -121,5 +120,5 @@ def test_torch_is_never_loaded(tmp_path: Path) -> None:
         f"codes = [main(['vocab', *call, '-q']) for call in {calls!r}];"
         "print(codes, sorted({'torch', 'transformers', 'datasets'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert done.stdout.splitlines()[-1] == "[0, 0, 0, 0] []"
+    done = nursery.run_code(code, cwd=tmp_path)
+    assert done.stdout.splitlines()[-1] == "[0, 0, 0, 0] []", done.stderr

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from bertctl.modeling.load import load_model, load_tokenizer_of
 from bertctl.modeling.source import inspect_model
 from bertctl.tokenization.tokenizer_files import open_tokenizer
 from tests.conftest import Run
+from tests.nursery import Nursery
 
 Make = Callable[..., Path]
 
@@ -296,7 +295,7 @@ def test_options_that_a_family_has_not_are_refused_with_a_sentence(
 
 
 def test_families_that_cannot_be_used_are_refused_by_name_before_torch_is_imported(
-    encoder: Make, opinions: Path, tagged: Path, tmp_path: Path
+    encoder: Make, opinions: Path, tagged: Path, tmp_path: Path, nursery: Nursery
 ) -> None:
     own_code = encoder("bert", tmp_path / "neobert")
     config = json.loads((own_code / "config.json").read_text()) | {"auto_map": {"AutoModel": "model.NeoBERT"}}
@@ -318,7 +317,7 @@ def test_families_that_cannot_be_used_are_refused_by_name_before_torch_is_import
         "print(codes, 'torch' in sys.modules)"
     )
     typed = json.dumps([[str(word) for word in command] for command in commands.values()])
-    done = subprocess.run([sys.executable, "-c", code, typed], capture_output=True, text=True, check=False)
+    done = nursery.run_code(code, typed, cwd=tmp_path)
     assert done.stdout.strip() == f"{[2] * len(commands)} False", done.stderr
     for said in commands:
         assert said in done.stderr

@@ -5,8 +5,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from bertctl.errors import BertctlError, DataError, ExitCode, UnavailableError
 from bertctl.progress import Listener
 from bertctl.tokenization.tokenizer_files import open_tokenizer
 from bertctl.training.corpus_cache import CorpusData, read_corpus
+from tests.nursery import Child, Nursery
 
 
 @pytest.fixture(scope="module")
@@ -187,18 +186,19 @@ print(json.dumps(data.hashes))
 """
 
 
-def _started(recipe: Recipe) -> "subprocess.Popen[str]":
-    typed = [sys.executable, "-c", READS, recipe.model_dump_json()]
-    return subprocess.Popen(typed, stdout=subprocess.PIPE, text=True, env=os.environ)
+def _started(nursery: Nursery, recipe: Recipe) -> Child:
+    return nursery.start([READS, recipe.model_dump_json()], cwd=Path("/"), env=os.environ, kind="light")
 
 
 def _files(cache: Path) -> dict[str, bytes]:
     return {str(file.relative_to(cache)): file.read_bytes() for file in cache.rglob("*") if file.is_file()}
 
 
-def test_killed_while_it_packs_it_is_made_anew(tmp_path: Path, cache: Path, tokenizer: Tokenizer) -> None:
+def test_killed_while_it_packs_it_is_made_anew(
+    nursery: Nursery, tmp_path: Path, cache: Path, tokenizer: Tokenizer
+) -> None:
     recipe = _recipe(_corpus(tmp_path / "a.txt", documents=6_000))
-    process = _started(recipe)
+    process = _started(nursery, recipe)
     assert process.stdout is not None
     assert process.stdout.readline().startswith("packing")  # the first of two batches
     process.send_signal(signal.SIGKILL)
@@ -212,9 +212,9 @@ def test_killed_while_it_packs_it_is_made_anew(tmp_path: Path, cache: Path, toke
     assert len(after) == 7
 
 
-def test_two_processes_make_it_once(tmp_path: Path, cache: Path, tokenizer: Tokenizer) -> None:
+def test_two_processes_make_it_once(nursery: Nursery, tmp_path: Path, cache: Path, tokenizer: Tokenizer) -> None:
     recipe = _recipe(_corpus(tmp_path / "a.txt", documents=2_000))
-    processes = [_started(recipe), _started(recipe)]
+    processes = [_started(nursery, recipe), _started(nursery, recipe)]
     said = [process.communicate()[0].splitlines() for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
     assert sum(any(line.startswith("packing") for line in lines) for lines in said) == 1

@@ -1,8 +1,6 @@
 """oneDNN's products in place of torch's own: the same numbers, and only where they are meant."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -51,12 +49,12 @@ def test_what_the_person_has_set_stands(monkeypatch):
 
 
 @pytest.mark.parametrize("verb", ["probe", pytest.param("extract-features", marks=pytest.mark.slow)])
-def test_the_verbs_bound_the_caches_before_torch_is_loaded(verb):
+def test_the_verbs_bound_the_caches_before_torch_is_loaded(verb, nursery, tmp_path):
     code = (
         "import sys; from bertctl.features import memory; from bertctl.cli.main import main\n"
         "def seen(): print('torch' in sys.modules)\n"
         "memory.bound_caches = seen\n"
         f"main([{verb!r}, 'missing.csv', '-o', 'x.npy'])"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    result = nursery.run_code(code, cwd=tmp_path)
     assert result.stdout.strip() == "False", result.stderr

@@ -4,8 +4,6 @@ import json
 import math
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +34,7 @@ from bertctl.training.finetune import run
 from bertctl.training.job import Job, prepare
 from bertctl.training.loop import TrainingState
 from bertctl.training.lr_find import find_rate, smoothed, suggest
+from tests.nursery import Nursery
 from tests.tiny_recipes import tiny_recipe
 
 PADDING = Padding(0)
@@ -276,7 +275,9 @@ def test_what_a_recipe_can_not_mean_is_refused(recipe: str, given: str, message:
     assert re.search(message, refused.value.problems[0])
 
 
-def test_layers_and_weights_are_refused_before_torch_is_imported(tiny_model: Path, opinions: Path) -> None:
+def test_layers_and_weights_are_refused_before_torch_is_imported(
+    tiny_model: Path, opinions: Path, nursery: Nursery, tmp_path: Path
+) -> None:
     code = (
         "import sys; from bertctl.config.load import load_recipe; from bertctl.training.job import prepare\n"
         "from bertctl.errors import UsageError\n"
@@ -286,8 +287,7 @@ def test_layers_and_weights_are_refused_before_torch_is_imported(tiny_model: Pat
         "    except UsageError as error: print(error.message)\n"
         "    assert 'torch' not in sys.modules\n"
     )
-    command = [sys.executable, "-c", code, str(opinions), str(tiny_model)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=3600, check=False)
+    done = nursery.run_code(code, opinions, tiny_model, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     first, second = done.stdout.splitlines()
     assert first.startswith("training.freeze_layers: 9 ")
