@@ -28,7 +28,7 @@ _FULL = {errno.ENOSPC: "", errno.EDQUOT: ", by your quota", errno.EFBIG: ", by t
 PARTS = ".bertctl-*.part"
 """What is written aside, as a pattern."""
 _ANOTHER = "Nothing was written. Choose another place for the output."
-_inputs: dict[Path, os.stat_result] = {}
+_inputs: list[Path] = []
 
 
 @contextmanager
@@ -243,7 +243,7 @@ def protect(*inputs: Path, anew: bool = False) -> None:
         with suppress(OSError, ValueError):
             found = path.stat()
             if stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode):  # not the terminal, which may be both
-                _inputs[path] = found
+                _inputs.append(path)
 
 
 def refuse_input(path: Path, *, replaces: bool = False) -> None:
@@ -257,9 +257,8 @@ def refuse_input(path: Path, *, replaces: bool = False) -> None:
         UsageError: it is; which.
     """
     with suppress(OSError):
-        here = path.stat()
-        for one, there in _inputs.items():
-            if os.path.samestat(here, there) and (replaces or not path.is_dir()):
+        for one in filter(Path.exists, _inputs):  # another file may have the number of one that is gone
+            if path.samefile(one) and (replaces or not path.is_dir()):
                 raise UsageError(f"{path} is an input of this command ({one})", remedy=_ANOTHER)
             if replaces and one.resolve().is_relative_to(path.resolve()):
                 raise UsageError(f"{one} lies in {path}, which --overwrite would replace", remedy=_ANOTHER)

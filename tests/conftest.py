@@ -9,7 +9,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,6 +30,7 @@ if "PYTEST_XDIST_WORKER" in os.environ and hasattr(os, "sched_setaffinity"):
 sys.dont_write_bytecode = False  # where it is on, each process compiles the tests and the package anew: 4 seconds
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 importlib.metadata.version = functools.cache(importlib.metadata.version)  # of nine packages for each run
+os.fsync = lambda _: None  # waits for a disk, for the day the power fails; no test cuts it
 gc.disable()  # until all tests are collected, which takes a fifth less time
 re._MAXCACHE = 1 << 14  # type: ignore[attr-defined]  # transformers compiles one for each weight of each model it loads
 
@@ -63,16 +63,6 @@ def _no_person(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPat
     monkeypatch.setenv("HF_HOME", str(_common(tmp_path_factory) / "hf_home"))
     monkeypatch.setenv("BERTCTL_CACHE", str(_common(tmp_path_factory) / "bertctl_cache"))
     monkeypatch.setenv("NO_COLOR", "1")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Has the quick tests write into memory where there is plenty: they wait for a disk a sixth of their time."""
-    from bertctl.runtime.machine import memory
-
-    shared = Path("/dev/shm")  # noqa: S108 - Linux's; the tests' own folder in it is pytest's matter
-    is_quick = "not slow" in config.option.markexpr and "PYTEST_XDIST_WORKER" not in os.environ
-    if is_quick and os.access(shared, os.W_OK) and min(shutil.disk_usage(shared).free, memory()["available"]) > 4 << 30:
-        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(shared))
 
 
 def _common(tmp_path_factory: pytest.TempPathFactory) -> Path:

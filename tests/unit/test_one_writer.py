@@ -4,7 +4,11 @@ import ast
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 import bertctl
+from bertctl.errors import UsageError
+from bertctl.writing import protect, refuse_input
 
 ALLOWED = {
     "api.py": 1,  # a text file in a temporary folder
@@ -58,3 +62,15 @@ def test_no_other_file_opens_a_file_for_writing() -> None:
     assert {name: count for name, count in found.items() if count} == ALLOWED, (
         "use bertctl/writing.py, or say here why it can't be"
     )
+
+
+def test_an_input_that_is_gone_is_in_nobodys_way(tmp_path: Path) -> None:
+    """As in a notebook that makes, trains on and deletes one file after the other: numbers of files come back."""
+    given, output = tmp_path / "rows.csv", tmp_path / "output.csv"
+    given.touch()
+    output.hardlink_to(given)
+    protect(given, anew=True)
+    with pytest.raises(UsageError, match="is an input"):
+        refuse_input(output)
+    given.unlink()
+    refuse_input(output)
