@@ -28,7 +28,7 @@ _FULL = {errno.ENOSPC: "", errno.EDQUOT: ", by your quota", errno.EFBIG: ", by t
 PARTS = ".bertctl-*.part"
 """What is written aside, as a pattern."""
 _ANOTHER = "Nothing was written. Choose another place for the output."
-_inputs: list[Path] = []
+_inputs: dict[Path, None] = {}
 
 
 @contextmanager
@@ -243,7 +243,7 @@ def protect(*inputs: Path, anew: bool = False) -> None:
         with suppress(OSError, ValueError):
             found = path.stat()
             if stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode):  # not the terminal, which may be both
-                _inputs.append(path)
+                _inputs[path] = None
 
 
 def refuse_input(path: Path, *, replaces: bool = False) -> None:

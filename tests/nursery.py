@@ -365,7 +365,7 @@ class Nursery:
         self, code: str, *arguments: object, cwd: Path, env: Mapping[str, str] | None = None
     ) -> "subprocess.CompletedProcess[str]":
         """Runs code, as `python -c` does, in a process that has imported nothing of `WITHOUT`."""
-        child = self.start([code, *map(str, arguments)], cwd=cwd, env=env or self.env, kind="light")
+        child = self.start(["-c", code, *map(str, arguments)], cwd=cwd, env=env or self.env, kind="light")
         out, err = child.communicate(PATIENCE)
         return subprocess.CompletedProcess(child.args, child.wait(), out, err)
 
@@ -613,7 +613,7 @@ def _be_asked(request: dict[str, object], streams: Sequence[int], doors: Sequenc
             setattr(sys, ("stdin", "stdout", "stderr")[number], None)  # as Python has it then
         arguments: list[str] = request["arguments"]  # type: ignore[assignment]
         if request["is"] in ("python", "light"):
-            code = _be_python(arguments[arguments.index("-c") + 1 :] if request["is"] == "python" else arguments)
+            code = _be_python(arguments[arguments.index("-c") + 1 :])
             return
         sys.argv = ["bertctl", *arguments]
         for name in os.environ.pop("NURSERY_IMPORTS", "").split():

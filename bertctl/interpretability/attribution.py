@@ -3,7 +3,6 @@
 Letters: W words of a line, T tokens, n lines.
 """
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -78,7 +77,7 @@ def integrated_gradients(network: EmbeddedNetwork, lines: Sequence[Line], steps:
         for i in asked:
             shares = np.array(sorted(paths[i]))
             values, products = (np.array(each) for each in zip(*(paths[i][share] for share in shares), strict=True))
-            weights = _weights(*shares.tolist())
+            weights = _weights(shares)
             found[i] = _checked(lines[i], values[[0, -1]], weights.sum(axis=0) @ products, len(shares))
             if not found[i].facts["converged"] and len(shares) < MOST_STEPS:
                 off = weights @ products.sum(axis=1) - np.diff(values)
@@ -89,8 +88,7 @@ def integrated_gradients(network: EmbeddedNetwork, lines: Sequence[Line], steps:
     return [found[i] for i in range(len(lines))]
 
 
-@functools.lru_cache(maxsize=1024)  # many paths have the same places
-def _weights(*shares: float) -> Floats:
+def _weights(shares: Floats) -> Floats:
     """Returns (n - 1, n), with what each of n places counts in the integral over each step between them."""
     spline = CubicSpline(shares, np.eye(len(shares)), bc_type="natural")
     return np.asarray(np.diff(spline.antiderivative()(shares), axis=0))

@@ -187,7 +187,7 @@ print(json.dumps(data.hashes))
 
 
 def _started(nursery: Nursery, recipe: Recipe) -> Child:
-    return nursery.start([READS, recipe.model_dump_json()], cwd=Path("/"), env=os.environ, kind="light")
+    return nursery.start(["-c", READS, recipe.model_dump_json()], cwd=Path("/"), env=os.environ, kind="light")
 
 
 def _files(cache: Path) -> dict[str, bytes]:
