@@ -19,11 +19,11 @@ def main(argv: "Sequence[str] | None" = None) -> int:
     Returns:
         The exit code, one of `ExitCode`.
     """
-    # Idle OpenMP threads soon sleep instead of spinning on. MiniLM on 2 cores, examples/s: alone 183 (191 if they spin
-    # for ever, 150 when they sleep at once); two trainings side by side 225 together (fewer than 20 when they spin).
+    # Idle OpenMP threads soon sleep instead of spinning on. MiniLM on 2 cores with AMX, examples/s: alone 197 (210 if
+    # they spin for ever, 164 at a count of 1,000); two trainings side by side 200 together (31 if they spin for ever).
     # Read by the OpenMP library when torch loads it, hence here; what the person has set stands.
     if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+        os.environ.setdefault("GOMP_SPINCOUNT", "4000")
     from bertctl.cli.boundary import run
 
     return run(list(sys.argv[1:] if argv is None else argv))

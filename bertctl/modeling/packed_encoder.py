@@ -4,8 +4,8 @@ The library's way computes padding, turns weights and hidden states to bf16 for 
 per element by `bernoulli_`, in one thread. Here the tokens of a batch lie one after the other without padding, a layer
 keeps for its backward pass what that needs, and a random 64-bit number serves four elements.
 
-Letters: B windows, T tokens of the longest, N tokens of all windows, C numbers of a hidden state, H heads, D = C / H,
-F numbers of the feed-forward part; W windows of a block, L tokens of its longest.
+Letters: B windows, T tokens of the longest, N tokens of all windows (in bf16 rounded up), C numbers of a hidden state,
+H heads, D = C / H, F numbers of the feed-forward part; W windows of a block, L tokens of its longest.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,6 +23,7 @@ from bertctl.runtime.device import Compute
 
 _LIKE_BERT = ("BertLayer", "RobertaLayer", "XLMRobertaLayer", "CamembertLayer", "ElectraLayer")
 _BLOCK = 1024  # tokens whose attention is computed at once: its numbers stay in the cache
+_ROWS = 32  # oneDNN makes code for each shape of a bf16 product: 25 ms per step (AMX) if numbers of tokens do not recur
 _PARTS = 1 << 15  # the share of a dropout is a whole number of them
 
 _norm_backward: Any = torch.ops.aten.native_layer_norm_backward
@@ -123,10 +124,12 @@ def _in_training(encoder: Any, layers: Sequence[tuple[_Shape, list[nn.Parameter]
         places, blocks = _pack(hidden_states, attention_mask)
         flat = hidden_states.flatten(0, 1)
         x = flat.index_select(0, places).float()
+        if layers[0][0].dtype is torch.bfloat16:
+            x = functional.pad(x, (0, 0, 0, -len(x) % _ROWS))  # rows that no window has: no gradient comes from them
         with torch.autocast("cpu", enabled=False):
             for shape, weights in layers:
                 x = _apply(x, shape, blocks, *weights)
-        padded = x.new_zeros(flat.shape).index_copy(0, places, x).view(hidden_states.shape)
+        padded = x.new_zeros(flat.shape).index_copy(0, places, x[: len(places)]).view(hidden_states.shape)
         return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=padded)
 
     return forward
@@ -246,7 +249,7 @@ def _attend(
         kept: masks of the weights' dropout.
         scale: of weights that are kept.
     """
-    found, saved, first = qkv.new_empty(len(qkv), qkv.shape[1] // 3), [], 0
+    found, saved, first = qkv.new_zeros(len(qkv), qkv.shape[1] // 3), [], 0
     for block in blocks:
         q, k, v = _by_head(qkv[block.tokens], 3, heads, block)
         scores = torch.bmm(q, k.transpose(1, 2))
@@ -269,7 +272,7 @@ def _attend_backward(
     scale: float,
 ) -> Tensor:
     """Returns the (N, 3 C) gradient with respect to queries, keys and values; the arguments are those of `_attend`."""
-    found, first = torch.empty_like(qkv), 0
+    found, first = torch.zeros_like(qkv), 0
     for block, weights in zip(blocks, saved, strict=True):
         q, k, v = _by_head(qkv[block.tokens], 3, heads, block)
         g = _by_head(gradient[block.tokens], 1, heads, block)[0].mul_(scale)
