@@ -54,15 +54,17 @@ def shared_data() -> Path:
     return folder
 
 
-@pytest.fixture(autouse=True)
-def _no_person(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+@pytest.fixture(autouse=True, scope="session")
+def _no_person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No setting of the person who runs the tests reaches them, and nothing they cache reaches the person."""
-    for name in _PERSONAL:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setenv("HF_HOME", str(_common(tmp_path_factory) / "hf_home"))
-    monkeypatch.setenv("BERTCTL_CACHE", str(_common(tmp_path_factory) / "bertctl_cache"))
-    monkeypatch.setenv("NO_COLOR", "1")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in _PERSONAL:
+            patch.delenv(name, raising=False)
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        patch.setenv("HF_HOME", str(_common(tmp_path_factory) / "hf_home"))
+        patch.setenv("BERTCTL_CACHE", str(_common(tmp_path_factory) / "bertctl_cache"))
+        patch.setenv("NO_COLOR", "1")
+        yield
 
 
 def _common(tmp_path_factory: pytest.TempPathFactory) -> Path:

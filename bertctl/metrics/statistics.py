@@ -38,6 +38,7 @@ four, and the interval of the mean then covers 76 %.
 
 import math
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from statistics import NormalDist
 from typing import Literal
 
@@ -147,10 +148,17 @@ def posterior_interval(statistic: Statistic, counts_M: Array, *, seed: int) -> t
         counts_M: how often each occurs; of clustered examples divided by their design effect.
         seed: of PCG64.
     """
-    rng = np.random.Generator(np.random.PCG64(seed))
-    drawn = statistic(rng.standard_gamma(np.broadcast_to(counts_M + 0.5, (DRAWS, counts_M.size))))
+    drawn = statistic(_posterior((*(counts_M + 0.5).tolist(),), seed))
     low, high = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return float(low), float(high)
+
+
+@lru_cache(maxsize=4)
+def _posterior(shapes: tuple[float, ...], seed: int) -> Floats:
+    """Returns (R, M) tables drawn from the posterior; all metrics of a table have the same ones."""
+    drawn = np.random.Generator(np.random.PCG64(seed)).standard_gamma(np.broadcast_to(shapes, (DRAWS, len(shapes))))
+    drawn.setflags(write=False)
+    return drawn
 
 
 def mean_interval(values: Floats, *, resamples: int, seed: int) -> tuple[float, float]:

@@ -104,12 +104,13 @@ def write_charts(draw: Draw, paths: Sequence[Path], *, width: float, height: flo
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(_STYLE | {"svg.hashsalt": "bertctl"}):
-        for path in paths:  # each with a figure of its own: the layout depends on what was drawn before
-            figure = Figure(figsize=(width, height), layout="constrained")
-            draw(figure)
+        figure = Figure(figsize=(width, height), layout="constrained")
+        draw(figure)
+        for path in paths:
             kind = path.suffix.removeprefix(".")
             metadata = {"Date": None} if kind == "svg" else {}
             atomic_write(path, partial(figure.savefig, format=kind, dpi=150, metadata=metadata))
+            figure.set_layout_engine("none")  # as the first file has it: the engine goes on from what it has found
 
 
 def _element(figure: "Figure", label: str) -> str:

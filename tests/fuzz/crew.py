@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.fuzz.worker import Told
+from tests.nursery import Child, Nursery
 
 SECONDS = 30.0
 """Of the processor that a command may take on any input."""
@@ -25,6 +26,7 @@ BYTES = 2 << 30
 """Of memory that it may take."""
 _MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - a disk would wait for each file
 _ROOT = Path(__file__).resolve().parent.parent.parent
+_RUN = f"import sys; sys.path[:0] = [{str(_ROOT)!r}]; from tests.fuzz.worker import begin; begin()"
 
 
 @dataclass
@@ -76,9 +78,19 @@ class Figures:
 
 
 def taken(
-    seed: int, inputs: int, *, jobs: int = 1, kind: str = "light", first: int = 0, minutes: float = math.inf
+    seed: int,
+    inputs: int,
+    *,
+    jobs: int = 1,
+    kind: str = "light",
+    first: int = 0,
+    minutes: float = math.inf,
+    nursery: Nursery | None = None,
 ) -> Figures:
-    """Takes so many inputs, from `first` on, through the command line in `jobs` processes at once; stops in time."""
+    """Takes so many inputs, from `first` on, through the command line in `jobs` processes at once; stops in time.
+
+    The processes come out of the nursery, if there is one.
+    """
     figures = Figures()
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="fuzz-", dir=_MEMORY) as folder:
@@ -86,7 +98,8 @@ def taken(
             words = [sys.executable, "-m", "tests.fuzz.trained", str(Path(folder) / "trained")]
             subprocess.run(words, cwd=_ROOT, check=True, capture_output=True)
         workers = [
-            _Worker(Path(folder) / str(job), seed, first + job, first + inputs, jobs, kind) for job in range(jobs)
+            _Worker(Path(folder) / str(job), seed, first + job, first + inputs, jobs, kind, nursery)
+            for job in range(jobs)
         ]
         while workers:
             ready, _, _ = select.select([worker.pipe for worker in workers], [], [], 1.0)
@@ -103,8 +116,11 @@ def taken(
 class _Worker:
     """A process, and the one that comes after it when it dies."""
 
-    def __init__(self, folder: Path, seed: int, number: int, before: int, step: int, kind: str) -> None:
+    def __init__(
+        self, folder: Path, seed: int, number: int, before: int, step: int, kind: str, nursery: Nursery | None
+    ) -> None:
         self._arguments = (seed, before, step, kind)
+        self._nursery = nursery
         self._folder = folder
         self._next = number
         self._start()
@@ -113,16 +129,22 @@ class _Worker:
         seed, before, step, kind = self._arguments
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True)
-        words = [self._folder, seed, self._next, before, step, kind]
+        words = [*map(str, [self._folder, seed, self._next, before, step, kind])]
+        self._process: subprocess.Popen[bytes] | Child
         with (self._folder / "stderr").open("wb") as said:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.fuzz.worker", *map(str, words)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=said,
-                cwd=_ROOT,
-                start_new_session=True,
-            )
+            if self._nursery is not None:
+                self._process = self._nursery.start(
+                    ["-c", _RUN, *words], cwd=_ROOT, env=os.environ, stderr=said.fileno(), kind="light"
+                )
+            else:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-c", _RUN, *words],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=said,
+                    cwd=_ROOT,
+                    start_new_session=True,
+                )
         assert self._process.stdout is not None
         self.pipe = self._process.stdout.fileno()
         self._left = b""

@@ -5,6 +5,7 @@ import pytest
 from tests.fuzz.__main__ import by_cause
 from tests.fuzz.crew import BYTES, SECONDS, Figures, taken
 from tests.fuzz.found import FOUND
+from tests.nursery import Nursery
 
 EVERY_DAY = 400
 BEFORE_A_RELEASE = 100_000
@@ -19,8 +20,8 @@ def _none_fails(figures: Figures) -> None:
     assert len(figures.targets) > 25
 
 
-def test_four_hundred_inputs() -> None:
-    figures = taken(seed=1, inputs=EVERY_DAY, kind="quick")
+def test_four_hundred_inputs(nursery: Nursery) -> None:
+    figures = taken(seed=1, inputs=EVERY_DAY, kind="quick", nursery=nursery)
     assert figures.inputs == EVERY_DAY
     _none_fails(figures)
 
@@ -41,8 +42,8 @@ def test_a_hundred_thousand_inputs() -> None:
     assert figures.inputs == BEFORE_A_RELEASE
 
 
-def test_what_was_found_once() -> None:
+def test_what_was_found_once(nursery: Nursery) -> None:
     """Every input of found.py, by its own content, not by a number that another fuzzer would make something else of."""
-    figures = taken(seed=0, inputs=len(FOUND), kind="found")
+    figures = taken(seed=0, inputs=len(FOUND), kind="found", nursery=nursery)
     assert figures.failed == [], by_cause(figures)
     assert figures.inputs == len(FOUND) > 30

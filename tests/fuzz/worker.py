@@ -1,6 +1,8 @@
 """A process that takes one damaged input after another through the command line's `main`, and says what went wrong.
 
-    python -m tests.fuzz.worker FOLDER SEED FIRST BEFORE STEP KIND   (FOLDER/../trained has what was trained)
+    python -c 'from tests.fuzz.worker import begin; begin()' FOLDER SEED FIRST BEFORE STEP KIND
+
+(FOLDER/../trained has what was trained.)
 
 For each input it writes a line `NUMBER` before, and a line of JSON after it.
 """
@@ -225,7 +227,8 @@ def work(folder: Path, seed: int, numbers: range, targets: tuple[Target, ...], t
             gc.collect()
 
 
-def _begin() -> None:
+def begin() -> None:
+    """Does what the process is for; see above."""
     folder, (seed, first, before, step), kind = Path(sys.argv[1]), map(int, sys.argv[2:6]), sys.argv[6]
     to = os.fdopen(os.dup(1), "w", encoding="utf-8")
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
@@ -240,7 +243,3 @@ def _begin() -> None:
         for name in ("bertctl.training.finetune", "bertctl.features.extract", "transformers.models.bert.modeling_bert"):
             importlib.import_module(name)
     work(folder, seed, range(first, before, step), KINDS[kind](folder.parent / "trained"), to)
-
-
-if __name__ == "__main__":
-    _begin()
