@@ -255,7 +255,7 @@ def cued(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> TrainedR
         rows.append(f"{' '.join(text)},{'yes' if i % 2 else 'no'}")
     for name, part in (("train", rows[:200]), ("held", rows[200:])):
         (folder / f"{name}.csv").write_text("text,label\n" + "\n".join(part) + "\n", encoding="utf-8")
-    options: dict[str, Any] = {"training.epochs": 8, "optimizer.learning_rate": 3e-3, "training.log_every": 100}
+    options: dict[str, Any] = {"training.epochs": 4, "optimizer.learning_rate": 3e-3, "training.log_every": 100}
     recipe = tiny_recipe(
         tiny_model, folder / "train.csv", **{"data.validation_file": str(folder / "held.csv"), **options}
     )
