@@ -11,7 +11,8 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from bertctl.search.nearest import Nearest, Vectors, block_rows, pairs_above
+from bertctl.arrays import Floats32
+from bertctl.search.nearest import Nearest, block_rows, pairs_above
 
 SIZE, TOP, THRESHOLD, ALIKE = 384, 10, 0.8, 300
 
@@ -60,13 +61,13 @@ def main() -> None:
             print(f"{name:24} {min(measured):8.2f} s  {min(measured) / ours:6.1f} times ours  {found[name]:9,} found")
 
 
-def unit(rows: int, seed: int) -> Vectors:
+def unit(rows: int, seed: int) -> Floats32:
     """Returns random vectors of length 1."""
     made = np.random.default_rng(seed).standard_normal((rows, SIZE), dtype=np.float32)
     return made / np.linalg.norm(made, axis=1, keepdims=True)
 
 
-def search(vectors: Vectors, queries: Vectors) -> int:
+def search(vectors: Floats32, queries: Floats32) -> int:
     """Returns how many rows were found, by blocks as an index is read."""
     found, size = Nearest(queries, TOP), block_rows(len(queries))
     for first in range(0, len(vectors), size):
@@ -74,19 +75,19 @@ def search(vectors: Vectors, queries: Vectors) -> int:
     return found.rows.size
 
 
-def brute_force(vectors: Vectors, queries: Vectors) -> int:
+def brute_force(vectors: Floats32, queries: Floats32) -> int:
     """Returns how many rows were found, with all scores in memory."""
     return int(np.argsort(-(queries @ vectors.T), axis=1, kind="stable")[:, :TOP].size)
 
 
-def semantic_search(vectors: Vectors, queries: Vectors) -> int:
+def semantic_search(vectors: Floats32, queries: Floats32) -> int:
     """Returns how many rows sentence-transformers has found."""
     from sentence_transformers.util import semantic_search
 
     return sum(map(len, semantic_search(queries, vectors, top_k=TOP)))
 
 
-def paraphrase_mining(vectors: Vectors) -> int:
+def paraphrase_mining(vectors: Floats32) -> int:
     """Returns how many pairs sentence-transformers has found, with the defaults of its function."""
     import torch
     from sentence_transformers.util import paraphrase_mining_embeddings
