@@ -20,7 +20,7 @@ import pytest
 
 from tests.nursery import Lasting, Nursery
 
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as the command does; before anything imports torch
+os.environ.setdefault("GOMP_SPINCOUNT", "4000")  # as the command does; before anything imports torch
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the other test process has the other core, and threads burn theirs
 if "PYTEST_XDIST_WORKER" in os.environ and hasattr(os, "sched_setaffinity"):
     # A core for each test process and the commands it starts: threads of two that wait for each other on two cores

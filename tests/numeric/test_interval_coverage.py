@@ -149,8 +149,8 @@ def _assert_covers(name: str, n: int, trials: int) -> set[str]:
 
 
 def test_intervals_cover_in_a_quick_simulation():
-    """Ten trials each show an interval that is no interval; how well it covers is asked before a release."""
-    seen = [_assert_covers(name, 200, 10) for name in SAMPLERS]
+    # Ranks cost more than counts.
+    seen = [_assert_covers(name, 200, 12 if name.startswith("scores") else 30) for name in SAMPLERS]
     assert set().union(*seen) == {"f1", "matthews", "pearson", "spearman", "mse", "loss"}
 
 

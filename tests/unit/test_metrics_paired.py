@@ -166,7 +166,7 @@ def test_the_drawn_exchange_test_equals_scipys_permutation_test():
         return stats.spearmanr(x, one).statistic - stats.spearmanr(x, other).statistic
 
     expected = stats.permutation_test(
-        (y_a, y_b), statistic, permutation_type="samples", n_resamples=500, vectorized=False, rng=rng
+        (y_a, y_b), statistic, permutation_type="samples", n_resamples=1_000, vectorized=False, rng=rng
     )
     assert found.value == pytest.approx(statistic(y_a, y_b), abs=1e-12)
     assert found.p == pytest.approx(expected.pvalue, abs=0.02)
