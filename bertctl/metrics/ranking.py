@@ -44,7 +44,7 @@ def _of_label(name: Name, gold_M: Floats, probability_M: Floats) -> Statistic:
     starts, gold_M = np.flatnonzero(falls), gold_M[order]
 
     def statistic(counts: Floats) -> Floats:
-        drawn = counts[:, order]
+        drawn = counts.take(order, axis=1)
         hits_RG = np.add.reduceat(drawn * gold_M, starts, axis=1)
         all_RG = np.add.reduceat(drawn, starts, axis=1)
         above_RG = hits_RG.cumsum(axis=1)
