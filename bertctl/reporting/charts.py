@@ -59,6 +59,9 @@ _STYLE: Any = {
     "grid.linewidth": 0.6,
 }
 
+_MADE_BY = ("Date", "Creator", "Format", "Type")
+"""What matplotlib would say of itself and of the time."""
+
 Draw = Callable[["Figure"], None]
 """Puts axes on a figure."""
 
@@ -85,7 +88,9 @@ def svg(
         if left is not None:
             figure.subplots_adjust(left / width, 0.48 / height, 1 - 0.12 / width, 1 - 0.1 / height, hspace=0.12)
         draw(figure)
-        return _element(figure, label)
+        written = io.StringIO()
+        figure.savefig(written, format="svg", transparent=True, metadata=dict.fromkeys(_MADE_BY))
+        return element(written.getvalue(), label)
 
 
 def write_charts(draw: Draw, paths: Sequence[Path], *, width: float, height: float) -> None:
@@ -103,29 +108,30 @@ def write_charts(draw: Draw, paths: Sequence[Path], *, width: float, height: flo
     import matplotlib
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(_STYLE | {"svg.hashsalt": "bertctl"}):
+    with matplotlib.rc_context(_STYLE | {"svg.hashsalt": f"bertctl-{paths[0].stem}"}):
         figure = Figure(figsize=(width, height), layout="constrained")
         draw(figure)
         for path in paths:
             kind = path.suffix.removeprefix(".")
-            metadata = {"Date": None} if kind == "svg" else {}
+            metadata = dict.fromkeys(_MADE_BY) if kind == "svg" else {}
             atomic_write(path, partial(figure.savefig, format=kind, dpi=150, metadata=metadata))
             figure.set_layout_engine("none")  # as the first file has it: the engine goes on from what it has found
 
 
-def _element(figure: "Figure", label: str) -> str:
-    """Returns a drawn figure as an `<svg>` element in the colours of the page."""
-    written = io.StringIO()
-    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    figure.savefig(written, format="svg", transparent=True, metadata=nothing)
-    text = written.getvalue()
+def element(text: str, label: str) -> str:
+    """Returns the text of an SVG file of this module as an `<svg>` element in the colours of the page.
+
+    Args:
+        text: of the file.
+        label: what a person who can't see it is told.
+    """
     box = re.search(r'viewBox="([^"]+)"', text)
     body = text[text.index(">", text.index("<svg")) + 1 :]
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
     # A style element inside an inline SVG would hold for the whole page.
     body = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", body, count=1, flags=re.DOTALL)
     body = re.sub(r"<!--.*?-->\s*", "", body, flags=re.DOTALL)
-    body = re.sub(r'<g id="[a-zA-Z]\w*_\d+"', "<g", body)
+    body = re.sub(r'<g id="[a-zA-Z][\w.]*_\d+"', "<g", body)
     body = re.sub(r"font: ((?:\w+ )*[\d.]+px) [^;\"]*", r"font: \1 var(--sans)", body)
     for drawn, variable in VARIABLES.items():
         body = body.replace(drawn, variable)

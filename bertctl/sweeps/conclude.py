@@ -58,7 +58,7 @@ def conclude(folder: Path, *, test_split: bool = False, listener: Listener = SIL
     write_json(folder / "sweep.json", document)
     recipe = _write_best(folder, plan, document, listener)
     write_pictures(document, folder)
-    write_text(folder / "sweep.html", render_html(sweep_report(document, recipe=recipe)))
+    write_text(folder / "sweep.html", render_html(sweep_report(document, folder, recipe=recipe)))
     return document
 
 

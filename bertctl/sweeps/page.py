@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -36,14 +37,15 @@ def sweep_tables(document: Document) -> RenderableType:
     return Group(table, Text(), *map(Text, lines), *([Text()] if notes else []), *map(Text, notes))
 
 
-def sweep_report(document: Document, *, recipe: str = "") -> Report:
+def sweep_report(document: Document, folder: Path, *, recipe: str = "") -> Report:
     """Returns the page of a sweep.
 
     Args:
         document: content of sweep.json.
+        folder: of its pictures.
         recipe: content of best.yaml; empty where there is none.
     """
-    sections = [_result(document), _settings(document), _expected(document), _runs(document)]
+    sections = [_result(document), _settings(document, folder), _expected(document, folder), _runs(document)]
     if recipe:
         sections.append(Section("recipe", "Recipe", [Listing("best.yaml, which runs as it is", recipe)]))
     settings, runs = count(len(document["settings"]), "setting"), count(document["counts"]["runs"], "run")
@@ -132,13 +134,13 @@ def _findings(document: Document) -> Iterator[tuple[str, str]]:
     yield "runs", f"{there:,} of {counts['runs']:,}, {time} of computing"
 
 
-def _settings(document: Document) -> Section:
+def _settings(document: Document, folder: Path) -> Section:
     blocks: list[Block] = []
     if document["chosen"] is not None:
         grid = grid_table(document)
         blocks += [grid] if grid is not None else []
         told = "A dot for each seed, the mean as a bar, dashed the answer that ignores the input."
-        blocks.append(Chart(partial(seed_chart, document), told, wide=True))
+        blocks.append(Chart(partial(seed_chart, folder), told, wide=True))
     return Section("settings", "Settings", [*blocks, _settings_table(document)])
 
 
@@ -210,7 +212,7 @@ def _settings_table(document: Document) -> TableBlock:
     return TableBlock([Column(name, number=True) for name in names], rows, caption)
 
 
-def _expected(document: Document) -> Section:
+def _expected(document: Document, folder: Path) -> Section:
     if document["chosen"] is None:
         return Section("expected", "Expected best", [])
     entries = document["expected_best"]
@@ -218,7 +220,7 @@ def _expected(document: Document) -> Section:
     rows = [[str(n), figure(entries[n - 1]["value"]), figure(entries[n - 1]["deviation"])] for n in numbers]
     columns = [Column(name, number=True) for name in ("runs", "expected best", "deviation")]
     caption = "What the best of so many runs of this sweep can be expected to reach (Dodge et al. 2019, section 3)."
-    chart = Chart(partial(expected_chart, document), "By number of runs.")
+    chart = Chart(partial(expected_chart, folder), "By number of runs.")
     return Section("expected", "Expected best", [chart, TableBlock(columns, rows, caption)])
 
 

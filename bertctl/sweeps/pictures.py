@@ -1,6 +1,6 @@
 """Charts of a sweep, drawn from its document: a dot for each seed, the expected best score.
 
-The same charts stand in the sweep's page and in its picture files.
+They are drawn once, into files; the sweep's page takes them from there.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertctl.reporting.charts import ACCENT, INK, MUTED, RED, SECOND, svg, write_charts
+from bertctl.reporting.charts import ACCENT, INK, MUTED, RED, SECOND, WIDTH, element, write_charts
 from bertctl.reporting.escape import one_line
 from bertctl.reporting.summary import figure as number
 from bertctl.sweeps.setting_text import metric_text, short_names, values_text
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 Document = Mapping[str, Any]
 
-_WIDTH = 9.5  # inches
 _MOST_ROWS = 40
 _MARKS: Mapping[str, Mapping[str, Any]] = {
     "done": {"marker": "o", "color": ACCENT, "alpha": 0.75},
@@ -29,17 +28,14 @@ _MARKS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def seed_chart(document: Document) -> str:
-    """Draws a dot for each seed in a row for each setting, for a page."""
-    draw = partial(_draw_seeds, document=document)
-    height = _seeds_height(document)
-    return svg("sweep-strip", "scores of all seeds by setting", draw, width=_WIDTH, height=height, left=None)
+def seed_chart(folder: Path) -> str:
+    """Returns the picture with a dot for each seed in a row for each setting, for a page."""
+    return element((folder / "scores.svg").read_text(encoding="utf-8"), "scores of all seeds by setting")
 
 
-def expected_chart(document: Document) -> str:
-    """Draws the expected best score by the number of runs, for a page."""
-    return svg("sweep-expected", "expected best score by number of runs", partial(_draw_expected, document=document),
-               height=3.4, left=None)  # fmt: skip
+def expected_chart(folder: Path) -> str:
+    """Returns the picture of the expected best score by the number of runs, for a page."""
+    return element((folder / "expected.svg").read_text(encoding="utf-8"), "expected best score by number of runs")
 
 
 def write_pictures(document: Document, folder: Path) -> None:
@@ -54,8 +50,8 @@ def write_pictures(document: Document, folder: Path) -> None:
             path.unlink(missing_ok=True)
         return
     height = _seeds_height(document)
-    write_charts(partial(_draw_seeds, document=document), scores, width=_WIDTH, height=height)
-    write_charts(partial(_draw_expected, document=document), expected, width=6.4, height=4.0)
+    write_charts(partial(_draw_seeds, document=document), scores, width=9.5, height=height)
+    write_charts(partial(_draw_expected, document=document), expected, width=WIDTH, height=3.4)
 
 
 def _seeds_height(document: Document) -> float:
