@@ -24,7 +24,6 @@ is a process that takes many commands, one after another, for tests of refusals 
 """
 
 import contextlib
-import ctypes
 import fcntl
 import functools
 import gc
@@ -430,24 +429,11 @@ def _serve(address: str) -> None:
     gc.freeze()  # the children's collections leave alone what is here, and with it the pages that they share
     gc.set_threshold(100_000)  # see conftest.py
     gc.enable()
-    _in_huge_pages()
     _answer(doors[end])
     if not end:
         for child in forked:
             os.waitpid(child, 0)
     os._exit(0)
-
-
-def _in_huge_pages() -> None:
-    """Asks Linux to gather the memory in pages of 2 MiB, as a fork copies the table of all pages; elsewhere nothing."""
-    maps = Path("/proc/self/maps")
-    madvise, size, collapse = ctypes.CDLL(None).madvise, 2 << 20, 25
-    for line in maps.read_text(encoding="utf-8").splitlines() if maps.exists() else ():
-        place, allowed, _, _, inode, *name = line.split()
-        first, last = (int(number, 16) for number in place.split("-"))
-        first, last = -(-first // size) * size, last // size * size
-        if allowed.startswith("rw") and inode == "0" and last > first and name != ["[stack]"]:
-            madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), collapse)
 
 
 def _answer(door: socket.socket) -> None:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -161,31 +162,32 @@ def test_the_code_that_a_run_names_is_not_run_unless_it_is_typed(bertctl, tiny_r
     assert trace.exists()
 
 
-RECIPES = (
-    # what is typed into a file, what is said
-    ("".join(f"k{i}: {i}\n" for i in range(100_000)), "larger than 524 kB"),
-    ("description: " + "x" * 20_000_000, "larger than 524 kB"),
-    ("training:\n" + "".join(f"  epocs{i}: 1\n" for i in range(5000)), "... and 4,980 more"),
-    ("name: [" + "a," * 100_000 + "]", "yaml:1: larger than is read: more than 524,288 characters or 20,000 keys"),
-    ("".join(f"a{i}: &x{i} [*x{i - 1}, *x{i - 1}]\n" for i in range(5000)), "the alias *x-1: write the value out"),
-    ("data: &" + "a" * 200_000 + " 1\nmodel: *" + "a" * 200_000, "column 8: not YAML: the alias *aaa"),
-    ("a: " + "[" * 100_000, "nested too deeply"),
-    ('name: "\\ud800"', "1: name: half of a surrogate pair"),
-    ('data:\n  .: 1\n  "http://127.0": 2\n', "2: data..: unknown key"),
-    ("runtime: {threads: 99999999999999999999999999}", "runtime.threads: a number of more than 18 digits"),
-)
+def _recipes() -> Iterator[tuple[str, str]]:
+    """Yields what is typed into a file, and what is said."""
+    yield "".join(f"k{i}: {i}\n" for i in range(100_000)), "larger than 524 kB"
+    yield "description: " + "x" * 20_000_000, "larger than 524 kB"
+    yield "training:\n" + "".join(f"  epocs{i}: 1\n" for i in range(5000)), "... and 4,980 more"
+    yield "name: [" + "a," * 100_000 + "]", "yaml:1: larger than is read: more than 524,288 characters or 20,000 keys"
+    yield "".join(f"a{i}: &x{i} [*x{i - 1}, *x{i - 1}]\n" for i in range(5000)), "the alias *x-1: write the value out"
+    yield "data: &" + "a" * 200_000 + " 1\nmodel: *" + "a" * 200_000, "column 8: not YAML: the alias *aaa"
+    yield "a: " + "[" * 100_000, "nested too deeply"
+    yield 'name: "\\ud800"', "1: name: half of a surrogate pair"
+    yield 'data:\n  .: 1\n  "http://127.0": 2\n', "2: data..: unknown key"
+    yield "runtime: {threads: 99999999999999999999999999}", "runtime.threads: a number of more than 18 digits"
 
 
 @pytest.mark.one_process
 def test_a_recipe_that_is_a_bomb_is_refused_in_a_few_lines(bertctl, tmp_path):
     wrong = []
-    for text, words in RECIPES:
+    tried = 0
+    for text, words in _recipes():
+        tried += 1
         (tmp_path / "recipe.yaml").write_text(text)
         done = bertctl("recipes", "validate", "recipe.yaml", env={"COLUMNS": "200"})
         if done.returncode != 2 or words not in done.stderr or len(done.stderr) > 3000:
             wrong.append((text[:40], done.returncode, done.stderr[:600]))
     assert wrong == []
-    assert len(RECIPES) == 10
+    assert tried == 10
 
 
 def test_a_line_that_fills_the_memory_is_refused_unless_it_is_asked_for(bertctl, tmp_path):

@@ -15,11 +15,10 @@ import pytest
 
 from bertctl.cli.main import main
 from bertctl.errors import ExitCode
-from bertctl.tokenization.tokenizer_files import open_tokenizer
 from tests.conftest import Run
+from tests.minilm import MINILM
 from tests.nursery import Nursery
 
-MINILM = open_tokenizer("minilm").tokenizer
 IDS = [101, 1037, 17453, 14726, 19379, 12758, 2006, 2293, 102]
 TEXT = "a visually stunning rumination on love"
 TEXTS = ["it rained.", "", "a ❤, naïve café\ttab", "x" * 120]

@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.faults.hostile_models import HOSTILE
 from tests.fuzz.__main__ import by_cause
 from tests.fuzz.crew import taken
 
@@ -16,6 +15,8 @@ PIECES = 10
 @pytest.mark.parametrize("piece", range(PIECES))
 def test_hostile_models(piece: int) -> None:
     """No exit code 1, nothing run, nothing written elsewhere, 30 s and 2 GB at most: tests/fuzz/worker.py looks."""
+    from tests.faults.hostile_models import HOSTILE
+
     numbers = range(len(HOSTILE))[piece * len(HOSTILE) // PIECES : (piece + 1) * len(HOSTILE) // PIECES]
     figures = taken(seed=1, inputs=len(numbers), first=numbers[0], kind="models")
     assert figures.inputs == len(numbers)
@@ -31,4 +32,6 @@ def test_damaged_runs(piece: int) -> None:
 
 
 def test_there_are_more_than_a_hundred_models() -> None:
+    from tests.faults.hostile_models import HOSTILE
+
     assert len(HOSTILE) > 100

@@ -18,12 +18,11 @@ import pytest
 
 from bertctl.tokenization.encode import TextEncoder, encode_texts
 from bertctl.tokenization.route import find_route, split_flat
-from bertctl.tokenization.tokenizer_files import open_tokenizer
 from tests.benchmarks.tokenizing import datasets_map, measure
+from tests.minilm import MINILM
 
 pytestmark = pytest.mark.slow
 
-MINILM = open_tokenizer("minilm").tokenizer
 MIB = 1 << 20
 
 

@@ -1,5 +1,6 @@
 """Vectors of a small random model through the whole pipeline, against one text at a time in plain transformers."""
 
+import functools
 import gzip
 import itertools
 import json
@@ -25,9 +26,11 @@ from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine
 from bertctl.features.extract import extract
 from bertctl.features.extract_job import ExtractJob
 from bertctl.features.source import Input
+from bertctl.inference.engine import Engine
 from bertctl.modeling.build import load_frozen
 from bertctl.modeling.layers import choose_layers
-from bertctl.modeling.source import inspect_model
+from bertctl.modeling.model import Model
+from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.runtime.device import choose_compute
 from bertctl.runtime.launch import Workers
 from bertctl.tokenization.long_texts import LongText
@@ -77,11 +80,18 @@ def model(request: pytest.FixtureRequest, tiny_model: Path, tmp_path_factory: py
 def encoder_of(
     model: Path, layers: str = "last", poolings: str = "mean", *, budget: int | None = None, **more: object
 ) -> Encoder:
+    source, loaded, engine = _engine_of(model)
+    spec = VectorSpec(choose_layers(layers.split(","), 2), tuple(poolings.split(",")), **more)
+    return Encoder(source, loaded, spec, engine, budget=budget)
+
+
+@functools.cache
+def _engine_of(model: Path) -> tuple[ModelSource, Model, Engine]:
+    """Returns the frozen model of a folder, loaded once for all tests of a process."""
     source = inspect_model(ModelSection(name=str(model), max_length=40))
     compute = choose_compute(RuntimeSection(device="cpu", precision="fp32"))
-    spec = VectorSpec(choose_layers(layers.split(","), 2), tuple(poolings.split(",")), **more)
     loaded = load_frozen(source, compute)
-    return Encoder(source, loaded, spec, frozen_engine(loaded, compute), budget=budget)
+    return source, loaded, frozen_engine(loaded, compute)
 
 
 @pytest.fixture(scope="module")

@@ -17,9 +17,8 @@ from bertctl.tokenization.encode import EncodedTexts, TextEncoder, encode_texts
 from bertctl.tokenization.layout import Layout, longest_first
 from bertctl.tokenization.reference import chunks, cut_at_spaces, load_tokenizer
 from bertctl.tokenization.route import find_route
-from bertctl.tokenization.tokenizer_files import open_tokenizer
+from tests.minilm import MINILM
 
-MINILM = open_tokenizer("minilm").tokenizer
 CUTTING = Tokenizer.from_str(MINILM.to_str())
 UNKNOWN = 100
 

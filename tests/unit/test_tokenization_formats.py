@@ -12,10 +12,9 @@ from bertctl.tokenization import formats
 from bertctl.tokenization.decode import Decoder
 from bertctl.tokenization.encode import EncodedTexts, FlatEncoder, TextEncoder
 from bertctl.tokenization.stream import TextChunk, Totals, run
-from bertctl.tokenization.tokenizer_files import open_tokenizer
 from bertctl.tokenization.windows import Truncation, WindowEncoder
+from tests.minilm import MINILM
 
-MINILM = open_tokenizer("minilm").tokenizer
 TEXTS = ["a film", "", "rumination on love ❤", "x", "a b c d e f g h"]
 CHUNKS = [TextChunk(TEXTS[:2]), TextChunk(TEXTS[2:])]
 

@@ -1,6 +1,7 @@
 """Texts that go to the faster library have the reference's ids, whatever is in them; the others do not go there."""
 
 import csv
+import functools
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -12,11 +13,11 @@ from tokenizers import AddedToken, Tokenizer
 
 from bertctl.tokenization.encode import TextEncoder
 from bertctl.tokenization.route import Route, _route, find_route, split_flat
-from bertctl.tokenization.tokenizer_files import open_tokenizer, read_vocab_txt
+from bertctl.tokenization.tokenizer_files import read_vocab_txt
+from tests.minilm import MINILM
 
 pytest.importorskip("tokie", reason="the faster library is not installed")
 
-MINILM = open_tokenizer("minilm").tokenizer
 SPECIAL = ("[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]", "[mask]", "[unused5]", "##ing", "[", "]", "##")
 PIECES = sorted(MINILM.get_vocab())
 
@@ -42,9 +43,10 @@ def route() -> Route:
     return found
 
 
-def routed(tokenizer: Tokenizer, **options: object) -> TextEncoder:
+@functools.cache
+def routed(tokenizer: Tokenizer) -> TextEncoder:
     """An encoder that takes the faster library from the first text on."""
-    encoder = TextEncoder(tokenizer, **options)
+    encoder = TextEncoder(tokenizer)
     encoder.route = find_route(tokenizer)
     assert encoder.route is not None
     return encoder

@@ -8,10 +8,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from bertctl.tokenization.stats import StatsCollector, bins, collect, quantile
 from bertctl.tokenization.stream import TextChunk
-from bertctl.tokenization.tokenizer_files import open_tokenizer
 from bertctl.tokenization.word_counts import WordCounter
-
-MINILM = open_tokenizer("minilm").tokenizer
+from tests.minilm import MINILM
 
 
 def of(texts: list[str], pairs: list[str] | None = None, *, portion: int = 1000, **options: int) -> dict[str, Any]:

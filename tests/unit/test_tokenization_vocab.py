@@ -10,8 +10,7 @@ from bertctl.tokenization import vocab
 from bertctl.tokenization.stream import TextChunk
 from bertctl.tokenization.tokenizer_files import SPECIAL_TOKENS, open_tokenizer
 from bertctl.tokenization.train import save, train
-
-MINILM = open_tokenizer("minilm").tokenizer
+from tests.minilm import MINILM
 
 
 def test_known_facts_of_bert_s_vocabulary() -> None:
