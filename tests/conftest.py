@@ -1,5 +1,6 @@
 """What all tests share: the real process, the real data beside the checkout, and no way out to the hub."""
 
+import compileall
 import contextlib
 import fcntl
 import functools
@@ -11,12 +12,14 @@ import re
 import shlex
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.assertion import rewrite
 
 from tests.nursery import Lasting, Nursery
 
@@ -92,10 +95,32 @@ def _nursery(common: Path) -> Nursery:
     return Nursery(common / "nursery", env)
 
 
+def _compile_ahead(config: pytest.Config) -> None:
+    """Compiles the package and the tests while the nursery imports, which keeps one core busy.
+
+    In a new checkout each test process would compile all tests: together that is 9 seconds of the processor.
+    """
+    for path in sorted(ROOT.glob("bertctl/**/*.py"), reverse=True):  # towards the nursery, which begins with `api`
+        compileall.compile_file(path, quiet=2)
+    for path in ROOT.glob("tests/**/*.py"):
+        if not path.name.startswith("test_"):
+            compileall.compile_file(path, quiet=2)
+            continue
+        with contextlib.suppress(AttributeError, OSError):  # names of pytest's own: another release may have others
+            folder = rewrite.get_cache_dir(path)
+            kept = folder / (path.stem + rewrite.PYC_TAIL)
+            if rewrite.try_makedirs(folder) and rewrite._read_pyc(path, kept) is None:
+                source_hash, code = rewrite._rewrite_test(path, config)
+                rewrite._write_pyc(config.stash[rewrite.assertstate_key], code, source_hash, kept)
+
+
 def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None:
     """Has pytest's own test processes come out of the nursery: what they import takes each of them six seconds."""
     factory: pytest.TempPathFactory = config._tmp_path_factory  # type: ignore[attr-defined]  # as xdist has it
+    ahead = threading.Thread(target=_compile_ahead, args=(config,))
+    ahead.start()
     config.stash[_OPENED] = opened = _nursery(_common(factory))
+    ahead.join()
     for spec in specs:
         if spec.popen and not spec.python:
             spec.python = shlex.quote(str(opened.python))

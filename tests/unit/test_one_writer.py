@@ -41,7 +41,7 @@ def _writes(call: ast.Call) -> bool:
     if not isinstance(call.func, ast.Attribute):
         return False
     name, owner = call.func.attr, call.func.value
-    if call.args and ast.unparse(call.args[0]) == "os.devnull":
+    if call.args and isinstance(call.args[0], ast.Attribute) and ast.unparse(call.args[0]) == "os.devnull":
         return False
     if isinstance(owner, ast.Name) and owner.id in _OF_MODULES:
         return name in _OF_MODULES[owner.id]
