@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from bertctl.errors import DeviceError
 from bertctl.runtime.cpu import has_bf16
 from bertctl.runtime.products import measured_products
+from bertctl.words import count
 
 if TYPE_CHECKING:
     from bertctl.config.recipe_sections import RuntimeSection
@@ -53,7 +54,7 @@ def choose_compute(settings: "RuntimeSection", *, only_fp32: str = "") -> Comput
         device=device,
         precision=precision,
         threads=threads,
-        why=f"{device} ({device_why}), {precision} ({precision_why}), {threads} threads{threads_why}",
+        why=f"{device} ({device_why}), {precision} ({precision_why}), {count(threads, 'thread')}{threads_why}",
     )
 
 

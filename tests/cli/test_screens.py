@@ -126,7 +126,7 @@ def test_models_are_listed_on_one_screen_with_their_whole_names(terminal):
     recorded("recipes-ls-models", lines)
 
 
-HOW = ["--device", "cpu", "--precision", "fp32", "--threads", 2, "--max-length", 40]
+HOW = ["--device", "cpu", "--precision", "fp32", "--threads", 1, "--max-length", 40]
 
 
 @pytest.mark.one_process
