@@ -69,11 +69,14 @@ LIGHT = (
 WITHOUT = ("torch", "transformers", "datasets", "sklearn", "accelerate", "evaluate")
 
 EARLY = (
+    "accelerate.utils",
     "sklearn.linear_model",
     "sklearn.model_selection",
     "torch",
     "torch._dynamo",
+    "torch.distributed.checkpoint",
     "torch.distributed.tensor",
+    "torch.nn.attention.flex_attention",
     "torch.profiler._cupti_monitor",
 )
 """What else they import that reads none of the hub's variables."""
