@@ -6,13 +6,12 @@ exchanged between two models, as a whole.
 Letters: N examples, G clusters, S numbers that describe an example, K units, M kinds of examples, R resamples.
 """
 
-import math
 from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 
 from bertctl.arrays import Floats, Ints
-from bertctl.metrics.statistics import CHUNK, SAME, Statistic, counted_kinds, quantile_of_normal
+from bertctl.metrics.statistics import SAME, Statistic, chunk_sizes, counted_kinds, quantile_of_normal
 
 FEW = 40
 """Clusters below which an interval is said to be rough: the spread between so few is not known well."""
@@ -91,7 +90,8 @@ def cluster_units(
         of_kinds = make(kinds)
 
         def statistic(counts_RK: Floats) -> Floats:
-            parts = np.array_split(counts_RK, math.ceil(len(counts_RK) * len(kinds) / CHUNK))
+            ends = np.cumsum([*chunk_sizes(len(counts_RK), len(kinds))])
+            parts = np.split(counts_RK, ends[:-1])
             return np.concatenate([of_kinds(np.asarray((inside.T @ part.T).T)) for part in parts])
 
         return statistic

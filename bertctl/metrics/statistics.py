@@ -148,7 +148,7 @@ def posterior_interval(statistic: Statistic, counts_M: Array, *, seed: int) -> t
         counts_M: how often each occurs; of clustered examples divided by their design effect.
         seed: of PCG64.
     """
-    drawn = statistic(_posterior((*(counts_M + 0.5).tolist(),), seed))
+    drawn = statistic(_posterior(tuple((counts_M + 0.5).tolist()), seed))
     low, high = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return float(low), float(high)
 
