@@ -127,7 +127,6 @@ def element(text: str, label: str) -> str:
     """
     box = re.search(r'viewBox="([^"]+)"', text)
     body = text[text.index(">", text.index("<svg")) + 1 :]
-    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
     # A style element inside an inline SVG would hold for the whole page.
     body = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", body, count=1, flags=re.DOTALL)
     body = re.sub(r"<!--.*?-->\s*", "", body, flags=re.DOTALL)

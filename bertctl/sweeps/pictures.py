@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bertctl.documents import read_text
 from bertctl.reporting.charts import ACCENT, INK, MUTED, RED, SECOND, WIDTH, element, write_charts
 from bertctl.reporting.escape import one_line
 from bertctl.reporting.summary import figure as number
@@ -30,12 +31,12 @@ _MARKS: Mapping[str, Mapping[str, Any]] = {
 
 def seed_chart(folder: Path) -> str:
     """Returns the picture with a dot for each seed in a row for each setting, for a page."""
-    return element((folder / "scores.svg").read_text(encoding="utf-8"), "scores of all seeds by setting")
+    return element(read_text(folder / "scores.svg"), "scores of all seeds by setting")
 
 
 def expected_chart(folder: Path) -> str:
     """Returns the picture of the expected best score by the number of runs, for a page."""
-    return element((folder / "expected.svg").read_text(encoding="utf-8"), "expected best score by number of runs")
+    return element(read_text(folder / "expected.svg"), "expected best score by number of runs")
 
 
 def write_pictures(document: Document, folder: Path) -> None:
