@@ -106,7 +106,8 @@ def _compile_ahead(config: pytest.Config) -> None:
         if not path.name.startswith("test_"):
             compileall.compile_file(path, quiet=2)
             continue
-        with contextlib.suppress(AttributeError, OSError):  # names of pytest's own: another release may have others
+        # The names are pytest's own: another release may have others. What can't be read the test process tells of.
+        with contextlib.suppress(AttributeError, OSError, SyntaxError, ValueError):
             folder = rewrite.get_cache_dir(path)
             kept = folder / (path.stem + rewrite.PYC_TAIL)
             if rewrite.try_makedirs(folder) and rewrite._read_pyc(path, kept) is None:

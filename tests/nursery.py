@@ -295,10 +295,10 @@ class Nursery:
             stderr: the same.
             kind: what it is: `bertctl`; `lasting`, which `Lasting` speaks to; or `light`, Python code without torch.
         """
-        door = socket.socket(socket.AF_UNIX)
-        door.connect(self._address + (_LIGHT if kind == "light" else "" if self.has_hub_of(env) else _EARLIER))
+        address = self._address + (_LIGHT if kind == "light" else "" if self.has_hub_of(env) else _EARLIER)
         cores = [*os.sched_getaffinity(0)] if hasattr(os, "sched_getaffinity") else []
         request = {"is": kind, "arguments": list(arguments), "cwd": str(cwd), "env": dict(env), "cores": cores}
+        line = (json.dumps(request) + "\n").encode()
         with contextlib.ExitStack() as sent:
             streams = [stdin if isinstance(stdin, int) else os.open(stdin or os.devnull, os.O_RDONLY)]
             if streams[0] != stdin:
@@ -309,7 +309,9 @@ class Nursery:
                     pipes[name], given = os.pipe()
                     sent.callback(os.close, given)
                 streams.append(given)
-            socket.send_fds(door, [(json.dumps(request) + "\n").encode()], streams)
+            door = socket.socket(socket.AF_UNIX)  # last: whoever comes and says nothing keeps all others waiting
+            door.connect(address)
+            socket.send_fds(door, [line], streams)
         return Child(door, ["bertctl", *arguments], pipes)
 
     def verdict(

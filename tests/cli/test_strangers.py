@@ -179,15 +179,14 @@ def _recipes() -> Iterator[tuple[str, str]]:
 @pytest.mark.one_process
 def test_a_recipe_that_is_a_bomb_is_refused_in_a_few_lines(bertctl, tmp_path):
     wrong = []
-    tried = 0
-    for text, words in _recipes():
-        tried += 1
+    recipes = list(_recipes())
+    for text, words in recipes:
         (tmp_path / "recipe.yaml").write_text(text)
         done = bertctl("recipes", "validate", "recipe.yaml", env={"COLUMNS": "200"})
         if done.returncode != 2 or words not in done.stderr or len(done.stderr) > 3000:
             wrong.append((text[:40], done.returncode, done.stderr[:600]))
     assert wrong == []
-    assert tried == 10
+    assert len(recipes) == 10
 
 
 def test_a_line_that_fills_the_memory_is_refused_unless_it_is_asked_for(bertctl, tmp_path):

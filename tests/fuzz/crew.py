@@ -129,7 +129,7 @@ class _Worker:
         seed, before, step, kind = self._arguments
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True)
-        words = [*map(str, [self._folder, seed, self._next, before, step, kind])]
+        words = list(map(str, (self._folder, seed, self._next, before, step, kind)))
         self._process: subprocess.Popen[bytes] | Child
         with (self._folder / "stderr").open("wb") as said:
             if self._nursery is not None:
