@@ -25,9 +25,6 @@ def main(argv: "Sequence[str] | None" = None) -> int:
     # Read by the OpenMP library when torch loads it, hence here; what the person has set stands.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "4000")
-    # Libraries make objects by the hundred thousand, hardly any in cycles. To look for those at every 700 objects takes
-    # an eighth of `predict` of one line and 3 % of a training step.
-    gc.set_threshold(10_000)
     from bertctl.cli.boundary import run
 
     return run(list(sys.argv[1:] if argv is None else argv))
@@ -36,6 +33,9 @@ def main(argv: "Sequence[str] | None" = None) -> int:
 def entry() -> None:
     """Runs the console script."""
     watch()
+    # Libraries make objects by the hundred thousand, hardly any in cycles. To look for those at every 700 objects takes
+    # an eighth of `predict` of one line and 3 % of a training step.
+    gc.set_threshold(10_000)
     from bertctl.cli.streams import open_streams
 
     open_streams()
@@ -47,5 +47,5 @@ def entry() -> None:
     if is_worker() or code in (ExitCode.INTERRUPTED, ExitCode.TERMINATED):
         leave(code)
     ignore()
-    gc.freeze()  # the interpreter's last look at a million objects takes 0.6 s
+    gc.freeze()  # the interpreter's last look at 370,000 objects takes 0.6 s
     sys.exit(code)
