@@ -24,7 +24,8 @@ from bertctl.runtime.device import Compute
 _LIKE_BERT = ("BertLayer", "RobertaLayer", "XLMRobertaLayer", "CamembertLayer", "ElectraLayer")
 _BLOCK = 1024  # tokens whose attention is computed at once: its numbers stay in the cache
 _ROWS = 32  # oneDNN makes code for each shape of a bf16 product: 25 ms per step (AMX) if numbers of tokens do not recur
-_PARTS = 1 << 15  # the share of a dropout is a whole number of them
+_LONG = 32  # the gradient of torch's softmax over shorter rows takes ten times as long in bf16 as in fp32
+_PARTS = 1 << 16  # the share of a dropout is a whole number of them
 
 _norm_backward: Any = torch.ops.aten.native_layer_norm_backward
 _gelu_backward: Any = torch.ops.aten.gelu_backward
@@ -38,15 +39,17 @@ class _Block:
         tokens: where their tokens lie among the N.
         windows: W.
         width: L.
-        places: where their tokens lie among the W x L; None where all windows are as long.
-        is_padding: (W, 1, 1, L); None where all windows are as long.
+        places: where their tokens lie among the W x L; None where all windows are as long, as the next two.
+        sources: (W x L) which of their tokens lies there, any where none does.
+        padding: (W, 1, 1, L) added to scores.
     """
 
     tokens: slice
     windows: int
     width: int
-    places: Tensor | None
-    is_padding: Tensor | None
+    places: Tensor | None = None
+    sources: Tensor | None = None
+    padding: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,9 @@ def use_packed_encoder(network: nn.Module, compute: Compute) -> bool:
         layers = [layer for layer in read if layer is not None]
         if layers and len(layers) == len(read):
             encoder.forward = _in_training(encoder, layers)
+            for part in network.modules():
+                if type(part) is nn.Dropout:  # of embeddings and head; the layers' are read, not called
+                    part.forward = _dropout_in_training(part)  # type: ignore[assignment, method-assign]
             return True
     return False
 
@@ -135,6 +141,17 @@ def _in_training(encoder: Any, layers: Sequence[tuple[_Shape, list[nn.Parameter]
     return forward
 
 
+def _dropout_in_training(plain: nn.Dropout) -> Callable[[Tensor], Tensor]:
+    """Returns the forward pass of a dropout: in training with the masks of the layers."""
+
+    def forward(x: Tensor) -> Tensor:
+        share = round(plain.p * _PARTS) / _PARTS
+        mask = _draw(x.numel(), share) if plain.training else None
+        return x if mask is None else x * mask.view(x.shape).to(x.dtype).mul_(-1 / (1 - share))
+
+    return forward
+
+
 def _pack(hidden_states: Tensor, mask: Tensor | None) -> tuple[Tensor, list[_Block]]:
     """Returns where the N tokens lie among the B x T, the longest windows first, and the blocks of windows.
 
@@ -152,10 +169,9 @@ def _pack(hidden_states: Tensor, mask: Tensor | None) -> tuple[Tensor, list[_Blo
     for indices in plan:
         longest, end = int(lengths[indices].max()), first + int(lengths[indices].sum())
         inside = torch.arange(longest) < torch.from_numpy(lengths[indices])[:, None]
-        is_full = bool(inside.all())
-        padding = None if is_full else ~inside[:, None, None]
-        where = None if is_full else inside.flatten().nonzero().flatten()
-        blocks.append(_Block(slice(first, end), len(indices), longest, where, padding))
+        flat, padding = inside.flatten(), torch.zeros(inside.shape).masked_fill_(~inside, float("-inf"))
+        gaps = flat.nonzero().flatten(), (flat.cumsum(0) - 1).clamp(min=0), padding[:, None, None]
+        blocks.append(_Block(slice(first, end), len(indices), longest, *(() if flat.all() else gaps)))
         first = end
     return places, blocks
 
@@ -182,7 +198,7 @@ class _Layer(torch.autograd.Function):
         x1b = x1.to(shape.dtype)
         h = functional.linear(x1b, wi, bi)
         a = functional.gelu(h)
-        z = torch.add(x1, _keep(functional.linear(a, wf, bf), kept[2]), alpha=1 / (1 - of_layer))
+        z = torch.add(x1, _keep(_product(a, wf.T).add_(bf), kept[2]), alpha=1 / (1 - of_layer))
         out, m2, r2 = torch.native_layer_norm(z, (c,), g2, b2, shape.epsilons[1])
         products = xb, qkv, found, x1b, h, a, w_qkv, wo, wi, wf
         context.save_for_backward(*products, y, m1, r1, g1, b1, z, m2, r2, g2, b2, *kept, *saved)
@@ -199,11 +215,11 @@ class _Layer(torch.autograd.Function):
         gz, dg2, db2 = _norm_backward(gradient, z, sides[0], m2, r2, g2, b2, sides[1])
         gf = _keep((gz * scales[2]).to(shape.dtype), of_layer)
         gh = _gelu_backward(gf @ wf, h)
-        gy, dg1, db1 = _norm_backward(gz.add_(gh @ wi), y, sides[0], m1, r1, g1, b1, sides[1])
+        gy, dg1, db1 = _norm_backward(gz.add_(_product(gh, wi)), y, sides[0], m1, r1, g1, b1, sides[1])
         go = _keep((gy * scales[1]).to(shape.dtype), of_output)
         g_qkv = _attend_backward(go @ wo, qkv, saved, shape.heads, context.blocks, of_attention, scales[0])
         g_qkv[:, : len(wo)] *= (len(wo) / shape.heads) ** -0.5
-        gx = gy.add_(g_qkv @ w_qkv) if context.needs_input_grad[0] else None
+        gx = gy.add_(_product(g_qkv, w_qkv)) if context.needs_input_grad[0] else None
         dw, db = _of_linear(g_qkv, xb, any(needed[:6]))
         dws, dbs = ((None,) * 3, (None,) * 3) if dw is None or db is None else (dw.chunk(3), db.chunk(3))
         of_qkv = [each for pair in zip(dws, dbs, strict=True) for each in pair]
@@ -215,18 +231,33 @@ class _Layer(torch.autograd.Function):
 _apply: Any = _Layer.apply
 
 
+def _product(x: Tensor, weight: Tensor) -> Tensor:
+    """Returns (N, O) of (N, K) and (K, O).
+
+    Of two threads oneDNN (3.12, AMX) lets one do a bf16 product that makes fewer numbers per token out of more; as two
+    products at once it takes 0.55 of the time.
+    """
+    if len(weight) <= weight.shape[1] or x.dtype is not torch.bfloat16 or torch.get_num_threads() != 2:
+        return x @ weight
+    is_turned = not weight.is_contiguous()
+    both = (weight.T if is_turned else weight).expand(2, -1, -1).contiguous()
+    return torch.bmm(x.view(2, -1, x.shape[1]), both.mT if is_turned else both).flatten(0, 1)
+
+
 def _of_linear(gradient: Tensor, inputs: Tensor, needed: bool) -> tuple[Tensor | None, Tensor | None]:
     """Returns the gradients of a linear layer's weight and bias in fp32."""
-    return ((gradient.T @ inputs).float(), gradient.sum(0).float()) if needed else (None, None)
+    if not needed:
+        return None, None
+    turned = gradient.T if gradient.shape[1] >= inputs.shape[1] else gradient.T.contiguous()  # as oneDNN is faster
+    return (turned @ inputs).float(), gradient.sum(0).float()
 
 
 def _draw(count: int, share: float) -> Tensor | None:
     """Returns a dropout's 16-bit masks of some elements: all bits are set where one is kept, none where it is not."""
     if not share:
         return None
-    bits = torch.empty((count + 3) // 4, dtype=torch.int64).random_().view(torch.int16)[:count]
-    # The number of left-out parts, less 1, less 15 random bits: it is negative where an element is kept.
-    return bits.bitwise_and_(_PARTS - 1).neg_().add_(round(share * _PARTS) - 1).bitwise_right_shift_(15)
+    bits = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(1 << 63), None).view(torch.int16)[:count]
+    return bits.ge_(round(share * _PARTS) - _PARTS // 2).neg_()
 
 
 def _keep(x: Tensor, mask: Tensor | None) -> Tensor:
@@ -249,16 +280,16 @@ def _attend(
         kept: masks of the weights' dropout.
         scale: of weights that are kept.
     """
-    found, saved, first = qkv.new_zeros(len(qkv), qkv.shape[1] // 3), [], 0
+    found, saved, first = _room(qkv, qkv.shape[1] // 3, blocks), [], 0
     for block in blocks:
         q, k, v = _by_head(qkv[block.tokens], 3, heads, block)
-        scores = torch.bmm(q, k.transpose(1, 2))
-        if block.is_padding is not None:
-            scores.view(block.windows, heads, block.width, -1).masked_fill_(block.is_padding, float("-inf"))
-        weights = scores.softmax(-1)
+        scores = torch.bmm(q, k.transpose(1, 2)).float()
+        if block.padding is not None:
+            scores.view(block.windows, heads, block.width, -1).add_(block.padding)
+        weights = scores.softmax(-1).to(q.dtype)
         saved.append(weights)
         mask, first = None if kept is None else kept[first : first + weights.numel()], first + weights.numel()
-        found[block.tokens] = _by_token(torch.bmm(_keep(weights, mask), v).mul_(scale), 1, heads, block)
+        _by_token(torch.bmm(_keep(weights, mask), v).mul_(scale)[None], heads, block, found)
     return found, saved
 
 
@@ -272,30 +303,43 @@ def _attend_backward(
     scale: float,
 ) -> Tensor:
     """Returns the (N, 3 C) gradient with respect to queries, keys and values; the arguments are those of `_attend`."""
-    found, first = torch.zeros_like(qkv), 0
+    found, first = _room(qkv, qkv.shape[1], blocks), 0
     for block, weights in zip(blocks, saved, strict=True):
         q, k, v = _by_head(qkv[block.tokens], 3, heads, block)
         g = _by_head(gradient[block.tokens], 1, heads, block)[0].mul_(scale)
+        if block.padding is not None:
+            g.view(block.windows, heads, block.width, -1).masked_fill_(block.padding.mT != 0, 0.0)
         mask, first = None if kept is None else kept[first : first + weights.numel()], first + weights.numel()
         of_weights = _keep(torch.bmm(g, v.transpose(1, 2)), mask)
-        of_scores = torch._softmax_backward_data(of_weights, weights, -1, weights.dtype)
-        of_v = torch.bmm(_keep(weights, mask).transpose(1, 2), g)
-        found[block.tokens] = _by_token(
-            torch.stack([torch.bmm(of_scores, k), torch.bmm(of_scores.transpose(1, 2), q), of_v]), 3, heads, block
-        )
+        dtype = torch.float32 if block.width < _LONG else weights.dtype
+        of_scores = torch._softmax_backward_data(of_weights.to(dtype), weights.to(dtype), -1, dtype).to(weights.dtype)
+        of_qkv = q.new_empty(3, *q.shape)
+        torch.bmm(of_scores, k, out=of_qkv[0])
+        torch.bmm(of_scores.transpose(1, 2), q, out=of_qkv[1])
+        torch.bmm(_keep(weights, mask).transpose(1, 2), g, out=of_qkv[2])
+        _by_token(of_qkv, heads, block, found)
+    return found
+
+
+def _room(like: Tensor, width: int, blocks: Sequence[_Block]) -> Tensor:
+    """Returns (N, width) to be filled block by block; rows that no window has are 0."""
+    found = like.new_empty(len(like), width)
+    found[blocks[-1].tokens.stop :] = 0
     return found
 
 
 def _by_head(tokens: Tensor, parts: int, heads: int, block: _Block) -> Tensor:
-    """Returns a block's tokens (..., parts x C) as (parts, W x H, L, D)."""
-    if block.places is not None:
-        tokens = tokens.new_zeros((block.windows * block.width, tokens.shape[1])).index_copy_(0, block.places, tokens)
+    """Returns a block's tokens (..., parts x C) as (parts, W x H, L, D), some token's where there is none."""
+    if block.sources is not None:
+        tokens = tokens.index_select(0, block.sources)
     split = tokens.view(block.windows, block.width, parts, heads, -1)
     return split.permute(2, 0, 3, 1, 4).contiguous().flatten(1, 2)
 
 
-def _by_token(x: Tensor, parts: int, heads: int, block: _Block) -> Tensor:
-    """Returns (parts, W x H, L, D) as a block's tokens (..., parts x C)."""
-    split = x.view(parts, block.windows, heads, block.width, -1).permute(1, 3, 0, 2, 4)
-    tokens = split.reshape(block.windows * block.width, -1)
-    return tokens if block.places is None else tokens.index_select(0, block.places)
+def _by_token(x: Tensor, heads: int, block: _Block, found: Tensor) -> None:
+    """Puts (parts, W x H, L, D) to a block's tokens among the (N, parts x C)."""
+    split = x.view(len(x), -1, heads, *x.shape[2:]).permute(1, 3, 0, 2, 4)
+    if block.places is None:
+        found[block.tokens].view(split.shape).copy_(split)
+    else:
+        torch.index_select(split.reshape(-1, found.shape[1]), 0, block.places, out=found[block.tokens])

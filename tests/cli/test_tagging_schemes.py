@@ -143,9 +143,20 @@ def test_conlleval_finds_the_metrics_in_the_written_file(bertctl, iob1_run, tmp_
 
 def test_a_scheme_can_be_asked_for(bertctl, iob1_run, tmp_path, tiny_run):
     run, _ = iob1_run[500]
-    asked = bertctl("predict", run, "-", "--scheme", "bilou", "--precision", "fp32", input="the bad bad was good\n")
-    assert asked.returncode == 0, asked.stderr
-    assert json.loads(asked.stdout)["prediction"] == ["O", "B-TASTE", "L-TASTE", "O", "U-MOOD"]
+    answers = {}
+    for scheme in ("iob2", "bilou"):
+        texts = "the bad bad was good\nit was dull dull dull\n"
+        asked = bertctl("predict", run, "-", "--scheme", scheme, "--precision", "fp32", input=texts)
+        assert asked.returncode == 0, asked.stderr
+        answers[scheme] = [json.loads(line)["prediction"] for line in asked.stdout.splitlines()]
+    assert "U-MOOD" in answers["bilou"][0]
+    for iob2, bilou in zip(answers["iob2"], answers["bilou"], strict=True):
+        ends = ["L" if tag[0] == "I" else "U" for tag in iob2]
+        goes_on = [after.startswith("I-") for after in [*iob2[1:], "O"]]
+        expected = [
+            tag if tag == "O" or more else end + tag[1:] for tag, end, more in zip(iob2, ends, goes_on, strict=True)
+        ]
+        assert bilou == expected
     (tmp_path / "new.conll").write_text(columns(sentences(3, 20, "IOB1")))
     for arguments in ([], ["--scheme", "bioes"]):
         scored = bertctl("evaluate", run, "--file", "new.conll", "-o", "s", "--overwrite", "--json", *arguments)

@@ -1,5 +1,6 @@
 """What makes a training step faster changes no number that it should not: packed layers, used rows of a word table."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,16 @@ def _compute(precision: str = "fp32") -> Compute:
     return Compute("cpu", precision, 1, "")
 
 
+@pytest.fixture
+def _two_threads() -> Iterator[None]:
+    """With which some products are computed another way."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("_two_threads")
 @pytest.mark.parametrize("family", _FAMILIES)
 @pytest.mark.parametrize("frozen", [0, 1], ids=["all trained", "a layer frozen"])
 def test_gradients_are_those_of_the_library(family: str, frozen: int) -> None:
