@@ -23,7 +23,9 @@ from bertctl.runtime.device import Compute
 
 _LIKE_BERT = ("BertLayer", "RobertaLayer", "XLMRobertaLayer", "CamembertLayer", "ElectraLayer")
 _BLOCK = 1024  # tokens whose attention is computed at once: its numbers stay in the cache
-_ROWS = 32  # oneDNN makes code for each shape of a bf16 product: 25 ms per step (AMX) if numbers of tokens do not recur
+# oneDNN makes code for each shape of a bf16 product: 25 ms per step (AMX) where no step before had as many tokens. They
+# are rounded up to a multiple of the first number where they are few, otherwise of the second.
+_FEW, _MULTIPLES = 512, (32, 64)
 _LONG = 32  # the gradient of torch's softmax over shorter rows takes ten times as long in bf16 as in fp32
 _PARTS = 1 << 16  # the share of a dropout is a whole number of them
 
@@ -131,7 +133,8 @@ def _in_training(encoder: Any, layers: Sequence[tuple[_Shape, list[nn.Parameter]
         flat = hidden_states.flatten(0, 1)
         x = flat.index_select(0, places).float()
         if layers[0][0].dtype is torch.bfloat16:
-            x = functional.pad(x, (0, 0, 0, -len(x) % _ROWS))  # rows that no window has: no gradient comes from them
+            rows = -len(x) % _MULTIPLES[len(x) > _FEW]
+            x = functional.pad(x, (0, 0, 0, rows))  # rows that no window has: no gradient comes from them
         with torch.autocast("cpu", enabled=False):
             for shape, weights in layers:
                 x = _apply(x, shape, blocks, *weights)
