@@ -1,12 +1,17 @@
 """Training examples/s: bertctl's default against a plain transformers loop in fp32, as in `run_glue_no_trainer.py`.
 
-The arms take turns batch by batch. All train the same rows of the recipe's training split with AdamW, clipping and
-dropout: bertctl in batches of like lengths and the precision that it chooses for this machine, the others in random
-batches, padded to `--max-length` or to the longest example of the batch. One arm is bertctl with the layers of
-transformers and the whole word table, to see what its own layers are worth. The weights are thrown away.
+The arms take turns batch by batch, each in a process of its own, so that none has the other's settings or memory. All
+train the same rows of the recipe's training split with AdamW, clipping and dropout: bertctl in batches of like lengths
+and the precision that it chooses for this machine, the others in random batches, padded to `--max-length` or to the
+longest example of the batch. One arm is bertctl with the layers of transformers and the whole word table, to see what
+its own layers are worth; `--beside` adds the bertctl of other checkouts. The weights are thrown away.
 """
 
 import argparse
+import contextlib
+import os
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -24,6 +29,7 @@ from bertctl.training.estimate import Rehearsal
 from bertctl.training.job import Job, prepare
 
 Step = Callable[[np.ndarray], Any]
+PADDED, LONGEST, THEIR_LAYERS, OURS = range(4)
 
 
 def main() -> None:
@@ -35,31 +41,69 @@ def main() -> None:
     parser.add_argument("--max-length", type=int, default=128)
     parser.add_argument("--min-words", type=int, default=0, help="only rows with more words")
     parser.add_argument("--batches", type=int, default=30, help="timed batches per arm")
+    parser.add_argument("--beside", type=Path, action="append", default=[], help="a checkout of another commit")
     parser.add_argument("--quick", action="store_true", help="two batches, to see that it works")
+    parser.add_argument("--arm", type=int, help=argparse.SUPPRESS)  # in an arm's process
     options = parser.parse_args()
-    batches = 2 if options.quick else options.batches
+    if options.quick:
+        options.batches = 2
+    if options.arm is not None:
+        serve(options)
+        return
+    places = {
+        f"transformers, fp32, padded to {options.max_length}": (PADDED, None),
+        "transformers, fp32, padded to the longest": (LONGEST, None),
+        "bertctl, layers of transformers": (THEIR_LAYERS, None),
+        **{f"bertctl of {folder}": (OURS, folder) for folder in options.beside},
+        "bertctl, like lengths": (OURS, None),
+    }
+    with contextlib.ExitStack() as stack:
+        arms = {name: stack.enter_context(arm_process(arm, folder)) for name, (arm, folder) in places.items()}
+        seconds = in_turns(arms, options.batches)
+    show(seconds)
+
+
+def serve(options: argparse.Namespace) -> None:
+    """Makes an arm ready and says what it is; then takes a step for each number that it reads, and says its seconds."""
     with tempfile.TemporaryDirectory() as scratch:
         model = random_bert_base(Path(scratch)) if options.model == "random-bert-base" else options.model
         fields = {"model.name": model, "model.max_length": options.max_length, "data.data_dir": options.data_dir}
         recipe = load_recipe(options.recipe, options={name: value for name, value in fields.items() if value})
         job = prepare(recipe)
-        ours = Rehearsal(job, Path(scratch))
-        with (
-            patch("bertctl.modeling.packed_encoder.use_packed_encoder", return_value=False),
-            patch("bertctl.modeling.used_tokens.train_used_rows", return_value=None),
-        ):
-            plain = Rehearsal(prepare(recipe), Path(scratch))
         rows = enough_words(job, options.min_words)
-        fixed = PlainLoop(job, pad_to=options.max_length)
-        dynamic = PlainLoop(job, pad_to=None)
-        arms: dict[str, tuple[Step, list[np.ndarray]]] = {
-            f"transformers, fp32, padded to {options.max_length}": (fixed.step, mixed(recipe, rows, batches)),
-            "transformers, fp32, padded to the longest": (dynamic.step, mixed(recipe, rows, batches)),
-            "bertctl, layers of transformers": (plain.step, like_lengths(job, rows, batches)),
-            f"bertctl, {job.compute.precision}, like lengths": (ours.step, like_lengths(job, rows, batches)),
-        }
-        seconds = in_turns(arms)
-    show(arms, seconds, f"{options.recipe}, {options.model}, batch {recipe.training.batch_size}, {job.compute.why}")
+        step: Step
+        if options.arm in (PADDED, LONGEST):
+            step = PlainLoop(job, pad_to=options.max_length if options.arm == PADDED else None).step
+            batches = mixed(recipe, rows, options.batches)
+        else:
+            batches = like_lengths(job, rows, options.batches)
+            with contextlib.ExitStack() as stack:
+                if options.arm == THEIR_LAYERS:
+                    for name in ("packed_encoder.use_packed_encoder", "used_tokens.train_used_rows"):
+                        stack.enter_context(patch(f"bertctl.modeling.{name}", return_value=None))
+                step = Rehearsal(job, Path(scratch)).step
+        for batch in batches:  # each once before, as shapes recur in a run
+            step(batch)
+        about = f"{options.recipe}, {options.model}, batch {recipe.training.batch_size}, {job.compute.precision}"
+        print(f"{about}, {job.compute.why}", flush=True)
+        for line in sys.stdin:
+            started = time.perf_counter()
+            step(batches[int(line)])
+            print(len(batches[int(line)]), time.perf_counter() - started, flush=True)
+
+
+@contextlib.contextmanager
+def arm_process(arm: int, folder: Path | None) -> Any:
+    """Starts an arm, with the bertctl of a checkout if one is given; yields what it has said it is, and its process."""
+    path = os.pathsep.join([str(each.resolve()) for each in [folder] if each] + [os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, __file__, *sys.argv[1:], "--arm", str(arm)]
+    environment = {**os.environ, "PYTHONPATH": path, "TQDM_DISABLE": "1"}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, bufsize=1, env=environment) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        yield process.stdout.readline().strip(), process
+        process.stdin.close()
 
 
 class PlainLoop:
@@ -101,7 +145,9 @@ def random_bert_base(folder: Path) -> str:
     target = folder / "bert-base"
     config = transformers.BertConfig(architectures=["BertModel"])
     transformers.BertModel(config).save_pretrained(target)
-    transformers.AutoTokenizer.from_pretrained(locate_model("minilm")).save_pretrained(target)
+    equal: Any = locate_model("minilm")
+    tokenizer = getattr(equal, "folder", equal)  # earlier commits have it there
+    transformers.AutoTokenizer.from_pretrained(tokenizer).save_pretrained(target)
     return str(target)
 
 
@@ -128,31 +174,25 @@ def like_lengths(job: Job, rows: np.ndarray, batches: int) -> list[np.ndarray]:
     return [picked[i] for i in np.random.default_rng(0).permutation(batches)]
 
 
-def in_turns(arms: dict[str, tuple[Step, list[np.ndarray]]]) -> dict[str, list[float]]:
-    """Returns the seconds of each batch of each arm; each was computed once before, as shapes recur in a run."""
-    for step, batches in arms.values():
-        for batch in batches:
-            step(batch)
-    seconds: dict[str, list[float]] = {name: [] for name in arms}
+def in_turns(arms: dict[str, tuple[str, Any]], batches: int) -> dict[str, tuple[str, float]]:
+    """Returns what each arm says it is, and its examples/s."""
+    counted = {name: np.zeros(2) for name in arms}
     rng = np.random.default_rng(0)
-    names = list(arms)
-    for turn in range(len(next(iter(arms.values()))[1])):
-        for name in rng.permutation(names):
-            step, batches = arms[name]
-            started = time.perf_counter()
-            step(batches[turn])
-            seconds[name].append(time.perf_counter() - started)
-    return seconds
+    for turn in range(batches):
+        for name in rng.permutation(list(arms)):
+            process = arms[name][1]
+            process.stdin.write(f"{turn}\n")
+            counted[name] += np.array(process.stdout.readline().split(), dtype=np.float64)
+    return {name: (said, counted[name][0] / counted[name][1]) for name, (said, _) in arms.items()}
 
 
-def show(arms: dict[str, tuple[Step, list[np.ndarray]]], seconds: dict[str, list[float]], title: str) -> None:
+def show(found: dict[str, tuple[str, float]]) -> None:
     """Prints a line per arm; the last one is ours."""
-    rates = {name: sum(map(len, arms[name][1])) / sum(seconds[name]) for name in arms}
-    ours = rates[list(rates)[-1]]
-    print(title)
+    said, ours = found[list(found)[-1]]
+    print(said)
     print(f"{'':44}{'examples/s':>12}{'ours is':>10}")
-    for name, rate in rates.items():
-        print(f"{name:44}{rate:12.1f}{ours / rate:8.1f} x")
+    for name, (_, rate) in found.items():
+        print(f"{name:44}{rate:12.1f}{ours / rate:8.2f} x")
 
 
 if __name__ == "__main__":
