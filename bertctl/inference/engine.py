@@ -15,6 +15,7 @@ from bertctl.arrays import Array, Floats32, Ints
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.batching import Padding, evaluation_plan, token_budget_plan
 from bertctl.runtime.device import Compute
+from bertctl.runtime.heap import keep_freed_memory
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.runtime.seeding import WindowRandom
 from bertctl.tasks.base import Features, Task
@@ -54,6 +55,11 @@ class TorchBackend:
     network: "nn.Module"
     has_segments: bool
     compute: Compute
+
+    def __post_init__(self) -> None:
+        """Has memory of a forward pass on a CPU be there for the next one."""
+        if self.compute.device == "cpu":
+            keep_freed_memory()
 
     def __call__(self, **inputs: "Tensor") -> Any:
         """Returns what the network's forward returns; gradients flow if they are on."""

@@ -13,11 +13,17 @@ def trim_heap() -> None:
 
 
 def keep_freed_memory() -> None:
-    """Has the C library (glibc) reuse freed memory instead of returning it to the system after each training step.
+    """Has the C library (glibc) reuse freed memory instead of returning it to the system after each batch.
 
-    The system would hand it out again page by page: a tenth of BERT-base's step on two cores.
+    The system would hand it out again page by page: a tenth of BERT-base's training step on two cores. Where a process
+    may have only so much memory, what is kept would be missing elsewhere.
     """
-    with contextlib.suppress(OSError, AttributeError, TypeError):
+    with contextlib.suppress(ImportError, OSError, AttributeError, TypeError):
+        import resource  # not on Windows
+
+        limits = [resource.getrlimit(each)[0] for each in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
         library = ctypes.CDLL(None)
-        if library.mallopt(_MMAP_THRESHOLD, 1 << 30):
+        if limits != [resource.RLIM_INFINITY] * 2:
+            return
+        if library.mallopt(_MMAP_THRESHOLD, 1 << 30) or library.mallopt(_MMAP_THRESHOLD, 1 << 25):  # before 2.35
             library.mallopt(_TRIM_THRESHOLD, -1)

@@ -14,7 +14,6 @@ from bertctl.modeling.training_attention import use_fp32_attention
 from bertctl.run_folder import RunFolder
 from bertctl.runtime.batching import evaluation_plan
 from bertctl.runtime.device import Compute
-from bertctl.runtime.heap import keep_freed_memory
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.runtime.seeding import WindowRandom
 from bertctl.training.layer_freezing import Unfreezing
@@ -85,8 +84,6 @@ def build_engine(job: "Job", folder: RunFolder, workers: Workers) -> TrainingEng
     from bertctl.modeling.used_tokens import train_used_rows
 
     network = job.loaded.network
-    if job.compute.device == "cpu":
-        keep_freed_memory()
     accelerator = _accelerator(job, folder, workers)
     if accelerator.num_processes != workers.count:
         raise DeviceError(

@@ -1,8 +1,10 @@
-"""Memory that really runs out: the limit of a training process is lowered while it works (Linux)."""
+"""Memory that really runs out: a training process has a limit (Linux)."""
 
 import os
+import resource  # the package is for POSIX
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 
@@ -11,7 +13,7 @@ import pytest
 from bertctl.errors import ExitCode
 from tests.stopping import history_losses
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs prlimit and /proc")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and its limits")
 
 MB = 2**20
 
@@ -36,8 +38,8 @@ def wide_model(folder: Path, intermediate: int) -> Path:
     return folder
 
 
-def start(model: Path, run: Path, *, batch_size: int) -> "Popen[str]":
-    """Twelve steps."""
+def start(model: Path, run: Path, *, batch_size: int, limit: int = 2**40) -> "Popen[str]":
+    """Twelve steps of a process that may write so many bytes."""
     files = {
         "--train-file": (run.with_suffix(".train.csv"), 12 * batch_size),
         "--validation-file": (run.with_suffix(".csv"), 4),
@@ -53,7 +55,8 @@ def start(model: Path, run: Path, *, batch_size: int) -> "Popen[str]":
     words += [word for one in (*sets, "model.dropout=0.0") for word in ("--set", one)]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "NO_COLOR": "1"}
     command = [sys.executable, "-m", "bertctl", "finetune", "text-classification", *words]
-    return Popen(command, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE, text=True, env=environment)
+    set_limit = partial(resource.setrlimit, resource.RLIMIT_DATA, (limit, limit))
+    return Popen(command, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE, text=True, env=environment, preexec_fn=set_limit)
 
 
 def memory(process: "Popen[str]") -> int:
@@ -74,12 +77,6 @@ def at_rest_and_at_most(process: "Popen[str]", run: Path) -> tuple[int, int]:
     return min(sizes), max(sizes)
 
 
-def limit(process: "Popen[str]", size: int) -> None:
-    import resource
-
-    resource.prlimit(process.pid, resource.RLIMIT_DATA, (size, size))
-
-
 @pytest.mark.slow
 def test_the_step_is_repeated_in_parts_to_the_same_losses(tmp_path: Path) -> None:
     model = wide_model(tmp_path / "wide", 4096)
@@ -90,9 +87,7 @@ def test_the_step_is_repeated_in_parts_to_the_same_losses(tmp_path: Path) -> Non
     assert whole.returncode == 0, said
     assert "out of memory" not in said
 
-    parts = start(model, tmp_path / "parts", batch_size=16)
-    rest, _ = at_rest_and_at_most(parts, tmp_path / "parts")
-    limit(parts, rest + int(0.75 * (most - rest)))
+    parts = start(model, tmp_path / "parts", batch_size=16, limit=rest + int(0.75 * (most - rest)))
     said = parts.communicate(timeout=3600)[1]
     assert parts.returncode == 0, said
     assert "out of memory with 16 examples of 128 tokens" in said
@@ -103,9 +98,11 @@ def test_the_step_is_repeated_in_parts_to_the_same_losses(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_where_one_example_is_too_much_it_says_what_would_help(tmp_path: Path) -> None:
-    process = start(wide_model(tmp_path / "wide", 32768), tmp_path / "run", batch_size=2)
-    rest, _ = at_rest_and_at_most(process, tmp_path / "run")
-    limit(process, rest + 40 * MB)
+    model = wide_model(tmp_path / "wide", 32768)
+    whole = start(model, tmp_path / "whole", batch_size=2)
+    rest, _ = at_rest_and_at_most(whole, tmp_path / "whole")
+    whole.communicate(timeout=3600)
+    process = start(model, tmp_path / "run", batch_size=2, limit=rest + 40 * MB)
     said = process.communicate(timeout=3600)[1]
     assert process.returncode == ExitCode.DEVICE, said
     assert "out of memory with 2 examples of 128 tokens" in said
