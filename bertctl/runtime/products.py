@@ -67,14 +67,20 @@ def _read(path: Path) -> Products | None:
 
 
 def _kept(measured: Products, path: Path) -> Products:
-    """Writes what was measured, if no other process has; returns what the file says then, or what was measured."""
+    """Writes what was measured, if no other process has; returns what the file says then, or what was measured.
+
+    A file that can't be read is replaced.
+    """
     mine = path.with_name(f"{path.stem}-{os.getpid()}.json")
     with contextlib.suppress(BertctlError, OSError):  # a cache that can't be written: each process measures
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(mine, asdict(measured))
-        with contextlib.suppress(FileExistsError):
+        try:
             os.link(mine, path)
-        mine.unlink()
+        except FileExistsError:
+            if _read(path) is None:
+                mine.replace(path)
+        mine.unlink(missing_ok=True)
     return _read(path) or measured
 
 

@@ -40,6 +40,8 @@ def test_a_damaged_file_is_measured_anew(cache: Path, damage: str) -> None:
     (known,) = cache.iterdir()
     known.write_text(damage)
     assert measured_products(1).fp32 > 0
+    assert json.loads(known.read_text())["fp32"] > 0, "the next process need not measure"
+    assert list(cache.iterdir()) == [known]
 
 
 def test_bf16_has_to_be_worth_its_rounding(cache: Path) -> None:
