@@ -21,7 +21,7 @@ from bertctl.config.recipe_sections import Mark
 from bertctl.config.removed import drop_removed
 from bertctl.config.schema import Recipe, fields, marked, sections
 from bertctl.config.strict_yaml import read_document, read_value
-from bertctl.config.task_names import task_names
+from bertctl.config.task_names import PRETRAINING, task_names
 from bertctl.errors import UsageError
 from bertctl.writing import protect
 
@@ -288,9 +288,15 @@ class _Layers:
                 self._named,
                 [f"{origin.shown}: {sentence}" for (origin, _), sentence in zip(found, said, strict=False)],
                 more=max(0, len(found) - SHOWN),
-                remedy="`bertctl recipes show text-classification` prints every field with what it means.",
+                remedy=f"`bertctl recipes show {self._of_its_task()}` prints every field with what it means.",
             )
         return recipe
+
+    def _of_its_task(self) -> str:
+        """Returns the name of a built-in recipe that has the fields of this one."""
+        task = self._values.get("task")
+        name = "pretrain" if task == PRETRAINING else str(task)
+        return name if name in builtin_recipes() else "text-classification"
 
     def _put(self, dotted: str, value: Any, origin: Origin) -> None:
         section, _, name = dotted.rpartition(".")

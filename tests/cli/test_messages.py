@@ -44,6 +44,21 @@ def test_recipe_error_lists_every_problem(refusal, tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("verb", "recipe", "section"),
+    [
+        ("finetune", "stsb-embeddings", "sentence_embeddings"),
+        ("finetune", "squad", "question_answering"),
+        ("pretrain", "pretrain-demo", "pretraining"),
+    ],
+)
+def test_an_unknown_field_points_to_a_recipe_that_has_the_fields_of_its_task(bertctl, refusal, verb, recipe, section):
+    code, said = refusal(verb, recipe, "--set", f"{section}.nonsense=1")
+    assert code == ExitCode.USAGE
+    (shown,) = re.findall(r"`(bertctl recipes show [\w-]+)` prints every field", said)
+    assert f"\n{section}:" in bertctl(*shown.split()[1:]).stdout
+
+
 def test_data_error(refusal, tmp_path):
     (tmp_path / "rows.csv").write_text("text,label\na,pos\nb\n")
     assert refusal("finetune", "text-classification", "--train-file", "rows.csv", "--model", "minilm") == (
