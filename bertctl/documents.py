@@ -63,13 +63,15 @@ def read_text(path: Path, *, limit: int = JSON_LIMIT, kind: type[BertctlError] =
     try:
         # A pipe would be waited for. Path.open takes no opener.
         with open(path, "rb", opener=lambda place, flags: os.open(place, flags | os.O_NONBLOCK)) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            about = os.fstat(file.fileno())
+            if not stat.S_ISREG(about.st_mode):
                 raise kind(f"{path} is no regular file", file=path)
-            content = file.read(limit + 1)
+            if about.st_size > limit:
+                most = f"{human_bytes(limit)}, the most that is read of such a file"
+                raise kind(f"{path} is larger than {most}", file=path)
+            content = file.read()  # `read(limit)` would ask for so much memory
     except OSError as error:
         raise UnavailableError(f"{path} can't be read: {error.strerror}", file=path) from error
-    if len(content) > limit:
-        raise kind(f"{path} is larger than {human_bytes(limit)}, the most that is read of such a file", file=path)
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
