@@ -90,7 +90,7 @@ def iob1_run(tmp_path_factory, tiny_model, nursery):
     (folder / "train.conll").write_text(columns(train))
     (folder / "dev.conll").write_text(columns(sentences(2, 50, "IOB1")))
     runs = {}
-    for rows, steps in ((500, 80), (3000, 2)):
+    for rows, steps in ((500, 160), (3000, 2)):
         done = nursery.run(
             ["finetune", "token-classification", "--train-file", "train.conll", "--validation-file", "dev.conll",
              "--model", str(tiny_model), "-o", str(folder / f"run{rows}"), "--max-train-rows", str(rows),
@@ -143,20 +143,9 @@ def test_conlleval_finds_the_metrics_in_the_written_file(bertctl, iob1_run, tmp_
 
 def test_a_scheme_can_be_asked_for(bertctl, iob1_run, tmp_path, tiny_run):
     run, _ = iob1_run[500]
-    answers = {}
-    for scheme in ("iob2", "bilou"):
-        texts = "the bad bad was good\nit was dull dull dull\n"
-        asked = bertctl("predict", run, "-", "--scheme", scheme, "--precision", "fp32", input=texts)
-        assert asked.returncode == 0, asked.stderr
-        answers[scheme] = [json.loads(line)["prediction"] for line in asked.stdout.splitlines()]
-    assert "U-MOOD" in answers["bilou"][0]
-    for iob2, bilou in zip(answers["iob2"], answers["bilou"], strict=True):
-        ends = ["L" if tag[0] == "I" else "U" for tag in iob2]
-        goes_on = [after.startswith("I-") for after in [*iob2[1:], "O"]]
-        expected = [
-            tag if tag == "O" or more else end + tag[1:] for tag, end, more in zip(iob2, ends, goes_on, strict=True)
-        ]
-        assert bilou == expected
+    asked = bertctl("predict", run, "-", "--scheme", "bilou", "--precision", "fp32", input="the bad bad was good\n")
+    assert asked.returncode == 0, asked.stderr
+    assert json.loads(asked.stdout)["prediction"] == ["O", "B-TASTE", "L-TASTE", "O", "U-MOOD"]
     (tmp_path / "new.conll").write_text(columns(sentences(3, 20, "IOB1")))
     for arguments in ([], ["--scheme", "bioes"]):
         scored = bertctl("evaluate", run, "--file", "new.conll", "-o", "s", "--overwrite", "--json", *arguments)
