@@ -359,6 +359,9 @@ _ALONE: Mapping[str, Mapping[str, Any]] = {
 }
 """In place of the sizes of every family."""
 
+DECIDED_IN = (5, 24)
+"""The release of transformers whose families are tried, stood for or refused: others have some more or less."""
+
 TRIED = (
     "albert", "bert", "big_bird", "camembert", "convbert", "data2vec-text", "deberta", "deberta-v2", "distilbert",
     "electra", "ernie", "esm", "esmc", "eurobert", "flaubert", "fnet", "funnel", "gpt2", "gte", "ibert",
@@ -371,13 +374,13 @@ TRIED = (
 
 STOOD_FOR: Mapping[str, tuple[str, ...]] = {
     "gpt2": (
-        "apertus", "arcee", "axk1", "axk2", "biogpt", "bloom", "cohere_compass_text", "deepseek_v2", "deepseek_v3",
-        "diffllama", "doge", "exaone4", "falcon", "gemma", "gemma2", "gemma3_text", "glm", "glm4", "gpt-sw3",
-        "gpt_bigcode", "gpt_neo", "gpt_neox", "gpt_oss", "gptj", "helium", "hunyuan_v1_dense", "hunyuan_v1_moe",
-        "jamba", "jetmoe", "llama", "minicpm3", "minimax", "ministral", "ministral3", "mistral", "mistral4", "mixtral",
-        "modernbert-decoder", "mpt", "nemotron", "olmo", "olmo2", "olmo3", "openai_privacy_filter", "opt", "persimmon",
-        "phi", "phi3", "phimoe", "qwen2", "qwen2_moe", "qwen3", "qwen3_5", "qwen3_5_text", "qwen3_moe", "qwen3_next",
-        "seed_oss", "smollm3", "stablelm", "starcoder2", "zamba", "zamba2",
+        "apertus", "arcee", "axk1", "axk2", "beam", "biogpt", "bloom", "cohere_compass_text", "deepseek_v2",
+        "deepseek_v3", "diffllama", "doge", "exaone4", "falcon", "gemma", "gemma2", "gemma3_text", "glm", "glm4",
+        "gpt-sw3", "gpt_bigcode", "gpt_neo", "gpt_neox", "gpt_oss", "gptj", "helium", "hunyuan_v1_dense",
+        "hunyuan_v1_moe", "jamba", "jetmoe", "llama", "minicpm3", "minimax", "ministral", "ministral3", "mistral",
+        "mistral4", "mixtral", "modernbert-decoder", "mpt", "nemotron", "olmo", "olmo2", "olmo3",
+        "openai_privacy_filter", "opt", "persimmon", "phi", "phi3", "phimoe", "qwen2", "qwen2_moe", "qwen3", "qwen3_5",
+        "qwen3_5_text", "qwen3_moe", "qwen3_next", "seed_oss", "smollm3", "stablelm", "starcoder2", "zamba", "zamba2",
     ),
     "t5": ("bart", "bigbird_pegasus", "led", "mbart", "mvp", "plbart", "t5gemma"),
 }  # fmt: skip

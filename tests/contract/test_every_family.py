@@ -1,4 +1,4 @@
-"""The contract over all families of transformers: a new release with a family more has to decide about it."""
+"""The contract over all families of transformers, as one release has them: another says what it has more or less."""
 
 import contextlib
 import json
@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from families import STOOD_FOR, TRIED, encoder_config, make_encoder, make_encoder_of_its_kind
+from families import DECIDED_IN, STOOD_FOR, TRIED, encoder_config, make_encoder, make_encoder_of_its_kind
 from matrix import PAGE, cell, page, row, table
+from packaging.version import Version
 from safetensors.torch import load_file, save_file
 from task_examples import EXAMPLES
 from transformers.models.auto import modeling_auto
@@ -62,9 +63,12 @@ def test_every_family_with_a_head_is_tried_or_stood_for_or_refused() -> None:
     decided = [*TRIED, *(name for names in STOOD_FOR.values() for name in names)]
     assert len(set(decided)) == len(decided)
     assert not set(decided) & set(REFUSED)
-    families = set().union(*map(names_of, HEADS))
-    assert families - set(REFUSED) == set(decided)
     assert set(OF_EACH_KIND) <= set(TRIED)
+    families = set().union(*map(names_of, HEADS)) - set(REFUSED)
+    new, gone = sorted(families - set(decided)), sorted(set(decided) - families)
+    if Version(transformers.__version__).release[:2] != DECIDED_IN:
+        pytest.skip(f"in transformers {transformers.__version__}, not decided: {new}; gone: {gone}")
+    assert (new, gone) == ([], [])
 
 
 def test_which_families_have_a_head_is_read_as_transformers_says_it() -> None:
