@@ -10,6 +10,7 @@ H heads, D = C / H, F numbers of the feed-forward part; W windows of a block, L 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,19 @@ class _Block:
 
 
 @dataclass(frozen=True)
+class _Firsts:
+    """The first tokens of all windows, where a layer's answer for others is not read.
+
+    Attributes:
+        tokens: (B,) which of the N they are.
+        blocks: as those of all tokens, with windows of one token.
+    """
+
+    tokens: Tensor
+    blocks: Sequence[_Block]
+
+
+@dataclass(frozen=True)
 class _Shape:
     """What a layer is besides its weights.
 
@@ -92,7 +106,7 @@ def use_packed_encoder(network: nn.Module, compute: Compute) -> bool:
         read = [_read_layer(layer, dtype) for layer in getattr(encoder, "layer", ())]
         layers = [layer for layer in read if layer is not None]
         if layers and len(layers) == len(read):
-            encoder.forward = _in_training(encoder, layers)
+            encoder.forward = _in_training(encoder, layers, _reads_first_tokens(network))
             for part in network.modules():
                 if type(part) is nn.Dropout:  # of embeddings and head; the layers' are read, not called
                     part.forward = _dropout_in_training(part)  # type: ignore[assignment, method-assign]
@@ -122,8 +136,22 @@ def _read_layer(layer: Any, dtype: torch.dtype) -> tuple[_Shape, list[nn.Paramet
     return shape, [one for part in parts for one in (part.weight, part.bias)]
 
 
-def _in_training(encoder: Any, layers: Sequence[tuple[_Shape, list[nn.Parameter]]]) -> Callable[..., Any]:
-    """Returns the encoder's forward pass: in training over packed tokens, otherwise its own."""
+def _reads_first_tokens(network: nn.Module) -> bool:
+    """Returns whether the head of a network reads of each window the first token alone."""
+    is_one = type(network).__name__.endswith(("ForSequenceClassification", "ForMultipleChoice"))
+    return is_one and getattr(network.config, "summary_type", "first") == "first"  # ELECTRA's choices may have another
+
+
+def _in_training(
+    encoder: Any, layers: Sequence[tuple[_Shape, list[nn.Parameter]]], first_tokens: bool
+) -> Callable[..., Any]:
+    """Returns the encoder's forward pass: in training over packed tokens, otherwise its own.
+
+    Args:
+        encoder: of a network.
+        layers: of it.
+        first_tokens: whether only the states of first tokens are read; of others it gives 0.
+    """
     plain = encoder.forward
 
     def forward(hidden_states: Tensor, attention_mask: Tensor | None = None, *rest: Any, **more: Any) -> Any:
@@ -135,9 +163,11 @@ def _in_training(encoder: Any, layers: Sequence[tuple[_Shape, list[nn.Parameter]
         if layers[0][0].dtype is torch.bfloat16:
             rows = -len(x) % _MULTIPLES[len(x) > _FEW]
             x = functional.pad(x, (0, 0, 0, rows))  # rows that no window has: no gradient comes from them
+        firsts = _firsts(places, hidden_states.shape[1], blocks) if first_tokens else None
         with torch.autocast("cpu", enabled=False):
-            for shape, weights in layers:
-                x = _apply(x, shape, blocks, *weights)
+            for i, (shape, weights) in enumerate(layers, start=1):
+                x = _apply(x, shape, blocks, firsts if i == len(layers) else None, *weights)
+        places = places if firsts is None else places[firsts.tokens]
         padded = x.new_zeros(flat.shape).index_copy(0, places, x[: len(places)]).view(hidden_states.shape)
         return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=padded)
 
@@ -179,23 +209,36 @@ def _pack(hidden_states: Tensor, mask: Tensor | None) -> tuple[Tensor, list[_Blo
     return places, blocks
 
 
+def _firsts(places: Tensor, width: int, blocks: Sequence[_Block]) -> _Firsts | None:
+    """Returns the first token of each window; None where one begins with padding."""
+    ends = np.cumsum([0, *(block.windows for block in blocks)]).tolist()
+    tokens = (places % width == 0).nonzero().flatten()
+    windows = [_Block(slice(begin, end), end - begin, 1) for begin, end in pairwise(ends)]
+    return _Firsts(tokens, windows) if len(tokens) == ends[-1] else None
+
+
 class _Layer(torch.autograd.Function):
     """(N, C) hidden states through a layer (Devlin et al. 2019, section 3; Vaswani et al. 2017, section 3.1)."""
 
     @staticmethod
-    def forward(context: Any, x: Tensor, shape: _Shape, blocks: Sequence[_Block], *weights: Tensor) -> Tensor:
-        """Returns (N, C)."""
+    def forward(
+        context: Any, x: Tensor, shape: _Shape, blocks: Sequence[_Block], firsts: _Firsts | None, *weights: Tensor
+    ) -> Tensor:
+        """Returns (N, C), or (B, C) of first tokens alone."""
         wq, bq, wk, bk, wv, bv, wo, bo, g1, b1, wi, bi, wf, bf, g2, b2 = weights
         w_qkv, b_qkv = (torch.cat([each.to(shape.dtype) for each in of]) for of in ((wq, wk, wv), (bq, bk, bv)))
         wo, bo, wi, bi, wf, bf = (each.to(shape.dtype) for each in (wo, bo, wi, bi, wf, bf))
-        n, c = x.shape
+        c = x.shape[1]
         of_attention, of_output, of_layer = shape.shares
         xb = x.to(shape.dtype)
         qkv = functional.linear(xb, w_qkv, b_qkv)
         qkv[:, :c] *= (c / shape.heads) ** -0.5
-        looked_at = sum(each.windows * shape.heads * each.width**2 for each in blocks)
-        kept = _draw(looked_at, of_attention), _draw(n * c, of_output), _draw(n * c, of_layer)
-        found, saved = _attend(qkv, shape.heads, blocks, kept[0], 1 / (1 - of_attention))
+        if firsts is not None:
+            x = x[firsts.tokens]
+        both = list(zip(blocks, blocks if firsts is None else firsts.blocks, strict=True))
+        looked_at = sum(block.windows * shape.heads * block.width * to.width for block, to in both)
+        kept = _draw(looked_at, of_attention), _draw(x.numel(), of_output), _draw(x.numel(), of_layer)
+        found, saved = _attend(qkv, x.shape, shape.heads, both, kept[0], 1 / (1 - of_attention))
         y = torch.add(x, _keep(functional.linear(found, wo, bo), kept[1]), alpha=1 / (1 - of_output))
         x1, m1, r1 = torch.native_layer_norm(y, (c,), g1, b1, shape.epsilons[0])
         x1b = x1.to(shape.dtype)
@@ -205,7 +248,7 @@ class _Layer(torch.autograd.Function):
         out, m2, r2 = torch.native_layer_norm(z, (c,), g2, b2, shape.epsilons[1])
         products = xb, qkv, found, x1b, h, a, w_qkv, wo, wi, wf
         context.save_for_backward(*products, y, m1, r1, g1, b1, z, m2, r2, g2, b2, *kept, *saved)
-        context.shape, context.blocks = shape, blocks
+        context.shape, context.blocks, context.firsts = shape, both, firsts
         return out
 
     @staticmethod
@@ -213,7 +256,7 @@ class _Layer(torch.autograd.Function):
         """Returns the gradients with respect to the hidden states and to the weights."""
         xb, qkv, found, x1b, h, a, w_qkv, wo, wi, wf, *rest = context.saved_tensors
         y, m1, r1, g1, b1, z, m2, r2, g2, b2, of_attention, of_output, of_layer, *saved = rest
-        shape, needed = context.shape, context.needs_input_grad[3:]
+        shape, needed = context.shape, context.needs_input_grad[4:]
         scales, sides = [1 / (1 - share) for share in shape.shares], [gradient.shape[1:], [True] * 3]
         gz, dg2, db2 = _norm_backward(gradient, z, sides[0], m2, r2, g2, b2, sides[1])
         gf = _keep((gz * scales[2]).to(shape.dtype), of_layer)
@@ -222,13 +265,16 @@ class _Layer(torch.autograd.Function):
         go = _keep((gy * scales[1]).to(shape.dtype), of_output)
         g_qkv = _attend_backward(go @ wo, qkv, saved, shape.heads, context.blocks, of_attention, scales[0])
         g_qkv[:, : len(wo)] *= (len(wo) / shape.heads) ** -0.5
-        gx = gy.add_(_product(g_qkv, w_qkv)) if context.needs_input_grad[0] else None
+        gx, firsts = None, context.firsts
+        if context.needs_input_grad[0]:
+            gx = _product(g_qkv, w_qkv)
+            gx = gy.add_(gx) if firsts is None else gx.float().index_add_(0, firsts.tokens, gy)
         dw, db = _of_linear(g_qkv, xb, any(needed[:6]))
         dws, dbs = ((None,) * 3, (None,) * 3) if dw is None or db is None else (dw.chunk(3), db.chunk(3))
         of_qkv = [each for pair in zip(dws, dbs, strict=True) for each in pair]
         of_wo = _of_linear(go, found, needed[6])
         of_wi, of_wf = _of_linear(gh, x1b, needed[10]), _of_linear(gf, a, needed[12])
-        return gx, None, None, *of_qkv, *of_wo, dg1, db1, *of_wi, *of_wf, dg2, db2
+        return gx, None, None, None, *of_qkv, *of_wo, dg1, db1, *of_wi, *of_wf, dg2, db2
 
 
 _apply: Any = _Layer.apply
@@ -240,7 +286,7 @@ def _product(x: Tensor, weight: Tensor) -> Tensor:
     Of two threads oneDNN (3.12, AMX) lets one do a bf16 product that makes fewer numbers per token out of more; as two
     products at once it takes 0.55 of the time.
     """
-    if len(weight) <= weight.shape[1] or x.dtype is not torch.bfloat16 or torch.get_num_threads() != 2:
+    if len(weight) <= weight.shape[1] or x.dtype is not torch.bfloat16 or len(x) % 2 or torch.get_num_threads() != 2:
         return x @ weight
     is_turned = not weight.is_contiguous()
     both = (weight.T if is_turned else weight).expand(2, -1, -1).contiguous()
@@ -272,27 +318,33 @@ def _keep(x: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _attend(
-    qkv: Tensor, heads: int, blocks: Sequence[_Block], kept: Tensor | None, scale: float
+    qkv: Tensor,
+    shape: torch.Size,
+    heads: int,
+    blocks: Sequence[tuple[_Block, _Block]],
+    kept: Tensor | None,
+    scale: float,
 ) -> tuple[Tensor, list[Tensor]]:
-    """Returns (N, C) attention of (N, 3 C) queries, keys and values, and for each block its (W x H, L, L) weights.
+    """Returns attention of (N, 3 C) queries, keys and values, and for each block its (W x H, Q, L) weights.
 
     Args:
         qkv: its queries are divided by the root of D.
+        shape: of what is returned: (N, C), or (B, C) where only first tokens look.
         heads: H.
-        blocks: of the tokens.
+        blocks: of the tokens that are looked at, and of those that look: Q of each window, its first ones.
         kept: masks of the weights' dropout.
         scale: of weights that are kept.
     """
-    found, saved, first = _room(qkv, qkv.shape[1] // 3, blocks), [], 0
-    for block in blocks:
+    found, saved, first = _room(qkv, shape, blocks[-1][1]), [], 0
+    for block, to in blocks:
         q, k, v = _by_head(qkv[block.tokens], 3, heads, block)
-        scores = torch.bmm(q, k.transpose(1, 2)).float()
+        scores = torch.bmm(q[:, : to.width], k.transpose(1, 2)).float()
         if block.padding is not None:
-            scores.view(block.windows, heads, block.width, -1).add_(block.padding)
+            scores.view(block.windows, heads, to.width, -1).add_(block.padding)
         weights = scores.softmax(-1).to(q.dtype)
         saved.append(weights)
         mask, first = None if kept is None else kept[first : first + weights.numel()], first + weights.numel()
-        _by_token(torch.bmm(_keep(weights, mask), v).mul_(scale)[None], heads, block, found)
+        _by_token(torch.bmm(_keep(weights, mask), v).mul_(scale)[None], heads, to, found)
     return found, saved
 
 
@@ -301,33 +353,34 @@ def _attend_backward(
     qkv: Tensor,
     saved: Sequence[Tensor],
     heads: int,
-    blocks: Sequence[_Block],
+    blocks: Sequence[tuple[_Block, _Block]],
     kept: Tensor | None,
     scale: float,
 ) -> Tensor:
     """Returns the (N, 3 C) gradient with respect to queries, keys and values; the arguments are those of `_attend`."""
-    found, first = _room(qkv, qkv.shape[1], blocks), 0
-    for block, weights in zip(blocks, saved, strict=True):
+    found, first = _room(qkv, qkv.shape, blocks[-1][0]), 0
+    for (block, to), weights in zip(blocks, saved, strict=True):
         q, k, v = _by_head(qkv[block.tokens], 3, heads, block)
-        g = _by_head(gradient[block.tokens], 1, heads, block)[0].mul_(scale)
-        if block.padding is not None:
-            g.view(block.windows, heads, block.width, -1).masked_fill_(block.padding.mT != 0, 0.0)
+        g = _by_head(gradient[to.tokens], 1, heads, to)[0].mul_(scale)
+        if to.padding is not None:
+            g.view(to.windows, heads, to.width, -1).masked_fill_(to.padding.mT != 0, 0.0)
         mask, first = None if kept is None else kept[first : first + weights.numel()], first + weights.numel()
         of_weights = _keep(torch.bmm(g, v.transpose(1, 2)), mask)
         dtype = torch.float32 if block.width < _LONG else weights.dtype
         of_scores = torch._softmax_backward_data(of_weights.to(dtype), weights.to(dtype), -1, dtype).to(weights.dtype)
         of_qkv = q.new_empty(3, *q.shape)
-        torch.bmm(of_scores, k, out=of_qkv[0])
-        torch.bmm(of_scores.transpose(1, 2), q, out=of_qkv[1])
+        of_qkv[0, :, to.width :] = 0
+        torch.bmm(of_scores, k, out=of_qkv[0, :, : to.width])
+        torch.bmm(of_scores.transpose(1, 2), q[:, : to.width], out=of_qkv[1])
         torch.bmm(_keep(weights, mask).transpose(1, 2), g, out=of_qkv[2])
         _by_token(of_qkv, heads, block, found)
     return found
 
 
-def _room(like: Tensor, width: int, blocks: Sequence[_Block]) -> Tensor:
-    """Returns (N, width) to be filled block by block; rows that no window has are 0."""
-    found = like.new_empty(len(like), width)
-    found[blocks[-1].tokens.stop :] = 0
+def _room(like: Tensor, shape: torch.Size, last: _Block) -> Tensor:
+    """Returns a tensor to be filled block by block; rows after the last one are no window's, and 0."""
+    found = like.new_empty(shape)
+    found[last.tokens.stop :] = 0
     return found
 
 

@@ -25,27 +25,37 @@ _FAMILIES: dict[str, dict[str, Any]] = {
 }
 
 
-def _network(family: str, *, dropout: float = 0.0, more: dict[str, Any] | None = None) -> Any:
+def _network(
+    family: str, head: str = "SequenceClassification", *, dropout: float = 0.0, more: dict[str, Any] | None = None
+) -> Any:
     torch.manual_seed(0)
     given = {**_FAMILIES.get(family, _SIZES), **dict.fromkeys(_DROPOUTS, dropout), **(more or {})}
     config = getattr(transformers, f"{family}Config")(
         vocab_size=100, pad_token_id=0, num_labels=3, max_position_embeddings=64, seq_classif_dropout=0.0,
-        classifier_dropout=0.0, **given,
+        classifier_dropout=0.0, **{"summary_last_dropout": 0.0, **given},
     )  # fmt: skip
-    return getattr(transformers, f"{family}ForSequenceClassification")(config).train()
+    return getattr(transformers, f"{family}For{head}")(config).train()
 
 
-def _batch(longest: int = 20) -> dict[str, torch.Tensor]:
+def _batch(longest: int = 20, head: str = "SequenceClassification") -> dict[str, torch.Tensor]:
     lengths = torch.tensor([longest, 3, longest, 7, 1, longest, 11, 12])
     mask = (torch.arange(longest) < lengths[:, None]).long()
     ids = torch.randint(5, 100, mask.shape, generator=torch.Generator().manual_seed(1)) * mask
-    return {"input_ids": ids, "attention_mask": mask, "labels": torch.arange(8) % 3}
+    if head == "MultipleChoice":
+        return {"input_ids": ids.view(4, 2, -1), "attention_mask": mask.view(4, 2, -1), "labels": torch.arange(4) % 2}
+    labels = {
+        "SequenceClassification": torch.arange(8) % 3,
+        "TokenClassification": (ids % 3).masked_fill(mask == 0, -100),
+    }[head]
+    return {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
 
-def _gradients(network: nn.Module, precision: str = "fp32") -> tuple[float, dict[str, torch.Tensor]]:
+def _gradients(
+    network: nn.Module, precision: str = "fp32", batch: dict[str, torch.Tensor] | None = None
+) -> tuple[float, dict[str, torch.Tensor]]:
     network.zero_grad()
     with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
-        loss = network(**_batch()).loss
+        loss = network(**(batch or _batch())).loss
     loss.backward()
     return loss.item(), {name: one.grad.clone() for name, one in network.named_parameters() if one.grad is not None}
 
@@ -85,6 +95,37 @@ def test_gradients_are_those_of_the_library(family: str, frozen: int) -> None:
         sum(float((one[name] - expected[name]).square().sum()) for name in one) for one in (gradients, rounded)
     )
     assert ours**0.5 < 1.5 * theirs**0.5, "as far from fp32 as the library's bf16"
+
+
+@pytest.mark.parametrize("family", _FAMILIES)
+@pytest.mark.parametrize("head", ["TokenClassification", "MultipleChoice"])
+def test_gradients_are_those_of_the_library_under_each_head(family: str, head: str) -> None:
+    """Of the last layer only what the head reads is computed: all tokens, or the first of each window."""
+    network, batch = _network(family, head), _batch(head=head)
+    loss, expected = _gradients(network, batch=batch)
+    assert use_packed_encoder(network, _compute())
+    found, gradients = _gradients(network, batch=batch)
+    assert found == pytest.approx(loss, rel=1e-5)
+    for name, gradient in gradients.items():
+        if not name.endswith(("key.bias", "k_lin.bias")):
+            assert (gradient - expected[name]).norm() <= 1e-5 * expected[name].norm(), name
+
+
+def test_a_head_that_reads_more_than_first_tokens_gets_them() -> None:
+    """ELECTRA's choices may be read from the mean of their tokens, windows may be padded on the left."""
+    for network, batch in (
+        (_network("Electra", "MultipleChoice", more={"summary_type": "mean"}), _batch(head="MultipleChoice")),
+        (_network("Bert"), {name: each.flip(-1) for name, each in _batch().items()}),
+    ):
+        batch["attention_mask"][..., -1] = 1
+        use_packed_encoder(network, _compute())
+        rows = batch["input_ids"].shape[:-1]
+        states: list[torch.Tensor] = []
+        encoder = next(part for part in network.modules() if hasattr(part, "layer"))
+        encoder.register_forward_hook(lambda *given, states=states: states.append(given[2].last_hidden_state))
+        network(**batch)
+        is_there = states[0].view(*rows, -1, 48).abs().sum(-1) > 0
+        assert torch.equal(is_there, batch["attention_mask"].bool())
 
 
 def test_other_shapes_stay_the_librarys() -> None:
@@ -127,27 +168,30 @@ def test_dropout_leaves_out_its_share(share: float) -> None:
     assert np.abs(np.corrcoef(together.numpy().T) - np.eye(4)).max() < 0.005
 
 
-def test_dropout_is_the_same_in_both_passes() -> None:
+@pytest.mark.parametrize("head", ["SequenceClassification", "TokenClassification"])
+def test_dropout_is_the_same_in_both_passes(head: str) -> None:
     """A gradient's product with a direction is how much the loss changes along it, the masks being those of a seed."""
-    network = _network("Bert", dropout=0.2)
+    network, batch = _network("Bert", head, dropout=0.2), _batch(head=head)
     use_packed_encoder(network, _compute())
     weights = [one for name, one in network.named_parameters() if "encoder" in name]
     generator = torch.Generator().manual_seed(2)
-    direction = [torch.randn(one.shape, generator=generator) for one in weights]
+    direction = [torch.rand(one.shape, generator=generator) for one in weights]
 
     def loss(step: float) -> torch.Tensor:
         with torch.no_grad():
             for weight, way in zip(weights, direction, strict=True):
                 weight += step * way
         torch.manual_seed(3)
-        return network(**_batch()).loss
+        return network(**batch).loss
 
     loss(0.0).backward()
+    for weight, way in zip(weights, direction, strict=True):
+        way *= weight.grad.sign()  # all of it counts, or the change would be one of rounding
     expected = sum(float((one.grad * way).sum()) for one, way in zip(weights, direction, strict=True))
     step = 2e-4
     change = (loss(step).item() - loss(-2 * step).item()) / (2 * step)
     assert change == pytest.approx(expected, rel=0.02)
-    assert loss(0.0).item() != network(**_batch()).loss.item(), "other masks, another loss"
+    assert loss(0.0).item() != network(**batch).loss.item(), "other masks, another loss"
 
 
 def _trained(*, used: bool, steps: int = 5) -> tuple[list[float], dict[str, torch.Tensor], Any]:
