@@ -20,6 +20,7 @@ from torch.nn import functional
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
 from bertctl.runtime.batching import token_budget_plan
+from bertctl.runtime.cpu import cpu_words
 from bertctl.runtime.device import Compute
 
 _LIKE_BERT = ("BertLayer", "RobertaLayer", "XLMRobertaLayer", "CamembertLayer", "ElectraLayer")
@@ -283,10 +284,11 @@ _apply: Any = _Layer.apply
 def _product(x: Tensor, weight: Tensor) -> Tensor:
     """Returns (N, O) of (N, K) and (K, O).
 
-    Of two threads oneDNN (3.12, AMX) lets one do a bf16 product that makes fewer numbers per token out of more; as two
-    products at once it takes 0.55 of the time.
+    With AMX, oneDNN (3.12) lets one of two threads do a bf16 product that makes fewer numbers per token out of more; as
+    two products at once it takes 0.55 of the time.
     """
-    if len(weight) <= weight.shape[1] or x.dtype is not torch.bfloat16 or len(x) % 2 or torch.get_num_threads() != 2:
+    lets_one = x.dtype is torch.bfloat16 and len(weight) > weight.shape[1] and torch.get_num_threads() == 2
+    if not lets_one or len(x) % 2 or "amx_bf16" not in cpu_words():
         return x @ weight
     is_turned = not weight.is_contiguous()
     both = (weight.T if is_turned else weight).expand(2, -1, -1).contiguous()
