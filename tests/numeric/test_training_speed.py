@@ -9,7 +9,8 @@ import torch
 import transformers
 from torch import nn
 
-from bertctl.modeling.packed_encoder import _draw, _keep, use_packed_encoder
+from bertctl.modeling.dropout_masks import draw_mask, keep
+from bertctl.modeling.packed_encoder import use_packed_encoder
 from bertctl.modeling.used_tokens import train_used_rows
 from bertctl.runtime.device import Compute
 
@@ -152,17 +153,17 @@ def test_evaluation_is_the_librarys_to_the_bit() -> None:
 @pytest.mark.parametrize("share", [0.1, 0.37])
 def test_dropout_leaves_out_its_share(share: float) -> None:
     torch.manual_seed(0)
-    mask = _draw(4_000_003, share)
+    mask = draw_mask(4_000_003, share)
     assert mask is not None
     assert set(mask.unique().tolist()) == {-1, 0}
     left_out = float((mask == 0).double().mean())
     assert left_out == pytest.approx(share, abs=4 * (share * (1 - share) / len(mask)) ** 0.5)  # 4 standard errors
-    assert _draw(10, 0.0) is None
+    assert draw_mask(10, 0.0) is None
     for dtype in (torch.float32, torch.bfloat16):
         x = torch.randn(1000).to(dtype)
-        assert torch.equal(_keep(x, mask[:1000]), x * (mask[:1000] != 0))
+        assert torch.equal(keep(x, mask[:1000]), x * (mask[:1000] != 0))
     torch.manual_seed(0)
-    assert torch.equal(_draw(4_000_003, share), mask)
+    assert torch.equal(draw_mask(4_000_003, share), mask)
     # Elements that share a random number are as independent as others.
     together = mask[: len(mask) // 4 * 4].view(-1, 4).double().abs()
     assert np.abs(np.corrcoef(together.numpy().T) - np.eye(4)).max() < 0.005

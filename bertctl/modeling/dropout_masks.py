@@ -1,0 +1,40 @@
+"""Dropout in a training step on a CPU: a random 64-bit number serves four elements."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+_PARTS = 1 << 16  # the share of a dropout is a whole number of them
+
+
+def drawn_share(dropout: nn.Dropout) -> float:
+    """Returns the share of elements that a dropout leaves out, as it is drawn."""
+    return round(dropout.p * _PARTS) / _PARTS
+
+
+def draw_mask(count: int, share: float) -> Tensor | None:
+    """Returns a dropout's 16-bit masks of some elements: all bits are set where one is kept, none where it is not."""
+    if not share:
+        return None
+    bits = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(1 << 63), None).view(torch.int16)[:count]
+    return bits.ge_(round(share * _PARTS) - _PARTS // 2).neg_()
+
+
+def keep(x: Tensor, mask: Tensor | None) -> Tensor:
+    """Returns elements, those that are not kept as 0."""
+    if mask is None:
+        return x
+    bits, mask = (torch.int16, mask) if x.element_size() == 2 else (torch.int32, mask.int())
+    return (x.view(bits) & mask.view(x.shape)).view(x.dtype)
+
+
+def dropout_in_training(plain: nn.Dropout) -> Callable[[Tensor], Tensor]:
+    """Returns the forward pass of a dropout: in training with the masks of the layers."""
+
+    def forward(x: Tensor) -> Tensor:
+        share = drawn_share(plain)
+        mask = draw_mask(x.numel(), share) if plain.training else None
+        return x if mask is None else x * mask.view(x.shape).to(x.dtype).mul_(-1 / (1 - share))
+
+    return forward
