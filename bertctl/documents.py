@@ -20,6 +20,7 @@ from bertctl.words import human_bytes
 JSON_LIMIT = 64 * 2**20
 """Bytes of a JSON file; the largest tokenizer.json in use (Gemma's, 256,000 tokens) has half of it."""
 
+_PART = 2**16  # bytes that are read at once: `read(limit)` asks for memory for all of them
 _MOST_IDS = 2**24
 _SCHEMAS = Path(__file__).with_name("schemas")
 
@@ -63,15 +64,15 @@ def read_text(path: Path, *, limit: int = JSON_LIMIT, kind: type[BertctlError] =
     try:
         # A pipe would be waited for. Path.open takes no opener.
         with open(path, "rb", opener=lambda place, flags: os.open(place, flags | os.O_NONBLOCK)) as file:
-            about = os.fstat(file.fileno())
-            if not stat.S_ISREG(about.st_mode):
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise kind(f"{path} is no regular file", file=path)
-            if about.st_size > limit:
-                most = f"{human_bytes(limit)}, the most that is read of such a file"
-                raise kind(f"{path} is larger than {most}", file=path)
-            content = file.read()  # `read(limit)` would ask for so much memory
+            content = bytearray()
+            while len(content) <= limit and (part := file.read(_PART)):
+                content += part
     except OSError as error:
         raise UnavailableError(f"{path} can't be read: {error.strerror}", file=path) from error
+    if len(content) > limit:
+        raise kind(f"{path} is larger than {human_bytes(limit)}, the most that is read of such a file", file=path)
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

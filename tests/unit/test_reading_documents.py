@@ -20,7 +20,7 @@ def test_a_small_file_takes_little_memory_however_large_one_may_be(tmp_path: Pat
         tracemalloc.stop()
 
 
-def test_a_file_over_the_limit_is_refused_unread(tmp_path: Path) -> None:
+def test_a_file_over_the_limit_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "lines.jsonl"
     path.write_bytes(b"x" * 100)
     assert read_text(path, limit=100) == "x" * 100
