@@ -40,17 +40,8 @@ class Block:
     padding: Tensor | None = None
 
 
-@dataclass(frozen=True)
-class Firsts:
-    """The first tokens of all windows, where a layer's answer for others is not read.
-
-    Attributes:
-        tokens: (B,) which of the N they are.
-        blocks: as those of all tokens, with windows of one token.
-    """
-
-    tokens: Tensor
-    blocks: Sequence[Block]
+Looks = Sequence[tuple[Block, Block]]
+"""Blocks of the tokens that are looked at, each with that of those that look: Q of each window, its first ones."""
 
 
 def pack(hidden_states: Tensor, mask: Tensor | None) -> tuple[Tensor, list[Block]]:
@@ -77,16 +68,16 @@ def pack(hidden_states: Tensor, mask: Tensor | None) -> tuple[Tensor, list[Block
     return places, blocks
 
 
-def first_tokens(places: Tensor, width: int, blocks: Sequence[Block]) -> Firsts | None:
-    """Returns the first token of each window; None where one begins with padding."""
+def first_tokens(places: Tensor, width: int, blocks: Sequence[Block]) -> tuple[Looks, Tensor] | None:
+    """Returns how the first token of each window looks, and which of the N they are; None where one is padding."""
     ends = np.cumsum([0, *(block.windows for block in blocks)]).tolist()
     tokens = (places % width == 0).nonzero().flatten()
-    windows = [Block(slice(begin, end), end - begin, 1) for begin, end in pairwise(ends)]
-    return Firsts(tokens, windows) if len(tokens) == ends[-1] else None
+    firsts = [Block(slice(begin, end), end - begin, 1) for begin, end in pairwise(ends)]
+    return (list(zip(blocks, firsts, strict=True)), tokens) if len(tokens) == ends[-1] else None
 
 
 def attend(
-    qkv: Tensor, shape: torch.Size, heads: int, blocks: Sequence[tuple[Block, Block]], kept: Tensor | None, scale: float
+    qkv: Tensor, shape: torch.Size, heads: int, looks: Looks, kept: Tensor | None, scale: float
 ) -> tuple[Tensor, list[Tensor]]:
     """Returns attention of (N, 3 C) queries, keys and values, and for each block its (W x H, Q, L) weights.
 
@@ -94,12 +85,12 @@ def attend(
         qkv: its queries are divided by the root of D.
         shape: of what is returned: (N, C), or (B, C) where only first tokens look.
         heads: H.
-        blocks: of the tokens that are looked at, and of those that look: Q of each window, its first ones.
+        looks: which tokens look at which.
         kept: masks of the weights' dropout.
         scale: of weights that are kept.
     """
-    found, saved, first = _room(qkv, shape, blocks[-1][1]), [], 0
-    for block, to in blocks:
+    found, saved, first = _room(qkv, shape, looks[-1][1]), [], 0
+    for block, to in looks:
         q, k, v = _by_head(qkv[block.tokens], 3, heads, block)
         scores = torch.bmm(q[:, : to.width], k.transpose(1, 2)).float()
         if block.padding is not None:
@@ -112,17 +103,11 @@ def attend(
 
 
 def attend_backward(
-    gradient: Tensor,
-    qkv: Tensor,
-    saved: Sequence[Tensor],
-    heads: int,
-    blocks: Sequence[tuple[Block, Block]],
-    kept: Tensor | None,
-    scale: float,
+    gradient: Tensor, qkv: Tensor, saved: Sequence[Tensor], heads: int, looks: Looks, kept: Tensor | None, scale: float
 ) -> Tensor:
     """Returns the (N, 3 C) gradient with respect to queries, keys and values; the arguments are those of `attend`."""
-    found, first = _room(qkv, qkv.shape, blocks[-1][0]), 0
-    for (block, to), weights in zip(blocks, saved, strict=True):
+    found, first = _room(qkv, qkv.shape, looks[-1][0]), 0
+    for (block, to), weights in zip(looks, saved, strict=True):
         q, k, v = _by_head(qkv[block.tokens], 3, heads, block)
         g = _by_head(gradient[to.tokens], 1, heads, to)[0].mul_(scale)
         if to.padding is not None:

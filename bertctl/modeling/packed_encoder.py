@@ -18,7 +18,7 @@ from torch.nn import functional
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
 from bertctl.modeling.dropout_masks import draw_mask, drawn_share, dropout_in_training, keep
-from bertctl.modeling.packed_attention import Block, Firsts, attend, attend_backward, first_tokens, pack
+from bertctl.modeling.packed_attention import Looks, attend, attend_backward, first_tokens, pack
 from bertctl.runtime.cpu import cpu_words
 from bertctl.runtime.device import Compute
 
@@ -127,10 +127,14 @@ def _in_training(
             rows = -len(x) % _MULTIPLES[len(x) > _FEW]
             x = functional.pad(x, (0, 0, 0, rows))  # rows that no window has: no gradient comes from them
         firsts = first_tokens(places, hidden_states.shape[1], blocks) if reads_firsts else None
+        every = list(zip(blocks, blocks, strict=True)), None
+        looks, only = firsts or every
         with torch.autocast("cpu", enabled=False):
-            for i, (shape, weights) in enumerate(layers, start=1):
-                x = _apply(x, shape, blocks, firsts if i == len(layers) else None, *weights)
-        places = places if firsts is None else places[firsts.tokens]
+            for shape, weights in layers[:-1]:
+                x = _apply(x, shape, *every, *weights)
+            shape, weights = layers[-1]
+            x = _apply(x, shape, looks, only, *weights)
+        places = places if only is None else places[only]
         padded = x.new_zeros(flat.shape).index_copy(0, places, x[: len(places)]).view(hidden_states.shape)
         return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=padded)
 
@@ -141,10 +145,8 @@ class _Layer(torch.autograd.Function):
     """(N, C) hidden states through a layer (Devlin et al. 2019, section 3; Vaswani et al. 2017, section 3.1)."""
 
     @staticmethod
-    def forward(
-        context: Any, x: Tensor, shape: _Shape, blocks: Sequence[Block], firsts: Firsts | None, *weights: Tensor
-    ) -> Tensor:
-        """Returns (N, C), or (B, C) of first tokens alone."""
+    def forward(context: Any, x: Tensor, shape: _Shape, looks: Looks, only: Tensor | None, *weights: Tensor) -> Tensor:
+        """Returns (N, C), or (B, C) of first tokens only, which are these of the N."""
         wq, bq, wk, bk, wv, bv, wo, bo, g1, b1, wi, bi, wf, bf, g2, b2 = weights
         w_qkv, b_qkv = (torch.cat([each.to(shape.dtype) for each in of]) for of in ((wq, wk, wv), (bq, bk, bv)))
         wo, bo, wi, bi, wf, bf = (each.to(shape.dtype) for each in (wo, bo, wi, bi, wf, bf))
@@ -153,12 +155,10 @@ class _Layer(torch.autograd.Function):
         xb = x.to(shape.dtype)
         qkv = functional.linear(xb, w_qkv, b_qkv)
         qkv[:, :c] *= (c / shape.heads) ** -0.5
-        if firsts is not None:
-            x = x[firsts.tokens]
-        both = list(zip(blocks, blocks if firsts is None else firsts.blocks, strict=True))
-        looked_at = sum(block.windows * shape.heads * block.width * to.width for block, to in both)
+        x = x if only is None else x[only]
+        looked_at = sum(block.windows * shape.heads * block.width * to.width for block, to in looks)
         kept = draw_mask(looked_at, of_attention), draw_mask(x.numel(), of_output), draw_mask(x.numel(), of_layer)
-        found, saved = attend(qkv, x.shape, shape.heads, both, kept[0], 1 / (1 - of_attention))
+        found, saved = attend(qkv, x.shape, shape.heads, looks, kept[0], 1 / (1 - of_attention))
         y = torch.add(x, keep(functional.linear(found, wo, bo), kept[1]), alpha=1 / (1 - of_output))
         x1, m1, r1 = torch.native_layer_norm(y, (c,), g1, b1, shape.epsilons[0])
         x1b = x1.to(shape.dtype)
@@ -168,7 +168,7 @@ class _Layer(torch.autograd.Function):
         out, m2, r2 = torch.native_layer_norm(z, (c,), g2, b2, shape.epsilons[1])
         products = xb, qkv, found, x1b, h, a, w_qkv, wo, wi, wf
         context.save_for_backward(*products, y, m1, r1, g1, b1, z, m2, r2, g2, b2, *kept, *saved)
-        context.shape, context.blocks, context.firsts = shape, both, firsts
+        context.shape, context.looks, context.only = shape, looks, only
         return out
 
     @staticmethod
@@ -183,12 +183,12 @@ class _Layer(torch.autograd.Function):
         gh = _gelu_backward(gf @ wf, h)
         gy, dg1, db1 = _norm_backward(gz.add_(_product(gh, wi)), y, sides[0], m1, r1, g1, b1, sides[1])
         go = keep((gy * scales[1]).to(shape.dtype), of_output)
-        g_qkv = attend_backward(go @ wo, qkv, saved, shape.heads, context.blocks, of_attention, scales[0])
+        g_qkv = attend_backward(go @ wo, qkv, saved, shape.heads, context.looks, of_attention, scales[0])
         g_qkv[:, : len(wo)] *= (len(wo) / shape.heads) ** -0.5
-        gx, firsts = None, context.firsts
+        gx, only = None, context.only
         if context.needs_input_grad[0]:
             gx = _product(g_qkv, w_qkv)
-            gx = gy.add_(gx) if firsts is None else gx.float().index_add_(0, firsts.tokens, gy)
+            gx = gy.add_(gx) if only is None else gx.float().index_add_(0, only, gy)
         dw, db = _of_linear(g_qkv, xb, any(needed[:6]))
         dws, dbs = ((None,) * 3, (None,) * 3) if dw is None or db is None else (dw.chunk(3), db.chunk(3))
         of_qkv = [each for pair in zip(dws, dbs, strict=True) for each in pair]

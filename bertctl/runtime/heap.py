@@ -21,9 +21,9 @@ def keep_freed_memory() -> None:
     with contextlib.suppress(ImportError, OSError, AttributeError, TypeError):
         import resource  # not on Windows
 
-        limits = [resource.getrlimit(each)[0] for each in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
-        library = ctypes.CDLL(None)
-        if limits != [resource.RLIM_INFINITY] * 2:
+        kinds = resource.RLIMIT_AS, resource.RLIMIT_DATA
+        if any(resource.getrlimit(kind)[0] != resource.RLIM_INFINITY for kind in kinds):
             return
+        library = ctypes.CDLL(None)
         if library.mallopt(_MMAP_THRESHOLD, 1 << 30) or library.mallopt(_MMAP_THRESHOLD, 1 << 25):  # before 2.35
             library.mallopt(_TRIM_THRESHOLD, -1)
