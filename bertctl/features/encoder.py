@@ -365,7 +365,7 @@ def _cls_last(loaded: "Model") -> bool:
     Raises:
         UsageError: the model has no such token.
     """
-    number = loaded.saved_tokenizer.cls_token_id
+    number = loaded.cls_id
     slots = Layout.of(loaded.tokenizer, pair=False).slots
     if number in slots[0].ids:
         return False

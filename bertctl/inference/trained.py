@@ -93,13 +93,20 @@ class TrainedRun:
             remedy="Name the column with the text: --text-column NAME.",
         )
 
-    def load(self, workers: Workers = ALONE, *, to_input: bool = False) -> Engine:
-        """Returns the model on its device, ready to compute; in fp32 where gradients are to go through `to_input`."""
+    def load(self, workers: Workers = ALONE, *, to_input: bool = False, plain: bool = False) -> Engine:
+        """Returns the model on its device, ready to compute; in fp32 where gradients are to go through `to_input`.
+
+        Args:
+            workers: the processes that share the work.
+            to_input: see `load_trained`.
+            plain: see there.
+        """
         from bertctl.modeling.build import load_trained
 
         precision = {"precision": "fp32"} if to_input else {}
         compute = self.source.compute(self.recipe.runtime.model_copy(update=precision))
-        loaded = load_trained(self.folder.path, self.source, self.task.auto_class, compute, to_input=to_input)
+        how = {"to_input": to_input, "plain": plain}
+        loaded = load_trained(self.folder.path, self.source, self.task.auto_class, compute, **how)
         return Engine.of(loaded, compute, workers)
 
 

@@ -56,7 +56,7 @@ def measure_importance(run: TrainedRun, *, ablate: bool, listener: Listener = SI
     if not rows.has("label") or len(rows) < 2:
         raise DataError(f"'{rows.split}' ({rows.source}) has fewer than two rows with labels, so no head matters on it")
     run.task.check(rows)
-    engine, metric = run.load(), run.task.primary_metric
+    engine, metric = run.load(plain=True), run.task.primary_metric
     features = run.task.encode(rows, engine.tokenizer, max_length=run.recipe.model.max_length)
     settings = run.recipe.evaluation.model_copy(update={"metric_scripts": ()})
     recipe = run.recipe.model_copy(update={"evaluation": settings})

@@ -15,7 +15,7 @@ from bertctl.errors import DataError, UsageError
 from bertctl.modeling.families import BARE, family_of, reads_padding, slow_step
 from bertctl.modeling.layer_groups import freeze, reinitialise
 from bertctl.modeling.linear_head import is_probe, read_probe, with_head
-from bertctl.modeling.load import has_trained_head, keeps_head, load_model
+from bertctl.modeling.load import has_trained_head, keeps_head, load_model, read_model
 from bertctl.modeling.model import Adapter, Model
 from bertctl.modeling.sentence_folder import SentenceModules, chosen_modules, read_modules
 from bertctl.modeling.source import ModelSource
@@ -86,7 +86,7 @@ def _recompute_activations(network: "nn.Module", source: ModelSource) -> None:
 
 
 def load_trained(
-    folder: Path, source: ModelSource, auto_class: str, compute: Compute, *, to_input: bool = False
+    folder: Path, source: ModelSource, auto_class: str, compute: Compute, *, to_input: bool = False, plain: bool = False
 ) -> Model:
     """Returns the model of a finished run on its device, ready to answer; a probe is used like any other model.
 
@@ -96,6 +96,7 @@ def load_trained(
         auto_class: name of the Auto class in transformers that has the task's head.
         compute: where and how.
         to_input: whether gradients are to go through the network to its input, and to no weight.
+        plain: whether its network is to be that of transformers, in which other code looks for its parts.
 
     Raises:
         DataError: the encoder is not the one that the probe was trained on.
@@ -104,7 +105,7 @@ def load_trained(
     from bertctl.modeling.fast_linear import use_fast_linears
 
     if not is_probe(folder):
-        model = load_model(source, auto_class, head=None)
+        model = read_model(source, auto_class, plain=plain or to_input)
         if auto_class == BARE:
             from bertctl.modeling.sentence_head import make_vectors
 
@@ -139,7 +140,7 @@ def load_frozen(source: ModelSource, compute: Compute, *, plain: bool = False) -
 
     from bertctl.modeling.fast_linear import use_fast_linears
 
-    model = load_model(source, BARE, head=None)
+    model = read_model(source, BARE, plain=plain)
     # Positions are counted from the left, whatever side the tokenizer would pad: a text stands at the same positions
     # alone and in a batch, so its vectors are the same.
     model.padding = replace(model.padding, left=False)

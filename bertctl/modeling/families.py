@@ -65,6 +65,17 @@ _SLOW_STEP = {"longformer": "it fills up each text to a whole attention window, 
 """Families whose training step takes more than 1.6 times that of a BERT of the same shape, and why; measured by
 `tests/benchmarks/attention.py`."""
 
+BERT_LAYER = {
+    "query": "attention.self.query", "key": "attention.self.key", "value": "attention.self.value",
+    "mixed": "attention.output.dense", "first_norm": "attention.output.LayerNorm",
+    "inner": "intermediate.dense", "outer": "output.dense", "last_norm": "output.LayerNorm",
+}  # fmt: skip
+DISTILBERT_LAYER = {
+    "query": "attention.q_lin", "key": "attention.k_lin", "value": "attention.v_lin", "mixed": "attention.out_lin",
+    "first_norm": "sa_layer_norm", "inner": "ffn.lin1", "outer": "ffn.lin2", "last_norm": "output_layer_norm",
+}  # fmt: skip
+"""What transformers calls the parts of a layer of BERT, RoBERTa and ELECTRA, and of DistilBERT's, in one order."""
+
 _SIZES = {
     "layers": ("num_hidden_layers", "n_layers", "n_layer", "num_layers"),
     "hidden": ("hidden_size", "dim", "d_model", "n_embd", "emb_dim"),

@@ -119,7 +119,7 @@ def with_head(loaded: "Model", head: LinearHead, source: ModelSource, compute: C
 
         size: Any = loaded.network.config.hidden_size  # type: ignore[union-attr]
         sentences = load_head(SentenceHead(read_modules(source.folder) or SentenceModules(), size), source.folder)
-    cls_last = loaded.saved_tokenizer.cls_token_id in Layout.of(loaded.tokenizer, pair=False).slots[-1].ids
+    cls_last = loaded.cls_id in Layout.of(loaded.tokenizer, pair=False).slots[-1].ids
 
     class Probe(nn.Module):
         """Encoder, pooled vector, logits."""

@@ -2,7 +2,6 @@
 
 import contextlib
 import inspect
-import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from bertctl.modeling.source import ModelSource
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.batching import Padding
 from bertctl.tokenization.reference import load_tokenizer, needs_space
+from bertctl.tokenization.tokenizer_files import whole_tokenizer
 
 if TYPE_CHECKING:
     from torch import nn
@@ -100,7 +100,34 @@ def load_model(
             saved_tokenizer=saved_tokenizer,
             padding=Padding(pad_id, left=pad_left, unwanted=bool(reads_padding(source.config))),
             has_segments=has_segments,
+            cls_id=saved_tokenizer.cls_token_id,
         )
+
+
+def read_model(source: ModelSource, auto_class: str, *, plain: bool = False) -> Model:
+    """Returns a model that is only read: by torch alone where its family and files allow, otherwise as `load_model`.
+
+    Args:
+        source: where the files are.
+        auto_class: name of the Auto class in transformers that has the head.
+        plain: whether the network is to be that of transformers.
+
+    Raises:
+        UnavailableError: files that can't be loaded.
+    """
+    with _loadable(source, auto_class):
+        found = None if plain else whole_tokenizer(source.folder)
+        if found is not None and "pad_token" in found[1]:
+            from bertctl.modeling.torch_bert import read_network
+
+            tokenizer, roles = found
+            network = read_network(source, auto_class)
+            if network is not None and tokenizer.get_vocab_size() <= source.config["vocab_size"]:
+                _read_as(tokenizer, source, auto_class)
+                kinds = 0 if family_of(source.config) == "distilbert" else source.config["type_vocab_size"]
+                padding = Padding(roles["pad_token"])
+                return Model(network, tokenizer, None, padding, has_segments=kinds > 1, cls_id=roles.get("cls_token"))
+    return load_model(source, auto_class, head=None)
 
 
 def load_tokenizer_of(source: ModelSource, auto_class: str, *, head: Mapping[str, Any] | None) -> Tokenizer:
@@ -313,24 +340,29 @@ def _backend(saved_tokenizer: Any, source: ModelSource, auto_class: str) -> Toke
             f"tokenizer in {source.folder} sets another number of them",
             remedy="Give a Longformer with RoBERTa's tokenizer, or another encoder.",
         )
+    tokenizer = load_tokenizer(backend.to_str())
+    _read_as(tokenizer, source, auto_class)
+    if of_words and isinstance(tokenizer.pre_tokenizer, pre_tokenizers.ByteLevel):
+        saved_tokenizer.add_prefix_space = saved_tokenizer.init_kwargs["add_prefix_space"] = True
     backend.no_truncation()
     backend.no_padding()
-    document = json.loads(backend.to_str())
-    if source.lowercase is not None and (document.get("normalizer") or {}).get("type") == "BertNormalizer":
-        document["normalizer"]["lowercase"] = source.lowercase
-    tokenizer = load_tokenizer(json.dumps(document))
-    if of_words and needs_space(tokenizer):
-        if isinstance(tokenizer.pre_tokenizer, pre_tokenizers.ByteLevel):
-            tokenizer.pre_tokenizer.add_prefix_space = True
-            saved_tokenizer.add_prefix_space = saved_tokenizer.init_kwargs["add_prefix_space"] = True
-        else:  # it would put a space before each part of a word
-            first = [tokenizer.normalizer] if tokenizer.normalizer else []
-            tokenizer.normalizer = normalizers.Sequence([*first, normalizers.Prepend(" ")])
     if tokenizer.normalizer is not None:
         backend.normalizer = tokenizer.normalizer
     if tokenizer.pre_tokenizer is not None:
         backend.pre_tokenizer = tokenizer.pre_tokenizer
     return tokenizer
+
+
+def _read_as(tokenizer: Tokenizer, source: ModelSource, auto_class: str) -> None:
+    """Has a tokenizer lower-case as the source says, and mark words that are given alone as in a text."""
+    if source.lowercase is not None and isinstance(tokenizer.normalizer, normalizers.BertNormalizer):
+        tokenizer.normalizer.lowercase = source.lowercase
+    if auto_class == "AutoModelForTokenClassification" and needs_space(tokenizer):
+        if isinstance(tokenizer.pre_tokenizer, pre_tokenizers.ByteLevel):
+            tokenizer.pre_tokenizer.add_prefix_space = True
+        else:  # it would put a space before each part of a word
+            first = [tokenizer.normalizer] if tokenizer.normalizer else []
+            tokenizer.normalizer = normalizers.Sequence([*first, normalizers.Prepend(" ")])
 
 
 def _ensure_pad(config: Any, saved_tokenizer: Any) -> int:

@@ -30,11 +30,12 @@ class Model:
     """A model ready to compute.
 
     Attributes:
-        network: the transformers model with its head, on the CPU until something moves it.
+        network: the transformers model with its head, or one of `torch_bert.py`; on the CPU until something moves it.
         tokenizer: the library's tokenizer, truncation and padding off.
-        saved_tokenizer: the transformers tokenizer, kept to be saved beside the model.
+        saved_tokenizer: the transformers tokenizer, kept to be saved beside the model; None where it is only read.
         padding: how a batch is filled up.
         has_segments: whether the family takes token type ids.
+        cls_id: id of the token that stands for a text; None where there is none.
         adapter: what is trained in place of the network's own weights; None for full fine-tuning.
     """
 
@@ -43,6 +44,7 @@ class Model:
     saved_tokenizer: Any
     padding: Padding
     has_segments: bool
+    cls_id: int | None = None
     adapter: Adapter | None = None
 
     def trainable_parameters(self) -> "dict[str, nn.Parameter]":

@@ -18,6 +18,7 @@ from torch.nn import functional
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
 from bertctl.modeling.dropout_masks import draw_mask, drawn_share, dropout_in_training, keep
+from bertctl.modeling.families import BERT_LAYER, DISTILBERT_LAYER
 from bertctl.modeling.packed_attention import Looks, attend, attend_backward, first_tokens, pack
 from bertctl.runtime.cpu import cpu_words
 from bertctl.runtime.device import Compute
@@ -81,17 +82,16 @@ def _read_layer(layer: Any, dtype: torch.dtype) -> tuple[_Shape, list[nn.Paramet
     """Returns the shape and the 16 weights of a layer of BERT's or DistilBERT's kind; None of another kind."""
     kind = type(layer).__name__
     if kind in _LIKE_BERT:
-        inner, outer, first, last = layer.attention.self, layer.attention.output, layer.intermediate, layer.output
-        parts = [inner.query, inner.key, inner.value, outer.dense, outer.LayerNorm, first.dense, last.dense]
-        parts, dropouts = [*parts, last.LayerNorm], (inner.dropout, outer.dropout, last.dropout)
-        heads, activation = inner.num_attention_heads, first.intermediate_act_fn
+        names, inner = BERT_LAYER, layer.attention.self
+        dropouts = inner.dropout, layer.attention.output.dropout, layer.output.dropout
+        heads, activation = inner.num_attention_heads, layer.intermediate.intermediate_act_fn
     elif kind == "TransformerBlock":
-        inner, first = layer.attention, layer.ffn
-        parts = [inner.q_lin, inner.k_lin, inner.v_lin, inner.out_lin, layer.sa_layer_norm, first.lin1, first.lin2]
-        parts, dropouts = [*parts, layer.output_layer_norm], (inner.dropout, nn.Dropout(0.0), first.dropout)
+        names, inner, first = DISTILBERT_LAYER, layer.attention, layer.ffn
+        dropouts = inner.dropout, nn.Dropout(0.0), first.dropout
         heads, activation = inner.n_heads, first.activation
     else:
         return None
+    parts = [layer.get_submodule(name) for name in names.values()]
     is_plain = all(type(part) in (nn.Linear, nn.LayerNorm) for part in parts) and not layer.gradient_checkpointing
     if not is_plain or type(activation).__name__ != "GELUActivation":
         return None

@@ -22,6 +22,8 @@ _UNKNOWN = "[UNK]"
 SPECIAL_TOKENS = ("[PAD]", _UNKNOWN, "[CLS]", "[SEP]", "[MASK]")
 """The special tokens of BERT, in the order of the ids that a trained vocabulary gives them."""
 
+_ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
 
 @dataclass(frozen=True)
 class OpenTokenizer:
@@ -75,6 +77,37 @@ def open_tokenizer(
     if not opened.is_bert:
         listener.say(f"{opened.name} is no BERT tokenizer: {opened.kind}")
     return opened
+
+
+def whole_tokenizer(folder: Path) -> tuple[Tokenizer, dict[str, int]] | None:
+    """Returns what tokenizer.json holds, and the ids of its special tokens by role, such as `pad_token`.
+
+    None where a folder has no such file, or where those beside it name tokens that it has not: transformers adds them.
+
+    Raises:
+        UnavailableError: a file that can't be read.
+    """
+    if not (folder / "tokenizer.json").exists():
+        return None
+    tokenizer = load_tokenizer(read_text(folder / "tokenizer.json"))
+    added = {token.content: number for number, token in tokenizer.get_added_tokens_decoder().items()}
+    roles: dict[str, str] = {}
+    for file in (folder / "tokenizer_config.json", folder / "special_tokens_map.json"):
+        said = read_json(file) if file.exists() else {}
+        numbered = {_content(token): int(number) for number, token in (said.get("added_tokens_decoder") or {}).items()}
+        lists = [said.get(name) or () for name in ("additional_special_tokens", "extra_special_tokens")]
+        more = {_content(token) for many in lists for token in (many.values() if isinstance(many, dict) else many)}
+        own = {role: _content(said[role]) for role in _ROLES if said.get(role) is not None}
+        agrees = all(roles.get(role, text) == text for role, text in own.items())
+        if not agrees or not {*own.values(), *more} <= added.keys() or not numbered.items() <= added.items():
+            return None
+        roles |= own
+    return tokenizer, {role: added[text] for role, text in roles.items()}
+
+
+def _content(token: Any) -> str:
+    """Returns the text of a token that is written as such, or with its properties."""
+    return str(token["content"] if isinstance(token, dict) else token)
 
 
 def read_vocab_txt(file: Path, *, lowercase: bool) -> Tokenizer:

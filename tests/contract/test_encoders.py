@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 
 from bertctl.config.recipe_sections import ModelSection
 from bertctl.errors import UnavailableError
-from bertctl.modeling.load import load_model, load_tokenizer_of
+from bertctl.modeling.load import load_model, load_tokenizer_of, read_model
 from bertctl.modeling.source import inspect_model
 from bertctl.tokenization.tokenizer_files import open_tokenizer
 from tests.conftest import Run
@@ -449,6 +449,12 @@ def test_a_tokenizer_gives_the_same_ids_whichever_of_its_files_are_there(family:
         head = load_tokenizer_of(source, "AutoModelForSequenceClassification", head=None)
         assert [one.ids for one in model.tokenizer.encode_batch(READ)] == expected, folder.name
         assert [one.ids for one in head.encode_batch(READ)] == expected, folder.name
+        read = read_model(source, "AutoModel")
+        for texts in (READ, [(text, READ[0]) for text in READ]):
+            theirs, ours = (one.tokenizer.encode_batch(texts) for one in (model, read))
+            assert [(one.ids, one.type_ids) for one in ours] == [(one.ids, one.type_ids) for one in theirs]
+        same = ("has_segments", "cls_id", "padding")
+        assert [getattr(read, name) for name in same] == [getattr(model, name) for name in same]
         assert [saved(text)["input_ids"] for text in READ] == expected, folder.name
         if folder != slow or document["model"]["type"] == "WordPiece":
             opened = open_tokenizer(str(folder)).tokenizer

@@ -117,7 +117,7 @@ def importance(tiny_run):
 
 def test_a_head_is_missed_as_if_it_had_been_cut_off(importance) -> None:
     run, found = importance
-    engine = run.load()
+    engine = run.load(plain=True)
     rows = run.task.encode(_validation(run), engine.tokenizer, max_length=32)
 
     def losses() -> np.ndarray:
@@ -145,7 +145,7 @@ def test_a_head_is_missed_as_if_it_had_been_cut_off(importance) -> None:
 
 def test_a_gradient_is_the_slope_of_the_loss(importance) -> None:
     run, found = importance
-    engine = run.load()
+    engine = run.load(plain=True)
     rows = run.task.encode(_validation(run), engine.tokenizer, max_length=32)
     for layer, head in [(0, 1), (1, 2)]:
         output = engine.backend.network.bert.encoder.layer[layer].attention.output.dense.weight

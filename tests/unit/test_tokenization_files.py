@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.progress import Listener
 from bertctl.tokenization.reference import tokens_by_id
-from bertctl.tokenization.tokenizer_files import open_tokenizer, read_vocab_txt
+from bertctl.tokenization.tokenizer_files import open_tokenizer, read_vocab_txt, whole_tokenizer
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "film", "##s", "Film", "e", "é"]
 
@@ -144,3 +144,32 @@ def test_names_that_fit_nothing(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(UnavailableError, match=r"tokenizer\.json nor vocab\.txt"):
         open_tokenizer(str(tmp_path))
+
+
+def test_a_tokenizer_is_whole_where_no_file_beside_it_names_another_token(vocab_txt: Path) -> None:
+    folder, roles = vocab_txt.parent, {"pad_token": "[PAD]", "cls_token": "[CLS]", "unk_token": None}
+    assert whole_tokenizer(folder) is None, "there is no tokenizer.json"
+    read_vocab_txt(vocab_txt, lowercase=True).save(str(folder / "tokenizer.json"))
+
+    def found(**config: object) -> dict[str, int] | None:
+        (folder / "tokenizer_config.json").write_text(json.dumps(config))
+        whole = whole_tokenizer(folder)
+        return None if whole is None else whole[1]
+
+    expected = {"pad_token": 0, "cls_token": 2}
+    assert found(**roles, do_lower_case=True) == expected
+    assert found(**roles, added_tokens_decoder={"0": {"content": "[PAD]"}, "4": {"content": "[MASK]"}}) == expected
+    assert found(**roles, extra_special_tokens={"mine": "[MASK]"}) == expected
+    for more in (
+        {"mask_token": "[OTHER]"},
+        {"mask_token": {"content": "film"}},  # a word, and no special token, of the file
+        {"additional_special_tokens": ["<user>"]},
+        {"extra_special_tokens": {"mine": "<user>"}},
+        {"added_tokens_decoder": {"11": {"content": "<user>"}}},
+        {"added_tokens_decoder": {"3": {"content": "[PAD]"}}},
+    ):
+        assert found(**(roles | more)) is None, more
+    (folder / "special_tokens_map.json").write_text(json.dumps({"pad_token": {"content": "[MASK]"}}))
+    assert found(**roles) is None, "two files say two things"
+    (folder / "special_tokens_map.json").write_text(json.dumps({"pad_token": {"content": "[PAD]"}}))
+    assert found(**roles) == expected

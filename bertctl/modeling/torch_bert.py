@@ -1,0 +1,278 @@
+"""BERT and its like by torch alone, for answers and vectors: transformers takes longer to import than torch itself.
+
+The operators are those of transformers 5 in their order, so that the numbers are the same to the last bit; the
+parameters have names of their own, and none is trained. Whatever is not as the families below have it (another
+activation, a decoder, a head of another kind, weights that config.json does not describe) is left to transformers,
+which knows it or says what is wrong.
+
+Letters: B windows, T tokens, E numbers of an embedding, H of a hidden state, A heads, C outputs.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+from torch.nn import functional
+
+from bertctl.modeling.families import BARE, BERT_LAYER, COUNTS_FROM_PAD, DISTILBERT_LAYER, family_of
+from bertctl.modeling.heads import keep_in_fp32
+from bertctl.modeling.source import ModelSource
+from bertctl.modeling.stored_weights import StoredTensor, stored_weights
+
+_OF_EMBEDDINGS = {
+    "words": "embeddings.word_embeddings", "positions": "embeddings.position_embeddings",
+    "segments": "embeddings.token_type_embeddings", "norm": "embeddings.LayerNorm",
+    "projection": "embeddings_project", "pooler": "pooler.dense",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Family:
+    """What transformers calls the parts of a family.
+
+    Attributes:
+        encoder: where it is in a network with a head.
+        layers: where they are in the encoder.
+        of_layer: its parts, ours and theirs.
+        dense: activation of the hidden layer in the head of sequence classification; None where the pooler is it.
+    """
+
+    encoder: str
+    layers: str
+    of_layer: Mapping[str, str]
+    dense: Callable[[Tensor], Tensor] | None
+
+
+_ROBERTA = _Family("roberta", "encoder.layer", BERT_LAYER, torch.tanh)
+_FAMILIES = {
+    "bert": _Family("bert", "encoder.layer", BERT_LAYER, None),
+    **dict.fromkeys(("roberta", "xlm-roberta", "camembert"), _ROBERTA),
+    "electra": _Family("electra", "encoder.layer", BERT_LAYER, functional.gelu),
+    "distilbert": _Family("distilbert", "transformer.layer", DISTILBERT_LAYER, torch.relu),
+}
+_SIZES = {
+    "hidden": ("hidden_size", "dim"), "heads": ("num_attention_heads", "n_heads"),
+    "layers": ("num_hidden_layers", "n_layers"), "inner": ("intermediate_size", "hidden_dim"),
+    "words": ("vocab_size",), "positions": ("max_position_embeddings",), "pad": ("pad_token_id",),
+}  # fmt: skip
+
+_OF_TOKENS = {"TokenClassification": "classifier", "QuestionAnswering": "qa_outputs"}
+_OF_TEXTS = ("SequenceClassification", "MultipleChoice")
+
+
+class _Layer(nn.Module):
+    """A layer of an encoder (Devlin et al. 2019, section 3)."""
+
+    def __init__(self, hidden: int, inner: int, heads: int, epsilon: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query, self.key, self.value, self.mixed = (nn.Linear(hidden, hidden) for _ in range(4))
+        self.inner, self.outer = nn.Linear(hidden, inner), nn.Linear(inner, hidden)
+        self.first_norm, self.last_norm = (nn.LayerNorm(hidden, eps=epsilon) for _ in range(2))
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Returns (B, T, H) of (B, T, H), of which those are looked at where the mask (B, 1, T, T) is true."""
+        split = (*x.shape[:2], self.heads, -1)
+        q, k, v = (each(x).view(split).transpose(1, 2) for each in (self.query, self.key, self.value))
+        found = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=q.shape[-1] ** -0.5)
+        x = self.first_norm(self.mixed(found.transpose(1, 2).reshape(x.shape)) + x)
+        last: Tensor = self.last_norm(self.outer(functional.gelu(self.inner(x))) + x)
+        return last
+
+
+class Encoder(nn.Module):
+    """An encoder without a head; it takes and gives what an AutoModel does.
+
+    Attributes:
+        config: of the model; `hidden_size` is H in each family.
+        pooler: of [CLS] (H to H); None where the files have none.
+    """
+
+    def __init__(self, config: Mapping[str, Any], sizes: Mapping[str, int], *, has_pooler: bool) -> None:
+        super().__init__()
+        hidden, epsilon = sizes["hidden"], config.get("layer_norm_eps", 1e-12)  # DistilBERT's is fixed
+        narrow = config.get("embedding_size", hidden) if family_of(config) == "electra" else hidden
+        kinds = None if family_of(config) == "distilbert" else config["type_vocab_size"]
+        self.config = SimpleNamespace(**{**config, "hidden_size": hidden})
+        self.pad = sizes["pad"] if family_of(config) in COUNTS_FROM_PAD else None
+        self.words, self.positions = (_table(sizes[name], narrow) for name in ("words", "positions"))
+        self.segments = _table(kinds, narrow) if kinds else None
+        self.norm = nn.LayerNorm(narrow, eps=epsilon)
+        self.projection = nn.Linear(narrow, hidden) if narrow != hidden else None
+        of_layer = hidden, sizes["inner"], sizes["heads"], epsilon
+        self.layers = nn.ModuleList(_Layer(*of_layer) for _ in range(sizes["layers"]))
+        self.pooler = nn.Linear(hidden, hidden) if has_pooler else None
+
+    def get_input_embeddings(self) -> nn.Module:
+        """Returns the token table."""
+        return self.words
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        *,
+        output_hidden_states: bool = False,
+    ) -> SimpleNamespace:
+        """Returns `last_hidden_state` (B, T, H), `pooler_output` (B, H), and as tuple `hidden_states` where asked."""
+        x = self.words(input_ids)
+        if self.segments is not None:
+            x = x + self.segments(torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids)
+        x = self.norm(x + self.positions(self._places(input_ids)))
+        if self.projection is not None:
+            x = self.projection(x)
+        mask = None
+        if attention_mask is not None and not bool(attention_mask.all()):
+            mask = attention_mask.bool()[:, None, None].expand(-1, -1, input_ids.shape[1], -1)
+        states = [x]
+        for layer in self.layers:
+            x = layer(x, mask)
+            if output_hidden_states:
+                states.append(x)
+        pooled = None if self.pooler is None else torch.tanh(self.pooler(x[:, 0]))
+        kept = tuple(states) if output_hidden_states else None
+        return SimpleNamespace(last_hidden_state=x, pooler_output=pooled, hidden_states=kept)
+
+    def _places(self, ids: Tensor) -> Tensor:
+        """Returns the positions (1 or B, T) of (B, T) tokens; RoBERTa counts those that are no padding, from its id."""
+        if self.pad is None:
+            return torch.arange(ids.shape[1], device=ids.device)[None]
+        real = ids.ne(self.pad).int()
+        return (torch.cumsum(real, dim=1).type_as(real) * real).long() + self.pad
+
+
+class Network(nn.Module):
+    """An encoder with a head; it gives what the network of transformers does, but no loss.
+
+    Attributes:
+        kind: the head's, as in the names of transformers' classes.
+        dense: in the head, before the last layer; None where there is none.
+        last: gives the answers.
+    """
+
+    base_model_prefix = "encoder"
+
+    def __init__(self, encoder: Encoder, kind: str, family: _Family, outputs: int, *, has_dense: bool) -> None:
+        super().__init__()
+        hidden = encoder.config.hidden_size
+        self.encoder, self.kind, self._activation = encoder, kind, family.dense
+        self.dense = nn.Linear(hidden, hidden) if has_dense else None
+        self.last = nn.Linear(hidden, outputs)
+
+    @property
+    def config(self) -> SimpleNamespace:
+        """Is that of the model."""
+        return self.encoder.config
+
+    def get_input_embeddings(self) -> nn.Module:
+        """Returns the token table."""
+        return self.encoder.words
+
+    def forward(self, **inputs: Tensor) -> SimpleNamespace:
+        """Returns `logits` (B, C), of tags (B, T, C), of choices (B, K) of (B, K, T) ids; of questions two (B, T)."""
+        choices = inputs["input_ids"].shape[1]
+        if self.kind == "MultipleChoice":
+            inputs = {name: each.flatten(0, 1) for name, each in inputs.items()}
+        found = self.encoder(**inputs)
+        if self.kind == "TokenClassification":
+            return SimpleNamespace(logits=self.last(found.last_hidden_state))
+        if self.kind == "QuestionAnswering":
+            logits = self.last(found.last_hidden_state)
+            first, last = (each.squeeze(-1).contiguous() for each in logits.split(1, dim=-1))
+            return SimpleNamespace(start_logits=first, end_logits=last)
+        x = found.pooler_output
+        if self.dense is not None and self._activation is not None:
+            x = self._activation(self.dense(found.last_hidden_state[:, 0]))
+        logits = self.last(x)
+        return SimpleNamespace(logits=logits.view(-1, choices) if self.kind == "MultipleChoice" else logits)
+
+
+def _table(rows: int, size: int) -> nn.Embedding:
+    """Returns a table whose weights are still to come: to draw them, torch would import its compiler."""
+    table: nn.Embedding = nn.Embedding.from_pretrained(torch.empty(rows, size))  # type: ignore[no-untyped-call]
+    return table
+
+
+def read_network(source: ModelSource, auto_class: str) -> nn.Module | None:
+    """Returns a model's network on the CPU, in fp32 and evaluation mode; None where it is left to transformers.
+
+    Args:
+        source: the model's files.
+        auto_class: name of the Auto class in transformers that has the head.
+
+    Raises:
+        UnavailableError: the weights can't be read.
+    """
+    config, kind = source.config, auto_class.removeprefix("AutoModelFor")
+    family, sizes = _FAMILIES.get(family_of(config)), _sizes(config)
+    if family is None or sizes is None or not _is_plain(config):
+        return None
+    stored, is_bare = stored_weights(source.folder), auto_class == BARE
+    inside = f"{family.encoder}." if any(name.startswith(f"{family.encoder}.") for name in stored) else ""
+    parts = _OF_EMBEDDINGS | {
+        f"layers.{i}.{ours}": f"{family.layers}.{i}.{theirs}"
+        for i in range(sizes["layers"])
+        for ours, theirs in family.of_layer.items()
+    }
+    parts = {ours: inside + theirs for ours, theirs in parts.items()}
+    of_head = {} if is_bare else _head(family, kind)
+    if of_head is None or not (is_bare or (inside and kind in str(config.get("architectures")))):
+        return None
+    reads_pooler = kind in _OF_TEXTS and "dense" not in of_head
+    has_pooler = f"{parts['pooler']}.weight" in stored if is_bare else reads_pooler
+    with torch.device("meta"):
+        encoder = Encoder(config, sizes, has_pooler=has_pooler)
+        if is_bare:
+            return _filled(encoder, parts, stored)
+        outputs = 1 if kind == "MultipleChoice" else len(config.get("id2label") or range(config.get("num_labels", 2)))
+        network = Network(encoder, kind, family, outputs, has_dense="dense" in of_head)
+    keep_in_fp32(network)
+    return _filled(network, {f"encoder.{ours}": theirs for ours, theirs in parts.items()} | of_head, stored)
+
+
+def _filled(network: nn.Module, parts: Mapping[str, str], stored: Mapping[str, StoredTensor]) -> nn.Module | None:
+    """Returns a network with the weights of the files; None where one is not there, or of another shape."""
+    weights = {}
+    for name, parameter in network.named_parameters():
+        part, _, which = name.rpartition(".")
+        found = stored.get(f"{parts[part]}.{which}")
+        if found is None or found.shape != parameter.shape:
+            return None
+        weights[name] = found
+    for file in {found.file for found in weights.values()}:
+        with safe_open(file, framework="pt") as opened:
+            read = {name: opened.get_tensor(one.name).float() for name, one in weights.items() if one.file == file}
+            network.load_state_dict(read, strict=False, assign=True)
+    return network.requires_grad_(requires_grad=False).eval()
+
+
+def _sizes(config: Mapping[str, Any]) -> dict[str, int] | None:
+    """Returns the sizes that config.json has to say; None where one of them is left to the defaults of a class."""
+    found = {size: next((config[name] for name in names if name in config), None) for size, names in _SIZES.items()}
+    sizes = {size: one for size, one in found.items() if type(one) is int and (one > 0 or size == "pad")}
+    return sizes if len(sizes) == len(_SIZES) and not sizes["hidden"] % sizes["heads"] else None
+
+
+def _is_plain(config: Mapping[str, Any]) -> bool:
+    """Returns whether a model is as those of its family usually are."""
+    is_said = family_of(config) == "distilbert" or {"layer_norm_eps", "type_vocab_size"} <= config.keys()
+    usual = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
+    is_usual = all(config.get(name, value) == value for name, value in usual.items())
+    is_changed = config.get("pruned_heads") or config.get("long_text")
+    return is_said and is_usual and not is_changed and config.get("hidden_act", config.get("activation")) == "gelu"
+
+
+def _head(family: _Family, kind: str) -> dict[str, str] | None:
+    """Returns the parts of a head, ours and theirs; None of another kind."""
+    if kind in _OF_TOKENS:
+        return {"last": _OF_TOKENS[kind]}
+    if kind in _OF_TEXTS and family.encoder == "distilbert":
+        return {"dense": "pre_classifier", "last": "classifier"}
+    if kind == "SequenceClassification" and family.dense is not None:
+        return {"dense": "classifier.dense", "last": "classifier.out_proj"}
+    return {"last": "classifier"} if kind in _OF_TEXTS and family.encoder != "electra" else None

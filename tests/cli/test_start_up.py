@@ -1,0 +1,36 @@
+"""What answers or makes vectors with a BERT loads neither transformers nor scikit-learn, once most of its time."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.conftest import TinyRun
+
+CODE = """
+import contextlib, io, json, sys
+from bertctl.cli.main import main
+for command in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()):
+        code = main(command)
+    heavy = {"transformers", "torch._dynamo", "accelerate", "datasets", "sklearn", "pandas", "matplotlib"}
+    print(command[0], code, *sorted(heavy & set(sys.modules)))
+"""
+
+
+def test_answers_and_vectors_are_had_without_transformers(tiny_run: TinyRun, tiny_model: Path, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("good film\nbad film\n")
+    texts, of = "texts.txt", ["--model", str(tiny_model), "-q"]
+    commands = [
+        ["predict", str(tiny_run.path), "good film", "-q"],
+        ["predict", str(tiny_run.path), str(tiny_run.data), "-o", "answers.csv", "--format", "csv", "-q"],
+        ["extract-features", texts, "-o", "x.npy", "--max-length", "32", *of],
+        ["similarity", "good film", "bad film", *of],
+        ["index", texts, "-o", "found", *of],
+        ["search", "found", "a film", "-q"],
+        ["mine", texts, *of],
+        ["evaluate", str(tiny_run.path), "--file", str(tiny_run.data), "-o", "scored", "-q"],
+    ]
+    command = [sys.executable, "-c", CODE, json.dumps(commands)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.splitlines() == [f"{verb} 0" for verb, *_ in commands], done.stdout + done.stderr

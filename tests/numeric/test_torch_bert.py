@@ -1,0 +1,159 @@
+"""BERT and its like by torch alone give what transformers gives, to the last bit, or are left to transformers."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+from bertctl.modeling.source import ModelSource
+from bertctl.modeling.torch_bert import read_network
+
+_SIZES = {"hidden_size": 48, "num_attention_heads": 4, "num_hidden_layers": 3, "intermediate_size": 80}
+_FAMILIES: dict[str, dict[str, Any]] = {
+    "Bert": _SIZES,
+    "Roberta": {**_SIZES, "type_vocab_size": 1, "layer_norm_eps": 1e-5, "pad_token_id": 1},
+    "XLMRoberta": {**_SIZES, "type_vocab_size": 1, "pad_token_id": 1},
+    "Camembert": {**_SIZES, "pad_token_id": 1},
+    "Electra": {**_SIZES, "embedding_size": 24},
+    "DistilBert": {"dim": 48, "n_heads": 4, "n_layers": 3, "hidden_dim": 80},
+}
+_HEADS = ("SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice")
+
+
+def _made(folder: Path, family: str, head: str, **fields: Any) -> tuple[ModelSource, Any]:
+    """A saved random network, as it is found by its files and as transformers loads it."""
+    torch.manual_seed(0)
+    labels = {} if head in ("QuestionAnswering", "MultipleChoice") else {"num_labels": 3}
+    given = {"pad_token_id": 0, **_FAMILIES.get(family, _SIZES), **labels, **fields}
+    config = getattr(transformers, f"{family}Config")(vocab_size=90, max_position_embeddings=40, **given)
+    kind = f"AutoModelFor{head}" if head else "AutoModel"
+    network = getattr(transformers, kind).from_config(config)
+    for parameter in network.parameters():
+        parameter.data.normal_(std=0.3)  # of all sorts: biases, too, that transformers sets to 0
+    network.save_pretrained(folder)
+    loaded = getattr(transformers, kind).from_pretrained(folder, dtype="float32").eval()
+    return _source(folder), loaded
+
+
+def _source(folder: Path) -> ModelSource:
+    return ModelSource("made", folder, json.loads((folder / "config.json").read_text()), 38, None)
+
+
+def _inputs(family: str, head: str, *, padded: bool) -> dict[str, torch.Tensor]:
+    lengths = torch.tensor([19, 3, 19, 7, 1, 12] if padded else [19] * 6)
+    mask = (torch.arange(19) < lengths[:, None]).long()
+    pad = _FAMILIES[family].get("pad_token_id", 0)
+    ids = torch.randint(5, 90, mask.shape, generator=torch.Generator().manual_seed(1))
+    inputs = {"input_ids": torch.where(mask == 1, ids, pad), "attention_mask": mask}
+    if family in ("Bert", "Electra"):
+        inputs["token_type_ids"] = (torch.arange(19) > 9).long().expand(6, -1) * mask
+    return {name: each.view(3, 2, -1) for name, each in inputs.items()} if head == "MultipleChoice" else inputs
+
+
+@pytest.mark.parametrize("padded", [True, False], ids=["padded", "of one length"])
+@pytest.mark.parametrize("head", _HEADS)
+@pytest.mark.parametrize("family", _FAMILIES)
+def test_answers_are_those_of_transformers(family: str, head: str, padded: bool, tmp_path: Path) -> None:
+    source, theirs = _made(tmp_path, family, head)
+    ours, inputs = read_network(source, f"AutoModelFor{head}"), _inputs(family, head, padded=padded)
+    if (family, head) == ("Electra", "MultipleChoice"):
+        assert ours is None, "its head has settings of its own"
+        return
+    assert ours is not None
+    assert not ours.training
+    names = ("start_logits", "end_logits") if head == "QuestionAnswering" else ("logits",)
+    with torch.inference_mode():
+        for name in names:
+            assert torch.equal(getattr(ours(**inputs), name), getattr(theirs(**inputs), name))
+
+
+@pytest.mark.parametrize("family", _FAMILIES)
+def test_answers_in_bf16_are_those_of_transformers(family: str, tmp_path: Path) -> None:
+    from bertctl.modeling.heads import keep_in_fp32
+
+    source, theirs = _made(tmp_path, family, "SequenceClassification")
+    keep_in_fp32(theirs)
+    ours, inputs = read_network(source, "AutoModelForSequenceClassification"), _inputs(family, "", padded=True)
+    assert ours is not None
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        found, expected = ours(**inputs).logits, theirs(**inputs).logits
+    assert found.dtype is torch.float32
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("saved", ["", "SequenceClassification"], ids=["saved alone", "saved under a head"])
+@pytest.mark.parametrize("family", _FAMILIES)
+def test_hidden_states_are_those_of_transformers(family: str, saved: str, tmp_path: Path) -> None:
+    source, _ = _made(tmp_path, family, saved)
+    theirs = transformers.AutoModel.from_pretrained(tmp_path, dtype="float32").eval()
+    ours, inputs = read_network(source, "AutoModel"), _inputs(family, "", padded=True)
+    assert ours is not None
+    with torch.inference_mode():
+        found, expected = (one(**inputs, output_hidden_states=True) for one in (ours, theirs))
+        assert ours(**inputs).hidden_states is None
+    assert len(found.hidden_states) == len(expected.hidden_states) == 4
+    assert torch.equal(torch.stack(found.hidden_states), torch.stack(expected.hidden_states))
+    assert torch.equal(found.last_hidden_state, expected.last_hidden_state)
+    has_pooler = any("pooler" in name for name in load_file(tmp_path / "model.safetensors"))
+    assert (found.pooler_output is not None) == has_pooler
+    if has_pooler:
+        assert torch.equal(found.pooler_output, expected.pooler_output)
+    assert ours.get_input_embeddings().weight.shape[0] == 90
+    assert ours.config.hidden_size == 48
+
+
+def test_weights_in_half_precision_and_in_parts_are_read(tmp_path: Path) -> None:
+    _, network = _made(tmp_path, "Bert", "SequenceClassification")
+    network.to(torch.float16).save_pretrained(tmp_path, max_shard_size="60KB")
+    (tmp_path / "model.safetensors").unlink(missing_ok=True)
+    assert len(list(tmp_path.glob("model-*.safetensors"))) > 1
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path, dtype="float32").eval()
+    ours = read_network(_source(tmp_path), "AutoModelForSequenceClassification")
+    inputs = _inputs("Bert", "", padded=True)
+    assert ours is not None
+    with torch.inference_mode():
+        assert torch.equal(ours(**inputs).logits, theirs(**inputs).logits)
+
+
+@pytest.mark.parametrize(
+    ("family", "fields"),
+    [
+        ("Bert", {"hidden_act": "relu"}),
+        ("Bert", {"is_decoder": True}),
+        ("DistilBert", {"activation": "relu"}),
+        ("RoFormer", {}),
+        ("Albert", {"embedding_size": 24}),
+    ],
+)
+def test_other_networks_are_left_to_transformers(family: str, fields: dict[str, Any], tmp_path: Path) -> None:
+    source, _ = _made(tmp_path, family, "SequenceClassification", **fields)
+    assert read_network(source, "AutoModelForSequenceClassification") is None
+
+
+def test_what_config_does_not_say_or_weights_do_not_have_is_left_to_transformers(tmp_path: Path) -> None:
+    source, _ = _made(tmp_path, "Bert", "SequenceClassification")
+    kind = "AutoModelForSequenceClassification"
+    assert read_network(source, kind) is not None
+    for head in ("TokenClassification", "QuestionAnswering", "MaskedLM"):
+        assert read_network(source, f"AutoModelFor{head}") is None, "another head than the one that was saved"
+    for field in ("hidden_size", "layer_norm_eps", "pad_token_id", "type_vocab_size", "hidden_act"):
+        left = {name: value for name, value in source.config.items() if name != field}
+        assert read_network(ModelSource("made", tmp_path, left, 38, None), kind) is None, field
+    for field, value in {
+        "id2label": {"0": "a", "1": "b"},
+        "num_hidden_layers": 4,
+        "vocab_size": 91,
+        "num_attention_heads": 5,
+        "hidden_size": True,
+        "long_text": {"long_text": "window"},
+    }.items():
+        other = ModelSource("made", tmp_path, source.config | {field: value}, 38, None)
+        assert read_network(other, kind) is None, field
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights["bert.encoder.layer.1.output.dense.bias"]
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    assert read_network(source, kind) is None
