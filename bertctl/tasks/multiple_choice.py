@@ -18,6 +18,7 @@ from bertctl.tasks.answers import Answers
 from bertctl.tasks.base import Objective, Outputs, Task, label_fields
 from bertctl.tasks.choice_answers import ChoiceAnswers
 from bertctl.tasks.choices import ChoiceFeatures, encode_choices
+from bertctl.tasks.probabilities import softmax
 from bertctl.tasks.targets import Answered, Part, Target
 
 
@@ -103,10 +104,7 @@ class MultipleChoice(Task):
 
 def _probabilities(logits_S: Floats32, features: ChoiceFeatures) -> Floats32:
     """Returns (N, most choices) probabilities of (S,) scores; 0 where a row has fewer choices."""
-    from scipy.special import softmax
-
     counts = features.counts
     scores = np.full((len(features), int(counts.max(initial=0))), -np.inf, dtype=np.float32)
     scores[np.arange(scores.shape[1]) < counts[:, None]] = logits_S  # elsewhere minus infinity
-    probabilities: Floats32 = softmax(scores, axis=1)
-    return probabilities
+    return softmax(scores)

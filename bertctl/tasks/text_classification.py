@@ -22,6 +22,7 @@ from bertctl.tasks.batches import present
 from bertctl.tasks.class_answers import ClassAnswers
 from bertctl.tasks.class_weights import class_weights
 from bertctl.tasks.positive_label import positive_label
+from bertctl.tasks.probabilities import softmax
 from bertctl.tasks.sequences import SequenceFeatures, encode_rows, long_text_of
 from bertctl.tasks.targets import Answered, Target, text_parts
 from bertctl.tokenization.long_texts import HEAD, LongText
@@ -199,10 +200,12 @@ class TextClassification(Task):
         return names if self.multi_label else names[0]
 
     def _probabilities(self, logits: Floats32) -> Floats32:
-        from scipy.special import expit, softmax
-
         logits = logits if self.temperature == 1.0 else logits / np.float32(self.temperature)
-        probabilities: Floats32 = expit(logits) if self.multi_label else softmax(logits, axis=1)
+        if not self.multi_label:
+            return softmax(logits)
+        from scipy.special import expit
+
+        probabilities: Floats32 = expit(logits)
         return probabilities
 
     def _numbers(self, rows: Rows) -> Array:

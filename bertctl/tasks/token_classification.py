@@ -20,6 +20,7 @@ from bertctl.tasks.answers import Answers
 from bertctl.tasks.base import AnswerFormat, Objective, Outputs, Task, TruncationMessage, label_fields, output_names
 from bertctl.tasks.batches import present
 from bertctl.tasks.class_weights import class_weights
+from bertctl.tasks.probabilities import softmax
 from bertctl.tasks.tag_answers import TagAnswers
 from bertctl.tasks.tag_formats import FORMATS
 from bertctl.tasks.targets import Answered, Part, Target
@@ -248,11 +249,9 @@ class TokenClassification(Task):
 
     def _chosen(self, outputs: Outputs, features: WordFeatures) -> tuple[Ints, Floats32]:
         """Returns (W,) the likeliest tag of each word and its probability."""
-        from scipy.special import softmax
-
         if not features.num_predictions:
             return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32)
-        probabilities = softmax(outputs["logits"], axis=1)
+        probabilities = softmax(outputs["logits"])
         return probabilities.argmax(axis=1), probabilities.max(axis=1)
 
     def _entity(self, span: Entity, rows: Rows, index: int, probabilities: Floats32) -> dict[str, Any]:

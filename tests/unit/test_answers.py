@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.special
 from scipy import stats
 from sklearn.metrics import (
     average_precision_score,
@@ -18,6 +19,7 @@ from bertctl.reporting.slices import slice_contributions
 from bertctl.tasks.choice_answers import ChoiceAnswers
 from bertctl.tasks.class_answers import ClassAnswers
 from bertctl.tasks.positive_label import positive_label
+from bertctl.tasks.probabilities import softmax
 from bertctl.tasks.registry import answer_type
 from bertctl.tasks.score_answers import ScoreAnswers
 from bertctl.tasks.span_answers import SpanAnswers
@@ -272,3 +274,12 @@ def test_the_precision_of_a_label_never_answered_is_undefined():
 )
 def test_one_answer_to_everything_is_named_where_several_are_right(answers, gold, predicted, said):
     assert answers.constant_prediction(lines_of(gold, predicted)) == said
+
+
+def test_probabilities_are_scipys_to_the_last_bit() -> None:
+    logits = np.random.default_rng(0).normal(0, 20, (300, 7)).astype(np.float32)
+    logits[:9, 4:] = -np.inf  # choices that a row has not
+    found = softmax(logits)
+    assert found.dtype == np.float32
+    assert np.array_equal(found, scipy.special.softmax(logits, axis=1))
+    assert softmax(logits[:0]).shape == (0, 7)
