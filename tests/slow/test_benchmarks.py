@@ -19,7 +19,7 @@ def test_every_script_prints_its_table(script: str, tmp_path: Path) -> None:
     texts = tmp_path / "texts.txt"
     several = "".join(f"Film {i} was as good as {i}. The end came late.\n" for i in range(40))
     texts.write_text(f"a good film\na bad one, and a long one, too\n{several}", encoding="utf-8")
-    given = {"training.py": ["--recipe", "demo"], "attention.py": [], "searching.py": []}
+    given = {"training.py": ["--recipe", "demo"], "attention.py": [], "searching.py": [], "starting.py": []}
     options = given.get(script, ["--file", str(texts)])
     done = subprocess.run(
         [sys.executable, SCRIPTS / script, *options, "--quick"], capture_output=True, text=True, check=False
@@ -38,6 +38,7 @@ def test_there_are_as_many_scripts_as_claims() -> None:
         "progress",
         "searching",
         "sentences",
+        "starting",
         "tokenizing",
         "training",
     ]
