@@ -105,8 +105,8 @@ class TrainedRun:
 
         precision = {"precision": "fp32"} if to_input else {}
         compute = self.source.compute(self.recipe.runtime.model_copy(update=precision))
-        how = {"to_input": to_input, "plain": plain}
-        loaded = load_trained(self.folder.path, self.source, self.task.auto_class, compute, **how)
+        model = self.folder.path, self.source, self.task.auto_class
+        loaded = load_trained(*model, compute, to_input=to_input, plain=plain)
         return Engine.of(loaded, compute, workers)
 
 

@@ -63,9 +63,7 @@ def measure_patterns(
         encodings, lost = reader.encode(TextChunk([chunk.texts[i] for i in kept], pairs))
         cut += sum(map(bool, lost))
         for indices, layers in reader.read(encodings):
-            attending, relations = _relations(
-                [encodings[i] for i in indices], reader.model.saved_tokenizer.cls_token_id
-            )
+            attending, relations = _relations([encodings[i] for i in indices], reader.model.cls_id)
             numbers += [*relations[:-1].any(axis=2).sum(axis=1), *[attending.sum()] * 2]
             sums = sums + [_sums(layer.cpu().numpy(), attending, relations) for layer in layers]
             texts += len(indices)

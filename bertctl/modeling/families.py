@@ -76,7 +76,7 @@ DISTILBERT_LAYER = {
 }  # fmt: skip
 """What transformers calls the parts of a layer of BERT, RoBERTa and ELECTRA, and of DistilBERT's, in one order."""
 
-_SIZES = {
+SIZES = {
     "layers": ("num_hidden_layers", "n_layers", "n_layer", "num_layers"),
     "hidden": ("hidden_size", "dim", "d_model", "n_embd", "emb_dim"),
     "heads": ("num_attention_heads", "n_heads", "n_head", "num_heads"),
@@ -94,7 +94,7 @@ def model_sizes(config: Mapping[str, Any]) -> dict[str, int]:
     Raises:
         ValueError, TypeError: one that is no number.
     """
-    return {size: int(next((config[name] for name in names if config.get(name)), 0)) for size, names in _SIZES.items()}
+    return {size: int(next((config[name] for name in names if config.get(name)), 0)) for size, names in SIZES.items()}
 
 
 def refuse_family(config: Mapping[str, Any], name: str) -> None:

@@ -116,17 +116,16 @@ def read_model(source: ModelSource, auto_class: str, *, plain: bool = False) -> 
         UnavailableError: files that can't be loaded.
     """
     with _loadable(source, auto_class):
-        found = None if plain else whole_tokenizer(source.folder)
-        if found is not None and "pad_token" in found[1]:
-            from bertctl.modeling.torch_bert import read_network
+        from bertctl.modeling.torch_bert import read_network
 
+        network = None if plain else read_network(source, auto_class)
+        found = None if network is None else whole_tokenizer(source.folder)
+        if network is not None and found is not None:
             tokenizer, roles = found
-            network = read_network(source, auto_class)
-            if network is not None and tokenizer.get_vocab_size() <= source.config["vocab_size"]:
+            if "pad_token" in roles and tokenizer.get_vocab_size() <= source.config["vocab_size"]:
                 _read_as(tokenizer, source, auto_class)
-                kinds = 0 if family_of(source.config) == "distilbert" else source.config["type_vocab_size"]
-                padding = Padding(roles["pad_token"])
-                return Model(network, tokenizer, None, padding, has_segments=kinds > 1, cls_id=roles.get("cls_token"))
+                segments, padding = network.has_segments, Padding(roles["pad_token"])
+                return Model(network, tokenizer, None, padding, segments, cls_id=roles.get("cls_token"))
     return load_model(source, auto_class, head=None)
 
 
@@ -325,7 +324,6 @@ def _renew_head(network: "nn.Module") -> None:
 
 def _backend(saved_tokenizer: Any, source: ModelSource, auto_class: str) -> Tokenizer:
     """Returns the tokenizer of the library, as which it is saved too: for words, it marks them as in a text."""
-    of_words = auto_class == "AutoModelForTokenClassification"
     if not getattr(saved_tokenizer, "is_fast", False):
         raise UnavailableError(
             f"the tokenizer in {source.folder} has no fast form (tokenizer.json)",
@@ -341,8 +339,7 @@ def _backend(saved_tokenizer: Any, source: ModelSource, auto_class: str) -> Toke
             remedy="Give a Longformer with RoBERTa's tokenizer, or another encoder.",
         )
     tokenizer = load_tokenizer(backend.to_str())
-    _read_as(tokenizer, source, auto_class)
-    if of_words and isinstance(tokenizer.pre_tokenizer, pre_tokenizers.ByteLevel):
+    if _read_as(tokenizer, source, auto_class):
         saved_tokenizer.add_prefix_space = saved_tokenizer.init_kwargs["add_prefix_space"] = True
     backend.no_truncation()
     backend.no_padding()
@@ -353,16 +350,21 @@ def _backend(saved_tokenizer: Any, source: ModelSource, auto_class: str) -> Toke
     return tokenizer
 
 
-def _read_as(tokenizer: Tokenizer, source: ModelSource, auto_class: str) -> None:
-    """Has a tokenizer lower-case as the source says, and mark words that are given alone as in a text."""
+def _read_as(tokenizer: Tokenizer, source: ModelSource, auto_class: str) -> bool:
+    """Has a tokenizer lower-case as the source says, and mark words that are given alone as in a text.
+
+    Returns whether it is its pre-tokenizer that puts a space before them now.
+    """
     if source.lowercase is not None and isinstance(tokenizer.normalizer, normalizers.BertNormalizer):
         tokenizer.normalizer.lowercase = source.lowercase
     if auto_class == "AutoModelForTokenClassification" and needs_space(tokenizer):
         if isinstance(tokenizer.pre_tokenizer, pre_tokenizers.ByteLevel):
             tokenizer.pre_tokenizer.add_prefix_space = True
-        else:  # it would put a space before each part of a word
-            first = [tokenizer.normalizer] if tokenizer.normalizer else []
-            tokenizer.normalizer = normalizers.Sequence([*first, normalizers.Prepend(" ")])
+            return True
+        # It would put a space before each part of a word.
+        first = [tokenizer.normalizer] if tokenizer.normalizer else []
+        tokenizer.normalizer = normalizers.Sequence([*first, normalizers.Prepend(" ")])
+    return False
 
 
 def _ensure_pad(config: Any, saved_tokenizer: Any) -> int:

@@ -11,14 +11,14 @@ Letters: B windows, T tokens, E numbers of an embedding, H of a hidden state, A 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bertctl.modeling.families import BARE, BERT_LAYER, COUNTS_FROM_PAD, DISTILBERT_LAYER, family_of
+from bertctl.modeling.families import BARE, BERT_LAYER, COUNTS_FROM_PAD, DISTILBERT_LAYER, SIZES, family_of
 from bertctl.modeling.heads import keep_in_fp32
 from bertctl.modeling.source import ModelSource
 from bertctl.modeling.stored_weights import StoredTensor, stored_weights
@@ -54,11 +54,6 @@ _FAMILIES = {
     "electra": _Family("electra", "encoder.layer", BERT_LAYER, functional.gelu),
     "distilbert": _Family("distilbert", "transformer.layer", DISTILBERT_LAYER, torch.relu),
 }
-_SIZES = {
-    "hidden": ("hidden_size", "dim"), "heads": ("num_attention_heads", "n_heads"),
-    "layers": ("num_hidden_layers", "n_layers"), "inner": ("intermediate_size", "hidden_dim"),
-    "words": ("vocab_size",), "positions": ("max_position_embeddings",), "pad": ("pad_token_id",),
-}  # fmt: skip
 
 _OF_TOKENS = {"TokenClassification": "classifier", "QuestionAnswering": "qa_outputs"}
 _OF_TEXTS = ("SequenceClassification", "MultipleChoice")
@@ -90,6 +85,7 @@ class Encoder(nn.Module):
     Attributes:
         config: of the model; `hidden_size` is H in each family.
         pooler: of [CLS] (H to H); None where the files have none.
+        has_segments: whether token type ids mean first and second sentence to it.
     """
 
     def __init__(self, config: Mapping[str, Any], sizes: Mapping[str, int], *, has_pooler: bool) -> None:
@@ -99,8 +95,9 @@ class Encoder(nn.Module):
         kinds = None if family_of(config) == "distilbert" else config["type_vocab_size"]
         self.config = SimpleNamespace(**{**config, "hidden_size": hidden})
         self.pad = sizes["pad"] if family_of(config) in COUNTS_FROM_PAD else None
-        self.words, self.positions = (_table(sizes[name], narrow) for name in ("words", "positions"))
+        self.words, self.positions = (_table(sizes[name], narrow) for name in ("vocabulary", "positions"))
         self.segments = _table(kinds, narrow) if kinds else None
+        self.has_segments = bool(kinds and kinds > 1)
         self.norm = nn.LayerNorm(narrow, eps=epsilon)
         self.projection = nn.Linear(narrow, hidden) if narrow != hidden else None
         of_layer = hidden, sizes["inner"], sizes["heads"], epsilon
@@ -161,17 +158,9 @@ class Network(nn.Module):
         super().__init__()
         hidden = encoder.config.hidden_size
         self.encoder, self.kind, self._activation = encoder, kind, family.dense
+        self.has_segments = encoder.has_segments
         self.dense = nn.Linear(hidden, hidden) if has_dense else None
         self.last = nn.Linear(hidden, outputs)
-
-    @property
-    def config(self) -> SimpleNamespace:
-        """Is that of the model."""
-        return self.encoder.config
-
-    def get_input_embeddings(self) -> nn.Module:
-        """Returns the token table."""
-        return self.encoder.words
 
     def forward(self, **inputs: Tensor) -> SimpleNamespace:
         """Returns `logits` (B, C), of tags (B, T, C), of choices (B, K) of (B, K, T) ids; of questions two (B, T)."""
@@ -192,13 +181,16 @@ class Network(nn.Module):
         return SimpleNamespace(logits=logits.view(-1, choices) if self.kind == "MultipleChoice" else logits)
 
 
+_Some = TypeVar("_Some", Encoder, Network)
+
+
 def _table(rows: int, size: int) -> nn.Embedding:
     """Returns a table whose weights are still to come: to draw them, torch would import its compiler."""
     table: nn.Embedding = nn.Embedding.from_pretrained(torch.empty(rows, size))  # type: ignore[no-untyped-call]
     return table
 
 
-def read_network(source: ModelSource, auto_class: str) -> nn.Module | None:
+def read_network(source: ModelSource, auto_class: str) -> Encoder | Network | None:
     """Returns a model's network on the CPU, in fp32 and evaluation mode; None where it is left to transformers.
 
     Args:
@@ -235,7 +227,7 @@ def read_network(source: ModelSource, auto_class: str) -> nn.Module | None:
     return _filled(network, {f"encoder.{ours}": theirs for ours, theirs in parts.items()} | of_head, stored)
 
 
-def _filled(network: nn.Module, parts: Mapping[str, str], stored: Mapping[str, StoredTensor]) -> nn.Module | None:
+def _filled(network: _Some, parts: Mapping[str, str], stored: Mapping[str, StoredTensor]) -> _Some | None:
     """Returns a network with the weights of the files; None where one is not there, or of another shape."""
     weights = {}
     for name, parameter in network.named_parameters():
@@ -248,14 +240,18 @@ def _filled(network: nn.Module, parts: Mapping[str, str], stored: Mapping[str, S
         with safe_open(file, framework="pt") as opened:
             read = {name: opened.get_tensor(one.name).float() for name, one in weights.items() if one.file == file}
             network.load_state_dict(read, strict=False, assign=True)
-    return network.requires_grad_(requires_grad=False).eval()
+    network.requires_grad_(requires_grad=False)
+    return network.eval()
 
 
 def _sizes(config: Mapping[str, Any]) -> dict[str, int] | None:
     """Returns the sizes that config.json has to say; None where one of them is left to the defaults of a class."""
-    found = {size: next((config[name] for name in names if name in config), None) for size, names in _SIZES.items()}
-    sizes = {size: one for size, one in found.items() if type(one) is int and (one > 0 or size == "pad")}
-    return sizes if len(sizes) == len(_SIZES) and not sizes["hidden"] % sizes["heads"] else None
+    found = {size: next((config[name] for name in names if name in config), None) for size, names in SIZES.items()}
+    sizes = {size: one for size, one in found.items() if type(one) is int and one > 0}
+    pad = config.get("pad_token_id")
+    if len(sizes) < len(SIZES) or type(pad) is not int or sizes["hidden"] % sizes["heads"]:
+        return None
+    return {**sizes, "pad": pad}
 
 
 def _is_plain(config: Mapping[str, Any]) -> bool:
