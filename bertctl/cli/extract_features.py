@@ -31,7 +31,7 @@ def extract_features(
         str | None, typer.Option("--input-format", metavar="lines|csv|tsv|jsonl|parquet|conll|conllu")
     ] = None,
     keep_text: Annotated[bool, typer.Option("--text/--no-text")] = True,
-    backend: Annotated[Literal["torch", "onnx", "openvino"], typer.Option("--backend")] = "torch",
+    backend: Annotated[Literal["auto", "torch", "onnx", "openvino"], typer.Option("--backend")] = "torch",
     resume: Annotated[bool, typer.Option("--resume")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite")] = False,
     shard: ShardOption = None,
@@ -61,6 +61,8 @@ def extract_features(
         input_format: Layout of the input. Default: by its suffix; lines on stdin.
         keep_text: Whether .parquet holds the texts.
         backend: What computes on a CPU. The model is converted once, and checked against torch each time.
+
+            `auto` measures once which of those that are installed is fastest on this machine with this model.
         resume: Continue where an earlier attempt stopped.
         overwrite: Replace OUT.
 

@@ -1,26 +1,30 @@
 """The frozen encoder made ready: on torch, or on ONNX Runtime or OpenVINO and then compared with torch first."""
 
+import time
+from collections.abc import Mapping
 from dataclasses import replace
+from importlib.metadata import version
 
 import numpy as np
 
 from bertctl.arrays import Floats, Floats32
 from bertctl.data.rows import Rows
-from bertctl.errors import DeviceError
+from bertctl.errors import DeviceError, UnavailableError
 from bertctl.features.encoded_windows import EncodedWindows, RowEncoder
 from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine
 from bertctl.features.extract_job import ExtractJob
-from bertctl.inference.sessions import converted, open_session
+from bertctl.inference.sessions import BACKENDS, PACKAGES, converted, lacking, open_session, precisions
 from bertctl.modeling.build import load_frozen
 from bertctl.modeling.layers import WORD_EMBEDDINGS, layer_count, states_needed
 from bertctl.modeling.source import ModelSource
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.device import Compute
+from bertctl.runtime.measured import WORTH, Speeds, measured_once
 
 LOWEST_COSINE = 0.9999
 """Between a vector and torch's in fp32; below it a backend is refused."""
 
-_SAMPLE = 64
+_SAMPLE, _ROUNDS = 64, 5
 
 
 def open_encoder(
@@ -54,9 +58,7 @@ def open_encoder(
     path = converted(source, loaded, names, listener=listener)
     engine = replace(ours, backend=open_session(job.backend, path, needed, compute)) if needed else ours
     encoder = Encoder(source, loaded, spec, engine)
-    row_encoder = RowEncoder(loaded.tokenizer, job.long, by_token=spec.by_token, said=spec.said)
-    by_length = sorted(range(len(sample)), key=lambda i: len(sample.columns["text"][i]))
-    windows = row_encoder.encode(sample.select(by_length[:: max(1, len(by_length) // _SAMPLE)]))
+    windows = _some_windows(encoder, job, sample)
     lowest = lowest_cosine(encoder, Encoder(source, loaded, spec, ours), windows)
     if not lowest >= LOWEST_COSINE:
         raise DeviceError(
@@ -66,6 +68,65 @@ def open_encoder(
         )
     listener.say(f"{job.backend} agrees with torch on {windows.rows} rows: lowest cosine {lowest:.7f}")
     return encoder
+
+
+def fastest_backend(
+    source: ModelSource, spec: VectorSpec, compute: Compute, job: ExtractJob, sample: Rows, listener: Listener = SILENT
+) -> str:
+    """Returns the fastest of the backends that are installed; another one than torch has to be `WORTH` its conversion.
+
+    What was measured on this machine with this model holds from then on. For a few rows nothing is converted.
+
+    Args:
+        source: the model's files.
+        spec: which vectors.
+        compute: where, and in which precision.
+        job: says what is read of long texts.
+        sample: rows of the input; some of them, short to long, are what is measured with.
+        listener: told of the speeds, and of a backend that can't have this model.
+    """
+    names = [name for name in BACKENDS if not lacking(name) and compute.precision in precisions(name)]
+    if compute.device != "cpu" or names == ["torch"] or len(sample) < _SAMPLE:
+        why = f"fewer than {_SAMPLE} rows" if len(sample) < _SAMPLE else f"the only one for {compute.precision} here"
+        listener.say(f"torch computes: {why}")
+        return "torch"
+
+    def measure() -> Speeds:
+        encoders = {}
+        for name in names:
+            try:
+                encoders[name] = open_encoder(source, spec, compute, replace(job, backend=name), sample, listener)
+            except (DeviceError, UnavailableError) as error:
+                listener.say(f"{name} is left out: {error.message}")
+        windows = _some_windows(encoders["torch"], job, sample)
+        seconds = {name: min(of_rounds) for name, of_rounds in _in_turns(encoders, windows).items()}
+        return {name: windows.rows / seconds[name] if name in seconds else 0.0 for name in names}
+
+    versions = [version(package) for name in names for package in PACKAGES[name]]
+    about = [source.content_hash(), compute.precision, *names, *versions]
+    speeds = measured_once("backends", names, about, compute.threads, measure)
+    listener.say("texts/s here: " + ", ".join(f"{name} {speed:.0f}" for name, speed in speeds.items()))
+    best = max(names, key=lambda name: speeds[name])
+    return best if speeds[best] >= WORTH * speeds["torch"] else "torch"
+
+
+def _in_turns(encoders: Mapping[str, Encoder], windows: EncodedWindows) -> dict[str, list[float]]:
+    """Returns the seconds in which each encoder computes the same windows, several times over."""
+    seconds: dict[str, list[float]] = {name: [] for name in encoders}
+    for _ in range(_ROUNDS):
+        for name, encoder in encoders.items():
+            started = time.perf_counter()
+            encoder.tokens(windows) if encoder.spec.by_token else encoder.texts(windows)
+            seconds[name].append(time.perf_counter() - started)
+    return seconds
+
+
+def _some_windows(encoder: Encoder, job: ExtractJob, rows: Rows) -> EncodedWindows:
+    """Returns the windows of some rows, short to long."""
+    spec = encoder.spec
+    row_encoder = RowEncoder(encoder.engine.tokenizer, job.long, by_token=spec.by_token, said=spec.said)
+    by_length = sorted(range(len(rows)), key=lambda i: len(rows.columns["text"][i]))
+    return row_encoder.encode(rows.select(by_length[:: max(1, len(by_length) // _SAMPLE)]))
 
 
 def lowest_cosine(one: Encoder, other: Encoder, windows: EncodedWindows) -> float:

@@ -11,7 +11,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
 from bertctl.documents import read_json
 from bertctl.errors import DataError, UnavailableError, UsageError
-from bertctl.features.backends import open_encoder
+from bertctl.features.backends import fastest_backend, open_encoder
 from bertctl.features.chunks import chunks, require_rows, split_for_memory
 from bertctl.features.encoded_windows import RowEncoder
 from bertctl.features.encoder import Encoder, VectorSpec
@@ -30,8 +30,8 @@ from bertctl.features.feature_files import check_output, write_features
 from bertctl.features.source import Input
 from bertctl.features.store import VectorLayout, VectorStore, join_stores
 from bertctl.inference.evaluate import warn_of_truncation
-from bertctl.inference.sessions import check_backend
-from bertctl.inference.shards import AGAIN
+from bertctl.inference.sessions import BACKENDS, check_backend
+from bertctl.inference.shards import AGAIN, Sharing
 from bertctl.modeling.source import inspect_model
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA
@@ -129,7 +129,10 @@ def extract_features(
     """
     runtime = recipe.runtime
     check_backend(job.backend, device=runtime.device, precision=runtime.precision)
-    if job.backend != "torch":
+    if job.backend == "auto" and job.sharing != Sharing():
+        remedy = f"Name one for all of them: --backend {'|'.join(BACKENDS)}."
+        raise UsageError("--backend auto may choose another one on the machine of each shard", remedy=remedy)
+    if job.backend not in ("auto", "torch"):
         precision = "fp32" if runtime.precision == "auto" else runtime.precision
         runtime = runtime.model_copy(update={"device": "cpu", "precision": precision})
     source = inspect_model(recipe.model)
@@ -137,6 +140,9 @@ def extract_features(
     stream = require_rows(rows.stream(listener=listener), rows.name)
     first = next(stream)
     compute = source.compute(runtime)
+    if job.backend == "auto":
+        chosen = fastest_backend(source, spec, compute, job, first, listener) if workers.is_first else ""
+        job = replace(job, backend=workers.share(chosen))
     listener.say(f"compute: {compute.why}" + ("" if job.backend == "torch" else f", by {job.backend}"))
     encoder = open_encoder(source, spec, compute, job, first, listener)
     document = extract(itertools.chain([first], stream), encoder, job, workers=workers, listener=listener)

@@ -38,7 +38,7 @@ class ExtractJob:
         source: what the input is called.
         dtype: of the numbers in the file.
         keep_text: whether texts are written where the format has room.
-        backend: torch, onnx or openvino.
+        backend: torch, onnx or openvino; auto for the fastest of them.
         resume: go on where an earlier attempt was stopped.
         overwrite: replace a file that is there.
         sharing: what of the work this is; shards are OUT.parts/K-of-N.json and a folder of that name.

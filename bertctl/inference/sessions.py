@@ -33,18 +33,29 @@ if TYPE_CHECKING:
 
 BACKENDS = ("torch", "onnx", "openvino")
 
-_PACKAGES = {"onnx": ("onnxruntime", "onnx"), "openvino": ("openvino", "onnx")}
+PACKAGES = {"torch": (), "onnx": ("onnxruntime", "onnx"), "openvino": ("openvino", "onnx")}
+"""What each backend needs besides."""
 _OPSET = 18
 
 Run = Callable[[Mapping[str, Array]], Sequence[Array]]
 """Inputs by name -> outputs in the order that was asked for."""
 
 
+def lacking(name: str) -> list[str]:
+    """Returns the packages that a backend needs and that are not installed."""
+    return [package for package in PACKAGES[name] if find_spec(package) is None]
+
+
+def precisions(name: str) -> tuple[str, ...]:
+    """Returns the precisions that a backend computes in."""
+    return {"torch": ("fp32", "bf16", "fp16"), "openvino": ("fp32", "bf16")}.get(name, ("fp32",))
+
+
 def check_backend(name: str, *, device: str, precision: str) -> None:
     """Refuses a backend that can't be used, before anything is loaded.
 
     Args:
-        name: as it was asked for.
+        name: as it was asked for, `auto` included.
         device: as it was asked for, `auto` included.
         precision: as it was asked for, `auto` included.
 
@@ -53,22 +64,21 @@ def check_backend(name: str, *, device: str, precision: str) -> None:
         UnavailableError: its packages are not installed.
         DeviceError: a device other than the CPU.
     """
-    if name not in BACKENDS:
-        raise UsageError(unknown("backend", name, BACKENDS), remedy=f"Choose from {', '.join(BACKENDS)}.")
-    if name == "torch":
+    known = ("auto", *BACKENDS)
+    if name not in known:
+        raise UsageError(unknown("backend", name, known), remedy=f"Choose from {', '.join(known)}.")
+    if name in ("auto", "torch"):
         return
-    missing = [package for package in _PACKAGES[name] if find_spec(package) is None]
-    if missing:
+    if missing := lacking(name):
         raise UnavailableError(
             f"--backend {name} needs {' and '.join(missing)}", remedy=f"Install it: pip install 'bertctl[{name}]'."
         )
     if device not in ("auto", "cpu"):
         raise DeviceError(f"--backend {name} computes on the CPU, not on {device}", remedy="Leave one of them out.")
-    fits = ("auto", "fp32", "bf16") if name == "openvino" else ("auto", "fp32")
-    if precision not in fits:
+    if precision not in ("auto", *precisions(name)):
         raise UsageError(
             f"--backend {name} does not compute in {precision}",
-            remedy=f"Choose --precision from {', '.join(fits[1:])}.",
+            remedy=f"Choose --precision from {', '.join(precisions(name))}.",
         )
 
 

@@ -146,6 +146,8 @@ def repeated(plan: Plan, distinct: Ints) -> int:
     """Returns how many examples share a number with another one of their batch."""
     found = 0
     for batch in plan:
-        numbers, counts = np.unique(distinct[batch], return_counts=True)
-        found += int(np.isin(distinct[batch], numbers[(counts > 1) & (numbers >= 0)]).any(axis=1).sum())
+        rows = np.sort(distinct[batch], axis=1)
+        rows[:, 1:][rows[:, 1:] == rows[:, :-1]] = -1  # what an example has twice it shares with no other
+        numbers, counts = np.unique(rows, return_counts=True)
+        found += int(np.isin(rows, numbers[(counts > 1) & (numbers >= 0)]).any(axis=1).sum())
     return found

@@ -50,6 +50,7 @@ def main() -> None:
                     "sentence-transformers": [sys.executable, "-c", THEIRS, model, str(file), target, options.device],
                     "bertctl, fp32": [*ours, "--precision", "fp32", str(file), "-o", target],
                     "bertctl, default": [*ours, str(file), "-o", target],
+                    "bertctl, --backend auto": [*ours, "--backend", "auto", str(file), "-o", target],
                 }
                 for name, command in commands.items():
                     started = time.perf_counter()

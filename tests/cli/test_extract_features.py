@@ -41,7 +41,8 @@ def test_from_stdin_to_npy_with_a_sidecar_and_a_summary(bertctl, tiny_model, tmp
         (("a.txt", "-o", "a.npy", "--pooling", "men"), 2, "did you mean mean"),
         (("a.txt", "-o", "a.npy", "--dtype", "int8"), 2, "'float32', 'float16'"),
         (("a.txt", "-o", "a.npy", "--max-length", "400"), 2, "over the 41 positions"),
-        (("a.txt", "-o", "a.npy", "--backend", "onyx"), 2, "'torch', 'onnx', 'openvino'"),
+        (("a.txt", "-o", "a.npy", "--backend", "onyx"), 2, "'auto', 'torch', 'onnx', 'openvino'"),
+        (("a.txt", "-o", "a.npy", "--backend", "auto", "--shard", "1/2"), 2, "--backend torch|onnx|openvino"),
         (("none.txt", "-o", "a.npy"), 4, "none.txt does not exist"),
         (("empty.txt", "-o", "a.npy"), 3, "no rows"),
     ],
@@ -68,6 +69,8 @@ def test_another_backend_gives_the_same_vectors_and_says_that_it_was_checked(ber
     sidecar = json.loads((tmp_path / "other.npy.json").read_text())
     assert (sidecar["backend"], sidecar["precision"]) == ("openvino", "fp32")
     assert bertctl(*common, "-o", "plain.npy", "--precision", "fp32").returncode == 0
+    assert bertctl(*common, "-o", "auto.npy", "--backend", "auto").returncode == 0
+    assert json.loads((tmp_path / "auto.npy.json").read_text())["backend"] == "torch", "20 rows convert nothing"
     np.testing.assert_allclose(np.load(tmp_path / "other.npy"), np.load(tmp_path / "plain.npy"), atol=1e-5)
 
 

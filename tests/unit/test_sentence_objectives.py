@@ -176,6 +176,12 @@ def test_batches_hold_no_text_twice_where_that_can_be(copies: int) -> None:
             assert 0 < equal <= plain
 
 
+def test_a_text_that_a_row_has_twice_is_shared_with_no_other_row() -> None:
+    keys = np.array([[0, 0], [1, 1], [2, 3], [4, 3], [5, -1], [6, -1]])
+    assert repeated([np.array([0, 1, 4, 5])], keys) == 0
+    assert repeated([np.arange(6)], keys) == 2
+
+
 class Encoder(nn.Module):
     """Embeddings, and their mean, for each of a row's texts."""
 
