@@ -87,8 +87,8 @@ def fastest_backend(
     """
     names = [name for name in BACKENDS if not lacking(name) and compute.precision in precisions(name)]
     if compute.device != "cpu" or names == ["torch"] or len(sample) < _SAMPLE:
-        why = f"fewer than {_SAMPLE} rows" if len(sample) < _SAMPLE else f"the only one for {compute.precision} here"
-        listener.say(f"torch computes: {why}")
+        only = f"the only one here on {compute.device} in {compute.precision}"
+        listener.say("torch computes: " + (f"fewer than {_SAMPLE} rows" if len(sample) < _SAMPLE else only))
         return "torch"
 
     def measure() -> Speeds:

@@ -30,8 +30,11 @@ _DROPOUT_FIELDS = (
 """What the families call it: bert, distilbert, xlnet, deberta, modernbert, gpt2, funnel, t5."""
 
 
-_SAMPLES = ("The film wasn't GOOD, was it?", " two  spaces\tand\na line", "Île-de-France ﬁn ½ 東京 3.14 ``so''")
-"""What is read otherwise by most other ways to normalise and split texts."""
+_SAMPLES = (
+    "The film wasn't GOOD, was it?", " two  spaces\tand\na line", "Île-de-France ﬁn ½ 東京 3.14 ``so''",
+    ("Who was it?", "It was he."),
+)  # fmt: skip
+"""What is read otherwise by most other ways to normalise and split texts, and to put two into one line."""
 
 WORD_HEADS = ("AutoModelForMaskedLM", "AutoModelForPreTraining")
 """Classes with the heads of pretraining, which compute in the precision of the network."""
@@ -122,10 +125,10 @@ def read_model(source: ModelSource, auto_class: str, *, plain: bool = False) -> 
         found = None if network is None else whole_tokenizer(source.folder)
         if network is not None and found is not None:
             tokenizer, roles = found
-            if "pad_token" in roles and tokenizer.get_vocab_size() <= source.config["vocab_size"]:
+            if {"pad_token", "cls_token"} <= roles.keys() and tokenizer.get_vocab_size() <= source.config["vocab_size"]:
                 _read_as(tokenizer, source, auto_class)
                 segments, padding = network.has_segments, Padding(roles["pad_token"])
-                return Model(network, tokenizer, None, padding, segments, cls_id=roles.get("cls_token"))
+                return Model(network, tokenizer, None, padding, segments, cls_id=roles["cls_token"])
     return load_model(source, auto_class, head=None)
 
 

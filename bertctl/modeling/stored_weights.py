@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertctl.documents import loading
+from bertctl.documents import loading, read_json
 from bertctl.errors import UnavailableError
 
 _HEADER_LIMIT = 100 * 2**20  # bytes, that of the library
@@ -69,14 +69,19 @@ class Place:
 
 
 def stored_weights(folder: Path) -> dict[str, StoredTensor]:
-    """Returns the tensors of a model's folder by name, those of all its files.
+    """Returns the tensors of a model's folder by name, those of all files that its index names if it is in parts.
 
     Raises:
         UnavailableError: no weights, or files that are cut off or are no safetensors.
     """
-    whole, shards = folder / "model.safetensors", sorted(folder.glob("model-*.safetensors"))
-    files = shards if shards and not whole.is_file() else [whole]
-    return {name: tensor for file in files for name, tensor in tensors_in(file).items()}
+    whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if whole.is_file() or not index.is_file():
+        return tensors_in(whole)
+    with loading(f"the model in {folder}", kind=UnavailableError, remedy=_REMEDY):
+        names = sorted({*read_json(index)["weight_map"].values()})
+        if elsewhere := [name for name in names if Path(name).name != name]:
+            raise ValueError(f"{index.name} names a file elsewhere: {elsewhere[0]:.100}")
+    return {name: tensor for file in names for name, tensor in tensors_in(folder / file).items()}
 
 
 def tensors_in(file: Path) -> dict[str, StoredTensor]:

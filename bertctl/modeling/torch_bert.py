@@ -55,6 +55,15 @@ _FAMILIES = {
     "distilbert": _Family("distilbert", "transformer.layer", DISTILBERT_LAYER, torch.relu),
 }
 
+_DISTILBERT_SIZES = ("n_layers", "dim", "n_heads", "hidden_dim", "vocab_size", "max_position_embeddings")
+_DISTILBERT_EPSILON = 1e-12  # whatever its config.json says
+_WITH_POOLER = ("bert", "roberta")
+_USUAL = {
+    "position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False, "is_causal": False,
+    "attn_implementation": "sdpa", "_attn_implementation": "sdpa",
+}  # fmt: skip
+"""What config.json may say of a model that is as those of its family usually are, or leave out."""
+
 _OF_TOKENS = {"TokenClassification": "classifier", "QuestionAnswering": "qa_outputs"}
 _OF_TEXTS = ("SequenceClassification", "MultipleChoice")
 
@@ -90,9 +99,10 @@ class Encoder(nn.Module):
 
     def __init__(self, config: Mapping[str, Any], sizes: Mapping[str, int], *, has_pooler: bool) -> None:
         super().__init__()
-        hidden, epsilon = sizes["hidden"], config.get("layer_norm_eps", 1e-12)  # DistilBERT's is fixed
-        narrow = config.get("embedding_size", hidden) if family_of(config) == "electra" else hidden
-        kinds = None if family_of(config) == "distilbert" else config["type_vocab_size"]
+        is_distilbert, hidden = family_of(config) == "distilbert", sizes["hidden"]
+        epsilon = _DISTILBERT_EPSILON if is_distilbert else config["layer_norm_eps"]
+        narrow = config["embedding_size"] if family_of(config) == "electra" else hidden
+        kinds = None if is_distilbert else config["type_vocab_size"]
         self.config = SimpleNamespace(**{**config, "hidden_size": hidden})
         self.pad = sizes["pad"] if family_of(config) in COUNTS_FROM_PAD else None
         self.words, self.positions = (_table(sizes[name], narrow) for name in ("vocabulary", "positions"))
@@ -205,6 +215,8 @@ def read_network(source: ModelSource, auto_class: str) -> Encoder | Network | No
     if family is None or sizes is None or not _is_plain(config):
         return None
     stored, is_bare = stored_weights(source.folder), auto_class == BARE
+    if any(name.endswith((".gamma", ".beta")) for name in stored):  # older names, which transformers knows
+        return None
     inside = f"{family.encoder}." if any(name.startswith(f"{family.encoder}.") for name in stored) else ""
     parts = _OF_EMBEDDINGS | {
         f"layers.{i}.{ours}": f"{family.layers}.{i}.{theirs}"
@@ -213,15 +225,15 @@ def read_network(source: ModelSource, auto_class: str) -> Encoder | Network | No
     }
     parts = {ours: inside + theirs for ours, theirs in parts.items()}
     of_head = {} if is_bare else _head(family, kind)
-    if of_head is None or not (is_bare or (inside and kind in str(config.get("architectures")))):
+    outputs = 1 if kind == "MultipleChoice" else _outputs(config)
+    if of_head is None or not (is_bare or (outputs and inside and kind in str(config.get("architectures")))):
         return None
     reads_pooler = kind in _OF_TEXTS and "dense" not in of_head
-    has_pooler = f"{parts['pooler']}.weight" in stored if is_bare else reads_pooler
+    has_pooler = family.encoder in _WITH_POOLER and f"{parts['pooler']}.weight" in stored if is_bare else reads_pooler
     with torch.device("meta"):
         encoder = Encoder(config, sizes, has_pooler=has_pooler)
         if is_bare:
             return _filled(encoder, parts, stored)
-        outputs = 1 if kind == "MultipleChoice" else len(config.get("id2label") or range(config.get("num_labels", 2)))
         network = Network(encoder, kind, family, outputs, has_dense="dense" in of_head)
     keep_in_fp32(network)
     return _filled(network, {f"encoder.{ours}": theirs for ours, theirs in parts.items()} | of_head, stored)
@@ -245,22 +257,34 @@ def _filled(network: _Some, parts: Mapping[str, str], stored: Mapping[str, Store
 
 
 def _sizes(config: Mapping[str, Any]) -> dict[str, int] | None:
-    """Returns the sizes that config.json has to say; None where one of them is left to the defaults of a class."""
-    found = {size: next((config[name] for name in names if name in config), None) for size, names in SIZES.items()}
-    sizes = {size: one for size, one in found.items() if type(one) is int and one > 0}
-    pad = config.get("pad_token_id")
-    if len(sizes) < len(SIZES) or type(pad) is not int or sizes["hidden"] % sizes["heads"]:
-        return None
-    return {**sizes, "pad": pad}
+    """Returns the sizes that config.json has to say; None where it leaves one to a class, or says one in two ways."""
+    usual = [names[0] for names in SIZES.values()]
+    own = _DISTILBERT_SIZES if family_of(config) == "distilbert" else usual
+    found = {size: config.get(name) for size, name in zip(SIZES, own, strict=True)}
+    says_two = any(config.get(name, one) != one for name, one in zip(usual, found.values(), strict=True))
+    found["pad"] = config.get("pad_token_id")
+    sizes = {size: one for size, one in found.items() if type(one) is int and (one > 0 or size == "pad")}
+    return None if says_two or sizes.keys() != found.keys() or sizes["hidden"] % sizes["heads"] else sizes
+
+
+def _outputs(config: Mapping[str, Any]) -> int:
+    """Returns how many answers config.json names; 0 where it does not say so in one way."""
+    labels, number = config.get("id2label", {}), config.get("num_labels", 2)
+    if not labels and isinstance(labels, dict):
+        return number if type(number) is int else 0
+    is_plain = isinstance(labels, dict) and all(name.isdecimal() and str(int(name)) == name for name in labels)
+    return len(labels) if is_plain and config.get("num_labels", len(labels)) == len(labels) else 0
 
 
 def _is_plain(config: Mapping[str, Any]) -> bool:
     """Returns whether a model is as those of its family usually are."""
-    is_said = family_of(config) == "distilbert" or {"layer_norm_eps", "type_vocab_size"} <= config.keys()
-    usual = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
-    is_usual = all(config.get(name, value) == value for name, value in usual.items())
+    family, epsilon, kinds = family_of(config), config.get("layer_norm_eps"), config.get("type_vocab_size")
+    is_said = family == "distilbert" or (type(epsilon) is float and epsilon > 0 and type(kinds) is int and kinds > 0)
+    is_wide = family != "electra" or type(config.get("embedding_size")) is int
+    is_usual = all(config.get(name) in (None, value) for name, value in _USUAL.items())
     is_changed = config.get("pruned_heads") or config.get("long_text")
-    return is_said and is_usual and not is_changed and config.get("hidden_act", config.get("activation")) == "gelu"
+    activation = config.get("activation" if family == "distilbert" else "hidden_act")
+    return is_said and is_wide and is_usual and not is_changed and activation == "gelu"
 
 
 def _head(family: _Family, kind: str) -> dict[str, str] | None:

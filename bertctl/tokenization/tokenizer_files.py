@@ -92,6 +92,9 @@ def whole_tokenizer(folder: Path) -> tuple[Tokenizer, dict[str, int]] | None:
     tokenizer = load_tokenizer(read_text(folder / "tokenizer.json"))
     added = {token.content: number for number, token in tokenizer.get_added_tokens_decoder().items()}
     roles: dict[str, str] = {}
+    older = folder / "added_tokens.json"  # which transformers reads where the others tell of no added tokens
+    if older.exists() and not read_json(older).items() <= added.items():
+        return None
     for file in (folder / "tokenizer_config.json", folder / "special_tokens_map.json"):
         said = read_json(file) if file.exists() else {}
         numbered = {_content(token): int(number) for number, token in (said.get("added_tokens_decoder") or {}).items()}

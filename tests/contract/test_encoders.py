@@ -248,6 +248,22 @@ def test_a_tokenizer_that_names_no_padding_token_gets_one_and_its_cut_side_is_sa
     assert (saved.pad_token, saved.truncation_side) == ("[PAD]", "right")
 
 
+def test_pairs_are_put_together_as_tokenizer_json_says_whoever_reads_it(encoder: Make, tmp_path: Path) -> None:
+    """Answers come from the file alone, training from transformers' class, which would take its own way."""
+    folder = encoder("bert", tmp_path / "model")
+    document = json.loads((folder / "tokenizer.json").read_text())
+    numbers = {token["content"]: token["id"] for token in document["added_tokens"]}
+    ends = {"sep": ["[SEP]", numbers["[SEP]"]], "cls": ["[CLS]", numbers["[CLS]"]]}
+    document["post_processor"] = {"type": "RobertaProcessing", "trim_offsets": True, "add_prefix_space": False, **ends}
+    (folder / "tokenizer.json").write_text(json.dumps(document))
+    source = inspect_model(ModelSection(name=str(folder), max_length=40))
+    answers, trained = read_model(source, "AutoModel"), load_model(source, "AutoModel", head=None)
+    assert type(answers.network) is not type(trained.network), "one of them is read without transformers"
+    read = [one.tokenizer.encode("the film", "was good") for one in (answers, trained)]
+    assert read[0].tokens == read[1].tokens
+    assert read[0].tokens.count("[SEP]") == 3
+
+
 def test_a_head_of_the_hub_is_not_taken_for_other_labels(
     bertctl: Run, encoder: Make, opinions: Path, tmp_path: Path
 ) -> None:

@@ -9,7 +9,9 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+from bertctl.errors import UnavailableError
 from bertctl.modeling.source import ModelSource
+from bertctl.modeling.stored_weights import stored_weights
 from bertctl.modeling.torch_bert import read_network
 
 _SIZES = {"hidden_size": 48, "num_attention_heads": 4, "num_hidden_layers": 3, "intermediate_size": 80}
@@ -21,6 +23,7 @@ _FAMILIES: dict[str, dict[str, Any]] = {
     "Electra": {**_SIZES, "embedding_size": 24},
     "DistilBert": {"dim": 48, "n_heads": 4, "n_layers": 3, "hidden_dim": 80},
 }
+_GONE = "no such field"
 _HEADS = ("SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice")
 
 
@@ -154,6 +157,80 @@ def test_what_config_does_not_say_or_weights_do_not_have_is_left_to_transformers
         other = ModelSource("made", tmp_path, source.config | {field: value}, 38, None)
         assert read_network(other, kind) is None, field
     weights = load_file(tmp_path / "model.safetensors")
+    older = weights | {"bert.embeddings.LayerNorm.gamma": torch.ones(48)}
+    save_file(older, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    assert read_network(source, kind) is None
     del weights["bert.encoder.layer.1.output.dense.bias"]
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
     assert read_network(source, kind) is None
+
+
+_UNUSUAL: list[tuple[str, dict[str, Any]]] = [
+    ("Bert", {"is_causal": True}),
+    ("Bert", {"attn_implementation": "eager"}),
+    ("Bert", {"_attn_implementation": "eager"}),
+    ("Bert", {"layer_norm_eps": None}),
+    ("Bert", {"layer_norm_eps": "1e-5"}),
+    ("Bert", {"type_vocab_size": 0}),
+    ("Bert", {"num_labels": 5, "id2label": {"0": "a", "1": "b", "2": "c"}}),
+    ("Bert", {"num_labels": None}),
+    ("Bert", {"id2label": ["a", "b", "c"]}),
+    ("Bert", {"id2label": {"0": "a", "00": "b", "1": "c"}}),
+    ("Bert", {"num_attention_heads": _GONE, "n_heads": 4}),
+    ("Roberta", {"num_hidden_layers": _GONE, "n_layers": 3}),
+    ("Electra", {"num_attention_heads": _GONE, "num_heads": 4}),
+    ("Electra", {"embedding_size": _GONE}),
+    ("DistilBert", {"hidden_act": "gelu", "activation": "relu"}),
+    ("DistilBert", {"n_heads": _GONE, "num_heads": 4}),
+    ("DistilBert", {"num_attention_heads": 2}),
+]
+
+
+@pytest.mark.parametrize(("family", "fields"), _UNUSUAL, ids=lambda one: str(one)[:60])
+def test_what_is_said_in_an_unusual_way_is_left_to_transformers(
+    family: str, fields: dict[str, Any], tmp_path: Path
+) -> None:
+    source, _ = _made(tmp_path, family, "SequenceClassification")
+    config = {name: one for name, one in (source.config | fields).items() if one != _GONE}
+    assert read_network(source, "AutoModelForSequenceClassification") is not None
+    changed = ModelSource("made", tmp_path, config, 38, None)
+    assert read_network(changed, "AutoModelForSequenceClassification") is None
+
+
+def test_what_a_family_does_not_read_changes_nothing(tmp_path: Path) -> None:
+    source, theirs = _made(tmp_path, "DistilBert", "SequenceClassification")
+    more = {"layer_norm_eps": 0.01, "hidden_act": "relu", "num_attention_heads": 4, "is_causal": None}
+    ours = read_network(
+        ModelSource("made", tmp_path, source.config | more, 38, None), "AutoModelForSequenceClassification"
+    )
+    inputs = _inputs("DistilBert", "", padded=True)
+    assert ours is not None
+    with torch.inference_mode():
+        assert torch.equal(ours(**inputs).logits, theirs(**inputs).logits)
+    weights = load_file(tmp_path / "model.safetensors") | {"distilbert.pooler.dense.weight": torch.ones(48, 48)}
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    bare = read_network(source, "AutoModel")
+    assert bare is not None
+    assert bare.pooler is None, "the family has none"
+
+
+def test_of_weights_in_parts_those_that_the_index_names_are_read(tmp_path: Path) -> None:
+    source, network = _made(tmp_path, "Bert", "SequenceClassification")
+    (tmp_path / "model.safetensors").unlink()
+    network.save_pretrained(tmp_path, max_shard_size="60KB")
+    expected = stored_weights(tmp_path)
+    assert len({one.file for one in expected.values()}) > 1
+    stale = {"classifier.bias": torch.ones(3)}
+    save_file(stale, tmp_path / "model-00009-of-00009.safetensors", metadata={"format": "pt"})
+    assert stored_weights(tmp_path) == expected
+    ours, inputs = read_network(source, "AutoModelForSequenceClassification"), _inputs("Bert", "", padded=True)
+    assert ours is not None
+    with torch.inference_mode():
+        assert torch.equal(ours(**inputs).logits, network(**inputs).logits)
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(index.read_text().replace("model-00001", "../model-00001"))
+    with pytest.raises(UnavailableError, match="names a file elsewhere"):
+        stored_weights(tmp_path)
+    index.unlink()
+    with pytest.raises(UnavailableError, match=r"has no model\.safetensors"):
+        stored_weights(tmp_path)

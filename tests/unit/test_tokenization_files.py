@@ -173,3 +173,6 @@ def test_a_tokenizer_is_whole_where_no_file_beside_it_names_another_token(vocab_
     assert found(**roles) is None, "two files say two things"
     (folder / "special_tokens_map.json").write_text(json.dumps({"pad_token": {"content": "[PAD]"}}))
     assert found(**roles) == expected
+    for older, whole in (({"[MASK]": 4}, expected), ({"[MASK]": 3}, None), ({"<user>": 11}, None)):
+        (folder / "added_tokens.json").write_text(json.dumps(older))
+        assert found(**roles) == whole, older
