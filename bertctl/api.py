@@ -203,7 +203,7 @@ def extract_features(
         texts: any number of them.
         model: a name, a folder, a hub id or a run folder.
         layers: as `bertctl extract-features --layers`, such as "last" or "-1,-2".
-        pooling: as `--pooling`: "mean", "cls", "max", "pooler".
+        pooling: as `--pooling`: "mean", "cls", "max", "pooler", or "model" as the folder says.
         fields: recipe fields, such as `model.max_length` or `runtime.precision`.
 
     Raises:
@@ -215,7 +215,8 @@ def extract_features(
     recipe = load_recipe("text-classification", {"model.name": str(model), **(fields or {})})
     names = VectorNames(tuple(names_in(layers)), tuple(names_in(pooling)))
     rows = Rows("texts", {"text": list(texts)}, [str(i) for i in range(len(texts))], "texts")
-    return TextVectors(recipe, names, length=recipe.model.max_length).of(rows)
+    of_folder = pooling == "model" and "model.max_length" not in (fields or {})
+    return TextVectors(recipe, names, length=None if of_folder else recipe.model.max_length).of(rows)
 
 
 def _check_names(fields: Fields | None) -> None:

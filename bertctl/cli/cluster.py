@@ -6,6 +6,7 @@ import typer
 
 from bertctl.cli.output import Output
 from bertctl.cli.vectors_given import VectorsGiven, takes_vectors
+from bertctl.words import count
 
 
 @takes_vectors()
@@ -16,7 +17,7 @@ def cluster(
     method: Annotated[Literal["kmeans", "agglomerative", "hdbscan"], typer.Option("--method")] = "kmeans",
     clusters: Annotated[int | None, typer.Option("--clusters", min=2, metavar="K")] = None,
     smallest: Annotated[int, typer.Option("--min-size", min=2, metavar="N")] = 5,
-    seed: Annotated[int, typer.Option("--seed", min=0)] = 42,
+    seed: Annotated[int, typer.Option("--seed", min=0, max=2**32 - 1)] = 42,
 ) -> None:
     """Put a file's texts into groups by meaning, and name each group by the words that tell it from the others.
 
@@ -34,19 +35,21 @@ def cluster(
         bertctl cluster tickets.csv --clusters 12 -o groups.csv
         bertctl cluster tickets.csv --method hdbscan
     """
-    from bertctl.search.clusters import cluster_words, clusters_of, silhouette
+    from bertctl.search.clusters import check_clusters, cluster_words, clusters_of, silhouette
 
+    check_clusters(method, clusters)
     with out.third_party_kept():
         rows = given.read(file, out)
         vectors = given.model().of(rows, out)
         found = clusters_of(vectors, method, clusters, smallest=smallest, seed=seed)
         texts = rows.columns["text"]
         names, spread = cluster_words(texts, found), silhouette(vectors, found, seed=seed)
-        sizes = [{"cluster": i, "words": name, "texts": int((found == i).sum())} for i, name in enumerate(names)]
+        counts = [int((found == i).sum()) for i in range(len(names))]
+        sizes = [{"cluster": i, "words": name, "texts": counts[i]} for i, name in enumerate(names)]
         each = zip(rows.ids, found.tolist(), texts, strict=True)
         answers = ({"id": name, "cluster": number, "text": text} for name, number, text in each)
         given.answer(out, answers, lambda: {"clusters": sizes, "silhouette": spread})
-    for one in sizes:
-        out.say(f"cluster {one['cluster']}: {one['texts']:,} texts: {one['words']}")
+    for i, name in enumerate(names):
+        out.say(f"cluster {i}: {count(counts[i], 'text')}: {name}")
     if spread:
-        out.say("silhouette {value:.3f} ({texts:,} texts)".format(**spread))
+        out.say(f"silhouette {spread['value']:.3f} ({count(spread['texts'], 'text')})")

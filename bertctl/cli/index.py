@@ -7,6 +7,7 @@ import typer
 
 from bertctl.cli.output import Output
 from bertctl.cli.vectors_given import VectorsGiven, takes_vectors
+from bertctl.words import count
 
 
 @takes_vectors("output")
@@ -36,16 +37,18 @@ def index(
         bertctl index articles.jsonl -o articles.index --text-column body
         bertctl index more.txt -o articles.index --append
     """
-    from bertctl.search.index import make_index, there
+    from bertctl.search.index import make_index, numbered_on, there
 
     before = there(output, append=append, resume=resume, overwrite=overwrite)
     kind = dtype or (before.document["dtype"] if before else "float32")
     rows = given.rows(corpus, out)
+    if before and "data.id_column" not in given.fields:
+        rows = numbered_on(rows, before)
     with out.third_party_kept():
         model = given.model(before, "document", dtype=kind)
         document = make_index(output, corpus, rows, model, kind, before=before, listener=out)
     out.answer({"index": str(output), **document})
-    out.say(f"{output}: {document['rows']:,} texts, {document['size']} x {kind}")
+    out.say(f"{output}: {count(document['rows'], 'text')}, {document['size']} x {kind}")
     if cost := document.get("recall"):
         told = f"{cost['value']:.1%} of the {cost['at']} nearest texts in float32"
         out.say(f"{kind} finds {told}, as {cost['queries']:,} of {cost['rows']:,} texts looked for theirs")

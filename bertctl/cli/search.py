@@ -8,6 +8,7 @@ import typer
 from bertctl.cli.output import Output
 from bertctl.cli.vectors_given import VectorsGiven, takes_vectors
 from bertctl.data.text_files import is_text
+from bertctl.writing import protect
 
 
 @takes_vectors("layer", "pooling")
@@ -34,6 +35,7 @@ def search(
     from bertctl.search.index import Index, with_graph
 
     index, said = Index.open(folder), dict[str, Any](index=str(folder))
+    protect(*folder.iterdir())
     if approximate:
         index = graph = with_graph(index, out.say)
         said["approximate"] = graph.measured

@@ -38,7 +38,7 @@ def similarity(
         sides = both_sides(given.read(first, out, pairs=second is None, typed=True), other, every=every)
         model = given.model()
         vectors = [model.of(rows, out) for rows in sides[: 2 - (sides[1] is sides[0])]]
-        figures = {} if every else correlation(sides[0], row_by_row(*vectors)[2])
+        figures = {} if every else correlation(sides[0], row_by_row(*vectors)[2], out)
         pairs = pairs_above(-2, *vectors) if every else [row_by_row(*vectors)]
         given.answer(out, pair_lines(*sides, pairs), lambda: figures, table=max(map(len, sides)) == 1)
     for name, figure in figures.items():

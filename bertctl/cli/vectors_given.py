@@ -1,7 +1,7 @@
 """A model that makes vectors of texts, the texts, and where answers go: as the verbs name them that compare texts."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,9 +73,13 @@ class VectorsGiven:
         special = layer != "word-embeddings"  # [CLS] and [SEP] have the same vector in every text there
         names = VectorNames((layer or "last",), (pooling,) if pooling else (), None, special, normalize=True)
         length = self.fields.get("model.max_length", said.get("max_length"))
-        model = TextVectors(self.recipe(said.get("model", "minilm")), names, length=length, side=side)
+        long = {} if "model.long_text" in self.fields else said.get("long_text") or {}
+        fields = {f"model.{name}": value for name, value in long.items() if name != "max_length"}
+        recipe = replace(self, fields={**fields, **self.fields}).recipe(said.get("model", "minilm"))
+        model = TextVectors(recipe, names, length=length, side=side)
         if index is not None:
-            index.check({**model.made, **more})
+            is_other = side == "query" and "model.long_text" in self.fields  # long queries may be read otherwise
+            index.check({**model.made, **more} | ({"long_text": said.get("long_text")} if is_other else {}))
         return model
 
     def answer(
@@ -99,7 +103,7 @@ class VectorsGiven:
                 found = {"files": Destination(output, layout_of(output), stream).write(counted, None)}
         summary = {"count": next(numbers), **said(), **found}
         if output or "answers" in found:
-            out.answer(summary, *map(record_table, [found["answers"]] if table else []))
+            out.answer(summary, *map(record_table, [found["answers"]] if table and "answers" in found else []))
         return summary
 
 

@@ -121,7 +121,8 @@ def ids_of(table: Table, name: str | None, *, first_id: int = 0) -> list[str]:
     for index, value in enumerate(ids):
         if value == "" or value in seen:
             what = "is blank" if value == "" else f"'{value}' stands at {table.where(seen[value])} already"
-            raise DataError(f"{table.where(index)}: the id {what}", remedy="Leave id_column out to number the rows.")
+            remedy = "Leave --id-column out (data.id_column in a recipe): rows are numbered."
+            raise DataError(f"{table.where(index)}: the id {what}", remedy=remedy)
         seen[value] = index
     return ids
 

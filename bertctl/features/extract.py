@@ -32,6 +32,7 @@ from bertctl.features.store import VectorLayout, VectorStore, join_stores
 from bertctl.inference.evaluate import warn_of_truncation
 from bertctl.inference.sessions import BACKENDS, check_backend
 from bertctl.inference.shards import AGAIN, Sharing
+from bertctl.modeling.families import read_length
 from bertctl.modeling.source import inspect_model
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA
@@ -135,8 +136,11 @@ def extract_features(
     if job.backend not in ("auto", "torch"):
         precision = "fp32" if runtime.precision == "auto" else runtime.precision
         runtime = runtime.model_copy(update={"device": "cpu", "precision": precision})
-    source = inspect_model(recipe.model)
+    by_folder = "model" in vectors.poolings and "max_length" not in recipe.model.model_fields_set
+    source = inspect_model(recipe.with_fields("model", max_length=4).model if by_folder else recipe.model)
     spec = VectorSpec.of(vectors, source, job.long.pooling)
+    if by_folder and spec.said is not None:
+        job = replace(job, long=replace(job.long, max_length=spec.said.max_length or read_length(source.config)))
     stream = require_rows(rows.stream(listener=listener), rows.name)
     first = next(stream)
     compute = source.compute(runtime)

@@ -29,8 +29,14 @@ _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 
 
 def layout_of(output: Path | None) -> str:
-    """Returns the layout that the suffix of a file says, before .gz; JSON Lines where it says none."""
+    """Returns the layout that the suffix of a file says, before .gz; JSON Lines where it says none.
+
+    Raises:
+        UsageError: the suffix of a layout that there is not for answers.
+    """
     name = suffix_of(output).removeprefix(".") if output else ""
+    if name in ("parquet", "pq", "npy", "npz", "safetensors", "h5", "xlsx"):
+        raise UsageError(f"{output}: answers are not written as {name}", remedy="Name it .jsonl, .json, .csv or .tsv.")
     return name if name in ("json", "csv", "tsv", "conll") else "jsonl"
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bertctl.documents import loading
-from bertctl.errors import UnavailableError
+from bertctl.errors import UnavailableError, UsageError
 from bertctl.modeling.model import copy_tensor
 from bertctl.modeling.pooling import pool
 from bertctl.modeling.sentence_folder import SentenceModules, files_of
@@ -43,6 +43,9 @@ class SentenceHead(nn.Module):
         size: H.
         classes: C; 0 for none.
         widths: how much of the vectors the classes are told from, each time the first so many numbers.
+
+    Raises:
+        UsageError: a width that the vectors don't have.
     """
 
     def __init__(self, said: SentenceModules, size: int, *, classes: int = 0, widths: Sequence[int] = ()) -> None:
@@ -55,6 +58,9 @@ class SentenceHead(nn.Module):
                 self.dense[str(i)] = nn.Linear(size, step.size, bias=step.bias)
                 size = step.size
         self.size, self.widths = size, tuple(widths) or (size,)
+        if max(self.widths) > size:
+            what = f"sentence_embeddings.widths: {max(self.widths):,} is more than the {size:,} numbers of a vector"
+            raise UsageError(what, remedy=f"Give sizes of at most {size:,}.")
         self.classifier = nn.Linear(3 * size, classes) if classes else None
 
     def forward(self, states: Tensor, mask: Tensor | None) -> Tensor:

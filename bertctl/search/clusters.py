@@ -18,6 +18,20 @@ _SAMPLE = 3_000
 _WORDS = 4
 
 
+def check_clusters(method: str, clusters: int | None) -> None:
+    """Refuses a number of clusters that a method does not take, or none where it takes one.
+
+    Raises:
+        UsageError: with what to type.
+    """
+    if method == "hdbscan" and clusters is not None:
+        what = f"--method hdbscan finds out how many clusters there are, and --clusters {clusters} was given"
+        raise UsageError(what, remedy="Leave --clusters out, or choose --method kmeans.")
+    if method != "hdbscan" and clusters is None:
+        remedy = "Say how many: --clusters 8. Or --method hdbscan, which finds it out."
+        raise UsageError(f"--method {method} takes a number of clusters, and none was given", remedy=remedy)
+
+
 def clusters_of(vectors: Floats32, method: str, clusters: int | None, *, smallest: int, seed: int) -> Ints:
     """Returns (N,) the number of each text's cluster, the largest first; -1 for none (HDBSCAN).
 
@@ -32,18 +46,16 @@ def clusters_of(vectors: Floats32, method: str, clusters: int | None, *, smalles
         seed: of kmeans.
 
     Raises:
-        UsageError: no number of clusters, or one where there is none; too few texts, or too many.
+        UsageError: see `check_clusters`; too few texts, or too many.
     """
     from sklearn.cluster import HDBSCAN, AgglomerativeClustering, KMeans
 
-    if (clusters is None) != (method == "hdbscan"):
-        raise UsageError(
-            f"--method {method} and --clusters {clusters}", remedy="kmeans and agglomerative need a number."
-        )
-    least, different = clusters or smallest, len(np.unique(vectors, axis=0))
+    check_clusters(method, clusters)
+    least, different = clusters or smallest, len(np.unique(vectors.round(6), axis=0))
     if different < least or (method == "agglomerative" and len(vectors) > _MATRIX_ROWS):
         told = f"{len(vectors):,} texts, {different:,} of them different, do not fit --method {method}"
-        raise UsageError(told, remedy=f"It takes {least:,} different ones; agglomerative {_MATRIX_ROWS:,} at most.")
+        most = f", {_MATRIX_ROWS:,} at most" if method == "agglomerative" else ""
+        raise UsageError(told, remedy=f"It takes {least:,} different ones at least{most}.")
     if method == "kmeans":
         found = KMeans(clusters, n_init=10, random_state=seed).fit_predict(vectors)
     elif method == "agglomerative":

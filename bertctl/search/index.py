@@ -24,7 +24,7 @@ from bertctl.arrays import Array, Floats32
 from bertctl.data.rows import Rows
 from bertctl.documents import loading, read_json
 from bertctl.errors import DataError, UnavailableError, UsageError
-from bertctl.modeling.pooling import finite, unit_length
+from bertctl.modeling.pooling import unit_length
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA
 from bertctl.search.nearest import Nearest, block_rows, recall
@@ -89,11 +89,11 @@ class Index:
         Raises:
             DataError: another model, or its files have changed; or texts are read in another way.
         """
-        differ = [name for name in made if name != "model" and made[name] != self.document[name]]
-        if differ:
-            told = (
-                f"'{self.document['model']}' made {self.folder}, and another {differ[0].removesuffix('_hash')} is given"
-            )
+        own = {"long_text": None} | self.document
+        if differ := [name for name in made if name != "model" and made[name] != own[name]]:
+            name = differ[0]
+            what = "another model" if name == "model_hash" else f"{name} {made[name]!r} in place of {own[name]!r}"
+            told = f"'{own['model']}' made {self.folder}, and {what} is given"
             raise DataError(told, remedy=f"Leave --model and its like out: an index knows its own. {_AGAIN}")
 
     def nearest(self, queries: Floats32, top: int) -> Nearest:
@@ -107,7 +107,11 @@ class Index:
         found, rows, size = Nearest(queries, top), self.document["rows"], block_rows(len(queries))
         for first in range(0, rows, size):
             stored = open_array(self.folder / "vectors.npy")[first : min(first + size, rows)]
-            found.see(finite(as_read(stored), str(self.folder)), first)
+            block = as_read(stored)
+            if not np.isfinite(block).all():
+                path = self.folder / "vectors.npy"
+                raise DataError(f"{path} is damaged: something in it is no number", remedy=_AGAIN, file=path)
+            found.see(block, first)
         return found
 
     def search(self, queries: Iterable[tuple[Rows, Floats32]], top: int) -> Iterator[dict[str, Any]]:
@@ -122,8 +126,9 @@ class Index:
             wanted = {*found.rows.ravel().tolist()}
             with loading(path, remedy=_AGAIN), path.open("rb") as file:
                 lines = {number: dict(json.loads(line)) for number, line in enumerate(file) if number in wanted}
-            if len(lines) < len(wanted):
-                raise DataError(f"{path} is damaged: it has fewer rows than vectors", remedy=_AGAIN, file=path)
+            if len(lines) < len(wanted) or not all({"id", "text"} <= line.keys() for line in lines.values()):
+                what = f"{path} is damaged: it has fewer rows than vectors, or one without an id and a text"
+                raise DataError(what, remedy=_AGAIN, file=path)
             for i, (rows, scores) in enumerate(zip(found.rows.tolist(), found.scores.tolist(), strict=True)):
                 asked = {"query_id": part.ids[i], "query": part.columns["text"][i]}
                 for rank, (row, score) in enumerate(zip(rows, scores, strict=True), start=1):
@@ -201,9 +206,13 @@ def there(folder: Path, *, append: bool, resume: bool, overwrite: bool) -> Index
     """Returns the index in a folder that is gone on with; None where one is made anew.
 
     Raises:
-        UsageError: something is there, and nothing was said of it, or it is no index.
+        UsageError: something is there, and nothing was said of it, or two things, or it is no index.
         DataError: an index that is added to is damaged, or not finished.
     """
+    if append and overwrite:
+        raise UsageError("--append adds to an index and --overwrite replaces it", remedy="Leave one of them out.")
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is no folder, and an index is one", remedy="Choose another place with -o.")
     refuse_links(folder)
     refuse_input(folder, replaces=True)  # rows that are read out of it while it is written
     names = {one.name for one in folder.glob("[!.]*") if one.suffix != ".usearch"}
@@ -215,6 +224,14 @@ def there(folder: Path, *, append: bool, resume: bool, overwrite: bool) -> Index
         what = "Add to it with --append, go on with --resume, or replace it: --overwrite." if names <= _FILES else ""
         raise UsageError(f"{folder} is there", remedy=what or "It holds more than an index: choose another with -o.")
     return None
+
+
+def numbered_on(parts: Iterable[Rows], index: Index) -> Iterator[Rows]:
+    """Yields rows that are added to an index; numbers that stand for ids go on after those of its rows."""
+    first = index.document["rows"] - index.document["corpus"]["rows"]
+    for rows in parts:
+        is_numbered = all(map(str.isdecimal, rows.ids))
+        yield replace(rows, ids=[str(first + int(one)) for one in rows.ids]) if is_numbered else rows
 
 
 def make_index(

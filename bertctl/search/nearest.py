@@ -14,6 +14,8 @@ from bertctl.arrays import Floats, Floats32, Ints
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError, UsageError
 from bertctl.metrics.regression import pearson, spearman
+from bertctl.progress import SILENT, Listener
+from bertctl.words import as_number, count
 
 Pairs = tuple[Ints, Ints, Floats32]
 """Numbers of rows, those of their partners, and their cosines."""
@@ -130,15 +132,21 @@ def both_sides(first: Rows, second: Rows | None, *, every: bool) -> tuple[Rows, 
     return first, second
 
 
-def correlation(rows: Rows, cosines: Floats32) -> dict[str, Any]:
+def correlation(rows: Rows, cosines: Floats32, listener: Listener = SILENT) -> dict[str, Any]:
     """Returns how (N,) cosines go with the scores that people gave the pairs; nothing where the rows have none.
 
-    Nor is there anything of fewer than three pairs, or of scores that are all the same.
+    Nor is there anything of fewer than three pairs, or of scores that are all the same. The listener is warned of rows
+    that have no score, which are left out.
     """
-    try:
-        gold = np.array(rows.columns["label"], dtype=np.float64)
-    except (KeyError, TypeError, ValueError):  # no scores, or words
+    gold = np.array([as_number(label) for label in rows.columns.get("label", ())])
+    is_score = np.isfinite(gold)
+    if not is_score.any():  # no scores, or words
         return {}
+    if not is_score.all():
+        first = int(np.argmin(is_score))
+        what = f"{rows.where(first)}: {rows.columns['label'][first]!r} is no score"
+        listener.warn(f"{what}; the correlation leaves {count(int((~is_score).sum()), 'row')} out")
+    gold, cosines = gold[is_score], cosines[is_score]
     found = {one.__name__: one(gold, cosines.astype(np.float64)).metric().as_json() for one in (spearman, pearson)}
     return {name: figure for name, figure in found.items() if figure["low"] is not None}
 

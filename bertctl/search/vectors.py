@@ -38,7 +38,7 @@ class TextVectors:
 
     Attributes:
         made: what the vectors are made with: the model, the hash of it and of what its folder says, layer, pooling,
-            longest input.
+            longest input, what is read of longer texts.
 
     Raises:
         UsageError: no such model, layer or pooling; vectors of tokens.
@@ -64,6 +64,7 @@ class TextVectors:
         self.made: dict[str, Any] = {"model": source.name, "model_hash": made_by}
         self.made |= {"layer": ",".join(names.layers), "pooling": ",".join(names.poolings)}
         self.made |= {"max_length": long.max_length, "size": sum(self._encoder.sizes)}
+        self.made |= {"long_text": long.fields().get("long_text")}
         self._rows = RowEncoder(self._encoder.engine.tokenizer, long, by_token=False, said=spec.said)
 
     def stream(self, parts: Iterable[Rows], listener: Listener = SILENT) -> Iterator[tuple[Rows, Floats32]]:

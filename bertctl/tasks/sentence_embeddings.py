@@ -28,7 +28,7 @@ from bertctl.tasks.sentence_answers import SentenceAnswers
 from bertctl.tasks.sentence_features import DifferentTexts, SentenceFeatures, different, text_keys
 from bertctl.tasks.targets import Answered, Target
 from bertctl.tokenization.encode import encode_texts
-from bertctl.words import as_number, listing
+from bertctl.words import as_number, count, listing
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -47,6 +47,7 @@ _LOSSES = {
 _KINDS = {"scores": "scored pairs", "classes": "labelled pairs", "matches": "bare pairs", "texts": "labelled texts"}
 _METRICS = {"scores": "spearman", "classes": "average_precision"}
 _KEPT = 100
+_NO_NUMBERS = ("nan", "inf", "infinity", "none", "null", "na", "n/a")
 _MARGINS = {"triplet": 5.0, "contrastive": 0.5}
 
 
@@ -106,6 +107,9 @@ class SentenceEmbeddings(Task):
         names = tuple(labels or sorted({str(require_label(train, i)) for i in range(len(train))}))
         scores = _scores(train) if kind == "scores" else np.array([0.0, 1.0])
         low, high = settings.score_range or (float(scores.min()), float(scores.max()))
+        if settings.score_range and low >= high:
+            what = f"sentence_embeddings.score_range: {low:g} is not below {high:g}"
+            raise UsageError(what, remedy="Give the lowest score first: [0, 5].")
         if low >= high or (kind in ("classes", "texts") and len(names) < 2):
             what = f"{train.source}: every label is the same; nothing can be learned"
             raise DataError(what, remedy="Check --label-column, or add rows with other labels.")
@@ -118,7 +122,7 @@ class SentenceEmbeddings(Task):
         asked, positive = recipe.evaluation.positive_label, None
         if kind == "classes":
             positive = asked if asked in names else positive_label(names, len(names) != 2, None)
-        if kind == "classes" and positive is None and loss != "softmax":
+        if kind == "classes" and positive is None:
             what = f"which of the labels {listing(names)} says that two texts belong together is not known"
             raise UsageError(what, remedy="Name it: --set evaluation.positive_label=LABEL.")
         return cls(said, settings, kind, loss, names if kind in ("classes", "texts") else (), positive, low, high)
@@ -147,10 +151,11 @@ class SentenceEmbeddings(Task):
         if all(label == MATCH for label in found):
             return "matches"
         different = {str(label) for label in found}
-        is_whole = all(label.removeprefix("-").isdecimal() for label in different)
-        if different <= {*self.labels} or (len(different) <= 2 and is_whole):
+        if different <= {*self.labels} or (len(different) <= 2 and all(map(_is_whole, different))):
             return "classes"
-        return "scores" if all(map(_is_number, different)) else "classes"
+        words = {label for label in different if not _is_number(label)}
+        _refuse_bad_scores(rows, different, words)
+        return "classes" if words else "scores"
 
     def check(self, rows: Rows) -> None:
         """Refuses labels that were not learned: other classes, scores outside the range.
@@ -333,6 +338,27 @@ def _scores(rows: Rows) -> Floats:
 
 def _is_number(text: str) -> bool:
     return abs(as_number(text)) < 3.4e38
+
+
+def _is_whole(text: str) -> bool:
+    return text.removeprefix("-").isdecimal()
+
+
+def _refuse_bad_scores(rows: Rows, different: set[str], words: set[str]) -> None:
+    """Refuses a few labels that are no numbers among scores: no class is called 4.34, and none nan.
+
+    Raises:
+        DataError: with the first one.
+    """
+    numbers = different - words
+    is_missing = all(word.lower().lstrip("+-") in _NO_NUMBERS for word in words)
+    if words and numbers and (is_missing or not all(map(_is_whole, numbers))):
+        first = next(i for i, label in enumerate(rows.columns["label"]) if str(label) in words)
+        what = f"{rows.where(first)}: the label {rows.columns['label'][first]!r} is no score"
+        raise DataError(
+            f"{what}, and {count(len(numbers), 'other one is', 'others are')}",
+            remedy="Correct it or leave the row out; or name another column: --label-column NAME.",
+        )
 
 
 def _cosines(outputs: Outputs, features: SentenceFeatures) -> Floats32:

@@ -4,10 +4,15 @@ import json
 import os
 import signal
 import time
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+
+from bertctl import extract_features
+from tests.conftest import Run
+from tests.sentence_folders import make_folder
 
 pytestmark = pytest.mark.one_process
 
@@ -72,6 +77,28 @@ def test_another_backend_gives_the_same_vectors_and_says_that_it_was_checked(ber
     assert bertctl(*common, "-o", "auto.npy", "--backend", "auto").returncode == 0
     assert json.loads((tmp_path / "auto.npy.json").read_text())["backend"] == "torch", "20 rows convert nothing"
     np.testing.assert_allclose(np.load(tmp_path / "other.npy"), np.load(tmp_path / "plain.npy"), atol=1e-5)
+
+
+def test_as_much_of_a_text_is_read_as_the_folder_says_unless_it_is_said(
+    bertctl: Run, tiny_model: Path, tmp_path: Path
+) -> None:
+    folder = make_folder("max", tiny_model, tmp_path / "made")
+    config = folder / "sentence_bert_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"max_seq_length": 7}))
+    text = "the film was good and the food was not"
+    (tmp_path / "texts.txt").write_text(f"{text}\n")
+    found = {}
+    for length in ((), ("--max-length", 7), ("--max-length", 9)):
+        words = ("extract-features", "texts.txt", "-o", "v.npy", "--model", folder, "--overwrite", *length)
+        done = bertctl(*words, "--pooling", "model", "--precision", "fp32")
+        assert done.returncode == 0, done.stderr
+        found[length] = np.load(tmp_path / "v.npy")
+    of_folder, same, more = found.values()
+    np.testing.assert_array_equal(of_folder, same)
+    assert np.abs(of_folder - more).max() > 1e-3
+    fields = {"runtime.precision": "fp32"}
+    ours = extract_features([text], model=str(folder), pooling="model", fields=fields)
+    np.testing.assert_allclose(ours, of_folder, atol=1e-6)
 
 
 def test_a_split_of_a_data_set_by_its_name(bertctl, tiny_model, tmp_path):

@@ -36,13 +36,16 @@ def read(folder: Path, rows: list[dict[str, Any]], **fields: Any) -> tuple[Any, 
     [
         (({"score": 0.5}, {"score": 4.0}, {"score": 3.25}), "scores", "cosine"),
         (({"label": 0}, {"label": 1}, {"label": 1}), "classes", "contrastive"),
+        (({"label": "1"}, {"label": "2"}, {"label": "entailment"}), "classes", "softmax"),
         (({"label": "entailment"}, {"label": "neutral"}, {"label": "contradiction"}), "classes", "softmax"),
         (({}, {}, {}), "matches", "multiple-negatives"),
         (({"negative": "x"}, {"negative": ""}, {"negative": "z"}), "matches", "multiple-negatives"),
     ],
 )
 def test_the_rows_say_what_is_learned(extra, kind, loss, tmp_path) -> None:
-    recipe, rows = read(tmp_path, [{"text": a, "pair": b, **more} for (a, b), more in zip(PAIRS, extra, strict=True)])
+    named = {"evaluation__positive_label": "entailment"} if {"label": "entailment"} in extra else {}
+    given = [{"text": a, "pair": b, **more} for (a, b), more in zip(PAIRS, extra, strict=True)]
+    recipe, rows = read(tmp_path, given, **named)
     task = SentenceEmbeddings.from_data(recipe, rows, None)
     assert (task.kind, task.loss) == (kind, loss)
     again = SentenceEmbeddings.from_model(recipe, task.head())
@@ -76,6 +79,11 @@ def _fitted(folder: Path, rows: list[dict[str, Any]], fields: dict[str, Any]) ->
         (_rows(1.5, 2.5, 3.0), {"sentence_embeddings__loss": "triplet"}, 2, "scored pairs"),
         (_rows("yes", "no", ""), {}, 3, "the label is empty"),
         (_rows("a", "b", "c"), {"sentence_embeddings__loss": "contrastive"}, 2, "which of the labels"),
+        (_rows("a", "b", "c"), {}, 2, "which of the labels"),
+        (_rows("1.5", "nan", "3"), {}, 3, "rows.jsonl:2: the label 'nan' is no score, and 2 others are"),
+        (_rows("3", "5", "inf"), {}, 3, "rows.jsonl:3: the label 'inf' is no score"),
+        (_rows("1.5", "abc", "3"), {}, 3, "rows.jsonl:2: the label 'abc' is no score"),
+        (_rows(1, 2, 3), {"sentence_embeddings__score_range": [5.0, 0.0]}, 2, "5 is not below 0"),
         ([{"text": a, "pair": b} for a, b in PAIRS], {"sentence_embeddings__loss": "triplet"}, 2, "third text"),
         ([{"text": a, "pair": b} for a, b in PAIRS], {"sentence_embeddings__loss": "cosine"}, 2, "bare pairs"),
         ([{"text": "a", "label": "x"}, {"text": "b", "label": "x"}], {}, 3, "every label is the same"),
