@@ -37,9 +37,9 @@ def cluster(
     """
     from bertctl.search.clusters import check_clusters, cluster_words, clusters_of, silhouette
 
-    check_clusters(method, clusters)
     with out.third_party_kept():
         rows = given.read(file, out)
+        check_clusters(method, clusters)  # before hours of work
         vectors = given.model().of(rows, out)
         found = clusters_of(vectors, method, clusters, smallest=smallest, seed=seed)
         texts = rows.columns["text"]

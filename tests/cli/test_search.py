@@ -309,9 +309,9 @@ REFUSED: Mapping[str, tuple[str, int, str]] = {
         3,
         "others",
     ),
-    "no number of clusters": ("cluster nowhere.txt --model MODEL", 2, "--clusters 8"),
+    "no number of clusters": ("cluster three.txt --model nowhere/model", 2, "--clusters 8"),
     "a number of clusters where it is found": (
-        "cluster nowhere.txt --method hdbscan --clusters 2 --model MODEL",
+        "cluster three.txt --method hdbscan --clusters 2 --model nowhere/model",
         2,
         "Leave --clusters out",
     ),

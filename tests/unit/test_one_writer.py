@@ -20,7 +20,7 @@ ALLOWED = {
     "modeling/sentence_head.py": 1,  # in the place that `replacing` gives
     "run_folder.py": 1,  # the lock, by `open_in_place`
     "runtime/launch.py": 2,  # in a temporary folder
-    "runtime/products.py": 1,  # a link of what the one writer has written: the first of several processes is right
+    "runtime/measured.py": 1,  # a link of what the one writer has written: the first of several processes is right
     "sweeps/merge.py": 1,  # in the place that `replacing` gives
     "tokenization/route.py": 1,  # the same
     "training/checkpoint.py": 3,  # in the place that `replacing` gives
