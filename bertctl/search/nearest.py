@@ -119,9 +119,11 @@ def both_sides(first: Rows, second: Rows | None, *, every: bool) -> tuple[Rows, 
         every: whether each is compared with each, and not row by row.
 
     Raises:
-        UsageError: one column of texts, and nothing to compare it with.
+        UsageError: one text, or one column of them, and nothing to compare it with.
         DataError: other numbers of rows, where they are compared row by row.
     """
+    if second is None and len(first) == 1 and not first.has("pair"):
+        raise UsageError(f"{first.source} has one text", remedy="Give a second one, or a file, to compare it with.")
     if second is None and not (first.has("pair") or every):
         raise UsageError(f"{first.source} has one column of texts", remedy="Give what it is compared with, or --all.")
     if second is None:
