@@ -64,7 +64,7 @@ def use_packed_encoder(network: nn.Module, compute: Compute) -> bool:
         compute: where and how it is trained.
     """
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}.get(compute.precision)
-    if compute.device != "cpu" or dtype is None:
+    if compute.device != "cpu" or dtype is None or not _is_usual(network.config):
         return False
     for encoder in network.modules():
         read = [_read_layer(layer, dtype) for layer in getattr(encoder, "layer", ())]
@@ -76,6 +76,13 @@ def use_packed_encoder(network: nn.Module, compute: Compute) -> bool:
                     part.forward = dropout_in_training(part)  # type: ignore[assignment, method-assign]
             return True
     return False
+
+
+def _is_usual(config: Any) -> bool:
+    """Returns whether tokens look both ways, by torch's own attention, and the head reads no state of padding."""
+    looks_back = any(getattr(config, name, None) for name in ("is_decoder", "add_cross_attention", "is_causal"))
+    attention, summary = (getattr(config, name, None) for name in ("_attn_implementation", "summary_type"))
+    return not looks_back and attention in (None, "sdpa") and summary in (None, "first")
 
 
 def _read_layer(layer: Any, dtype: torch.dtype) -> tuple[_Shape, list[nn.Parameter]] | None:
@@ -100,9 +107,8 @@ def _read_layer(layer: Any, dtype: torch.dtype) -> tuple[_Shape, list[nn.Paramet
 
 
 def _reads_first_tokens(network: nn.Module) -> bool:
-    """Returns whether the head of a network reads of each window the first token alone."""
-    is_one = type(network).__name__.endswith(("ForSequenceClassification", "ForMultipleChoice"))
-    return is_one and getattr(network.config, "summary_type", "first") == "first"  # ELECTRA's choices may have another
+    """Returns whether the head of a network, if it is as usual, reads of each window the first token alone."""
+    return type(network).__name__.endswith(("ForSequenceClassification", "ForMultipleChoice"))
 
 
 def _in_training(

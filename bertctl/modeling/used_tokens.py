@@ -44,9 +44,10 @@ class UsedRows(nn.Module):
 
     def follow(self, optimizer: Optimizer) -> None:
         """Has each step of an optimizer that decays the weight decay the other rows as much."""
-        (group,) = (each for each in optimizer.param_groups if any(one is self.weight for one in each["params"]))
 
-        def decay(*_: Any) -> None:
+        def decay(told: Optimizer, *_: Any) -> None:
+            # The group is looked up in each step: accelerate puts others in place of those that were there.
+            (group,) = (each for each in told.param_groups if any(one is self.weight for one in each["params"]))
             if self.weight.grad is not None:  # a weight without one is left alone
                 self.decay *= 1.0 - float(group["lr"]) * group["weight_decay"]
 
