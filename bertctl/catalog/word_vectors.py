@@ -6,6 +6,8 @@ text has: neither counts in a mean or a maximum.
 """
 
 import gzip
+import math
+from codecs import BOM_UTF8
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,7 @@ from bertctl.arrays import Floats32
 from bertctl.catalog.lock import file_sha256
 from bertctl.catalog.models import WORD_VECTORS
 from bertctl.errors import DataError
+from bertctl.words import as_number, count
 from bertctl.writing import cache_folder, replacing, write_json
 
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]")
@@ -32,7 +35,7 @@ def word_vectors_folder(path: Path) -> Path:
         DataError: no such file, with the line.
         UnavailableError: the cache folder can't be written.
     """
-    folder = cache_folder() / "word-vectors" / f"{file_sha256(path)[:32]}-1"  # another format, another number
+    folder = cache_folder() / "word-vectors" / f"{file_sha256(path)[:32]}-2"  # another format, another number
     if folder.is_dir():
         return folder
     words, table = _read(path)
@@ -54,24 +57,41 @@ def _read(path: Path) -> tuple[dict[str, int], Floats32]:
     """Returns the words with their ids, and the vectors (W, D) of those of the file; of equal ones the first counts."""
     words, data, width, number = {token: i for i, token in enumerate(_SPECIAL)}, bytearray(), 0, 1
     remedy = "Each line is a word and its numbers, with spaces between; word2vec's first line has two sizes."
+    promised, lines = None, 0
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             for number, line in enumerate(file, start=1):
-                fields = line.rstrip().split(b" ")
+                fields = line.removeprefix(BOM_UTF8).rstrip().split(b" ")
                 if number == 1 and len(fields) == 2 and all(map(bytes.isdigit, fields)):
-                    width = int(fields[1])
-                    continue
-                width = width or len(fields) - 1
-                vector = np.array(fields[-width:] if 1 < width < len(fields) else [b"none"]).astype(np.float32)
-                if (word := b" ".join(fields[:-width]).decode(errors="replace")) not in words:
-                    words[word] = len(words)
-                    data += vector.tobytes()
+                    promised, width = map(int, fields)
+                else:
+                    width, lines = width or len(fields) - 1, lines + 1
+                    vector = _vector(fields, width)
+                    if (word := b" ".join(fields[:-width]).decode(errors="replace")) not in words:
+                        words[word] = len(words)
+                        data += vector.tobytes()
     except (ValueError, OSError, EOFError) as error:
-        raise DataError(f"{path}:{number}: this is no text file of word vectors", remedy=remedy) from error
-    table = np.frombuffer(data, np.float32).reshape(-1, max(width, 1))
-    if not len(table) or not np.isfinite(table).all():
-        raise DataError(f"{path} has no word vectors, or one that is not finite", remedy=remedy)
-    return words, table
+        raise DataError(f"{path}:{number}: this is no text file of word vectors: {error}", remedy=remedy) from error
+    if not lines or promised not in (None, lines):
+        told = "" if promised is None else f", and its first line promises {promised:,}"
+        raise DataError(f"{path} has {count(lines, 'word vector')}{told}", remedy=remedy)
+    return words, np.frombuffer(data, np.float32).reshape(-1, width)
+
+
+def _vector(fields: list[bytes], width: int) -> Floats32:
+    """Returns the numbers of a line, whose word may have spaces but no number among its parts.
+
+    Raises:
+        ValueError: too few numbers, too many, or one that is none.
+    """
+    surplus = [field for field in fields[1:-width] if math.isfinite(as_number(field))]
+    if not 1 < width < len(fields) or surplus:
+        found = len(fields) - 1 if not surplus else width + len(surplus)
+        raise ValueError(f"{found:,} numbers, where there should be {width if width > 1 else 'two or more'}")
+    vector = np.array(fields[-width:]).astype(np.float32)
+    if not np.isfinite(vector).all():
+        raise ValueError("a number that is not finite")
+    return vector
 
 
 def _tokenizer(words: dict[str, int]) -> Tokenizer:

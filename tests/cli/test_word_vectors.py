@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from codecs import BOM_UTF8
 from pathlib import Path
 
 import numpy as np
@@ -54,7 +55,7 @@ def test_vectors_are_the_means_of_the_known_words(
 
 
 def test_the_first_of_equal_words_counts_and_a_word_may_have_spaces(bertctl: Run, tmp_path: Path) -> None:
-    (tmp_path / "vectors.txt").write_text("2 2\nfilm 1 2\nfilm 3 4\n. . 5 6\n")
+    (tmp_path / "vectors.txt").write_bytes(BOM_UTF8 + b"3 2\nfilm 1 2\nfilm 3 4\n. . 5 6\n")
     done = bertctl("extract-features", "-", "-o", "out.npy", "--model", "vectors.txt", input="film\n")
     assert done.returncode == 0, done.stderr
     assert np.load(tmp_path / "out.npy").tolist() == [[1.0, 2.0]]
@@ -115,7 +116,10 @@ def test_what_needs_a_network_is_refused(bertctl: Run, vectors: Path, opinions: 
         (b"a film is good\n", ":1"),
         (b"film 1 2\ngood 1\n", ":2"),
         (b"film 1 2\ngood 1 x\n", ":2"),
-        (b"film 1 nan\n", ""),
+        (b"film 1 nan\n", ":1: this is no text file of word vectors: a number that is not finite"),
+        (b"film 1 2\ngood 3 1 2\n", ":2: this is no text file of word vectors: 3 numbers, where there should be 2"),
+        (b"2 2\nfilm 1 2 3\ngood 1 2 3\n", ":2"),
+        (b"2 2\nfilm 1 2\n", " has 1 word vector, and its first line promises 2"),
         (b"1 2\nfilm " + bytes(range(128, 255)), ":2"),
         (b"film 1 2\n\ngood 1 2\n", ":2"),
     ],
