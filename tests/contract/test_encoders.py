@@ -248,6 +248,20 @@ def test_a_tokenizer_that_names_no_padding_token_gets_one_and_its_cut_side_is_sa
     assert (saved.pad_token, saved.truncation_side) == ("[PAD]", "right")
 
 
+@pytest.mark.parametrize(
+    "fields", [{"output_attentions": True, "output_hidden_states": True}, {"attn_implementation": "eager"}]
+)
+def test_a_model_that_was_saved_for_a_look_inside_is_trained(
+    fields: dict[str, Any], bertctl: Run, encoder: Make, opinions: Path, tmp_path: Path
+) -> None:
+    folder = encoder("bert", tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | fields))
+    done = bertctl(*tuned(opinions, folder))
+    assert done.returncode == 0, done.stderr
+    assert bertctl("predict", tmp_path / "run", "the film was good").returncode == 0
+
+
 def test_pairs_are_put_together_as_tokenizer_json_says_whoever_reads_it(encoder: Make, tmp_path: Path) -> None:
     """Answers come from the file alone, training from transformers' class, which would take its own way."""
     folder = encoder("bert", tmp_path / "model")
