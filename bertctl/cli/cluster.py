@@ -1,6 +1,6 @@
 """`bertctl cluster`."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -44,12 +44,13 @@ def cluster(
         found = clusters_of(vectors, method, clusters, smallest=smallest, seed=seed)
         texts = rows.columns["text"]
         names, spread = cluster_words(texts, found), silhouette(vectors, found, seed=seed)
-        counts = [int((found == i).sum()) for i in range(len(names))]
-        sizes = [{"cluster": i, "words": name, "texts": counts[i]} for i, name in enumerate(names)]
+        sizes: list[dict[str, Any]] = [
+            {"cluster": i, "words": name, "texts": int((found == i).sum())} for i, name in enumerate(names)
+        ]
         each = zip(rows.ids, found.tolist(), texts, strict=True)
         answers = ({"id": name, "cluster": number, "text": text} for name, number, text in each)
         given.answer(out, answers, lambda: {"clusters": sizes, "silhouette": spread})
-    for i, name in enumerate(names):
-        out.say(f"cluster {i}: {count(counts[i], 'text')}: {name}")
+    for one in sizes:
+        out.say(f"cluster {one['cluster']}: {count(one['texts'], 'text')}: {one['words']}")
     if spread:
         out.say(f"silhouette {spread['value']:.3f} ({count(spread['texts'], 'text')})")

@@ -116,7 +116,7 @@ def _in_turns(encoders: Mapping[str, Encoder], windows: EncodedWindows) -> dict[
     for _ in range(_ROUNDS):
         for name, encoder in encoders.items():
             started = time.perf_counter()
-            encoder.tokens(windows) if encoder.spec.by_token else encoder.texts(windows)
+            _vectors(encoder, windows)
             seconds[name].append(time.perf_counter() - started)
     return seconds
 
@@ -131,8 +131,12 @@ def _some_windows(encoder: Encoder, job: ExtractJob, rows: Rows) -> EncodedWindo
 
 def lowest_cosine(one: Encoder, other: Encoder, windows: EncodedWindows) -> float:
     """Returns the lowest cosine between the vectors of two encoders, over all layers, poolings and rows (or tokens)."""
-    vectors = (of.tokens(windows).vectors if of.spec.by_token else of.texts(windows) for of in (one, other))
-    return min((_cosines(a, b).min() for a, b in zip(*vectors, strict=True) if len(a)), default=1.0)
+    pairs = zip(_vectors(one, windows), _vectors(other, windows), strict=True)
+    return min((_cosines(a, b).min() for a, b in pairs if len(a)), default=1.0)
+
+
+def _vectors(encoder: Encoder, windows: EncodedWindows) -> list[Floats32]:
+    return encoder.tokens(windows).vectors if encoder.spec.by_token else encoder.texts(windows)
 
 
 def _cosines(a: Floats32, b: Floats32) -> Floats:

@@ -76,6 +76,9 @@ DISTILBERT_LAYER = {
 }  # fmt: skip
 """What transformers calls the parts of a layer of BERT, RoBERTa and ELECTRA, and of DistilBERT's, in one order."""
 
+LOOKS_BACK = ("is_decoder", "add_cross_attention", "is_causal")
+"""Fields of config.json of which none is true where each token looks at all others."""
+
 SIZES = {
     "layers": ("num_hidden_layers", "n_layers", "n_layer", "num_layers"),
     "hidden": ("hidden_size", "dim", "d_model", "n_embd", "emb_dim"),

@@ -155,9 +155,7 @@ def _config_and_tokenizer(
     if head is not None:
         vars(config).pop("long_text", None)
     config.return_dict, config.chunk_size_feed_forward = True, 0  # outputs by name, and of any length
-    config.output_attentions = config.output_hidden_states = (
-        False  # whoever wants them asks, and attentions stop a save
-    )
+    config.output_attentions = config.output_hidden_states = False  # whoever wants them asks; the first stops a save
     for field, value in (head or {}).items():
         if not hasattr(config, field):  # one of ours (a tagger's scheme): transformers keeps it, but never sets it
             setattr(config, field, value)

@@ -18,7 +18,7 @@ from torch.nn import functional
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
 from bertctl.modeling.dropout_masks import draw_mask, drawn_share, dropout_in_training, keep
-from bertctl.modeling.families import BERT_LAYER, DISTILBERT_LAYER
+from bertctl.modeling.families import BERT_LAYER, DISTILBERT_LAYER, LOOKS_BACK
 from bertctl.modeling.packed_attention import Looks, attend, attend_backward, first_tokens, pack
 from bertctl.runtime.cpu import cpu_words
 from bertctl.runtime.device import Compute
@@ -80,7 +80,7 @@ def use_packed_encoder(network: nn.Module, compute: Compute) -> bool:
 
 def _is_usual(config: Any) -> bool:
     """Returns whether tokens look both ways, by torch's own attention, and the head reads no state of padding."""
-    looks_back = any(getattr(config, name, None) for name in ("is_decoder", "add_cross_attention", "is_causal"))
+    looks_back = any(getattr(config, name, None) for name in LOOKS_BACK)
     attention, summary = (getattr(config, name, None) for name in ("_attn_implementation", "summary_type"))
     return not looks_back and attention in (None, "sdpa") and summary in (None, "first")
 

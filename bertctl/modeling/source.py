@@ -157,17 +157,18 @@ def _check_size(config: dict[str, Any], folder: Path) -> None:
             f"{folder / 'config.json'} has {len(config):,} keys and {labels:,} labels",
             remedy=f"At most {_KEY_LIMIT:,} and {_LABEL_LIMIT:,} are read.",
         )
-    tensors, sizes = len(stored_weights(folder)), model_sizes(config)
+    weights, sizes = stored_weights(folder), model_sizes(config)
     layers, hidden, inner = (sizes[name] for name in ("layers", "hidden", "inner"))
-    if layers > tensors and not config.get("num_hidden_groups"):  # ALBERT's layers share their weights
+    if layers > len(weights) and not config.get("num_hidden_groups"):  # ALBERT's layers share their weights
         raise UnavailableError(
-            f"{folder / 'config.json'} describes {layers:,} layers, and the weights beside it are {tensors:,} tensors",
+            f"{folder / 'config.json'} describes {layers:,} layers, and the weights beside it are "
+            f"{len(weights):,} tensors",
             remedy="Give a folder whose config.json and model.safetensors were saved together (save_pretrained).",
         )
     layers = int(config.get("num_hidden_groups") or layers)
     tables = (sizes["vocabulary"] + sizes["positions"]) * hidden
     described = tables + layers * (4 * hidden + 2 * (inner or 4 * hidden)) * hidden
-    stored = sum(path.stat().st_size for path in folder.glob("model*.safetensors"))
+    stored = sum(tensor.bytes for tensor in weights.values())
     require_memory(max(4 * described, stored), f"the model in {folder}")
 
 

@@ -8,7 +8,7 @@ which knows it or says what is wrong.
 Letters: B windows, T tokens, E numbers of an embedding, H of a hidden state, A heads, C outputs.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -18,7 +18,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bertctl.modeling.families import BARE, BERT_LAYER, COUNTS_FROM_PAD, DISTILBERT_LAYER, SIZES, family_of
+from bertctl.modeling.families import BARE, BERT_LAYER, COUNTS_FROM_PAD, DISTILBERT_LAYER, LOOKS_BACK, SIZES, family_of
 from bertctl.modeling.heads import keep_in_fp32
 from bertctl.modeling.source import ModelSource
 from bertctl.modeling.stored_weights import StoredTensor, stored_weights
@@ -30,6 +30,9 @@ _OF_EMBEDDINGS = {
 }  # fmt: skip
 
 
+_USUAL_SIZES = tuple(names[0] for names in SIZES.values())
+
+
 @dataclass(frozen=True)
 class _Family:
     """What transformers calls the parts of a family.
@@ -39,28 +42,39 @@ class _Family:
         layers: where they are in the encoder.
         of_layer: its parts, ours and theirs.
         dense: activation of the hidden layer in the head of sequence classification; None where the pooler is it.
+        has_pooler: whether its bare encoder may have one.
+        has_segments: whether it has a table of token types.
+        epsilon: of its normalisations, whatever config.json says; None where that says it.
+        activation: field of config.json that names the one within a layer.
+        sizes: fields of config.json that say the sizes, in the order of `SIZES`.
     """
 
     encoder: str
     layers: str
     of_layer: Mapping[str, str]
     dense: Callable[[Tensor], Tensor] | None
+    has_pooler: bool = False
+    has_segments: bool = True
+    epsilon: float | None = None
+    activation: str = "hidden_act"
+    sizes: Sequence[str] = _USUAL_SIZES
 
-
-_ROBERTA = _Family("roberta", "encoder.layer", BERT_LAYER, torch.tanh)
-_FAMILIES = {
-    "bert": _Family("bert", "encoder.layer", BERT_LAYER, None),
-    **dict.fromkeys(("roberta", "xlm-roberta", "camembert"), _ROBERTA),
-    "electra": _Family("electra", "encoder.layer", BERT_LAYER, functional.gelu),
-    "distilbert": _Family("distilbert", "transformer.layer", DISTILBERT_LAYER, torch.relu),
-}
 
 _DISTILBERT_SIZES = ("n_layers", "dim", "n_heads", "hidden_dim", "vocab_size", "max_position_embeddings")
-_DISTILBERT_EPSILON = 1e-12  # whatever its config.json says
-_WITH_POOLER = ("bert", "roberta")
+_ROBERTA = _Family("roberta", "encoder.layer", BERT_LAYER, torch.tanh, has_pooler=True)
+_FAMILIES = {
+    "bert": _Family("bert", "encoder.layer", BERT_LAYER, None, has_pooler=True),
+    **dict.fromkeys(("roberta", "xlm-roberta", "camembert"), _ROBERTA),
+    "electra": _Family("electra", "encoder.layer", BERT_LAYER, functional.gelu),
+    "distilbert": _Family(
+        "distilbert", "transformer.layer", DISTILBERT_LAYER, torch.relu,
+        has_segments=False, epsilon=1e-12, activation="activation", sizes=_DISTILBERT_SIZES,
+    ),
+}  # fmt: skip
+
 _USUAL = {
-    "position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False, "is_causal": False,
-    "attn_implementation": "sdpa", "_attn_implementation": "sdpa",
+    "position_embedding_type": "absolute", **dict.fromkeys(("attn_implementation", "_attn_implementation"), "sdpa"),
+    **dict.fromkeys(LOOKS_BACK, False),
 }  # fmt: skip
 """What config.json may say of a model that is as those of its family usually are, or leave out."""
 
@@ -97,12 +111,13 @@ class Encoder(nn.Module):
         has_segments: whether token type ids mean first and second sentence to it.
     """
 
-    def __init__(self, config: Mapping[str, Any], sizes: Mapping[str, int], *, has_pooler: bool) -> None:
+    def __init__(
+        self, family: _Family, config: Mapping[str, Any], sizes: Mapping[str, int], *, has_pooler: bool
+    ) -> None:
         super().__init__()
-        is_distilbert, hidden = family_of(config) == "distilbert", sizes["hidden"]
-        epsilon = _DISTILBERT_EPSILON if is_distilbert else config["layer_norm_eps"]
+        hidden, epsilon = sizes["hidden"], family.epsilon or config["layer_norm_eps"]
         narrow = config["embedding_size"] if family_of(config) == "electra" else hidden
-        kinds = None if is_distilbert else config["type_vocab_size"]
+        kinds = config["type_vocab_size"] if family.has_segments else None
         self.config = SimpleNamespace(**{**config, "hidden_size": hidden})
         self.pad = sizes["pad"] if family_of(config) in COUNTS_FROM_PAD else None
         self.words, self.positions = (_table(sizes[name], narrow) for name in ("vocabulary", "positions"))
@@ -211,8 +226,9 @@ def read_network(source: ModelSource, auto_class: str) -> Encoder | Network | No
         UnavailableError: the weights can't be read.
     """
     config, kind = source.config, auto_class.removeprefix("AutoModelFor")
-    family, sizes = _FAMILIES.get(family_of(config)), _sizes(config)
-    if family is None or sizes is None or not _is_plain(config):
+    family = _FAMILIES.get(family_of(config))
+    sizes = None if family is None else _sizes(config, family)
+    if family is None or sizes is None or not _is_plain(config, family):
         return None
     stored, is_bare = stored_weights(source.folder), auto_class == BARE
     if any(name.endswith((".gamma", ".beta")) for name in stored):  # older names, which transformers knows
@@ -229,9 +245,9 @@ def read_network(source: ModelSource, auto_class: str) -> Encoder | Network | No
     if of_head is None or not (is_bare or (outputs and inside and kind in str(config.get("architectures")))):
         return None
     reads_pooler = kind in _OF_TEXTS and "dense" not in of_head
-    has_pooler = family.encoder in _WITH_POOLER and f"{parts['pooler']}.weight" in stored if is_bare else reads_pooler
+    has_pooler = family.has_pooler and f"{parts['pooler']}.weight" in stored if is_bare else reads_pooler
     with torch.device("meta"):
-        encoder = Encoder(config, sizes, has_pooler=has_pooler)
+        encoder = Encoder(family, config, sizes, has_pooler=has_pooler)
         if is_bare:
             return _filled(encoder, parts, stored)
         network = Network(encoder, kind, family, outputs, has_dense="dense" in of_head)
@@ -256,12 +272,10 @@ def _filled(network: _Some, parts: Mapping[str, str], stored: Mapping[str, Store
     return network.eval()
 
 
-def _sizes(config: Mapping[str, Any]) -> dict[str, int] | None:
+def _sizes(config: Mapping[str, Any], family: _Family) -> dict[str, int] | None:
     """Returns the sizes that config.json has to say; None where it leaves one to a class, or says one in two ways."""
-    usual = [names[0] for names in SIZES.values()]
-    own = _DISTILBERT_SIZES if family_of(config) == "distilbert" else usual
-    found = {size: config.get(name) for size, name in zip(SIZES, own, strict=True)}
-    says_two = any(config.get(name, one) != one for name, one in zip(usual, found.values(), strict=True))
+    found = {size: config.get(name) for size, name in zip(SIZES, family.sizes, strict=True)}
+    says_two = any(config.get(name, one) != one for name, one in zip(_USUAL_SIZES, found.values(), strict=True))
     found["pad"] = config.get("pad_token_id")
     sizes = {size: one for size, one in found.items() if type(one) is int and (one > 0 or size == "pad")}
     return None if says_two or sizes.keys() != found.keys() or sizes["hidden"] % sizes["heads"] else sizes
@@ -269,22 +283,21 @@ def _sizes(config: Mapping[str, Any]) -> dict[str, int] | None:
 
 def _outputs(config: Mapping[str, Any]) -> int:
     """Returns how many answers config.json names; 0 where it does not say so in one way."""
-    labels, number = config.get("id2label", {}), config.get("num_labels", 2)
-    if not labels and isinstance(labels, dict):
-        return number if type(number) is int else 0
-    is_plain = isinstance(labels, dict) and all(name.isdecimal() and str(int(name)) == name for name in labels)
-    return len(labels) if is_plain and config.get("num_labels", len(labels)) == len(labels) else 0
+    labels = config.get("id2label", {})
+    if not isinstance(labels, dict) or not all(name.isdecimal() and str(int(name)) == name for name in labels):
+        return 0
+    number = config.get("num_labels", len(labels) or 2)
+    return number if type(number) is int and len(labels) in (0, number) else 0
 
 
-def _is_plain(config: Mapping[str, Any]) -> bool:
+def _is_plain(config: Mapping[str, Any], family: _Family) -> bool:
     """Returns whether a model is as those of its family usually are."""
-    family, epsilon, kinds = family_of(config), config.get("layer_norm_eps"), config.get("type_vocab_size")
-    is_said = family == "distilbert" or (type(epsilon) is float and epsilon > 0 and type(kinds) is int and kinds > 0)
-    is_wide = family != "electra" or type(config.get("embedding_size")) is int
+    epsilon, kinds = family.epsilon or config.get("layer_norm_eps"), config.get("type_vocab_size")
+    is_said = type(epsilon) is float and epsilon > 0 and (not family.has_segments or (type(kinds) is int and kinds > 0))
+    is_wide = family.encoder != "electra" or type(config.get("embedding_size")) is int
     is_usual = all(config.get(name) in (None, value) for name, value in _USUAL.items())
     is_changed = config.get("pruned_heads") or config.get("long_text")
-    activation = config.get("activation" if family == "distilbert" else "hidden_act")
-    return is_said and is_wide and is_usual and not is_changed and activation == "gelu"
+    return is_said and is_wide and is_usual and not is_changed and config.get(family.activation) == "gelu"
 
 
 def _head(family: _Family, kind: str) -> dict[str, str] | None:

@@ -41,16 +41,15 @@ def clusters_of(vectors: Floats32, method: str, clusters: int | None, *, smalles
     Args:
         vectors: (N, D) of length 1.
         method: kmeans (Lloyd's, 10 starts), agglomerative or hdbscan.
-        clusters: C; None for hdbscan, which finds out how many there are.
+        clusters: C, as `check_clusters` lets it through.
         smallest: texts of a cluster of hdbscan, at least.
         seed: of kmeans.
 
     Raises:
-        UsageError: see `check_clusters`; too few texts, or too many.
+        UsageError: too few texts, or too many.
     """
     from sklearn.cluster import HDBSCAN, AgglomerativeClustering, KMeans
 
-    check_clusters(method, clusters)
     least, different = clusters or smallest, len(np.unique(vectors.round(6), axis=0))
     if different < least or (method == "agglomerative" and len(vectors) > _MATRIX_ROWS):
         told = f"{len(vectors):,} texts, {different:,} of them different, do not fit --method {method}"
